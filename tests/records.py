@@ -10,6 +10,7 @@ from serve_bench.benchmarks.rpc.latencies import Episodes
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, planned_trial, rpc_plan
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.plan import list_trials
 from serve_bench.core.result import (
     Deploy,
     Failure,
@@ -249,7 +250,7 @@ def rpc_world(size: int = 10, batch: bool = True, **other: Any) -> World:
 
 
 def rpc_suite(
-    worlds: Sequence[World] = (), backends: Sequence[str] = ("torch",), **other: Any
+    worlds: Sequence[World] = (), backends: Sequence[Any] = ("torch",), **other: Any
 ) -> RpcSuite:
     """A suite of these worlds; world_size is the x axis unless another is given."""
     given: dict[str, Any] = {"episodes": 3, "steps": 4, "output_file_path": "benchmark_report.json"}
@@ -295,7 +296,7 @@ def rpc_trial(
         window_s=span_ns / 1e9,
         warmup=Warmup(0.5, True, 10),
         metrics=episodes.metrics(),
-        counts=Counts(episodes.calls, episodes.calls, {}, 0),
+        counts=Counts(episodes.observers.count, episodes.observers.count, {}, 0),
         seconds={},
         client={"memory_bytes": 20_000_000 * world.world_size},
     )
@@ -304,7 +305,8 @@ def rpc_trial(
 
 
 def rpc_result(suite: RpcSuite, *trials: Trial, others: Sequence[Record] = ()) -> Result:
-    plan = tuple(at for launch in rpc_plan(suite) for _, at in launch.worlds)
     argv = ("serve-bench", "rpc")
-    about = replace(run(*plan), argv=argv, command="rpc", suite=suite.to_json())
+    about = replace(
+        run(*list_trials(rpc_plan(suite))), argv=argv, command="rpc", suite=suite.to_json()
+    )
     return result_of([about, *trials, *others])

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from serve_bench.benchmarks.scale import Workload
-from serve_bench.benchmarks.scale.lens import LENS
+from serve_bench.benchmarks.scale.lens import LENS, merge_sizes
 from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.plan import list_trials
 from serve_bench.core.result import (
     Metric,
     PlannedTrial,
@@ -35,15 +36,11 @@ def scale_suite(
     return ScaleSuite(workload, tuple(VariantUsed(one) for one in variants), **(given | other))
 
 
-def plan_of(suite: ScaleSuite) -> tuple[PlannedTrial, ...]:
-    return tuple(row for launch in scale_plan(suite) for cell in launch.cells for row in cell.rows)
-
-
 def planned(
     suite: ScaleSuite, *, variant: str = "default", round_: int = 1, replicas: int | None = None
 ) -> list[PlannedTrial]:
     place = (variant, round_, suite.replicas[0] if replicas is None else replicas)
-    plan = plan_of(suite)
+    plan = list_trials(scale_plan(suite))
     return [row for row in plan if (row.variant, row.round, row.cell["num_replicas"]) == place]
 
 
@@ -185,12 +182,19 @@ def view_of(result: Result) -> View:
     return look(result, ReportOptions(), LENS).view
 
 
-def points_of(result: Result, kind: str = "size") -> list[ViewRow]:
-    """What is derived of a run: its sizes, its nodes, or how a curve grows."""
+def sizes_of(result: Result) -> list[ViewRow]:
+    """The sizes of a run with their figures."""
+    return [*merge_sizes(view_of(result).rows)]
+
+
+def points_of(result: Result, kind: str) -> list[ViewRow]:
+    """What is derived of a run: its nodes, or how a curve grows."""
     return [point for point in view_of(result).points if point.dims["point"] == kind]
 
 
 def scale_result(suite: ScaleSuite, *trials: Trial, others: Sequence[Record] = ()) -> Result:
     argv = ("serve-bench", "scale", suite.workload)
-    about = replace(run(*plan_of(suite)), argv=argv, command="scale", suite=suite.to_json())
+    about = replace(
+        run(*list_trials(scale_plan(suite))), argv=argv, command="scale", suite=suite.to_json()
+    )
     return result_of([about, *trials, *others])

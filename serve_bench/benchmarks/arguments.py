@@ -7,8 +7,7 @@ or the file and key, and what it takes.
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -49,9 +48,11 @@ class Arguments:
     places: Mapping[str, str]
 
     @classmethod
-    def of_table(cls, table: Mapping[str, Any], keys: Sequence[str], place: str) -> Arguments:
+    def of_table(cls, table: Any, keys: Sequence[str], place: str) -> Arguments:
         """The keys of a table of a suite file, as they would be written behind flags: a list with
-        commas. Raises BadInput for a key that is none of `keys`."""
+        commas. Raises BadInput for a key that is none of `keys`, and where it is no table."""
+        if not isinstance(table, Mapping):
+            raise BadInput(f"{place}: must be a table")
         only_keys(table, keys, place)
         texts = {
             name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -97,13 +98,3 @@ class Arguments:
                 raise BadInput(f"{self.places[name]}: {text.strip()} stands there twice")
             values.append(value)
         return tuple(values)
-
-
-def rounds(count: int, items: Sequence[T], seed: int) -> Iterator[tuple[int, list[T]]]:
-    """Each round of a plan with its order of the items: the first as they are, the others drawn, so
-    that a drift of the machine meets them all alike."""
-    for number in range(1, count + 1):
-        order = list(items)
-        if number > 1:
-            random.Random(seed * 1000 + number).shuffle(order)
-        yield number, order

@@ -15,7 +15,8 @@ from itertools import chain
 from typing import Final
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line, latency_figures, summarize
-from serve_bench.benchmarks.scale.lens import LENS, invalid_lines, perf_figures
+from serve_bench.benchmarks.scale.lens import LENS, invalid_lines
+from serve_bench.benchmarks.scale.metrics import CURVE_METRICS, RATE, metric_names
 from serve_bench.core.figures import LowerBound
 from serve_bench.core.load_result import HISTOGRAMS, STREAM_TIMES
 from serve_bench.core.result import Result, cell_slug
@@ -24,7 +25,7 @@ from serve_bench.core.schema import built
 from serve_bench.core.usage import BATCH_SIZE
 from serve_bench.view.csv import json_of
 from serve_bench.view.document import ReportOptions
-from serve_bench.view.figures import scale
+from serve_bench.view.figures import FIGURES, scale
 from serve_bench.view.lens import look
 
 Metric = tuple[str, float, str]
@@ -57,25 +58,32 @@ def perf_metrics(result: Result) -> str:
 
 
 def _scale_metrics(result: Result) -> str:
-    """Those of a run of scale, by their published names.
+    """Those of the rows of scale, by their published names; of a curve, which has none, the names
+    hold the replicas and the unit.
 
     The tooling knows two types alone: counts are called THROUGHPUT, memory, CPU and times of a
     curve LATENCY. What is not known has no entry and is named under `not_told`; `invalid` has why
     the result is.
     """
     view = look(result, ReportOptions(), LENS).view
-    figures = list(perf_figures(view.points))
+    metrics, unknown = [], []
+    for row in view.rows:
+        if row.entry is None or not row.trials:
+            continue
+        dims, curve = row.dims, row.dims.get("workload") == "curve"
+        prefix = "" if dims["variant"] == view.rows[0].dims["variant"] else f"{dims['variant']}_"
+        prefix += f"replicas_{dims['replicas']}_" if curve else ""
+        for name in CURVE_METRICS if curve else metric_names(row.entry.line):
+            figure, value = FIGURES[name], row.value(name)
+            full = f"{prefix}{name}_{figure.shown}" if curve and name != RATE else prefix + name
+            if value is None:
+                unknown.append(_spell(full))
+                continue
+            kind = "LATENCY" if figure.better == "lower" else "THROUGHPUT"
+            metrics.append((full, value * scale(figure.unit, figure.shown), kind))
     return _format(
-        (
-            (
-                name,
-                value.value * scale(figure.unit, figure.shown),
-                "LATENCY" if figure.better == "lower" else "THROUGHPUT",
-            )
-            for name, figure, value in figures
-            if value is not None
-        ),
-        not_told=[_spell(name) for name, _, value in figures if value is None],
+        metrics,
+        not_told=unknown,
         not_measured=[planned.key for planned in result.missing],
         invalid=invalid_lines(view.rows),
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 from serve_bench.core.app_spec import AppSpec, app_from_json
 from serve_bench.core.axes import AXES, Value
@@ -39,6 +39,8 @@ from serve_bench.core.timeline import Timeline
 #
 # A suite comes from suite.py; `plan` spreads it into launches, cells and rows, grouped so that no
 # cluster starts twice for nothing. Pure: nothing here reads a file or starts anything.
+
+T = TypeVar("T")
 
 Cell = Mapping[str, Value]
 
@@ -105,13 +107,17 @@ class Suite:
         return suite
 
 
+PlannedCell: TypeAlias = tuple[Cell, tuple[PlannedTrial, ...]]
+"""A cell, and the trials to measure on it in their order."""
+
+
 @dataclass(frozen=True)
 class LaunchPlan:
     """One cluster to start, and the trials to measure on it, by cell in the order to be run."""
 
     variant: VariantUsed
     round: int
-    cells: tuple[tuple[Cell, tuple[PlannedTrial, ...]], ...]
+    cells: tuple[PlannedCell, ...]
 
 
 def parse_row(text: object, traffic: Traffic, where: str, sized: bool = False) -> Row:
@@ -143,24 +149,29 @@ def parse_row(text: object, traffic: Traffic, where: str, sized: bool = False) -
     return Row(label + traffic.suffix, client, count, **vars(traffic))
 
 
-def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
-    """The launches in order. Round one keeps the suite's order of cells, every second round turns
-    that of the round before, the others draw it: so each cell comes as often early as late.
+def orders(count: int, items: Sequence[T], seed: int) -> Iterator[tuple[int, list[T]]]:
+    """Each round with its order of the items: the first as they are, every second turned, the
+    others drawn. So each comes as often early as late."""
+    order = list(items)
+    for number in range(1, count + 1):
+        if number % 2 == 0:
+            order = order[::-1]
+        elif number > 1:
+            order = list(items)
+            random.Random(seed * 1000 + number).shuffle(order)
+        yield number, order
 
-    Variants alternate within a round, so that a drift of the machine meets them all alike.
-    """
-    launches = []
-    cells = list(suite.cells)
-    for round_ in range(1, suite.launches + 1):
-        if round_ % 2 == 0:
-            cells = cells[::-1]
-        elif round_ > 1:
-            cells = list(suite.cells)
-            random.Random(suite.seed * 1000 + round_).shuffle(cells)
-        for variant in suite.variants:
-            of_cells = tuple((cell, _trials(suite, variant, round_, cell)) for cell in cells)
-            launches.append(LaunchPlan(variant, round_, of_cells))
-    return tuple(launches)
+
+def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
+    """The launches in order. Variants alternate within a round, so that a drift of the machine
+    meets them all alike."""
+    return tuple(
+        LaunchPlan(
+            variant, round_, tuple((cell, _trials(suite, variant, round_, cell)) for cell in cells)
+        )
+        for round_, cells in orders(suite.launches, suite.cells, suite.seed)
+        for variant in suite.variants
+    )
 
 
 def _trials(
@@ -211,6 +222,11 @@ def label_of(cell: Cell) -> dict[str, Value]:
         if name in cell and name not in label and (axis.named or cell[name] != axis.default):
             label[name] = cell[name]
     return label | {name: hide_settings(value) for name, value in cell.items() if name not in AXES}
+
+
+def list_trials(launches: Iterable[LaunchPlan]) -> list[PlannedTrial]:
+    """The trials of these launches, in their order."""
+    return [trial for launch in launches for _, trials in launch.cells for trial in trials]
 
 
 def without(launches: Iterable[LaunchPlan], done: Iterable[str]) -> tuple[LaunchPlan, ...]:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -20,6 +21,7 @@ from serve_bench.core.plan import (
     A_RATE,
     Cell,
     LaunchPlan,
+    PlannedCell,
     Suite,
     expected_s,
     expected_trial_s,
@@ -28,6 +30,7 @@ from serve_bench.core.plan import (
     without,
 )
 from serve_bench.core.result import PlannedTrial, Result, Row, Trial, cell_slug
+from serve_bench.runner.runner import Bench, Journal, Plan, PlannedLaunch
 
 PROFILING_S: Final = 1.5
 """Time of a profiled repetition beside its load: py-spy first reads the symbols of its process and
@@ -131,6 +134,27 @@ class Listed(Generic[R]):
     def left_s(self) -> float | None:
         """The sum of their costs."""
         return None if self._cost is None else sum(map(self._cost, self._rows))
+
+
+def plan_listed(
+    launches: Sequence[LaunchPlan],
+    bench: Callable[[LaunchPlan, int, Journal], Bench[PlannedCell, PlannedTrial]],
+    expected_s: Callable[[Sequence[LaunchPlan]], float],
+) -> Plan[PlannedCell, PlannedTrial]:
+    """Launches whose rows are known in advance, each on a bench of its own. `expected_s`: of some
+    launches; within one the estimate stays."""
+    return Plan(
+        [
+            PlannedLaunch(
+                launch.variant.name,
+                launch.round,
+                [(cell, partial(Listed, cell[1])) for cell in launch.cells],
+                partial(bench, launch),
+            )
+            for launch in launches
+        ],
+        lambda place, at: expected_s(launches[place:]) if at is None else None,
+    )
 
 
 class Climbing:

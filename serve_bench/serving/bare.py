@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
-from serve_bench.serving.child import Child, ChildError, last_lines
+from serve_bench.serving.child import Child, ChildError
 from serve_bench.serving.launch_spec import program_environment
-from serve_bench.serving.server import LaunchFailed, Process
-from serve_bench.serving.strays import Reaped, reap, run_directory
+from serve_bench.serving.server import ChildDriver, Process
+from serve_bench.serving.strays import Reaped, run_directory
 
 START_TIMEOUT_S: Final = 60.0
 ROLE: Final = "uvicorn"
@@ -26,7 +25,7 @@ _SERVING: Final = Path(__file__).resolve().parent
 
 
 @dataclass
-class BareServer:
+class BareServer(ChildDriver):
     """One bare server, from `start` to `close`. `kind` as in apps/bare.py; `name` is unique in the
     run."""
 
@@ -37,8 +36,6 @@ class BareServer:
     log: Path
     proof: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    _child: Child | None = None
-    _closed: Reaped | None = None
 
     @property
     def url(self) -> str:
@@ -61,8 +58,7 @@ class BareServer:
         try:
             answer = self._child.ask("serve", self._spec(), START_TIMEOUT_S)
         except ChildError as error:
-            detail = tuple(last_lines(self.log))
-            raise LaunchFailed(f"bare server: {error}", detail, self.log) from None
+            raise self._failed(f"bare server: {error}") from None
         self.seconds["start"] = round(time.monotonic() - began, 4)
         self.proof = {name: value for name, value in answer.items() if name != "event"}
         self.proof["processes"] = [vars(one) for one in self.processes()]
@@ -75,22 +71,12 @@ class BareServer:
         path = own.import_path
         return {"kind": self.kind, "import_path": path, "args": args, "prefix": own.prefix}
 
-    def processes(self) -> Sequence[Process]:
+    def processes(self) -> list[Process]:
         """Its process; none once it has ended."""
         if self._child is None or not self._child.alive():
-            return ()
-        return (Process(self._child.pid, ROLE, f"uvicorn ({self.kind})"),)
-
-    def alive(self) -> bool:
-        """Whether it still runs."""
-        return self._child is not None and self._child.alive()
+            return []
+        return [Process(self._child.pid, ROLE, f"uvicorn ({self.kind})")]
 
     def close(self) -> Reaped:
         """Ends it and removes its directory; the same answer twice."""
-        if self._closed is None:
-            if self._child is not None:
-                self._child.kill()
-            self._closed = reap(self.run_id, self.name)
-            if self._child is not None:
-                self._child.wait()
-        return self._closed
+        return self._end(self.run_id, self.name)

@@ -54,7 +54,7 @@ class Child:
         env: Mapping[str, str],
         name: str = "the cluster process",
     ) -> None:
-        self._name, self._log = name, log
+        self._name, self.log = name, log
         log.parent.mkdir(parents=True, exist_ok=True)
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         with log.open("ab") as stderr:
@@ -136,11 +136,11 @@ class Child:
             self._process.wait(KILLED_S)
         with contextlib.suppress(BrokenPipeError):  # bytes left in the buffer for a dead process
             self._stdin.close()
-        draft = self._log.with_suffix(".part")
-        with contextlib.suppress(OSError), self._log.open("rb") as log, draft.open("wb") as hidden:
+        draft = self.log.with_suffix(".part")
+        with contextlib.suppress(OSError), self.log.open("rb") as log, draft.open("wb") as hidden:
             while lines := b"".join(log.readlines(1 << 22)).decode(errors="surrogateescape"):
                 hidden.write(hide(lines).encode(errors="surrogateescape"))
-            draft.replace(self._log)
+            draft.replace(self.log)
         draft.unlink(missing_ok=True)
 
     def _died(self, command: str) -> ChildError:

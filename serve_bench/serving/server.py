@@ -110,8 +110,88 @@ def read_marks(folder: Path) -> list[ProcessMarks]:
     return every
 
 
+class ChildDriver:
+    """What is done through a child process: a launch, or a connection to a cluster."""
+
+    _child: Child | None = None
+    _asked: int = 0  # commands so far: a late answer is none to the next
+    _closed: Reaped | None = None
+
+    def alive(self) -> bool:
+        """Whether the child process still runs."""
+        return self._child is not None and self._child.alive()
+
+    def broken(self) -> str | None:
+        """Why it can do nothing more; None while it can."""
+        return None if self.alive() else "its program ended"
+
+    def processes(self) -> list[Process]:
+        """The child and all below it now, with their roles; none once it has ended. HAProxy's pid
+        changes at a deploy."""
+        assert self._child is not None, "start() first"
+        try:
+            children = psutil.Process(self._child.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        out = [Process(self._child.pid, "driver", "serve-bench cluster")]
+        roles: dict[int, str] = {}
+        for child in children:  # none before its parent
+            try:
+                line = child.cmdline()
+                title = child.name() if len(line) > 1 else (line or [child.name()])[0]
+                role = roles[child.pid] = role_of(" ".join(line) or title, roles.get(child.ppid()))
+                out.append(Process(child.pid, role, without_method(title)))
+            except psutil.NoSuchProcess:
+                continue
+        return _with_fallback(out)
+
+    def _ask(
+        self,
+        command: str,
+        body: Mapping[str, Any],
+        timeout_s: float,
+        report: Callable[[str], None] = lambda phase: None,
+        broken: Callable[[], str | None] | None = None,
+    ) -> dict[str, Any]:
+        assert self._child is not None, "start() first"
+        try:
+            self._asked += 1
+            return self._child.ask(
+                command,
+                body,
+                timeout_s,
+                lambda name, _: report(name),
+                broken or self.broken,
+                number=self._asked,
+            )
+        except ChildError as error:
+            raise self._failed(str(error), error.detail) from None
+
+    def _end(self, run_id: str, name: str) -> Reaped:
+        """Ends every process of a launch and removes its directory; the same answer twice."""
+        if self._closed is None:
+            # A second Ctrl-C must not leave a half-ended cluster; this takes at most 5 s.
+            main = threading.current_thread() is threading.main_thread()
+            former = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
+            try:
+                if self._child is not None:
+                    self._child.kill()
+                self._closed = reap(run_id, name)
+                if self._child is not None:
+                    self._child.wait()
+            finally:
+                if main:
+                    signal.signal(signal.SIGINT, former)
+        return self._closed
+
+    def _failed(self, message: str, detail: Sequence[str] = ()) -> LaunchFailed:
+        assert self._child is not None, "start() first"
+        lines = [line for line in detail if line.strip()] or last_lines(self._child.log)
+        return LaunchFailed(message, lines[-DETAIL_LINES:], self._child.log)
+
+
 @dataclass
-class Serving:
+class Serving(ChildDriver):
     """One launch, as a context manager: leaving it ends every process of the launch.
 
     `seconds`: how long each phase of the start took.
@@ -127,11 +207,8 @@ class Serving:
     metrics_url: str | None = None  # where the node shows its metrics, once it has started
     gcs_address: str = ""  # by which another driver joins
     joining: dict[str, str] = field(default_factory=dict)  # what its environment must hold
-    _child: Child | None = None
-    _asked: int = 0  # commands so far: a late answer is none to the next
     _vital: dict[int, tuple[str, int]] = field(default_factory=dict)
     _haproxy: list[int] = field(default_factory=list)  # as it was seen last
-    _closed: Reaped | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -285,33 +362,12 @@ class Serving:
             time.sleep(0.05)
         return None
 
-    def processes(self) -> list[Process]:
-        """The processes of the launch now, with their roles; none once it has ended. HAProxy's pid
-        changes at a deploy."""
-        assert self._child is not None, "start() first"
-        try:
-            children = psutil.Process(self._child.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-        out = [Process(self._child.pid, "driver", "serve-bench cluster")]
-        roles: dict[int, str] = {}
-        for child in children:  # none before its parent
-            try:
-                line = child.cmdline()
-                title = child.name() if len(line) > 1 else (line or [child.name()])[0]
-                role = roles[child.pid] = role_of(" ".join(line) or title, roles.get(child.ppid()))
-                out.append(Process(child.pid, role, without_method(title)))
-            except psutil.NoSuchProcess:
-                continue
-        return _with_fallback(out)
-
     def begin_look(self) -> None:
         self._ask("look", {}, LOOK_TIMEOUT_S)
 
     def end_look(self, from_ns: int, to_ns: int) -> list[Mapping[str, Any]]:
-        return list(
-            self._ask("look", {"from_ns": from_ns, "to_ns": to_ns}, LOOK_TIMEOUT_S)["replicas"]
-        )
+        body = {"from_ns": from_ns, "to_ns": to_ns}
+        return list(self._ask("look", body, LOOK_TIMEOUT_S)["replicas"])
 
     def begin_course(self, every_s: float | None = None) -> None:
         """Starts to read what Serve says of its replicas. Raises LaunchFailed."""
@@ -376,7 +432,6 @@ class Serving:
         return ended
 
     def broken(self) -> str | None:
-        """Why this cluster can do nothing more; None while it can."""
         fatal = (f"{role} {pid} ended" for pid, role in self._gone().items() if role in FATAL_ROLES)
         return next(fatal, None)
 
@@ -412,50 +467,7 @@ class Serving:
 
     def close(self) -> Reaped:
         """Ends every process of the launch and removes its directory; the same answer twice."""
-        if self._closed is None:
-            # A second Ctrl-C must not leave a half-ended cluster; this takes at most 5 s.
-            main = threading.current_thread() is threading.main_thread()
-            former = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
-            try:
-                if self._child is not None:
-                    self._child.kill()
-                self._closed = reap(self.spec.run_id, self.spec.name)
-                if self._child is not None:
-                    self._child.wait()
-            finally:
-                if main:
-                    signal.signal(signal.SIGINT, former)
-        return self._closed
-
-    def alive(self) -> bool:
-        return self._child is not None and self._child.alive()
-
-    def _ask(
-        self,
-        command: str,
-        body: Mapping[str, Any],
-        timeout_s: float,
-        report: Callable[[str], None] = lambda phase: None,
-        broken: Callable[[], str | None] | None = None,
-    ) -> dict[str, Any]:
-        assert self._child is not None, "start() first"
-        try:
-            self._asked += 1
-            return self._child.ask(
-                command,
-                body,
-                timeout_s,
-                lambda name, _: report(name),
-                broken or self.broken,
-                number=self._asked,
-            )
-        except ChildError as error:
-            raise self._failed(str(error), error.detail) from None
-
-    def _failed(self, message: str, detail: Sequence[str] = ()) -> LaunchFailed:
-        lines = [line for line in detail if line.strip()]
-        lines = lines or last_lines(self.spec.log)
-        return LaunchFailed(message, lines[-DETAIL_LINES:], self.spec.log)
+        return self._end(self.spec.run_id, self.spec.name)
 
 
 def _counts_in(folder: Path) -> dict[int, ReplicaCounts]:

@@ -18,7 +18,7 @@ from serve_bench.core.load_result import CENSORED_BY, FAILED_LATENCY, HISTOGRAMS
 from serve_bench.core.result import Better
 from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 from serve_bench.view.document import Tone
-from serve_bench.view.inside import gpu_percent, grouped_cpu
+from serve_bench.view.inside import gpu_percent, grouped_cpu, host_cpu
 
 
 @dataclass(frozen=True)
@@ -304,12 +304,12 @@ def grouped(group: Callable[[str], str], name: str) -> Compute:
     """CPU of the processes whose role `group` calls so, % of a core, mean over launches."""
 
     def compute(line: Line) -> float | None:
-        return grouped_cpu([trial.usage for trial in line.trials], group).groups.get(name)
+        return grouped_cpu([trial.usage for trial in line.trials], group).get(name)
 
     return compute
 
 
-def _tier(role: str) -> str:
+def tier_of(role: str) -> str:
     """The tier of a recommender that a process is of."""
     return next((tier for start, tier in _TIERS.items() if role.startswith(start)), "others")
 
@@ -319,7 +319,7 @@ def _side(role: str) -> str:
 
 
 for _group, _name, _meaning in (
-    *((_tier, tier, tier) for tier in dict.fromkeys(_TIERS.values())),
+    *((tier_of, tier, tier) for tier in dict.fromkeys(_TIERS.values())),
     *((_side, "service", "the service"), (_side, "client", "the load workers")),
 ):
     declare(
@@ -330,10 +330,8 @@ for _group, _name, _meaning in (
 
 
 def _host(line: Line) -> Value | None:
-    cpu = grouped_cpu([trial.usage for trial in line.trials], str)
-    if cpu.host is None:
-        return None
-    return Value(cpu.host, of=100.0 * cpu.cores if cpu.cores else None)
+    host, cores = host_cpu([trial.usage for trial in line.trials])
+    return None if host is None else Value(host, of=100.0 * cores if cores else None)
 
 
 declare("cpu_host", "%", "CPU of all that runs on the host, of all its cores", _host, title="host")

@@ -7,8 +7,8 @@ analysis/statistics.py.
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import mean_rate, merged
@@ -66,8 +66,8 @@ def _share(use: RoleUse | None) -> str:
 
 
 def _host(trials: Sequence[Trial]) -> str:
-    cpu = grouped_cpu([trial.usage for trial in trials], str)
-    return "-" if cpu.host is None else f"{cpu.host:.0f} of {100 * (cpu.cores or 1)}"
+    host, cores = host_cpu([trial.usage for trial in trials])
+    return "-" if host is None else f"{host:.0f} of {100 * (cores or 1)}"
 
 
 def mean_by_role(trials: Sequence[Trial]) -> dict[str, RoleUse]:
@@ -91,41 +91,31 @@ def mean_of_usages(usages: Sequence[Mapping[str, Any]]) -> dict[str, RoleUse]:
     return means
 
 
-@dataclass(frozen=True)
-class GroupedCpu:
-    """CPU of groups of processes, % of a core, mean over what was sampled; `busiest`: the most that
-    one process of a group took. `host`: all that runs there, on `cores` cores. A group without a
-    process is missing; None: not sampled."""
-
-    groups: Mapping[str, float]
-    busiest: Mapping[str, float]
-    host: float | None
-    cores: int | None
-
-
-def grouped_cpu(usages: Sequence[Mapping[str, Any]], group: Callable[[str], str]) -> GroupedCpu:
-    """The CPU of these usages. `group` names the group of a role."""
-    groups: dict[str, float] = {}
-    busiest: dict[str, float] = {}
+def grouped_cpu(
+    usages: Sequence[Mapping[str, Any]], group: Callable[[str], str]
+) -> Mapping[str, float]:
+    """CPU of groups of processes, % of a core, mean over what was sampled; a group without a
+    process is missing. `group` names the group of a role."""
+    groups: dict[str, float] = defaultdict(float)
     for role, use in mean_of_usages(usages).items():
-        name = group(role)
-        groups[name] = groups.get(name, 0.0) + use.cpu_percent
-        busiest[name] = max(busiest.get(name, 0.0), use.busiest_percent)
+        groups[group(role)] += use.cpu_percent
+    return groups
+
+
+def host_cpu(usages: Sequence[Mapping[str, Any]]) -> tuple[float | None, int | None]:
+    """CPU of all that runs on the host, % of a core, and its cores; None: not sampled."""
     hosts = [usage["host"] for usage in usages if usage.get("host")]
     shares = [host["cpu_percent"] for host in hosts if host.get("cpu_percent") is not None]
-    return GroupedCpu(
-        groups,
-        busiest,
-        host=statistics.fmean(shares) if shares else None,
-        cores=int(hosts[0]["cores"]) if hosts and hosts[0].get("cores") else None,
-    )
+    cores = hosts[0].get("cores") if hosts else None
+    return statistics.fmean(shares) if shares else None, int(cores) if cores else None
 
 
 def others_percent(usages: Sequence[Mapping[str, Any]]) -> float:
     """What the host used beyond the sampled processes, such as the kernel and other programs, % of
     a core; 0 below SHOWN_PERCENT."""
-    cpu = grouped_cpu([usage for usage in usages if usage.get("host")], lambda role: role)
-    others = (cpu.host or 0.0) - sum(max(0.0, percent) for percent in cpu.groups.values())
+    sampled = [usage for usage in usages if usage.get("host")]
+    uses = mean_of_usages(sampled).values()
+    others = (host_cpu(sampled)[0] or 0.0) - sum(max(0.0, use.cpu_percent) for use in uses)
     return others if others >= SHOWN_PERCENT else 0.0
 
 

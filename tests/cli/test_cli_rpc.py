@@ -46,15 +46,6 @@ def test_bad_input_is_one_line_and_exit_code_2(line: str, message: str, refuses:
     refuses(f"rpc {line}", message)
 
 
-def test_an_error_of_a_suite_file_names_it(beside: Path, refuses: Refuses, call: Call) -> None:
-    file = beside / "mine.toml"
-    shipped = (places.TOP / "scenarios" / "rpc.toml").read_text()
-    file.write_text(shipped.replace("batch = true", "batch = [true, false]"))
-    assert call("rpc", "--suite", file, "--master-port", "0", "--dry-run")[1] == ""
-    said = "--world-size and mine.toml: rpc.batch: only one argument may be a list"
-    refuses(f"rpc --suite {file} -world_size=3,4", said)
-
-
 @cases(
     "line",
     "--world-size 3,4 --batch False --state-size 4-5 --master-port 0 --out-features 7",

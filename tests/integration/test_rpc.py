@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from serve_bench.core.figures import counted
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, Trial
 from serve_bench.store import read
@@ -165,7 +166,7 @@ def test_who_is_killed_is_named_and_resume_gives_the_figures_that_arithmetic_say
         assert failure.message.startswith(who) and "\n" not in failure.message, output
         whole = raw_of(trial, folder)
         assert 2 <= len(whole) < EPISODES
-        assert failure.message.endswith(f", after {len(whole)} of {EPISODES} episodes")
+        assert failure.message.endswith(f", after {counted(len(whole), 'episode')}")
         assert f"{failure.message}\n" in output
         assert trial.flags == {"interrupted": True}
         assert len(trial.metrics["throughput"].windows or ()) == len(whole)
@@ -224,7 +225,7 @@ def test_an_end_from_outside_leaves_nothing_and_loses_no_whole_episode(
     whole = raw_of(trial, folder)
     assert trial.flags == {"interrupted": True} and len(whole) >= 3
     assert len(trial.metrics["throughput"].windows or ()) == len(whole)
-    assert failure.message == f"interrupted after {len(whole)} of 1000 episodes"
+    assert failure.message == f"interrupted after {counted(len(whole), 'episode')}"
     assert "interrupted; resume: serve-bench rpc --resume r\n" in output
     assert (folder / "benchmark_report.json").exists()
 

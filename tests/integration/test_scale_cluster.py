@@ -61,8 +61,8 @@ def get_from(url: str, app: ScaleApp) -> str:
     an answer: it does so about once in a thousand calls (docs/scale.md)."""
     for _ in range(2 if app in MULTI else 0):
         with contextlib.suppress(TimeoutError):
-            return get(url + app.route, LOST_S)
-    return get(url + app.route)
+            return get(url + app.route_prefix, LOST_S)
+    return get(url + app.route_prefix)
 
 
 def load_by_handle(
@@ -122,9 +122,9 @@ def test_every_application_answers_by_every_proxy_and_by_its_handle(own: OwnClus
     for node in healthy:
         assert node.pid in {process.pid for process in own.processes()}
         for app in EVERY:
-            assert get_from(node.url, app) == app.answer
-        assert get(f"{node.url}{ENSEMBLE[0].route}?input=2") == "9"
-        assert get(f"{node.url}{CHAIN[0].route}?input=5") == "8"
+            assert get_from(node.url, app) == app.ready_body
+        assert get(f"{node.url}{ENSEMBLE[0].route_prefix}?input=2") == "9"
+        assert get(f"{node.url}{CHAIN[0].route_prefix}?input=5") == "8"
     for app in (SINGLE[0], ENSEMBLE[0], CHAIN[0]):
         check_windows(load_by_handle(own, app))
     check_windows(load_by_handle(own, MULTI[0], timeout_s=LOST_S), may_lose=True)
@@ -145,10 +145,10 @@ def test_each_replica_counts_and_hops_are_as_many_as_asked(own: OwnCluster) -> N
 
 @pytest.mark.long
 def test_what_cannot_be_built_is_refused_and_removed_is_gone(own: OwnCluster) -> None:
-    broken = dataclasses.replace(SINGLE[0], name="broken", route="/broken", args={})
+    broken = dataclasses.replace(SINGLE[0], name="broken", route_prefix="/broken", args={})
     with pytest.raises(LaunchFailed, match="KeyError: 'max_batch_size'"):
         own.put([broken])
-    url = own.url + SINGLE[0].route
+    url = own.url + SINGLE[0].route_prefix
     assert get(url) == "hi"
     assert own.remove() > 0
     assert own.replicas() == [] and own.casualties() == []
@@ -167,7 +167,7 @@ def test_behind_haproxy_all_is_the_same(tmp_path: Path) -> None:
         for these in ([*SINGLE, *ENSEMBLE], SINGLE):
             cluster.put(these)
             for app in these:
-                assert get(cluster.url + app.route) == app.answer
+                assert get(cluster.url + app.route_prefix) == app.ready_body
                 check_windows(load_by_handle(cluster, app))
             (node,) = cluster.proxies()
             assert node.healthy and node.url == cluster.url and node.why is None
@@ -222,7 +222,8 @@ def attached(address: str, tmp_path: Path, *names: str, port: int = 1) -> Iterat
     """Not started yet; left and swept up at the end."""
     run = new_run()
     try:
-        with AttachedCluster(address, run, "1", tmp_path / "log", names, port) as cluster:
+        cluster = AttachedCluster(address, run, "1", tmp_path / "log", names, port)
+        with contextlib.closing(cluster):
             yield cluster
         assert cluster.close().leftovers == () and not cluster.alive()
     finally:
@@ -272,7 +273,7 @@ def test_it_is_left_as_it_was_also_after_a_killed_run(others: Others, tmp_path: 
         assert cluster.put(SINGLE).replicas[0].app == NAME
         (node,) = cluster.proxies()
         assert node.healthy and node.port == others.port
-        assert get(node.url + SINGLE[0].route) == "hi"
+        assert get(node.url + SINGLE[0].route_prefix) == "hi"
         assert get(f"{node.url}/{FOREIGN}") == "foreign"
         check_windows(load_by_handle(cluster, SINGLE[0]))
         roles = [process.role for process in cluster.processes()]
@@ -341,5 +342,5 @@ def test_serve_that_was_started_for_it_ends_with_it(others: Others, tmp_path: Pa
         assert not cluster.facts["serve_was_running"]
         cluster.put(CHAIN)
         (node,) = cluster.proxies()
-        assert get(node.url + CHAIN[0].route) == CHAIN[0].answer
+        assert get(node.url + CHAIN[0].route_prefix) == CHAIN[0].ready_body
     assert not [name for name in others.ask("actors") if name.startswith("SERVE_")]

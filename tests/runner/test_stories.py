@@ -6,29 +6,31 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from serve_bench.benchmarks.rpc.bench import plan_of as rpc_plan_of
+from serve_bench.benchmarks.rpc.bench import RpcBench
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
-from serve_bench.benchmarks.scale.bench import plan_of as scale_plan_of
+from serve_bench.benchmarks.scale.bench import ScaleBench
 from serve_bench.benchmarks.scale.request import scale_plan
 from serve_bench.benchmarks.tax.bench import TaxRun
 from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, tax_plan
 from serve_bench.benchmarks.versus.bench import Pairs
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
+from serve_bench.cli.sitting import done
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_spec import Timing
-from serve_bench.core.plan import parse_row, plan
+from serve_bench.core.plan import list_trials, parse_row, plan
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Result, Traffic
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from serve_bench.runner.agenda import Agenda, rest_of
+from serve_bench.runner.agenda import Agenda, plan_listed, rest_of
 from serve_bench.runner.runner import Runner
 from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.runner.url_bench import Service, UrlLadders
@@ -36,7 +38,6 @@ from serve_bench.store import RunFolder, StoreError, read
 from tests.cases import cases
 from tests.records import run as run_record
 from tests.runner.fakes import TROUBLES, Looking, Script, install
-from tests.scale_records import plan_of as planned_rows
 from tests.scale_records import scale_suite
 
 STORIES: Final = Path(__file__).with_name("stories")
@@ -105,22 +106,17 @@ def tax(script: Script, place: Path, earlier: Result | None) -> Work:
 
 def rpc(script: Script, place: Path, earlier: Result | None) -> Work:
     worlds = tuple(World(size, True, (10,), 1, 10, "cpu", 1) for size in (2, 3))
-    names = ("torch", "ray")
-    suite = RpcSuite(names, worlds, "world_size", "localhost", 29500, episodes=2, sample=True)
-    done: list[str] = []
-    if earlier is not None:
-        doubted = {failure.key for failure in earlier.failures}
-        done = [trial.key for trial in earlier.trials if trial.key not in doubted]
-    launches = rpc_plan_of(suite, rpc_plan(suite, done), place, "abc123")
-    return [trial for part in rpc_plan(suite) for _, trial in part.worlds], launches
+    where = ("world_size", "localhost", 29500)
+    suite = RpcSuite(("torch", "ray"), worlds, *where, episodes=2, sample=True)
+    bench, left = partial(RpcBench, suite, place, "abc123"), rpc_plan(suite, done(earlier))
+    return list_trials(rpc_plan(suite)), plan_listed(left, bench, suite.expected_s)
 
 
 def scale(workload: Any, **settings: Any) -> Make:
     def make(script: Script, place: Path, earlier: Result | None) -> Work:
         suite = scale_suite(workload, **{"launches": 1, "size": 2, **settings})
-        done = [trial.key for trial in earlier.trials] if earlier else []
-        launches = scale_plan_of(suite, scale_plan(suite, done), place, "abc123")
-        return list(planned_rows(suite)), launches
+        bench, left = partial(ScaleBench, suite, place, "abc123"), scale_plan(suite, done(earlier))
+        return list_trials(scale_plan(suite)), plan_listed(left, bench, suite.expected_s)
 
     return make
 

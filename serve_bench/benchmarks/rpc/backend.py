@@ -23,12 +23,11 @@ import psutil
 from serve_bench.benchmarks.rpc.request import RpcSuite, World
 from serve_bench.core.app_spec import APPS_PACKAGE
 from serve_bench.core.errors import BadInput
-from serve_bench.core.proof import role_of
 from serve_bench.core.result import VariantUsed
 from serve_bench.observing.host import free_memory_bytes, pss_bytes
 from serve_bench.observing.sampler import Watched
 from serve_bench.runner.model_needs import torch_of
-from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
+from serve_bench.serving.child import Child
 from serve_bench.serving.launch_spec import (
     LOOPBACK,
     TOKEN_FILE,
@@ -40,8 +39,8 @@ from serve_bench.serving.launch_spec import (
     own_ray_version,
     program_environment,
 )
-from serve_bench.serving.server import LaunchFailed
-from serve_bench.serving.strays import Reaped, reap, run_directory
+from serve_bench.serving.server import ChildDriver
+from serve_bench.serving.strays import Reaped, run_directory
 
 # What a run of `serve-bench rpc` needs and whether this host has it: torch, Ray, a device, memory,
 # open files, the master port.
@@ -161,7 +160,7 @@ class WorldPids:
 
 
 @dataclass
-class RpcBackend:
+class RpcBackend(ChildDriver):
     """One launch of a backend, from `start` to `close`. `name` is unique in the run."""
 
     backend: str
@@ -172,7 +171,6 @@ class RpcBackend:
     versions: dict[str, str] = field(default_factory=dict)
     port: int | None = None  # of torch's store
     start_s: float = 0.0
-    _child: Child | None = None
     _pids: WorldPids | None = None
 
     @property
@@ -238,72 +236,40 @@ class RpcBackend:
         self._pids = None
         self._ask("end", {}, WORLD_TIMEOUT_S)
 
-    def processes(self) -> list[Watched]:
+    def watched(self) -> list[Watched]:
         """The processes of the launch now: agent, observers, and what the backend needs."""
-        assert self._child is not None, "start() first"
-        roles = {self._child.pid: "driver"}
+        roles: dict[int, str] = {}
         if self._pids is not None:
-            roles |= {self._pids.agent: "agent"}
-            roles |= dict.fromkeys(self._pids.observers, "observer")
-        watched = []
-        try:
-            program = psutil.Process(self._child.pid)
-            every = [program, *program.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
-        for one in every:
-            try:
-                line = " ".join(one.cmdline())
-                role = roles.get(one.pid) or role_of(line or one.name())
-                watched.append(Watched(one.pid, role, line[:80] or one.name()))
-            except psutil.NoSuchProcess:
-                continue
-        return watched
+            roles = {**dict.fromkeys(self._pids.observers, "observer"), self._pids.agent: "agent"}
+        return [
+            Watched(process.pid, roles.get(process.pid, process.role), process.title)
+            for process in self.processes()
+        ]
 
     def memory_bytes(self) -> int | None:
         """What all processes of the launch take, a shared page counted once; None: not told."""
-        every = [pss_bytes(one.pid) for one in self.processes()]
-        known = [one for one in every if one is not None]
-        return sum(known) if known and len(known) == len(every) else None
+        sizes = [pss_bytes(process.pid) for process in self.processes()]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if known and len(known) == len(sizes) else None
 
     def open_to_network(self) -> list[dict[str, Any]]:
         """Ports of the launch that more than this machine can reach."""
-        roles = {process.pid: process.role for process in self.processes()}
+        roles = {process.pid: process.role for process in self.watched()}
         return open_to_network(listening_ports(roles))
-
-    def alive(self) -> bool:
-        """Whether the program still runs."""
-        return self._child is not None and self._child.alive()
 
     def close(self) -> Reaped:
         """Ends every process of the launch and removes its directory."""
-        if self._child is not None:
-            self._child.kill()
-        reaped = reap(self.run_id, self.name)
-        if self._child is not None:
-            self._child.wait()
-        return reaped
+        return self._end(self.run_id, self.name)
 
-    def _ask(self, command: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        assert self._child is not None, "start() first"
-        try:
-            return self._child.ask(command, body, timeout_s, broken=self._stopped)
-        except ChildError as error:
-            detail = [line for line in error.detail if line.strip()]
-            if not self._child.alive():
-                detail = last_lines(self.log)
-            raise LaunchFailed(str(error), tuple(detail[-DETAIL_LINES:]), self.log) from None
-
-    def _stopped(self) -> str | None:
-        """Why the program can give no answer: a signal has stopped it; None while it runs."""
+    def broken(self) -> str | None:
+        """Why the program can give no answer: a signal has stopped it."""
         assert self._child is not None, "start() first"
         try:
             stopped = psutil.Process(self._child.pid).status() == psutil.STATUS_STOPPED
         except psutil.NoSuchProcess:
             return None  # its closed output tells that better
-        return (
-            f"the rpc program (pid {self._child.pid}) is stopped by a signal" if stopped else None
-        )
+        why = f"the rpc program (pid {self._child.pid}) is stopped by a signal"
+        return why if stopped else None
 
 
 def interface_of(address: str) -> str | None:

@@ -13,29 +13,19 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from serve_bench.benchmarks.rpc.backend import RpcBackend
 from serve_bench.benchmarks.rpc.latencies import Episodes
-from serve_bench.benchmarks.rpc.request import RpcLaunch, RpcSuite, World, expected_s, x_of
-from serve_bench.core.errors import RunFailed
+from serve_bench.benchmarks.rpc.request import RpcSuite, World, x_of
+from serve_bench.core.figures import counted
 from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.result import Deploy, PlannedTrial, Row, Trial, VariantUsed
+from serve_bench.core.plan import LaunchPlan, PlannedCell
+from serve_bench.core.result import Deploy, PlannedTrial, Row, Trial
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler
-from serve_bench.runner.agenda import Listed
-from serve_bench.runner.runner import (
-    Bench,
-    CellOver,
-    Fault,
-    Journal,
-    Loaded,
-    Part,
-    Plan,
-    PlannedLaunch,
-)
+from serve_bench.runner.runner import Bench, CellOver, Fault, Journal, Loaded, Part
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import StoreError, now_iso
@@ -45,31 +35,11 @@ RAW_FOLDER: Final = "rpc"
 STEADY: Final = 0.15
 """A warm-up has settled when its last two episodes differ by no more in their rate."""
 
-Cell: TypeAlias = tuple[World, PlannedTrial]
-
 Broke: TypeAlias = LaunchFailed | StoreError | KeyboardInterrupt
 """What ends the episodes of a world before their time."""
 
 
-def plan_of(
-    suite: RpcSuite, launches: Sequence[RpcLaunch], folder: Path, run_id: str
-) -> Plan[Cell, PlannedTrial]:
-    """The launches that are to be measured; `folder`: of the run."""
-    return Plan(
-        [
-            PlannedLaunch(
-                one.backend,
-                one.round,
-                [(cell, partial(Listed, cell[1:])) for cell in one.worlds],
-                partial(RpcBench, suite, one, folder, run_id),
-            )
-            for one in launches
-        ],
-        lambda place, at: expected_s(suite, launches[place:], at or 0),
-    )
-
-
-class RpcBench(Bench[Cell, PlannedTrial]):
+class RpcBench(Bench[PlannedCell, PlannedTrial]):
     """One launch of a backend."""
 
     begun = True
@@ -77,17 +47,16 @@ class RpcBench(Bench[Cell, PlannedTrial]):
     def __init__(
         self,
         suite: RpcSuite,
-        launch: RpcLaunch,
         folder: Path,
         run_id: str,
+        launch: LaunchPlan,
         number: int,
         journal: Journal,
     ) -> None:
         self._suite, self._journal, self._folder = suite, journal, folder
-        self._part = Part(str(number), VariantUsed(launch.backend), launch.round)
-        self.parts = (self._part,)
-        log = folder / self._part.log
-        self._backend = RpcBackend(launch.backend, suite, run_id, self._part.number, log)
+        self._part = part = Part(str(number), launch.variant, launch.round)
+        self.parts = (part,)
+        self._backend = RpcBackend(part.variant.name, suite, run_id, part.number, folder / part.log)
 
     def start(self) -> None:
         """Starts the program, which is proven at once."""
@@ -97,9 +66,10 @@ class RpcBench(Bench[Cell, PlannedTrial]):
         proof = {"versions": backend.versions, "master_port": backend.port}
         self._journal.append(self._part.record({"start": backend.start_s}, proof))
 
-    def put(self, cell: Cell) -> None:
+    def put(self, cell: PlannedCell) -> None:
         """Makes the processes of a world."""
-        self._world, self._planned = cell
+        settings, (self._planned,) = cell
+        self._world = World.from_cell(settings)
         self._say(f"starting {self._world.world_size} processes")
         try:
             pids = self._pids = self._backend.world(self._world)
@@ -117,37 +87,33 @@ class RpcBench(Bench[Cell, PlannedTrial]):
 
     def load(self, row: PlannedTrial) -> Loaded:
         """Warm-up and episodes: the trial of the whole ones, and what broke the rest."""
-        self._episodes, self._raw = (
-            Episodes(self._world.batch_size),
-            _raw_file(self._folder, row.key),
-        )
-        broken: Broke | None = None
-        trial = None
+        self._episodes = Episodes(self._world.batch_size)
+        self._raw = _raw_file(self._folder, row.key)
         try:
             trial, broken = self._measure(row)
         except LaunchFailed as error:  # in the warm-up
             return Loaded(faults=(Fault("trial", error, self._part, row),))
         trials = () if trial is None else (trial,)
-        if broken is None:
-            return Loaded(trials)
-        why: str | RunFailed = f"interrupted {self._done}"
+        after = f"after {counted(len(self._episodes.rates), 'episode')}"
         if isinstance(broken, LaunchFailed):
-            why = LaunchFailed(f"{broken}, {self._done}", broken.detail, broken.log)
-        faults = () if isinstance(broken, StoreError) else (Fault("trial", why, self._part, row),)
-        return Loaded(trials, faults, None if isinstance(broken, LaunchFailed) else broken)
+            why = LaunchFailed(f"{broken}, {after}", broken.detail, broken.log)
+            return Loaded(trials, (Fault("trial", why, self._part, row),))
+        interrupted = Fault("trial", f"interrupted {after}", self._part, row)
+        faults = (interrupted,) if isinstance(broken, KeyboardInterrupt) else ()
+        return Loaded(trials, faults, broken)
 
     def check(self) -> None:
         """Nothing can be done without the program."""
         if not self._backend.alive():
             raise LaunchFailed("the rpc program ended", (), self._backend.log)
 
-    def leave(self, cell: Cell, whole: bool) -> Fault | None:
+    def leave(self, cell: PlannedCell, whole: bool) -> Fault | None:
         """Ends the processes of the world."""
         try:
             if whole:
                 self._backend.end_world()
         except LaunchFailed as error:
-            return Fault("deploy", error, self._part, cell[1])
+            return Fault("deploy", error, self._part, self._planned)
         return None
 
     def close(self, part: Part) -> Reaped:
@@ -159,7 +125,7 @@ class RpcBench(Bench[Cell, PlannedTrial]):
         warmup = self._warm_up()
         started_at, began_ns, began_s = now_iso(), time.time_ns(), time.monotonic()
         broken: Broke | None = None
-        sampler = Sampler(self._backend.processes()) if self._suite.sample else None
+        sampler = Sampler(self._backend.watched()) if self._suite.sample else None
         with sampler or nullcontext():
             try:
                 while not self._enough(time.monotonic() - began_s):
@@ -185,10 +151,10 @@ class RpcBench(Bench[Cell, PlannedTrial]):
         rates: list[float] = []
         while len(rates) < 2 or not (steady or time.monotonic() - began_s > self._suite.warmup_s):
             self._tell("warm-up", rates)
-            one = Episodes(self._world.batch_size)
-            one.add(self._backend.episode())
-            calls += one.calls
-            rates += one.rates
+            episodes = Episodes(self._world.batch_size)
+            episodes.add(self._backend.episode())
+            calls += episodes.observers.count
+            rates += episodes.rates
             steady = len(rates) > 1 and abs(rates[-1] / rates[-2] - 1) <= STEADY
         return Warmup(round(time.monotonic() - began_s, 4), steady, calls)
 
@@ -224,14 +190,14 @@ class RpcBench(Bench[Cell, PlannedTrial]):
         self, started_at: str, warmup: Warmup, taken_s: float, memory: int | None, broken: bool
     ) -> Trial:
         episodes, planned, pids = self._episodes, self._planned, self._pids
-        fixed = self._suite.policy_ms
+        calls, fixed = episodes.observers.count, self._suite.policy_ms
         return planned.measured(
             self._part.number,
             started_at,
             window_s=sum(episodes.spans_s) / len(episodes.spans_s),
             warmup=warmup,
             metrics=episodes.metrics(),
-            counts=Counts(sent=episodes.calls, completed=episodes.calls, failed={}, in_flight=0),
+            counts=Counts(sent=calls, completed=calls, failed={}, in_flight=0),
             client={
                 "batch_size": self._world.batch_size,
                 "agent_pid": pids.agent,
@@ -250,14 +216,6 @@ class RpcBench(Bench[Cell, PlannedTrial]):
             },
             flags={"interrupted": True} if broken else {},
         )
-
-    @property
-    def _done(self) -> str:
-        suite = self._suite
-        of = f"{suite.episodes} episode{'' if suite.episodes == 1 else 's'}"
-        if suite.seconds is not None:
-            of = f"as many episodes as {suite.seconds:g} s hold"
-        return f"after {len(self._episodes.rates)} of {of}"
 
     def _tell(self, phase: str, rates: Sequence[float]) -> None:
         text = f"agent pid {self._pids.agent}, {phase}"  # for whoever wants to profile it

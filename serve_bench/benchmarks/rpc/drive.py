@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from serve_bench.benchmarks.rpc.bench import plan_of
+from serve_bench.benchmarks.rpc.bench import RpcBench
 from serve_bench.benchmarks.rpc.command import RpcOptions
 from serve_bench.benchmarks.rpc.lens import LENS, REPORT_FILE
-from serve_bench.benchmarks.rpc.request import (
-    MOST_EPISODES,
-    RpcLaunch,
-    RpcSuite,
-    expected_s,
-    rpc_plan,
-)
+from serve_bench.benchmarks.rpc.request import MOST_EPISODES, RpcSuite, rpc_plan
 from serve_bench.cli import FAILED, print_note
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, sit
-from serve_bench.core.plan import duration_text
+from serve_bench.core.figures import counted
+from serve_bench.core.plan import LaunchPlan, duration_text, list_trials
 from serve_bench.core.result import Result
+from serve_bench.runner.agenda import plan_listed
 from serve_bench.store.files import why, write_whole
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.lens import look
@@ -42,8 +39,10 @@ def run(
 
     sitting = Sitting(
         suite.to_json(),
-        [at for one in rpc_plan(suite) for _, at in one.worlds],
-        lambda place: plan_of(suite, launches, place.folder, place.run_id),
+        list_trials(rpc_plan(suite)),
+        lambda place: plan_listed(
+            launches, partial(RpcBench, suite, place.folder, place.run_id), suite.expected_s
+        ),
         earlier,
         left=bool(launches),
         again="rpc",
@@ -52,18 +51,17 @@ def run(
     return sit(sitting, options, show)
 
 
-def plan_lines(suite: RpcSuite, launches: tuple[RpcLaunch, ...]) -> Iterator[str]:
+def plan_lines(suite: RpcSuite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
     """The plan of a dry run."""
     for launch in launches:
-        cells = ((planned.cell, ()) for _, planned in launch.worlds)
-        yield from launch_lines(launch.backend, launch.round, cells)
-    count = sum(len(launch.worlds) for launch in launches)
-    each = f"{suite.episodes:,} episode{'' if suite.episodes == 1 else 's'}"
+        cells = ((cell, ()) for cell, _ in launch.cells)
+        yield from launch_lines(launch.variant.name, launch.round, cells)
+    each = counted(suite.episodes, "episode")
     if suite.seconds is not None:
         each = f"{suite.seconds:g} s" + ("" if suite.episodes == MOST_EPISODES else f", {each},")
     yield (
-        f"{count} world{'' if count == 1 else 's'}, {each} of {suite.steps} steps each; "
-        f"about {duration_text(expected_s(suite, launches))} in all"
+        f"{counted(len(list_trials(launches)), 'world')}, {each} of {suite.steps} steps each; "
+        f"about {duration_text(suite.expected_s(launches))} in all"
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY, MAIN
@@ -29,24 +30,20 @@ class Episodes:
     observer_rates: list[float] = field(default_factory=list)
     spans_s: list[float] = field(default_factory=list)
 
-    @property
-    def calls(self) -> int:
-        """Calls of all observers."""
-        return self.observers.count
-
     def add(self, episode: Mapping[str, Any]) -> None:
         """Adds an episode: `agent_ns`, `observer_ns` (a list for each observer), `began_ns`,
         `ended_ns`."""
         calls = [value for observer in episode["observer_ns"] for value in observer]
         span_s = (episode["ended_ns"] - episode["began_ns"]) / 1e9
-        for value in episode["agent_ns"]:
+        batches = episode["agent_ns"]
+        for value in batches:
             self.agent.record(value)
         for value in calls:
             self.observers.record(value)
         self.spans_s.append(span_s)
         self.rates.append(len(calls) / span_s)
-        self.agent_rates.append(_mean_rate(episode["agent_ns"], self.batch_size))
-        self.observer_rates.append(_mean_rate(calls, 1))
+        self.agent_rates.append(fmean(self.batch_size * 1e9 / max(1, ns) for ns in batches))
+        self.observer_rates.append(fmean(1e9 / max(1, ns) for ns in calls))
 
     def metrics(self) -> dict[str, Metric]:
         """The metrics of a trial; at least one episode must have been added."""
@@ -58,7 +55,3 @@ class Episodes:
             "agent_throughput": Metric(rate, "higher", windows=tuple(self.agent_rates)),
             "observer_throughput": Metric(rate, "higher", windows=tuple(self.observer_rates)),
         }
-
-
-def _mean_rate(latencies_ns: Sequence[int], batch_size: int) -> float:
-    return sum(batch_size * 1e9 / max(1, value) for value in latencies_ns) / len(latencies_ns)

@@ -8,7 +8,6 @@ percentile of a throughput is that of the latency from the other end.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,13 +20,20 @@ from serve_bench.core.errors import FormatError
 from serve_bench.core.figures import counted, number
 from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.result import Result
-from serve_bench.view.blocks import over_windows, section, sentence, statement
+from serve_bench.view.blocks import over_windows, section, sentence
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import json_of, run_json
 from serve_bench.view.document import Charts, Finding, ReportOptions, Section
 from serve_bench.view.figures import Value, declare, grouped, known_values
-from serve_bench.view.frame import Field, TableSpec, ViewRow, draw_over, make_table
-from serve_bench.view.inside import GroupedCpu, grouped_cpu
+from serve_bench.view.frame import (
+    Field,
+    TableSpec,
+    ViewRow,
+    describe_figures,
+    draw_over,
+    make_table,
+)
+from serve_bench.view.inside import mean_by_role
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.published import RPC, reference
 from serve_bench.view.rows import Page
@@ -63,15 +69,16 @@ def _group(role: str) -> str:
     return {"agent": "agent", "observer": "observers"}.get(role, "others")
 
 
-def _cpu(line: Line) -> GroupedCpu:
-    return grouped_cpu([trial.usage for trial in line.trials], _group)
+def _busiest_agent(line: Line) -> float | None:
+    agent = mean_by_role(line.trials).get("agent")
+    return None if agent is None else agent.busiest_percent
 
 
 def _call_cpu(line: Line) -> float | None:
-    groups, rate = _cpu(line).groups, line.spreads.get(MAIN)
-    if "agent" not in groups or rate is None or rate.mean <= 0:
+    roles, rate = mean_by_role(line.trials), line.spreads.get(MAIN)
+    if "agent" not in roles or rate is None or rate.mean <= 0:
         return None
-    return 1e7 * sum(groups.values()) / rate.mean
+    return 1e7 * sum(use.cpu_percent for use in roles.values()) / rate.mean
 
 
 def _memory(line: Line) -> float | None:
@@ -84,7 +91,7 @@ for _name in ("agent", "observers", "others"):
     declare(f"cpu_{_name}", "%", _meaning, grouped(_group, _name), title=_name)
 declare(
     *("cpu_agent_busiest", "%", "the most CPU of the agent in a launch, % of a core"),
-    lambda line: _cpu(line).busiest.get("agent"),
+    _busiest_agent,
 )
 declare("call_cpu", "ns", "CPU time of all processes of a world for a call", _call_cpu)
 declare("world_memory", "MB", "the most that all processes took (proportional set)", _memory)
@@ -130,8 +137,11 @@ RATIOS: Final = TableSpec(
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The worlds of a run over the argument that was swept, the backends of each side by side."""
     x_axis = str(result.run.suite.get("x_axis") or "world_size")
-    planned = [row for row in rows if row.dims["status"] != "profiled"]
-    worlds = _order([_complete(row, x_axis) for row in planned], x_axis)
+    xs = list(dict.fromkeys(x_of(row.dims, x_axis) for row in rows))
+    worlds = sorted(  # a world can be read across its backends
+        (_complete(row, x_axis, several=page.base is not None) for row in rows),
+        key=lambda row: xs.index(x_of(row.dims, x_axis)),
+    )
     measured = [row for row in worlds if f"{LATENCY}_p95" in row.values]
     sound = [row for row in measured if row.entry and not row.entry.line.broken]
     compared = list(_compare_backends(sound, page.base or ""))
@@ -146,10 +156,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     return View(
         rows=worlds,
         comparisons=compared,
-        findings=(
-            _rank_backends(sound) if measured else "Nothing was measured.",
-            *_describe_limits(worlds),
-        ),
+        findings=(_rank_backends(sound) if measured else "Nothing was measured.",),
         sections=sections if worlds else (),
         facts=[(f"backend {part.name}", part.engaged) for part in page.variants if part.engaged],
         definitions=(f"published elsewhere: {reference(RPC)['source']}",) if example else (),
@@ -161,8 +168,9 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
 # Rows: a world on a backend.
 
 
-def _complete(row: ViewRow, x_axis: str) -> ViewRow:
-    """The world with its figures, what was full, and what broke off. Raises FormatError."""
+def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
+    """The world by its place on the x axis, of `several` backends by its backend too, with its
+    figures, what was full, and what broke off. Raises FormatError."""
     assert row.entry is not None
     line = row.entry.line
     world = World.from_cell(line.cell, f"{line.keys[0]}: cell")
@@ -174,8 +182,11 @@ def _complete(row: ViewRow, x_axis: str) -> ViewRow:
         for trial in line.trials
         if trial.flags.get("interrupted")
     ]
+    name = f"{x_axis} {x_of(line.cell, x_axis)}"
     return replace(
         row,
+        name=f"{line.variant}, {name}" if several else name,
+        group=name if several else "",
         dims={**row.dims, "batch_size": world.batch_size, "limit": _find_limit(row)},
         values={**row.values, **figures},
         warnings=(*broken, *row.warnings),
@@ -223,19 +234,6 @@ def throughput_figures(latency: Histogram, batch_size: int) -> dict[str, float]:
     return {**shares, "mean": mean, "std": math.sqrt(squares / n)}
 
 
-def _order(rows: Sequence[ViewRow], x_axis: str) -> list[ViewRow]:
-    """The rows by the x axis in the order of the plan, then by backend, so that a world can be read
-    across; with their names."""
-    xs = list(dict.fromkeys(x_of(row.dims, x_axis) for row in rows))
-    several = len({row.dims["variant"] for row in rows}) > 1
-    named = []
-    for row in sorted(rows, key=lambda row: xs.index(x_of(row.dims, x_axis))):
-        world = f"{x_axis} {x_of(row.dims, x_axis)}"
-        name = f"{row.dims['variant']}, {world}" if several else world
-        named.append(replace(row, name=name, group=world if several else ""))
-    return named
-
-
 def _compare_backends(sound: Sequence[ViewRow], first: str) -> Iterator[ViewRow]:
     """Each world beside the same world on the first backend. Of what broke there are no ratios."""
     bases = {row.group: row for row in sound if row.group and row.dims["variant"] == first}
@@ -265,14 +263,6 @@ def _draw(measured: Sequence[ViewRow], x_axis: str) -> Iterator[Chart]:
 # Sentences.
 
 
-def _describe_limits(worlds: Sequence[ViewRow]) -> Iterator[str]:
-    """What was full, and in how many worlds."""
-    full = Counter(row.dims["limit"] for row in worlds if row.dims["limit"])
-    if full:
-        of = f"of {counted(len(worlds), 'world')}"
-        yield statement("; ".join(f"the {limit} was full in {n} {of}" for limit, n in full.items()))
-
-
 def _rank_backends(sound: Sequence[ViewRow]) -> str:
     """The backend with the most calls/s, and the others beside it in the same world: of the worlds
     that most backends did the fastest. What broke is not compared."""
@@ -283,16 +273,13 @@ def _rank_backends(sound: Sequence[ViewRow]) -> str:
     if not ranks:
         return "No valid world."
     world, (best, *others) = max(ranks.items(), key=lambda item: len(item[1]))
-    rate = best.values[MAIN].value
-    parts = [
-        f"With {world}, {best.dims['variant']} answers most: {number(rate)} calls/s of all "
-        f"observers (p50 {best.text('latency_p50')} ms)"
+    shares = [
+        f"{row.dims['variant']} {number(row.values[MAIN].value / best.values[MAIN].value, 2)} of "
+        f"that (p50 {row.text('latency_p50')} ms)"
+        for row in others
     ]
-    for row in others:
-        share = number(row.values[MAIN].value / rate, 2)
-        latency = row.text("latency_p50")
-        parts.append(f"{row.dims['variant']} {share} of that (p50 {latency} ms)")
-    return sentence("; ".join(parts))
+    lead = f"With {world}, {best.dims['variant']} answers most: {describe_figures(best)}"
+    return sentence("; ".join([lead, *shares]))
 
 
 # Published.

@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, get_args
 
-from serve_bench.benchmarks.arguments import Arguments, real, rounds, whole
+from serve_bench.benchmarks.arguments import Arguments, real, whole
 from serve_bench.core.axes import Kind, one_of, only_keys
 from serve_bench.core.errors import BadInput
-from serve_bench.core.result import JsonObject, PlannedTrial, Row, trial_key
+from serve_bench.core.figures import counted
+from serve_bench.core.plan import LaunchPlan, orders, without
+from serve_bench.core.result import JsonObject, PlannedTrial, Row, VariantUsed, trial_key
 from serve_bench.core.schema import built, plain, stored_suite
 
-BACKENDS: Final = ("torch", "ray", "serve")
+Backend: TypeAlias = Literal["torch", "ray", "serve"]
 """torch.distributed.rpc over TensorPipe; Ray actors; a Serve DeploymentHandle."""
 
 PUBLISHED_ARGUMENTS: Final = (
@@ -129,7 +131,7 @@ class RpcSuite:
     in which they pass. A warm-up is at least two episodes, and goes on until it is steady or
     `warmup_s` have passed. `policy_ms`: a policy of that fixed time in place of the network."""
 
-    backends: tuple[str, ...]
+    backends: tuple[Backend, ...]
     worlds: tuple[World, ...]
     x_axis: str
     master_addr: str
@@ -145,6 +147,26 @@ class RpcSuite:
     output_file_path: str | None = None
     sample: bool = True
 
+    def expected_s(self, launches: Sequence[LaunchPlan]) -> float:
+        """About how long these launches take."""
+        total_s = 0.0
+        for launch in launches:
+            worlds = [World.from_cell(cell) for cell, _ in launch.cells]
+            total_s += START_S[launch.variant.name]
+            total_s += sum(self._world_s(launch.variant.name, world) for world in worlds)
+        return total_s
+
+    def _world_s(self, backend: str, world: World) -> float:
+        calls = world.observers * self.steps
+        an_episode_s = calls / CALLS_PER_S[backend]
+        if self.policy_ms is not None:
+            selections = self.steps if world.batch else calls
+            an_episode_s += selections * self.policy_ms / 1e3
+        measured_s = self.episodes * an_episode_s
+        if self.seconds is not None:
+            measured_s = min(measured_s, self.seconds + an_episode_s)
+        return EACH_S[backend] * world.world_size + 2 * an_episode_s + measured_s
+
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
         return {"name": "rpc", **plain(self), "worlds": [one.cell for one in self.worlds]}
@@ -152,45 +174,25 @@ class RpcSuite:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RpcSuite:
         """The reverse, for going on with a stored run. Raises BadInput."""
-        suite = stored_suite(
+        return stored_suite(
             cls,
             data,
             worlds=lambda stored: tuple(
                 map(World.from_cell, built(list[Any], stored, "suite.worlds"))
             ),
         )
-        for name in suite.backends:
-            if name not in BACKENDS:
-                allowed = f"suite.backends: {name!r} is none of {', '.join(BACKENDS)}"
-                raise BadInput(f"the stored suite cannot be resumed: {allowed}")
-        return suite
-
-    @property
-    def loads(self) -> int:
-        """Worlds to be measured, over backends and launches."""
-        return len(self.backends) * len(self.worlds) * self.launches
 
 
-@dataclass(frozen=True)
-class RpcLaunch:
-    """One start of a backend, and the worlds to be measured on it in this order."""
-
-    backend: str
-    round: int
-    worlds: tuple[tuple[World, PlannedTrial], ...]
-
-
-def rpc_plan(suite: RpcSuite, done: Iterable[str] = ()) -> tuple[RpcLaunch, ...]:
-    """The launches in order; trials whose keys are `done` are left out. Backends alternate within a
-    round."""
-    finished, plan = set(done), []
-    for round_, worlds in rounds(suite.launches, suite.worlds, suite.seed):
+def rpc_plan(suite: RpcSuite, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
+    """The launches in order, a backend as the variant and a world as the cell; trials whose keys
+    are `done` are left out. Backends alternate within a round."""
+    launches = []
+    for round_, worlds in orders(suite.launches, suite.worlds, suite.seed):
         for backend in suite.backends:
-            every = ((one, planned_trial(suite, backend, round_, one)) for one in worlds)
-            left = tuple(pair for pair in every if pair[1].key not in finished)
-            if left:
-                plan.append(RpcLaunch(backend, round_, left))
-    return tuple(plan)
+            trials = [planned_trial(suite, backend, round_, world) for world in worlds]
+            cells = tuple((trial.cell, (trial,)) for trial in trials)
+            launches.append(LaunchPlan(VariantUsed(backend), round_, cells))
+    return without(launches, done)
 
 
 def planned_trial(suite: RpcSuite, backend: str, round_: int, world: World) -> PlannedTrial:
@@ -198,31 +200,8 @@ def planned_trial(suite: RpcSuite, backend: str, round_: int, world: World) -> P
     cell, count = world.cell, world.observers
     if suite.policy_ms is not None:
         cell["policy_ms"] = suite.policy_ms
-    row = Row(f"{count} observer{'' if count == 1 else 's'}", "observer", count, count)
+    row = Row(counted(count, "observer"), "observer", count, count)
     return PlannedTrial(trial_key(backend, round_, cell, row.label), round_, backend, cell, row)
-
-
-def expected_s(suite: RpcSuite, launches: Sequence[RpcLaunch], done: int = 0) -> float:
-    """About how long these launches take, without the first `done` worlds of them."""
-    total_s, before = 0.0, 0
-    for launch in launches:
-        left = launch.worlds[max(0, done - before) :]
-        before += len(launch.worlds)
-        total_s += START_S[launch.backend] if left else 0.0
-        total_s += sum(_world_s(suite, launch.backend, world) for world, _ in left)
-    return total_s
-
-
-def _world_s(suite: RpcSuite, backend: str, world: World) -> float:
-    calls = world.observers * suite.steps
-    an_episode_s = calls / CALLS_PER_S[backend]
-    if suite.policy_ms is not None:
-        selections = suite.steps if world.batch else calls
-        an_episode_s += selections * suite.policy_ms / 1e3
-    measured_s = suite.episodes * an_episode_s
-    if suite.seconds is not None:
-        measured_s = min(measured_s, suite.seconds + an_episode_s)
-    return EACH_S[backend] * world.world_size + 2 * an_episode_s + measured_s
 
 
 def x_of(cell: JsonObject, x_axis: str) -> str:
@@ -236,10 +215,7 @@ def read_rpc(data: Mapping[str, Any], file: str, flags: Mapping[str, str]) -> Rp
     Raises BadInput, which names the flag, or the file and key.
     """
     only_keys(data, ("name", "rpc"), file)
-    table = data.get("rpc", {})
-    if not isinstance(table, Mapping):
-        raise BadInput(f"{file}: rpc: takes a table of arguments")
-    of_file = Arguments.of_table(table, KEYS, f"{file}: rpc")
+    of_file = Arguments.of_table(data.get("rpc", {}), KEYS, f"{file}: rpc")
     of_file.require([name for name in KEYS if name not in OPTIONAL], f"{file}: rpc")
     arguments = of_file.under(Arguments.of_flags(flags))
     lists = [name for name in LISTS if "," in arguments.texts[name]]
@@ -252,9 +228,9 @@ def read_rpc(data: Mapping[str, Any], file: str, flags: Mapping[str, str]) -> Rp
     settings = arguments.values(SETTINGS)
     if "seconds" in flags and "episodes" not in flags:  # time alone ends a world
         settings["episodes"] = MOST_EPISODES
-    backend = one_of(*BACKENDS)
+    backend = one_of(*get_args(Backend))
     return RpcSuite(
-        backends=arguments.each("backend", lambda single: str(single.value("backend", backend))),
+        backends=arguments.each("backend", lambda single: single.value("backend", backend)),
         worlds=arguments.each(x_axis, _read_world),
         x_axis=x_axis,
         master_addr=arguments.texts["master_addr"],

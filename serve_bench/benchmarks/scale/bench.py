@@ -23,11 +23,8 @@ from serve_bench.benchmarks.scale.needs import check_cluster
 from serve_bench.benchmarks.scale.request import (
     GRAPHS,
     ScaleApp,
-    ScaleCell,
-    ScaleLaunch,
     ScaleSuite,
     apps_of,
-    expected_s,
     on_nodes,
     processes_of,
     why_invalid,
@@ -37,27 +34,17 @@ from serve_bench.core.figures import counted
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import HANDLE, Load, Timing
 from serve_bench.core.nodes import NODE
-from serve_bench.core.plan import trial_of
+from serve_bench.core.plan import LaunchPlan, PlannedCell, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Deploy, JsonObject, Metric, PlannedTrial, Row, Trial
+from serve_bench.core.usage import by_role
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.nodes.crew import NodeCrew, NodesInterrupted
-from serve_bench.observing.host import pss_bytes
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler, sampler_of
-from serve_bench.runner.agenda import Listed
 from serve_bench.runner.load_source import LoadOn, NodeLoads
-from serve_bench.runner.runner import (
-    Bench,
-    CellOver,
-    Fault,
-    Journal,
-    Loaded,
-    Part,
-    Plan,
-    PlannedLaunch,
-)
+from serve_bench.runner.runner import Bench, CellOver, Fault, Journal, Loaded, Part
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.strays import Reaped, marks
 from serve_bench.store import StoreError, now_iso
@@ -65,25 +52,7 @@ from serve_bench.store import StoreError, now_iso
 DRAIN_S: Final = 5.0
 
 
-def plan_of(
-    suite: ScaleSuite, launches: Sequence[ScaleLaunch], folder: Path, run_id: str
-) -> Plan[ScaleCell, PlannedTrial]:
-    """The launches that are to be measured; `folder`: of the run."""
-    return Plan(
-        [
-            PlannedLaunch(
-                one.variant.name,
-                one.round,
-                [(cell, partial(Listed, cell.rows)) for cell in one.cells],
-                partial(ScaleBench, suite, one, folder, run_id),
-            )
-            for one in launches
-        ],
-        lambda place, at: expected_s(suite, launches[place:]) if at is None else None,
-    )
-
-
-class ScaleBench(Bench[ScaleCell, PlannedTrial]):
+class ScaleBench(Bench[PlannedCell, PlannedTrial]):
     """One cluster, started for the launch or attached to."""
 
     begun = True
@@ -91,9 +60,9 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
     def __init__(
         self,
         suite: ScaleSuite,
-        launch: ScaleLaunch,
         folder: Path,
         run_id: str,
+        launch: LaunchPlan,
         number: int,
         journal: Journal,
     ) -> None:
@@ -108,9 +77,9 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
         self._faults: list[Fault] = []  # of the row
         self._ended: BaseException | None = None  # what ended the row early
 
-    def _cluster_of(self, launch: ScaleLaunch, log: Path) -> OwnCluster | AttachedCluster:
+    def _cluster_of(self, launch: LaunchPlan, log: Path) -> OwnCluster | AttachedCluster:
         suite, run_id, number = self._suite, self._run_id, self._part.number
-        sizes = [cell.replicas for cell in launch.cells]
+        sizes = [int(cell["num_replicas"]) for cell, _ in launch.cells]
         if suite.address is not None:
             names = {app.name for size in sizes for app in apps_of(suite, size)}
             return AttachedCluster(suite.address, run_id, number, log, tuple(sorted(names)))
@@ -134,23 +103,24 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
         if isinstance(self._cluster, AttachedCluster):
             check_cluster(self._suite, self._cluster.facts["nodes"])
 
-    def put(self, cell: ScaleCell) -> None:
+    def put(self, cell: PlannedCell) -> None:
         """Puts the applications of a size. Raises RunFailed when the cluster cannot be proven."""
-        self._cell, self._there = cell, True
-        self._apps = apps_of(self._suite, cell.replicas)
-        self._say(f"deploying {counted(processes_of(self._suite, cell.replicas), 'replica')}")
+        self._cell, self._there = dict(cell[0]), True
+        self._replicas = int(self._cell["num_replicas"])
+        self._apps = apps_of(self._suite, self._replicas)
+        self._say(f"deploying {counted(processes_of(self._suite, self._replicas), 'replica')}")
         try:
             put = self._put = self._cluster.put(self._apps, self._say)
         except RunFailed as error:
             if not self._cluster.alive():
                 raise
-            self._journal.fail(Fault("deploy", error, self._part, dict(cell.cell)))
+            self._journal.fail(Fault("deploy", error, self._part, self._cell))
             raise CellOver(str(error)) from None
         if not self._proven:
             self._journal.append(self._part.proven(self._cluster.seconds, self._proof))
             self._proven = True
         proof = {"replicas": [asdict(one) for one in put.replicas]}
-        self._journal.append(Deploy(self._part.number, dict(cell.cell), put.seconds, False, proof))
+        self._journal.append(Deploy(self._part.number, self._cell, put.seconds, False, proof))
 
     def _proof(self) -> JsonObject:
         proof = self._cluster.prove()
@@ -166,7 +136,7 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
             trial = with_values(trial, {"teardown_time": ("s", seconds)})
         return Loaded(() if trial is None else (trial,), tuple(self._faults), self._ended)
 
-    def leave(self, cell: ScaleCell, whole: bool) -> Fault | None:
+    def leave(self, cell: PlannedCell, whole: bool) -> Fault | None:
         """Removes the applications, where they are still there."""
         return self._remove()[1] if self._there and self._cluster.alive() else None
 
@@ -177,7 +147,7 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
         try:
             return self._cluster.remove(), None
         except RunFailed as error:
-            return None, Fault("deploy", error, self._part, dict(self._cell.cell))
+            return None, Fault("deploy", error, self._part, self._cell)
 
     def close(self, part: Part) -> Reaped:
         """Ends the load actors, and the cluster or what was put on it."""
@@ -188,7 +158,7 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
         self, phase: str, planned: PlannedTrial | None = None, load: Progress | None = None
     ) -> None:
         if len(self._suite.replicas) > 1:
-            phase = f"{self._cell.replicas:,} replicas: {phase}"
+            phase = f"{self._replicas:,} replicas: {phase}"
         self._journal.say(phase, row=None if planned is None else planned.row, load=load)
 
     def _progress(self, planned: PlannedTrial) -> Callable[[Progress], None]:
@@ -218,7 +188,7 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
             if (why := self._cluster.broken()) is not None and self._ended is None:
                 self._ended = RunFailed(f"{why}: the cluster can do nothing more")
         if (why := why_invalid(trial)) is not None:
-            self._note("trial", why, planned)
+            self._note("trial", f"invalid: {why}", planned)
             trial = trial.flagged("invalid")
         return trial
 
@@ -241,8 +211,6 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
                 self._note("trial", "interrupted", planned)
         total_s = time.monotonic() - began
         trial = trial_of(planned, self._part.number, started_at, result, total_s)
-        if self._ended is not None:
-            trial = trial.flagged("interrupted")
         return self._with_usage(trial, sampler, result.started_at_ns)
 
     def _from_nodes(self, planned: PlannedTrial) -> Trial:
@@ -267,8 +235,6 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
         assert combined is not None, "where all nodes are lost, the crew has raised"
         trial = nodes_trial(planned, number, started_at, combined, nodes, total_s)
         trial = replace(trial, client={**trial.client, "skew_s": result.skew_s})
-        if self._ended is not None:
-            trial = trial.flagged("interrupted")
         for node in nodes:
             if node.get("lost"):
                 name = node.get("hostname") or node.get("ip") or node["node"]
@@ -289,13 +255,15 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
 
     def _request(self, proxy: NodeProxy, app: ScaleApp) -> Request:
         return Request(
-            url=proxy.url + app.route, expect_status=(200,), expect_body=app.answer.encode()
+            url=proxy.url + app.route_prefix,
+            expect_status=(200,),
+            expect_body=app.ready_body.encode(),
         )
 
     def _loads(self, crew: NodeCrew) -> dict[str, Load]:
         """The load of each node with a healthy proxy of its own. RunFailed without any."""
         suite = self._suite
-        draw = random.Random(f"{suite.seed} {self._part.number} {self._cell.replicas}")
+        draw = random.Random(f"{suite.seed} {self._part.number} {self._replicas}")
         here = {node.node_id for node in crew.nodes if node.alive}
         loads: dict[str, Load] = {}
         proxies = sorted(self._cluster.proxies(), key=lambda one: one.node_id)
@@ -336,6 +304,8 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
         return sampler_of(self._cluster.processes())
 
     def _with_usage(self, trial: Trial, sampler: Sampler | None, began_ns: int) -> Trial:
+        if self._ended is not None:
+            trial = trial.flagged("interrupted")
         if sampler is None:
             return trial
         usage = sampler.summary(began_ns, trial.seconds["measured"])
@@ -347,13 +317,12 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
 
     def _with_costs(self, trial: Trial) -> Trial:
         """What so many replicas cost, beside what they served."""
-        pids = [one.pid for one in self._put.replicas]
-        memory = [pss_bytes(pid) for pid in pids] if self._suite.address is None else []
-        known = [one for one in memory if one is not None]
-        each = sum(known) / len(known) / 1e6 if known and len(known) == len(memory) else None
+        replicas, each_mb = by_role(trial.usage).get("replica"), None
+        if replicas is not None and replicas.memory_mb is not None:
+            each_mb = replicas.memory_mb / replicas.processes
         costs: Mapping[str, tuple[str, float | None]] = {
             "deploy_time": ("s", self._put.seconds),
-            "memory_per_replica": ("MB", each),
+            "memory_per_replica": ("MB", each_mb),
             "cpu_per_request": ("us", cpu_us_a_request(trial.usage, trial)),
             "controller_loop": ("ms", self._cluster.controller().get("control_loop_ms")),
         }
@@ -402,12 +371,9 @@ def with_values(trial: Trial, values: Mapping[str, tuple[str, float | None]]) ->
 def cpu_us_a_request(usage: JsonObject, trial: Trial) -> float | None:
     """CPU of Ray's and Serve's processes in the measured part over the completed requests, in
     microseconds; None where it was not sampled. The load's own is left out."""
-    shares = [
-        one["cpu_percent"]
-        for one in usage.get("processes", ())
-        if one.get("role") in SERVING and one.get("cpu_percent") is not None
-    ]
+    uses = by_role(usage).items()
+    shares = [use.cpu_percent for role, use in uses if role.partition(" ")[0] in SERVING]
     seconds = trial.seconds.get("measured", 0.0)
     if not shares or not trial.completed_in_windows or seconds <= 0:
         return None
-    return float(sum(shares)) / 100.0 * seconds / trial.completed_in_windows * 1e6
+    return sum(shares) / 100.0 * seconds / trial.completed_in_windows * 1e6

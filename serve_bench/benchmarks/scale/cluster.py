@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,9 +23,9 @@ from serve_bench.core.plan import JSON
 from serve_bench.core.request_spec import Request
 from serve_bench.core.schema import built
 from serve_bench.observing.processes import serve_processes
-from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
+from serve_bench.serving.child import Child, ChildError
 from serve_bench.serving.launch_spec import attaching_environment
-from serve_bench.serving.server import LaunchFailed, Process, Serving
+from serve_bench.serving.server import ChildDriver, Process, Serving
 from serve_bench.serving.strays import Reaped, run_directory
 
 ASK_TIMEOUT_S: Final = 60.0
@@ -87,7 +87,7 @@ class NodeProxy:
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
-class ScaleCluster:
+class ScaleCluster(ChildDriver):
     """What both do once they are up. Methods that ask the cluster raise LaunchFailed."""
 
     gcs_address: str
@@ -98,7 +98,9 @@ class ScaleCluster:
         run and every healthy proxy answers right. `report` takes how many replicas there are."""
         count = sum(sum(app.replicas.values()) for app in apps)
         timeout_s = DEPLOY_TIMEOUT_S + DEPLOY_TIMEOUT_PER_REPLICA_S * count
-        body = {"apps": [_body(app) for app in apps], "timeout_s": timeout_s}
+        package = f"{APPS_PACKAGE}.graph"
+        specs = [{**asdict(app), "import_path": f"{package}:{app.builder}"} for app in apps]
+        body = {"apps": specs, "timeout_s": timeout_s}
         answer = self._ask("put", body, timeout_s + ASK_TIMEOUT_S, report)
         self._changed()
         return built(Put, answer, "put")
@@ -121,7 +123,7 @@ class ScaleCluster:
             f"http://{self.gcs_address}/{app.name}/__call__",
             headers=JSON,
             body=b"0",
-            expect_body=app.answer.encode(),
+            expect_body=app.ready_body.encode(),
         )
         environment = {**self.joining, **env, "RAY_USAGE_STATS_ENABLED": "0"}
         return Load(request, client="handle", environment=environment)
@@ -132,28 +134,8 @@ class ScaleCluster:
         answer = self._ask("controller", {}, ASK_TIMEOUT_S)
         return built(dict[str, float | None], answer["controller"], "controller")
 
-    def _ask(
-        self,
-        command: str,
-        body: Mapping[str, Any],
-        timeout_s: float,
-        report: Say = lambda phase: None,
-    ) -> dict[str, Any]:
-        raise NotImplementedError
-
     def _changed(self) -> None:
         """Called when the processes of the cluster are others than before."""
-
-
-def _body(app: ScaleApp) -> dict[str, Any]:
-    return {
-        "name": app.name,
-        "route_prefix": app.route,
-        "import_path": f"{APPS_PACKAGE}.graph:{app.builder}",
-        "args": app.args,
-        "replicas": dict(app.replicas),
-        "ready_body": app.answer,
-    }
 
 
 class OwnCluster(Serving, ScaleCluster):
@@ -212,14 +194,6 @@ class AttachedCluster(ScaleCluster):
     seconds: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     joining: dict[str, str] = field(default_factory=dict)  # what another driver's env must hold
-    _child: Child | None = None
-    _closed: Reaped | None = None
-
-    def __enter__(self) -> AttachedCluster:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def start(self, report: Say = lambda phase: None) -> None:
         """Connects, and starts Serve where it does not run. Raises LaunchFailed."""
@@ -249,7 +223,7 @@ class AttachedCluster(ScaleCluster):
         try:
             answer = self._child.ask("attach", body, ATTACH_TIMEOUT_S, phase_ended)
         except ChildError as error:
-            raise self._failed(error) from None
+            raise self._failed(str(error), error.detail) from None
         self.facts = {name: value for name, value in answer.items() if name != "event"}
         self.joining = self.facts["environment"]
 
@@ -269,14 +243,6 @@ class AttachedCluster(ScaleCluster):
             Process(self._child.pid, "driver", "serve-bench cluster"),
             *(Process(one.pid, one.role, one.title) for one in of_serve),
         ]
-
-    def alive(self) -> bool:
-        """Whether the child process, and with it the connection, still runs."""
-        return self._child is not None and self._child.alive()
-
-    def broken(self) -> str | None:
-        """Why nothing more can be done with it; None while something can."""
-        return None if self.alive() else "the connection to the cluster ended"
 
     def close(self) -> Reaped:
         """Leaves the cluster as it was; the same answer twice. `leftovers`: what stays there."""
@@ -298,20 +264,3 @@ class AttachedCluster(ScaleCluster):
             return left
         except ChildError as error:
             return [f"what was put on cluster {self.gcs_address} ({error})"] if self.facts else []
-
-    def _ask(
-        self,
-        command: str,
-        body: Mapping[str, Any],
-        timeout_s: float,
-        report: Say = lambda phase: None,
-    ) -> dict[str, Any]:
-        assert self._child is not None, "start() first"
-        try:
-            return self._child.ask(command, body, timeout_s, lambda name, _: report(name))
-        except ChildError as error:
-            raise self._failed(error) from None
-
-    def _failed(self, error: ChildError) -> LaunchFailed:
-        detail = error.detail or last_lines(self.log)
-        return LaunchFailed(str(error), detail[-DETAIL_LINES:], self.log)

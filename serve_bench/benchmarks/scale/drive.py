@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
-from serve_bench.benchmarks.scale.bench import plan_of
+from serve_bench.benchmarks.scale.bench import ScaleBench
 from serve_bench.benchmarks.scale.command import ScaleOptions
-from serve_bench.benchmarks.scale.request import ScaleLaunch, ScaleSuite, expected_s, scale_plan
+from serve_bench.benchmarks.scale.request import ScaleSuite, scale_plan
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, sit
-from serve_bench.core.plan import duration_text
+from serve_bench.core.plan import LaunchPlan, duration_text, list_trials
 from serve_bench.core.result import Result
+from serve_bench.runner.agenda import plan_listed
 
 
 def run(
@@ -23,8 +25,10 @@ def run(
 
     sitting = Sitting(
         suite.to_json(),
-        [one for at in scale_plan(suite) for cell in at.cells for one in cell.rows],
-        lambda place: plan_of(suite, launches, place.folder, place.run_id),
+        list_trials(scale_plan(suite)),
+        lambda place: plan_listed(
+            launches, partial(ScaleBench, suite, place.folder, place.run_id), suite.expected_s
+        ),
         earlier,
         left=bool(launches),
         again=f"scale {suite.workload}",
@@ -33,12 +37,12 @@ def run(
     return sit(sitting, options, report.close)
 
 
-def plan_lines(suite: ScaleSuite, launches: tuple[ScaleLaunch, ...]) -> Iterator[str]:
+def plan_lines(suite: ScaleSuite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
     """The plan of a dry run."""
     for launch in launches:
         cells = (
-            (cell.cell, [f"{one.row.label} ({one.row.client})" for one in cell.rows])
-            for cell in launch.cells
+            (cell, [f"{planned.row.label} ({planned.row.client})" for planned in rows])
+            for cell, rows in launch.cells
         )
         yield from launch_lines(launch.variant.name, launch.round, cells)
     if not launches:
@@ -48,5 +52,5 @@ def plan_lines(suite: ScaleSuite, launches: tuple[ScaleLaunch, ...]) -> Iterator
     nodes = f", {suite.nodes} raylets on this machine" if suite.nodes > 1 else ""
     yield f"cluster: {where}{nodes}; at most {suite.warmup_s:g} s of warm-up before a row"
     length = f"{suite.windows} windows of {suite.window_s:g} s"
-    about = duration_text(expected_s(suite, launches))
+    about = duration_text(suite.expected_s(launches))
     yield f"{length} for each row of throughput; about {about} in all"

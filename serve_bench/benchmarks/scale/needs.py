@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from serve_bench.benchmarks.scale.request import ScaleSuite, processes_of
 from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.figures import counted
 from serve_bench.observing.host import free_memory_bytes
 from serve_bench.serving.launch_spec import check_interpreter, own_ray_version, reachable
 
@@ -41,7 +42,9 @@ def checked(suite: ScaleSuite) -> ScaleSuite:
                 f"variants.{variant.name}: python: the load of scale comes from Ray's own nodes: "
                 "it takes the Ray of this interpreter alone"
             )
-    _check_memory(suite)
+    lacking = _lacking(suite, free_memory_bytes(), "free here:")
+    if lacking is not None:
+        raise BadInput(lacking)
     return suite
 
 
@@ -58,16 +61,10 @@ def check_cluster(suite: ScaleSuite, nodes: Sequence[Mapping[str, Any]]) -> None
     Ray says it (`memory_bytes` of each)."""
     known = [int(node["memory_bytes"]) for node in nodes if node.get("memory_bytes")]
     if len(known) == len(nodes):
-        count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
-        lacking = _lacking(suite, sum(known), f"memory that the cluster gives out ({count}):")
+        where = f"memory that the cluster gives out ({counted(len(nodes), 'node')}):"
+        lacking = _lacking(suite, sum(known), where)
         if lacking is not None:
             raise RunFailed(lacking)
-
-
-def _check_memory(suite: ScaleSuite) -> None:
-    lacking = _lacking(suite, free_memory_bytes(), "free here:")
-    if lacking is not None:
-        raise BadInput(lacking)
 
 
 def _lacking(suite: ScaleSuite, free: int, where: str) -> str | None:
@@ -97,8 +94,4 @@ def _largest(suite: ScaleSuite, free: int) -> int:
             return needed_bytes(replace(suite, size=number), suite.replicas[0])
         return needed_bytes(suite, number)
 
-    low, high = 0, max(suite.size, *suite.replicas)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if needs(middle) <= free else (low, middle - 1)
-    return low
+    return max(0, 1 + (free - needs(1)) // (needs(2) - needs(1)))

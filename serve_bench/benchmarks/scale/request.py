@@ -7,23 +7,23 @@ that it has. Every error is one line that names the flag, or the file and key, a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from serve_bench.benchmarks.arguments import Arguments, real, rounds, whole
+from serve_bench.benchmarks.arguments import Arguments, real, whole
 from serve_bench.benchmarks.scale import KEYS, Workload
 from serve_bench.core.axes import Kind, axis_flags, only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
+from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
+from serve_bench.core.plan import LaunchPlan, PlannedCell, orders, without
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, Trial, VariantUsed, trial_key
 from serve_bench.core.schema import plain, stored_suite
 from serve_bench.core.slo import slo_of_file
 from serve_bench.core.suite import variants_of
 from serve_bench.core.timeline import seconds_of
-
-WORKLOADS: Final = ("single", "multi", "ensemble", "chain", "curve")
 
 GRAPHS: Final = ("ensemble", "chain")
 """Workloads of composed deployments, with clients instead of a load from every node."""
@@ -80,6 +80,16 @@ class ScaleSuite:
     def measured_s(self) -> float:
         return self.windows * self.window_s
 
+    def expected_s(self, launches: Sequence[LaunchPlan]) -> float:
+        """About how long these launches take."""
+        total = 0.0
+        for launch in launches:
+            total += START_S + self.nodes if self.address is None else 0.0
+            for cell, rows in launch.cells:
+                total += EACH_S * processes_of(self, int(cell["num_replicas"])) + REMOVE_S
+                total += len(rows) * (self.warmup_s + self.measured_s)
+        return total
+
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
         return {"name": f"scale_{self.workload}", **plain(self)}
@@ -93,15 +103,15 @@ class ScaleSuite:
 @dataclass(frozen=True)
 class ScaleApp:
     """One application of a workload, as the cluster is told: `builder` is a function of
-    serving/apps/graph.py and `args` what it gets; `replicas` by deployment; `answer`: what every
-    request must be answered with, as text; by a handle, as the number that it says."""
+    serving/apps/graph.py and `args` what it gets; `replicas` by deployment; `ready_body`: what
+    every request must be answered with, as text; by a handle, as the number that it says."""
 
     name: str
-    route: str
+    route_prefix: str
     builder: str
     args: JsonObject
     replicas: Mapping[str, int]
-    answer: str
+    ready_body: str
 
 
 def apps_of(suite: ScaleSuite, replicas: int) -> tuple[ScaleApp, ...]:
@@ -142,24 +152,6 @@ def processes_of(suite: ScaleSuite, replicas: int) -> int:
     return sum(sum(app.replicas.values()) for app in apps_of(suite, replicas))
 
 
-@dataclass(frozen=True)
-class ScaleCell:
-    """One size of the workload, and its rows in the order of measuring."""
-
-    replicas: int
-    cell: JsonObject
-    rows: tuple[PlannedTrial, ...]
-
-
-@dataclass(frozen=True)
-class ScaleLaunch:
-    """One start of a cluster, and the sizes to be measured on it in this order."""
-
-    variant: VariantUsed
-    round: int
-    cells: tuple[ScaleCell, ...] = field(default=())
-
-
 def cell_of(suite: ScaleSuite, replicas: int) -> dict[str, Any]:
     """What a size sets, as it is recorded."""
     cell: dict[str, Any] = {
@@ -174,13 +166,12 @@ def cell_of(suite: ScaleSuite, replicas: int) -> dict[str, Any]:
     return cell | {"max_batch_size": suite.max_batch_size}
 
 
-def rows_of(suite: ScaleSuite, nodes: int = 1) -> tuple[Row, ...]:
-    """The rows of a size. The load of a node has `connections`; there may be several `nodes`."""
+def rows_of(suite: ScaleSuite) -> tuple[Row, ...]:
+    """The rows of a size, those of one node: `on_nodes` has them of several."""
     if suite.workload not in GRAPHS:
-        each = suite.connections
-        label = f"{each} connection{'' if each == 1 else 's'} a node"
-        return (Row(label, "raw", each * nodes, nodes),)
-    clients = f"{suite.clients} client{'' if suite.clients == 1 else 's'}"
+        label = f"{counted(suite.connections, 'connection')} a node"
+        return (Row(label, "raw", suite.connections, 1),)
+    clients = counted(suite.clients, "client")
     return tuple(
         Row(
             f"{clients}, {way}, {what}",
@@ -193,30 +184,23 @@ def rows_of(suite: ScaleSuite, nodes: int = 1) -> tuple[Row, ...]:
     )
 
 
-def scale_plan(suite: ScaleSuite, done: Iterable[str] = ()) -> tuple[ScaleLaunch, ...]:
+def scale_plan(suite: ScaleSuite, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
     """The launches in order; trials whose keys are `done` are left out. Variants alternate within a
     round."""
-    finished, plan = set(done), []
-    for round_, sizes in rounds(suite.launches, suite.replicas, suite.seed):
-        for variant in suite.variants:
-            every = (_cell(suite, variant.name, round_, replicas, finished) for replicas in sizes)
-            cells = tuple(one for one in every if one.rows)
-            if cells:
-                plan.append(ScaleLaunch(variant, round_, cells))
-    return tuple(plan)
-
-
-def _cell(
-    suite: ScaleSuite, variant: str, round_: int, replicas: int, finished: set[str]
-) -> ScaleCell:
-    cell = cell_of(suite, replicas)
-    planned = (
-        PlannedTrial(
-            trial_key(variant, round_, cell, row.label.replace(",", "")), round_, variant, cell, row
-        )
-        for row in rows_of(suite)
+    launches = (
+        LaunchPlan(variant, round_, tuple(_size(suite, variant.name, round_, at) for at in sizes))
+        for round_, sizes in orders(suite.launches, suite.replicas, suite.seed)
+        for variant in suite.variants
     )
-    return ScaleCell(replicas, cell, tuple(one for one in planned if one.key not in finished))
+    return without(launches, done)
+
+
+def _size(suite: ScaleSuite, variant: str, round_: int, replicas: int) -> PlannedCell:
+    cell, trials = cell_of(suite, replicas), []
+    for row in rows_of(suite):
+        key = trial_key(variant, round_, cell, row.label.replace(",", ""))
+        trials.append(PlannedTrial(key, round_, variant, cell, row))
+    return cell, tuple(trials)
 
 
 def on_nodes(planned: PlannedTrial, nodes: int) -> PlannedTrial:
@@ -225,28 +209,17 @@ def on_nodes(planned: PlannedTrial, nodes: int) -> PlannedTrial:
     return replace(planned, row=replace(row, connections=row.connections * nodes, processes=nodes))
 
 
-def expected_s(suite: ScaleSuite, launches: Sequence[ScaleLaunch]) -> float:
-    """About how long these launches take."""
-    total = 0.0
-    for launch in launches:
-        total += START_S + suite.nodes if suite.address is None else 0.0
-        for cell in launch.cells:
-            total += EACH_S * processes_of(suite, cell.replicas) + REMOVE_S
-            total += len(cell.rows) * (suite.warmup_s + suite.measured_s)
-    return total
-
-
 def why_invalid(trial: Trial) -> str | None:
     """Why a trial is that of a broken run: too many of its requests failed, or none was answered;
     None where it is not."""
     counts = trial.counts
     requests = counts.completed + counts.failed_total
     if not requests:
-        return "invalid: no request was answered"
+        return "no request was answered"
     share = counts.failed_total / requests
     if share <= INVALID_SHARE:
         return None
-    return f"invalid: {100 * share:.1f} % of the requests failed ({failures_of([trial])})"
+    return f"{100 * share:.1f} % of the requests failed ({failures_of([trial])})"
 
 
 #: Upper ends of axes, which the registry has.
@@ -341,22 +314,15 @@ def _of_file(workload: Workload, data: Mapping[str, Any], file: str, quick: bool
     if not isinstance(table, Mapping):
         raise BadInput(f"{file}: is no suite of serve-bench scale: it has no table scale")
     kind = table.get("workload")
-    if kind not in WORKLOADS:
-        raise BadInput(f"{file}: scale.workload: takes {', '.join(WORKLOADS)}")
+    if kind not in list(KEYS):  # it may be no text
+        raise BadInput(f"{file}: scale.workload: takes {', '.join(KEYS)}")
     if kind != workload:
         raise BadInput(f"{file}: is a suite of serve-bench scale {kind}, not {workload}")
-    tables = {"scale": {name: one for name, one in table.items() if name != "workload"}}
+    place, keys = f"{file}: scale", KEYS[workload]
+    settings = {name: value for name, value in table.items() if name != "workload"}
+    arguments = Arguments.of_table(settings, keys, place)
     if quick:
-        tables["quick"] = data.get("quick", {})
-    arguments = Arguments({}, {})
-    for title, content in tables.items():
-        place = f"{file}: {title}"
-        if not isinstance(content, Mapping):
-            raise BadInput(f"{place}: must be a table")
-        arguments = arguments.under(Arguments.of_table(content, KEYS[workload], place))
-        for name, value in content.items():
-            several = isinstance(value, list) and name != "replicas"
-            if value == [] or (several and len(value) > 1):
-                raise BadInput(f"{place}.{name}: takes one value")
-    arguments.require(KEYS[workload], f"{file}: scale")
+        small = Arguments.of_table(data.get("quick", {}), keys, f"{file}: quick")
+        arguments = arguments.under(small)
+    arguments.require(keys, place)
     return arguments

@@ -107,13 +107,6 @@ def test_the_perf_metrics_leave_out_what_broke() -> None:
     assert len(content["broken"]) == 1 and len(found) == (4 - 1) * (3 + 2 * 2)
 
 
-def test_a_profiled_world_is_in_no_report_of_figures() -> None:
-    plain = rpc_trial(WORLDS[0])
-    slow = replace(rpc_trial(WORLDS[0], [9000.0]), flags={"profiled": True})
-    rows = rows_of(rpc_result(rpc_suite(WORLDS[:1]), plain, slow))
-    assert [row.dims["status"] for row in rows] == ["measured"]
-
-
 def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
     world = rpc_world(3)
     suite = rpc_suite([world], ["torch", "ray"])
@@ -190,7 +183,7 @@ def test_an_episode_gives_calls_over_its_time_and_means_of_rates() -> None:
         }
     )
     metrics = episodes.metrics()
-    assert episodes.calls == 4
+    assert episodes.observers.count == 4
     assert metrics["throughput"].windows == (400.0,)
     assert metrics["agent_throughput"].windows == ((2000 + 500) / 2,)
     assert metrics["observer_throughput"].windows == ((500 + 200 + 500 + 100) / 4,)

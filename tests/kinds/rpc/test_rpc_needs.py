@@ -32,7 +32,7 @@ WORLD = World(10, True, (10, 20, 10), 5, 10, "cpu", 1)
 GPU = ("a GPU", 24_000_000_000)
 
 
-def suite_of(*backends: str, **given: Any) -> RpcSuite:
+def suite_of(*backends: Any, **given: Any) -> RpcSuite:
     asked = {"master_addr": "127.0.0.1", "master_port": 0, "worlds": (WORLD,), **given}
     return RpcSuite(backends=backends or ("torch",), x_axis="world_size", **asked)
 

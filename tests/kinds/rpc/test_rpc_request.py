@@ -21,6 +21,7 @@ from serve_bench.benchmarks.rpc.request import (
     rpc_plan,
     x_of,
 )
+from serve_bench.core.plan import LaunchPlan, list_trials
 from serve_bench.store.files import read_toml, suite_file
 from tests import places
 from tests.cases import cases
@@ -173,7 +174,7 @@ def test_a_suite_file_writes_lists_and_values_as_toml_has_them() -> None:
 @cases(
     "data, said",
     ({"load": {}}, "f.toml: unknown key 'load'"),
-    ({"rpc": 3}, "f.toml: rpc: takes a table of arguments"),
+    ({"rpc": 3}, "f.toml: rpc: must be a table"),
     (table(wrld_size=3), "f.toml: rpc: unknown key 'wrld_size'; did you mean 'world_size'?"),
     (table(nlayers=None), "f.toml: rpc: nlayers is missing"),
     ({}, "f.toml: rpc: world_size is missing"),
@@ -185,30 +186,39 @@ def test_a_suite_file_with_an_error_is_named_with_its_key(data: dict[str, Any], 
     assert refuse(data).startswith(said)
 
 
+def test_two_lists_are_named_with_their_places() -> None:
+    said = refuse(table(batch=[True, False]), world_size="3,4")
+    assert said.startswith("--world-size and f.toml: rpc.batch: only one argument may be a list")
+
+
 def keys_of(suite: RpcSuite, *done: str) -> list[list[str]]:
-    return [[planned.key for _, planned in launch.worlds] for launch in rpc_plan(suite, done)]
+    return [[planned.key for planned in list_trials([one])] for one in rpc_plan(suite, done)]
+
+
+def worlds_of(launch: LaunchPlan) -> tuple[World, ...]:
+    return tuple(World.from_cell(cell) for cell, _ in launch.cells)
 
 
 def test_backends_alternate_within_a_round_and_each_measures_every_world() -> None:
     suite = suite_of(launches=3)
     plan = rpc_plan(suite)
-    assert [(launch.backend, launch.round) for launch in plan] == [
+    assert [(launch.variant.name, launch.round) for launch in plan] == [
         (backend, round_) for round_ in (1, 2, 3) for backend in ("torch", "ray")
     ]
     for launch in plan:
-        worlds = [world for world, _ in launch.worlds]
+        worlds = worlds_of(launch)
         assert set(worlds) == set(suite.worlds) and len(worlds) == 3
-        for world, planned in launch.worlds:
-            assert planned.cell == world.cell and planned.round == launch.round
-            assert planned.variant == launch.backend
+        for world, (cell, (planned,)) in zip(worlds, launch.cells, strict=True):
+            assert planned.cell == cell == world.cell and planned.round == launch.round
+            assert planned.variant == launch.variant.name
             assert planned.row.connections == world.observers == world.world_size - 1
-    assert suite.loads == sum(len(launch.worlds) for launch in plan) == 18
+    assert len(list_trials(plan)) == 18
 
 
 def test_later_rounds_draw_their_order_by_the_seed_alike_for_all_backends() -> None:
     sizes = tuple(replace(WORLD, world_size=size) for size in range(2, 12))
     suite = suite_of(worlds=sizes, launches=4)
-    orders = [tuple(world for world, _ in launch.worlds) for launch in rpc_plan(suite)]
+    orders = [worlds_of(launch) for launch in rpc_plan(suite)]
     assert orders[0::2] == orders[1::2]
     assert len(set(orders)) == 4 and orders[0] == sizes  # the first as asked
     assert rpc_plan(suite) == rpc_plan(suite)

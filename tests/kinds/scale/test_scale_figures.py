@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from serve_bench.analysis.statistics import LowerBound
+from serve_bench.benchmarks.scale import metrics
 from serve_bench.benchmarks.scale.growth import Growth, fit_growth
 from serve_bench.benchmarks.scale.metrics import CLUSTER_METRICS, GRAPH_METRICS, NODE_METRICS
 from serve_bench.core.histogram import Histogram
@@ -26,6 +27,7 @@ from tests.scale_records import (
     scale_result,
     scale_suite,
     scale_trial,
+    sizes_of,
     view_of,
 )
 
@@ -53,12 +55,13 @@ def result_of_nodes(*nodes: dict[str, object], **about: object) -> Result:
 
 def only(*nodes: dict[str, object], **about: object) -> ViewRow:
     """The size of such a launch."""
-    (size,) = points_of(result_of_nodes(*nodes, **about))
+    (size,) = sizes_of(result_of_nodes(*nodes, **about))
     return size
 
 
 def means(size: ViewRow) -> dict[str, float]:
-    return {name: value.value for name, value in size.values.items()}
+    """The published metrics."""
+    return {name: value.value for name, value in size.values.items() if name in metrics.PUBLISHED}
 
 
 _RATES = ("rate", "connection_rate_mean", "connection_rate_max", "bytes_received", "completed")
@@ -98,17 +101,17 @@ def test_ours_are_of_all_requests_together_and_the_count_is_of_the_windows() -> 
 
 def test_a_lost_node_is_in_no_mean_no_maximum_and_no_total() -> None:
     result = result_of_nodes(FIRST, SECOND, lost_node(3))
-    (with_lost,), without = points_of(result), only(FIRST, SECOND)
+    (with_lost,), without = sizes_of(result), only(FIRST, SECOND)
     for name in (*PUBLISHED, *CLUSTER_METRICS):
         assert with_lost.values[name] == without.values[name], name
     (lost,) = (node for node in points_of(result, "node") if node.dims["lost"])
     assert (lost.name, lost.dims["lost"]) == ("10.1.0.3", "no word for 5 s")
-    assert means(lost) == {"errors": 57}
+    assert {name: value.value for name, value in lost.values.items()} == {"errors": 57}
 
 
 def test_where_every_node_was_lost_nothing_is_told_and_nothing_is_0() -> None:
     result = result_of_nodes(lost_node(1), lost_node(2), windows=(0.0, 0.0, 0.0), completed=0)
-    (size,) = points_of(result)
+    (size,) = sizes_of(result)
     assert not set(PUBLISHED) & set(size.values)
     assert invalid(result).startswith("100.0 % of the requests failed (114 lost with their node)")
 
@@ -136,7 +139,7 @@ def test_each_launch_has_its_value_however_many_nodes_loaded() -> None:
         (of,) = planned(suite, round_=round_)
         trials.append(scale_trial(of, [scale_node(at, rate=rate) for at in nodes]))
     result = scale_result(suite, *trials)
-    (size,), (row,) = points_of(result), view_of(result).rows
+    (size,), (row,) = sizes_of(result), view_of(result).rows
     assert [trial.row.connections for trial in row.trials] == [30, 20]
     assert (row.dims["connections"], row.gap) == (10, "2 of 3 launches measured")
     assert [node.dims["launch"] for node in points_of(result, "node")] == [1, 1, 1, 3, 3]
@@ -160,8 +163,8 @@ def test_more_than_one_percent_failed_is_invalid(completed: int, failed: int, wo
 
 def test_a_graph_has_its_four_metrics_through_handle_and_http() -> None:
     suite = scale_suite("ensemble")
-    (size,) = points_of(scale_result(suite, *graph_trials(suite)))
-    assert list(size.values) == list(GRAPH_METRICS)
+    (size,) = sizes_of(scale_result(suite, *graph_trials(suite)))
+    assert list(means(size)) == list(GRAPH_METRICS)
     # The std over windows has ddof 0.
     expected = (100.0, (200 / 3) ** 0.5, 50.0, 10.0, 50.0, (50 / 3) ** 0.5, 100.0, 20.0)
     assert list(means(size).values()) == pytest.approx(expected, rel=5e-3)
@@ -177,7 +180,7 @@ def test_a_graph_counts_what_timed_out_for_at_least_as_long_as_it_was_waited_for
         for name, values in times.items()
     }
     trials[1] = replace(trials[1], metrics={**trials[1].metrics, **metrics})
-    (size,) = points_of(scale_result(suite, *trials))
+    (size,) = sizes_of(scale_result(suite, *trials))
     mean = size.values["latency_mean_ms"].value
     assert mean == pytest.approx((990 * 5 + 10 * 30_000) / 1000, rel=1e-3)
     assert isinstance(mean, LowerBound) and size.text("latency_mean_ms")[:2] == "> "
@@ -187,11 +190,10 @@ def test_a_graph_counts_what_timed_out_for_at_least_as_long_as_it_was_waited_for
 def test_rows_of_a_graph_that_are_missing_are_none() -> None:
     suite = scale_suite("chain")
     result = scale_result(suite, *graph_trials(suite)[:1])
-    (size,) = points_of(result)
+    (size,) = sizes_of(result)
     found = means(size)
     assert found["throughput_mean_tps"] == pytest.approx(100.0)
     assert set(found) == {"throughput_mean_tps", "throughput_std_tps"}
-    assert size.dims["unknown"] == ", ".join(list(GRAPH_METRICS)[2:])
     assert [row.gap for row in view_of(result).rows] == ["", *["not measured"] * 3]
 
 
@@ -257,7 +259,7 @@ def test_the_interval_holds_the_true_exponent_about_95_times_of_100() -> None:
 def test_every_quantity_of_a_curve_has_its_points_and_its_exponent() -> None:
     suite = scale_suite("curve", replicas=(4, 1, 2, 8))
     result = scale_result(suite, *curve_trials(suite, LAWS))
-    sizes, growths = points_of(result), points_of(result, "growth")
+    sizes, growths = sizes_of(result), points_of(result, "growth")
     assert [size.dims["replicas"] for size in sizes] == [1, 2, 4, 8]
     found = {growth.dims["quantity"]: growth.values["exponent"] for growth in growths}
     assert len(found) == 8
@@ -285,7 +287,7 @@ def test_variants_grow_each_for_itself_and_launches_are_averaged() -> None:
         if growth.dims["quantity"] == "deploy_time"
     }
     assert exponents == pytest.approx({"default": 1.0, "haproxy": 0.5}, abs=1e-9)
-    deploys = {size.name: size.values.get("deploy_time") for size in points_of(result)}
+    deploys = {size.name: size.values.get("deploy_time") for size in sizes_of(result)}
     found = deploys["haproxy, 2 replicas"]
     assert found is not None and found.value == pytest.approx(2.0 * 2**0.5)
     assert found.launches == pytest.approx({1: 1.8 * 2**0.5, 2: 2.2 * 2**0.5})

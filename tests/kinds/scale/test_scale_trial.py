@@ -12,6 +12,7 @@ from serve_bench.benchmarks.scale.cluster import NodeProxy
 from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan
 from serve_bench.core import usage as counts
 from serve_bench.core.load_result import Counts
+from serve_bench.core.plan import list_trials
 from serve_bench.core.result import Trial, VariantUsed
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.serving.launch_spec import (
@@ -25,7 +26,7 @@ from tests.cases import cases
 from tests.load.test_combine import MS, a_result
 
 DEFAULT = (VariantUsed("default"),)
-NODE_ROW = on_nodes(scale_plan(ScaleSuite("single", DEFAULT))[0].cells[0].rows[0], 3)
+NODE_ROW = on_nodes(list_trials(scale_plan(ScaleSuite("single", DEFAULT)))[0], 3)
 
 
 def node(**changes: Any) -> dict[str, Any]:

@@ -125,14 +125,15 @@ def main() -> None:
         "end": program.end,
     }
     for command in _lines():
+        number = command.pop("number")  # by which a late answer is told from the next
         try:
-            say(event="done", **actions[command.pop("command")](command))
+            say(event="done", number=number, **actions[command.pop("command")](command))
         except Broken as broken:
-            say(event="refused", message=str(broken), detail=[])
+            say(event="refused", number=number, message=str(broken), detail=[])
         except Exception as error:  # noqa: BLE001 - whatever a backend raises must reach the parent
             traceback.print_exc()
             detail = traceback.format_exc().splitlines()[-12:]
-            say(event="refused", message=one_line(error), detail=detail)
+            say(event="refused", number=number, message=one_line(error), detail=detail)
 
 
 if __name__ == "__main__":
