@@ -112,9 +112,11 @@ def checks(result: Result) -> tuple[Warning, ...]:
     for about_run in (_host, _engaged, _teardowns):
         doubts_of_run += about_run(result)
     for trial in (*result.trials, *result.profiled):
-        for about_trial in TRIAL_CHECKS:
-            doubts = [replace(one, profiled=trial.profiled) for one in about_trial(trial)]
-            doubts_of_run += [_explained(one, trial, result) for one in doubts]
+        for doubt in (doubt for check in TRIAL_CHECKS for doubt in check(trial)):
+            after_s = given_up_after_s(trial, result) if doubt.code == "errors" else None
+            why = f"status 408: Serve cancelled them after --request-timeout-s {after_s or 0:g}; "
+            hint = doubt.hint if after_s is None else why + doubt.hint
+            doubts_of_run.append(replace(doubt, hint=hint, profiled=trial.profiled))
     for failure in result.failures:
         if failure.what == "worker" and failure.key is not None:
             hint = "its requests are excluded: measure the row again"
@@ -176,10 +178,8 @@ def _warmup(trial: Trial) -> Iterator[Warning]:
     if not trial.counts.completed or not trial.warmup.seconds:
         return  # another check says why requests failed
     if trial.warmup.judged is False:
-        done, seconds = trial.warmup.completed, trial.warmup.seconds
-        message = f"warm-up not judged: {done:,} requests of {trial.row.label} in {seconds:.1f} s"
-        hint = "too few to tell whether the rate was steady: a longer warm-up, or fewer connections"
-        yield Warning("unjudged-warmup", message, hint, trial.key)
+        message = f"{trial.warmup.completed:,} requests, too few"
+        yield Warning("unjudged-warmup", message, "longer warm-up", trial.key)
     elif not trial.warmup.steady:
         message = f"the rate was not steady after {trial.warmup.seconds:.1f} s of warm-up"
         yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)
@@ -222,15 +222,15 @@ def _slow(trial: Trial) -> Iterator[Warning]:
     count, length_s = fitted_windows(len(windows), trial.window_s, response_s)
     count = max(count, FEWEST_WINDOWS)
     message = (
-        f"too slow for this length: a response takes {response_s:,.{0 if response_s > 10 else 2}f} "
-        f"s, a window {trial.window_s:g} s; needs {count * length_s:,.0f} s"
+        f"a response takes {response_s:,.{0 if response_s > 10 else 2}f} s, a window "
+        f"{trial.window_s:g} s"
     )
     if drained := trial.client.get("drained"):
         bounds = "its latency is a lower bound"
         bounds = bounds if drained == 1 else "their latencies are lower bounds"
         late = f"{counted(drained, 'response')} came after the windows, without new load"
         message += f"; {late}: {bounds}"
-    hint = f"measure {count} windows of {length_s:,.1f} s"
+    hint = f"measure {count} of {length_s:,.1f} s"
     yield Warning("too-slow", message, hint, trial.key)
 
 
@@ -279,10 +279,14 @@ def _errors(trial: Trial) -> Iterator[Warning]:
     if failed:
         which = f"{failed:,} of {trial.counts.completed + failed:,} requests{of_windows(trial)}"
         message = f"{which} failed: {failures_of([trial])}"
-        medians = [(name, merged([trial], at).percentile(0.5)) for name, at in _classes(trial)]
-        if len(medians) > 1:
-            times = (f"{time_text(float(f'{ns:.2g}'))} ({name})" for name, ns in medians if ns)
-            message += f"; median latency {', '.join(times)}"
+        kinds = [name for name in trial.metrics if name.startswith(f"{FAILED_LATENCY}.")]
+        kinds += [LATENCY] if trial.counts.completed else []
+        times = []
+        for name in kinds if len(kinds) > 1 else ():
+            if ns := merged([trial], name).percentile(0.5):
+                of = name.partition(".")[2] or "completed"
+                times.append(f"{time_text(float(f'{ns:.2g}'))} ({of})")
+        message += f"; median latency {', '.join(times)}" if times else ""
         hint = "excluded from rate and latency"
         if any(map(trial.counts.failed.get, GIVEN_UP)) and CENSORED in trial.metrics:
             hint = "excluded from the rate; timeouts make latency a lower bound"
@@ -294,24 +298,6 @@ def _bare(trial: Trial) -> Iterator[Warning]:
         message = f"{bare:,} of {counted(trial.completed_in_windows, 'stream')} ended with [DONE] "
         hint = "they count as whole, as clients take them"
         yield Warning("bare-done", f"{message}in place of data: [DONE]", hint, trial.key)
-
-
-def _classes(trial: Trial) -> Iterator[tuple[str, str]]:
-    """Classes of answers and of failures, each with the metric of its latencies."""
-    for name in trial.metrics:
-        if name.startswith(f"{FAILED_LATENCY}."):
-            yield name.partition(".")[2], name
-    if trial.counts.completed:
-        yield "completed", LATENCY
-
-
-def _explained(doubt: Warning, trial: Trial, result: Result) -> Warning:
-    """The doubt, with a hint from the options of the launch."""
-    seconds = given_up_after_s(trial, result) if doubt.code == "errors" else None
-    if seconds is None:
-        return doubt
-    hint = f"status 408: Serve cancelled them after --request-timeout-s {seconds:g}; {doubt.hint}"
-    return replace(doubt, hint=hint)
 
 
 def _samples(trial: Trial) -> Iterator[Warning]:
@@ -370,10 +356,9 @@ def unanswered(trial: Trial) -> Iterator[Warning]:
         return  # the report says what the latencies of a row that was cut off lack
     due = counts.carried_in + counts.sent + counts.unsent
     unsent = f" ({counts.unsent:,} of them not even sent)" if counts.unsent else ""
-    when = "it was interrupted" if trial.flags.get("interrupted") else "the drain ended"
-    message = f"{waiting:,} of {due:,} requests had no answer when {when}{unsent}"
-    hint = "they count with their waiting time so far: figures marked > are lower bounds"
-    yield Warning("unanswered", message, hint, trial.key)
+    when = "interrupted" if trial.flags.get("interrupted") else "the drain ended"
+    message = f"{waiting:,} of {due:,} requests when {when}{unsent}"
+    yield Warning("unanswered", message, "> marks lower bounds", trial.key)
 
 
 def _others(trial: Trial) -> Iterator[Warning]:
@@ -415,19 +400,8 @@ def _replicas(trial: Trial) -> Iterator[Warning]:
 
 
 TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
-    _errors,
-    _bare,
-    _client,
-    _little,
-    unanswered,
-    backlog,
-    _warmup,
-    _unsettled,
-    _slow,
-    _windows,
-    _samples,
-    _replicas,
-    _others,
+    *(_errors, _bare, _client, _little, unanswered, backlog, _warmup, _unsettled, _slow, _windows),
+    *(_samples, _replicas, _others),
 )
 
 

@@ -124,10 +124,9 @@ def _judged(
         if not completed + failed:
             return _open(one, "no request was measured")
         if one.kind == "errors":
-            if one.error is not None:
-                failed_so = sum(trial.counts.failed.get(one.error, 0) for trial in trials)
-                return _at_most(one, failed_so / (completed + failed))
-            return _at_most(one, failed / (completed + failed))
+            of_class = (trial.counts.failed.get(one.error or "", 0) for trial in trials)
+            wrong = failed if one.error is None else sum(of_class)
+            return _at_most(one, wrong / (completed + failed))
         share = _within(answered, one.within_ns or 0.0) / (completed + failed)
         return Judgement(one, share, share >= one.limit - NOISE, share - one.limit)
     given_up = histograms[CENSORED_BY[one.metric]]

@@ -11,24 +11,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias
 
 from serve_bench.core.figures import LowerBound as LowerBound
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.load_result import CENSORED_BY
-from serve_bench.core.result import (
-    Better,
-    JsonObject,
-    Metric,
-    PlannedTrial,
-    Result,
-    Row,
-    Trial,
-    cell_slug,
-)
+from serve_bench.core.result import JsonObject, PlannedTrial, Result, Row, Trial, cell_slug
 
 MAIN: Final = "throughput"
 """The metric of the ratios between variants."""
@@ -42,29 +33,42 @@ CENSORED: Final = CENSORED_BY[LATENCY]
 """The waiting times of requests with a time-out or no answer: no metric of its own, but part of the
 figures of the latency."""
 
-_At = TypeVar("_At", bound=PlannedTrial | Trial)
-_Place: TypeAlias = tuple[str, str, Row]  # variant, cell, row
-
 LineStatus: TypeAlias = Literal["measured", "partly measured", "not measured", "profiled"]
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A metric kept by windows.
+class Value:
+    """What a figure is of a row, in the unit of the figure; a LowerBound where no more is known.
 
-    `mean`: of the launches' means (each launch has the same number of windows unless it was broken
-    off). `std`: over windows within a launch (ddof 0, as published; with several launches the root
-    of their mean variance); None for single windows, and those too short for one. `launch_std`:
-    over the launches' means (ddof 1, since launches are a small sample); None for a single launch.
+    `std`: over `windows` windows (ddof 0), else over launches (ddof 1). `launches`: the value of
+    each. `low`, `high`: the ends of its interval. `of`: the whole that it is a part of, such as all
+    cores of a host. `missing`: launches in which it was not seen.
     """
 
-    unit: str
-    better: Better
-    mean: float
-    std: float | None
-    windows: int
-    launches: int
-    launch_std: float | None
+    value: float
+    std: float | None = None
+    windows: int | None = None
+    launches: Mapping[int, float] = field(default_factory=dict)
+    low: float | None = None
+    high: float | None = None
+    of: float | None = None
+    missing: int | None = None
+
+    @property
+    def launch_std(self) -> float | None:
+        """The spread over launches (ddof 1, since launches are a small sample)."""
+        return statistics.stdev(self.launches.values()) if len(self.launches) > 1 else None
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """Its interval; else that of its launches; else value ± std, not below 0."""
+        if self.low is not None or self.high is not None:
+            return self.low, self.high
+        if len(self.launches) > 1:
+            return min(self.launches.values()), max(self.launches.values())
+        if self.std is None:
+            return None, None
+        return max(0.0, self.value - self.std), self.value + self.std
 
 
 def made_of(value: float, parts: Iterable[float | None]) -> float:
@@ -72,39 +76,20 @@ def made_of(value: float, parts: Iterable[float | None]) -> float:
     return LowerBound(value) if any(isinstance(one, LowerBound) for one in parts) else value
 
 
-#: The percentiles of a Distribution, by field, as shares.
+#: Percentiles of a histogram by their names, as shares.
 PERCENTILES: Final = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
 
-
-@dataclass(frozen=True)
-class Distribution:
-    """A metric kept as a histogram, those of all launches merged. Percentiles: nearest rank.
-
-    Requests without an answer count with at least the time that they were waited for. Figures that
-    depend on them are LowerBounds, named in `lower_bounds`; std uses the bound itself.
-    """
-
-    unit: str
-    better: Better
-    count: int
-    mean: float
-    std: float
-    p50: float
-    p75: float
-    p90: float
-    p99: float
-    p99_9: float
-    max: float
-    lower_bounds: tuple[str, ...] = ()
+STATISTICS: Final = ("mean", "std", *PERCENTILES, "max", "count")
 
 
 @dataclass(frozen=True)
 class Line:
     """One row of one cell under one variant, over all its launches.
 
-    `keys`: of the planned trials; `trials`: the measured ones. `ratio`: the mean of MAIN over that
-    of the same row under the first variant; None for the first variant, and if either is not
-    measured or `broken` (Result.broken).
+    `keys`: of the planned trials; `trials`: the measured ones. `spreads`: metrics that are kept by
+    windows; `distributions`: the STATISTICS of those that are kept as histograms. `ratio`: the mean
+    of MAIN over that of the same row under the first variant; None for the first variant, and if
+    either is not measured or `broken` (Result.broken).
     """
 
     variant: str
@@ -113,8 +98,8 @@ class Line:
     keys: tuple[str, ...]
     trials: tuple[Trial, ...]
     status: LineStatus
-    spreads: Mapping[str, Spread] = field(default_factory=dict)
-    distributions: Mapping[str, Distribution] = field(default_factory=dict)
+    spreads: Mapping[str, Value] = field(default_factory=dict)
+    distributions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     ratio: float | None = None
     broken: bool = False
 
@@ -139,8 +124,12 @@ class Line:
 
 def variants(result: Result) -> tuple[str, ...]:
     """The variants in the order of the plan; the first is the base of ratios."""
-    every = [*_everything(result), *result.profiled]
-    return tuple(dict.fromkeys(at.variant for at in every))
+    return tuple(dict.fromkeys(at.variant for at in _places(result)))
+
+
+def _places(result: Result) -> list[PlannedTrial | Trial]:
+    """All that was planned or measured; a load of a URL has no plan."""
+    return [*result.plan, *result.trials, *result.profiled]
 
 
 def summarize(result: Result) -> tuple[Line, ...]:
@@ -152,18 +141,30 @@ def summarize(result: Result) -> tuple[Line, ...]:
     """
     trials, broken = {trial.key: trial for trial in result.trials}, result.broken
     rows = {planned.key: planned.row for planned in result.plan}
-    planned = _grouped(_everything(result), rows)
-    profiled = _grouped(result.profiled, rows)
+    places: dict[tuple[str, str, Row], list[PlannedTrial | Trial]] = {}
+    for at in _places(result):
+        place = (at.variant, cell_slug(at.cell), rows.get(at.key, at.row))
+        places.setdefault(place, []).append(at)
+    order = [list(dict.fromkeys(parts)) for parts in zip(*places, strict=True)]
+    rates: dict[tuple[str, Row], float] = {}  # of the first variant
     lines: list[Line] = []
-    for place in _ordered(planned | profiled):
-        if place in planned:
-            keys = tuple(dict.fromkeys(at.key for at in planned[place]))
+    for place in sorted(places, key=lambda place: [*map(list.index, order, place)]):
+        found, (variant, slug, row) = places[place], place
+        profiled = [at for at in found if isinstance(at, Trial) and at.profiled]
+        if keys := tuple(dict.fromkeys(at.key for at in found if at not in profiled)):
             measured = [trials[key] for key in keys if key in trials]
-            line = _line(keys, measured, planned[place][0])
-            lines.append(replace(line, broken=any(one.key in broken for one in measured)))
-        for one in profiled.get(place, ()):
-            lines.append(replace(_line((one.key,), [one], one), status="profiled"))
-    return _with_ratios(lines)
+            line = _line(keys, measured, found[0], row)
+            line = replace(line, broken=any(trial.key in broken for trial in measured))
+            if MAIN in line.spreads and not line.broken:
+                mean, base = line.spreads[MAIN].value, rates.get((slug, row))
+                if variant == order[0][0]:
+                    rates[slug, row] = mean
+                elif base:
+                    line = replace(line, ratio=mean / base)
+            lines.append(line)
+        for trial in profiled:
+            lines.append(replace(_line((trial.key,), [trial], trial, row), status="profiled"))
+    return tuple(lines)
 
 
 SILENT: Final = 2.0
@@ -234,46 +235,32 @@ def has_spread(trial: Trial) -> bool:
     return rate * trial.window_s >= FEWEST_RESPONSES and (long is None or long >= FEWEST_LONG)
 
 
-def spread(metrics: Sequence[Metric], of_windows: bool = True) -> Spread:
-    """The figures of one metric, kept by windows, over launches (at least one). `of_windows`:
-    whether they have a spread."""
-    launches = [metric.windows for metric in metrics if metric.windows]
-    means = [statistics.fmean(windows) for windows in launches]
-    variances = [statistics.pvariance(windows) for windows in launches]
-    several = any(len(windows) > 1 for windows in launches)
-    return Spread(
-        unit=metrics[0].unit,
-        better=metrics[0].better,
-        mean=statistics.fmean(means),
-        std=statistics.fmean(variances) ** 0.5 if of_windows and several else None,
-        windows=sum(len(windows) for windows in launches),
-        launches=len(launches),
-        launch_std=statistics.stdev(means) if len(means) > 1 else None,
-    )
+def spread(launches: Mapping[int, Sequence[float]], of_windows: bool = True) -> Value:
+    """A metric that is kept by windows, over launches (at least one, each with as many windows
+    unless it was broken off): the mean of their means. `of_windows`: whether these have a std
+    within a launch (ddof 0, as published; of several launches the root of their mean variance)."""
+    means = {launch: statistics.fmean(windows) for launch, windows in launches.items()}
+    several = of_windows and any(len(windows) > 1 for windows in launches.values())
+    variance = statistics.fmean(map(statistics.pvariance, launches.values()))
+    std = variance**0.5 if several else None
+    return Value(statistics.fmean(means.values()), std, sum(map(len, launches.values())), means)
 
 
-def distribution(
-    metric: Metric, histogram: Histogram, censored: Histogram | None = None
-) -> Distribution:
-    """The figures of a histogram and that of requests without an answer; one must have values."""
-    given_up = censored if censored is not None else Histogram(unit=histogram.unit)
-    everything = histogram.joined(given_up)
-    low = bool(given_up.count)
-    known = {"mean": (everything.mean, low), "max": (everything.max, low)}
-    shares = tuple(PERCENTILES.values())
-    known |= zip(PERCENTILES, bounded(histogram, given_up, shares), strict=True)
-    figures = {
-        name: LowerBound(_known(value)) if lower else _known(value)
-        for name, (value, lower) in known.items()
+def distribution(answered: Histogram, given_up: Histogram | None = None) -> dict[str, float]:
+    """The STATISTICS of a histogram, percentiles by nearest rank. Requests that were `given_up`
+    count with at least the time that they were waited for: what depends on them is a LowerBound,
+    but for std, which uses the bound itself. There must be a value."""
+    waited = Histogram(unit=answered.unit) if given_up is None else given_up
+    everything = answered.joined(waited)
+    bound = LowerBound if waited.count else float
+    shares = zip(PERCENTILES, bounded(answered, waited, [*PERCENTILES.values()]), strict=True)
+    return {
+        "mean": bound(everything.mean or 0.0),
+        "std": everything.std or 0.0,
+        **{name: (LowerBound if lower else float)(value or 0.0) for name, (value, lower) in shares},
+        "max": bound(everything.max or 0.0),
+        "count": answered.count,
     }
-    return Distribution(
-        unit=metric.unit,
-        better=metric.better,
-        count=histogram.count,
-        std=_known(everything.std),
-        lower_bounds=tuple(name for name, at in figures.items() if isinstance(at, LowerBound)),
-        **figures,
-    )
 
 
 def measured_s(trial: Trial) -> float:
@@ -300,89 +287,41 @@ def merged(trials: Iterable[Trial], name: str) -> Histogram:
     return reduce(Histogram.joined, known) if known else Histogram()
 
 
-def _line(keys: tuple[str, ...], trials: list[Trial], at: Trial | PlannedTrial) -> Line:
+def _line(
+    keys: tuple[str, ...], trials: Sequence[Trial], at: PlannedTrial | Trial, row: Row
+) -> Line:
     status: LineStatus = "not measured" if not trials else "measured"
     if 0 < len(trials) < len(keys):
         status = "partly measured"
-    by_windows: dict[str, list[Metric]] = {}
-    by_histogram: dict[str, Metric] = {}
-    for trial in trials:
-        for name, metric in trial.metrics.items():
-            if metric.windows:
-                if windows := windows_of(trial, name):
-                    by_windows.setdefault(name, []).append(replace(metric, windows=windows))
-            elif metric.histogram is not None:
-                by_histogram[name] = metric
-    histograms = {name: merged(trials, name) for name in by_histogram}
+    kept = {name: metric for trial in trials for name, metric in trial.metrics.items()}
+    by_windows = {
+        name: {trial.round: windows for trial in trials if (windows := windows_of(trial, name))}
+        for name, metric in kept.items()
+        if metric.histogram is None
+    }
+    histograms = {name: merged(trials, name) for name, metric in kept.items() if metric.histogram}
     given_up = {name: histograms.pop(by, Histogram()) for name, by in CENSORED_BY.items()}
     for name, waited in given_up.items():
-        if waited.count and name not in histograms:  # no request came so far
-            histograms[name], by_histogram[name] = Histogram(), by_histogram[CENSORED_BY[name]]
+        if waited.count:  # no request may have come so far
+            histograms.setdefault(name, Histogram())
     return Line(
         variant=at.variant,
         cell=at.cell,
-        row=at.row,
+        row=row,
         keys=keys,
         trials=tuple(trials),
         status=status,
         spreads={
-            name: spread(metrics, name not in OF_RESPONSES or all(map(has_spread, trials)))
-            for name, metrics in by_windows.items()
+            name: spread(windows, name not in OF_RESPONSES or all(map(has_spread, trials)))
+            for name, windows in by_windows.items()
+            if windows
         },
         distributions={
-            name: distribution(by_histogram[name], histogram, given_up.get(name))
+            name: distribution(histogram, given_up.get(name))
             for name, histogram in histograms.items()
             if histogram.count or (name in given_up and given_up[name].count)
         },
     )
-
-
-def _with_ratios(lines: list[Line]) -> tuple[Line, ...]:
-    base = lines[0].variant if lines else ""
-    means = {
-        (line.variant, cell_slug(line.cell), line.row): line.spreads[MAIN].mean
-        for line in lines
-        if line.status != "profiled" and not line.broken and MAIN in line.spreads
-    }
-
-    def ratio(line: Line) -> float | None:
-        own, of_base = (
-            means.get((variant, cell_slug(line.cell), line.row)) for variant in (line.variant, base)
-        )
-        if line.variant == base or line.status == "profiled" or own is None:
-            return None
-        return own / of_base if of_base else None
-
-    return tuple(replace(line, ratio=ratio(line)) for line in lines)
-
-
-def _everything(result: Result) -> Iterator[PlannedTrial | Trial]:
-    """The planned trials, then the measured ones, which may have no plan (a load of a URL)."""
-    yield from result.plan
-    yield from result.trials
-
-
-def _grouped(every: Iterable[_At], rows: Mapping[str, Row]) -> dict[_Place, list[_At]]:
-    groups: dict[_Place, list[_At]] = {}
-    for at in every:
-        row = rows.get(at.key, at.row)
-        groups.setdefault((at.variant, cell_slug(at.cell), row), []).append(at)
-    return groups
-
-
-def _ordered(places: Iterable[_Place]) -> list[_Place]:
-    """By variant, cell and row, each in the order in which it first appears."""
-    every = list(places)
-    order = [
-        {part: at for at, part in enumerate(dict.fromkeys(of))} for of in zip(*every, strict=True)
-    ]
-    return sorted(every, key=lambda place: [order[i][part] for i, part in enumerate(place)])
-
-
-def _known(value: float | None) -> float:
-    if value is None:
-        raise ValueError("an empty histogram has no figures")
-    return float(value)
 
 
 # The best cell of a matrix: the row with the highest throughput, and those like it.
@@ -402,34 +341,34 @@ FEWEST: Final = 3
 
 
 def best(lines: Iterable[Line]) -> tuple[Line, ...]:
-    """The row with the highest throughput, then those that are not clearly slower; none if fewer
-    than two are measured."""
+    """The row with the highest throughput, then those that are not clearly slower: within LIKE, or
+    two standard errors. None if fewer than two are measured."""
     known = (one for one in lines if MAIN in one.spreads)
     measured = [one for one in known if one.status != "profiled" and not one.broken]
     if len(measured) < 2:
         return ()
     sound = [one for one in measured if not one.errors] or measured
-    first = max(sound, key=rate)
-    like = [one for one in sound if one is not first and _like(first, one)]
-    return first, *sorted(like, key=rate, reverse=True)
+    first, *others = sorted(sound, key=rate, reverse=True)
+    like = (
+        line
+        for line in others
+        if rate(first) <= (1 + LIKE) * rate(line)
+        or rate(first) - rate(line) < 2 * math.hypot(_error(first), _error(line))
+    )
+    return first, *like
 
 
 def rate(line: Line) -> float:
     """The mean throughput of a row, requests/s."""
-    return line.spreads[MAIN].mean
-
-
-def _like(first: Line, other: Line) -> bool:
-    """Whether the difference is within LIKE, or within two standard errors: of launches if there
-    are enough, else of windows, which vary less than launches, or of counts without a spread."""
-    a, b = rate(first), rate(other)
-    return a <= (1 + LIKE) * b or a - b < 2 * math.hypot(_error(first), _error(other))
+    return line.spreads[MAIN].value
 
 
 def _error(line: Line) -> float:
+    """Of the mean: by launches if there are enough, else by windows, which vary less than launches,
+    or as of counts without a spread."""
     of = line.spreads[MAIN]
-    if of.launch_std is not None and of.launches >= FEWEST:
-        return of.launch_std / math.sqrt(of.launches)
+    if of.launch_std is not None and len(of.launches) >= FEWEST:
+        return of.launch_std / math.sqrt(len(of.launches))
     if of.std is None:  # as of counts by chance
-        return of.mean / math.sqrt(max(1, line.completed))
-    return of.std / math.sqrt(of.windows)
+        return of.value / math.sqrt(max(1, line.completed))
+    return of.std / math.sqrt(of.windows or 1)

@@ -93,14 +93,16 @@ def _metrics(line: Line) -> Iterator[Metric]:
     row = line.row
     label = row.label if row.data_size == "small" else f"{row.label} {row.data_size}"
     place = f"{line.variant}_{cell_slug(line.cell)}_{label}"
+    kept = {name: metric for trial in line.trials for name, metric in trial.metrics.items()}
     for name, spread in line.spreads.items():
-        kind = "THROUGHPUT" if spread.better == "higher" else "LATENCY"
-        yield f"{place}_{name}_{spread.unit.replace('/', '_per_')}", spread.mean, kind
+        kind = "THROUGHPUT" if kept[name].better == "higher" else "LATENCY"
+        yield f"{place}_{name}_{kept[name].unit.replace('/', '_per_')}", spread.value, kind
     for name, figures in line.distributions.items():
         if name.partition(".")[0] not in _EVIDENCE:
-            unit, per = ("ms", 1e6) if figures.unit == "ns" else (figures.unit, 1.0)
-            yield f"{place}_{name}_p50_{unit}", figures.p50 / per, "LATENCY"
-            yield f"{place}_{name}_p99_{unit}", figures.p99 / per, "LATENCY"
+            unit = "ns" if name not in kept else kept[name].unit  # none of its requests came
+            unit, per = ("ms", 1e6) if unit == "ns" else (unit, 1.0)
+            for share in ("p50", "p99"):
+                yield f"{place}_{name}_{share}_{unit}", figures[share] / per, "LATENCY"
 
 
 #: Figures of the benchmark of Ray: percentiles by the ends of their names.
@@ -115,7 +117,7 @@ def _as_in_ray(line: Line, places: Sequence[PlacedRow], several: bool) -> Iterat
         for name, metric, end in ((names.rate, MAIN, "rps"), (names.events, "events", "tps")):
             spread = line.spreads.get(metric) if name else None
             if spread is not None:
-                yield f"{before}{name}_avg_{end}", spread.mean, "THROUGHPUT"
+                yield f"{before}{name}_avg_{end}", spread.value, "THROUGHPUT"
                 if spread.std is not None:
                     yield f"{before}{name}_throughput_std", spread.std, "THROUGHPUT"
         for name, metric, shares, form in (

@@ -171,14 +171,9 @@ def measure(
     if options.dry_run:
         lines = agenda_lines(request.suite, request.agenda(earlier))
         return print_plan(lines, None if earlier else options.out, request.suite.slo)
-    command = options.command
-    again = " ".join(
-        [
-            command,
-            *(["--profile", ",".join(profile)] if profile else []),
-            *(["--trace", f"{request.trace:g}"] if request.trace is not None else []),
-        ]
-    )
+    again = options.command
+    again += f" --profile {','.join(profile)}" if profile else ""
+    again += "" if request.trace is None else f" --trace {request.trace:g}"
     sitting = sitting_of(request, earlier)
     return sit(replace(sitting, again=again, log_requests=log_requests), options, report.close)
 

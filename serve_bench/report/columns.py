@@ -74,10 +74,15 @@ def table_blocks(
 ) -> list[list[str]]:
     """The lines of a table: those of its heads, then those of each row. Columns in `words` are
     flush left, the others are figures, flush right."""
-    table = Table(box=_BOX, show_edge=False, show_lines=True, padding=(0, 1, 0, 0), pad_edge=False)
     columns = [[head, *(row[at] for row in rows)] for at, head in enumerate(heads)]
+    full = sum(max(map(cell_len, "\n".join(cells).split("\n"))) for cells in columns)
+    gaps = len(heads) - 1
+    gap = 0 if full + gaps <= width < full + 2 * gaps else 1  # closer, before a line is folded
+    padding = (0, gap, 0, 0)
+    table = Table(box=_BOX, show_edge=False, show_lines=True, padding=padding, pad_edge=False)
     least = [_least(cells, at not in words) for at, cells in enumerate(columns)]
-    whole = sum(least) + 2 * len(least) <= width  # there is room for "57.53 ± 4.00" in one line
+    # There is room for "57.53 ± 4.00" in one line.
+    whole = sum(least) + (gap + 1) * gaps <= width
     least = least if whole else [_least(cells) for cells in columns]
     for at, (head, room) in enumerate(zip(heads, least, strict=True)):
         side: JustifyMethod = "left" if at in words else "right"

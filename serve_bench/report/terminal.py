@@ -1,14 +1,14 @@
 """A document as text for a terminal: its tables, and with `verbose` all that has words or figures.
 
 Rule: it knows no kind of run. Findings stand first, then doubts of the whole run, then the tables,
-in which a warning is a code below the name of its row, explained once below the table; with
-`verbose` also definitions, the request and the machine. Texts and tables fold to the width of the
-terminal. Colour only repeats what words and signs say.
+in which a warning is a code (a number where that has no room), explained once below; with `verbose`
+also definitions, the request and the machine. Texts and tables fold to the width of the terminal.
+Colour only repeats what words and signs say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TextIO
 
 from rich.cells import cell_len
@@ -59,7 +59,7 @@ MOST_DOUBTS: Final = 3
 MORE: Final = "report --verbose: all figures, the machine, the method"
 
 SCREEN: Final = 40
-"""Lines after which the headline is out of sight, and is said again."""
+"""Lines below the headline after which it is out of sight, and is said again."""
 
 INDENT: Final = "  "
 """Of rows below the heading of their group."""
@@ -99,9 +99,9 @@ class _Writer:
             for number, section in enumerate(shown)
             for line in self._section(section, number > 0 or section.detail != "headline")
         ]
-        lines = [*self._head(document), *body]
-        if len(lines) > SCREEN and document.findings:
-            lines += [("", "plain"), *self._wrap(document.headline, None)]
+        lines, headline = [*self._head(document), *body], [*self._wrap(document.headline, None)]
+        if headline and len(lines) - len(headline) > SCREEN:
+            lines += [("", "plain"), *headline]
         if self.verbose:
             lines.append(("", "plain"))
             for facts in (document.run, document.machine):
@@ -164,10 +164,18 @@ class _Writer:
             return
         doubts = [row.doubts for row in table.rows]
         codes = [] if self.verbose else list_codes(doubts)
-        drawn = _draw(table, table.columns, codes, WIDEST)
-        if not self.wide and any(cell_len(line) > self.width for part in drawn for line in part):
-            kept = [column for column in table.columns if self.verbose or not column.detail]
-            drawn = _draw(table, kept, codes, self.width)
+        named = {code: code for code in codes}
+        numbered = {code: str(number) for number, code in enumerate(codes, 1)}
+        kept = [column for column in table.columns if self.verbose or not column.detail]
+        tries = (
+            (table.columns, named, WIDEST),
+            (kept, named, WIDEST),
+            (kept, numbered, self.width),
+        )
+        for columns, marks, width in tries:
+            drawn = _draw(table, columns, marks, width)
+            if self.wide or all(cell_len(line) <= self.width for part in drawn for line in part):
+                break
         head, *blocks = drawn
         yield from ((line, "quiet") for line in head if any(map(str.strip, head)))
         lines = iter(blocks)
@@ -188,13 +196,15 @@ class _Writer:
             for note in table.notes:
                 yield from self._wrap(note, "quiet")
             return
-        for _, finding in explain(doubts):
+        for code, finding in explain(doubts):
             if finding.line not in self.explained:
                 self.explained.add(finding.line)
-                yield from self._finding(finding)
+                mark = marks.get(code, code)
+                yield from self._finding(finding, 0, "" if mark == code else f"[{mark}] ")
 
-    def _finding(self, finding: Finding, indent: int = 0) -> Iterator[Line]:
-        return self._wrap(f"{SIGNS.get(finding.tone, '')}{finding.line}", finding.tone, indent)
+    def _finding(self, finding: Finding, indent: int = 0, mark: str = "") -> Iterator[Line]:
+        sign = SIGNS.get(finding.tone, "")
+        return self._wrap(f"{sign}{mark}{finding.line}", finding.tone, indent)
 
     def _wrap(self, text: str, tone: Tone | None, indent: int = 0) -> Iterator[Line]:
         return ((line, tone) for line in wrapped(text, self.width, indent))
@@ -209,10 +219,10 @@ def list_codes(doubts: Sequence[Sequence[Finding]]) -> list[str]:
 
 
 def _draw(
-    table: Table, columns: Sequence[Column], codes: Sequence[str], width: int
+    table: Table, columns: Sequence[Column], marks: Mapping[str, str], width: int
 ) -> list[list[str]]:
-    """The lines of the heads, then of each row, with the codes of its warnings below its name. What
-    stands below another cell is a line of its own within the column."""
+    """The lines of the heads, then of each row, with the marks of its warnings. What stands below a
+    cell is a line of its own within the column, but for the first."""
     heads = [f"{column.name}\n{column.unit}".rstrip() for column in columns]
     words = [at for at, column in enumerate(columns) if not column.number] or [0]
     indent = INDENT if any(row.group for row in table.rows) else ""
@@ -220,9 +230,10 @@ def _draw(
     for row in table.rows:
         pairs = zip(table.columns, row.cells, strict=True)
         first, *others = (as_text(cell) for column, cell in pairs if column in columns)
-        seen = {finding.code for finding in row.doubts}
-        warned = ", ".join(code for code in codes if code in seen)
-        name = f"{first.text}\n{SIGNS['doubt']}{warned}" if warned else first.text
         texts = ("\n".join((cell.text, *cell.below)) for cell in others)
-        rows.append([f"{indent}{name}", *texts])
+        seen = {finding.code for finding in row.doubts}
+        warned = ", ".join(mark for code, mark in marks.items() if code in seen)
+        rows.append([f"{indent}{first.text}", *texts, *([warned] if marks else [])])
+    if marks:
+        heads, words = [*heads, "!"], [*words, len(heads)]
     return table_blocks(heads, rows, words, width)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from serve_bench.analysis.checks import added_of
 from serve_bench.analysis.statistics import Line
-from serve_bench.core.figures import counted
 from serve_bench.core.proof import contradictions
-from serve_bench.core.result import JsonObject, Launch, Result, Run, Trial, cell_slug
+from serve_bench.core.result import JsonObject, Launch, Result, Run, Trial
 from serve_bench.view.document import (
     Block,
     Column,
@@ -108,14 +107,13 @@ def _differences(trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def asked(run: Run, more: Iterable[tuple[str, str]] = ()) -> Facts:
-    """What was asked for: the command as it was typed, the suite, what the plan holds, when. `more`
-    stands behind, or in the place of one of the same name."""
+    """What was asked for: the command as it was typed, the suite, when. `more` stands behind, or in
+    the place of one of the same name."""
     suite, app = run.suite.get("name"), run.suite.get("app")
     pairs = {
         "command": command_line(run),
         "suite": suite if suite != run.command else None,
         "app": (app.get("target") or app.get("name")) if isinstance(app, dict) else app,
-        "planned": _planned(run) if len(run.plan) > 1 else None,
         "begun": moment(run.started_at),
         "run": run.id,
     }
@@ -134,18 +132,6 @@ def command_line(run: Run) -> str:
     """The command as it can be typed again; of headers it has the names alone."""
     words = run.argv[1:] if run.argv[:1] == ("serve-bench",) else run.argv
     return shlex.join(("serve-bench", *words))
-
-
-def _planned(run: Run) -> str:
-    """`1 variant, 6 cells, 3 rows, 1 launch of each: 18 trials`."""
-    parts: dict[str, set[Any]] = {
-        "variant": {part.variant for part in run.plan},
-        "cell": {cell_slug(part.cell) for part in run.plan},
-        "row": {part.row for part in run.plan},
-    }
-    counts = ", ".join(counted(len(found), name) for name, found in parts.items())
-    launches = counted(len({part.round for part in run.plan}), "launch", "launches")
-    return f"{counts}, {launches} of each: {counted(len(run.plan), 'trial')}"
 
 
 COMMIT: Final = 12

@@ -25,7 +25,7 @@ from serve_bench.view.document import (
     Table,
     TableRow,
 )
-from serve_bench.view.rows import NS_PER_MS, Page, warning_finding
+from serve_bench.view.rows import NS_PER_MS, Page, VariantPart, warning_finding
 from serve_bench.view.texts import latency
 
 
@@ -41,38 +41,17 @@ def section(
 def page_doubts(page: Page) -> Iterator[Finding]:
     """Failures and doubts of a whole page, then of each variant: each kind of warning once, with
     how many more there are, since a run that was resumed is warned about at each start."""
-    places = [(page.warnings, page.failures)]
-    places += [(part.warnings, part.failures) for part in page.variants]
-    for warnings, failures in places:
-        for failure in failures:
+    parts: list[Page | VariantPart] = [page, *page.variants]
+    for part in parts:
+        for failure in part.failures:
             where = "" if failure.variant is None else f" of {failure.variant}"
             yield Finding(f"{failure.what}{where}: {failure.message}", "failed", "bad")
         doubts: dict[str, dict[Finding, None]] = {}
-        for warning in warnings:
+        for warning in part.warnings:
             doubts.setdefault(warning.code, {})[warning_finding(warning)] = None
         for first, *more in doubts.values():
             again = f"; {len(more)} more like it" if more else ""
             yield replace(first, text=f"{first.text}{again}")
-
-
-def gaps(
-    missing: int, planned: int, failed: Sequence[str], noun: str, nouns: str = ""
-) -> Iterator[str]:
-    """The sentence that comes first where rows are missing or something failed. `nouns`: the
-    plural, where it takes more than an s."""
-    words, of_all = [], f"of {planned} {nouns or f'{noun}s'}"
-    if missing:
-        which = f"{missing} {of_all}" if planned > 1 else f"The {noun}"
-        words.append(f"{which} {'was' if missing == 1 else 'were'} incomplete")
-    if failed:
-        message, more = failed[0], len(set(failed)) - 1
-        lead = "the run was" if message == "interrupted" else "something failed:"
-        if planned > 1 and message.startswith("no request succeeded"):
-            # Of some rows it may be true beside a rate of others.
-            lead += f" in {failed.count(message)} {of_all}"
-        words.append(f"{lead} {message}" + (f" (and {more} more)" if more else ""))
-    if words:
-        yield statement("; ".join(words))
 
 
 def sentence(text: str) -> str:

@@ -53,15 +53,7 @@ from serve_bench.view.document import (
     sentences,
 )
 from serve_bench.view.figures import FIGURES, Value, declare, declare_all, known_values
-from serve_bench.view.frame import (
-    Field,
-    TableSpec,
-    ViewRow,
-    finding_json,
-    make_table,
-    make_tiles,
-    row_json,
-)
+from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table, make_tiles, row_json
 from serve_bench.view.lens import FORMAT, RunLook, View
 from serve_bench.view.texts import cell_title
 from serve_bench.view.verdict_words import describe_comparing, describe_row, describe_side, headline
@@ -374,7 +366,7 @@ def comparison_json(comparing: Comparing, where: Sequence[str] = ()) -> dict[str
     return {
         "format": FORMAT,
         "runs": [run_json(side.run, at) for side, at in zip(comparing.sides, places, strict=True)],
-        "findings": [*map(finding_json, findings)],
+        "findings": list(findings),
         "points": [*map(row_json, about_sides(comparing))],
         "comparisons": [*map(row_json, (*compare_rows(comparing), *hop_rows(comparing)))],
         **pick(comparing, "warnings", "failures", "unlike", "notes"),

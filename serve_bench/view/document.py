@@ -90,12 +90,9 @@ Cell: TypeAlias = Number | Text | str
 
 def as_text(cell: Cell) -> Text:
     """A cell as the words that it shows."""
-    match cell:
-        case str():
-            return Text(cell)
-        case Number():
-            return Text(cell.text, cell.tone)
-    return cell
+    if isinstance(cell, str):
+        return Text(cell)
+    return Text(cell.text, cell.tone) if isinstance(cell, Number) else cell
 
 
 def cell_text(cell: Cell) -> str:
@@ -132,11 +129,9 @@ class TableRow:
     def codes(self) -> tuple[str, ...]:
         """`errors (launch 2, launch 3)`: the codes of its doubts, each once, with the parts that it
         is about, for where there is no room for sentences."""
-        doubts = [doubt for doubt in self.doubts if doubt.code]
-        parts: dict[str, dict[str, None]] = {doubt.code: {} for doubt in doubts}
-        for doubt in doubts:
-            if doubt.about:
-                parts[doubt.code][doubt.about] = None
+        parts: dict[str, dict[str, None]] = {}
+        for doubt in (doubt for doubt in self.doubts if doubt.code):
+            parts.setdefault(doubt.code, {}).update({doubt.about: None} if doubt.about else {})
         return tuple(f"{code} ({', '.join(of)})" if of else code for code, of in parts.items())
 
 
@@ -211,19 +206,13 @@ Block: TypeAlias = Table | Chart | Charts | Prose | Facts | Code | Flamegraph | 
 def unfolded(blocks: Iterable[Block]) -> Iterator[Block]:
     """All blocks in their order, those within folded ones in the place of these."""
     for block in blocks:
-        if isinstance(block, Folded):
-            yield from unfolded(block.blocks)
-        else:
-            yield block
+        yield from unfolded(block.blocks) if isinstance(block, Folded) else (block,)
 
 
 def with_charts(blocks: Iterable[Block]) -> Iterator[Block]:
     """The blocks, with the charts of `Charts` in their place."""
     for block in blocks:
-        if isinstance(block, Charts):
-            yield from block.make()
-        else:
-            yield block
+        yield from block.make() if isinstance(block, Charts) else (block,)
 
 
 Detail: TypeAlias = Literal["headline", "table", "further", "method"]

@@ -9,52 +9,24 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from serve_bench.analysis.statistics import MAIN, Line, LowerBound, Spread, mean_rate
+from serve_bench.analysis.statistics import MAIN, STATISTICS, Line, LowerBound
+from serve_bench.analysis.statistics import Value as Value
 from serve_bench.core.figures import decimals, number
-from serve_bench.core.load_result import CENSORED_BY, FAILED_LATENCY, HISTOGRAMS, STREAM_TIMES
-from serve_bench.core.result import Better
+from serve_bench.core.load_result import (
+    CENSORED_BY,
+    FAILED_LATENCY,
+    HISTOGRAMS,
+    STREAM_TIMES,
+    TokenCounts,
+)
+from serve_bench.core.result import Better, Trial
+from serve_bench.core.schema import built
 from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 from serve_bench.view.document import Tone
 from serve_bench.view.inside import gpu_percent, grouped_cpu, host_cpu
-
-
-@dataclass(frozen=True)
-class Value:
-    """What a figure is of a row, in the unit of the figure; a LowerBound where no more is known.
-
-    `std`: over `windows` windows (ddof 0), else over launches (ddof 1). `launches`: the value of
-    each. `low`, `high`: the ends of its interval. `of`: the whole that it is a part of, such as all
-    cores of a host. `missing`: launches in which it was not seen.
-    """
-
-    value: float
-    std: float | None = None
-    windows: int | None = None
-    launches: Mapping[int, float] = field(default_factory=dict)
-    low: float | None = None
-    high: float | None = None
-    of: float | None = None
-    missing: int | None = None
-
-    @property
-    def launch_std(self) -> float | None:
-        """The spread over launches (ddof 1, since launches are a small sample)."""
-        return statistics.stdev(self.launches.values()) if len(self.launches) > 1 else None
-
-    @property
-    def ends(self) -> tuple[float | None, float | None]:
-        """Its interval; else that of its launches; else value ± std, not below 0."""
-        if self.low is not None or self.high is not None:
-            return self.low, self.high
-        if len(self.launches) > 1:
-            return min(self.launches.values()), max(self.launches.values())
-        if self.std is None:
-            return None, None
-        return max(0.0, self.value - self.std), self.value + self.std
-
 
 Compute: TypeAlias = Callable[[Line], Value | float | None]
 """What makes a figure of a row; None where it was not seen."""
@@ -168,11 +140,9 @@ def find_figure(name: str) -> Figure | None:
     """A figure, or the member of a family; None where the name is none of a figure."""
     family, _, member = name.partition(".")
     figure = FIGURES.get(family)
-    return (
-        replace(figure, name=name, title=f"{figure.title} {member}")
-        if figure and member
-        else figure
-    )
+    if figure is None or not member:
+        return figure
+    return replace(figure, name=name, title=f"{figure.title} {member}")
 
 
 def compute_values(line: Line, names: Iterable[str]) -> Iterator[tuple[str, Value]]:
@@ -183,28 +153,12 @@ def compute_values(line: Line, names: Iterable[str]) -> Iterator[tuple[str, Valu
         value = None if compute is None else compute(line)
         if value is not None:
             yield name, value if isinstance(value, Value) else Value(value)
-    for metric, spread in line.spreads.items():
-        if metric in FIGURES:
-            yield metric, _spread_value(metric, spread, line)
-    for metric, distribution in line.distributions.items():
+    yield from (pair for pair in line.spreads.items() if pair[0] in FIGURES)
+    for metric, statistics_of in line.distributions.items():
         base, dot, member = metric.partition(".")
         if f"{base}_mean" in FIGURES:
-            for statistic in STATISTICS:
-                value = Value(getattr(distribution, statistic))
-                yield f"{base}_{statistic}{dot}{member}", value
-
-
-def _spread_value(metric: str, spread: Spread, line: Line) -> Value:
-    """A metric that is kept by windows; of the requests/s each launch as it is counted."""
-    launches = {
-        trial.round: statistics.fmean(windows)
-        for trial in line.trials
-        if metric in trial.metrics and (windows := trial.metrics[metric].windows)
-    }
-    if metric == MAIN:
-        rates = ((trial.round, mean_rate(trial)) for trial in line.trials)
-        launches = {n: rate for n, rate in rates if rate is not None and n in launches}
-    return Value(spread.mean, spread.std, spread.windows, launches)
+            for name, number_of in statistics_of.items():
+                yield f"{base}_{name}{dot}{member}", Value(number_of)
 
 
 def known_values(**values: float | None) -> dict[str, Value]:
@@ -220,13 +174,7 @@ def mean_of(values: Iterable[float | None]) -> float | None:
 
 # Metrics of the load client: rates by windows, and times as histograms.
 
-STATISTICS: Final = ("mean", "std", "p50", "p75", "p90", "p99", "p99_9", "max", "count")
-
-declare(
-    *(MAIN, "requests/s", "completed requests in a second of the windows"),
-    shown="requests/s",
-    better="higher",
-)
+declare(MAIN, "requests/s", "completed requests in a second of the windows", better="higher")
 declare("events", "1/s", "events of streams in a second of the windows", title="events/s")
 declare("server_cpu", "s", "CPU of the server in each window")
 
@@ -271,7 +219,6 @@ for _metric in TIMES:
 
 # What became of the requests, and what was seen of the processes.
 
-
 declare(
     *("completed", "requests", "requests of the windows that were answered"),
     lambda line: float(line.completed),
@@ -289,7 +236,6 @@ declare(
     lambda line: line.ratio,
     title="ratio",
 )
-
 
 _TIERS: Final = {
     "replica Ranker": "ranker",
@@ -335,16 +281,14 @@ def _host(line: Line) -> Value | None:
 
 
 declare("cpu_host", "%", "CPU of all that runs on the host, of all its cores", _host, title="host")
-
-
-def _gpu(line: Line) -> float | None:
-    """None of a cell on the CPU: what others do on a GPU of the host is not its use."""
-    if line.cell.get("device") == "cpu":
-        return None
-    return mean_of(gpu_percent(trial) for trial in line.trials)
-
-
-declare("gpu", "%", "use of all GPUs together", _gpu, title="GPU")
+declare(
+    *("gpu", "%", "use of all GPUs together"),
+    # What others do on a GPU of the host is not its use.
+    lambda line: mean_of(
+        gpu_percent(trial) for trial in line.trials if line.cell.get("device") != "cpu"
+    ),
+    title="GPU",
+)
 declare(
     "forward",
     "ns",
@@ -357,8 +301,7 @@ def _level(name: str) -> Compute:
     """A level of Serve's own metrics, mean over the launches that have a fresh one."""
 
     def compute(line: Line) -> float | None:
-        levels = [trial.serve_metrics.get("levels") or {} for trial in line.trials]
-        values = [level.get(name) for level in levels]
+        values = [(trial.serve_metrics.get("levels") or {}).get(name) for trial in line.trials]
         return mean_of(value for value in values if isinstance(value, int | float))
 
     return compute
@@ -370,6 +313,28 @@ for _name, _meaning in (
     ("router_queue", "requests that wait in routers"),
 ):
     declare(_name, "requests", f"{_meaning}, by Serve's own metrics", _level(_name), shown="")
+
+
+def tokens_per_s(line: Line) -> float | None:
+    """None where the service counted none. Raises FormatError."""
+    tokens, seconds = 0, 0.0
+    for trial in line.trials:
+        counts = token_counts(trial)
+        if counts is not None and counts.requests:
+            tokens, seconds = tokens + counts.answer, seconds + trial.seconds.get("measured", 0.0)
+    return tokens / seconds if seconds > 0 else None
+
+
+def token_counts(trial: Trial) -> TokenCounts | None:
+    """What the service counted in the windows of a trial. Raises FormatError."""
+    stored = trial.client.get("tokens")
+    return None if stored is None else built(TokenCounts, stored, "trial.client.tokens")
+
+
+declare(
+    *("tokens", "1/s", "tokens of answers in a second, as the service counts them", tokens_per_s),
+    title="tokens/s",
+)
 
 ROW_FIGURES: Final = ("completed", "errors", "launch_ratio")
 INSIDE: Final = (

@@ -27,7 +27,7 @@ from serve_bench.view.document import (
     cell_text,
 )
 from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values, find_figure, scale
-from serve_bench.view.rows import Entry, Page
+from serve_bench.view.rows import Entry, Page, warning_finding
 
 
 @dataclass(frozen=True)
@@ -62,26 +62,35 @@ class ViewRow:
 
 def make_rows(page: Page, figures: Sequence[str]) -> list[ViewRow]:
     """The loads of a run, planned ones that were not measured too. `figures`: beside those that
-    every load has."""
-    return [
-        ViewRow(
-            {
-                "variant": entry.line.variant,
-                **entry.line.cell,
-                "row": entry.line.row.label,
-                **pick(entry.line.row, "client", "loop", "connections", "rate_per_s", "run"),
-                "status": entry.line.status,
-                "limit": entry.limited.cause if entry.limited else None,
-            },
-            dict(compute_values(entry.line, (*ROW_FIGURES, *figures))),
-            name=entry.label,
-            warnings=entry.findings,
-            notes=entry.facts,
-            gap=entry.gap or "",
-            entry=entry,
-        )
-        for entry in page.entries
-    ]
+    every load has. Their warnings: what is missing in part, what failed, what is doubted; of
+    several launches, in which."""
+    rows = []
+    for entry in page.entries:
+        line, gap, warnings = entry.line, "", []
+        if line.status == "not measured":
+            gap = "not measured"
+        elif line.status == "partly measured":
+            gap = f"{len(line.trials)} of {len(line.keys)} launches measured"
+            warnings.append(Finding("", gap, "doubt"))
+        warnings += [Finding(failure.message, "failed", "bad") for failure in entry.failures]
+        several = len(line.keys) > 1
+        launch = {trial.key: f"launch {trial.round}" for trial in line.trials if several}
+        warnings += [
+            warning_finding(seen, launch.get(str(seen.key), "")) for seen in entry.warnings
+        ]
+        dims = {
+            "variant": line.variant,
+            **line.cell,
+            "row": line.row.label,
+            **pick(line.row, "client", "loop", "connections", "rate_per_s", "run"),
+            "status": line.status,
+            "limit": entry.limited.cause if entry.limited else None,
+        }
+        values = dict(compute_values(line, (*ROW_FIGURES, *figures)))
+        name = f"{line.row.label}{' (profiled)' if line.status == 'profiled' else ''}"
+        row = ViewRow(dims, values, name, warnings=tuple(warnings), gap=gap, entry=entry)
+        rows.append(replace(row, notes=entry.facts))
+    return rows
 
 
 def describe_figures(row: ViewRow) -> str:
@@ -156,8 +165,17 @@ class Field:
             name = f"{row.dims[self.of]}.{self.name}".removesuffix(".")
             return Field(name, unit=self.unit).cell(row)
         figure, value = find_figure(self.name), row.values.get(self.name)
+        tone = row.tones.get(self.name, "plain")
         if figure is None or (value is None and self.name in row.dims):
-            return _dimension(row, self.name, self.noted)
+            dim = row.name if self.name == "name" else row.dims.get(self.name)
+            text = "-" if dim is None else f"{dim:,}" if _is_number(dim) else str(dim)
+            if self.name == "name" or self.noted:
+                return Text(text, tone, row.notes)
+            if self.name == "users" and row.dims.get("run", 1) > 1:
+                text += f" (run {row.dims['run']})"
+            if isinstance(dim, int | float) and not isinstance(dim, bool):
+                return Number(text, dim, tone)
+            return Text(text, tone)
         if value is None:
             return Number("-", None)
         unit = self.unit or figure.shown
@@ -170,20 +188,6 @@ class Field:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _dimension(row: ViewRow, name: str, noted: bool) -> Cell:
-    value, tone = row.dims.get(name), row.tones.get(name, "plain")
-    if name == "name" or noted:
-        text = row.name if name == "name" else "-" if value is None else str(value)
-        return Text(text, tone, row.notes)
-    if value is None or value == "":
-        return "-" if value is None else ""
-    if _is_number(value):
-        again = name == "users" and row.dims.get("run", 1) > 1
-        run = f" (run {row.dims['run']})" if again else ""
-        return Number(f"{value:,}{run}", value, tone)
-    return Text(str(value), tone)
 
 
 @dataclass(frozen=True)
@@ -218,9 +222,8 @@ def make_table(spec: TableSpec, rows: Sequence[ViewRow], bare: bool = False) -> 
     columns = [(item, [cell(item, row) for row in rows]) for item in spec.fields]
     kept = [pair for pair in columns if any(cell_text(at) not in ("-", "") for at in pair[1])]
     by_row = zip(*(cells for _, cells in kept), strict=True)
-    lines = (
-        TableRow(cells, row.warnings, row.group) for row, cells in zip(rows, by_row, strict=False)
-    )
+    pairs = zip(rows, by_row, strict=False)
+    lines = (TableRow(cells, row.warnings, row.group) for row, cells in pairs)
     heads = tuple(item.column(rows) for item, _ in kept)
     return Table(spec.caption, heads, tuple(lines), spec.notes)
 
@@ -260,18 +263,13 @@ def row_json(row: ViewRow) -> dict[str, Any]:
         "group": row.group,
         "dims": {name: value for name, value in row.dims.items() if value is not None},
         "figures": {name: value_json(name, value) for name, value in row.values.items()},
-        "warnings": [finding_json(warning) for warning in row.warnings],
+        "warnings": list(row.warnings),
         "notes": list(row.notes),
     }
     if row.entry is not None:
         data["limited_by"] = row.entry.verdicts
         data["failed"] = row.entry.line.failed
     return data
-
-
-def finding_json(finding: Finding) -> dict[str, Any]:
-    """A finding: what it says, and what it is about."""
-    return pick(finding, "text", "code", "tone", "hint", "about")
 
 
 def value_json(name: str, value: Value) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class IndexedRun:
     def most(self) -> float | None:
         """The highest requests/s of any row; None of runs that have none."""
         lines = summarize(self.result)
-        rates = [line.spreads[MAIN].mean for line in lines if MAIN in line.spreads]
+        rates = [line.spreads[MAIN].value for line in lines if MAIN in line.spreads]
         return max(rates, default=None)
 
     @property

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from serve_bench.analysis.checks import unfair_sentences
 from serve_bench.core.result import Failure, PlannedTrial, Result, Row, Trial, trial_key
 from serve_bench.view import waterfall
 from serve_bench.view.about_run import EXECUTION, asked, machine, method
-from serve_bench.view.blocks import gaps, page_doubts, section
+from serve_bench.view.blocks import page_doubts, section, statement
 from serve_bench.view.csv import json_of, pick, run_json
 from serve_bench.view.document import (
     Document,
@@ -26,14 +26,7 @@ from serve_bench.view.document import (
     Tile,
     sentences,
 )
-from serve_bench.view.frame import (
-    ViewRow,
-    finding_json,
-    make_rows,
-    make_tiles,
-    row_json,
-    trial_json,
-)
+from serve_bench.view.frame import ViewRow, make_rows, make_tiles, row_json, trial_json
 from serve_bench.view.rows import Page, UsageOf, page_of
 from serve_bench.view.seen import failure_blocks, flamegraphs, inside_blocks
 from serve_bench.view.slo import slo_json, slo_parts
@@ -73,9 +66,6 @@ class View:
     planned: tuple[int, int, str] | None = None
 
 
-Build: TypeAlias = Callable[[Result, Page, list[ViewRow], ReportOptions], View]
-
-
 @dataclass(frozen=True)
 class Lens:
     """How a kind of run is looked at. `figures`: of its rows, beside those of all kinds; `noun`:
@@ -83,7 +73,7 @@ class Lens:
     shown, where its trials are none; `usage_of`: by which the limit of a trial is judged, if by
     any."""
 
-    build: Build
+    build: Callable[[Result, Page, list[ViewRow], ReportOptions], View]
     figures: Sequence[str] = ()
     noun: str = "row"
     classic: Callable[[Result, Page, View], str] | None = None
@@ -116,13 +106,25 @@ class RunLook:
         return slo_parts(self.result)
 
     def _gaps(self) -> Iterator[str]:
-        states = [row.dims["status"] for row in self.view.rows]
-        rows = [state for state in states if state != "profiled"]
-        counted = (len(rows) - rows.count("measured"), len(rows), "")
+        """The sentence that comes first where rows are missing or something failed."""
+        states = [row.dims["status"] for row in self.view.rows if row.dims["status"] != "profiled"]
+        counted = (len(states) - states.count("measured"), len(states), "")
         missing, planned, nouns = self.view.planned or counted
-        failed = [failure.message for failure in self.page.all_failures]
-        if planned or self.view.planned is None:
-            yield from gaps(missing, planned, failed, self.lens.noun, nouns)
+        if self.view.planned and not planned:
+            return
+        words, of_all = [], f"of {planned} {nouns or f'{self.lens.noun}s'}"
+        if missing:
+            which = f"{missing} {of_all}" if planned > 1 else f"The {self.lens.noun}"
+            words.append(f"{which} {'was' if missing == 1 else 'were'} incomplete")
+        if failed := [failure.message for failure in self.page.all_failures]:
+            message, more = failed[0], len(set(failed)) - 1
+            lead = "the run was" if message == "interrupted" else "something failed:"
+            if planned > 1 and message.startswith("no request succeeded"):
+                # Of some rows it may be true beside a rate of others.
+                lead += f" in {failed.count(message)} {of_all}"
+            words.append(f"{lead} {message}" + (f" (and {more} more)" if more else ""))
+        if words:
+            yield statement("; ".join(words))
 
     @cached_property
     def document(self) -> Document:
@@ -176,7 +178,7 @@ class RunLook:
                     for launch in self.result.launches
                 ],
                 "deploys": [pick(deploy, *about) for deploy in self.result.deploys],
-                "findings": [finding_json(finding) for finding in self.findings],
+                "findings": list(self.findings),
                 "rows": [self._row_json(row) for row in view.rows],
                 "points": [row_json(row) for row in view.points],
                 "comparisons": [row_json(row) for row in view.comparisons],
@@ -203,7 +205,7 @@ class RunLook:
 def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
     """A run through the lens of its kind. Raises FormatError for damaged records."""
     shown = lens.condense(result)
-    page = page_of(shown, options.where, lens.usage_of)
+    page = page_of(shown, lens.usage_of)
     rows = make_rows(page, (*EXECUTION, *lens.figures))
     return RunLook(result, shown, options, lens, page, lens.build(result, page, rows, options))
 

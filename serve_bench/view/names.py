@@ -4,30 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from serve_bench.analysis.statistics import Line
-from serve_bench.core.result import JsonObject, Row
+from serve_bench.core.axes import AXES
+from serve_bench.core.result import JsonObject, Row, cell_slug
 from serve_bench.view.texts import cell_title
+
+BRIEFS: Final = {axis.name: axis.brief for axis in AXES.values() if axis.brief}
+"""Axes by the names that they have where rows are told apart."""
 
 
 @dataclass(frozen=True)
 class RowNames:
-    """How the rows of a run are called. `axes`: those that vary among its cells; `rows`: its loads
-    by name, in their order; `variants`: whether there are several."""
+    """How the rows of a run are called. `axes`: those that vary among its cells; `cells`: how many
+    there are; `rows`: its loads by name, in their order; `variants`: whether there are several."""
 
     axes: tuple[str, ...]
+    cells: int
     rows: Mapping[Row, str]
     variants: bool
 
     @property
-    def grouped(self) -> bool:
-        """Whether cells are headings above rows; where each has one and the same load, they are
-        rows themselves."""
-        return not self.axes or len(self.rows) > 1
+    def by_load(self) -> bool:
+        """Whether a row of a table is called by its load, below its cell; else by its cell, below
+        its load. Headings are those of which there are fewer."""
+        return len(self.rows) >= self.cells
 
     def cell(self, cell: JsonObject) -> str:
-        """What sets a cell apart: `max_batch_size 1, max_ongoing_requests 10000`."""
-        return cell_title({axis: cell[axis] for axis in self.axes if axis in cell})
+        """What sets a cell apart: `batch 1, ongoing 10000`."""
+        return cell_title(
+            {BRIEFS.get(axis, axis): cell[axis] for axis in self.axes if axis in cell}
+        )
 
     def name(self, line: Line, load: bool = True, cell: bool = True) -> str:
         """`8 clients, num_replicas 2, optimized`: what sets a row apart from all others of the run;
@@ -44,6 +52,7 @@ def names_of_lines(lines: Sequence[Line]) -> RowNames:
     axes = dict.fromkeys(axis for line in lines for axis in line.cell)
     return RowNames(
         tuple(axis for axis in axes if len({repr(line.cell.get(axis)) for line in lines}) > 1),
+        len({cell_slug(line.cell) for line in lines}),
         _row_names(list(dict.fromkeys(line.row for line in lines))),
         len({line.variant for line in lines}) > 1,
     )

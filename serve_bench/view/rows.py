@@ -7,7 +7,6 @@ left out: what was planned and not measured has its entry too, and a failure sta
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -16,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, answered, summarize, variants
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
-from serve_bench.core.result import Failure, Launch, Result, Trial, cell_slug
+from serve_bench.core.result import Failure, Launch, Result, Trial
 from serve_bench.view.document import Finding
 from serve_bench.view.inside import describe_profiled, served_facts
 from serve_bench.view.names import RowNames, names_of_lines
@@ -46,32 +45,6 @@ class Entry:
         limit = self.limited
         return f"hint, {limit.cause}: {limit.hint}" if limit is not None and limit.hint else ""
 
-    @property
-    def label(self) -> str:
-        """The name of the row, marked if a profiler was attached."""
-        return f"{self.line.row.label}{' (profiled)' if self.line.status == 'profiled' else ''}"
-
-    @property
-    def gap(self) -> str | None:
-        """What is missing of the row, in words; None if nothing is."""
-        if self.line.status == "partly measured":
-            return f"{len(self.line.trials)} of {len(self.line.keys)} launches measured"
-        return "not measured" if self.line.status == "not measured" else None
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What is missing in part, what failed and what is doubted; of several launches a doubt
-        says which one."""
-        line = self.line
-        rounds = {trial.key: trial.round for trial in line.trials} if len(line.keys) > 1 else {}
-        launch = {key: f"launch {number}" for key, number in rounds.items()}
-        partly = line.status == "partly measured"
-        return (
-            *([Finding("", self.gap or "", "doubt")] if partly else []),
-            *(Finding(failure.message, "failed", "bad") for failure in self.failures),
-            *(warning_finding(seen, launch.get(seen.key or "", "")) for seen in self.warnings),
-        )
-
 
 def warning_finding(warning: Warning, about: str = "") -> Finding:
     """A warning of analysis/checks.py as a finding."""
@@ -80,8 +53,8 @@ def warning_finding(warning: Warning, about: str = "") -> Finding:
 
 @dataclass(frozen=True)
 class VariantPart:
-    """One variant: its flags, what the proof of its launches says, and what is doubted and failed
-    of it that is about none of its rows alone."""
+    """One variant: its flags, those that were asked for if no launch succeeded, what the proof of
+    its launches says, and what is doubted and failed of it that is about none of its rows alone."""
 
     name: str
     env: tuple[str, ...]
@@ -101,7 +74,6 @@ class Page:
     warnings: tuple[Warning, ...]
     failures: tuple[Failure, ...]
     notes: tuple[str, ...]
-    where: str | None
 
     @property
     def base(self) -> str | None:
@@ -119,32 +91,23 @@ UsageOf: TypeAlias = Callable[[Trial], Mapping[str, Any]]
 """What was sampled by which the limit of a trial is judged; empty: it is not judged."""
 
 
-def page_of(
-    result: Result, where: str | None = None, usage_of: UsageOf = lambda trial: trial.usage
-) -> Page:
+def page_of(result: Result, usage_of: UsageOf = lambda trial: trial.usage) -> Page:
     """Joins figures, doubts and failures."""
     lines, warnings, names = summarize(result), checks(result), variants(result)
-    beside = defaultdict[tuple[str, str], list[Trial]](list)
-    for line in lines:
-        beside[line.variant, cell_slug(line.cell)] += line.trials
-    entries = tuple(
-        _entry(line, result, warnings, beside[line.variant, cell_slug(line.cell)], usage_of)
-        for line in lines
-    )
+    entries = tuple(_entry(line, result, warnings, usage_of) for line in lines)
     keys = {key for line in lines for key in line.keys}
     others = [failure for failure in result.failures if failure.key not in keys]
     parts = []
     for name in names:
         launches = [launch for launch in result.launches if launch.variant.name == name]
-        parts.append(
-            VariantPart(
-                name=name,
-                env=_env_of(name, result, launches),
-                engaged=", ".join(engaged_of(launches)),
-                warnings=tuple(seen for seen in warnings if seen.variant == name),
-                failures=tuple(failure for failure in others if failure.variant == name),
-            )
-        )
+        flags = [launch.variant.env for launch in launches]
+        for planned in result.run.suite.get("variants", ()):
+            if isinstance(planned, dict) and planned.get("name") == name:
+                flags.append(planned.get("env", {}))
+        env = tuple(f"{key}={value}" for given in flags[:1] for key, value in given.items())
+        doubts = tuple(seen for seen in warnings if seen.variant == name)
+        failed = tuple(failure for failure in others if failure.variant == name)
+        parts.append(VariantPart(name, env, ", ".join(engaged_of(launches)), doubts, failed))
     return Page(
         entries=entries,
         names=names_of_lines(lines),
@@ -152,7 +115,6 @@ def page_of(
         warnings=tuple(seen for seen in warnings if seen.key is None and seen.variant is None),
         failures=tuple(failure for failure in others if failure.variant not in names),
         notes=tuple(_notes(result, entries)),
-        where=where,
     )
 
 
@@ -177,15 +139,11 @@ def _notes(result: Result, entries: Sequence[Entry]) -> Iterator[str]:
         yield f"load: from actors on nodes of a Ray cluster ({whose})"
 
 
-def _entry(
-    line: Line,
-    result: Result,
-    warnings: Sequence[Warning],
-    beside: Sequence[Trial],
-    usage_of: UsageOf,
-) -> Entry:
-    """A row with all that is about it. `beside`: the trials of its cell."""
+def _entry(line: Line, result: Result, warnings: Sequence[Warning], usage_of: UsageOf) -> Entry:
+    """A row with all that is about it."""
     profiled, front = line.status == "profiled", front_of(result.run.suite)
+    place = line.variant, line.cell
+    beside = [trial for trial in result.trials if (trial.variant, trial.cell) == place]
     # What ended in a cluster explains the figures of a trial of which some requests succeeded.
     ended = {
         failure.key: failure.message
@@ -218,15 +176,6 @@ def front_of(suite: Mapping[str, Any]) -> str | None:
         return None
     ingress, name = str(app["deployments"][-1]["name"]), app.get("config", {}).get("name")
     return ingress if name is None else f"{name}:{ingress}"
-
-
-def _env_of(name: str, result: Result, launches: Sequence[Launch]) -> tuple[str, ...]:
-    """The flags of a variant: of its launches, or as the suite has them if none succeeded."""
-    envs = [launch.variant.env for launch in launches]
-    for planned in result.run.suite.get("variants", ()):
-        if isinstance(planned, dict) and planned.get("name") == name:
-            envs.append(planned.get("env", {}))
-    return tuple(f"{key}={value}" for key, value in envs[0].items()) if envs else ()
 
 
 _BY_GRPC: Final = {

@@ -293,7 +293,8 @@ def test_no_load_is_called_the_limit_where_more_clients_bring_no_more() -> None:
 
 def test_every_cause_has_a_hint_and_no_hint_is_without_a_cause() -> None:
     assert set(HINTS) == set(get_args(Cause))
-    assert all(hint and "\n" not in hint for hint in HINTS.values())
+    lines = [f"hint, {cause}: {hint}" for cause, hint in HINTS.items() if cause != "connections"]
+    assert all(HINTS.values()) and max(map(len, lines)) <= 78, "a line of a terminal"
     proxy, other = limited_by(DEFAULT_100), limited_by(DEFAULT_1)
     assert prevailing([other, proxy, proxy]) == proxy  # over launches, the most frequent cause
     assert prevailing([other]) == other

@@ -347,7 +347,7 @@ def test_of_a_deployment_that_serve_scales_the_replicas_are_told() -> None:
     then = expect(later, "concurrency limit", words=words, front="Shop")
     assert "3 replicas of Shop ran then" in str(then.unseen)
     # It has all replicas that it may have: more slots or more replicas are what is left.
-    assert "raise max_ongoing_requests" in limited_by(scaled(4), "Shop").hint
+    assert "max_ongoing_requests (async" in limited_by(scaled(4), "Shop").hint
 
 
 @cases("ran", (1, 3, 4), (4, 1, 4))

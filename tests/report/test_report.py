@@ -32,6 +32,7 @@ from serve_bench.report.comment import escaped
 from serve_bench.report.terminal import terminal
 from serve_bench.store import read
 from serve_bench.view.document import Number, Table
+from serve_bench.view.names import BRIEFS
 from serve_bench.view.published import published_for
 from serve_bench.view.rows import page_of
 from tests import places
@@ -360,7 +361,7 @@ def test_a_stored_run_is_said_in_sentences_that_agree(
     text, result = report(str(tmp_path)), read(tmp_path)
     findings = [line for line in text.split("\n\n")[0].splitlines() if line[:2] not in ("! ", "x ")]
     said = ((at.variant, at.row.label, *at.cell, *map(str, at.cell.values())) for at in result.plan)
-    names = {name.partition(" (")[0] for names in said for name in names}
+    names = {name.partition(" (")[0] for names in said for name in names} | {*BRIEFS.values()}
     assert findings and not contradictions(text)
     assert {line: found for line in findings if (found := list(faults(line, names)))} == {}
 
@@ -376,7 +377,7 @@ def test_no_row_is_offered_load_that_others_refute(name: str, tmp_path: Path) ->
         line, cause = entry.line, "" if entry.limited is None else entry.limited.cause
         if MAIN in line.spreads and line.row.loop == "closed":
             place = f"{line.variant} {line.cell} {line.row.client}"
-            step = (line.row.connections, line.spreads[MAIN].mean, cause)
+            step = (line.row.connections, line.spreads[MAIN].value, cause)
             ladders.setdefault(place, []).append(step)
     for rows in ladders.values():
         for clients, rate, limit in rows:

@@ -97,7 +97,7 @@ def test_the_name_of_a_row_tells_it_from_all_others() -> None:
     ]
     result = result_of([replace(run(*plan), suite={"slo": "mean=1s"}), trial(plan[0])])
     names = [one.name for one in judged_rows(result)]
-    assert names[0] == "single client, num_replicas 1, default" and len(set(names)) == len(plan)
+    assert names[0] == "single client, replicas 1, default" and len(set(names)) == len(plan)
 
 
 def test_one_launch_more_is_one_more_part_of_the_row() -> None:

@@ -295,44 +295,20 @@ def _about(
 # on it.
 
 HINTS: Final[Mapping[Cause, str]] = {
-    "client": "the raw client, more load processes, or the client on another machine",
-    "proxy CPU": "the flags of the variant optimized (HAProxy, direct gRPC), or more nodes",
+    "client": "the raw client, more load processes, or another machine for it",
+    "proxy CPU": "the variant optimized (HAProxy, direct gRPC), or more nodes",
     "haproxy CPU": "RAY_SERVE_HAPROXY_NBTHREAD, or more nodes",
-    "replica loop": (
-        "nothing that blocks in an async method: await, or work in a thread or another deployment; "
-        "if one replica alone is busy, see how requests are spread"
-    ),
-    "replica CPU": (
-        "more replicas, num_cpus for each and OMP_NUM_THREADS to match, batching (max_batch_size), "
-        "or less work per request"
-    ),
-    "concurrency limit": (
-        "raise max_ongoing_requests if the method is async and waits, else num_replicas; "
-        "request_timeout_s with retries by the client bounds the queue"
-    ),
-    "router back-off": (
-        "Serve's router sleeps 25 to 500 ms between its tries to find a free slot: a smaller "
-        "max_backoff_s in the deployment's request_router_config, more slots, fewer connections, "
-        "or the variant optimized, whose HAProxy does not sleep"
-    ),
-    "batch wait": (
-        "a smaller batch_wait_timeout_s or max_batch_size, or more requests at once to fill a batch"
-    ),
-    "app wait": (
-        "what is awaited there: more of it (connections, threads, permits), less time in it, or "
-        "less work under the lock; a service outside may be at its own limit"
-    ),
-    "slow replica": (
-        "see where that replica runs and what it holds: its host, its cache, its GPU; "
-        "serve-bench profile shows its stacks beside another's"
-    ),
-    "downstream deployment": (
-        "more replicas of that deployment, or num_cpus, num_gpus, batching and "
-        "max_ongoing_requests there: the ones before it only wait"
-    ),
-    "host CPU": "more cores, nothing else on the host, or the client on another machine",
+    "replica loop": "await, a thread or another deployment for what blocks",
+    "replica CPU": "more replicas, num_cpus with OMP_NUM_THREADS, or batching",
+    "concurrency limit": "max_ongoing_requests (async methods), or num_replicas",
+    "router back-off": "smaller max_backoff_s, more slots, or variant optimized",
+    "batch wait": "smaller batch_wait_timeout_s or max_batch_size, more clients",
+    "app wait": "more of what is awaited there, less time in it or under a lock",
+    "slow replica": "see its host, cache, GPU, and stacks (serve-bench profile)",
+    "downstream deployment": "more replicas, num_cpus or batching there",
+    "host CPU": "more cores, nothing else on the host, or the client elsewhere",
     "GPU": "num_gpus for each replica and more GPUs, or larger batches",
     "connections": HINT,
-    "offered load": "more clients or a higher rate: the server is not at its limit yet",
-    "unclear": "measure again: longer, with --serve-metrics, with fewer and with more clients",
+    "offered load": "more clients or a higher rate; the server can do more",
+    "unclear": "measure longer, with --serve-metrics, fewer and more clients",
 }

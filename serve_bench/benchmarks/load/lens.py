@@ -6,16 +6,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from serve_bench.analysis.statistics import LATENCY, MAIN, Line, merged, windows_of
+from serve_bench.analysis.statistics import LATENCY, MAIN, STATISTICS, Line, merged, windows_of
 from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import failures_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import FAILED_LATENCY, STREAM_TIMES
 from serve_bench.core.result import Result, Trial
-from serve_bench.view import streams
 from serve_bench.view.blocks import histogram_table, limit_words, section, sentence, statement
 from serve_bench.view.document import Block, Facts, Prose, ReportOptions
-from serve_bench.view.figures import STATISTICS, Value, declare, name_time
+from serve_bench.view.figures import Value, declare, name_time, token_counts
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.row_charts import PARTS_OF_LATENCY, chart_sections
@@ -27,7 +26,7 @@ def _rates_within(line: Line) -> float | None:
     spread, rates = line.spreads.get(MAIN), windows_of(line.trials[0])
     if spread is None or spread.std is None:
         return None
-    return 100 * sum(abs(rate - spread.mean) <= spread.std for rate in rates) / len(rates)
+    return 100 * sum(abs(rate - spread.value) <= spread.std for rate in rates) / len(rates)
 
 
 def _client_busy(line: Line) -> float | None:
@@ -166,7 +165,7 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
     )
     if counts.unsent:
         yield "not sent", f"{counts.unsent:,} were due, and waited for a free connection"
-    tokens = streams.token_counts(trial)
+    tokens = token_counts(trial)
     if tokens is not None and (uncounted := trial.completed_in_windows - tokens.requests) > 0:
         yield "tokens", f"the service counted none of {counted(uncounted, 'request')} (usage)"
     if errors := failures_of([trial]):

@@ -169,11 +169,11 @@ def latency_text(trial: Trial) -> str:
     answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
     figures: dict[str, float | None] = {}
     if answered.count or given_up.count:
-        whole = distribution(trial.metrics[LATENCY], answered, given_up)
+        whole = distribution(answered, given_up)
         shares = (0.5, 0.9, 0.95, 0.99)
-        figures = {"mean": whole.mean, "std": whole.std, "min": answered.joined(given_up).min}
+        figures = {"mean": whole["mean"], "std": whole["std"], "min": answered.joined(given_up).min}
         figures |= zip(("p50", "p90", "p95", "p99"), latency_figures([trial], shares), strict=True)
-        figures["max"] = whole.max
+        figures["max"] = whole["max"]
     lines = [
         f"warm-up queries: 1 {trial.row.client} client, sequential, variant {trial.variant}, "
         f"{trial.counts.failed_total} errors",

@@ -8,18 +8,18 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Line, best, rate
+from serve_bench.analysis.statistics import FEWEST, MAIN, Line, best, rate
 from serve_bench.core import ladder
 from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import Rung
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.view import waterfall
-from serve_bench.view.blocks import listed, sentence
-from serve_bench.view.document import Prose, ReportOptions, Section
+from serve_bench.view.blocks import limit_words, listed, sentence
+from serve_bench.view.document import Block, Prose, ReportOptions, Section
 from serve_bench.view.figures import Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.names import RowNames
+from serve_bench.view.names import BRIEFS, RowNames
 from serve_bench.view.published import published_for, published_notes
 from serve_bench.view.row_charts import chart_sections
 from serve_bench.view.rows import Entry, Page
@@ -67,6 +67,7 @@ FIGURES: Final = (
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The rows of a run, those of the same cell and load under all variants beside each other."""
+    names = page.names
     rows = [_name_row(row, page, options) for row in rows]
     places = list(dict.fromkeys(map(_find_place, rows)))
     rows.sort(key=lambda row: places.index(_find_place(row)))
@@ -75,23 +76,35 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     top = [lines[line.keys] for line in best(_read_entry(row).line for row in measured)]
     sound = [row for row in measured if not _read_entry(row).line.broken]
     lead = next(iter(top or sound or measured), None)
-    notes = (*_notes(page), *(published_notes() if options.published else ()))
-    fields = (*_name_fields(page.names), *FIGURES)
-    table = make_table(TableSpec("Throughput, latency and limit by row", fields, notes), rows)
-    hint = "" if lead is None else _read_entry(lead).hint
-    prose = Prose(tuple(filter(None, [hint])), "quiet", listed=True)
+    fallen = list(find_collapses(measured, names))
+    how = (note for note in page.notes if not note.startswith("hint, "))
+    notes = (*_notes(page), *how, *(published_notes() if options.published else ()))
+    spec = TableSpec(
+        "Throughput, latency and limit by row", (*_name_fields(names), *FIGURES), notes
+    )
+    entries = [row.entry for row in (lead, *(row for _, row in fallen)) if row is not None]
+    hints = [*dict.fromkeys(entry.hint for entry in entries if entry and entry.hint)]
+    launches = max((len(row.values[MAIN].launches) for row in measured), default=FEWEST)
+    if launches < FEWEST and len(measured) > 1:
+        after = counted(launches, "launch", "launches")
+        hints.append(f"hint, spread between launches: --launches {FEWEST} (unknown after {after})")
+    groups = list(dict.fromkeys(row.group for row in rows))
+    blocks: list[Block] = [make_table(spec, sorted(rows, key=lambda row: groups.index(row.group)))]
+    blocks += [Prose(tuple(hints), "quiet", listed=True)] if hints else []
     app = result.run.suite.get("app")
     target = str(app.get("target")).rpartition("/")[2] if isinstance(app, dict) else ""
-    drawn = [
-        replace(row, name=page.names.name(_read_entry(row).line, cell=not row.group))
-        for row in rows
-    ]
+    drawn = []
+    for row in rows:
+        line = _read_entry(row).line
+        heading = names.cell(line.cell) if row.group else ""
+        drawn.append(replace(row, name=names.name(line, cell=not row.group), group=heading))
     return View(
         rows=rows,
-        findings=tuple(_find(lead, top, measured, page)),
-        sections=[Section("results", "Results", (table, prose), "headline")] if rows else [],
+        findings=tuple(_find(lead, top, measured, fallen, page)),
+        sections=[Section("results", "Results", tuple(blocks), "headline")] if rows else [],
         charts=tuple(chart_sections(drawn)),
         traced=rows,
+        notes=[note for note in page.notes if note.startswith("hint, ") and note not in hints],
         title=f"serve-bench {result.run.command} {target}".rstrip(),
         lead=lead,
     )
@@ -123,26 +136,29 @@ def _name_row(row: ViewRow, page: Page, options: ReportOptions) -> ViewRow:
         count, cause = causes.count(entry.limited.cause), entry.limited.cause
         share = f", in {count} of {len(causes)} launches" if count < len(causes) else ""
         dims["limit"] = f"{cause}{share}"
+    several = names.axes and len(names.rows) > 1
+    group = dims["cell" if names.by_load else "load"] if several else ""
     return replace(
         row,
         dims={**row.dims, **dims},
         values=values,
         name=names.name(line),
-        group=names.cell(line.cell) if names.grouped and names.axes else "",
+        group=group,
         tones={MAIN: "bad" if entry.failures else "doubt" if row.warnings else "plain"},
     )
 
 
 def _name_fields(names: RowNames) -> Iterator[Field]:
-    """What names a row: its axes where cells are rows, its load, its variant."""
-    if names.grouped:
+    """What names a row: its load, or its cell with a column for each of few axes; its variant."""
+    if names.by_load or not names.axes:
         yield Field("load", noted=True)
     elif len(names.axes) > MOST_AXES:
         yield Field("cell", noted=True)
     else:
         parts = [axis.rpartition(".") for axis in names.axes]
         for axis, (deployment, _, option) in zip(names.axes, parts, strict=True):
-            yield Field(axis, option, head=deployment, noted=axis == names.axes[0])
+            title = BRIEFS.get(axis, option)
+            yield Field(axis, title, head=deployment, noted=axis == names.axes[0])
     if names.variants:
         yield Field("variant")
 
@@ -152,19 +168,25 @@ def _notes(page: Page) -> Iterator[str]:
     cell = page.entries[0].line.cell if page.entries else {}
     if same := {axis: value for axis, value in cell.items() if axis not in page.names.axes}:
         yield f"every cell: {cell_title(same)}"
-    loads: dict[str, list[str]] = {}
+    clients: dict[str, list[str]] = {}
     for row, name in page.names.rows.items():
+        words = [f"client {row.client}"]
+        words += [f"{row.data_size} data"] if row.data_size != "small" else []
         due = f" at {row.rate_per_s:,g} requests/s" if row.rate_per_s else ""
-        words = f"client {row.client}, {row.loop} loop{due}, {row.data_size} data"
-        loads.setdefault(words, []).append(name)
-    yield "; ".join(f"{', '.join(names)}: {words}" for words, names in loads.items())
+        words += [f"open loop{due}"] if row.loop == "open" else []
+        clients.setdefault(", ".join(words), []).append(name)
+    yield "; ".join(f"{', '.join(rows)}: {words}" for words, rows in clients.items())
 
 
 # What the rows show in sentences.
 
 
 def _find(
-    lead: ViewRow | None, top: Sequence[ViewRow], measured: Sequence[ViewRow], page: Page
+    lead: ViewRow | None,
+    top: Sequence[ViewRow],
+    measured: Sequence[ViewRow],
+    fallen: Sequence[tuple[str, ViewRow]],
+    page: Page,
 ) -> Iterator[str]:
     """The highest throughput and what limited it, collapses, ratios, hops. `top`: the rows that are
     not clearly slower than the first of them."""
@@ -173,7 +195,8 @@ def _find(
         return
     most, head = lead.value(MAIN) or 0.0, f"{lead.name}: {describe_figures(lead)}"
     if top:
-        higher = any((row.value(MAIN) or 0.0) > most for row in measured)
+        sound = (row for row in measured if not _read_entry(row).line.broken)
+        higher = any((row.value(MAIN) or 0.0) > most for row in sound)
         which = "throughput without a failed request" if higher else "throughput"
         head = f"{lead.name} has the highest {which}: {describe_figures(lead)}"
     if (limit := _read_entry(lead).limited) is not None:
@@ -183,22 +206,21 @@ def _find(
     # Few counts differ by chance by more, but what would be a collapse is not called alike.
     alike = [row for row in top[1:] if (row.value(MAIN) or 0.0) >= ladder.COLLAPSE * most]
     if alike:
-        texts = [f"{row.name} ({number(row.value(MAIN))})" for row in alike]
+        texts = []
+        for row in alike:
+            words = [part for part in row.name.split(", ") if part not in lead.name.split(", ")]
+            texts.append(f"{', '.join(words) or row.name} ({number(row.value(MAIN))})")
         more = f" and {len(texts) - MOST_LIKE} more" if len(texts) > MOST_LIKE else ""
-        within = f"within {100 * LIKE:.0f} % or two standard errors"
-        yield sentence(f"Not clearly slower ({within}): {'; '.join(texts[:MOST_LIKE])}{more}")
-    yield from find_collapses(measured)
-    yield from _find_ratios(measured, page)
+        yield sentence(f"Not clearly slower: {'; '.join(texts[:MOST_LIKE])}{more}")
+    yield from (sentence(text) for text, _ in fallen)
+    yield from _find_ratios(measured, page, lead)
     for row in measured:
         yield from map(sentence, waterfall.sentences(waterfall.traced_row(row)))
-    launches = max(len(row.values[MAIN].launches) for row in measured)
-    if launches < FEWEST and len(measured) > 1:
-        words = counted(launches, "launch", "launches")
-        yield f"The spread between launches is unknown after {words} (--launches {FEWEST})."
 
 
-def find_collapses(rows: Sequence[ViewRow]) -> Iterator[str]:
-    """A sentence on each cell and kind of clients whose throughput collapses with more of them."""
+def find_collapses(rows: Sequence[ViewRow], names: RowNames) -> Iterator[tuple[str, ViewRow]]:
+    """A sentence on each cell and kind of clients whose throughput collapses with more of them, and
+    the row with the most."""
     ladders: dict[tuple[object, ...], dict[int, ViewRow]] = {}
     for row in rows:
         line = _read_entry(row).line
@@ -208,23 +230,43 @@ def find_collapses(rows: Sequence[ViewRow]) -> Iterator[str]:
     for steps in ladders.values():
         rungs = [Rung(users, row.values[MAIN].value) for users, row in steps.items()]
         top, lower = ladder.best(rungs), ladder.collapses(rungs)
-        if top is not None and lower:
-            before = f"{number(top.throughput)} requests/s with {counted(top.clients, 'client')}"
-            after = listed([f"{number(step.throughput)} with {step.clients}" for step in lower])
-            name = steps[top.clients].name
-            text = f"the throughput collapses with more clients, from {before} to {after}"
-            yield sentence(f"{name}: {text}")
+        if top is None or not lower:
+            continue
+        last = steps[lower[-1].clients]
+        limit = _read_entry(last).limited
+        after = listed([f"{number(step.throughput)} with {step.clients}" for step in lower])
+        several = names.axes or names.variants
+        where = names.name(_read_entry(last).line, load=False) if several else "The throughput"
+        before = f"{number(top.throughput)} requests/s with {top.clients}"
+        text = f"{where} collapses with more clients, from {before} to {after}"
+        if limit is not None and limit.cause != "unclear":
+            text += f": limited by {limit.cause} ({limit.confidence} confidence)"
+        yield text, last
 
 
-def _find_ratios(measured: Sequence[ViewRow], page: Page) -> Iterator[str]:
-    """Each further variant compared with the first, over the rows that both have."""
+def _find_ratios(measured: Sequence[ViewRow], page: Page, shown: ViewRow) -> Iterator[str]:
+    """Each further variant compared with the first, over the rows that both have. The reason of a
+    ratio may stand in the slower row: so what limits either is said of that farthest from 1, but of
+    `shown`, which the headline has."""
     for variant in (part.name for part in page.variants[1:]):
         rows = [row for row in measured if row.dims["variant"] == variant]
-        ratios = [row.values["launch_ratio"].value for row in rows if "launch_ratio" in row.values]
-        if ratios:
-            ends = dict.fromkeys(f"{ratio:.2f}" for ratio in (min(ratios), max(ratios)))
-            times = f"{' to '.join(ends)} times the requests/s of {page.base}"
-            yield f"{variant} has {times}, in {counted(len(ratios), 'row')} that both have."
+        ratios = {
+            row.values["launch_ratio"].value: row for row in rows if "launch_ratio" in row.values
+        }
+        if not ratios:
+            continue
+        low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
+        times = f"{low} to {high}" if low != high else low
+        count = sum("launch_ratio" in row.values for row in rows)
+        which = f"the {count} rows that both have" if count > 1 else "the row that is in both"
+        text = f"{variant} has {times} times the requests/s of {page.base}, in {which}"
+        farthest = ratios[min(ratios, key=lambda ratio: min(ratio, 1 / ratio) if ratio else 0.0)]
+        for row in measured:
+            alike = _find_place(row) == _find_place(farthest) and row is not shown
+            limit = _read_entry(row).limited
+            if alike and row.dims["variant"] in (variant, page.base) and limit is not None:
+                text += f"; {row.name}: {limit_words(limit)}"
+        yield sentence(text)
 
 
 # The published form.

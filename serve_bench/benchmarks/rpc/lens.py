@@ -76,9 +76,9 @@ def _busiest_agent(line: Line) -> float | None:
 
 def _call_cpu(line: Line) -> float | None:
     roles, rate = mean_by_role(line.trials), line.spreads.get(MAIN)
-    if "agent" not in roles or rate is None or rate.mean <= 0:
+    if "agent" not in roles or rate is None or rate.value <= 0:
         return None
-    return 1e7 * sum(use.cpu_percent for use in roles.values()) / rate.mean
+    return 1e7 * sum(use.cpu_percent for use in roles.values()) / rate.value
 
 
 def _memory(line: Line) -> float | None:
@@ -319,7 +319,7 @@ def classic_text(result: Result, page: Page, view: View) -> str:
             **{name: asked[name] for name in PUBLISHED_ARGUMENTS if name != suite.x_axis},
             "x_axis_name": suite.x_axis,
             "benchmark_results": worlds,
-            "serve_bench": {"run": run_json(result.run, page.where)},
+            "serve_bench": {"run": run_json(result.run, None)},
         }
     )
 

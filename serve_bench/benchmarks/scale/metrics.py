@@ -96,12 +96,10 @@ def _over_windows(over: Callable[[Sequence[float]], float], trial: Trial) -> flo
 
 def _over_times(statistic: str, trial: Trial) -> float | None:
     """Of the latency of all requests, those without an answer in it."""
-    metric = trial.metrics.get(LATENCY) or trial.metrics.get(CENSORED)
     answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
-    if metric is None or not (answered.count or given_up.count):
+    if not (answered.count or given_up.count):
         return None
-    times: float = getattr(distribution(metric, answered, given_up), statistic)
-    return times / NS_PER_MS
+    return distribution(answered, given_up)[statistic] / NS_PER_MS
 
 
 NODE_METRICS: Final[Mapping[str, Published]] = {
