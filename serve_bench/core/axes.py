@@ -8,6 +8,7 @@ from this registry: a new axis is one entry in it. Pure.
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
@@ -88,18 +89,11 @@ def _count(value: object) -> int:
     return number
 
 
-def _seconds(value: object) -> float:
+def _seconds(value: object, most: float = sys.float_info.max) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(value)
     number = float(value)
-    if not 0 <= number < float("inf"):
-        raise ValueError(value)
-    return number
-
-
-def _gap_ms(value: object) -> float:
-    number = _seconds(value)
-    if number > 60_000:
+    if not 0 <= number <= most:
         raise ValueError(value)
     return number
 
@@ -162,7 +156,7 @@ LAYERS: Final = Kind(_layers, "numbers from 1 with commas")
 SHARE: Final = Kind(_share, "a number above 0, up to 1", "NUMBER")
 SEED: Final = Kind(_seed, "a whole number from 0")
 QUEUE: Final = Kind(_queue, f"-1 (no limit) or {COUNT_WORDS}", "N")
-GAP_MS: Final = Kind(_gap_ms, "milliseconds from 0 to 60000", "MS")
+GAP_MS: Final = Kind(lambda value: _seconds(value, 60_000), "milliseconds from 0 to 60000", "MS")
 DATA_SIZE: Final = Kind(_data_size, "small, large or a number of bytes up to 1 GiB", "SIZE")
 RESPONSE_SIZE: Final = Kind(
     lambda value: _data_size(value, ECHO),

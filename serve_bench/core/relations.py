@@ -16,7 +16,7 @@ from serve_bench.core.usage import BATCH_SIZE, UNIT
 
 PLANNED: Final = ("round", "variant", "cell", "row.label", "row.client", "row.loop")
 
-SECONDS: Final = ("due", "sent", "answered", "ended", "waiting", "latency", "failed", "losses")
+SECONDS: Final = ("due", "sent", "answered", "ended", "waiting", "latency")
 """What is known of each second of a load."""
 
 CPU_SLACK: Final = 1.25
@@ -109,26 +109,26 @@ def _course(trial: Trial) -> Iterator[str]:
     course = trial.course
     if "due" not in course:
         return
-    for name in SECONDS:
-        if name not in course:
-            yield f"course.{name}: is not there"
-            return
-    named = {name: course[name] for name in SECONDS if name not in ("failed", "losses")}
+    if missing := [name for name in (*SECONDS, "failed", "losses") if name not in course]:
+        yield f"course.{missing[0]}: is not there"
+        return
+    named = {name: course[name] for name in SECONDS}
     for part in ("failed", "cpu"):
         named |= {f"{part}.{name}": values for name, values in course.get(part, {}).items()}
     for name, values in named.items():
         if len(values) != len(course["due"]):
             yield f"course.{name}: {len(values)} seconds of {len(course['due'])}"
             return
-    lost = [sum(values) for values in zip(*course["failed"].values(), strict=True)]
-    lost = lost or [0] * len(course["due"])
-    for second, (due, answered) in enumerate(zip(course["due"], course["answered"], strict=True)):
-        timed = course["latency"][second]
+    lost = [
+        sum(of) for of in zip(*course["failed"].values(), [0] * len(course["due"]), strict=True)
+    ]
+    for second, due in enumerate(course["due"]):
+        answered, timed = course["answered"][second], course["latency"][second] or {"count": ()}
         if due < answered + lost[second]:
             yield f"course.due: fewer in second {second} than were answered and failed"
-        elif (0 if timed is None else sum(timed["count"])) != answered:
+        if sum(timed["count"]) != answered:
             yield f"course.latency: second {second} has not {answered} answers"
-        elif course["waiting"][second] > sum(course["due"][: second + 1]):
+        if course["waiting"][second] > sum(course["due"][: second + 1]):
             yield f"course.waiting: more in second {second} than were due by then"
     if sum(course["ended"]) > sum(course["answered"]):
         yield "course.ended: more than were answered"

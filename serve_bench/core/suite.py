@@ -18,7 +18,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Streaming
 from serve_bench.core.numbers import MOST_LAUNCHES, written
-from serve_bench.core.own_app import Option, OwnApp
+from serve_bench.core.own_app import Option
 from serve_bench.core.plan import Cell, Suite, label_of, parse_row
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import (
@@ -270,7 +270,10 @@ def _traffics(
         raise BadInput(f"{where}: the app {app.name} {its}")
     protocols, where = _values("protocol", load, flags, place)
     if app.own is not None:
-        _check_own_protocols(tuple(map(str, protocols)), where, app.own)
+        for name in sorted(GRPC & {*protocols} if app.own.grpc is None else ()):
+            raise BadInput(f"{where}: {name}: is of apps with a servicer (--grpc-servicer)")
+        for name in sorted((GRPC | HANDLES) & {*protocols} if len(protocols) > 1 else ()):
+            raise BadInput(f"{where}: {name} stands alone: there is one method")
     for one in protocols:
         if one != "http" and app.name != "noop" and app.own is None:
             raise BadInput(f"{where}: {one}: is for the app noop; {app.name} has http alone")
@@ -329,14 +332,6 @@ def protocols_of(data: Mapping[str, Any], file: str, flags: Overrides) -> tuple[
     """The protocols that flags or a suite file name. Raises BadInput."""
     values, _ = _values("protocol", _table(data, "load", file), flags, f"{file}: load")
     return tuple(map(str, values))
-
-
-def _check_own_protocols(protocols: Sequence[str], where: str, app: OwnApp) -> None:
-    for one in (name for name in protocols if name in GRPC | HANDLES):
-        if one in GRPC and app.grpc is None:
-            raise BadInput(f"{where}: {one}: is of apps with a servicer (--grpc-servicer)")
-        if len(protocols) > 1:
-            raise BadInput(f"{where}: {one} stands alone: there is one method")
 
 
 def _values(

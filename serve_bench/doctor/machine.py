@@ -82,7 +82,11 @@ def check_quota(root: Path = ROOT) -> CheckFinding:
     if quota is None:
         return CheckFinding("ok", "none set by a cgroup")
     stats = cgroup_files(root, "", "cpu.stat") + cgroup_files(root, "cpu", "cpu.stat")
-    throttled, periods = max((_read_throttling(stat) for stat in stats), default=(0, 0))
+    lines = [dict(line.split()[:2] for line in stat.splitlines() if " " in line) for stat in stats]
+    throttled, periods = max(
+        ((int(of.get("nr_throttled", 0)), int(of.get("nr_periods", 0))) for of in lines),
+        default=(0, 0),
+    )
     share = throttled / periods if periods else 0.0
     text = f"{quota:g} of {logical} cores (cgroup)"
     if periods:
@@ -95,12 +99,6 @@ def check_quota(root: Path = ROOT) -> CheckFinding:
         "--cpuset-cpus instead"
     )
     return CheckFinding("warning", text, hint)
-
-
-def _read_throttling(stat: str) -> tuple[int, int]:
-    """Of a cpu.stat: periods in which the quota was used up, and all periods."""
-    fields = dict(line.split()[:2] for line in stat.splitlines() if len(line.split()) >= 2)
-    return int(fields.get("nr_throttled", 0)), int(fields.get("nr_periods", 0))
 
 
 def check_governor(root: Path = ROOT) -> CheckFinding:

@@ -189,11 +189,14 @@ class Watch:
         measuring = phase in ("measure", "drain")
         p50, p99 = self._percentiles("measured" if measuring else "rest", now)
         base = self._base if measuring else (0, 0)
+        left_s = ((self.drained_ns if phase == "drain" else self.end_ns) - now) / 1e9
+        if not self.end_ns:
+            left_s = max(0.0, self.warmup_s - (now - self._begun) / 1e9) + self.measured_s
         self.on_progress(
             Progress(
                 phase=phase,
                 elapsed_s=(now - self._begun) / 1e9,
-                remaining_s=self._remaining_s(now, phase),
+                remaining_s=max(0.0, left_s),
                 left=self.shared.total(LEFT) if phase == "drain" else 0,
                 rate=rate,
                 completed=completed - base[0],
@@ -203,11 +206,6 @@ class Watch:
                 silent_s=(now - self._heard[1]) / 1e9,
             )
         )
-
-    def _remaining_s(self, now: int, phase: Phase) -> float:
-        if self.end_ns:
-            return max(0.0, ((self.drained_ns if phase == "drain" else self.end_ns) - now) / 1e9)
-        return max(0.0, self.warmup_s - (now - self._begun) / 1e9) + self.measured_s
 
     def _percentiles(self, part: str, now: int) -> list[int | None]:
         known, of_part, at = self._latency

@@ -22,15 +22,12 @@ from serve_bench.load.pacing import WorkerShare, next_turn
 from serve_bench.load.request_log import Notes
 from serve_bench.load.streams import MAX_EVENT
 
-AHEAD: Final = 1 << 20
-"""Bytes that a server may send of a stream before they are read: 1 GB/s at a round trip of 1 ms."""
-
 OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),  # else all channels of a process share a connection
     ("grpc.max_receive_message_length", MAX_EVENT),
     ("grpc.max_send_message_length", -1),
     ("grpc.http2.bdp_probe", 0),  # else what a server of tiny messages sends ahead has no bound
-    ("grpc.http2.lookahead_bytes", AHEAD),
+    ("grpc.http2.lookahead_bytes", 1 << 20),  # 1 GB/s at a round trip of 1 ms
     ("grpc.enable_retries", 0),  # unseen, they would be part of a latency
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),  # else a service that is back is found minutes later

@@ -58,6 +58,8 @@ def result_of(
     alike: dict[str, Any] = {name: histograms[name] for name in HISTOGRAMS}
     alike |= {name: alike[name].joined(histograms["equal"]) for name in BOTH}
     alike |= {name: end[name] - begin[name] for name in SUMMED}
+    recorded = [histograms[name] for name in ("equal", "latency", "failed_latency")]
+    busy_ns = report["beyond_ns"] + sum((times.mean or 0.0) * times.count for times in recorded)
     result = LoadResult(
         windows=tuple(report["windows"]),
         window_s=duration_s if _by_count(load, report["windows"]) else timing.window_s,
@@ -72,7 +74,7 @@ def result_of(
         workers=(WorkerReport(**worker),) if worker is not None else (),
         waited=cohort["waited"],
         shares=tuple(report["shares"]) if _in_parts(load) else (),
-        busy_s=_busy_s(report["beyond_ns"], histograms) if _in_parts(load) else None,
+        busy_s=busy_ns / 1e9 if _in_parts(load) else None,
         drained=Histogram.of(report["drained"]),
         verdict=NO_VERDICT,
         connection_rate_max=report["connection_rate_max"],
@@ -100,14 +102,6 @@ def _in_parts(load: Load) -> bool:
     ends. In an open loop the requests in flight may pile up, so that what is in flight is no answer
     to come soon; there the answers are counted, and come as evenly as the requests are due."""
     return not load.open_loop and load.total is None
-
-
-def _busy_s(beyond_ns: int, histograms: Mapping[str, Histogram]) -> float:
-    """Time in flight of all requests within the windows (s)."""
-    recorded = [histograms[name] for name in ("equal", "latency", "failed_latency")]
-    return (
-        sum((histogram.mean or 0.0) * histogram.count for histogram in recorded) + beyond_ns
-    ) / 1e9
 
 
 def _counts(end: Mapping[str, Any], begin: Mapping[str, Any] | None = None) -> Counts:

@@ -180,7 +180,11 @@ class LoadActors:
             while self._working:
                 self._listen(TICK_S)
                 self._step()
-            self._narrow_skew()
+            # How differently long nodes took from the message to the first window.
+            after = [(task.outcome or {}).get("opened_after_s") for task in self._tasks]
+            known = [seconds for seconds in after if seconds is not None]
+            if self._skew_s is not None and known:
+                self._skew_s = round(self._skew_s + max(known) - min(known), 6)
         except BaseException as error:  # the parent must hear of it, whatever it is
             self._broken = f"{type(error).__name__}: {error}"
             raise
@@ -257,13 +261,6 @@ class LoadActors:
             self._skew_s = now() - sent
         elif len(working) > 1:
             self._skew_s = SILENT_S
-
-    def _narrow_skew(self) -> None:
-        """Add how differently long nodes took from the message to the first window."""
-        after = [(task.outcome or {}).get("opened_after_s") for task in self._tasks]
-        known = [seconds for seconds in after if seconds is not None]
-        if self._skew_s is not None and known:
-            self._skew_s = round(self._skew_s + max(known) - min(known), 6)
 
 
 def why(error: BaseException) -> str:

@@ -36,7 +36,9 @@ class RunFolder:
         self.path = path
         self._fd = fd
         self._made = made  # the folder and those above it that were not there, the innermost first
-        self._torn = not _ends_whole(fd)
+        size = os.fstat(fd).st_size
+        # A kill cut off the last line: the next record needs a line of its own.
+        self._torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
 
     @classmethod
     def create(cls, path: Path | None = None, *, now: datetime, results: Path = RESULTS) -> Self:
@@ -187,12 +189,6 @@ def _lock(fd: int, folder: Path) -> None:
     except BlockingIOError:
         os.close(fd)
         raise BadInput(f"{folder}: another serve-bench is still writing this run") from None
-
-
-def _ends_whole(fd: int) -> bool:
-    """False when a kill cut off the last line, so that the next record needs a line of its own."""
-    size = os.fstat(fd).st_size
-    return size == 0 or os.pread(fd, 1, size - 1) == b"\n"
 
 
 def now_iso() -> str:

@@ -187,15 +187,17 @@ def _load(options: LoadOptions, variants: Variants) -> Load:
     from serve_bench.core.load_spec import Load
     from serve_bench.core.plan import JSON
     from serve_bench.core.request_spec import Request
+    from serve_bench.core.result import GRPC
 
     bodies = variants.bodies
     headers = tuple(header_of(text) for text in options.header or [])
     if options.openai and "content-type" not in (name.lower() for name, _ in headers):
         headers += JSON
     expected = options.expect_body
+    usual = "POST" if bodies or options.protocols() & GRPC else "GET"
     request = Request(
         url=chat_url(options.url) if options.openai else options.url,
-        method=_method(options, bool(bodies)),
+        method=(usual if options.method is None else options.method).upper(),
         headers=headers,
         body=bodies[0] if len(bodies) == 1 else b"",
         bodies=bodies if len(bodies) > 1 else (),
@@ -229,14 +231,6 @@ def _load(options: LoadOptions, variants: Variants) -> Load:
         spin=options.spin,
         streaming=options.streaming(),
     )
-
-
-def _method(options: LoadOptions, body: bool) -> str:
-    from serve_bench.core.result import GRPC
-
-    if options.method is not None:
-        return options.method.upper()
-    return "POST" if body or options.protocols() & GRPC else "GET"
 
 
 def _client(options: LoadOptions) -> Client:
@@ -287,14 +281,12 @@ def _timing(load: Load, duration: str | None, warmup: str | None) -> Timing:
     total_s = sum(stage.duration_s for stage in load.stages) or (
         seconds_of(duration, "-d") if duration is not None else DEFAULT_DURATION_S
     )
-    longest_s = warmup_s = DEFAULT_WARMUP_S
-    if warmup is not None:
-        longest_s = warmup_s = seconds_of(warmup, "--warmup", zero=True)
-    elif total_s < 4 * warmup_s:  # of a short load, a quarter of what is measured
-        warmup_s = total_s / 4
+    usual_s = DEFAULT_WARMUP_S if warmup is None else seconds_of(warmup, "--warmup", zero=True)
+    # That of a short load is a quarter of what is measured.
+    warmup_s = min(usual_s, total_s / 4) if warmup is None else usual_s
     if total_s < LEAST_DURATION_S:
         flag, length = ("--stages", f"{total_s:g}s") if load.stages else ("-d", duration)
         raise BadInput(f"{flag}: must last {1000 * LEAST_DURATION_S:g}ms or more, got {length}")
     windows = min(1000, max(10, round(total_s))) if total_s >= 0.1 else 1
-    timing = Timing(warmup_s, 6 * longest_s, windows, total_s / windows)
+    timing = Timing(warmup_s, 6 * usual_s, windows, total_s / windows)
     return timing.stretchable() if duration is None else replace(timing, stretched_s=total_s)
