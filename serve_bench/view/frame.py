@@ -123,8 +123,10 @@ def make_tiles(row: ViewRow | None, figures: Sequence[str] = LEADING) -> Iterato
             tone = row.tones.get(name, "plain")
             yield Tile(name.replace("_", " "), str(row.dims[name]), note=row.name, tone=tone)
     limit = None if row.entry is None else row.entry.limited
-    if limit is not None and limit.cause != "unclear":
-        yield Tile("limited by", limit.cause, note=f"{limit.figures} ({limit.confidence})")
+    if limit is not None:
+        known = f"{limit.figures} ({limit.confidence})"
+        reasons = "; ".join(limit.reasons[:1])
+        yield Tile("limited by", limit.cause, note=reasons if limit.cause == "unclear" else known)
 
 
 # Tables.

@@ -332,7 +332,7 @@ def _make_knee(view: LadderView) -> ViewRow:
         name=view.name,
         group="",
         warnings=tuple(dict.fromkeys((*step.warnings, *top.warnings))),
-        notes=(_limit(step), end),
+        notes=(_limit(step), f"its end: {end}"),
     )
 
 

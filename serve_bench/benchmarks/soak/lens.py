@@ -81,7 +81,7 @@ PROCESSES: Final = make_spec(
     "million_requests minutes pss_mb_warm_up",
     row="process",
     notes=(
-        "begin, end: PSS (a page that n processes share counts 1/n); slope: with its 95 %, "
+        "begin, end: PSS (a page that n processes share counts 1/n); slope: 95 % in brackets, "
         "of what no other process shares, without the warm-up",
     ),
 )
