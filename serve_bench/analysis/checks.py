@@ -357,7 +357,7 @@ def unanswered(trial: Trial) -> Iterator[Warning]:
     due = counts.carried_in + counts.sent + counts.unsent
     unsent = f" ({counts.unsent:,} of them not even sent)" if counts.unsent else ""
     when = "interrupted" if trial.flags.get("interrupted") else "the drain ended"
-    message = f"{waiting:,} of {due:,} requests when {when}{unsent}"
+    message = f"{waiting:,} of {due:,} had no answer when {when}{unsent}"
     yield Warning("unanswered", message, "> marks lower bounds", trial.key)
 
 

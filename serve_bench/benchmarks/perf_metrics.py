@@ -52,7 +52,9 @@ def perf_metrics(result: Result) -> str:
     )
     return _format(
         chain.from_iterable(figures),
-        not_measured=[key for line in lines for key in line.keys if not line.trials],
+        not_measured=[
+            key for line in lines for key in line.keys if not (line.spreads or line.broken)
+        ],
         broken=[key for line in lines for key in line.keys if line.broken],
     )
 

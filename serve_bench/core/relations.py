@@ -20,7 +20,6 @@ SECONDS: Final = ("due", "sent", "answered", "ended", "waiting", "latency")
 """What is known of each second of a load."""
 
 CPU_SLACK: Final = 1.25
-LEAST_PERCENT: Final = -10.0
 """Readings of the CPU are up to so much beside the truth, since clocks have ticks."""
 
 COARSE_BITS: Final = (0, 4, 5)
@@ -115,9 +114,11 @@ def _course(trial: Trial) -> Iterator[str]:
     named = {name: course[name] for name in SECONDS}
     for part in ("failed", "cpu"):
         named |= {f"{part}.{name}": values for name, values in course.get(part, {}).items()}
+    behind = int(course.get("after_s") or 0.0)  # CPU is seen after the load, too
     for name, values in named.items():
-        if len(values) != len(course["due"]):
-            yield f"course.{name}: {len(values)} seconds of {len(course['due'])}"
+        seconds = len(course["due"]) + (behind if name.startswith("cpu.") else 0)
+        if len(values) != seconds:
+            yield f"course.{name}: {len(values)} seconds of {seconds}"
             return
     lost = [
         sum(of) for of in zip(*course["failed"].values(), [0] * len(course["due"]), strict=True)
@@ -140,13 +141,11 @@ def _usage(trial: Trial) -> Iterator[str]:
     """No process uses more than the cores of the host; a node takes part once."""
     host = trial.usage.get("host") or {}
     most = 100 * (host.get("cores") or math.inf) * CPU_SLACK
-    used = [("host", host.get("cpu_percent") or 0.0)]
-    used += [
-        (f"processes.{facts.get('pid')}", facts.get("cpu_percent") or 0.0)
-        for facts in trial.usage.get("processes", ())
-    ]
-    for name, percent in used:
-        if not LEAST_PERCENT <= percent <= most:
+    used = {"host": host.get("cpu_percent")}
+    for facts in trial.usage.get("processes", ()):
+        used[f"processes.{facts.get('pid')}"] = facts.get("cpu_percent")
+    for name, percent in used.items():
+        if percent is not None and not -10.0 <= percent <= most:
             yield f"usage.{name}: {percent:g} % of {host.get('cores', 'its')} cores"
     nodes = [node.get("node") for node in trial.client.get("nodes") or ()]
     if len(nodes) > len({*nodes}):

@@ -7,6 +7,7 @@ from serve_bench.analysis.checks import TRIAL_CHECKS, Warning, checks, unsteady
 from serve_bench.analysis.connections import connection_wait
 from serve_bench.analysis.statistics import MAIN, silent_from, summarize
 from serve_bench.analysis.verdict import limited_by, worth_a_look
+from serve_bench.analysis.verdict.evidence import rate_of
 from serve_bench.benchmarks.timeline.drops import describe_drops
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
@@ -297,6 +298,14 @@ def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
     stopped = replace(seen, course={"due": [50] * 10, "ended": [50] * 4 + [0] * 6})
     launch: Any = (stopped, SimpleNamespace(out=()))
     assert list(describe_drops([launch], None)) == [f"it is limited by {verdict.text}"]
+
+
+def test_a_service_that_stands_still_in_the_first_window_has_no_rate() -> None:
+    stopped_at_once = stopped(30.0, *[0.0] * 9)
+    (line,) = summarize(result_of([run(), stopped_at_once]))
+    assert MAIN not in line.spreads and rate_of(stopped_at_once) == 0.0
+    warnings = [warning for check in TRIAL_CHECKS for warning in check(stopped_at_once)]
+    assert any(warning.hint.startswith("so there is no rate") for warning in warnings)
 
 
 def waiting(

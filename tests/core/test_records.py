@@ -201,6 +201,11 @@ def test_a_field_of_another_type_is_named(path: str, value: object, message: str
     assert message in refusal(from_json, wrong(path, value))
 
 
+def test_the_cpu_of_a_load_is_seen_after_it_too() -> None:
+    seen = course(after_s=2.4, cpu={"replica": [50.0, 60.0, None, 1.0]})
+    assert from_json(wrong("course", seen)) is not None
+
+
 NOT_WHOLE, NESTED = " is no whole record", ": teardown.seconds is nested too deeply"
 #: json of Python 3.11 does not read so deep a list, a later one does.
 DEEP = NOT_WHOLE if sys.version_info < (3, 12) else NESTED

@@ -22,6 +22,7 @@ from serve_bench.analysis.statistics import (
     latency_figures,
     mean_rate,
     measured_s,
+    silent_from,
 )
 from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
@@ -352,6 +353,9 @@ def worse(a: SideRow, b: SideRow) -> str:
     of_a, of_b = a.failed_share, b.failed_share
     if of_b > INVALID_SHARE and (of_a <= INVALID_SHARE or of_b > TWICE * of_a):
         return f"{share_text(of_b)} of B's requests failed, {share_text(of_a)} of A's"
+    silent = [trial for trial in b.trials if silent_from(trial) == 1]
+    if silent and len(b.rounds) - len(silent) < FEWEST <= len(a.values.get(MAIN, {})):
+        return f"B stood still from the start in {len(silent)} of {len(b.planned)} launches"
     if len({*b.rounds, *b.broken}) < FEWEST <= min(len(a.rounds), len(b.planned)):
         return (
             f"measured in {len(b.rounds)} of {len(b.planned)} launches of B, in {len(a.rounds)} of "

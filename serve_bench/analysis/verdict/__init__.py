@@ -188,7 +188,8 @@ def _client(case: Case) -> Verdict | None:
         return None
     worked = seen.client.busy is not None and seen.client.busy >= limits.NEAR
     waited = (seen.client.starved or 0.0) >= limits.STARVED
-    if case.host_is_full and not worked:
+    unseen = case.host_has_no_core and not case.watched
+    if (case.host_is_full or unseen) and not worked:
         return None  # it is late, as all are that wait for a core
     if waited and (case.host_is_full or (not worked and case.host_has_no_core)):
         return None  # others fill the host and delay it
@@ -343,7 +344,8 @@ def _traced(case: Case) -> Verdict | None:
 
 def _waits(case: Case) -> Verdict | None:
     """No CPU is short: requests wait for slots or batches."""
-    confidence: Confidence = "medium" if case.top < limits.IDLE else "low"
+    rests = case.top < limits.IDLE and (case.watched or not case.host_has_no_core)
+    confidence: Confidence = "medium" if rests else "low"
     seen, full, batch = case.seen, case.slots, case.batch
     if full is not None:
         against = []

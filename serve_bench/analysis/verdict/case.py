@@ -68,7 +68,7 @@ def no_gain(trial: Trial, ladder: Sequence[Trial]) -> Trial | None:
     for load in ladder:
         failed, least = load.counts.failed_total, limits.STEP * trial.row.connections
         few = failed < limits.SOME_FAILED * (load.counts.completed + failed) or not failed
-        if load.row.connections >= least and few and not load.flags.get("cut"):
+        if load.row.connections >= least and few and rate_of(load) and not load.flags.get("cut"):
             sound.append(load)
     most = max(sound, key=rate_of, default=None)
     return None if most is None or rate_of(most) > (1.0 + limits.FLAT) * rate_of(trial) else most

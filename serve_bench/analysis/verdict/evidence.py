@@ -13,7 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from serve_bench.analysis.connections import ConnectionWait, connection_wait
-from serve_bench.analysis.statistics import latency_figures, mean_rate, measured_s, merged
+from serve_bench.analysis.statistics import (
+    latency_figures,
+    mean_rate,
+    measured_s,
+    merged,
+    silent_from,
+)
 from serve_bench.analysis.verdict.limits import RESTING, WHOLE
 from serve_bench.analysis.verdict.usage import (
     SERVER,
@@ -183,6 +189,8 @@ def rate_of(trial: Trial) -> float:
     """Requests completed in a second."""
     if trial.row.requests is None and (rate := mean_rate(trial)) is not None:
         return rate
+    if silent_from(trial) is not None:
+        return 0.0  # it stood still from the start, and has no rate of either state
     seconds = measured_s(trial)
     return trial.completed_in_windows / seconds if seconds > 0 else 0.0
 
@@ -333,6 +341,8 @@ def _not_told(
         yield "how many requests the replicas take at once is not known"
     if why := trial.waits.get("why_not"):
         yield f"what requests wait in was not seen: {why}"
+    if trial.serve_metrics.get("status") != "fresh":
+        yield "Serve's own queues were not read"
 
 
 def _by_deployment(metrics: Mapping[str, Any], group: str, name: str) -> dict[str, float]:

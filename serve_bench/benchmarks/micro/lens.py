@@ -191,7 +191,8 @@ def _find(
     """The highest throughput and what limited it, collapses, ratios, hops. `top`: the rows that are
     not clearly slower than the first of them."""
     if lead is None:
-        yield "No row was measured."
+        measured_any = any(entry.line.trials for entry in page.entries)
+        yield "No row has a rate." if measured_any else "No row was measured."
         return
     most, head = lead.value(MAIN) or 0.0, f"{lead.name}: {describe_figures(lead)}"
     if top:

@@ -222,3 +222,9 @@ def test_an_uneven_spread_is_told_and_a_usual_one_is_not() -> None:
         assert served_facts([row({}, dict(zip("ab", usual, strict=True)))], 1) == ()
     (said,) = served_facts([row({}, {"replica 1": 900, "replica 2": 100})], 1)
     assert said == ("uneven: of 2 replicas the busiest took 90 % of the requests, the idlest 10 %")
+
+
+def test_a_row_in_which_a_replica_ended_has_no_cause() -> None:
+    page = page_of(read(places.FORMATS / "2-micro-failures.jsonl"))
+    ended = [entry for entry in page.entries if any("ended" in f.message for f in entry.failures)]
+    assert ended and all(entry.limited and entry.limited.cause == "unclear" for entry in ended)
