@@ -363,7 +363,7 @@ def write_headline(point: ViewRow, several: bool) -> str:
     if dims["ceiling"] == "client":
         words = f"at least {point.text('met_up_to')} req/s, as much as the client could send"
         words += f" ({repeats})"
-    elif "safe_rate" in point.values:
+    elif "capacity" in point.values and "safe_rate" in point.values:
         has = point.values["capacity"]
         rate, low, high = (number(value, 3) for value in (has.value, has.low, has.high))
         words = f"{rate} req/s (95 %: {low} to {high}, {repeats})"

@@ -200,7 +200,8 @@ def planned_trial(suite: RpcSuite, backend: str, round_: int, world: World) -> P
     cell, count = world.cell, world.observers
     if suite.policy_ms is not None:
         cell["policy_ms"] = suite.policy_ms
-    row = Row(counted(count, "observer"), "observer", count, count)
+    label = counted(count, "observer").replace(",", "")
+    row = Row(label, "observer", count, count)
     return PlannedTrial(trial_key(backend, round_, cell, row.label), round_, backend, cell, row)
 
 

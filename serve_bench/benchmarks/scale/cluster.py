@@ -260,7 +260,8 @@ class AttachedCluster(ScaleCluster):
 
     def _leave(self, child: Child) -> list[str]:
         try:
-            left: list[str] = child.ask("leave", {}, LEAVE_TIMEOUT_S)["leftovers"]
-            return left
+            self._asked += 1  # an interrupted command may answer late
+            answer = child.ask("leave", {}, LEAVE_TIMEOUT_S, number=self._asked)
+            return list(answer["leftovers"])
         except ChildError as error:
             return [f"what was put on cluster {self.gcs_address} ({error})"] if self.facts else []

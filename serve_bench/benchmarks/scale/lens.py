@@ -120,7 +120,14 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     growths = [*_growth_points(sizes)] if workload == "curve" else []
     # Requests one after the other make no throughput.
     timed = [row for row in shown if row.entry and row.entry.line.row.requests_each is None]
-    sections = [Section("results", "Results", (make_table(ROWS, shown),), "headline")]
+    hidden = {MAIN, "launch_ratio"}
+    tabled = [
+        row
+        if row in timed
+        else replace(row, values={k: row.values[k] for k in row.values if k not in hidden})
+        for row in shown
+    ]
+    sections = [Section("results", "Results", (make_table(ROWS, tabled),), "headline")]
     if growths:
         charts = Charts(
             lambda: [
