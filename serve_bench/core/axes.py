@@ -8,7 +8,6 @@ from this registry: a new axis is one entry in it. Pure.
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
@@ -89,7 +88,7 @@ def _count(value: object) -> int:
     return number
 
 
-def _seconds(value: object, most: float = sys.float_info.max) -> float:
+def _seconds(value: object, most: float = 1e300) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(value)
     number = float(value)

@@ -53,7 +53,7 @@ STYLES: Final[dict[Tone | None, Style]] = {
 SHOWN: Final = ("headline", "table")
 """Of a section's details, those without --verbose; the first has no heading."""
 
-MOST_DOUBTS: Final = 3
+MOST_DOUBTS: Final = 4
 """Lines of the doubts of the whole run without --verbose; the last says how many more there are."""
 
 MORE: Final = "report --verbose: all figures, the machine, the method"
@@ -121,7 +121,7 @@ class _Writer:
         for doubt in first:
             yield from self._finding(doubt)
         if rest := len(doubts) - len(first):
-            yield f"{SIGNS['doubt']}{rest} more of the whole run (report --verbose)", "doubt"
+            yield f"{SIGNS['doubt']}{rest} more (report --verbose)", "doubt"
 
     def _section(self, section: Section, titled: bool) -> Iterator[Line]:
         # Folded blocks of the method hold whole records: the page has them.

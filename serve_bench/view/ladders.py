@@ -62,7 +62,9 @@ STEP_FIELDS: Final = (
     *(Field("errors"), Field("cut"), Field("cpu_service", "CPU", detail=True)),
     *(Field("gpu", detail=True), Field("limit"), Field("mark")),
 )
-RATIOS: Final = make_spec("Ratios of requests/s, means over launches", "served_of_base", row="pair")
+RATIOS: Final = make_spec(
+    "Ratios of requests/s, a mean of several launches", "served_of_base", row="pair"
+)
 PUBLISHED: Final = TableSpec(
     "Published, not measured here",
     (
@@ -332,7 +334,7 @@ def _make_knee(view: LadderView) -> ViewRow:
         name=view.name,
         group="",
         warnings=tuple(dict.fromkeys((*step.warnings, *top.warnings))),
-        notes=(_limit(step), f"its end: {end}"),
+        notes=(_limit(step), f"climb: {end}"),
     )
 
 
@@ -424,7 +426,7 @@ def _describe_ratio(ratio: Value, ours: str, theirs: str) -> str:
     texts = ", ".join(FIGURES["served_of_base"].show(Value(value)) for value in ratios)
     verdict = f"all {len(ratios)} launches agree: by chance 1 time in {2 ** (len(ratios) - 1)}"
     if len(ratios) < 2:
-        verdict = "in one launch, and launches differ too (--launches 3)"
+        verdict = "one launch alone, and launches differ too (--launches 3)"
     elif min(ratios) <= 1 <= max(ratios):
         verdict = "they are not distinguished"
     return f"{ours} serves {texts} of {theirs}'s best requests/s: {verdict}."

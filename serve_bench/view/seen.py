@@ -34,7 +34,11 @@ def inside_blocks(page: Page) -> Iterator[Block]:
         yield Folded("CPU and memory by process, in figures", tuple(tables))
     rows = [
         TableRow(
-            (launch, verdict.text, "; ".join((*verdict.reasons, *verdict.unseen)) or "-"),
+            (
+                launch,
+                verdict.text,
+                "; ".join(dict.fromkeys(verdict.reasons + verdict.unseen)) or "-",
+            ),
             group=page.names.name(entry.line),
         )
         for entry in page.entries

@@ -165,6 +165,10 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
     )
     if counts.unsent:
         yield "not sent", f"{counts.unsent:,} were due, and waited for a free connection"
+    events, merged = (int(trial.client.get(name) or 0) for name in ("events", "merged"))
+    if events and trial.row.traffic.client == "raw":
+        share = f"{100 * merged / events:.3g} % in the same read as the one before"
+        yield "events", f"{events:,} in the windows; {share}"
     tokens = token_counts(trial)
     if tokens is not None and (uncounted := trial.completed_in_windows - tokens.requests) > 0:
         yield "tokens", f"the service counted none of {counted(uncounted, 'request')} (usage)"

@@ -15,7 +15,7 @@ from serve_bench.core.ladder import Rung
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.view import waterfall
 from serve_bench.view.blocks import limit_words, listed, sentence
-from serve_bench.view.document import Block, Prose, ReportOptions, Section
+from serve_bench.view.document import Block, Finding, Prose, ReportOptions, Section
 from serve_bench.view.figures import Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.lens import Lens, View
@@ -104,6 +104,10 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         sections=[Section("results", "Results", tuple(blocks), "headline")] if rows else [],
         charts=tuple(chart_sections(drawn)),
         traced=rows,
+        facts=[
+            (f"variant {part.name}", f"{' '.join(part.env) or 'no flags'}; {part.engaged}")
+            for part in page.variants
+        ],
         notes=[note for note in page.notes if note.startswith("hint, ") and note not in hints],
         title=f"serve-bench {result.run.command} {target}".rstrip(),
         lead=lead,
@@ -129,6 +133,9 @@ def _name_row(row: ViewRow, page: Page, options: ReportOptions) -> ViewRow:
         values["launch_ratio"] = Value(1.0)
     if options.published and (published := published_for(line.cell, line.row)) is not None:
         values["published"] = published
+    if any(trial.flags.get("interrupted") for trial in line.trials):
+        broken = Finding("its load was broken off", "interrupted", "doubt")
+        row = replace(row, warnings=(*row.warnings, broken))
     mark = " (profiled)" if line.status == "profiled" else ""
     dims = {"load": f"{names.rows[line.row]}{mark}", "cell": names.cell(line.cell)}
     if entry.limited is not None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from serve_bench.analysis.statistics import MAIN, Line
+from serve_bench.core.figures import number
 from serve_bench.core.result import Result
 from serve_bench.view.document import Finding, ReportOptions
 from serve_bench.view.figures import INSIDE, declare, declare_all, known_values, mean_of
@@ -29,6 +30,9 @@ DEFINITIONS: Final = (
     "qps: completed requests / totalTime; published: clients x requests of each / totalTime, which "
     "is the same where none failed and none was cut; connected: without the time to connect",
 )
+
+LEFT_OUT: Final = 1.1
+"""The mean by Little's law that is so many times that of the completed requests is stated."""
 
 declare("cut", "requests", "requests that time kept from being answered", shown="", tone="doubt")
 declare_all(
@@ -105,13 +109,24 @@ def _warnings(row: ViewRow, line: Line) -> Iterator[Finding]:
     asked, cut, done = row.text("asked"), row.text("cut"), f"{line.completed:,}"
     if _is_cut(row):
         late = f", {row.text('late')} ended after that" if row.value("late") else ""
-        words = f"{done} of {asked} requests were completed, {cut} not{late}"
+        words = f"{done} of {asked} requests were completed, {cut} not{late}{_left_out(row)}"
         interrupted = any(trial.flags.get("interrupted") for trial in line.trials)
         yield Finding(words, "interrupted" if interrupted else "cut by time", "doubt")
     if row.value("unaccounted"):
         account = f"{done} completed + {line.errors:,} failed + {cut} cut"
         words = f"{asked} requests asked for, but {account}: do not trust this row"
         yield Finding(words, "accounting", "doubt")
+
+
+def _left_out(row: ViewRow) -> str:
+    """Where requests still in flight would have changed the mean latency."""
+    waiting = sum(trial.counts.in_flight for trial in row.trials)
+    rate, mean_ns = row.value("connected_rate"), row.value("latency_mean")
+    by_little_ns = 1e9 * row.dims["connections"] / rate if rate else 0.0
+    if not waiting or not mean_ns or by_little_ns <= LEFT_OUT * mean_ns:
+        return ""
+    mean = f"{number(by_little_ns / 1e3, 5)} us"
+    return f"; {waiting:,} were still in flight, and clients / qps gives a mean of {mean}"
 
 
 def _published(views: Sequence[LadderView]) -> Iterator[ViewRow]:

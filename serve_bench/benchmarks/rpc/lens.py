@@ -278,7 +278,8 @@ def _rank_backends(sound: Sequence[ViewRow]) -> str:
         f"that (p50 {row.text('latency_p50')} ms)"
         for row in others
     ]
-    lead = f"With {world}, {best.dims['variant']} answers most: {describe_figures(best)}"
+    first = f"{best.dims['variant']} answers most, of all observers"
+    lead = f"With {world}, {first}: {describe_figures(best)}"
     return sentence("; ".join([lead, *shares]))
 
 

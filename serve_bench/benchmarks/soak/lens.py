@@ -310,7 +310,11 @@ def describe_variant(variant: ViewRow, processes: Sequence[ViewRow]) -> Iterator
     if leaking := [row for row in processes if row.dims["leaks"]]:
         text = "; ".join(describe_leaks(leaking[0], variant))
         more = counted(len(leaking) - 1, "more process", "more processes")
-        yield f"{text}; so does {more}" if leaking[1:] else text
+        yield (
+            f"{text}; {more} {'leaks' if len(leaking) == 2 else 'leak'} too"
+            if leaking[1:]
+            else text
+        )
     words = [describe_open(processes)]
     if steady := sum(row.dims["verdict"] == "does not grow" for row in processes):
         words.append(f"memory of {steady} of {len(processes)} processes does not grow")
@@ -378,7 +382,10 @@ def draw_memory(variants: Mapping[str, Sequence[Consumer]]) -> Iterator[Chart]:
     for variant, processes in variants.items():
         rows = [
             ViewRow(
-                {"x": reading["requests"], "process": f"{process.name}, launch {launch}"},
+                {
+                    "x": reading["requests"],
+                    "process": process.name + (f", launch {launch}" if launch > 1 else ""),
+                },
                 known_values(pss_mb_end=reading.get("pss_mb")),
             )
             for process in processes

@@ -152,7 +152,7 @@ def test_a_collapse_to_what_the_router_gives_is_named(app: str, named: bool) -> 
     "factors, words",
     ((0.7, 0.8, 0.75), "all 3 launches agree: by chance 1 time in 4"),
     ((0.9, 1.02, 0.95), "best requests/s: they are not distinguished"),
-    ((0.5,), "in one launch, and launches differ too"),
+    ((0.5,), "one launch alone, and launches differ too"),
 )
 def test_only_what_every_launch_shows_is_claimed(factors: tuple[float, ...], words: str) -> None:
     """DEBUG against ERROR in so many launches, the machine another in each."""
