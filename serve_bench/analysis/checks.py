@@ -358,7 +358,7 @@ def unanswered(trial: Trial) -> Iterator[Warning]:
     unsent = f" ({counts.unsent:,} of them not even sent)" if counts.unsent else ""
     when = "interrupted" if trial.flags.get("interrupted") else "the drain ended"
     message = f"{waiting:,} of {due:,} had no answer when {when}{unsent}"
-    yield Warning("unanswered", message, "> marks lower bounds", trial.key)
+    yield Warning("unanswered", message, ">: at least", trial.key)
 
 
 def _others(trial: Trial) -> Iterator[Warning]:

@@ -518,17 +518,13 @@ def events_of(course: JsonObject) -> list[CourseEvent]:
             role, begun, ended = "HAProxy", "HAProxy reloaded", "HAProxy before a reload ended"
         elif role == REPLICA:
             who = f"{str(life['title']).rpartition(':')[2]} {who}"
-            if died is not None and _taken_away(every, float(died)):
+            # Serve was about to have fewer replicas, or others, when it ended.
+            states = [] if died is None else every.between(float(died) - 1.0, float(died) + 1.0)
+            wanted = [state.wanted for state in states if state.wanted is not None]
+            if any(state.draining for state in states) or wanted != sorted(wanted):
                 ended = "replica stopped"
         elif role not in ("proxy", "controller"):
             continue
         ended = f"{role} killed" if life["pid"] in killed else ended
         events += [(life["from_s"], begun, who), (died, ended, who)]
     return sorted(CourseEvent(float(at), *words) for at, *words in events if at is not None)
-
-
-def _taken_away(every: ReplicaLine, died_s: float) -> bool:
-    """Whether Serve was about to have fewer replicas, or others, when one of them ended."""
-    states = every.between(died_s - 1.0, died_s + 1.0)
-    wanted = [one.wanted for one in states if one.wanted is not None]
-    return any(one.draining for one in states) or any(b < a for a, b in pairwise(wanted))

@@ -311,3 +311,9 @@ def test_a_client_that_waited_for_a_row_that_was_cut_was_not_the_limit() -> None
         client = bound(busy, None, "pickup")
         row = measured(5, 145, seen, latency_ms=0.1, client=client, left=5)
         assert (limited_by(replace(row, flags={"cut": cut})).cause == "client") is to_blame
+
+
+def test_slots_that_served_more_in_another_row_were_not_full() -> None:
+    served, slow = slots(10, 20), slots(12, 5)
+    expect(served, "concurrency limit", "medium", beside=[served, slow])
+    expect(slow, "concurrency limit", "low", "; the same slots served", beside=[served, slow])

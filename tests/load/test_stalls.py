@@ -103,7 +103,7 @@ def test_a_row_that_was_not_answered_says_so_in_every_figure() -> None:
     run = Run("id", (), "load", "at", "0")
     (doubt,) = [one for one in checks(Result(run, trials=(trial,))) if one.code == "unanswered"]
     waiting = result.measured.in_flight + result.measured.unsent
-    assert doubt.message.startswith(f"{waiting:,} of 160 requests when the drain ended")
+    assert doubt.message.startswith(f"{waiting:,} of 160 had no answer when the drain ended")
     assert set(values_of(trial)).isdisjoint({"p99"}) and trial.unanswered == waiting
     (side,) = rows_of(Result(run, trials=(trial,)), "url").values()
     assert side.failed_share >= waiting / 160

@@ -355,6 +355,8 @@ def _waits(case: Case) -> Verdict | None:
             words = f"Serve counted {seen.ongoing:.0f} requests at its {seen.slots} slots"
             against = [words] if seen.ongoing < limits.RESTING * (seen.slots or 0) else []
         looked = full.cause == "router back-off" or seen.waits.slot_use(full.deployment) is not None
+        if not looked and seen.offered.rate < limits.NEAR * case.most_beside:  # some were idle
+            against.append(f"the same slots served {figure(case.most_beside)} requests/s")
         if looked and case.top < limits.RESTING and full.level >= limits.WELL_FULL:
             confidence = "high"  # requests may wait while slots are idle, where nobody looked
         return _of(case, placed(case, full), "low" if against else confidence, *against)

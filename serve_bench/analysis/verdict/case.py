@@ -87,12 +87,13 @@ WORDS: Final[tuple[Confidence, ...]] = ("none", "low", "medium", "high")
 @dataclass(frozen=True)
 class Case:
     """A trial with its evidence and all its candidates; those of `server` the fullest first. `way`:
-    the processes on the way of a request."""
+    the processes on the way of a request; `most_beside`: requests/s of any load of its cell."""
 
     trial: Trial
     seen: Evidence
     way: Sequence[ProcessUse]
     ladder: tuple[Trial, ...]
+    most_beside: float
     server: tuple[Candidate, ...]
     host: Candidate | None
     client: Candidate | None
@@ -229,6 +230,7 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
         seen=seen,
         way=seen.of_role(*SERVER),
         ladder=tuple(comparable(trial, beside)),
+        most_beside=max(rate_of(load) for load in (trial, *beside) if load.cell == trial.cell),
         server=tuple(server_candidates(seen)),
         host=host_candidate(seen),
         client=client_candidate(seen),
