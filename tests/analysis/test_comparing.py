@@ -320,7 +320,6 @@ def test_where_both_fail_b_is_worse_from_twice_the_share_on(a: int, b: int, brea
     ("p50", (1.0, 1.0, 1.0), "unchanged at p50"),
 )
 def test_changes_have_a_direction(metric: str, ratios: tuple[float, ...], text: str) -> None:
-    """A higher latency is slower, and so is a lower throughput."""
     better: Better = "higher" if metric == "throughput" else "lower"
     (judged,) = judge([Hypothesis(paired([math.log(one) for one in ratios]), better)])
     values = dict(enumerate(ratios, 1))

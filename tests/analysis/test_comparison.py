@@ -117,7 +117,6 @@ def test_the_six_words(ratio: float, se: float, higher: str, lower: str) -> None
 
 
 def test_a_proof_is_an_interval_that_excludes_no_change() -> None:
-    """The p and the interval are one thing: they cross at the same standard error."""
     just = -math.log(0.9) / quantile(5, 0.975)
     assert judge_all([interval(0.9, 0.999 * just)])[0].word == "regressed"
     assert judge_all([interval(0.9, 1.001 * just)])[0].word == "inconclusive"
