@@ -7,12 +7,11 @@ import signal
 
 
 def main() -> None:
-    """Runs the command line, and exits.
-
-    While its modules are imported, Ctrl-C ends it as any program, without saying in which import.
-    """
-    while os.open(os.devnull, os.O_RDWR) < 3:
-        pass  # a file of ours would take the place of a descriptor that is closed
+    """Runs the command line, and exits. Ctrl-C in an import ends it without saying in which."""
+    # A file of ours would take the place of a descriptor that is closed.
+    while (spare := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass
+    os.close(spare)
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # not where it is ignored, as behind nohup
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -230,8 +230,7 @@ SIDES = 2
 
 
 def _page_of(places: Sequence[Path], reports: Sequence[RunLook], base: Path) -> str:
-    """The page of runs, by their folders (or records files), that is written into a folder.
-    BadInput where vl_convert is missing."""
+    """The page of runs, by folders or records files. BadInput where vl_convert is missing."""
     from serve_bench.report.page import Folder, folder_of, html_text
     from serve_bench.runner.recording import layer_rules
     from serve_bench.view.comparison import set_side_by_side
@@ -280,10 +279,11 @@ def place_of_page(output: str | None, usual: Path) -> Path | None:
     from serve_bench.report.page import MADE_BY
 
     try:
-        if to.exists() and MADE_BY.encode() not in to.read_bytes()[:500]:
-            raise BadInput(
-                f"--output: {to} exists and is no page of serve-bench; nothing is overwritten"
-            )
+        if to.exists():
+            with to.open("rb") as file:
+                if MADE_BY.encode() not in file.read(500):
+                    why_not = "exists and is no page of serve-bench; nothing is overwritten"
+                    raise BadInput(f"--output: {to} {why_not}")
         check_writable(to)
     except OSError as error:
         raise BadInput(f"{to}: cannot be written: {why(error)}") from None

@@ -19,7 +19,7 @@ PLANNED: Final = ("round", "variant", "cell", "row.label", "row.client", "row.lo
 SECONDS: Final = ("due", "sent", "answered", "ended", "waiting", "latency")
 """What is known of each second of a load."""
 
-CPU_SLACK: Final = 1.25
+CPU_SLACK: Final = 1.5
 """Readings of the CPU are up to so much beside the truth, since clocks have ticks."""
 
 COARSE_BITS: Final = (0, 4, 5)
@@ -28,9 +28,9 @@ COARSE_BITS: Final = (0, 4, 5)
 
 def check_relations(trial: Trial) -> None:
     """Raises FormatError, which names the field, for figures that cannot all be true."""
-    parts = (_histograms, _counts, _rates, _course, _usage)
-    for fault in (fault for part in parts for fault in part(trial)):
-        raise FormatError(f"trial.{fault}")
+    for check in (_histograms, _counts, _rates, _course, _usage):
+        for fault in check(trial):
+            raise FormatError(f"trial.{fault}")
 
 
 def check_planned(trial: Trial, planned: PlannedTrial) -> None:
@@ -120,9 +120,8 @@ def _course(trial: Trial) -> Iterator[str]:
         if len(values) != seconds:
             yield f"course.{name}: {len(values)} seconds of {seconds}"
             return
-    lost = [
-        sum(of) for of in zip(*course["failed"].values(), [0] * len(course["due"]), strict=True)
-    ]
+    zeros = [0] * len(course["due"])
+    lost = [sum(counts) for counts in zip(zeros, *course["failed"].values(), strict=True)]
     for second, due in enumerate(course["due"]):
         answered, timed = course["answered"][second], course["latency"][second] or {"count": ()}
         if due < answered + lost[second]:

@@ -395,7 +395,7 @@ class _Drive:
         counts, ended, warm, steady, enough = [0], [0], False, False, False
         connections = None if self.load.open_loop else self.load.connections
         # A row whose drain is bounded is short: its warm-up lasts no longer than it must.
-        each = REQUESTS_EACH if self.timing.drain_s is None else SETTLING_RESPONSES
+        enough_each = REQUESTS_EACH if self.timing.drain_s is None else SETTLING_RESPONSES
         sample_s = max(SAMPLE_S / 2, min(SAMPLE_S, self.timing.warmup_min_s / 10))
         sample, due = int(sample_s * 1e9), start
         earliest = start + int(self.timing.warmup_min_s * 1e9) - PUBLISH_AHEAD_NS
@@ -409,7 +409,7 @@ class _Drive:
             ended.append(counts[-1] + self.shared.total(FAILED))
             self.watch.look("warmup")
             if not warm:
-                enough = counts[-1] >= each * max(1.0, self._at_once())
+                enough = counts[-1] >= enough_each * max(1.0, self._at_once())
                 steady = enough and is_steady(counts)
                 warm = now >= latest or (now >= earliest and steady)
                 settled_s = settling_s(self.timing, response_s(ended, connections, sample_s))

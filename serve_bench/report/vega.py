@@ -89,10 +89,10 @@ def vega(chart: Chart, width: int | None = None, looks: Looks | None = None) -> 
     look = look_of(chart, width, looks_of([chart]) if looks is None else looks)
     height, layers = drawers[chart.kind](chart, values, look)
     ranked = sorted(values, key=lambda datum: -datum["value"])
-    said = values if len(values) <= MOST_SAID else [ranked[0], ranked[-1]]
+    few = values if len(values) <= MOST_SAID else [ranked[0], ranked[-1]]
     name = f"{chart.title}, " if chart.title else ""
     spec: Spec = {
-        "description": f"{name}{len(values)} figures: {'; '.join(one['text'] for one in said)}.",
+        "description": f"{name}{len(values)} figures: {'; '.join(datum['text'] for datum in few)}.",
         **{"width": width or "container", "height": height},
         **{"data": {"values": values}, "layer": layers},
     }

@@ -326,10 +326,10 @@ def odd_launches(measure: str, a: Mapping[int, float], b: Mapping[int, float]) -
 def weighed(judged: Judged, metric: str, a: SideRow, b: SideRow, doubts: Sequence[Doubt]) -> Judged:
     """The verdict with the doubts regarded: what they forbid to say is inconclusive, with why."""
     # The sides of which the client was the limit, in half of the launches or more.
-    bound = {one.side for one in doubts if one.code == CLIENT and 2 * one.launches >= one.of}
-    if (
-        judged.word == "same" and len(bound) == 2 and metric != "cpu"
-    ):  # of the server, whoever waits
+    limited = (doubt for doubt in doubts if doubt.code == CLIENT)
+    bound = {doubt.side for doubt in limited if 2 * doubt.launches >= doubt.of}
+    both = len(bound) == 2 and metric != "cpu"  # which is of the server, whoever waits
+    if judged.word == "same" and both:
         why = "the client was the limit on both sides: a difference would not show"
         return replace(judged, word="inconclusive", why=why, weighed=True)
     for letter, row in (("A", a), ("B", b)):

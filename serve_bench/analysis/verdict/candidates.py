@@ -181,13 +181,13 @@ def batch_candidate(seen: Evidence) -> Candidate | None:
     if batches is None:
         return None
     replicas = len(seen.deployments.get(seen.measured or "", ())) or 1
-    each = (seen.offered.in_flight or 0.0) / replicas
+    waiting = (seen.offered.in_flight or 0.0) / replicas
     # Where that was not seen they are as full as the requests in flight at a replica allow.
-    fill = min(1.0, each / batches.most) if batches.fill is None else batches.fill
+    fill = min(1.0, waiting / batches.most) if batches.fill is None else batches.fill
     if fill >= limits.BATCH_FULL:
-        if batches.fill is None or each < limits.QUEUED_BATCHES * batches.most:
+        if batches.fill is None or waiting < limits.QUEUED_BATCHES * batches.most:
             return None
-        words = f"batches full, {each:.0f} in flight for {batches.most} a batch"
+        words = f"batches full, {waiting:.0f} in flight for {batches.most} a batch"
         long = f"replica loop, {words}"
         return _about(seen, seen.measured, "replica loop", 1.0, long, words)
     wait_ms = batches.wait_ms if batches.waited_ms is None else batches.waited_ms

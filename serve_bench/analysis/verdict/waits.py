@@ -56,18 +56,18 @@ def differing_candidate(seen: Evidence) -> Candidate | None:
     """One replica that answers fewer requests than the others, each in a longer time."""
     for name, replicas in seen.waits.of.items():
         # One that had requests and answered none takes at least the time of the looks.
-        longest_ms = 1e3 * (seen.waits.seconds or 0.0)
-        times = [one.mean_ms if one.served else (one.ongoing >= 1) * longest_ms for one in replicas]
-        known = [(one, ms) for one, ms in zip(replicas, times, strict=True) if ms]
+        all_ms = 1e3 * (seen.waits.seconds or 0.0)
+        times = [look.mean_ms if look.served else (look.ongoing >= 1) * all_ms for look in replicas]
+        known = [(look, ms) for look, ms in zip(replicas, times, strict=True) if ms]
         enough = [
             at for at in known if round(at[0].served + at[0].ongoing) >= limits.FEWEST_REQUESTS
         ]
         if len(known) < 2 or not enough:
             continue
         slow, slow_ms = max(enough, key=lambda at: at[1])
-        others = [(one, ms) for one, ms in known if one is not slow]
+        others = [(look, ms) for look, ms in known if look is not slow]
         usual = statistics.median(ms for _, ms in others)
-        served = statistics.median(one.served for one, _ in others)
+        served = statistics.median(look.served for look, _ in others)
         if slow_ms < limits.DIFFER * usual or slow.served * limits.DIFFER > served:
             continue
         takes = f"{'' if slow.served else 'more than '}{figure(slow_ms)} ms"
@@ -276,7 +276,7 @@ def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> tuple
     """What so many of the requests wait for at a place, in words, long and short; and whether that
     is a thread of a full pool."""
     replicas, who = seen.waits.of[at.deployment], _part_of(count, requests)
-    threads, where = _added(one.threads for one in replicas), f" at {at.line}" if at.line else ""
+    threads, where = _added(look.threads for look in replicas), f" at {at.line}" if at.line else ""
     future, in_thread = at.awaited == FUTURE, any(word in at.awaited for word in IN_THREAD)
     short = f"wait {'for' if future else 'in'} {at.awaited}{where}"
     # Of a sync method, say, the line at which the threads are that have these requests may compute.
@@ -287,8 +287,8 @@ def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> tuple
         short = f"wait at {line}"
     full = [
         (name, int(pool["threads"]))
-        for one in replicas
-        for name, pool in one.pools.items()
+        for look in replicas
+        for name, pool in look.pools.items()
         if (future or in_thread) and pool["full"] >= limits.NEAR and pool["threads"] >= 1
     ]
     if full:
@@ -305,7 +305,7 @@ def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> tuple
     if not future:
         return f"{at.awaited}{where}, where {who} wait", short, False
     # A task or thread of the app that is always at one line probably sets the future.
-    places = {**_added(one.own for one in replicas), **threads}
+    places = {**_added(look.own for look in replicas), **threads}
     setter = max(places, key=lambda place: places[place], default=None)
     words = f"a future{where}, for which {who} wait"
     if setter is not None and places[setter] >= limits.WAIT_SHARE * len(replicas):

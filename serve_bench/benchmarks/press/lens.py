@@ -51,8 +51,8 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     views = view_ladders(result, [_count(row, result) for row in rows])
     published = [*_published(views)] if options.published else []
     fields = (*FIELDS, *CONNECTED) if options.exclude_connect else FIELDS
-    each, most_s = (result.run.suite.get(name) for name in ("requests_per_client", "max_row_s"))
-    words = f"raw, closed loop; {each or 'unlimited'} requests each, rows up to {most_s or 0:g} s"
+    asked, most_s = (result.run.suite.get(name) for name in ("requests_per_client", "max_row_s"))
+    words = f"raw, closed loop; {asked or 'unlimited'} requests each, rows up to {most_s or 0:g} s"
     return view_run(result, views, fields, published, DEFINITIONS, [("client", words)])
 
 

@@ -56,11 +56,11 @@ def plan_lines(suite: RpcSuite, launches: Sequence[LaunchPlan]) -> Iterator[str]
     for launch in launches:
         cells = ((cell, ()) for cell, _ in launch.cells)
         yield from launch_lines(launch.variant.name, launch.round, cells)
-    each = counted(suite.episodes, "episode")
+    ends = counted(suite.episodes, "episode")
     if suite.seconds is not None:
-        each = f"{suite.seconds:g} s" + ("" if suite.episodes == MOST_EPISODES else f", {each},")
+        ends = f"{suite.seconds:g} s" + ("" if suite.episodes == MOST_EPISODES else f", {ends},")
     yield (
-        f"{counted(len(list_trials(launches)), 'world')}, {each} of {suite.steps} steps each; "
+        f"{counted(len(list_trials(launches)), 'world')}, {ends} of {suite.steps} steps each; "
         f"about {duration_text(suite.expected_s(launches))} in all"
     )
 
