@@ -50,7 +50,7 @@ LOCK = replica(lock(18.6, 31), sleep(1, 32))
 
 def test_the_line_at_which_requests_wait_is_named() -> None:
     verdict = expect(seen(LOCK), "app wait", "medium", "shop.py:31, where 19 of 20 requests wait (")
-    assert verdict.reasons == ("requests wait for one another: p50 630 ms, alone 40",)
+    assert verdict.reasons == ("requests wait for one another: looked at, p50 630 ms, alone 40",)
     few = replica(lock(0.5, 31), sleep(0.4, 32))
     expect(seen(few), "app wait", words="Lock.acquire at shop.py:31, where 56 % of the requests")
     # None is where requests wait in many, or were hardly looked at.

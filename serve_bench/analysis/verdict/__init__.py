@@ -455,10 +455,10 @@ def _offered(case: Case) -> Verdict | None:
 def _alone(case: Case, more: bool = True) -> tuple[str, ...]:
     """Whether requests wait for one another, by the time of one alone, in words; of one connection
     each is alone. `more`: more clients may bring more requests."""
-    seen, longer = case.seen, case.seen.waits.longer
-    if longer is None or (seen.offered.loop == "closed" and seen.offered.connections == 1):
+    offered, look = case.seen.offered, case.seen.waits
+    if (longer := look.longer) is None or (offered.loop == "closed" and offered.connections == 1):
         return ()
-    words = f"p50 {figure(seen.waits.p50_ms or 0)} ms, alone {figure(seen.waits.alone_ms or 0)}"
+    words = f"looked at, p50 {figure(look.p50_ms or 0)} ms, alone {figure(look.alone_ms or 0)}"
     if longer >= limits.QUEUES:
         words = f"requests wait for one another: {words}"
     elif longer <= limits.ALIKE and more and no_gain(case.trial, case.ladder) is None:
