@@ -26,7 +26,7 @@ from serve_bench.cli.options import UNSAMPLED, RunOptions
 from serve_bench.cli.progress import Display
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.figures import counted
-from serve_bench.core.load_spec import FIT_RESPONSES, QUICK_STRETCHED_S, STRETCHED_S
+from serve_bench.core.load_spec import Timing
 from serve_bench.core.plan import Suite, duration_text, label_of
 from serve_bench.core.redaction import differs, hide_env_value, hide_option, hide_suite, named_by
 from serve_bench.core.result import PlannedTrial, Result, Resume, Run
@@ -38,7 +38,7 @@ from serve_bench.runner.load_source import LoadOn, LocalLoads, NodeLoads
 from serve_bench.runner.requests_file import requests_file
 from serve_bench.runner.runner import Plan, Runner
 from serve_bench.serving.launch_spec import ignored_environment
-from serve_bench.serving.strays import Marked, sweep
+from serve_bench.serving.strays import Marked
 from serve_bench.store import RunFolder, StoreError, check_new, now_iso, read
 
 # The first record of a run: its request, the tool and the host.
@@ -358,9 +358,9 @@ def agenda_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
         f"about {duration_text(agenda.expected_s())} in all"
     )
     if suite.requests_per_client is None:
-        slow_s = suite.window_s / FIT_RESPONSES
-        most_s = QUICK_STRETCHED_S if suite.quick else STRETCHED_S
-        yield f"a row of responses over {slow_s:.2g} s takes longer, up to {most_s:g} s"
+        timing = Timing(0, 0, suite.windows, suite.window_s).stretchable(suite.quick)
+        slow_s = suite.window_s / timing.fit_responses
+        yield f"a row of responses over {slow_s:.2g} s takes longer, up to {timing.stretched_s:g} s"
 
 
 def settings_text(settings: Mapping[str, object]) -> str:
@@ -438,12 +438,12 @@ def check_same(folder: Path, earlier: Result, suite: Mapping[str, Any]) -> None:
 @contextlib.contextmanager
 def run_mark() -> Iterator[str]:
     """A run id with its directory and warden; whatever the run started is gone afterwards."""
-    for stray, reaped in sweep().items():
-        ended = f"ended {counted(reaped.killed, 'process', 'processes')}"
-        what = ended if reaped.killed else "removed the directory"
-        print_note(f"note: {what} of dead run {stray}")
     run = Marked.begin()
     try:
+        for stray, reaped in run.swept.items():
+            ended = f"ended {counted(reaped.killed, 'process', 'processes')}"
+            what = ended if reaped.killed else "removed the directory"
+            print_note(f"note: {what} of dead run {stray}")
         yield run.run_id
     finally:
         _, died = run.end()

@@ -78,8 +78,7 @@ class Ladder:
 
     @property
     def expected_steps(self) -> int:
-        """About how many steps it will take, for the time left: a ladder that grows by itself
-        refines too."""
+        """About how many steps it will take; a ladder that grows by itself refines too."""
         return len(self.steps) if self.steps is not None else USUAL_STEPS + self.refinements
 
 

@@ -57,8 +57,15 @@ LONGEST_RESPONSE_S: Final = 5.0
 STRETCHED_S: Final = FEWEST_WINDOWS * FIT_RESPONSES * LONGEST_RESPONSE_S
 """The windows of a row are stretched to so much, 82.5 s."""
 
-QUICK_STRETCHED_S: Final = 20.0
-"""Under --quick they are stretched to no more: enough for responses of 1.2 s."""
+QUICK_FIT_RESPONSES: Final = 4.0
+"""Under --quick a window becomes so many responses long: three of them hold the ten of each
+connection whose latencies are no bounds."""
+
+QUICK_STRETCHED_S: Final = 7.0
+"""Under --quick the windows are stretched to no more: enough for one of responses of 1.2 s."""
+
+QUICK_WARMUP_S: Final = 1.0
+"""Under --quick a warm-up whose rate is steady lasts no longer."""
 
 QUICK_DRAIN_S: Final = 3.0
 """Under --quick answers are awaited for so long; what has none then is a lower bound."""
@@ -75,6 +82,19 @@ def _positive(name: str, value: float) -> None:
 def _at_most(name: str, value: float, most: float) -> None:
     _positive(name, value)
     require(value <= most, f"{name} must be at most {most:,.0f}, got {value:,}")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    require(value in allowed, f"{name} must be one of {', '.join(allowed)}: {value!r}")
+
+
+def _names_method(url: str, service: str, path: str) -> None:
+    parts = urlsplit(url)
+    names = parts.path.split("/")
+    require(
+        len(names) == 3 and all(names[1:]) and not parts.query,
+        f"url: the path {parts.path or '/'!r} names no method of {service}; it takes {path}",
+    )
 
 
 @dataclass(frozen=True)
@@ -108,9 +128,7 @@ class Streaming:
     openai: bool = False
 
     def __post_init__(self) -> None:
-        require(
-            self.events in EVENTS, f"events must be one of {', '.join(EVENTS)}: {self.events!r}"
-        )
+        _one_of("events", self.events, EVENTS)
         if self.event_timeout_s is not None:
             _at_most("event_timeout_s", self.event_timeout_s, MAX_TIMEOUT_S)
         require(not self.openai or self.events == "sse", "openai is for events sse")
@@ -160,9 +178,7 @@ class Load:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require(
-            self.client in CLIENTS, f"client must be one of {', '.join(CLIENTS)}: {self.client!r}"
-        )
+        _one_of("client", self.client, CLIENTS)
         require(self.connections >= 1, f"connections must be 1 or more, got {self.connections}")
         _at_most("connections", self.connection_limit, MAX_CONNECTIONS)
         if self.processes is not None:
@@ -175,10 +191,7 @@ class Load:
         _at_most("timeout_s", self.timeout_s, MAX_TIMEOUT_S)
         _at_most("connect_timeout_s", self.connect_timeout_s, MAX_TIMEOUT_S)
         require(self.retries >= 0, f"retries must be 0 or more, got {self.retries}")
-        require(
-            self.arrivals in ARRIVALS,
-            f"arrivals must be one of {', '.join(ARRIVALS)}: {self.arrivals!r}",
-        )
+        _one_of("arrivals", self.arrivals, ARRIVALS)
         if self.rate is not None:
             _at_most("rate", self.rate, MAX_RATE)
             require(not self.stages, "rate and stages exclude each other: give one")
@@ -217,12 +230,7 @@ class Load:
             self._check_grpc()
         elif self.client == HANDLE:
             for url in self.request.all_urls:
-                parts = urlsplit(url).path.split("/")
-                require(
-                    len(parts) == 3 and all(parts[1:]),
-                    f"url: the path {urlsplit(url).path or '/'!r} names no method of an "
-                    "application; it takes /application/method",
-                )
+                _names_method(url, "an application", "/application/method")
         elif self.client == "aiohttp":
             require(
                 self.request.unix_socket is None or self.request.scheme == "http",
@@ -250,12 +258,7 @@ class Load:
     def _check_grpc(self) -> None:
         request = self.request
         for url in request.all_urls:
-            parts = urlsplit(url).path.split("/")
-            require(
-                len(parts) == 3 and all(parts[1:]) and not urlsplit(url).query,
-                f"url: the path {urlsplit(url).path or '/'!r} names no method of gRPC; it takes "
-                "/package.Service/Method",
-            )
+            _names_method(url, "gRPC", "/package.Service/Method")
         for header, _ in (pair for headers in request.all_headers for pair in headers):
             require(
                 re.fullmatch(r"[0-9A-Za-z_.-]+", header, re.ASCII) is not None
@@ -382,6 +385,11 @@ class Timing:
         """The length of all windows together."""
         return self.windows * self.window_s
 
+    @property
+    def fit_responses(self) -> float:
+        """How many responses long a window becomes."""
+        return FIT_RESPONSES if self.drain_s is None else QUICK_FIT_RESPONSES
+
     def stretchable(self, quick: bool = False) -> Timing:
         """The same, for a row whose windows may become longer. `quick`: by less, and the drain has
         a bound."""
@@ -390,17 +398,24 @@ class Timing:
 
     def fitted(self, response_s: float) -> Timing:
         """With windows of FIT_RESPONSES responses: as many as the time asked for holds, and not
-        fewer than FEWEST_WINDOWS, where that takes no more than `stretched_s`; else as they are."""
-        windows, window_s = fitted_windows(self.windows, self.window_s, response_s)
+        fewer than FEWEST_WINDOWS, where that takes no more than `stretched_s`; else as they are.
+        With a bounded drain (--quick) of fewer; one window, where three take too long for it."""
+        responses = self.fit_responses
+        windows, window_s = fitted_windows(self.windows, self.window_s, response_s, responses)
+        if self.drain_s is not None and windows * window_s > 2.5 * self.measured_s:
+            _, window_s = fitted_windows(1, self.measured_s, response_s)
+            windows = 1
         if self.stretched_s is None or windows * window_s > self.stretched_s:
             return self
         return replace(self, windows=windows, window_s=window_s)
 
 
-def fitted_windows(windows: int, window_s: float, response_s: float) -> tuple[int, float]:
-    """Windows that are long enough for such a response, in place of these: how many, and their
-    length in seconds (whole tenths where they had to become longer)."""
-    if FIT_RESPONSES * response_s <= window_s:
+def fitted_windows(
+    windows: int, window_s: float, response_s: float, responses: float = FIT_RESPONSES
+) -> tuple[int, float]:
+    """Windows of at least so many responses, in place of these: how many, and their length in
+    seconds (whole tenths where they had to become longer)."""
+    if responses * response_s <= window_s:
         return windows, window_s
-    length_s = math.ceil(10 * FIT_RESPONSES * response_s) / 10
+    length_s = math.ceil(10 * responses * response_s) / 10
     return max(min(windows, FEWEST_WINDOWS), int(windows * window_s / length_s)), length_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from serve_bench.core.app_spec import AppSpec, app_from_json
 from serve_bench.core.axes import AXES, Value
@@ -14,7 +14,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import FAILED_LATENCY, HISTOGRAMS, LoadResult
-from serve_bench.core.load_spec import HANDLE, Client, Load, Streaming, Timing
+from serve_bench.core.load_spec import CLIENTS, HANDLE, Client, Load, Streaming, Timing
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.request_spec import Request
@@ -135,15 +135,12 @@ def parse_row(text: object, traffic: Traffic, where: str, sized: bool = False) -
         raise BadInput(f"{where}: {text!r} is not allowed; the number must be 1 to 100000")
     if client == "aiohttp":
         label = "single client" if count == 1 else f"{count} clients"
+        if traffic.protocol != "http":
+            alone = f"the aiohttp client speaks plain HTTP alone; give raw:{count}"
+            raise BadInput(f"{where}: {text!r}: {alone}, or --protocol http")
     else:
-        noun = "caller" if traffic.client == HANDLE else "connection"
+        client, noun = traffic.client, "caller" if traffic.client == HANDLE else "connection"
         label = f"{count} {noun}{'' if count == 1 else 's'}"
-    if client == "aiohttp" and traffic.protocol != "http":
-        raise BadInput(
-            f"{where}: {text!r}: the aiohttp client speaks plain HTTP alone; give raw:{count}, or "
-            "--protocol http"
-        )
-    client = "aiohttp" if client == "aiohttp" else traffic.client
     if sized and not traffic.echoes:  # which says the size itself
         label += f", request of {size_text(body_bytes(traffic.data_size))}"
     return Row(label + traffic.suffix, client, count, **vars(traffic))
@@ -246,12 +243,13 @@ def without(launches: Iterable[LaunchPlan], done: Iterable[str]) -> tuple[Launch
 
 #: Seconds of what is not measuring, as measured on a host with 2 cores: a start of Ray and Serve,
 #: the first deploy, a change in place, one more replica, what a trial costs beside its windows and
-#: its warm-up, and what a model adds to a replica. They serve the estimate of time left alone.
+#: its warm-up (looks after some of them included), and what a model adds to a replica. They serve
+#: the estimate of time left alone.
 LAUNCH_S: Final = 7.5
 FIRST_DEPLOY_S: Final = 2.5
-CHANGE_S: Final = 0.6
-REPLICA_S: Final = 0.8
-TRIAL_S: Final = 0.5
+CHANGE_S: Final = 0.8
+REPLICA_S: Final = 0.9
+TRIAL_S: Final = 1.1
 CUT_S: Final = 4.0  # after a row that was cut off, until the service is as it was
 A_RATE: Final = 500.0  # requests/s of a service that nothing is known of yet: a proxy of Serve
 MODEL_S: Final = 4.0  # a ranker with 665 MB of tables: import of torch, weights, first batch
@@ -344,8 +342,7 @@ def streaming_of(streaming: Streaming | None, row: Row) -> Streaming | None:
 
 def client_of(row: Row) -> Client:
     """Which client makes the requests of a row."""
-    clients: dict[str, Client] = {"aiohttp": "aiohttp", "grpc": "grpc", HANDLE: "handle"}
-    return clients.get(row.client, "raw")
+    return cast(Client, row.client) if row.client in CLIENTS else "raw"
 
 
 def query_of(row: Row) -> str:
@@ -485,9 +482,8 @@ def trial_of(
         name = f"{FAILED_LATENCY}.{kind}"
         metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
     evidence = plain(result)
-    kept = ("verdict", "workers", "status_codes", "bytes_received", "retried", "reconnects")
-    accounts = ("total", "in_windows", "mean_in_flight", "waited")
-    client = {name: evidence[name] for name in (*kept, *accounts, "notes")}
+    kept = "verdict workers status_codes bytes_received retried reconnects total in_windows"
+    client = {name: evidence[name] for name in (*kept.split(), "mean_in_flight", "waited", "notes")}
     if planned.row.traffic.streams:
         client |= {"events": result.events, "merged": result.merged}
         if result.token_counts is not None:
@@ -498,18 +494,16 @@ def trial_of(
             f"{result.early:,} of {result.completed_in_windows:,} requests were answered before "
             "they were sent whole: MB/s counts their bodies in full",
         ]
-    if result.bare:
-        client["bare"] = result.bare
-    if result.examples:
-        client["seen"] = dict(result.examples)
     if result.busy_s is not None:
         client["busy_s"] = round(result.busy_s, 6)
-    if drained.count:
-        client["drained"] = drained.count
-    if result.stretched:
-        client["stretched"] = result.stretched
-    if result.nodes:
-        client["nodes"] = evidence["nodes"]
+    more = {
+        "bare": result.bare,
+        "seen": dict(result.examples),
+        "drained": drained.count,
+        "stretched": result.stretched,
+        "nodes": evidence["nodes"],
+    }
+    client |= {name: value for name, value in more.items() if value}
     return planned.measured(
         launch,
         started_at,

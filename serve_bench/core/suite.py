@@ -166,10 +166,10 @@ def _suite_of_rows(
     swept = [name.replace("_", "-") for name in (*flags.matrix, *flags.settings)]
     swept += ["clients"] * bool(flags.clients) + ["app"] * bool(flags.app or flags.own)
     swept += ["requests-per-client"] * bool(flags.requests_per_client or flags.max_row_s)
-    if swept or flags.ladder is not None:
-        if not swept:
-            raise BadInput(f"{file}: rows: a load that grows has no rows")
+    if swept:
         raise BadInput(f"--{swept[0]}: the suite {file} has cells and rows of its own")
+    if flags.ladder is not None:
+        raise BadInput(f"{file}: rows: a load that grows has no rows")
     for key in ("clients", "users", "requests_per_client", *_TRAFFIC):
         if key in load:
             raise BadInput(f"{file}: load.{key}: belongs to each of [[rows]]")
@@ -189,12 +189,9 @@ def _suite_of_rows(
         only_keys(names, of_names, f"{where}.metrics")
         metrics = MetricNames(**{key: _text(names, key, "", f"{where}.metrics") for key in names})
         at = _settings(_table(table, "cells", where), f"{where}.cells", app.name)
-        windows = (
-            int(_number(table, "windows", 1, where, low=1, high=10_000))
-            if "windows" in table
-            else None
-        )
-        window_s = None
+        windows, window_s = None, None
+        if "windows" in table:
+            windows = int(_number(table, "windows", 1, where, low=1, high=10_000))
         if "window_seconds" in table:
             window_s = _number(table, "window_seconds", 1.0, where, low=0.01, high=86_400)
         place = PlacedRow(row.label, at, metrics, windows, window_s)
@@ -410,23 +407,19 @@ def _raw(text: object) -> object:
 def _ladder(
     load: Mapping[str, Any], flags: Overrides, file: str, traffics: Sequence[Traffic]
 ) -> Ladder | None:
-    ladder = flags.ladder or _ladder_of_file(load, file)
-    if ladder is None:
-        return None
-    if len(traffics) > 1:
+    ladder = flags.ladder
+    if ladder is None and "users" in load:
+        if "clients" in load:
+            raise BadInput(f"{file}: load: give clients or users, not both")
+        listed = ",".join(str(users) for users in _list(load["users"]))
+        published = PRESS if "requests_per_client" in load else PUBLISHED
+        ladder = parse_ladder(listed, f"{file}: load.users", published=published)
+    if ladder is not None and len(traffics) > 1:
         kinds = "protocol, size and number of events"
         raise BadInput(f"{file}: load: a load that grows takes one {kinds}")
-    return ladder if traffics[0] == Traffic() else replace(ladder, traffic=traffics[0])
-
-
-def _ladder_of_file(load: Mapping[str, Any], file: str) -> Ladder | None:
-    if "users" not in load:
-        return None
-    if "clients" in load:
-        raise BadInput(f"{file}: load: give clients or users, not both")
-    listed = ",".join(str(users) for users in _list(load["users"]))
-    published = PRESS if "requests_per_client" in load else PUBLISHED
-    return parse_ladder(listed, f"{file}: load.users", published=published)
+    if ladder is None or traffics[0] == Traffic():
+        return ladder
+    return replace(ladder, traffic=traffics[0])
 
 
 def variants_of(

@@ -29,6 +29,7 @@ from serve_bench.core.load_spec import (
     FEWEST_WINDOWS,
     FIT_RESPONSES,
     LONGEST_RESPONSE_S,
+    QUICK_WARMUP_S,
     Load,
     Slices,
     Timing,
@@ -76,21 +77,19 @@ TOLERANCE = 0.05
 def is_steady(completed: Sequence[int]) -> bool:
     """Whether the rate has settled, from counts taken at one interval.
 
-    The later half of the warm-up so far (at least 8 samples) is cut into two equal parts. The
-    rate is steady when the parts' mean rates differ by no more than 5 %, or by no more than
-    two standard errors of that difference, estimated from the scatter of the samples within the
-    parts. So the warm-up of a noisy server ends, while a rate that still climbs is detected: on a
-    straight ramp the parts differ by more than twice their standard error.
-    A load in which nothing completes is not steady.
+    The later half so far (at least 8 samples) is cut into two equal parts. The rate is steady when
+    their mean rates differ by at most 5 %, or by at most two standard errors of that difference,
+    from the scatter within the parts: so the warm-up of a noisy server ends, and a rate that climbs
+    is detected. A load in which nothing completes is not steady.
     """
     rates = [after - before for before, after in pairwise(completed)]
     half = max(HALF_SAMPLES, len(rates) // 4)
     if len(rates) < 2 * half:
         return False
     first, second = rates[-2 * half : -half], rates[-half:]
-    mean = (sum(first) + sum(second)) / (2 * half)
     if sum(second) == 0:
         return False
+    mean = (sum(first) + sum(second)) / (2 * half)
     error = math.sqrt((statistics.variance(first) + statistics.variance(second)) / half)
     difference = abs(sum(second) - sum(first)) / half
     return difference <= max(TOLERANCE * mean, 2 * error)
@@ -119,16 +118,18 @@ def response_s(
     return sample_s * ends[-1] * connections / ended[-1]
 
 
-def settling_s(timing: Timing, response_s: float | None) -> float:
+def settling_s(timing: Timing, response_s: float | None, steady: bool = False) -> float:
     """How long the warm-up lasts at least for responses that take so long; None: until they are
-    known to be too slow for the windows. At least for LONGEST_RESPONSE_S if a drain awaits all."""
+    known to be too slow for the windows. At least for LONGEST_RESPONSE_S if a drain awaits all;
+    if not (--quick), no longer than QUICK_WARMUP_S once the rate is steady."""
     if timing.stretched_s is None or not timing.warmup_max_s:
         return 0.0
-    fits_s = timing.stretched_s / (FEWEST_WINDOWS * FIT_RESPONSES)
-    longest_s = max(LONGEST_RESPONSE_S, fits_s) if timing.drain_s is None else fits_s
+    quick, fits_s = timing.drain_s is not None, timing.stretched_s / FIT_RESPONSES
+    longest_s = fits_s if quick else max(LONGEST_RESPONSE_S, fits_s / FEWEST_WINDOWS)
     if response_s is None:
         return longest_s
-    return SETTLING_RESPONSES * min(response_s, longest_s)
+    settled_s = SETTLING_RESPONSES * min(response_s, longest_s)
+    return min(settled_s, QUICK_WARMUP_S) if steady and quick else settled_s
 
 
 def stretch_note(asked: Timing, fitted: Timing, response_s: float) -> str:
@@ -144,8 +145,7 @@ def stretch_note(asked: Timing, fitted: Timing, response_s: float) -> str:
 
 INTERVAL_NS = 250_000_000
 
-LATENCY_NS = 1_000_000_000
-"""Percentiles are looked up once a second: on the core of a worker that delays its requests."""
+LATENCY_NS = 1_000_000_000  # more often than once a second, it delays requests of the same core
 
 
 @dataclass
@@ -300,10 +300,9 @@ def drive_load(
     finally:
         yield_to_workers(False)
         shared.close()
-        if log is not None:
-            log.close()
-        if traces is not None:
-            traces.close()
+        for kept in (log, traces):
+            if kept is not None:
+                kept.close()
 
 
 @dataclass
@@ -412,7 +411,8 @@ class _Drive:
                 enough = counts[-1] >= enough_each * max(1.0, self._at_once())
                 steady = enough and is_steady(counts)
                 warm = now >= latest or (now >= earliest and steady)
-                settled_s = settling_s(self.timing, response_s(ended, connections, sample_s))
+                lasts_s = response_s(ended, connections, sample_s)
+                settled_s = settling_s(self.timing, lasts_s, steady)
                 warm = warm and now - start >= int(1e9 * settled_s)
             if not self.crew.alive or (warm and self.may_measure()):
                 break

@@ -24,7 +24,7 @@ from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import VariantUsed
 from serve_bench.serving.launch_spec import LaunchSpec, check_interpreter
 from serve_bench.serving.server import LaunchFailed, Serving
-from serve_bench.serving.strays import Marked, marks, sweep
+from serve_bench.serving.strays import Marked, marks
 
 # A cluster that stays up while apps of the user's come and go on it, one at a time.
 #
@@ -152,7 +152,6 @@ class KeptCluster:
 
     def _start(self, app: AppSpec, cell: Mapping[str, Option]) -> Serving:
         check_interpreter(self.variant)
-        sweep()
         self._run = Marked.begin()
         room = LaunchSpec(
             self.variant,

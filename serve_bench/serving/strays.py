@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -106,11 +106,8 @@ def _pid_namespace(pid: int) -> int:
 
 
 def owner_alive(owner: str) -> bool:
-    """Whether the owner of a run still lives.
-
-    True too where that cannot be known: in another pid namespace a pid means another process, so
-    a run in a container is for that container to clean up.
-    """
+    """Whether the owner of a run still lives; True too in another pid namespace, where a pid means
+    another process: a run in a container is for that container to clean up."""
     try:
         pid, since, namespace = owner.split(":")
         if int(namespace) != _pid_namespace(os.getpid()):
@@ -375,11 +372,11 @@ def sweep() -> dict[str, Reaped]:
     }
 
 
-def start_warden(run_id: str) -> subprocess.Popen[bytes]:
+def start_warden(
+    run_id: str, meanwhile: Callable[[], object] = lambda: None
+) -> subprocess.Popen[bytes]:
     """Starts the process that ends the run when this one dies. Close its stdin to let it go.
-
-    Raises RunFailed when it does not come up: a run without it could leave processes behind.
-    """
+    Raises RunFailed when it does not come up: a run without it could leave processes behind."""
     environment = finding_ours({k: v for k, v in os.environ.items() if k not in MARKS})
     warden = subprocess.Popen(
         [sys.executable, *own_module("serving.strays"), run_id],
@@ -390,6 +387,7 @@ def start_warden(run_id: str) -> subprocess.Popen[bytes]:
         start_new_session=True,  # Ctrl-C at the terminal must not reach it
     )
     assert warden.stdout is not None
+    meanwhile()
     ready, _, _ = select.select([warden.stdout], [], [], WARDEN_READY_S)
     line = warden.stdout.readline() if ready else b""
     if line != _WARDEN_READY:
@@ -413,17 +411,19 @@ if __name__ == "__main__":
 
 @dataclass
 class Marked:
-    """A run with its mark, its directory and the warden that ends it when this process dies."""
+    """A run with its mark, its directory and the warden that ends it when this process dies;
+    `swept`: the dead runs that were ended at its start."""
 
     run_id: str
     warden: subprocess.Popen[bytes]
+    swept: dict[str, Reaped]
 
     @classmethod
     def begin(cls) -> Marked:
-        """Raises RunFailed where no warden comes up."""
-        run_id = new_run()
+        """Raises RunFailed where no warden comes up. Dead runs are ended while it starts."""
+        run_id, swept = new_run(), dict[str, Reaped]()
         try:
-            return cls(run_id, start_warden(run_id))
+            return cls(run_id, start_warden(run_id, lambda: swept.update(sweep())), swept)
         except BaseException:  # Ctrl-C too
             reap(run_id)
             raise

@@ -26,6 +26,7 @@ from tests.records import AT, run
 from tests.servers import serving
 
 QUICK = Timing(0.5, 3.0, windows=5, window_s=0.5).stretchable()
+ROW = Timing(0.5, 3.0, windows=3, window_s=0.5).stretchable(quick=True)
 S = 1_000_000_000
 
 
@@ -186,9 +187,8 @@ def test_what_is_too_slow_for_any_window_says_what_it_needs() -> None:
 
 def test_a_quick_row_has_the_rate_of_its_slots_and_bounds_of_its_latency() -> None:
     """100 connections on a slot of 0.25 s: what was asked in the windows waits for 25 s."""
-    timing = Timing(0.5, 3.0, windows=3, window_s=0.5).stretchable(quick=True)
     service = Service(closed(100), lambda: 0.25, 1)
-    line, records = recorded(service.load, service.measure(timing))
+    line, records = recorded(service.load, service.measure(ROW))
     (trial,), p50 = line.trials, line.distributions["latency"]["p50"]
     assert not trial.counts.completed and trial.counts.in_flight == trial.completed_in_windows == 6
     assert line.spreads["throughput"].value == pytest.approx(4, rel=0.02)
@@ -199,14 +199,14 @@ def test_a_quick_row_has_the_rate_of_its_slots_and_bounds_of_its_latency() -> No
 def test_windows_become_longer_and_fewer() -> None:
     asked = Timing(windows=10, window_s=1.0).stretchable()
     assert asked.fitted(0.18) == asked
-    timings = map(asked.fitted, (0.3, 1.0, 5.0, 5.1))
-    shapes = [(timing.windows, timing.window_s) for timing in timings]
-    assert shapes == [(5, 1.7), (3, 5.5), (3, 27.5), (10, 1.0)]
+    for response, shape in ((0.3, (5, 1.7)), (1.0, (3, 5.5)), (5.0, (3, 27.5)), (5.1, (10, 1.0))):
+        assert (asked.fitted(response).windows, asked.fitted(response).window_s) == shape
     within = Timing(windows=10, window_s=1.0, stretched_s=10.0)  # no longer than it was asked for
     assert within.fitted(0.5).windows == 3 and within.fitted(1.0) == within
     assert Timing(windows=10, window_s=1.0).fitted(0.3).windows == 10  # fixed
-    quick = Timing(windows=3, window_s=0.5).stretchable(quick=True)
-    assert [round(quick.fitted(s).measured_s, 1) for s in (0.09, 1.2, 1.3)] == [1.5, 19.8, 1.5]
+    fitted = [ROW.fitted(response) for response in (0.12, 0.3, 0.32, 1.2, 1.3)]
+    assert [timing.windows for timing in fitted] == [3, 3, 1, 1, 3]
+    assert [timing.window_s for timing in fitted] == pytest.approx([0.5, 1.2, 1.8, 6.6, 0.5])
     assert stretch_note(asked, asked.fitted(1.0), 1.0) == (
         "a response took 1 s in the warm-up: 3 windows of 5.5 s in place of 10 of 1 s, "
         "16.5 s in place of 10 s"
@@ -220,8 +220,9 @@ def test_the_warm_up_lasts_two_responses() -> None:
     assert response_s([0, 0, 1, 2, 3, 4], None) == pytest.approx(0.1)
     settling = [settling_s(QUICK, seconds) for seconds in (0.1, 3.0, 25.0, None)]
     assert settling == [0.2, 6.0, 10.0, 5.0]
-    quick = Timing().stretchable(quick=True)
-    assert settling_s(quick, 25.0) == 2 * settling_s(quick, None) == pytest.approx(40 / 16.5)
+    assert settling_s(ROW, 25.0) == 2 * settling_s(ROW, None) == pytest.approx(14 / 5.5)
+    assert [settling_s(ROW, seconds, steady=True) for seconds in (0.2, 0.8, 25)] == [0.4, 1, 1]
+    assert settling_s(QUICK, 3.0, steady=True) == 6.0  # its drain awaits all
     assert settling_s(Timing(0.0, 0.0), None) == 0.0
 
 

@@ -93,10 +93,9 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     monkeypatch.setattr(kept_cluster, "own_app", stage.own_app)
     monkeypatch.setattr(kept_cluster, "check_options", lambda *_, **__: None)
     monkeypatch.setattr(kept_cluster, "check_interpreter", lambda _: None)
-    monkeypatch.setattr(kept_cluster, "sweep", dict)
     stdin = SimpleNamespace(close=lambda: None)
     closed = SimpleNamespace(stdin=stdin, wait=lambda *_: 0, poll=lambda: None)
-    monkeypatch.setattr(strays, "start_warden", lambda _: closed)
+    monkeypatch.setattr(strays, "start_warden", lambda *_: closed)
     return stage
 
 
