@@ -57,7 +57,7 @@ LONGEST_RESPONSE_S: Final = 5.0
 STRETCHED_S: Final = FEWEST_WINDOWS * FIT_RESPONSES * LONGEST_RESPONSE_S
 """The windows of a row are stretched to so much, 82.5 s."""
 
-QUICK_FIT_RESPONSES: Final = 4.0
+QUICK_FIT_RESPONSES: Final = 1.1 * 4
 """Under --quick a window becomes so many responses long: three of them hold the ten of each
 connection whose latencies are no bounds."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from serve_bench.core.figures import counted
 from serve_bench.core.live_percentiles import percentiles_in_use
 from serve_bench.core.load_result import (
     REQUESTS_EACH,
@@ -137,14 +138,13 @@ def stretch_note(asked: Timing, fitted: Timing, response_s: float) -> str:
     if fitted == asked:
         return ""
     return (
-        f"a response took {response_s:.2g} s in the warm-up: {fitted.windows} windows of "
-        f"{fitted.window_s:g} s in place of {asked.windows} of {asked.window_s:g} s, "
+        f"a response took {response_s:.2g} s in the warm-up: {counted(fitted.windows, 'window')} "
+        f"of {fitted.window_s:g} s in place of {asked.windows} of {asked.window_s:g} s, "
         f"{fitted.measured_s:g} s in place of {asked.measured_s:g} s"
     )
 
 
 INTERVAL_NS = 250_000_000
-
 LATENCY_NS = 1_000_000_000  # more often than once a second, it delays requests of the same core
 
 

@@ -204,7 +204,7 @@ def test_windows_become_longer_and_fewer() -> None:
     within = Timing(windows=10, window_s=1.0, stretched_s=10.0)  # no longer than it was asked for
     assert within.fitted(0.5).windows == 3 and within.fitted(1.0) == within
     assert Timing(windows=10, window_s=1.0).fitted(0.3).windows == 10  # fixed
-    fitted = [ROW.fitted(response) for response in (0.12, 0.3, 0.32, 1.2, 1.3)]
+    fitted = [ROW.fitted(response) for response in (0.11, 0.27, 0.32, 1.2, 1.3)]
     assert [timing.windows for timing in fitted] == [3, 3, 1, 1, 3]
     assert [timing.window_s for timing in fitted] == pytest.approx([0.5, 1.2, 1.8, 6.6, 0.5])
     assert stretch_note(asked, asked.fitted(1.0), 1.0) == (
