@@ -37,7 +37,7 @@ class ProfileOptions(Options):
     recipe: str | None = flag(None, "Use a recipe of profiles/; other flags override it.")
     list_: bool = flag(False, "Show the Serve processes.", "--list")
     dump: bool = flag(False, "Print the stacks now.")
-    duration: float | None = flag(None, "Seconds to record [30].")
+    duration: str | None = flag(None, "How long to record, as 10 or 1m [30s].")
     rate: int | None = flag(None, "Samples a second [100].")
     native: bool = flag(False, "Show frames of C and C++ too.")
     gil: bool = flag(False, "Count threads that hold the GIL alone.")
@@ -123,8 +123,7 @@ def _check_list(options: ProfileOptions) -> None:
     effect, whatever its value."""
     for name in options.parameters():
         value = getattr(options, name)
-        set_ = value is not None and value is not False
-        if set_ and name not in ("context", "list_"):
+        if not (value is None or value is False or name in ("context", "list_")):
             raise BadInput(f"--{name}: does not go with --list, which shows every Serve process")
 
 
@@ -141,13 +140,14 @@ def _recipe(name: str) -> Recipe:
 
 def _wish(options: ProfileOptions) -> Wish:
     """What to record: flags, then the recipe, then the defaults."""
+    from serve_bench.core.timeline import seconds_of
     from serve_bench.observing.profiler import SpyOptions
     from serve_bench.runner import recording as recipes
 
     recipe = None if options.recipe is None else _recipe(options.recipe)
     seconds = (recipe.duration_s if recipe else None) or DURATION_S
     if options.duration is not None:
-        seconds = recipes.duration(options.duration, "--duration")
+        seconds = recipes.duration(seconds_of(options.duration, "--duration"), "--duration")
     samples = (recipe.rate if recipe else None) or RATE
     if options.rate is not None:
         samples = recipes.sample_rate(options.rate, "--rate")

@@ -18,7 +18,7 @@ def test_a_process_becomes_a_flamegraph_its_stacks_and_tables(
     with begin(sys.executable, "-c", TWO, "60") as burning:  # ends by itself if the test fails
         assert sure(burning.stdout).readline() == "ready\n"
         profile = ("profile", "--pid", burning.pid)
-        told, _ = call(*profile, "--duration", "1", "-o", "out.svg")
+        told, _ = call(*profile, "--duration", "1s", "-o", "out.svg")
         assert sorted(file.name for file in tmp_path.iterdir()) == ["out.raw.txt", "out.svg"]
         assert "hot (" in (tmp_path / "out.svg").read_text()
         assert re.search(r"wrote out\.svg and out\.raw\.txt \(\d+ samples\)", told)
