@@ -7,11 +7,12 @@ from typing import Any
 
 from serve_bench.benchmarks.scale import Workload
 from serve_bench.benchmarks.scale.lens import LENS, merge_sizes
-from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan
+from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan, why_invalid
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import list_trials
 from serve_bench.core.result import (
+    Failure,
     Metric,
     PlannedTrial,
     Record,
@@ -193,8 +194,14 @@ def points_of(result: Result, kind: str) -> list[ViewRow]:
 
 
 def scale_result(suite: ScaleSuite, *trials: Trial, others: Sequence[Record] = ()) -> Result:
+    """A run with a failure for each trial that is invalid, as the bench writes it."""
     argv = ("serve-bench", "scale", suite.workload)
     about = replace(
         run(*list_trials(scale_plan(suite))), argv=argv, command="scale", suite=suite.to_json()
     )
-    return result_of([about, *trials, *others])
+    invalid = [
+        Failure("trial", f"invalid: {why}", AT, trial.key, variant=trial.variant, round=trial.round)
+        for trial in trials
+        if (why := why_invalid(trial)) is not None
+    ]
+    return result_of([about, *trials, *invalid, *others])

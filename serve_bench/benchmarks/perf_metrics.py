@@ -15,8 +15,7 @@ from itertools import chain
 from typing import Final
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line, latency_figures, summarize
-from serve_bench.benchmarks.scale.lens import LENS, invalid_lines
-from serve_bench.benchmarks.scale.metrics import CURVE_METRICS, RATE, metric_names
+from serve_bench.benchmarks.scale.lens import CURVE_METRICS, LENS, RATE, invalid_lines, metric_names
 from serve_bench.core.figures import LowerBound
 from serve_bench.core.load_result import HISTOGRAMS, STREAM_TIMES
 from serve_bench.core.result import Result, cell_slug

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A kind of run. `folder`: of its modules, below benchmarks/. `condenses`: it has a
-    `condensed.py`, since its trials are no rows to compare. `classic`: its figures were published
+    """A kind of run. `folder`: of its modules, below benchmarks/. `condenses`: which of them has
+    `condensed`, since its trials are no rows to compare. `classic`: its figures were published
     in a form of their own, which its lens writes."""
 
     folder: str
-    condenses: bool = False
+    condenses: str = ""
     classic: bool = False
 
     @property
@@ -48,7 +48,7 @@ class Benchmark:
 
     def condensed(self, result: Result) -> Result:
         """A run of this kind with the rows that are compared. Raises FormatError."""
-        return self._of_module("condensed", "condensed")(result) if self.condenses else result
+        return self._of_module(self.condenses, "condensed")(result) if self.condenses else result
 
     def _of_module(self, module: str, name: str) -> Any:
         return getattr(import_module(f"serve_bench.benchmarks.{self.folder}.{module}"), name)
@@ -63,8 +63,8 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "micro": ROWS,
     "noop": ROWS,
     "load": Benchmark("load"),
-    "capacity": Benchmark("capacity", condenses=True),
-    "soak": Benchmark("soak", condenses=True),
+    "capacity": Benchmark("capacity", condenses="condensed"),
+    "soak": Benchmark("soak", condenses="lens"),
     "sweep": Benchmark("ladder"),
     "recsys": Benchmark("ladder"),
     "press": Benchmark("press", classic=True),
@@ -72,7 +72,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "scale": Benchmark("scale"),
     "versus": Benchmark("versus"),
     "tax": Benchmark("tax"),
-    "timeline": Benchmark("timeline", condenses=True),
+    "timeline": Benchmark("timeline", condenses="condensed"),
 }
 """By command."""
 

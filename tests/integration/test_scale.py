@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.scale.metrics import NODE_METRICS
+from serve_bench.benchmarks.scale.lens import LOAD_METRICS
 from serve_bench.core.result import Result
 from serve_bench.store import read
 from tests.integration.conftest import ended, run_checked, start, wait_for_load_worker
@@ -60,7 +60,7 @@ def test_each_raylet_with_a_proxy_is_loaded_and_published_names_are_told(tmp_pat
     assert sum(node["completed"] for node in nodes) == trial.counts.completed > 0
     assert trial.row.connections == 10 * len(nodes)
     told = perf_metrics(tmp_path / "p.json")
-    for name in NODE_METRICS:
+    for name in LOAD_METRICS:
         timeouts = name == "cluster_total_timeout_requests"
         assert told[name] == 0 if timeouts else told[name] > 0, name
     assert told["cluster_total_requests"] == told["cluster_total_thoughput"]

@@ -1,151 +1,265 @@
 """How a scale run is looked at: sizes of a workload, metrics by their published names, growth.
 
-Rule: an invalid result says so before any figure. What is not known is left out, never 0; what Ray
-publishes stands in a column of its own, as published and not as measured here. Published metrics
-are means over launches, quantities of a curve are fitted over the number of replicas.
+Rule: an invalid result says so before any figure. What is not known is left out, never 0: a node
+without an answered request has no latency; one that was lost enters no mean, maximum or total. The
+published names are those of Ray's nightly benchmarks, a misspelt one included; a thread there is a
+connection here, KB are 1024 bytes. What Ray publishes stands in a column of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from serve_bench.analysis.statistics import MAIN
-from serve_bench.benchmarks.scale.growth import FEWEST, fit_growth
-from serve_bench.benchmarks.scale.metrics import (
-    CURVE_METRICS,
-    HTTP,
-    PUBLISHED,
-    RATE,
-    node_figures,
-    nodes_of,
+from serve_bench.analysis.ratios import quantile
+from serve_bench.analysis.statistics import (
+    CENSORED,
+    LATENCY,
+    MAIN,
+    Line,
+    LowerBound,
+    distribution,
+    made_of,
+    merged,
 )
-from serve_bench.benchmarks.scale.request import GRAPHS, why_invalid
+from serve_bench.benchmarks.scale.request import GRAPHS
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import NodeFacts
 from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Result, Trial
 from serve_bench.view.blocks import sentence
+from serve_bench.view.charts import Chart
 from serve_bench.view.document import Charts, Finding, ReportOptions, Section
-from serve_bench.view.figures import FIGURES, INSIDE, Value, declare, known_values
+from serve_bench.view.figures import (
+    FIGURES,
+    INSIDE,
+    Value,
+    declare,
+    declare_all,
+    known_values,
+    scale,
+    tier_of,
+)
 from serve_bench.view.frame import (
-    Field,
-    TableSpec,
     ViewRow,
     describe_figures,
     draw_over,
     figure_table,
+    make_spec,
     make_table,
 )
+from serve_bench.view.inside import grouped_cpu
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.published import scale_notes, scale_published
 from serve_bench.view.row_charts import chart_sections
 from serve_bench.view.rows import Page
+
+KB: Final = 1024.0
+Figures: TypeAlias = Mapping[str, float | None]
+
+declare_all(
+    ("connection_rate_mean", "requests/s", "requests/s of a connection, the mean of a node"),
+    ("connection_rate_max", "requests/s", "requests/s of the fastest connection of a node"),
+    ("received", "KB", "what a node received, in 1024 bytes"),
+    ("received_rate", "KB/s", "what a node received in a second"),
+    ("timeouts", "requests", "requests without an answer in time"),
+    shown={"requests": ""},
+)
+
+
+def nodes_of(trial: Trial) -> Sequence[NodeFacts]:
+    """What a trial records of its nodes; empty where it has none."""
+    return trial.client.get("nodes") or ()
+
+
+def node_figures(facts: NodeFacts) -> Figures:
+    """The figures of a node; of one that was lost its failed requests alone."""
+    errors = float(sum(facts["failed"].values()))
+    if facts.get("lost"):
+        return {"errors": errors}
+    received, seconds = facts.get("bytes_received"), facts["seconds"]
+    bounds = facts.get("latency_lower_bounds", ())
+    cpu = grouped_cpu([facts.get("usage") or {}], tier_of)
+    return {
+        MAIN: facts["rate"],
+        **{"completed": float(facts["completed"]), "errors": errors},
+        "timeouts": float(facts["failed"].get("timeout", 0)),
+        "connection_rate_mean": facts.get("connection_rate_mean"),
+        "connection_rate_max": facts.get("connection_rate_max"),
+        "received": None if received is None else received / KB,
+        "received_rate": received / KB / seconds if received is not None and seconds else None,
+        "cpu_http": cpu.get("HTTP"),
+        "cpu_replicas": cpu.get("replicas"),
+        **{
+            f"latency_{name}": LowerBound(ns) if ns is not None and name in bounds else ns
+            for name, ns in facts["latency_ns"].items()
+        },
+    }
+
+
+def read_parts(trial: Trial, kind: str) -> Iterable[Figures]:
+    """Its nodes, its windows, or all its requests together, those without an answer too."""
+    if kind == "nodes":
+        return map(node_figures, nodes_of(trial))
+    if kind == "windows":
+        metric = trial.metrics.get(MAIN)
+        return [{MAIN: rate} for rate in (metric and metric.windows) or ()]
+    answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
+    known = distribution(answered, given_up) if answered.count or given_up.count else {}
+    times = {f"latency_{name}": value for name, value in known.items()}
+    return [{"completed": float(trial.completed_in_windows), **times}]
+
+
+Published: TypeAlias = tuple[str, Callable[[Sequence[float]], float], str]
+"""A published metric: the parts of a trial, what is made of them, and of which of their figures."""
+
+SHARES: Final = (50, 75, 90, 99)
+RATE: Final = "cluster_requests_per_s"
+LOAD_METRICS: Final[Mapping[str, Published]] = {
+    "per_thread_latency_avg_ms": ("nodes", statistics.fmean, "latency_mean"),
+    "per_thread_latency_max_ms": ("nodes", max, "latency_max"),
+    "per_thread_avg_tps": ("nodes", statistics.fmean, "connection_rate_mean"),
+    "per_thread_max_tps": ("nodes", max, "connection_rate_max"),
+    "per_node_avg_tps": ("nodes", statistics.fmean, MAIN),
+    "per_node_avg_transfer_per_sec_KB": ("nodes", statistics.fmean, "received_rate"),
+    "cluster_total_thoughput": ("nodes", sum, "completed"),
+    "cluster_total_transfer_KB": ("nodes", sum, "received"),
+    "cluster_total_timeout_requests": ("nodes", sum, "timeouts"),
+    **{f"cluster_max_P{share}_latency_ms": ("nodes", max, f"latency_p{share}") for share in SHARES},
+    "cluster_total_requests": ("requests", sum, "completed"),
+    RATE: ("windows", statistics.fmean, MAIN),
+    **{f"cluster_P{share}_latency_ms": ("requests", sum, f"latency_p{share}") for share in SHARES},
+}
+"""The 13 of single and multi in the published order, then ours: the count under its right name, the
+rate of all nodes, and percentiles of all requests, which a maximum over nodes is not."""
+
+HTTP: Final = "http_"
+HANDLE_METRICS: Final[Mapping[str, Published]] = {
+    "throughput_mean_tps": ("windows", statistics.fmean, MAIN),
+    "throughput_std_tps": ("windows", statistics.pstdev, MAIN),
+    "latency_mean_ms": ("requests", sum, "latency_mean"),
+    "latency_std_ms": ("requests", sum, "latency_std"),
+}
+GRAPH_METRICS: Final = {
+    f"{way}{name}": metric for way in ("", HTTP) for name, metric in HANDLE_METRICS.items()
+}
+"""As published, of requests through a handle; those through HTTP bear HTTP before them."""
+
+PUBLISHED: Final = {**LOAD_METRICS, **GRAPH_METRICS}
+
+
+def metric_names(line: Line) -> tuple[str, ...]:
+    """The published names of a row. Of a graph the load for some time has its rate, the requests
+    one after the other their latency."""
+    if line.cell.get("workload") not in GRAPHS:
+        return tuple(LOAD_METRICS)
+    way = "" if line.row.client == HANDLE else HTTP
+    kind = "throughput" if line.row.requests_each is None else "latency"
+    return tuple(name for name in GRAPH_METRICS if name.startswith(f"{way}{kind}"))
+
+
+def _compute(name: str, factor: float, line: Line) -> Value | None:
+    """The mean over the launches in which a metric is known, with its std (ddof 1: they are a
+    sample of what could have been)."""
+    kind, over, figure = PUBLISHED[name]
+    launches: dict[int, float] = {}
+    for trial in line.trials if name in metric_names(line) else ():
+        values = [part.get(figure) for part in read_parts(trial, kind)]
+        if known := [value for value in values if value is not None]:
+            launches[trial.round] = made_of(over(known) * factor, known)
+    if not launches:
+        return None
+    return Value(
+        made_of(statistics.fmean(launches.values()), launches.values()),
+        std=statistics.stdev(launches.values()) if len(launches) > 1 else None,
+        launches=launches,
+        missing=len(line.keys) - len(launches) or None,
+    )
+
+
+for _name, _published in PUBLISHED.items():
+    _figure = FIGURES[_published[-1]]
+    _unit = _figure.shown or _figure.unit
+    declare(
+        *(_name, _unit, f"as published: {_figure.meaning}"),
+        partial(_compute, _name, scale(_figure.unit, _unit)),
+        title=_name,
+        shown=_figure.shown,
+        better="lower" if _unit == "ms" else "higher",
+    )
+
+CURVE_METRICS: Final = [RATE, "latency_p50", "latency_p99"]
+"""What is followed over the number of replicas: of a curve a trial has the others by windows."""
+
+for _name, _unit, _meaning, _short in (
+    ("deploy_time", "s", "from the deployment of an app until all replicas are up", "deploy"),
+    ("memory_per_replica", "MB", "memory of the process of a replica", "memory"),
+    ("cpu_per_request", "us", "CPU of Serve over the completed requests", "CPU"),
+    ("controller_loop", "ms", "mean time of a loop of Serve's controller", "loop"),
+    ("teardown_time", "s", "from the removal of an app until all replicas are gone", "teardown"),
+):
+    CURVE_METRICS.append(_name)
+    declare(_name, _unit, _meaning, title=_short, better="lower")
 
 declare("exponent", "1", "b of y = a n^b over n replicas, and its 95 % interval", digits=3)
 declare("std_error", "1", "standard error of the exponent")
 declare("factor", "", "a of y = a n^b over n replicas, in the unit of y")
 declare("fitted", "", "sizes with a positive value, which are fitted", title="sizes")
 
-ROWS: Final = TableSpec(
+ROWS: Final = make_spec(
     "Each size",
-    (
-        Field("name", "size"),
-        Field(MAIN, "throughput"),
-        Field("launch_ratio", head="to the first"),
-        *(Field("latency_p50"), Field("latency_p90", detail=True), Field("latency_p99")),
-        Field("deploy_time", "deploy"),
-        Field("memory_per_replica", "memory"),
-        Field("cpu_per_request", "CPU"),
-        Field("controller_loop", "loop", detail=True),
-        Field("teardown_time", "teardown", detail=True),
-        Field("completed", "requests", detail=True),
-        Field("errors", "failed"),
-        Field("limit", "limited by"),
-    ),
-    ("±: std (ddof 0) over the windows.",),
+    f"{MAIN} launch_ratio latency_p50 latency_p99 deploy_time memory_per_replica cpu_per_request "
+    "errors limit",
+    "latency_p90 controller_loop teardown_time completed",
+    row="size",
 )
-GROWTH: Final = TableSpec(
-    "Growth over the number of replicas n",
-    (
-        Field("name", "n: replicas"),
-        Field("exponent", head="95 %"),
-        Field("std_error", "std error", detail=True),
-        Field("fitted", detail=True),
-        Field("in_words"),
-    ),
-    (
-        "95 %: interval, which takes the residuals as chance; a curve that bends has no one "
-        "exponent: look at the charts.",
-    ),
+GROWTH: Final = make_spec(
+    "Growth over the number of replicas n, like n^exponent",
+    "exponent",
+    "std_error fitted",
+    row="quantity",
+    notes=("In brackets: 95 %. A curve that bends has no one exponent: look at the charts.",),
 )
-NODES: Final = TableSpec(
+NODES: Final = make_spec(
     "The load from each node",
-    (
-        Field("name", "node"),
-        Field("hostname", detail=True),
-        Field("connections", detail=True),
-        Field(MAIN, "throughput"),
-        Field("latency_p50"),
-        Field("latency_p99"),
-        Field("completed", "requests"),
-        Field("errors", "failed"),
-        Field("cpu_http", "proxy", head="CPU %", detail=True),
-        Field("cpu_replicas", "replicas", head="CPU %", detail=True),
-    ),
+    f"{MAIN} latency_p50 latency_p99 completed errors",
+    "hostname connections cpu_http cpu_replicas",
+    row="node",
 )
 INVALID: Final = "invalid: "
-"""What the record of a failure begins with that is shown as INVALID."""
+"""What the failure of a trial begins with of which too many requests failed."""
 
-METRICS: Final = (
-    "per_thread_*: a connection; cluster_total_thoughput, misspelt as published: a count; "
-    "cluster_max_P*: the highest of the nodes' percentiles; cluster_P*: of all requests. ±: std "
-    "over launches (ddof 1)."
-)
+FEWEST: Final = 3
+"""Sizes of an exponent: two points are always on a line."""
 
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
-    """The sizes of a workload under each variant, by replicas."""
+    """The sizes of a workload under each variant."""
     workload = str(result.run.suite.get("workload", "unknown"))
-    variants = [part.name for part in page.variants]
-    shown = sorted(
-        map(_name_row, rows),
-        key=lambda row: (variants.index(row.dims["variant"]), row.dims["replicas"]),
-    )
+    shown = [*map(_name_row, rows)]
     sizes = [*merge_sizes(shown)]
     nodes = [*(node for row in shown for node in _node_rows(row)), *_unloaded_nodes(result)]
     growths = [*_growth_points(sizes)] if workload == "curve" else []
     # Requests one after the other make no throughput.
     timed = [row for row in shown if row.entry and row.entry.line.row.requests_each is None]
-    hidden = {MAIN, "launch_ratio"}
-    tabled = [
-        row
-        if row in timed
-        else replace(row, values={k: row.values[k] for k in row.values if k not in hidden})
-        for row in shown
-    ]
-    sections = [Section("results", "Results", (make_table(ROWS, tabled),), "headline")]
+    sections = [Section("results", "Results", (make_table(ROWS, shown),), "headline")]
     if growths:
-        charts = Charts(
-            lambda: [
-                chart
-                for name, title in CURVE_METRICS.items()
-                for chart in draw_over(title.capitalize(), sizes, "replicas", (name,), "variant")
-            ]
-        )
-        cost = (make_table(GROWTH, growths), charts)
+        cost = (make_table(GROWTH, growths), Charts(partial(_draw_costs, sizes)))
         sections.append(Section("growth", "Cost per replica", cost, "table"))
     elif any(row.values for row in sizes):
-        known = (scale_published(workload) if options.published else None) or {}
+        known = scale_published(workload) if options.published else {}
         beside = {name: Value(value) for name, value in known.items() if name in FIGURES}
         table = figure_table(
             "Metrics by their published names",
             [*sizes, *([ViewRow({}, beside, "published elsewhere")] if beside else [])],
             tuple(PUBLISHED),
-            () if workload in GRAPHS else (METRICS,),
+            ("±: std over launches (ddof 1).",),
         )
         sections.append(Section("metrics", "Published metrics", (table,)))
     if nodes and workload not in GRAPHS:
@@ -155,7 +269,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         rows=shown,
         points=[*growths, *nodes],
         alarms=[sentence(line) for line in invalid_lines(shown)[:1]],
-        findings=(_describe_sizes(sizes),),
+        findings=(_describe_rates(timed, bool(growths)),),
         sections=sections if shown else (),
         charts=tuple(chart_sections(timed)),
         definitions=scale_notes(workload) if options.published else (),
@@ -168,32 +282,14 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
 
 
 def _name_row(row: ViewRow) -> ViewRow:
-    """The row under the name of its size, `default, 8 replicas`, with why it is invalid. Those of a
-    graph have the clients in common. Raises FormatError."""
+    """The row under the name of its size, `default, 8 replicas`; those of a graph have the clients
+    in common. Raises FormatError."""
     if "num_replicas" not in row.dims:
         raise FormatError(f"the cell of {row.name} has no num_replicas")
     replicas, part = row.dims["num_replicas"], str(row.dims["row"]).partition(", ")[2]
     size = f"{row.dims['variant']}, {counted(replicas, 'replica')}"
-    invalid = [
-        Finding(f"{why}: the figures are of a broken run", "INVALID", "bad", about=about)
-        for about, trial in _by_launch(row)
-        if (why := why_invalid(trial))
-    ]
-    kept = (warning for warning in row.warnings if not warning.text.startswith(INVALID))
-    return replace(
-        row,
-        name=f"{size}, {part}" if part else size,
-        dims={**row.dims, "size": size, "replicas": replicas},
-        warnings=(*invalid, *kept),
-        tones={MAIN: "bad"} if invalid else {},
-    )
-
-
-def _by_launch(row: ViewRow) -> Iterator[tuple[str, Trial]]:
-    """The trials with their launches in words, which are empty where a single one was planned."""
-    several = row.entry is not None and len(row.entry.line.keys) > 1
-    for trial in row.trials:
-        yield f"launch {trial.round}" if several else "", trial
+    dims = {**row.dims, "size": size, "replicas": replicas}
+    return replace(row, name=f"{size}, {part}" if part else size, dims=dims)
 
 
 def merge_sizes(shown: Iterable[ViewRow]) -> Iterator[ViewRow]:
@@ -205,36 +301,26 @@ def merge_sizes(shown: Iterable[ViewRow]) -> Iterator[ViewRow]:
 
 
 def _node_rows(row: ViewRow) -> Iterator[ViewRow]:
-    """The nodes that loaded in each trial of a row. Where several have an address, the beginning of
-    their ids names them too."""
-    for launch, trial in _by_launch(row):
-        addresses = [facts["ip"] for facts in nodes_of(trial)]
+    """The nodes that loaded in each trial of a row; several may have an address."""
+    for trial in row.trials:
         for facts in nodes_of(trial):
-            lost, address = facts.get("lost") or None, facts["ip"]
+            lost = facts.get("lost") or None
             dims = {"point": "node", "variant": trial.variant, "launch": trial.round, "lost": lost}
             dims |= {name: facts.get(name) for name in ("node", "ip", "hostname", "connections")}
-            errors = float(sum(facts["failed"].values()))
+            dims["replicas"] = row.dims["replicas"]
             warnings = [Finding(_describe_loss(lost, facts), "lost", "bad")] if lost else []
             if facts.get("client_bound"):
                 warnings.append(Finding("the client was the limit", "client-bound", "doubt"))
-            yield ViewRow(
-                {**dims, "replicas": row.dims["replicas"]},
-                known_values(**node_figures(facts), errors=errors),
-                f"{address} {facts['node'][:6]}" if addresses.count(address) > 1 else address,
-                f"{row.name}, {launch}" if launch else row.name,
-                tuple(warnings),
-            )
+            values, name = known_values(**node_figures(facts)), f"{facts['ip']} {facts['node'][:6]}"
+            yield ViewRow(dims, values, name, f"{row.name}, launch {trial.round}", (*warnings,))
 
 
 def _describe_loss(lost: str, facts: NodeFacts) -> str:
     """`no word for 5 s; last heard 2.1 s before it was given up: 1,234 completed, 0 failed`."""
-    heard = facts.get("last_heard")
-    if not heard:
+    if (heard := facts.get("last_heard")) is None:
         return f"{lost}; never heard"
-    return (
-        f"{lost}; last heard {heard['age_s']:.1f} s before it was given up: "
-        f"{heard['completed']:,} completed, {heard['failed']:,} failed"
-    )
+    done = f"{heard['completed']:,} completed, {heard['failed']:,} failed"
+    return f"{lost}; last heard {heard['age_s']:.1f} s before it was given up: {done}"
 
 
 def _unloaded_nodes(result: Result) -> Iterator[ViewRow]:
@@ -251,74 +337,77 @@ def _unloaded_nodes(result: Result) -> Iterator[ViewRow]:
 
 
 def _usage_of(trial: Trial) -> Mapping[str, Any]:
-    """By which the limit is judged: HTTP that loaded from one node. Of several the verdict, which
-    weighs the processes of one machine with the whole load, would be wrong; so it would where the
-    client of a handle is a process that it does not know."""
+    """By which the limit is judged: HTTP that loaded from one node. A verdict weighs the processes
+    of one machine with the whole load, and does not know the client of a handle."""
     nodes = nodes_of(trial)
     if trial.row.client == HANDLE or len(nodes) > 1 or MAIN not in trial.metrics:
         return {}
     return (nodes[0].get("usage") if nodes else None) or trial.usage
 
 
+# Growth: how a quantity changes with the number of replicas.
+
+
 def _growth_points(sizes: Sequence[ViewRow]) -> Iterator[ViewRow]:
     """How each quantity of a curve grows under each variant."""
-    several = len({row.dims["variant"] for row in sizes}) > 1
     for variant, group in groupby(sizes, key=lambda row: str(row.dims["variant"])):
         rows = list(group)
-        for name, title in CURVE_METRICS.items():
-            known = [(row.dims["replicas"], row.value(name)) for row in rows]
-            seen = [(replicas, value) for replicas, value in known if value is not None]
-            if not seen:
-                continue
-            fit, words = fit_growth(seen), f"too few sizes above 0, {FEWEST} are needed"
-            values = known_values(fitted=float(sum(value > 0 for _, value in seen)))
-            if fit is not None:
-                values["exponent"] = Value(fit.exponent, low=fit.low, high=fit.high)
-                values |= known_values(std_error=fit.std_error, factor=fit.factor)
-                words = fit.words
-            dims = {"point": "growth", "variant": variant, "quantity": name, "in_words": words}
-            yield ViewRow(dims, values, title, f"variant {variant}" if several else "")
+        for name in CURVE_METRICS:
+            known = [row for row in rows if name in row.values]
+            seen = [(row.dims["replicas"], row.values[name].value) for row in known]
+            if seen:
+                values = known_values(fitted=sum(value > 0 for _, value in seen))
+                dims = {"point": "growth", "variant": variant, "quantity": name}
+                group_name = "" if len(rows) == len(sizes) else f"variant {variant}"
+                yield ViewRow(dims, values | fit_growth(seen), FIGURES[name].title, group_name)
+
+
+def _draw_costs(sizes: Sequence[ViewRow]) -> Iterator[Chart]:
+    for name in CURVE_METRICS:
+        yield from draw_over(FIGURES[name].title, sizes, "replicas", (name,), "variant")
+
+
+def fit_growth(points: Sequence[tuple[int, float]]) -> dict[str, Value]:
+    """Fits y = factor n^exponent to (n, y), a point a size, by least squares of their logarithms;
+    empty where fewer than FEWEST sizes have a positive value. The interval is that of Student's t
+    and takes the residuals as chance: where a quantity bends, it says little."""
+    usable = [(math.log(n), math.log(value)) for n, value in points if n > 0 and value > 0]
+    xs, ys = [x for x, _ in usable], [y for _, y in usable]
+    if len({*xs}) < FEWEST:
+        return {}
+    slope, offset = statistics.linear_regression(xs, ys)
+    residuals = sum((y - offset - slope * x) ** 2 for x, y in usable)
+    degrees = len(usable) - 2
+    error = math.sqrt(residuals / degrees / (statistics.pvariance(xs) * len(xs)))
+    half = quantile(degrees, 0.975) * error
+    exponent = Value(slope, low=slope - half, high=slope + half)
+    return {"exponent": exponent} | known_values(std_error=error, factor=math.exp(offset))
 
 
 # In words.
 
 
 def invalid_lines(rows: Sequence[ViewRow]) -> list[str]:
-    """The lines that call the result invalid: `INVALID, default, 8 replicas: why`."""
+    """The lines that call the result invalid: `INVALID, default, 8 replicas, launch 1: why`."""
     return [
-        f"INVALID, {row.name}{f', {finding.about}' if finding.about else ''}: {finding.text}"
+        f"INVALID, {row.name}, launch {failure.round}: {failure.message.removeprefix(INVALID)}"
         for row in rows
-        for finding in row.warnings
-        if finding.code == "INVALID"
+        for failure in (row.entry.failures if row.entry else ())
+        if failure.message.startswith(INVALID)
     ]
 
 
-def _describe_sizes(sizes: Sequence[ViewRow]) -> str:
-    """What each serves; of a curve the size with the most requests/s beside the largest of its
+def _describe_rates(rows: Sequence[ViewRow], curve: bool) -> str:
+    """What each row serves; of a curve the size with the most requests/s, and the largest of its
     variant."""
-    measured = [row for row in sizes if row.values]
-    if not measured:
-        return "Nothing was measured."
-    if measured[0].dims.get("workload") != "curve":
-        return sentence("; ".join(map(_describe_size, measured)))
-    best = max(measured, key=lambda row: row.value(RATE) or 0.0)
-    last = [row for row in measured if row.dims["variant"] == best.dims["variant"]][-1]
-    tail = "" if last is best else f"; {last.name}: {last.text(RATE)}"
-    return sentence(f"Most requests/s: {best.name}, {best.text(RATE)}{tail}")
-
-
-def _describe_size(size: ViewRow) -> str:
-    """Its rate and latency; of a graph through a handle, as published, and through HTTP."""
-    if size.dims.get("workload") in GRAPHS:
-        ways = [
-            f"{size.text(f'{way}throughput_mean_tps')} requests/s, mean latency "
-            f"{size.text(f'{way}latency_mean_ms')} ms through {words}"
-            for way, words in (("", "a handle"), (HTTP, "HTTP"))
-        ]
-        return f"{size.name}: {'; '.join(ways)}"
-    every = [facts for trial in size.trials for facts in nodes_of(trial)]
-    nodes = {facts["node"] for facts in every if not facts.get("lost")}
-    return f"{size.name}, from {counted(len(nodes), 'node')}: {describe_figures(size)}"
+    told = [row for row in rows if MAIN in row.values]
+    if curve and told:
+        best = max(told, key=lambda row: row.value(MAIN) or 0.0)
+        alike = [row for row in told if row.dims["variant"] == best.dims["variant"]]
+        last = max(alike, key=lambda row: row.dims["replicas"])
+        told = [best] if last is best else [best, last]
+    words = [f"{row.name}: {describe_figures(row)}" for row in told]
+    return sentence("; ".join(words) or "Nothing was measured")
 
 
 LENS: Final = Lens(build, (*INSIDE, *PUBLISHED), usage_of=_usage_of)

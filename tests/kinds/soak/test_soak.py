@@ -17,8 +17,7 @@ from typing import Any, Final
 import pytest
 
 from serve_bench.benchmarks.soak import bench, drive
-from serve_bench.benchmarks.soak.condensed import condensed
-from serve_bench.benchmarks.soak.lens import LENS, gate
+from serve_bench.benchmarks.soak.lens import LENS, condensed, gate
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.program import run
 from serve_bench.cli.sitting import Outcome, Sitting, run_record
@@ -190,7 +189,7 @@ def test_a_cache_that_fills_is_a_warm_up() -> None:
 
 def test_threads_that_grow_are_a_leak_too() -> None:
     broken, _ = gate(soaked(Fake({"proxy": still}, threads=lambda x: 20 + 1000 * x)))
-    assert broken[0].startswith("proxy: threads grow by 999")
+    assert broken[0].startswith("proxy grows by 999") and "threads/million" in broken[0]
 
 
 @cases(
