@@ -1,7 +1,7 @@
 """The kinds of run, one line each: the folder of its modules by the command that makes it.
 
-A folder has `lens.py` with LENS, by which its runs are looked at; some have `condensed.py`. They
-are imported when they are needed. Nothing else in the package compares the command of a run.
+A folder has `lens.py` with LENS, by which its runs are looked at, some also `condensed`. They are
+imported when they are needed. Nothing else in the package compares the command of a run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
-from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.store import read
 from serve_bench.store.search import search
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A kind of run. `folder`: of its modules, below benchmarks/. `condenses`: which of them has
+    """A kind of run. `folder`: of its modules, below benchmarks/. `condenses`: its lens has
     `condensed`, since its trials are no rows to compare. `classic`: its figures were published
     in a form of their own, which its lens writes."""
 
     folder: str
-    condenses: str = ""
+    condenses: bool = False
     classic: bool = False
 
     @property
@@ -48,7 +48,7 @@ class Benchmark:
 
     def condensed(self, result: Result) -> Result:
         """A run of this kind with the rows that are compared. Raises FormatError."""
-        return self._of_module(self.condenses, "condensed")(result) if self.condenses else result
+        return self._of_module("lens", "condensed")(result) if self.condenses else result
 
     def _of_module(self, module: str, name: str) -> Any:
         return getattr(import_module(f"serve_bench.benchmarks.{self.folder}.{module}"), name)
@@ -63,8 +63,8 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "micro": ROWS,
     "noop": ROWS,
     "load": Benchmark("load"),
-    "capacity": Benchmark("capacity", condenses="condensed"),
-    "soak": Benchmark("soak", condenses="lens"),
+    "capacity": Benchmark("capacity", condenses=True),
+    "soak": Benchmark("soak", condenses=True),
     "sweep": Benchmark("ladder"),
     "recsys": Benchmark("ladder"),
     "press": Benchmark("press", classic=True),
@@ -72,7 +72,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "scale": Benchmark("scale"),
     "versus": Benchmark("versus"),
     "tax": Benchmark("tax"),
-    "timeline": Benchmark("timeline", condenses="condensed"),
+    "timeline": Benchmark("timeline", condenses=True),
 }
 """By command."""
 
@@ -95,7 +95,7 @@ def read_rows(path: Path, like: Run | None = None) -> Result:
         return result
     try:
         return kind.condensed(result)
-    except FormatError as error:
+    except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
 
 

@@ -6,7 +6,7 @@ table, an object of JSON and a point of a chart are views of rows, and know no k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -60,10 +60,12 @@ class ViewRow:
         return () if self.entry is None else self.entry.line.trials
 
 
-def make_rows(page: Page, figures: Sequence[str]) -> list[ViewRow]:
+def make_rows(
+    page: Page, figures: Sequence[str], codes: Collection[str] | None = None
+) -> list[ViewRow]:
     """The loads of a run, planned ones that were not measured too. `figures`: beside those that
-    every load has. Their warnings: what is missing in part, what failed, what is doubted; of
-    several launches, in which."""
+    every load has. Their warnings: what is missing in part, what failed, what is doubted (of these
+    `codes` alone, if any are given); of several launches, in which."""
     rows = []
     for entry in page.entries:
         line, gap, warnings = entry.line, "", []
@@ -76,7 +78,9 @@ def make_rows(page: Page, figures: Sequence[str]) -> list[ViewRow]:
         several = len(line.keys) > 1
         launch = {trial.key: f"launch {trial.round}" for trial in line.trials if several}
         warnings += [
-            warning_finding(seen, launch.get(str(seen.key), "")) for seen in entry.warnings
+            warning_finding(seen, launch.get(str(seen.key), ""))
+            for seen in entry.warnings
+            if codes is None or seen.code in codes
         ]
         dims = {
             "variant": line.variant,

@@ -6,7 +6,7 @@ that it derives, comparisons, sentences, tables and charts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Final
@@ -46,7 +46,7 @@ class View:
     of those of the page. `title`: without the id of the run. `lead`: the row whose figures are seen
     first, or `tiles` in their place. `planned`: how many of how many were not measured, and the
     plural of the noun, where that is not said of rows; of 0 nothing is said: the kind says what is
-    missing, and warnings what failed.
+    missing, and warnings what failed. `faults`: why its gate is broken.
     """
 
     rows: Sequence[ViewRow]
@@ -64,6 +64,7 @@ class View:
     lead: ViewRow | None = None
     tiles: Sequence[Tile] = ()
     planned: tuple[int, int, str] | None = None
+    faults: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Lens:
     """How a kind of run is looked at. `figures`: of its rows, beside those of all kinds; `noun`:
     what a row is called; `classic`: its published form; `condense`: the run with the rows that are
     shown, where its trials are none; `usage_of`: by which the limit of a trial is judged, if by
-    any."""
+    any; `codes`: of the warnings that hold for such a row, None: of all."""
 
     build: Callable[[Result, Page, list[ViewRow], ReportOptions], View]
     figures: Sequence[str] = ()
@@ -79,6 +80,7 @@ class Lens:
     classic: Callable[[Result, Page, View], str] | None = None
     condense: Callable[[Result], Result] = lambda result: result
     usage_of: UsageOf = lambda trial: trial.usage
+    codes: Collection[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
     """A run through the lens of its kind. Raises FormatError for damaged records."""
     shown = lens.condense(result)
     page = page_of(shown, lens.usage_of)
-    rows = make_rows(page, (*EXECUTION, *lens.figures))
+    rows = make_rows(page, (*EXECUTION, *lens.figures), lens.codes)
     return RunLook(result, shown, options, lens, page, lens.build(result, page, rows, options))
 
 

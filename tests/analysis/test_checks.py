@@ -8,7 +8,7 @@ from serve_bench.analysis.connections import connection_wait
 from serve_bench.analysis.statistics import MAIN, silent_from, summarize
 from serve_bench.analysis.verdict import limited_by, worth_a_look
 from serve_bench.analysis.verdict.evidence import rate_of
-from serve_bench.benchmarks.timeline.drops import describe_drops
+from serve_bench.benchmarks.timeline.lens import describe_stop
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import (
@@ -297,7 +297,7 @@ def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
     verdict = expect(seen, "app wait", "medium", words)
     stopped = replace(seen, course={"due": [50] * 10, "ended": [50] * 4 + [0] * 6})
     launch: Any = (stopped, SimpleNamespace(out=()))
-    assert list(describe_drops([launch], None)) == [f"it is limited by {verdict.text}"]
+    assert describe_stop([launch], None) == f"it is limited by {verdict.text}"
 
 
 def test_a_service_that_stands_still_in_the_first_window_has_no_rate() -> None:

@@ -17,7 +17,6 @@ from serve_bench.benchmarks.capacity.bench import (
     search_s,
 )
 from serve_bench.benchmarks.capacity.command import CapacityOptions
-from serve_bench.benchmarks.capacity.lens import gate
 from serve_bench.benchmarks.ladder.flags import load_of, services_of, traffic_of
 from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
 from serve_bench.benchmarks.own_app.flags import own_suite
@@ -123,8 +122,8 @@ def run(options: CapacityOptions) -> int:
 
 
 def _show(report: ReportRequest, result: Result, folder: Path) -> int:
-    report.close(result, folder)
-    return close_gate(gate(result))
+    report.show(looked := report.report(result, folder))
+    return close_gate(looked.view.faults)
 
 
 # From flags to a suite.

@@ -1,14 +1,14 @@
 """How a run of capacity is looked at: of each cell the highest rate at which its SLO is met.
 
 A row is a load: the closed loops of the launches, or a probe. A point is the capacity of a cell, or
-what a launch says of it.
+what a launch says of it. `compare` and `history` read one row, the capacity of each launch.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -16,27 +16,26 @@ from typing import Final
 from serve_bench.analysis.capacity.estimate import ratio
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches, meets
 from serve_bench.analysis.capacity.model import Capacity, LaunchEstimate, Probe
+from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.statistics import MAIN, latency_figures
 from serve_bench.core.capacity import CapacitySearch
-from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted, number
-from serve_bench.core.result import Result, Trial, cell_slug
+from serve_bench.core.load_result import Counts
+from serve_bench.core.result import Failure, Metric, Result, Row, Trial, cell_slug
 from serve_bench.core.schema import built
-from serve_bench.core.slo import Objective, Slo, parse_slo
+from serve_bench.core.slo import Objective, parse_slo
 from serve_bench.view.blocks import section, statement
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Charts, Finding, ReportOptions, Section, Tone
 from serve_bench.view.figures import Value, declare_all, find_figure, known_values, mean_of
-from serve_bench.view.frame import Field, TableSpec, ViewRow, line_chart, make_table, make_tiles
-from serve_bench.view.lens import Lens, View, look
-from serve_bench.view.rows import Entry, Page, front_of
+from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_table, make_tiles
+from serve_bench.view.lens import Lens, View, plan_row, replace_rows
+from serve_bench.view.rows import Page, front_of
 
 declare_all(
-    ("due_rate", "requests/s", "requests that were due in a second of a probe", "rate"),
-    ("probe_s", "s", "measured seconds of a probe", "s"),
-    ("slo_time", "ns", "what a probe has for an objective that is a time"),
-    ("slo_share", "%", "what a probe has for an objective that is a share of requests"),
+    ("slo_time", "ns", "what a probe has for an objective that is a time", "SLO"),
+    ("slo_share", "%", "what a probe has for an objective that is a share of requests", "SLO"),
     ("capacity", "requests/s", "the highest rate at which the SLO is met"),
     ("capacity_ratio", "1", "the capacity over that of the first cell", "ratio"),
     ("capacity_spread", "1", "standard deviation of the capacities of launches, a share"),
@@ -44,7 +43,7 @@ declare_all(
     ("met_up_to", "requests/s", "the highest rate that met, below all that missed"),
     ("missed_from", "requests/s", "the lowest rate above that which missed"),
     ("next_capacity", "requests/s", "where the objective that would bind next is met"),
-    ("safe_rate", "requests/s", "a rate with room for bursts and slower launches", "to run at"),
+    ("safe_rate", "requests/s", "a rate with room for bursts and slower launches", "80 % of low"),
     ("boundary_slope", "1", "d ln(misses) / d ln(rate) at the capacity"),
     ("closed_loop", "requests/s", "what a closed loop serves, in which no queue grows"),
     ("closed_loop_p99", "ns", "latency p99 of that closed loop"),
@@ -57,20 +56,14 @@ declare_all(
     digits=3,
 )
 
-CAPACITIES: Final = TableSpec(
-    "Capacity of each cell",
-    (
-        *(Field("name", "cell"), Field("capacity", head="req/s (95 %)")),
-        *map(Field, ("launches", "capacity_ratio")),
-        *(Field("safe_rate", head="80 % of low"), Field("needed"), Field("binds")),
-        *(Field("closed_loop"), Field("client_limit", "client", head="limit")),
-        *(Field("cores_used", head="without load", detail=True), Field("per_core", detail=True)),
-    ),
+CAPACITIES: Final = make_spec(
+    "Capacity of each cell, with the 95 % interval",
+    "capacity launches capacity_ratio safe_rate needed binds closed_loop client_limit",
+    "cores_used per_core",
+    row="cell",
 )
-LAUNCHES: Final = TableSpec(
-    "Each launch for itself",
-    tuple(map(Field, "launch capacity capacity_error met_up_to missed_from binds probes".split())),
-    ("error: standard error from blocks of time within the launch",),
+LAUNCHES: Final = make_spec(
+    "Each launch for itself", "launch capacity capacity_error met_up_to missed_from binds probes"
 )
 
 HEADROOM: Final = 0.8
@@ -86,31 +79,27 @@ BESIDE: Final = 0.03
 NO_LIMIT: Final = ("unclear", "offered load", "client", "connections")
 """Causes of a verdict that say nothing of the service."""
 
-TONES: Final[Mapping[str, Tone]] = {
-    **{"met": "good", "missed": "bad", "client": "doubt"},
-    **{"holds": "good", "not proven": "bad"},
-}
-
 
 def read_searches(result: Result) -> Searches:
-    """The searches of the records of a run. Raises FormatError for a damaged suite."""
+    """The searches that a run has recorded. Raises BadInput for a damaged suite."""
     asked = built(CapacitySearch, result.run.suite.get("capacity"), "suite.capacity")
-    try:
-        slo = parse_slo(asked.slo, "suite.capacity.slo")
-    except BadInput as error:
-        raise FormatError(str(error)) from None
-    traffic = result.run.plan[0].row.traffic if result.run.plan else None
+    traffic = result.plan[0].row.traffic if result.plan else None
+    slo = parse_slo(asked.slo, "suite.capacity.slo")
     return Searches(asked, slo, traffic, front_of(result.run.suite), result)
 
 
 def name_probes(result: Result) -> Result:
-    """The run with a row for each probe of each launch: `probe 1.3` is the third of the first."""
+    """The run with a row for each probe of each launch: `probe 1.3` is the third of the first.
+    Launches that were not needed are not planned."""
+    asked = built(CapacitySearch, result.run.suite.get("capacity"), "suite.capacity")
+    last = max([asked.launches, *(trial.round for trial in result.trials)])
 
     def name(trial: Trial) -> Trial:
         row = replace(trial.row, label=f"probe {trial.round}.{trial.row.run}")
         return trial if trial.row.rate_per_s is None else replace(trial, row=row)
 
-    return replace(result, trials=tuple(map(name, result.trials)))
+    plan = (planned for planned in result.plan if planned.round <= last)
+    return replace_rows(result, plan, map(name, result.trials))
 
 
 # Probes.
@@ -118,9 +107,8 @@ def name_probes(result: Result) -> Result:
 
 @dataclass(frozen=True)
 class SearchedCell:
-    """A cell under a variant with its searches. `name`: what sets it apart from the others of the
-    run, empty where there is one. `ended`: the searches that the capacity is made of; `loop`: the
-    closed loops, `probes`: those of all searches."""
+    """A cell under a variant. `ended`: the searches that its capacity is made of; `loop`: its
+    closed loops; `probes`: those of all searches."""
 
     name: str
     ended: Sequence[LaunchSearch]
@@ -129,23 +117,19 @@ class SearchedCell:
     probes: Sequence[ViewRow]
 
     def select(self, *words: str) -> list[ViewRow]:
-        """The probes that say this of the service, by their rate."""
-        return sorted((row for row in self.probes if row.dims["slo"] in words), key=read_rate)
+        """The probes that say this of the service."""
+        return [row for row in self.probes if row.dims["slo"] in words]
 
-    @property
-    def middle(self) -> float:
-        """The capacity, or the end of it that is known; 0 where none is."""
-        return self.capacity.rate or self.capacity.low or self.capacity.high or 0.0
+    def distance(self, row: ViewRow) -> float:
+        """ln(rate of a probe / capacity, or the end of it that is known)."""
+        has = self.capacity
+        return math.log(row.dims["rate_per_s"] / (has.rate or has.low or has.high or 1.0))
 
     @property
     def beyond(self) -> ViewRow | None:
         """The missed probe with the lowest rate at or above the capacity."""
-        return next((row for row in self.select("missed") if read_rate(row) >= self.middle), None)
-
-
-def read_rate(row: ViewRow) -> float:
-    """The rate of a probe, requests/s."""
-    return float(row.dims["rate_per_s"])
+        above = (row for row in self.select("missed") if self.distance(row) >= 0)
+        return min(above, key=self.distance, default=None)
 
 
 def name_figure(goal: Objective) -> str:
@@ -160,37 +144,19 @@ def find_cells(searches: Searches, page: Page, rows: Sequence[ViewRow]) -> Itera
     for loop in loops:
         assert loop.entry is not None
         line = loop.entry.line
+        name = page.names.name(line, load=False) if len(loops) > 1 else line.variant
         place = (line.variant, cell_slug(line.cell))
         probes = [
-            _describe_probe(loads[trial.key], probe, search)
+            _describe_probe(loads[trial.key], probe, search, name)
             for search in searches.of(place)
             for trial, probe in zip(search.trials, search.probes, strict=True)
         ]
         if probes:
-            name = page.names.name(line, load=False) if len(loops) > 1 else ""
-            ended, loop = searches.ended(place), _strip(loop, "failed", "errors")
-            yield SearchedCell(name, ended, searches.capacity(place), loop, probes)
+            yield SearchedCell(name, searches.ended(place), searches.capacity(place), loop, probes)
 
 
-def _strip(row: ViewRow, *codes: str) -> ViewRow:
-    """A load with these warnings alone: others say nothing of one that is short."""
-    kept = tuple(warning for warning in row.warnings if warning.code in codes)
-    return replace(row, warnings=kept, notes=(), gap="")
-
-
-def _describe_probe(row: ViewRow, probe: Probe, search: LaunchSearch) -> ViewRow:
+def _describe_probe(row: ViewRow, probe: Probe, search: LaunchSearch, cell: str) -> ViewRow:
     """A probe with what it has for each objective, and what it says of the service."""
-    values = {"due_rate": Value(probe.rate), "probe_s": Value(probe.seconds)}
-    tones: dict[str, Tone] = {}
-    for goal in search.slo.objectives:
-        value = probe.slices[goal.name].value
-        if goal.share is not None:
-            value = latency_figures(row.trials, (goal.share,), goal.metric)[0]
-        elif goal.kind == "goodput" and value is not None:
-            value = 1 - value
-        if value is not None:
-            values[name_figure(goal)] = Value(value * (1 if goal.timed else 100))
-            tones[name_figure(goal)] = "plain" if goal.met_by(value) else "bad"
     faults = {
         "broken off": not probe.whole,
         "scaled": not probe.steady,
@@ -199,9 +165,18 @@ def _describe_probe(row: ViewRow, probe: Probe, search: LaunchSearch) -> ViewRow
         "missed": not meets(probe, search.bounds),
     }
     word = next((word for word, is_so in faults.items() if is_so), "met")
-    tones["slo"] = TONES.get(word, "plain")
     dims = {**row.dims, "launch": search.round, "replicas": probe.replicas, "slo": word}
-    return replace(_strip(row, "failed"), dims=dims, values={**row.values, **values}, tones=tones)
+    tone: Tone = "good" if word == "met" else "bad" if word == "missed" else "doubt"
+    values, tones = {**row.values}, {"slo": tone}
+    for goal in search.slo.objectives:
+        value = probe.slices[goal.name].value
+        if goal.share is not None:
+            value = latency_figures(row.trials, (goal.share,), goal.metric)[0]
+        if value is not None:
+            value = 1 - value if goal.kind == "goodput" else value
+            values[name_figure(goal)] = Value(value * (1 if goal.timed else 100))
+            tones[name_figure(goal)] = "plain" if goal.met_by(value) else "bad"
+    return replace(row, dims=dims, values=values, group=cell, tones=tones)
 
 
 # Points: the capacity of each cell, and what each launch says.
@@ -216,34 +191,39 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
     ceiling = None  # of several kinds, or where more probes would have followed
     if len(kinds) == 1 and all(search.finished for search in cell.ended):
         ceiling = kinds.pop() if has.low is not None or kinds == {"floor"} else None
-    needed = None
-    if asked.need is not None:
-        needed = "holds" if (has.low or 0.0) >= asked.need else "not proven"
-    (limit, entry), beyond = _find_limit(cell), cell.beyond
+    holds = asked.need is not None and (has.low or 0.0) >= asked.need
     nouns = ("launch", "launches") if fresh else ("search", "searches")
+    # The closed loop stands in for a probe that there is not, or whose limit is not the service.
+    last = cell.beyond or cell.loop
+    misses = [
+        f"{goal.name} is {figure.show(last.values[figure.name])} {figure.shown}"
+        for goal in search.slo.objectives
+        if (figure := find_figure(name_figure(goal))) and last.tones.get(figure.name) == "bad"
+    ]
+    entries = [row.entry for row in (last, cell.loop) if row.entry is not None]
+    limited = [at for at in entries if at.limited and at.limited.cause not in NO_LIMIT]
     return ViewRow(
         {
             **{"point": "capacity", "variant": search.variant, **search.cell},
             **{"slo": search.slo.text, **pick(asked, "arrivals", "need")},
             **{"launches": len(launches), "searched": counted(len(launches), *nouns)},
-            **{"precise": has.precise, "needed": needed, "ceiling": ceiling},
+            **{"precise": has.precise, "ceiling": ceiling},
+            "needed": None if asked.need is None else "holds" if holds else "not proven",
             "cliff": 2 * sum(launch.cliff for launch in launches) > len(launches),
-            "limit": limit,
             "binds": statistics.mode(binding) if binding else None,
-            "beyond": beyond and _describe_misses(search.slo, beyond),
+            "beyond": " and ".join(misses) or None,
         },
         measure_cell(cell, first),
-        cell.name or search.variant,
+        cell.name,
         warnings=tuple(_warn_of_cell(cell, fresh)),
-        gap="none" if ceiling == "floor" else describe_ends(has, "above"),
-        tones={"needed": TONES.get(needed or "", "plain")},
-        entry=entry,
+        gap="none" if ceiling == "floor" else describe_ends(has),
+        entry=limited[0] if limited else None,
     )
 
 
-def describe_ends(bounds: Capacity | LaunchEstimate, above: str) -> str:
-    """`above 100 and below 200 req/s`, as far as they are known. `above`: the first word."""
-    ends = {above: bounds.low, "below": bounds.high}
+def describe_ends(bounds: Capacity | LaunchEstimate) -> str:
+    """`at least 100 and below 200 req/s`, as far as they are known."""
+    ends = {"at least": bounds.low, "below": bounds.high}
     words = [f"{word} {number(end, 3)}" for word, end in ends.items() if end is not None]
     return f"{' and '.join(words)} req/s" if words else "no bound known"
 
@@ -251,14 +231,12 @@ def describe_ends(bounds: Capacity | LaunchEstimate, above: str) -> str:
 def measure_cell(cell: SearchedCell, first: Capacity) -> dict[str, Value]:
     """The capacity, or its ends, and what stands beside: a rate to run at, the closed loop, the
     client, and the cores used by the probes within BESIDE of it, else by the nearest that met."""
-    has = cell.capacity
-    sound = cell.select("met", "missed", "client", "no request") if cell.middle else []
-    apart = {row.name: abs(math.log(read_rate(row) / cell.middle)) for row in sound}
-    nearest = sorted(cell.select("met") or sound, key=lambda row: apart.get(row.name, 0.0))[:1]
-    near = [row for row in sound if apart[row.name] <= BESIDE] or nearest
-    used = [row for row in near if row.value("cpu_service")]
+    has, sound = cell.capacity, cell.select("met", "missed", "client")
+    near = [row for row in sound if abs(cell.distance(row)) <= BESIDE]
+    met = sorted(cell.select("met") or sound, key=lambda row: abs(cell.distance(row)))
+    used = [row for row in near or met[:1] if row.value("cpu_service")]
     cores = mean_of(row.values["cpu_service"].value / 100 for row in used)
-    rate = mean_of(map(read_rate, used))
+    rate = mean_of(row.dims["rate_per_s"] for row in used)
     values = known_values(
         capacity_spread=has.spread,
         met_up_to=None if has.rate else has.low,
@@ -281,28 +259,6 @@ def measure_cell(cell: SearchedCell, first: Capacity) -> dict[str, Value]:
     return {**values, "client_limit": Value(len(cell.select("client")), of=whole)}
 
 
-def _find_limit(cell: SearchedCell) -> tuple[str | None, Entry | None]:
-    """What keeps the service from more, and the load that shows it: the probe beyond the capacity;
-    where its verdict names nothing of the service, the closed loop."""
-    for row in filter(None, (cell.beyond, cell.loop)):
-        limit = None if row.entry is None else row.entry.limited
-        if limit is not None and limit.cause not in NO_LIMIT:
-            probed = row is cell.beyond
-            place = f"at {number(read_rate(row), 3)} req/s" if probed else f"of the {row.name}"
-            return f"{place}: {limit.text}", row.entry
-    return None, None
-
-
-def _describe_misses(slo: Slo, row: ViewRow) -> str:
-    """`p99 is 34.8 ms and errors is 2 %`: what a probe has for the objectives that it misses."""
-    words = []
-    for goal in slo.objectives:
-        name = name_figure(goal)
-        if row.tones.get(name) == "bad" and (figure := find_figure(name)):
-            words.append(f"{goal.name} is {figure.show(row.values[name])} {figure.shown}")
-    return " and ".join(words)
-
-
 def _warn_of_cell(cell: SearchedCell, fresh: bool) -> Iterator[Finding]:
     yield from cell.loop.warnings
     if not fresh and cell.capacity.spread is not None:
@@ -315,111 +271,71 @@ def _warn_of_cell(cell: SearchedCell, fresh: bool) -> Iterator[Finding]:
 
 
 def make_launch_points(cell: SearchedCell) -> Iterator[ViewRow]:
-    """What each launch that was searched to its end says."""
+    """What each launch that was searched to its end says, and what is doubted of it."""
     for search, launch in zip(cell.ended, cell.capacity.launches, strict=True):
-        name, rate = launch.next or (None, None)
-        yield ViewRow(
-            {
-                **{"point": "launch", "variant": search.variant, **search.cell},
-                **{"launch": search.round, "next": name, "probes": len(search.probes)},
-                **pick(launch, "binds", "ceiling", "cliff", "blocks"),
-            },
-            known_values(
-                capacity=launch.rate,
-                capacity_error=None if launch.error is None else 100 * launch.error,
-                met_up_to=launch.low,
-                missed_from=launch.high,
-                next_capacity=rate,
-                boundary_slope=launch.slope,
-                block_s=launch.block_s or None,
-                correlation_s=launch.correlation_s or None,
-            ),
-            f"launch {search.round}",
-            cell.name,
-            tuple(_warn_of_launch(search, launch)),
+        binds_next, rate_next = launch.next or (None, None)
+        dims = {"point": "launch", "variant": search.variant, **search.cell}
+        dims |= {"launch": search.round, "next": binds_next, "probes": len(search.probes)}
+        values = known_values(
+            capacity=launch.rate,
+            capacity_error=None if launch.error is None else 100 * launch.error,
+            met_up_to=launch.low,
+            missed_from=launch.high,
+            next_capacity=rate_next,
+            boundary_slope=launch.slope,
+            block_s=launch.block_s or None,
+            correlation_s=launch.correlation_s or None,
         )
-
-
-def _warn_of_launch(search: LaunchSearch, launch: LaunchEstimate) -> Iterator[Finding]:
-    """What is doubted of a search, and what Serve did to the replicas meanwhile."""
-    yield from [Finding(launch.drift, "drift", "doubt")] if launch.drift else []
-    yield from (Finding(text, "search", "doubt") for text in launch.doubts)
-    if changed := sum(not probe.steady for probe in search.probes):
-        text = f"{changed} of {len(search.probes)} probes are left out: Serve changed the replicas"
-        yield Finding(text, "scaled", "doubt")
-    if (room := search.room) is not None:
-        text = f"the last miss was with {room[0]} of {room[1]} replicas that Serve may start"
-        yield Finding(text, "scaled", "doubt", "--replicas fixed measures the most of them")
+        doubts = [Finding(launch.drift, "drift", "doubt")] if launch.drift else []
+        doubts += [Finding(text, "search", "doubt") for text in launch.doubts]
+        if changed := sum(not probe.steady for probe in search.probes):
+            text = f"Serve changed replicas in {changed} of {len(search.probes)} probes: left out"
+            doubts.append(Finding(text, "scaled", "doubt"))
+        if (room := search.room) is not None:
+            text = f"the last miss was with {room[0]} of {room[1]} replicas that Serve may start"
+            hint = "--replicas fixed measures the most of them"
+            doubts.append(Finding(text, "scaled", "doubt", hint))
+        dims |= pick(launch, "binds", "ceiling", "cliff", "blocks")
+        yield ViewRow(dims, values, f"launch {search.round}", cell.name, tuple(doubts))
 
 
 # Sentences.
 
 
-def write_headline(point: ViewRow, several: bool) -> str:
-    """`capacity 1,240 req/s (95 %: 1,180 to 1,290, 3 launches) at p99 <= 50 ms`. `several`: the
-    cell is named."""
-    dims, repeats = point.dims, point.dims["searched"]
-    words = f"{point.gap}, not closer yet ({repeats})"
-    if dims["ceiling"] == "client":
-        words = f"at least {point.text('met_up_to')} req/s, as much as the client could send"
-        words += f" ({repeats})"
-    elif "capacity" in point.values and "safe_rate" in point.values:
-        has = point.values["capacity"]
-        rate, low, high = (number(value, 3) for value in (has.value, has.low, has.high))
-        words = f"{rate} req/s (95 %: {low} to {high}, {repeats})"
-    text = f"capacity {words} at {dims['slo']}"
-    if dims["ceiling"] == "floor":
-        why = f"; there {dims['beyond']}" if dims["beyond"] else ""
-        lowest = f"no rate down to {point.text('missed_from')} req/s meets {dims['slo']}"
-        text = f"no capacity: {lowest}{why} ({repeats})"
-    return f"{point.name}: {text}" if several else text
-
-
 def find(points: Sequence[ViewRow]) -> Iterator[str]:
-    """What the run supports: the capacity, of several cells the highest; whether the rate that is
-    needed is held; what binds and limits there; what a closed loop says."""
+    """What the run supports: `capacity 1,240 req/s (95 %: 1,180 to 1,290, 3 launches) at p99 <= 50
+    ms`, of several cells the highest; whether the rate that is needed is held; what binds there."""
     if not points:
         yield "Nothing was measured: there is no capacity"
         return
-    best, several = max(points, key=_rank), len(points) > 1
-    highest = f"; the highest of {len(points)} cells" if several else ""
-    yield f"{write_headline(best, several)}{highest}"
-    if need := judge_need(points):
-        yield need[1]
-    if binds := best.dims["binds"]:
-        cliff = f", a cliff: beyond it {best.dims['beyond']}" if best.dims["cliff"] else ""
-        yield f"what binds: {binds}{cliff}; limit {best.dims['limit'] or 'there: not seen'}"
-    if "closed_loop" in best.values:
-        rate, p99 = best.text("closed_loop"), best.text("closed_loop_p99")
-        waits = "since it waits for each answer, as users do not"
-        yield f"a closed loop serves {rate} req/s at p99 {p99} ms, {waits}"
+    best = max(points, key=lambda point: point.value("capacity") or point.value("met_up_to") or 0.0)
+    dims, repeats = best.dims, best.dims["searched"]
+    found = {"client": "as much as the client could send"}.get(dims["ceiling"], "not closer yet")
+    text = f"capacity {best.gap}, {found} ({repeats}) at {dims['slo']}"
+    if "capacity" in best.values and "safe_rate" in best.values:
+        has = best.values["capacity"]
+        rate, low, high = (number(value, 3) for value in (has.value, has.low, has.high))
+        text = f"capacity {rate} req/s (95 %: {low} to {high}, {repeats}) at {dims['slo']}"
+    if dims["ceiling"] == "floor":
+        why = f"; there {dims['beyond']}" if dims["beyond"] else ""
+        lowest = f"no rate down to {best.text('missed_from')} req/s meets {dims['slo']}"
+        text = f"no capacity: {lowest}{why} ({repeats})"
+    cells = len(points)
+    yield f"{best.name}: {text}; the highest of {cells} cells" if cells > 1 else text
+    yield from (text for _, text in judge_need(points))
+    if dims["binds"]:
+        cliff = f", a cliff: beyond it {dims['beyond']}" if dims["cliff"] else ""
+        limit, load = best.entry and best.entry.limited, best.entry and best.entry.line.row.label
+        seen = f"of {load}: {limit.text}" if limit else "there: not seen"
+        yield f"what binds: {dims['binds']}{cliff}; limit {seen}"
 
 
-def _rank(point: ViewRow) -> tuple[bool, float]:
-    """By the capacity, or what is known of it; one that no rate meets is last."""
-    known = [point.value(name) for name in ("capacity", "met_up_to", "missed_from")]
-    return point.dims["ceiling"] != "floor", next(filter(None, known), 0.0)
-
-
-def judge_need(points: Sequence[ViewRow]) -> tuple[bool, str] | None:
-    """Whether a cell holds the rate that is needed; None where no rate is needed."""
-    if not points or (need := points[0].dims["need"]) is None:
-        return None
-    able = [point.name for point in points if point.dims["needed"] == "holds"]
-    words = f"held by {', '.join(able)}" if able else "no cell is proven to hold it"
-    return bool(able), f"{number(need, 3)} req/s: {words}"
-
-
-def gate(result: Result) -> list[str]:
-    """Why the run breaks its gate: no rate meets the SLO, or no cell is proven to hold the needed
-    one."""
-    view = look(result, ReportOptions(), LENS).view
-    points = [point for point in view.points if point.dims["point"] == "capacity"]
-    floors = [point for point in points if point.dims["ceiling"] == "floor"]
-    if floors and floors == points:
-        return [write_headline(point, len(points) > 1) for point in points]
-    need = judge_need(points)
-    return [] if need is None or need[0] else [need[1]]
+def judge_need(points: Sequence[ViewRow]) -> Iterator[tuple[bool, str]]:
+    """Whether a cell holds the rate that is needed, if one is."""
+    if points and (need := points[0].dims["need"]) is not None:
+        able = [point.name for point in points if point.dims["needed"] == "holds"]
+        words = f"held by {', '.join(able)}" if able else "no cell is proven to hold it"
+        yield bool(able), f"{number(need, 3)} req/s: {words}"
 
 
 # The whole.
@@ -429,69 +345,108 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     """The capacity of each cell, what each launch says, every probe."""
     searches, fresh = read_searches(result), "urls" not in result.run.suite
     asked, cells = searches.asked, [*find_cells(searches, page, rows)]
-    # Later launches are made only if they are needed.
-    last = max([asked.launches, *(trial.round for trial in result.trials)])
-    planned = [(load.variant, load.round, load.cell) for load in result.plan if load.round <= last]
+    planned = [(load.variant, load.round, load.cell) for load in name_probes(result).plan]
     missing = sum(not searches.finished(*search) for search in planned)
     points = [make_point(cell, asked, cells[0].capacity, fresh) for cell in cells]
     launches = [point for cell in cells for point in make_launch_points(cell)]
-    probes = [replace(row, group=cell.name) for cell in cells for row in cell.probes]
-    charts = [Charts(partial(_draw, *pair)) for pair in zip(cells, points, strict=True)]
+    probes = [row for cell in cells for row in cell.probes]
+    goals = " ".join(map(name_figure, searches.slo.objectives))
+    every_probe = make_spec(
+        "Every probe, by launch and number; service: its CPU",
+        f"rate_per_s measured_time {goals} replicas slo",
+        f"{MAIN} latency_p50 cpu_service",
+        row="probe",
+    )
     sections = [
         Section("results", "Capacity", (make_table(CAPACITIES, points),), "headline"),
         Section("launches", "Launches", (make_table(LAUNCHES, launches),), "table"),
-        Section("probes", "Probes", (make_table(_probe_spec(searches.slo), probes),)),
+        Section("probes", "Probes", (make_table(every_probe, probes),)),
     ]
-    until = f"until the interval is {100 * asked.precision:g} % wide"
+    charts = [Charts(partial(_draw, cell)) for cell in cells]
     why = "launches used up" if result.stop is None else result.stop.why
-    until = f"{counted(asked.launches, 'launch', 'launches')} or more, {until}"
+    found, faults = [*find(points)], [text for able, text in judge_need(points) if not able]
+    if points and all(point.dims["ceiling"] == "floor" for point in points):
+        faults = found[:1]
     return View(
         rows=[*(cell.loop for cell in cells), *probes] or rows,
         points=[*points, *launches],
-        findings=[statement(text, [cell.name for cell in cells]) for text in find(points)],
+        findings=[statement(text, [cell.name for cell in cells]) for text in found],
+        faults=faults,
         planned=(missing, len(planned), "searches"),
         sections=sections if cells else (),
         charts=[*section("rates", "What binds, over the rate", charts)],
-        facts=[("planned", until), ("ended", "broken off" if missing else why)],
+        facts=[("ended", "broken off" if missing else why)],
         tiles=[*make_tiles(points[0], ("capacity", "binds", "closed_loop"))] if points else [],
     )
 
 
-def _probe_spec(slo: Slo) -> TableSpec:
-    """The table of probes, with a column for each objective."""
-    goals = ((goal, name_figure(goal)) for goal in slo.objectives)
-    fields = (
-        *(Field("name", "probe"), Field("due_rate"), Field("probe_s")),
-        Field(MAIN, "answered", detail=True),
-        *(Field(figure, goal.name, head="" if goal.timed else "%") for goal, figure in goals),
-        *(Field("latency_p50", detail=True), Field("replicas")),
-        *(Field("cpu_service", "CPU", head="%", detail=True), Field("slo", "SLO")),
-    )
-    return TableSpec("Every probe", fields, ("probe: launch and number; s: measured seconds",))
-
-
-def _draw(cell: SearchedCell, point: ViewRow) -> Iterator[Chart]:
-    """The objective that binds over the rate."""
-    goals, has = cell.ended[0].slo.objectives, cell.capacity
-    goal = next((goal for goal in goals if goal.name == point.dims["binds"]), goals[0])
-    figure, family = name_figure(goal), name_figure(goal).partition(".")[0]
-    rows = [
-        ViewRow({**row.dims, "launch": f"launch {row.dims['launch']}"}, {family: value})
-        for row in sorted(cell.probes, key=read_rate)
-        if (value := row.values.get(figure)) is not None
-    ]
+def _draw(cell: SearchedCell) -> Iterator[Chart]:
+    """The objective that binds, else the first one, over the rate."""
+    goals, has = {goal.name: goal for goal in cell.ended[0].slo.objectives}, cell.capacity
+    binds = next((launch.binds for launch in has.launches if launch.binds), next(iter(goals)))
+    figure, family = name_figure(goals[binds]), name_figure(goals[binds]).partition(".")[0]
+    known = [row for row in cell.probes if figure in row.values]
     ends = {"low": has.low, "capacity": has.rate, "high": has.high}
     yield from line_chart(
-        f"{goal.name} over the rate{f': {cell.name}' if cell.name else ''}",
-        rows,
+        f"{goals[binds].text} over the rate: {cell.name}",
+        [ViewRow(row.dims, {family: row.values[figure]}) for row in known],
         *("rate_per_s", (family,), "launch"),
         marks=[(rate, word) for word, rate in ends.items() if rate is not None],
-        caption=f"SLO: {goal.text}. Points: probes. Rules: the capacity, its 95 % interval.",
+        caption="A colour for each launch. Rules: the capacity, its 95 % interval.",
         x_name="requests/s due",
         joined=False,
     )
 
 
+# For compare and history.
+
+
+def condensed(result: Result) -> Result:
+    """The run with a trial for each cell and launch that was searched to its end; its row names the
+    SLO and the arrivals, whatever they were written like. A launch that has bounds alone has a
+    failure: where no probe met the SLO it counts as not measured, so B is worse; else as broken,
+    which is held against nobody. Raises BadInput for a damaged suite."""
+    result = name_probes(result)
+    searches, traffic = read_searches(result), result.plan[0].row.traffic
+    goals = sorted(searches.slo.objectives, key=lambda goal: (goal.kind == "errors", goal.name))
+    words = [*(goal.text for goal in goals), f"{searches.asked.arrivals} arrivals"]
+    label = f"capacity at {', '.join(words)}{traffic.suffix}"
+    row = Row(label, traffic.client, 1, loop="open", **vars(traffic))
+    trials, bounded = [], []
+    for search in (search for place in searches.places for search in searches.ended(place)):
+        if search.finished:
+            trial, estimate = _measure(search, row), search.estimate()
+            trials.append(trial)
+            if estimate.rate is None:
+                floor = "higher ones" if trial.counts.completed else "no rate"
+                why = {"client": "the client could send no more", "floor": f"{floor} met the SLO"}
+                reason = why.get(estimate.ceiling or "") or "; ".join(estimate.doubts)
+                message = f"only bounded: {describe_ends(estimate)} ({reason})"
+                place = (trial.key, trial.launch or None, trial.variant, trial.round, trial.cell)
+                bounded.append(Failure("trial", message, trial.started_at, *place, row))
+    plan = [plan_row(trial, row) for trial in result.plan]
+    return replace_rows(result, plan, trials, bounded, without="capacity")
+
+
+def _measure(search: LaunchSearch, row: Row) -> Trial:
+    """The capacity of a launch in the place of a throughput. Its CPU is that of the probe nearest
+    to it. The SLO fixes its latency and judges its failed requests, so it has neither."""
+    estimate = search.estimate()
+    rate = estimate.rate or estimate.low or estimate.high or 1.0
+    served = [trial for trial in search.trials if trial.completed_in_windows] or search.trials
+    near = min(served, key=lambda trial: abs(math.log((trial.row.rate_per_s or 1.0) / rate)))
+    met = any(meets(probe, search.bounds) for probe in search.probes if probe.whole)
+    completed = near.completed_in_windows if met or estimate.ceiling != "floor" else 0
+    metrics = {MAIN: Metric("requests/s", "higher", (rate,))}
+    counts = Counts(completed, completed, {}, 0)
+    near = replace(near, client={}, slices={}, flags={FITTED: True})
+    return replace(near, key=plan_row(near, row).key, row=row, metrics=metrics, counts=counts)
+
+
 LENS: Final = Lens(
-    build, ("cpu_service", "cpu_client", "cpu_host"), noun="search", condense=name_probes
+    build,
+    ("cpu_service", "cpu_client", "cpu_host"),
+    noun="search",
+    condense=name_probes,
+    codes=("errors",),  # others say nothing of a load that is short
 )

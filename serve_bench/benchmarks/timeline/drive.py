@@ -12,7 +12,6 @@ from typing import Any, Final
 from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.timeline.bench import LOOK_S, TimelineClusters, UrlTimeline
 from serve_bench.benchmarks.timeline.command import TimelineOptions
-from serve_bench.benchmarks.timeline.lens import gate
 from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import content_of, header_of, statuses_of
 from serve_bench.cli.gate import close_gate
@@ -110,8 +109,8 @@ def run(options: TimelineOptions) -> int:
 
 
 def _show(report: ReportRequest, fail_on: str | None, result: Result, folder: Path) -> int:
-    report.close(result, folder)
-    return close_gate(gate(result)) if fail_on == "slo" else 0
+    report.show(looked := report.report(result, folder))
+    return close_gate(looked.view.faults) if fail_on == "slo" else 0
 
 
 # From flags to a suite.

@@ -2,20 +2,24 @@
 
 A row is a cell over its launches. Points are its stages, its faults and, of each launch, events,
 states of its replicas and each second. Figures are means over launches with the 95 % interval by t;
-times count from the begin of the first stage.
+times count from the begin of the first stage. `compare` and `history` read what was answered within
+the SLO.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
-from typing import Final, TypeAlias
+from itertools import chain
+from statistics import fmean, median
+from typing import Any, Final, TypeAlias
 
+from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.course import (
+    AFTER_S,
     REPLICA_STATES,
     Figures,
     Transient,
@@ -25,22 +29,22 @@ from serve_bench.analysis.course import (
     transient_of,
 )
 from serve_bench.analysis.ratios import quantile
-from serve_bench.analysis.verdict.router import router_wait_s
-from serve_bench.benchmarks.timeline.drops import describe_drops, describe_near, near_events
-from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.analysis.statistics import MAIN, silent_from
+from serve_bench.analysis.verdict import limited_by
+from serve_bench.analysis.verdict.router import router_wait_s, router_words
 from serve_bench.core.figures import counted
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import JsonObject, Result, Trial
+from serve_bench.core.result import JsonObject, Metric, Result, Trial
 from serve_bench.core.schema import built
 from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.core.timeline import Timeline
-from serve_bench.view.blocks import statement
+from serve_bench.view.blocks import section, statement
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Charts, Detail, Finding, ReportOptions, Section, Tone
-from serve_bench.view.figures import Value, declare, declare_all, known_values
-from serve_bench.view.frame import TableSpec, ViewRow, line_chart, make_spec, make_table, make_tiles
-from serve_bench.view.lens import Lens, View, look
+from serve_bench.view.document import Charts, Detail, Finding, ReportOptions, Section
+from serve_bench.view.figures import Value, declare, declare_all, known_values, shorten
+from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_table, make_tiles
+from serve_bench.view.lens import Lens, View, plan_row, replace_rows
 from serve_bench.view.rows import Page
 
 declare_all(
@@ -86,72 +90,72 @@ COURSE: Final = {
 }
 """Figures of each second that are drawn."""
 
-
-CELLS: Final = make_spec(
-    "Each cell, means over launches",
-    "launches out_s due lost replica_s",
-    "cost turns_per_minute down_s",
-    row="cell",
-)
-STAGES: Final = make_spec(
-    "Stages of the load",
-    "begin_s stage_rate due lost out_s held_s needed",
-    "further_s needed_s most_replicas turns",
-)
-FAULTS: Final = make_spec(
-    "Faults, means over launches",
-    "lost lost_by_class out_s last_out_s fewest",
-    "held_s answered lasted_s",
-    row="fault",
-)
-SECONDS: Final = make_spec(
-    "Each second, by when requests were due; sent, waiting: at its end",
-    "second due sent answered lost waiting latency_p50 latency_p99 latency_max slo "
-    + " ".join(REPLICA_STATES),
-)
-TABLES: Final[Mapping[str, tuple[str, TableSpec, Detail]]] = {
-    "stage": ("Stages", STAGES, "table"),
-    "fault": ("Faults", FAULTS, "table"),
-    "event": ("Events", make_spec("What happened", "at_s what who"), "further"),
-    "second": ("Second by second", SECONDS, "further"),
+TABLES: Final[Mapping[str, tuple[Detail, str, str, str]]] = {
+    "cell": (
+        *("headline", "Each cell, means over launches"),
+        *("launches out_s due lost replica_s", "cost turns_per_minute down_s"),
+    ),
+    "stage": (
+        *("table", "Stages of the load", "begin_s stage_rate due lost out_s held_s needed"),
+        "further_s needed_s most_replicas turns",
+    ),
+    "fault": (
+        *("table", "Faults, means over launches"),
+        *("lost out_s last_out_s fewest", "held_s answered lasted_s"),
+    ),
+    "event": ("further", "What happened", "at_s what who", ""),
 }
-"""Of the points of each kind: title, columns, and how deep it lies."""
-
-WARNINGS: Final = """client-bound busy-host other-programs worker-failed other-host
-    variant-not-engaged unclean-teardown""".split()
-"""Those that hold for a load that changes: others are of rates that should be steady."""
-
-LOST: Final = {"cut": "without an answer", "unsent": "never sent", "status": "with another status"}
-"""What classes of lost requests are called."""
-
-COUNTS: Final = ("due", "sent", "answered", "ended", "waiting")
-"""Of the requests of a second."""
+"""Of the cells, and of the points of a kind: how deep it lies, caption, columns, details."""
 
 MOST_DRAWN: Final = 4
 """Launches of which charts are drawn."""
+
+AROUND_S: Final = 2
+"""Answers of an overloaded proxy come in bursts, 2 s apart (Ray 2.60)."""
+
+DROP_S: Final = 5
+"""Fewer seconds of a load may be a pause of the host, or the start of replicas."""
+
+NEAR_S: Final = 1.0
+"""A lost request whose end is so near to an event is counted with it. A process that ends may lose
+requests before it is gone: HAProxy did so 1 s before (Ray 2.60)."""
 
 Launches: TypeAlias = Sequence[tuple[Trial, Transient]]
 """Of a cell, each with its figures."""
 
 
-# Launches.
+def read_timeline(result: Result) -> tuple[Timeline, Slo]:
+    """What the run was asked for. Raises BadInput for a damaged suite."""
+    timeline = built(Timeline, result.run.suite.get("timeline"), "suite.timeline")
+    return timeline, parse_slo(timeline.slo, "suite.timeline.slo")
+
+
+def read_transient(trial: Trial, timeline: Timeline, slo: Slo) -> Transient:
+    """The figures of a launch, as far as it was measured. Raises FormatError."""
+    measured = float(len(trial.course.get("due") or ()))
+    pairs = zip(timeline.begins, timeline.stages, strict=True)
+    spans = [(begin, min(begin + stage.duration_s, measured)) for begin, stage in pairs]
+    reached = [span for span in spans if span[0] < measured]
+    return transient_of(trial.course, bounds_of(trial.slices, slo), reached)
 
 
 def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewRow]:
     """A launch: what happened, its replicas at its begin and at each change, each second."""
-    course, group = trial.course, f"{cell}, launch {trial.round}"
-    where = {"cell": cell, "launch": trial.round}
+    course = trial.course
+
+    def make(kind: str, figures: Figures, **dims: Any) -> ViewRow:
+        where = {"point": kind, "cell": cell, "launch": trial.round, **dims}
+        return ViewRow(where, known_values(**figures), group=f"{cell}, launch {trial.round}")
+
     for event in events_of(course):
-        dims = {"point": "event", **where, "what": event.what, "who": event.who}
-        yield ViewRow(dims, known_values(at_s=event.at_s), group=group)
+        yield make("event", {"at_s": event.at_s}, what=event.what, who=event.who)
     whole_s = len(course["due"]) + float(course.get("after_s") or 0.0)
     for state in transient.replicas.between(0.0, whole_s):
-        values = known_values(at_s=max(0.0, state.at_s), **pick(state, *REPLICA_STATES))
-        yield ViewRow({"point": "replicas", **where}, values, group=group)
+        yield make("replicas", {"at_s": max(0.0, state.at_s), **pick(state, *REPLICA_STATES)})
     for second, out in enumerate(transient.out):
         figures: Figures = {
             "at_s": second + 0.5,
-            **{name: course[name][second] for name in COUNTS},
+            **{name: course[name][second] for name in "due sent answered ended waiting".split()},
             **lost_figures({word: counts[second] for word, counts in course["failed"].items()}),
         }
         if course["latency"][second] is not None:
@@ -163,185 +167,183 @@ def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewR
         if (replicas := transient.replicas.at(second + 1.0)) is not None:
             figures |= pick(replicas, *REPLICA_STATES)
         slo = None if out is None else "out" if out else "in"
-        dims = {"point": "second", **where, "second": second, "slo": slo}
-        yield ViewRow(dims, known_values(**figures), group=group)
+        yield make("second", figures, second=second, slo=slo)
 
 
-def read_timeline(result: Result) -> tuple[Timeline, Slo]:
-    """What the run was asked for. Raises FormatError."""
-    timeline = built(Timeline, result.run.suite.get("timeline"), "suite.timeline")
-    if not timeline.stages or not result.run.plan:
-        raise FormatError("suite.timeline: it has no stages, or the run no plan")
-    try:
-        return timeline, parse_slo(timeline.slo, "suite.timeline.slo")
-    except BadInput as error:
-        raise FormatError(str(error)) from None
-
-
-def read_transient(trial: Trial, timeline: Timeline, slo: Slo) -> Transient:
-    """The figures of a launch, as far as it was measured. Raises FormatError."""
-    measured = float(len(trial.course.get("due") or ()))
-    spans = [
-        (begin, min(begin + stage.duration_s, measured))
-        for begin, stage in zip(timeline.begins, timeline.stages, strict=True)
-        if begin < measured
-    ]
-    return transient_of(trial.course, bounds_of(trial.slices, slo), spans)
-
-
-# Cells, and their stages and faults.
-
-
-def make_stages(timeline: Timeline, launches: Launches, cell: str) -> Iterator[ViewRow]:
-    """Each stage over the launches that reached it."""
+def make_spans(timeline: Timeline, launches: Launches, cell: str) -> Iterator[ViewRow]:
+    """Each stage, and each fault that was done, over the launches that reached it."""
     for place, begin_s in enumerate(timeline.begins):
-        reached = {
-            trial.round: seen.stages[place] for trial, seen in launches if seen.stages[place:]
-        }
-        dims = {"point": "stage", "cell": cell, "stage": place + 1}
+        reached = [(trial.round, seen.stages) for trial, seen in launches if seen.stages[place:]]
+        stages = {launch: figures[place] for launch, figures in reached}
         values = known_values(begin_s=begin_s, stage_rate=timeline.stages[place].rate)
-        values |= mean_values(reached)
-        tones: dict[str, Tone] = {}
-        if "held_s" not in values and any(stage["due"] for stage in reached.values()):
-            dims["held_s"], tones["held_s"] = "never", "bad"
-        yield ViewRow(dims, values, group=cell, tones=tones)
-
-
-def make_faults(timeline: Timeline, launches: Launches, cell: str) -> Iterator[ViewRow]:
-    """Each fault over the launches in which it was done."""
+        values |= mean_values(stages)
+        dims = {"point": "stage", "cell": cell, "stage": place + 1}
+        if "held_s" not in values and any(stage["due"] for stage in stages.values()):
+            dims["held_s"] = "never"
+        yield ViewRow(dims, values, group=cell)
     for place, planned in enumerate(timeline.faults):
-        reached = [(trial, seen.faults[place]) for trial, seen in launches if seen.faults[place:]]
-        done = {trial.round: fault for trial, fault in reached if fault["at_s"] is not None}
+        reached = [(trial.round, seen.faults) for trial, seen in launches if seen.faults[place:]]
+        done = {at: faults[place] for at, faults in reached if faults[place]["at_s"] is not None}
         values = mean_values(done)
         dims = {"point": "fault", "cell": cell, "fault": planned.source}
-        dims["lost_by_class"] = lost_words(values) or "-"
         if done and "held_s" not in values:
             dims["held_s"] = "never"
-        if done and planned.action == "deploy" and "lasted_s" not in values:
-            dims["lasted_s"] = "not in force"
-        records = (trial.course["faults"][place] for trial, _ in reached)
-        why_not = next((record.get("why_not") or "" for record in records), "the load ended before")
-        gap = "" if done else f"not done, {why_not}"
-        yield ViewRow(dims, values, planned.text, cell, gap=gap)
+        yield ViewRow(dims, values, planned.text, cell, gap="" if done else "not done")
 
 
 def mean_values(launches: Mapping[int, Figures]) -> dict[str, Value]:
     """Figures over launches, with the 95 % interval [Student, 1908] where several launches have
     them; none can be below 0. A class of lost requests that a launch has not seen is 0 there."""
     values = {}
-    for name in dict.fromkeys(name for figures in launches.values() for name in figures):
+    for name in dict.fromkeys(chain.from_iterable(launches.values())):
         seen = {launch: figures.get(name, 0) for launch, figures in launches.items()}
         known = {launch: float(number) for launch, number in seen.items() if number is not None}
         if not known:
             continue
-        n, mean = len(known), statistics.fmean(known.values())
+        n, mean = len(known), fmean(known.values())
         value = Value(mean, launches=known, missing=len(seen) - n or None)
-        if n > 1:
-            half = quantile(n - 1, 0.975) * statistics.stdev(known.values()) / math.sqrt(n)
+        if value.launch_std is not None:
+            half = quantile(n - 1, 0.975) * value.launch_std / math.sqrt(n)
             value = replace(value, low=max(0.0, mean - half), high=mean + half)
         values[name] = value
     return values
 
 
-def count_all(values: Mapping[str, Value], name: str) -> int:
+def count_all(row: ViewRow, name: str) -> int:
     """A count in all launches."""
-    return round(sum(values[name].launches.values())) if name in values else 0
-
-
-def lost_words(values: Mapping[str, Value]) -> str:
-    """`28 reset, 3 timeout`, of all launches."""
-    lost = {name[5:]: count_all(values, name) for name in values if name.startswith("lost.")}
-    ranked = sorted(lost.items(), key=lambda pair: (-pair[1], pair[0]))
-    return ", ".join(f"{count:,} {LOST.get(name, name)}" for name, count in ranked if count)
+    return round(sum(row.values[name].launches.values())) if name in row.values else 0
 
 
 def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
-    """A cell with its figures; of what is doubted what holds for it: gaps, failures, WARNINGS."""
-    kept = [
-        finding
-        for finding in row.warnings
-        if finding.tone == "bad" or not finding.text or finding.code in WARNINGS
-    ]
-    near = near_events(trial.course for trial, _ in launches)
-    values = mean_values({trial.round: seen.whole for trial, seen in launches})
-    values |= known_values(**{f"lost_near.{what}": count for what, count in near.items()})
+    """A cell with its figures, and what the records of its launches lack."""
+    lacks = []
+    for trial, _ in launches:
+        course, about = trial.course, f"launch {trial.round}"
+        if why := course.get("why_not"):
+            lacks.append(Finding(str(why), "state", "doubt", about=about))
+        kept, losses = len(course.get("lost") or ()), int(course.get("losses") or 0)
+        if losses > kept:
+            text = f"{losses:,} requests were lost, of which {kept:,} are known one by one"
+            lacks.append(Finding(text, "lost", "doubt", about=about))
+    whole = {at.round: {**seen.whole, **count_near(at.course)} for at, seen in launches}
     return replace(
         row,
         dims={**row.dims, "launches": len(launches)},
-        values={**row.values, **values},
-        warnings=(*kept, *(finding for trial, _ in launches for finding in _gaps(trial))),
+        values={**row.values, **mean_values(whole)},
+        warnings=(*row.warnings, *lacks),
     )
 
 
-def _gaps(trial: Trial) -> Iterator[Finding]:
-    """What the record of a launch lacks."""
-    course, about = trial.course, f"launch {trial.round}"
-    if why := course.get("why_not"):
-        yield Finding(str(why), "state", "doubt", about=about)
-    kept, losses = len(course.get("lost") or ()), int(course.get("losses") or 0)
-    if losses > kept:
-        text = f"{losses:,} requests were lost, of which the record keeps {kept:,} one by one"
-        yield Finding(text, "lost", "doubt", about=about)
+def find(result: Result, slo: Slo, cells: Sequence[tuple[ViewRow, Launches]]) -> Iterator[str]:
+    """What the run says: the best cell and the worst, and of this what held it up."""
+    ranks = ("out_s", "lost", "replica_s")
+    ranked = sorted(
+        (cell for cell in cells if cell[1]),
+        key=lambda cell: [round(cell[0].value(name) or 0.0, 1) for name in ranks],
+    )
+    for word, (row, launches) in zip(
+        ("best", "worst"), [*ranked[:1], *ranked[1:][-1:]], strict=False
+    ):
+        about = f"{word} of {len(cells)}: {row.name}: " if len(cells) > 1 else ""
+        seconds = len(launches[0][1].out)
+        due, lost = count_all(row, "due"), count_all(row, "lost")
+        words = [
+            f"{count_all(row, name):,} {word}{name.removeprefix(start)}"
+            for start, word in {"lost.": "", "lost_near.": "near "}.items()
+            for name in row.values
+            if name.startswith(start) and name != start
+        ]
+        parts = f" ({', '.join(words)})" if words else ""
+        yield (
+            f"{about}{row.text('out_s')} of {seconds} s are out of the SLO ({slo.text}); lost: "
+            f"{lost:,} of {due:,} requests{parts}"
+        )
+    if ranked and (entry := row.entry):
+        own = has_own_router(result, entry.line.cell)
+        wait_s = None if own else router_wait_s(result.launches, entry.line.variant)
+        yield from filter(None, [describe_stop(launches, wait_s)])
+
+
+def describe_stop(launches: Launches, wait_s: float | None) -> str:
+    """What held up the first launch that stood still, or whose answers dropped. `wait_s`: the
+    longest wait of Serve's router, where it is known."""
+    for trial, transient in launches:
+        if silent_from(trial) is None:
+            text = _describe_drop(trial, transient, wait_s)
+        else:
+            limit = limited_by(trial)
+            text = (
+                limit.reasons[0] if limit.cause == "unclear" else f"it is limited by {limit.text}"
+            )
+        if text:
+            return f"launch {trial.round}: {text}" if len(launches) > 1 else text
+    return ""
+
+
+def _describe_drop(trial: Trial, transient: Transient, wait_s: float | None) -> str:
+    """The drop of the answers of a launch: seconds in which requests wait, and as many replicas
+    answer fewer than half of what no more of them did before. Empty where it has fewer than DROP_S
+    seconds. Answers that come in bursts are no drop: a second stands for AROUND_S before and after
+    it too, as far as no more and no fewer replicas ran."""
+    course, ended = trial.course, trial.course["ended"]
+    states = [transient.replicas.at(second + 0.5) for second in range(len(ended))]
+    counts = [0 if state is None else state.running for state in states]
+    most: dict[int, float] = {}
+    drop: dict[int, float] = {}
+    for second, out in enumerate(transient.out):
+        around = range(max(0, second - AROUND_S), min(len(ended), second + AROUND_S + 1))
+        rate = fmean(ended[near] for near in around if counts[near] == counts[second])
+        held = max((value for few, value in most.items() if few <= counts[second]), default=0.0)
+        if out and course["waiting"][second] >= held > 0 and rate < held / 2:
+            drop[second] = held
+        most[counts[second]] = max(most.get(counts[second], 0.0), rate)
+    if len(drop) < DROP_S:
+        return ""
+    rate, running = median(ended[second] for second in drop), max(counts[second] for second in drop)
+    deployments = {change["deployment"] for change in course.get("changes") or ()}
+    words = router_words(rate, running, wait_s) if len(deployments) == 1 else None
+    return (
+        f"in {len(drop)} s from second {min(drop)} on, {shorten(rate)} answers/s come while "
+        f"requests wait, though at most {counted(running, 'replica')} gave "
+        f"{shorten(max(drop.values()))}/s before: the replicas are not the limit"
+        f"{f'; {words}' if words else ''}"
+    )
 
 
 def has_own_router(result: Result, cell: JsonObject) -> bool:
     """Whether a deployment has a router of its own, or other waits of it."""
-    app = result.run.suite.get("app")
-    deployments = app.get("deployments") if isinstance(app, Mapping) else None
-    return "request_router_config" in str([deployments, [*cell]])
+    return "request_router_config" in str([result.run.suite.get("app"), [*cell]])
 
 
-# Sentences.
-
-
-def find(
-    result: Result, slo: Slo, rows: Sequence[ViewRow], cells: Mapping[str, Launches]
-) -> Iterator[str]:
-    """What the run says: the best cell and the worst, and of this what held it up, and near what
-    its requests were lost."""
-    ranked = sorted((row for row in rows if cells[row.name]), key=_rank)
-    for word, row in zip(("best", "worst"), [*ranked[:1], *ranked[1:][-1:]], strict=False):
-        about = f"{word} of {len(rows)}: {row.name}: " if len(rows) > 1 else ""
-        seconds = len(cells[row.name][0][1].out)
-        due, lost = (count_all(row.values, name) for name in ("due", "lost"))
-        yield (
-            f"{about}{row.text('out_s')} of {seconds} s are out of the SLO ({slo.text}); lost: "
-            f"{lost:,} of {due:,} requests{f' ({lost_words(row.values)})' if lost else ''}"
-        )
-    for row in ranked[-1:]:
-        assert row.entry is not None
-        line, launches = row.entry.line, cells[row.name]
-        own_router = has_own_router(result, line.cell)
-        wait_s = None if own_router else router_wait_s(result.launches, line.variant)
-        yield from islice(describe_drops(launches, wait_s), 1)
-        yield from describe_near([trial.course for trial, _ in launches])
-
-
-def _rank(row: ViewRow) -> tuple[float, ...]:
-    """By the seconds out of the SLO, then by the lost requests, then by the replica-seconds."""
-    return tuple(round(row.value(name) or 0.0, 1) for name in ("out_s", "lost", "replica_s"))
+def count_near(course: JsonObject) -> Figures:
+    """Lost requests by the kind of the event nearest to their end, within NEAR_S (as well as an end
+    of a process is known); those without one under an empty name."""
+    near: Counter[str] = Counter()
+    events = [event for event in events_of(course) if not event.what.endswith("ready")]
+    for due_s, end_s, _ in course.get("lost") or ():
+        moment = due_s if end_s is None else end_s
+        distances = [(abs(moment - event.at_s), event.what) for event in events]
+        distance, name = min(distances, default=(math.inf, ""))
+        near[f"lost_near.{name if distance <= NEAR_S + AFTER_S else ''}"] += 1
+    return {**near}
 
 
 def draw_course(course: Sequence[ViewRow], faults: Sequence[ViewRow], slo: Slo) -> Iterator[Chart]:
     """Load, latency and replicas over the seconds of a launch, with the faults of its cell."""
-    done = [fault for fault in faults if "at_s" in fault.values]
-    marks = [(fault.values["at_s"].value, fault.dims["fault"]) for fault in done]
-    seconds, caption = select(course, "second"), f"SLO of each second: {slo.text}"
+    marks = [(at.values["at_s"].value, at.dims["fault"]) for at in faults if "at_s" in at.values]
+    where = course[0].group if course else ""
     for title, figures in COURSE.items():
         yield from line_chart(
-            *(title, seconds, "second", figures, "cell"),
+            *(f"{title}: {where}", select(course, "second"), "second", figures, "cell"),
             marks=marks,
-            caption=caption,
+            caption=f"SLO of each second: {slo.text}",
             x_name="seconds",
             log_x=False,
             log_y=title == "Latency",
         )
 
 
-# The whole.
-
-
-def select(points: Iterable[ViewRow], kind: str) -> list[ViewRow]:
+def select(points: Sequence[ViewRow], kind: str) -> list[ViewRow]:
     """The points of a kind."""
     return [point for point in points if point.dims["point"] == kind]
 
@@ -349,58 +351,73 @@ def select(points: Iterable[ViewRow], kind: str) -> list[ViewRow]:
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The cells of a run with what happened in them."""
     timeline, slo = read_timeline(result)
-    cells: dict[str, Launches] = {}
-    shown: list[ViewRow] = []
+    cells: list[tuple[ViewRow, Launches]] = []
     points: list[ViewRow] = []
-    charts: list[Section] = []
+    charts: list[Charts] = []
     for row in rows:
         assert row.entry is not None
         line = row.entry.line
         name = page.names.name(line, load=False) if len(rows) > 1 else line.variant
         trials = [trial for trial in line.trials if trial.course]
         launches = [(trial, read_transient(trial, timeline, slo)) for trial in trials]
-        faults = [*make_faults(timeline, launches, name)]
-        points += [*make_stages(timeline, launches, name), *faults]
+        spans = [*make_spans(timeline, launches, name)]
+        points += spans
         for trial, transient in launches:
             course = [*make_course(trial, transient, name)]
-            title = f"Course: {name}, launch {trial.round}"
-            drawn = Charts(partial(draw_course, course, faults, slo))
-            charts.append(Section(f"course-{len(charts) + 1}", title, (drawn,)))
+            charts.append(Charts(partial(draw_course, course, select(spans, "fault"), slo)))
             points += course
-        cells[name] = launches
-        shown.append(make_cell(replace(row, name=name), launches))
-    sections = [Section("results", "The whole", (make_table(CELLS, shown),), "headline")]
-    for kind, (title, spec, detail) in TABLES.items():
-        if found := select(points, kind):
-            sections.append(Section(f"{kind}s", title, (make_table(spec, found),), detail))
-    ramp = ", rates move linearly" if timeline.ramp else ""
-    load = f"{timeline.source}{ramp}; open loop, {timeline.arrivals} arrivals"
+        cells.append((make_cell(replace(row, name=name), launches), launches))
+    shown, sections = [row for row, _ in cells], []
+    for kind, (detail, caption, names, details) in TABLES.items():
+        if found := shown if kind == "cell" else select(points, kind):
+            table = make_table(make_spec(caption, names, details, kind), found)
+            sections.append(Section(f"{kind}s", f"{kind}s".capitalize(), (table,), detail))
     return View(
         rows=shown,
         points=points,
-        findings=[statement(text, cells) for text in find(result, slo, shown, cells)],
+        findings=[
+            statement(text, (row.name for row in shown)) for text in find(result, slo, cells)
+        ],
+        faults=[
+            f"{row.name}: {out} s out of the SLO in "
+            f"{counted(row.dims['launches'], 'launch', 'launches')} ({slo.text})"
+            for row in shown
+            if (out := count_all(row, "out_s"))
+        ],
         planned=(len(result.missing), len(result.plan), ""),
         sections=sections if charts else (),
-        charts=charts[:MOST_DRAWN],
-        facts=(("load", load),),
+        charts=[*section("course", "Course", charts[:MOST_DRAWN])],
+        facts=[("load", f"{timeline.source}; open loop, {timeline.arrivals} arrivals")],
         tiles=[*make_tiles(shown[0] if shown else None, ("out_s", "lost", "due"))],
     )
 
 
-def gate(result: Result) -> list[str]:
-    """The cells that were out of their SLO, in words."""
-    slo = read_timeline(result)[1].text
-    rows = look(result, ReportOptions(), LENS).view.rows
-    return [
-        f"{row.name}: {out} s out of the SLO in "
-        f"{counted(row.dims['launches'], 'launch', 'launches')} ({slo})"
-        for row in rows
-        if (out := count_all(row.values, "out_s"))
-    ]
+def condensed(result: Result) -> Result:
+    """The run with a trial for each cell and launch: the answers of the seconds within the SLO, a
+    second of the whole load. The row names load, faults and SLO, so that others are other rows.
+    Raises BadInput for a damaged one."""
+    timeline, slo = read_timeline(result)
+    words = [timeline.source, f"{timeline.arrivals} arrivals"]
+    words += [*(fault.source for fault in timeline.faults), *(goal.text for goal in slo.objectives)]
+    label = f"answered within the SLO, {', '.join(words)}"
+    plan = [plan_row(planned, replace(planned.row, label=label)) for planned in result.plan]
+
+    def measure(trial: Trial) -> Trial:
+        out, answered = read_transient(trial, timeline, slo).out, trial.course["answered"]
+        within = sum(count for count, missed in zip(answered, out, strict=True) if missed is False)
+        metrics = {**trial.metrics, MAIN: Metric("requests/s", "higher", (within / len(out),))}
+        row = plan_row(trial, replace(trial.row, label=label))
+        kept = replace(trial, key=row.key, row=row.row, metrics=metrics, course={}, slices={})
+        return kept.flagged(FITTED)
+
+    trials = [measure(trial) for trial in result.trials if trial.course.get("due")]
+    return replace_rows(result, plan, trials, without="timeline")
 
 
 LENS: Final = Lens(
     build,
     noun="load",
+    codes="""client-bound busy-host other-programs worker-failed other-host
+    variant-not-engaged unclean-teardown""".split(),  # others are of rates that should be steady
     usage_of=lambda trial: {},  # a verdict is of a load that does not change
 )

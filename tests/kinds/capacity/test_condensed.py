@@ -14,7 +14,7 @@ from serve_bench.analysis.capacity.model import LaunchEstimate
 from serve_bench.analysis.comparing import broken, of_runs
 from serve_bench.analysis.comparing.match import unlike
 from serve_bench.analysis.comparing.values import RowPlace, rows_of
-from serve_bench.benchmarks.capacity.condensed import condensed
+from serve_bench.benchmarks.capacity.lens import condensed
 from serve_bench.cli.program import run
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Result, Resume, RunStop
@@ -25,7 +25,7 @@ from tests.history_records import store
 from tests.rendering import render
 from tests.versus_records import alike_runs
 
-LABEL = "capacity at p99 <= 50 ms, errors <= 1 %"
+LABEL = "capacity at p99 <= 50 ms, errors <= 1 %, poisson arrivals"
 
 #: Launches of one app, 1 % apart, and of one whose capacity is 20 % lower.
 APP = [Service(rate) for rate in (400.0, 404.0, 396.0, 402.0, 398.0)]
@@ -85,7 +85,7 @@ def test_the_slo_is_named_alike_however_it_was_written() -> None:
     forms = ("p99=50ms", "errors=1%,p99=50ms", "p99=0.05s,errors=1%", "p99.0=50ms")
     assert {rows("r", APP[:1], slo=form).plan[0].row.label for form in forms} == {LABEL}
     constant = rows("r", APP[:1], arrivals="constant").plan[0].row.label
-    assert constant == f"{LABEL}, constant arrivals"
+    assert constant == LABEL.replace("poisson", "constant")
 
 
 def test_a_search_that_was_broken_off_has_no_value() -> None:

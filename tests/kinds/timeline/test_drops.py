@@ -7,8 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from serve_bench.analysis.course import ReplicaCount, ReplicaLine
-from serve_bench.benchmarks.timeline.drops import describe_drops
-from serve_bench.benchmarks.timeline.lens import has_own_router
+from serve_bench.benchmarks.timeline.lens import describe_stop, has_own_router
 from serve_bench.core.result import result_of
 from tests.cases import cases
 from tests.records import run
@@ -38,7 +37,7 @@ def test_a_queue_that_does_not_drain_though_replicas_are_idle(
 ) -> None:
     """The wait of the router is named where the rate fits it: 2 tasks for each of 4 replicas, a
     request each 0.5 s."""
-    (text,) = describe_drops([launch(ENDED[:-12] + [rate] * 12)], wait_s)
+    text = describe_stop([launch(ENDED[:-12] + [rate] * 12)], wait_s)
     assert text.startswith(f"in 11 s from second 19 on, {rate} answers/s come while requests wait")
     assert "at most 4 replicas gave 85/s before: the replicas are not the limit" in text
     assert ("16/s fits what Serve's router gives once requests queue" in text) == named
@@ -53,7 +52,7 @@ def test_a_queue_that_does_not_drain_though_replicas_are_idle(
     ([200] * 10 + [50] * 20, 500, 1),  # by fewer replicas
 )
 def test_what_is_no_drop(ended: list[int], waiting: int, running: int) -> None:
-    assert not [*describe_drops([launch(ended, waiting, running)], None)]
+    assert not describe_stop([launch(ended, waiting, running)], None)
 
 
 @cases(

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.analysis.course import Figures
-from serve_bench.benchmarks.timeline.condensed import condensed
-from serve_bench.benchmarks.timeline.lens import LENS, mean_values
+from serve_bench.benchmarks.timeline.lens import LENS, condensed, mean_values
 from serve_bench.cli.program import run
 from serve_bench.store import read
 from serve_bench.view.document import ReportOptions
@@ -20,6 +19,7 @@ from tests.stepped_server import SteppedServer
 pytestmark = pytest.mark.process
 
 STAGES = "20:2s,40:2s"
+SLO = "constant arrivals, p99 <= 500 ms, errors <= 1 %"
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_what_compare_reads(folder: Path) -> None:
     result = condensed(read(folder))
     rates: list[float] = []
     for trial in result.trials:
-        assert trial.row.label == f"answered within the SLO, {STAGES}, p99 <= 500 ms, errors <= 1 %"
+        assert trial.row.label == f"answered within the SLO, {STAGES}, {SLO}"
         rates += trial.metrics["throughput"].windows or ()
     assert sorted(rates) == [(20 + 40 + 40) / 4, 120 / 4]
     assert {one.key for one in result.plan} == {one.key for one in result.trials}
