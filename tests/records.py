@@ -274,6 +274,7 @@ def rpc_trial(
     two cores, of which `host` % are busy.
     """
     observers, episodes = world.observers, Episodes(world.batch_size)
+    calls = 3 * observers * len(observer_us)
     span_ns = round(1e3 * sum(observer_us))  # each observer calls without a pause
     for _ in range(3):
         episodes.add(
@@ -296,7 +297,7 @@ def rpc_trial(
         window_s=span_ns / 1e9,
         warmup=Warmup(0.5, True, 10),
         metrics=episodes.metrics(),
-        counts=Counts(episodes.observers.count, episodes.observers.count, {}, 0),
+        counts=Counts(calls, calls, {}, 0),
         seconds={},
         client={"memory_bytes": 20_000_000 * world.world_size},
     )

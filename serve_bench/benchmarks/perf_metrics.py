@@ -1,16 +1,17 @@
 """The `perf_metrics` JSON that Ray's release tooling collects.
 
 Rule: its form is {"perf_metrics": [{perf_metric_name, perf_metric_value, perf_metric_type}]}, the
-type THROUGHPUT or LATENCY. A name carries variant, cell, row, metric and unit; in a suite that
-stands for a benchmark of Ray it is the name there, with the variant before it where there are
-several. Keys that the tooling does not read: `not_measured`, what was planned and not measured;
-`broken`, rows without figures since something broke; `lower_bounds`, figures known to be higher.
+type THROUGHPUT (counts too) or LATENCY. A name carries variant, cell, row, metric and unit; in a
+suite that stands for a benchmark of Ray, and in scale, it is the name there. Keys that the tooling
+does not read: `not_measured`, what was planned; `broken`, rows without figures since something
+broke; `not_told`, what is not known; `lower_bounds`, figures known to be higher; `invalid`, why a
+result of scale is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -25,9 +26,10 @@ from serve_bench.core.usage import BATCH_SIZE
 from serve_bench.view.csv import json_of
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.figures import FIGURES, scale
+from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import look
 
-Metric = tuple[str, float, str]
+Metric = tuple[str, float | None, str]
 """Name, value and type; a value that is known to be higher is a LowerBound."""
 
 #: Of the load engine's histograms only the latency is a result; the others, and the sizes of the
@@ -37,57 +39,48 @@ _EVIDENCE: Final = (frozenset(HISTOGRAMS) - {"latency", *STREAM_TIMES}) | {BATCH
 
 def perf_metrics(result: Result) -> str:
     """The figures of a run, profiled rows left out, as the text of that JSON file."""
+    more = {"not_measured": [planned.key for planned in result.missing]}
     if result.run.command == "scale":
-        return _scale_metrics(result)
-    lines = [line for line in summarize(result) if line.status != "profiled"]
-    stored = result.run.suite.get("places") or []
-    places = built(tuple[PlacedRow, ...], stored, "suite.places")
-    in_ray = any(place.metrics != MetricNames() for place in places)
-    several = len({line.variant for line in lines}) > 1
-    figures = (
-        _as_in_ray(line, places, several) if in_ray else _metrics(line)
-        for line in lines
-        if not line.broken
-    )
-    return _format(
-        chain.from_iterable(figures),
-        not_measured=[
-            key for line in lines for key in line.keys if not (line.spreads or line.broken)
-        ],
-        broken=[key for line in lines for key in line.keys if line.broken],
-    )
+        rows = look(result, ReportOptions(), LENS).view.rows
+        figures, more["invalid"] = [_scale_metrics(rows)], invalid_lines(rows)
+    else:
+        lines = [line for line in summarize(result) if line.status != "profiled"]
+        stored = result.run.suite.get("places") or []
+        places = built(tuple[PlacedRow, ...], stored, "suite.places")
+        in_ray = any(place.metrics != MetricNames() for place in places)
+        several = len({line.variant for line in lines}) > 1
+        figures = [
+            _as_in_ray(line, places, several) if in_ray else _metrics(line)
+            for line in lines
+            if not line.broken
+        ]
+        more["broken"] = [key for line in lines for key in line.keys if line.broken]
+    metrics = [
+        (re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_"), value, kind)
+        for name, value, kind in chain(*figures)
+    ]
+    keys = ("perf_metric_name", "perf_metric_value", "perf_metric_type")
+    more["not_told"] = [name for name, value, _ in metrics if value is None]
+    more["lower_bounds"] = [name for name, value, _ in metrics if isinstance(value, LowerBound)]
+    known = [dict(zip(keys, metric, strict=True)) for metric in metrics if metric[1] is not None]
+    return json_of({"perf_metrics": known, **more})
 
 
-def _scale_metrics(result: Result) -> str:
-    """Those of the rows of scale, by their published names; of a curve, which has none, the names
-    hold the replicas and the unit.
-
-    The tooling knows two types alone: counts are called THROUGHPUT, memory, CPU and times of a
-    curve LATENCY. What is not known has no entry and is named under `not_told`; `invalid` has why
-    the result is.
-    """
-    view = look(result, ReportOptions(), LENS).view
-    metrics, unknown = [], []
-    for row in view.rows:
+def _scale_metrics(rows: Sequence[ViewRow]) -> Iterator[Metric]:
+    """Those of the rows of scale; of a curve, which has no published names, they hold the replicas
+    and the unit."""
+    for row in rows:
         if row.entry is None or not row.trials:
             continue
         dims, curve = row.dims, row.dims.get("workload") == "curve"
-        prefix = "" if dims["variant"] == view.rows[0].dims["variant"] else f"{dims['variant']}_"
+        prefix = "" if dims["variant"] == rows[0].dims["variant"] else f"{dims['variant']}_"
         prefix += f"replicas_{dims['replicas']}_" if curve else ""
         for name in CURVE_METRICS if curve else metric_names(row.entry.line):
             figure, value = FIGURES[name], row.value(name)
-            full = f"{prefix}{name}_{figure.shown}" if curve and name != RATE else prefix + name
-            if value is None:
-                unknown.append(_spell(full))
-                continue
+            unit = f"_{figure.shown}" if curve and name != RATE else ""
+            shown = None if value is None else value * scale(figure.unit, figure.shown)
             kind = "LATENCY" if figure.better == "lower" else "THROUGHPUT"
-            metrics.append((full, value * scale(figure.unit, figure.shown), kind))
-    return _format(
-        metrics,
-        not_told=unknown,
-        not_measured=[planned.key for planned in result.missing],
-        invalid=invalid_lines(view.rows),
-    )
+            yield f"{prefix}{name}{unit}", shown, kind
 
 
 def _metrics(line: Line) -> Iterator[Metric]:
@@ -121,25 +114,12 @@ def _as_in_ray(line: Line, places: Sequence[PlacedRow], several: bool) -> Iterat
                 yield f"{before}{name}_avg_{end}", spread.value, "THROUGHPUT"
                 if spread.std is not None:
                     yield f"{before}{name}_throughput_std", spread.std, "THROUGHPUT"
-        for name, metric, shares, form in (
-            (names.latency, LATENCY, _LATENCIES, "{name}_{share}_latency"),
-            (names.gaps, "ttft", _LATENCIES, "{name}_ttft_{share}_{suffix}"),
-            (names.gaps, "itl", _GAPS, "{name}_inter_token_{share}_{suffix}"),
+        for name, metric, shares, start, end in (
+            (names.latency, LATENCY, _LATENCIES, "", "latency"),
+            (names.gaps, "ttft", _LATENCIES, "ttft_", names.suffix),
+            (names.gaps, "itl", _GAPS, "inter_token_", names.suffix),
         ):
             values = latency_figures(line.trials, tuple(shares.values()), metric) if name else ()
             for share, value in zip(shares, values, strict=False):
-                if value is not None:
-                    full = form.format(name=name, share=share, suffix=names.suffix)
-                    yield f"{before}{full}", value / 1e6, "LATENCY"
-
-
-def _format(metrics: Iterable[Metric], **more: list[str]) -> str:
-    named = [(_spell(name), value, kind) for name, value, kind in metrics]
-    keys = ("perf_metric_name", "perf_metric_value", "perf_metric_type")
-    bounds = [name for name, value, _ in named if isinstance(value, LowerBound)]
-    content = [dict(zip(keys, metric, strict=True)) for metric in named]
-    return json_of({"perf_metrics": content, **more, "lower_bounds": bounds})
-
-
-def _spell(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
+                shown = None if value is None else value / 1e6
+                yield f"{before}{name}_{start}{share}_{end}", shown, "LATENCY"

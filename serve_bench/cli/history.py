@@ -104,12 +104,12 @@ def history(options: HistoryOptions) -> int:
 def render_history(history: History, form: str = "table", layout: Layout = PLAIN) -> str:
     """A history as text that ends with a newline, one document after the other. BadInput for what
     a form of another tool cannot hold, and where the page's library of charts is missing."""
-    from serve_bench.benchmarks.history.exports import EXPORTS
+    from serve_bench.benchmarks.history.exports import EXPORTS, export
     from serve_bench.benchmarks.history.lens import documents, history_json
     from serve_bench.cli.show import render
 
     if form in EXPORTS:
-        return visible(EXPORTS[form](history))
+        return visible(export(history, form))
     return render(form, documents(history), lambda: json_of(history_json(history)), layout=layout)
 
 

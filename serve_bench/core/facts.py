@@ -355,6 +355,9 @@ class SlicesFacts(TypedDict, total=False):
     completed: Required[list[Count]]
     failed: Required[list[Count]]
     requests: Count
+    cpu_s: Mapping[str, Amount]
+    idle_cores: Mapping[str, Signed]
+    idle_all_cores: Signed
 
 
 class ClientFacts(TypedDict, total=False):

@@ -1,116 +1,96 @@
-"""A history in the forms that other tools read.
+"""A history in the forms that other tools read: Apache Otava 0.8.0 (otava/importer.py), Bencher
+(Bencher Metric Format), github-action-benchmark (BenchmarkResult of its src/extract.ts).
 
 Rule: every figure, not rounded, in the unit of the metric (times in ns). Names of series are the
 same in each export, whatever else was measured, so that tools which keep them find them again.
-
-- Otava: CSV with a line for each run and a column for each series, and its config, which is JSON
-  (a subset of YAML). Apache Otava 0.8.0, otava/importer.py.
-- Bencher: Bencher Metric Format, https://bencher.dev/docs/reference/bencher-metric-format
-- github-action-benchmark: an array of BenchmarkResult, src/extract.ts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from serve_bench.analysis.history import Group, History, HistoryPoint, Series
+from serve_bench.analysis.history import Group, History, Series
 from serve_bench.core.errors import BadInput
-from serve_bench.core.result import cell_slug
 from serve_bench.view.csv import csv_of, json_of
 
 ATTRIBUTES: Final = ("run", "ray", "serve_bench")
 
 
-def otava_csv(history: History) -> str:
+def export(history: History, form: str) -> str:
+    """The history in a form of EXPORTS. BadInput for several groups of runs: other tools keep one
+    series by one name."""
+    if len(history.groups) > 1:
+        names = "; ".join(group.name for group in history.groups)
+        words = f"the runs are {len(history.groups)} histories ({names})"
+        raise BadInput(f"--format: {words}; other tools take one: name the folders of its runs")
+    (group,), named = history.groups, {}
+    for series in group.series:
+        variant, row = series.place
+        named[f"{variant}/{row.cell}/{row.row} ({row.client})/{series.measure.name}"] = series
+    return EXPORTS[form](group, named)
+
+
+def _otava_csv(group: Group, named: Mapping[str, Series]) -> str:
     """A line for each run. Otava takes a value in each cell, so a run without one is left out.
     BadInput where no run has all."""
-    group, rows = _only_group(history), []
+    rows = []
     for number, run in enumerate(group.runs):
-        about: dict[str, Any] = {"time": run.run.started_at, "run": run.run.id}
-        about |= {"ray": run.versions.get("ray", ""), "serve_bench": run.run.tool_version}
-        about |= {_name(series): series.points[number].value for series in group.series}
-        if None not in about.values():
-            rows.append(about)
+        about = (run.run.started_at, run.run.id, run.versions.get("ray", ""), run.run.tool_version)
+        row: dict[str, Any] = dict(zip(("time", *ATTRIBUTES), about, strict=True))
+        row |= {name: series.points[number].value for name, series in named.items()}
+        rows += [row] if None not in row.values() else []
     if not rows:
         raise BadInput("--format otava: no run has a value of every row: choose one by --row")
     return csv_of(tuple(rows[0]), rows)
 
 
-def otava_config(history: History) -> str:
+def _otava_config(group: Group, named: Mapping[str, Series]) -> str:
     """The config of Otava for that CSV, as `history.csv`."""
-    directions = {"higher": 1, "lower": -1}
-    metrics = {
-        _name(series): {"column": _name(series), "direction": directions[series.measure.better]}
-        for series in _only_group(history).series
-    }
     test: dict[str, Any] = {"type": "csv", "file": "history.csv", "time_column": "time"}
-    test |= {"attributes": list(ATTRIBUTES), "metrics": metrics}
+    test |= {"attributes": ATTRIBUTES, "metrics": {}}
+    for name, series in named.items():
+        direction = 1 if series.measure.better == "higher" else -1
+        test["metrics"][name] = {"column": name, "direction": direction}
     return json_of({"tests": {"serve-bench": test}})
 
 
-def bencher_json(history: History) -> str:
+def _bencher(group: Group, named: Mapping[str, Series]) -> str:
     """The newest run, in Bencher Metric Format."""
     benchmarks: dict[str, dict[str, dict[str, float]]] = {}
-    for series, point, value in _newest(history):
-        values = {"value": value}
-        if point.interval is not None:
-            values |= {"lower_value": point.interval.low, "upper_value": point.interval.high}
-        place, _, metric = _name(series).rpartition("/")
-        benchmarks.setdefault(place, {})[metric] = values
+    for name, series in named.items():
+        point, (place, _, metric) = series.points[-1], name.rpartition("/")
+        if point.value is not None:
+            values = benchmarks.setdefault(place, {})[metric] = {"value": point.value}
+            if point.interval is not None:
+                values |= {"lower_value": point.interval.low, "upper_value": point.interval.high}
     return json_of(benchmarks)
 
 
-def github_action_json(history: History) -> str:
+def _github_action(group: Group, named: Mapping[str, Series]) -> str:
     """The newest run as `customBiggerIsBetter` or `customSmallerIsBetter`. BadInput for metrics of
     both: a file of that tool is of one of them."""
-    group = _only_group(history)
     better = {series.measure.name: series.measure.better for series in group.series}
     if len(set(better.values())) > 1:
         words = ", ".join(f"{name} {way}" for name, way in better.items())
-        raise BadInput(
-            "--format github-action-benchmark: takes metrics of which all are better higher or all "
-            f"lower; here: {words}: choose by --metric"
-        )
-    newest, ray = group.newest.id, group.runs[-1].versions.get("ray", "unknown")
-    entries = []
-    for series, point, value in _newest(history):
-        entry: dict[str, Any] = {"name": _name(series), "unit": series.measure.unit, "value": value}
-        if point.interval is not None:
-            entry["range"] = f"± {(point.interval.high - point.interval.low) / 2:.4g}"
-        entry["extra"] = f"run {newest}, launches {point.launches}, ray {ray}"
-        entries.append(entry)
+        takes = "--format github-action-benchmark: takes metrics that are better in one direction"
+        raise BadInput(f"{takes}; here: {words}: choose by --metric")
+    ray, entries = group.runs[-1].versions.get("ray", "unknown"), []
+    for name, series in named.items():
+        point = series.points[-1]
+        if point.value is not None:
+            entry = {"name": name, "unit": series.measure.unit, "value": point.value}
+            if point.interval is not None:
+                entry["range"] = f"± {(point.interval.high - point.interval.low) / 2:.4g}"
+            about = f"run {group.newest.id}, launches {point.launches}, ray {ray}"
+            entries.append({**entry, "extra": about})
     return json_of(entries)
 
 
-EXPORTS: Final[Mapping[str, Callable[[History], str]]] = {
-    "otava": otava_csv,
-    "otava-config": otava_config,
-    "bencher": bencher_json,
-    "github-action-benchmark": github_action_json,
+EXPORTS: Final[Mapping[str, Callable[[Group, Mapping[str, Series]], str]]] = {
+    "otava": _otava_csv,
+    "otava-config": _otava_config,
+    "bencher": _bencher,
+    "github-action-benchmark": _github_action,
 }
-"""By the name of the form."""
-
-
-def _only_group(history: History) -> Group:
-    """The group of runs. BadInput for several: the tools keep one series by one name."""
-    if len(history.groups) > 1:
-        names = "; ".join(group.name for group in history.groups)
-        raise BadInput(
-            f"--format: the runs are {len(history.groups)} histories ({names}); other tools take "
-            "one: name the folders of its runs"
-        )
-    return history.groups[0]
-
-
-def _newest(history: History) -> Iterator[tuple[Series, HistoryPoint, float]]:
-    """Each series of which the newest run has a value, with that."""
-    for series in _only_group(history).series:
-        if (value := series.points[-1].value) is not None:
-            yield series, series.points[-1], value
-
-
-def _name(series: Series) -> str:
-    """`default/bs1-ongoing1-rep1/100 connections (raw)/throughput`."""
-    place = f"{series.variant}/{cell_slug(series.cell)}/{series.row} ({series.client})"
-    return f"{place}/{series.measure.name}"
+"""Of a group with its series by names: `default/bs1-rep1/100 connections (raw)/throughput`."""

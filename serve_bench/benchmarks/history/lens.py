@@ -5,7 +5,6 @@ What holds for all groups of runs (runs that were passed over) stands in the fir
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,8 +12,8 @@ from typing import Any, Final
 
 from serve_bench.analysis.comparing.match import few
 from serve_bench.analysis.history import Group, History
-from serve_bench.core.result import cell_slug
-from serve_bench.view.blocks import section
+from serve_bench.view.blocks import distinct, section
+from serve_bench.view.charts import Chart
 from serve_bench.view.comparison import (
     METRICS,
     comparison_document,
@@ -23,20 +22,10 @@ from serve_bench.view.comparison import (
     scale_value,
 )
 from serve_bench.view.csv import pick, run_json
-from serve_bench.view.document import (
-    Chart,
-    Charts,
-    Document,
-    Facts,
-    Finding,
-    Prose,
-    Section,
-    sentences,
-)
+from serve_bench.view.document import Charts, Document, Facts, Finding, Prose, Section, sentences
 from serve_bench.view.figures import FIGURES, Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, line_chart, make_table, row_json
 from serve_bench.view.lens import FORMAT
-from serve_bench.view.texts import cell_title
 
 declare("of_first", "1", "a value over that of the first run that has a value", title="ratio")
 
@@ -49,7 +38,7 @@ VALUES: Final = TableSpec(
 
 def documents(history: History) -> Iterator[Document]:
     """A document for each group of runs, the largest group first."""
-    first, *others = (_document(history, group) for group in history.groups)
+    first, *others = (_make_document(history, group) for group in history.groups)
     words = "; ".join(f"{group.name}: {group.comparison.word}" for group in history.groups)
     overview = [f"{len(history.groups)} histories: {words}."] if others else []
     passed = [run for run in history.passed if not run.late]
@@ -70,12 +59,11 @@ def late_runs(history: History) -> list[str]:
     return [f"{run.where}: newer, and passed over: {run.why}" for run in history.passed if run.late]
 
 
-def _document(history: History, group: Group) -> Document:
+def _make_document(history: History, group: Group) -> Document:
     compared, rows = comparison_document(group.comparison), [*series_rows(group)]
     shown = [row for row in rows if row.dims["number"] >= len(group.runs) - group.before]
     request = [("runs", f"{history.total} found, {len(group.runs)} in this history")]
     request += [("by force", "runs of unlike hosts are in one history")] if history.forced else []
-    charts = Charts(partial(_charts, rows))
     gaps = (Finding(text, "not judged", "doubt") for text in group.gaps)
     return replace(
         compared,
@@ -84,7 +72,7 @@ def _document(history: History, group: Group) -> Document:
         doubts=(*gaps, *compared.doubts, *sentences(group.notes, "doubt")),
         sections=(
             compared.sections[0],
-            Section("runs-over-time", "Runs over time", (charts,)),
+            Section("runs-over-time", "Runs over time", (Charts(partial(_draw, rows)),)),
             Section("runs", "The runs", (make_table(VALUES, shown),), "table"),
             *compared.sections[1:],
         ),
@@ -94,51 +82,39 @@ def _document(history: History, group: Group) -> Document:
 
 def series_rows(group: Group) -> Iterator[ViewRow]:
     """Each row in each run, metric by metric; as a ratio to its first value too. It is named by
-    when the run began (UTC), in minutes if that tells them apart: `2026-01-02 03:04`."""
-    times = [run.run.started_at.replace("T", " ") for run in group.runs]
-    digits = 16 if len({time[:16] for time in times}) == len(times) else 19
-    variants = {series.variant for series in group.series}
-    slugs = {cell_slug(series.cell) for series in group.series}
-    for series in group.series:
-        figure, title = FIGURES[METRICS[series.measure.name]], f"{series.row} ({series.client})"
+    when the run began (UTC): `2026-01-02 03:04`."""
+    places = (series.place for series in group.series)
+    titles = distinct([f"{name}, {row.cell}, {row.row} ({row.client})" for name, row in places])
+    for series, title in zip(group.series, titles, strict=True):
+        figure = FIGURES[METRICS[series.measure.name]]
         shown = f"{figure.title} {figure.shown}".removeprefix("throughput ")
-        words = [series.variant] if len(variants) > 1 else []
-        words += [cell_slug(series.cell)] if len(slugs) > 1 else []
         first = next(point.value for point in series.points if point.value is not None)
         for number, (run, point) in enumerate(zip(group.runs, series.points, strict=True), 1):
-            dims: dict[str, Any] = {"variant": series.variant, **series.cell}
-            dims |= pick(series, "row", "client") | {
-                "cell": cell_title(series.cell),
-                "title": title,
-            }
-            dims |= {"metric": series.measure.name, "figure": figure.name, "run": run.run.id}
-            dims |= {"number": number, "launches": point.launches}
-            dims["changed"] = "invalid" if point.invalid else ", ".join(few(run.changed))
             values: dict[str, Value] = {}
             if point.value is not None:
                 values[figure.name] = value = interval_value(point.interval, point.value)
                 values["of_first"] = scale_value(value, 1 / first)
+            dims = {**series.cell, **pick(series, "variant", "row", "client"), "title": title}
+            dims |= {"metric": series.measure.name, "figure": figure.name, "run": run.run.id}
+            dims |= {"number": number, "launches": point.launches}
+            dims["changed"] = "invalid" if point.invalid else ", ".join(few(run.changed))
             yield ViewRow(
                 dims,
                 values,
-                times[number - 1][:digits],
-                group=", ".join((*words, title, shown)),
+                run.run.started_at.replace("T", " ")[:16],
+                group=f"{title}, {shown}",
                 tones={"changed": "bad"} if point.invalid else {},
             )
 
 
-def _charts(rows: Sequence[ViewRow]) -> Iterator[Chart]:
-    """Charts of each cell and metric as ratios to the first run: on one axis with values a change
-    of the smaller would not be seen. Runs by number, since nights are not evenly apart."""
-    charts = defaultdict[str, list[ViewRow]](list)
-    for row in rows:
-        about = f"{row.dims['variant']}, {row.dims['cell']}: {FIGURES[row.dims['figure']].title}"
-        charts[about].append(row)
+def _draw(rows: Sequence[ViewRow]) -> Iterator[Chart]:
+    """A chart of each metric, as ratios to the first run: on one axis with values a change of the
+    smaller would not be seen. Runs by number, since nights are not evenly apart."""
     ends = [f"run {row.dims['number']}: {row.name}" for row in (*rows[:1], *rows[-1:])]
-    for about, shown in charts.items():
+    for figure in dict.fromkeys(row.dims["figure"] for row in rows):
         yield from line_chart(
-            f"{about} to that of the first run",
-            shown,
+            f"{FIGURES[figure].title} to that of the first run",
+            [row for row in rows if row.dims["figure"] == figure],
             *("number", ("of_first",), "title"),
             caption=f"The axis is near the runs, not from 0; {', '.join(ends)} (UTC). Bars are "
             "95 % intervals over launches.",
@@ -150,27 +126,21 @@ def _charts(rows: Sequence[ViewRow]) -> Iterator[Chart]:
 
 def history_json(history: History) -> dict[str, Any]:
     """The history for programs, each group under the keys that a run has."""
-    return {
-        "format": FORMAT,
-        "threshold": history.threshold,
-        "metrics": list(history.metrics),
-        "forced": history.forced,
-        "found": history.total,
-        "passed_over": [vars(run) for run in history.passed],
-        "groups": [
-            comparison_json(group.comparison)
-            | {
-                "name": group.name,
-                "command": group.newest.command,
-                "suite": group.newest.suite.get("name"),
-                "runs": [
-                    run_json(run.run, run.where) | pick(run, "versions", "changed")
-                    for run in group.runs
-                ],
-                "rows": [row_json(row) for row in series_rows(group)],
-                "not_judged": list(group.gaps),
-                "warnings": [*group.comparison.warnings, *group.notes],
-            }
-            for group in history.groups
-        ],
-    }
+    groups = [
+        comparison_json(group.comparison)
+        | {
+            "name": group.name,
+            "command": group.newest.command,
+            "suite": group.newest.suite.get("name"),
+            "runs": [
+                run_json(run.run, run.where) | pick(run, "versions", "changed")
+                for run in group.runs
+            ],
+            "rows": [row_json(row) for row in series_rows(group)],
+            "not_judged": group.gaps,
+            "warnings": (*group.comparison.warnings, *group.notes),
+        }
+        for group in history.groups
+    ]
+    about = {"format": FORMAT, "found": history.total, "passed_over": history.passed}
+    return {**about, **pick(history, "threshold", "metrics", "forced"), "groups": groups}

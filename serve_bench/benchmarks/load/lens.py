@@ -2,112 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from statistics import fmean
 from typing import Final
 
-from serve_bench.analysis.statistics import LATENCY, MAIN, STATISTICS, Line, merged, windows_of
-from serve_bench.core.errors import FormatError
+from serve_bench.analysis.statistics import LATENCY, MAIN, STATISTICS, merged, windows_of
 from serve_bench.core.failed_requests import failures_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import FAILED_LATENCY, STREAM_TIMES
 from serve_bench.core.result import Result, Trial
 from serve_bench.view.blocks import histogram_table, limit_words, section, sentence, statement
 from serve_bench.view.document import Block, Facts, Prose, ReportOptions
-from serve_bench.view.figures import Value, declare, name_time, token_counts
-from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
+from serve_bench.view.figures import Value, declare_all, known_values, name_time, token_counts
+from serve_bench.view.frame import ViewRow, describe_figures, make_spec, make_table
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.row_charts import PARTS_OF_LATENCY, chart_sections
 from serve_bench.view.rows import Page
 
-
-def _rates_within(line: Line) -> float | None:
-    """Of the windows of the first launch, as wrk prints it."""
-    spread, rates = line.spreads.get(MAIN), windows_of(line.trials[0])
-    if spread is None or spread.std is None:
-        return None
-    return 100 * sum(abs(rate - spread.value) <= spread.std for rate in rates) / len(rates)
-
-
-def _client_busy(line: Line) -> float | None:
-    """None where the client does not report it."""
-    busy = (line.trials[0].client.get("verdict") or {}).get("non_idle")
-    return None if busy is None else 100 * busy
-
-
-declare("within_std", "%", "values within one standard deviation of the mean", title="within std")
-declare(
-    *("most", "requests/s", "the highest of all windows"),
-    lambda line: max(windows_of(line.trials[0]), default=None),
-    title="max",
-)
-declare(
-    *("rates_within_std", "%", "windows within one standard deviation of the mean", _rates_within),
-    title="within std",
-)
-declare(
-    *("read", "MB", "what was received within the windows, heads too"),
-    lambda line: (line.trials[0].client.get("bytes_received") or 0) / 1e6 or None,
-)
-declare(
-    *("client_busy", "%", "time that the busiest load worker ran or waited for a CPU"),
-    _client_busy,
-    title="client busy",
+declare_all(
+    ("within_std", "%", "values within one standard deviation of the mean"),
+    ("most", "requests/s", "the highest of all windows", "max"),
+    ("rates_within_std", "%", "windows within one standard deviation of the mean", "within std"),
+    ("read", "MB", "what was received within the windows, heads too"),
+    ("client_busy", "%", "time that the busiest load worker ran or waited for a CPU"),
 )
 
-TIMES: Final = TableSpec(
-    "Parts of the latency",
-    (
-        Field("name", "ms"),  # the unit of all that follow, which is not said again
-        *(Field(f"latency_{share}", head=" ") for share in ("mean", "std", "p50")),
-        Field("latency_p75", head=" ", detail=True),
-        *(Field(f"latency_{share}", head=" ") for share in ("p90", "p99", "p99_9", "max")),
-        Field("within_std", "within std, %", head=" ", detail=True),
-    ),
-    ("service time: from when a request was sent; send lag: from when it was due until then",),
-)
-REQUESTS: Final = TableSpec(
+_SHOWN: Final = " ".join(f"latency_{name}" for name in STATISTICS if name != "count")
+TIMES: Final = make_spec("", _SHOWN, "within_std", "time")
+REQUESTS: Final = make_spec(
     "Within the windows",
-    (
-        *(Field("name", "load"), Field("completed"), Field(MAIN)),
-        *map(Field, "most rates_within_std events tokens read client_busy pickup_p50".split()),
-    ),
+    "completed throughput most rates_within_std events tokens read client_busy pickup_p50",
+    row="load",
 )
-
-OBVIOUS: Final = ("unclear", "offered load")
-"""Limits whose hint only repeats them."""
 
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
-    """A load, and its repetition with a profiler. Raises FormatError for a trial without its
-    rate."""
-    for trial in result.trials:
-        if MAIN not in trial.metrics:
-            raise FormatError(f"trial {trial.key}: metrics.{MAIN} is missing")
-    rows = [_count_connections(row) for row in rows]
+    """A load, and its repetition with a profiler."""
+    rows = [_complete(row) for row in rows]
     loads = [row for row in rows if row.trials]
     lead = next((row for row in loads if row.dims["status"] != "profiled"), None)
     times = [time for row in rows for time in _list_times(row, row.name if rows[1:] else "")]
-    blocks: list[Block] = [make_table(replace(TIMES, caption="", notes=()), times)]
-    further: list[Block] = [make_table(REQUESTS, loads, bare=True)] if loads else []
+    blocks: list[Block] = [make_table(TIMES, times)] if rows else []
     texts = [note for row in loads for note in row.notes]
     if lead is not None and lead.entry is not None:
-        trial, limit = lead.trials[0], lead.entry.limited
-        table = histogram_table(merged([trial], LATENCY))
-        blocks += [Facts(tuple(_account(trial))), *([] if table is None else [table])]
-        if lead.dims["loop"] == "open":
-            further.append(make_table(TIMES, [*_read_times(lead, PARTS_OF_LATENCY)]))
-        further += [Facts(beside)] if (beside := tuple(_see_beside(trial))) else []
-        texts += [lead.entry.hint] if limit is not None and limit.cause not in OBVIOUS else []
+        table = histogram_table(merged(lead.trials[:1], LATENCY))
+        blocks += [Facts(tuple(_account(lead.trials[0]))), *([] if table is None else [table])]
+        texts.append(lead.entry.hint)
     if texts := list(dict.fromkeys(filter(None, texts))):
         blocks.append(Prose(tuple(texts), "quiet", listed=True))
+    requests = [make_table(REQUESTS, loads, bare=True)] if loads else []
     urls = dict.fromkeys(str(row.dims.get("url", "")) for row in rows)
     return View(
         rows=rows,
         findings=() if lead is None else tuple(_find(lead)),
         sections=[
-            *section("results", "Results", blocks if rows else [], "headline"),
-            *section("requests", "Requests and client", further),
+            *section("results", "Results", blocks, "headline"),
+            *section("requests", "Requests and client", requests),
         ],
         charts=tuple(chart_sections(rows)),
         traced=loads,
@@ -116,47 +67,54 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     )
 
 
-def _count_connections(row: ViewRow) -> ViewRow:
-    """The row, that of an open loop that grew under the number of connections it came to."""
-    workers = row.trials[0].client.get("workers") or () if row.trials else ()
-    opened = sum(worker["connections"] for worker in workers)
-    if row.entry is None or row.dims["loop"] != "open" or opened <= row.dims["connections"]:
+def _complete(row: ViewRow) -> ViewRow:
+    """The row with what wrk says of a load, and how busy the client was."""
+    if not row.trials:
         return row
-    asked = row.entry.line.row
-    grown = f"{opened} connections{asked.traffic.suffix}"
-    return replace(row, name=row.name.replace(asked.label, grown, 1))
+    trial, rate = row.trials[0], row.values.get(MAIN)
+    windows, busy = windows_of(trial), (trial.client.get("verdict") or {}).get("non_idle")
+    std = None if rate is None else rate.std
+    near = [abs(window - fmean(windows)) <= std for window in windows] if std is not None else []
+    figures = known_values(
+        most=max(windows, default=None),
+        rates_within_std=100 * fmean(near) if near else None,
+        read=(trial.client.get("bytes_received") or 0) / 1e6 or None,
+        client_busy=None if busy is None else 100 * busy,
+    )
+    return replace(row, values={**row.values, **figures})
 
 
 def _find(row: ViewRow) -> Iterator[str]:
-    """The figures of the load, and what limited it."""
-    yield sentence(f"{row.name} ({row.dims['client']}): {describe_figures(row)}")
+    """The figures of the load, with the connections that an open loop grew to, and its limit."""
+    used = row.value("connections_used") or 0 if row.dims["loop"] == "open" else 0
+    grown = f", grown to {used:,.0f}" if used > row.dims["connections"] else ""
+    yield sentence(f"{row.name}{grown} ({row.dims['client']}): {describe_figures(row)}")
     if row.entry is not None and row.entry.limited is not None:
         yield statement(limit_words(row.entry.limited))
 
 
 def _list_times(row: ViewRow, group: str) -> list[ViewRow]:
-    """The times of a load under the name of its group; the first has the warnings."""
+    """The times that are recorded of a load, in the columns of its latency; the first has the
+    warnings."""
     start = f"{FAILED_LATENCY}_mean"
     failed = [name.replace("_mean", "") for name in row.values if name.startswith(start)]
-    times = [*_read_times(row, (LATENCY, *STREAM_TIMES, *failed))]
-    first, *others = times or [ViewRow({}, name=row.name, gap=row.gap)]
-    return [replace(time, group=group) for time in (replace(first, warnings=row.warnings), *others)]
-
-
-def _read_times(row: ViewRow, names: Iterable[str]) -> Iterator[ViewRow]:
-    """These times of a load, as far as they are recorded, in the columns of the latency."""
-    for name in names:
+    parts = PARTS_OF_LATENCY if row.dims["loop"] == "open" else ()
+    times = []
+    for name in (LATENCY, *parts, *STREAM_TIMES, *failed):
         base, dot, kind = name.partition(".")
         if f"{base}_mean{dot}{kind}" in row.values:
             values = {f"latency_{of}": row.values[f"{base}_{of}{dot}{kind}"] for of in STATISTICS}
             share = merged(row.trials[:1], name).share_within_std()
             values["within_std"] = Value(100 * (share or 0.0))
-            yield ViewRow({}, values, f"latency of {kind}" if kind else name_time(name))
+            title = f"latency of {kind}" if kind else name_time(name)
+            times.append(ViewRow({}, values, title, group))
+    first = times[0] if times else ViewRow({}, name=row.name, group=group, gap=row.gap)
+    return [replace(first, warnings=row.warnings), *times[1:]]
 
 
 def _account(trial: Trial) -> Iterator[tuple[str, str]]:
-    """What became of all requests."""
-    counts = trial.counts
+    """What became of all requests, and what the client did again."""
+    counts, client = trial.counts, trial.client
     carried = f"{counts.carried_in:,} carried in + " if counts.carried_in else ""
     yield (
         "requests",
@@ -165,26 +123,20 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
     )
     if counts.unsent:
         yield "not sent", f"{counts.unsent:,} were due, and waited for a free connection"
-    events, merged = (int(trial.client.get(name) or 0) for name in ("events", "merged"))
-    if events and trial.row.traffic.client == "raw":
-        share = f"{100 * merged / events:.3g} % in the same read as the one before"
+    if errors := failures_of([trial]):
+        yield "errors", errors
+    if codes := client.get("status_codes"):
+        yield "status", ", ".join(f"{code}: {count:,}" for code, count in codes.items())
+    if (events := client.get("events", 0)) and trial.row.traffic.client == "raw":
+        share = f"{100 * client.get('merged', 0) / events:.3g} % in the same read as the one before"
         yield "events", f"{events:,} in the windows; {share}"
     tokens = token_counts(trial)
     if tokens is not None and (uncounted := trial.completed_in_windows - tokens.requests) > 0:
         yield "tokens", f"the service counted none of {counted(uncounted, 'request')} (usage)"
-    if errors := failures_of([trial]):
-        yield "errors", errors
-
-
-def _see_beside(trial: Trial) -> Iterator[tuple[str, str]]:
-    """The status codes, and what the client did again."""
-    client = trial.client
-    if codes := client.get("status_codes"):
-        yield "status", ", ".join(f"{code}: {count:,}" for code, count in codes.items())
     if client.get("retried"):
         yield "retried", f"{client['retried']:,} (their latency runs from the first attempt)"
     if client.get("reconnects"):
         yield "connections", f"{client['reconnects']:,} opened again"
 
 
-LENS: Final = Lens(build, ("most", "rates_within_std", "tokens", "read", "client_busy"), "load")
+LENS: Final = Lens(build, ("tokens",), "load")

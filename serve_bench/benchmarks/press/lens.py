@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Final
 
 from serve_bench.analysis.statistics import MAIN, Line
-from serve_bench.core.figures import number
 from serve_bench.core.result import Result
 from serve_bench.view.document import Finding, ReportOptions
 from serve_bench.view.figures import INSIDE, declare, declare_all, known_values, mean_of
@@ -24,16 +23,6 @@ FIELDS: Final = (
     Field("latency_p50", detail=True),
 )
 CONNECTED: Final = (Field("connected", unit="us"), Field("connected_rate"))
-DEFINITIONS: Final = (
-    "aveTime: the mean latency of the completed requests, without those in flight as time cuts a "
-    "row; totalTime: from the first connect begun to the end of the last request",
-    "qps: completed requests / totalTime; published: clients x requests of each / totalTime, which "
-    "is the same where none failed and none was cut; connected: without the time to connect",
-)
-
-LEFT_OUT: Final = 1.1
-"""The mean by Little's law that is so many times that of the completed requests is stated."""
-
 declare("cut", "requests", "requests that time kept from being answered", shown="", tone="doubt")
 declare_all(
     ("asked", "requests", "requests that were asked for, of all launches"),
@@ -51,82 +40,55 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     views = view_ladders(result, [_count(row, result) for row in rows])
     published = [*_published(views)] if options.published else []
     fields = (*FIELDS, *CONNECTED) if options.exclude_connect else FIELDS
-    asked, most_s = (result.run.suite.get(name) for name in ("requests_per_client", "max_row_s"))
-    words = f"raw, closed loop; {asked or 'unlimited'} requests each, rows up to {most_s or 0:g} s"
-    return view_run(result, views, fields, published, DEFINITIONS, [("client", words)])
+    return view_run(result, views, fields, published)
 
 
 def _count(row: ViewRow, result: Result) -> ViewRow:
-    """The row with the account of its requests, what is doubted of it, and its published name, in
-    which time stands in place of the requests where it alone ends a row."""
+    """The row with its published name, in which time stands in place of the requests where it alone
+    ends a row, and the account of its requests: those that time, or Ctrl-C, left unanswered are
+    cut."""
     assert row.entry is not None
-    suite, line = result.run.suite, row.entry.line
+    suite, line, cut, late = result.run.suite, row.entry.line, 0, 0
     timeout_ms = round(1e3 * float(suite.get("timeout_s") or 0.0))
     last = line.row.requests_each or f"{suite.get('max_row_s', 0):g}s"
-    name = f"json_1_{timeout_ms}_{line.row.connections}_{last}"
-    account = known_values(**_account(line)) if line.trials else {}
-    counted = replace(row, dims={**row.dims, "test_name": name}, values={**row.values, **account})
-    return replace(counted, warnings=tuple(_warnings(counted, line)))
-
-
-def _account(line: Line) -> dict[str, float | None]:
-    """What became of the requests: those that time, or Ctrl-C, left unanswered are cut. Times and
-    rates with the opening of connections, and without."""
-    cut = late = 0
+    dims = {**row.dims, "test_name": f"json_1_{timeout_ms}_{line.row.connections}_{last}"}
+    if not line.trials:
+        return replace(row, dims=dims)
     for trial in line.trials:
         ended = trial.flags.get("cut") or trial.flags.get("interrupted")
         if ended and trial.row.requests is not None:
             cut += trial.counts.in_flight + max(0, trial.row.requests - trial.counts.sent)
             late += trial.counts.completed + trial.counts.failed_total - trial.ended_in_windows
     asked = (line.row.requests or 0) * len(line.trials)
-    unaccounted = asked - line.completed - line.errors - cut
-    spans = [
-        (trial, float(trial.seconds.get("connecting", 0.0)), float(trial.seconds["measured"]))
-        for trial in line.trials
-        if trial.seconds.get("measured")
-    ]
-    return {
-        "asked": asked or None,
-        "cut": cut,
-        "late": late,
-        "unaccounted": unaccounted if asked else None,
-        "total": mean_of(1e9 * (connecting + span) for _, connecting, span in spans),
-        "connected": mean_of(1e9 * span for _, _, span in spans),
-        "connected_rate": mean_of(trial.completed_in_windows / span for trial, _, span in spans),
-    }
+    spans = [(trial, trial.seconds.get("measured", 0.0)) for trial in line.trials]
+    account = known_values(
+        asked=asked or None,
+        cut=cut,
+        late=late,
+        unaccounted=asked - line.completed - line.errors - cut if asked else None,
+        total=mean_of(1e9 * (at.seconds.get("connecting", 0.0) + s) for at, s in spans if s),
+        connected=mean_of(1e9 * span for _, span in spans if span),
+        connected_rate=mean_of(at.completed_in_windows / span for at, span in spans if span),
+    )
+    counted = replace(row, dims=dims, values={**row.values, **account})
+    return replace(counted, warnings=tuple(_warn(counted, line)))
 
 
-def _is_cut(row: ViewRow) -> bool:
-    """Whether time ended it in any launch before its last request had ended."""
-    return bool(row.value("cut") or row.value("late"))
-
-
-def _warnings(row: ViewRow, line: Line) -> Iterator[Finding]:
+def _warn(row: ViewRow, line: Line) -> Iterator[Finding]:
     """What is doubted of a row, that time cut it, and what it lacks. A row of a fixed number of
     requests is one window by its nature."""
     fixed = line.row.requests_each is not None
     yield from (seen for seen in row.warnings if not (fixed and seen.code == "few-windows"))
     asked, cut, done = row.text("asked"), row.text("cut"), f"{line.completed:,}"
-    if _is_cut(row):
+    if row.value("cut") or row.value("late"):
         late = f", {row.text('late')} ended after that" if row.value("late") else ""
-        words = f"{done} of {asked} requests were completed, {cut} not{late}{_left_out(row)}"
         interrupted = any(trial.flags.get("interrupted") for trial in line.trials)
-        yield Finding(words, "interrupted" if interrupted else "cut by time", "doubt")
+        code = "interrupted" if interrupted else "cut by time"
+        yield Finding(f"{done} of {asked} requests were completed, {cut} not{late}", code, "doubt")
     if row.value("unaccounted"):
         account = f"{done} completed + {line.errors:,} failed + {cut} cut"
         words = f"{asked} requests asked for, but {account}: do not trust this row"
         yield Finding(words, "accounting", "doubt")
-
-
-def _left_out(row: ViewRow) -> str:
-    """Where requests still in flight would have changed the mean latency."""
-    waiting = sum(trial.counts.in_flight for trial in row.trials)
-    rate, mean_ns = row.value("connected_rate"), row.value("latency_mean")
-    by_little_ns = 1e9 * row.dims["connections"] / rate if rate else 0.0
-    if not waiting or not mean_ns or by_little_ns <= LEFT_OUT * mean_ns:
-        return ""
-    mean = f"{number(by_little_ns / 1e3, 5)} us"
-    return f"; {waiting:,} were still in flight, and clients / qps gives a mean of {mean}"
 
 
 def _published(views: Sequence[LadderView]) -> Iterator[ViewRow]:
@@ -145,8 +107,6 @@ def _published(views: Sequence[LadderView]) -> Iterator[ViewRow]:
             yield ViewRow({"users": row["clients"]}, values, group=source)
 
 
-# The published form.
-
 CLASSIC: Final = ("testName", "aveTime(us)", "totalTime(us)", "qps")
 
 
@@ -162,7 +122,7 @@ def classic_text(result: Result, page: Page, view: View) -> str:
         for name, *numbers in table:
             out.append("  ".join([name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])]))
         for row, (name, *_) in zip(rows, table[1:], strict=True):
-            if _is_cut(row):
+            if row.value("cut") or row.value("late"):
                 out.append(f"! {name}: cut off, {row.text('completed')} requests done")
         out.append("")
     return "\n".join(out) or "nothing was measured\n"
@@ -178,4 +138,3 @@ def _classic_row(row: ViewRow) -> tuple[str, str, str, str]:
 
 
 LENS: Final = Lens(build, (*INSIDE, "ongoing", "queued", "router_queue"), classic=classic_text)
-"""How a press run is looked at."""

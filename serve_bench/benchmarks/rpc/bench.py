@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from serve_bench.analysis.statistics import LATENCY, MAIN
 from serve_bench.benchmarks.rpc.backend import RpcBackend
 from serve_bench.benchmarks.rpc.latencies import Episodes
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, x_of
@@ -94,7 +95,7 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
         except LaunchFailed as error:  # in the warm-up
             return Loaded(faults=(Fault("trial", error, self._part, row),))
         trials = () if trial is None else (trial,)
-        after = f"after {counted(len(self._episodes.rates), 'episode')}"
+        after = f"after {counted(len(self._episodes.windows[MAIN]), 'episode')}"
         if isinstance(broken, LaunchFailed):
             why = LaunchFailed(f"{broken}, {after}", broken.detail, broken.log)
             return Loaded(trials, (Fault("trial", why, self._part, row),))
@@ -134,7 +135,7 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
                 broken = error
             taken_s = time.monotonic() - began_s
             memory = self._backend.memory_bytes() if broken is None else None
-        if not self._episodes.rates:
+        if not self._episodes.windows[MAIN]:
             return None, broken
         trial = self._trial(started_at, warmup, taken_s, memory, broken is not None)
         if sampler is not None:
@@ -153,21 +154,21 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
             self._tell("warm-up", rates)
             episodes = Episodes(self._world.batch_size)
             episodes.add(self._backend.episode())
-            calls += episodes.observers.count
-            rates += episodes.rates
+            calls += episodes.times[LATENCY].count
+            rates += episodes.windows[MAIN]
             steady = len(rates) > 1 and abs(rates[-1] / rates[-2] - 1) <= STEADY
         return Warmup(round(time.monotonic() - began_s, 4), steady, calls)
 
     def _enough(self, spent_s: float) -> bool:
-        suite, done = self._suite, len(self._episodes.rates)
+        suite, done = self._suite, len(self._episodes.windows[MAIN])
         if done >= suite.episodes:
             return True
         return done > 0 and suite.seconds is not None and spent_s >= suite.seconds
 
     def _episode(self) -> None:
-        number, suite = len(self._episodes.rates) + 1, self._suite
+        number, suite = len(self._episodes.windows[MAIN]) + 1, self._suite
         of = "" if suite.seconds is not None else f" of {suite.episodes:,}"
-        self._tell(f"episode {number}{of}", self._episodes.rates)
+        self._tell(f"episode {number}{of}", self._episodes.windows[MAIN])
         episode = self._backend.episode()
         line = {
             "trial": self._planned.key,
@@ -190,7 +191,7 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
         self, started_at: str, warmup: Warmup, taken_s: float, memory: int | None, broken: bool
     ) -> Trial:
         episodes, planned, pids = self._episodes, self._planned, self._pids
-        calls, fixed = episodes.observers.count, self._suite.policy_ms
+        calls, fixed = episodes.times[LATENCY].count, self._suite.policy_ms
         return planned.measured(
             self._part.number,
             started_at,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -12,46 +13,38 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric
 
 AGENT_LATENCY: Final = "agent_latency"
-"""Of the batches. That of the calls of observers is LATENCY: a call of an observer is the request,
-and its latency bears the name that every suite gives it. Both are histograms of all episodes."""
+"""Of the batches. That of the calls of observers, the requests, is LATENCY as in every suite."""
+
+RATES: Final = {AGENT_LATENCY: "agent_throughput", LATENCY: "observer_throughput"}
+"""By the latency from whose values each is made."""
 
 
 @dataclass
 class Episodes:
-    """What was measured in the episodes of one world, in ns, and the metrics made of it. Rates are
-    windows, one an episode: calls of all observers over its time, and the mean over its batches of
-    batch_size / latency, over its calls of 1 / latency."""
+    """What was measured in the episodes of one world: `times` in ns; `windows` of rates, one an
+    episode: calls of all observers over its time, and means of batch_size / latency, of 1 / latency
+    of a call."""
 
     batch_size: int
-    agent: Histogram = field(default_factory=Histogram)
-    observers: Histogram = field(default_factory=Histogram)
-    rates: list[float] = field(default_factory=list)
-    agent_rates: list[float] = field(default_factory=list)
-    observer_rates: list[float] = field(default_factory=list)
     spans_s: list[float] = field(default_factory=list)
+    times: dict[str, Histogram] = field(default_factory=lambda: defaultdict(Histogram))
+    windows: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, episode: Mapping[str, Any]) -> None:
-        """Adds an episode: `agent_ns`, `observer_ns` (a list for each observer), `began_ns`,
-        `ended_ns`."""
+        """Adds an episode as a backend reports it: of observers a list of latencies each."""
         calls = [value for observer in episode["observer_ns"] for value in observer]
-        span_s = (episode["ended_ns"] - episode["began_ns"]) / 1e9
-        batches = episode["agent_ns"]
-        for value in batches:
-            self.agent.record(value)
-        for value in calls:
-            self.observers.record(value)
-        self.spans_s.append(span_s)
-        self.rates.append(len(calls) / span_s)
-        self.agent_rates.append(fmean(self.batch_size * 1e9 / max(1, ns) for ns in batches))
-        self.observer_rates.append(fmean(1e9 / max(1, ns) for ns in calls))
+        self.spans_s.append((episode["ended_ns"] - episode["began_ns"]) / 1e9)
+        self.windows[MAIN].append(len(calls) / self.spans_s[-1])
+        batches = AGENT_LATENCY, episode["agent_ns"], self.batch_size
+        for name, values, size in (batches, (LATENCY, calls, 1)):
+            for value in values:
+                self.times[name].record(value)
+            self.windows[RATES[name]].append(fmean(size * 1e9 / max(1, ns) for ns in values))
 
     def metrics(self) -> dict[str, Metric]:
         """The metrics of a trial; at least one episode must have been added."""
-        rate = "requests/s"
+        rates, times = self.windows.items(), self.times.items()
         return {
-            MAIN: Metric(rate, "higher", windows=tuple(self.rates)),
-            LATENCY: Metric("ns", "lower", histogram=self.observers.encode()),
-            AGENT_LATENCY: Metric("ns", "lower", histogram=self.agent.encode()),
-            "agent_throughput": Metric(rate, "higher", windows=tuple(self.agent_rates)),
-            "observer_throughput": Metric(rate, "higher", windows=tuple(self.observer_rates)),
+            **{name: Metric("requests/s", "higher", windows=tuple(kept)) for name, kept in rates},
+            **{name: Metric("ns", "lower", histogram=kept.encode()) for name, kept in times},
         }

@@ -72,7 +72,7 @@ def test_an_open_loop_that_grew_has_the_connections_that_it_came_to() -> None:
     grown = {**CLIENT, "workers": [{"connections": 70}, {"connections": 60}]}
     run = Run("id", ("load", URL), "load", AT, "0", plan=(replace(PLANNED, row=row),))
     of = load_sheet(result_of([run, load(40.0, 60.0, row=row, client=grown)]))
-    assert as_lines(of.findings)[0].startswith("130 connections (raw): 50.00 ")
+    assert as_lines(of.findings)[0].startswith("10 connections, grown to 130 (raw): 50.00 ")
 
 
 def test_nothing_answered_is_no_crash() -> None:
