@@ -10,15 +10,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from serve_bench.core.axes import Kind, only_keys
 from serve_bench.core.errors import BadInput
 
 T = TypeVar("T")
-
-SHOWN: Final = 30
-"""Characters of a value that an error shows."""
+Texts: TypeAlias = Mapping[str, str]
 
 
 def whole(least: int, most: int, why: str = "") -> Kind:
@@ -44,36 +42,30 @@ def _read_number(kind: Callable[[str], float], least: float, most: float, value:
 class Arguments:
     """Texts by name, and where each was written: a flag, or a file and key."""
 
-    texts: Mapping[str, str]
-    places: Mapping[str, str]
+    texts: Texts
+    places: Texts
 
     @classmethod
-    def of_table(cls, table: Any, keys: Sequence[str], place: str) -> Arguments:
-        """The keys of a table of a suite file, as they would be written behind flags: a list with
-        commas. Raises BadInput for a key that is none of `keys`, and where it is no table."""
-        if not isinstance(table, Mapping):
-            raise BadInput(f"{place}: must be a table")
-        only_keys(table, keys, place)
-        texts = {
-            name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            for name, value in table.items()
-        }
-        return cls(texts, {name: f"{place}.{name}" for name in texts})
-
-    @classmethod
-    def of_flags(cls, flags: Mapping[str, str]) -> Arguments:
-        """Flags by the names of their arguments."""
-        return cls(flags, {name: f"--{name.replace('_', '-')}" for name in flags})
-
-    def under(self, others: Arguments) -> Arguments:
-        """These, with the others in place of their like."""
-        return Arguments({**self.texts, **others.texts}, {**self.places, **others.places})
-
-    def require(self, names: Sequence[str], place: str) -> None:
-        """BadInput on the first of these that is missing; `place`: of the table."""
-        for name in names:
-            if name not in self.texts:
-                raise BadInput(f"{place}: {name} is missing")
+    def read(
+        cls, tables: Mapping[str, Any], flags: Texts, keys: Sequence[str], optional: Sequence[str]
+    ) -> Arguments:
+        """Tables of a suite file by their places, a later one over an earlier, and flags over them.
+        A list of a file is a text with commas, as behind a flag. Raises BadInput for a key that is
+        none of `keys`, for one that no table has and is not optional, and for what is no table."""
+        texts: dict[str, str] = {}
+        places: dict[str, str] = {}
+        for place, table in tables.items():
+            if not isinstance(table, Mapping):
+                raise BadInput(f"{place}: must be a table")
+            only_keys(table, keys, place)
+            for name, value in table.items():
+                texts[name] = ",".join(map(str, value if isinstance(value, list) else [value]))
+                places[name] = f"{place}.{name}"
+        for name in keys:
+            if name not in (*texts, *optional):
+                raise BadInput(f"{next(iter(tables))}: {name} is missing")
+        asked = {name: f"--{name.replace('_', '-')}" for name in flags}
+        return cls({**texts, **flags}, {**places, **asked})
 
     def value(self, name: str, kind: Kind) -> Any:
         """The value of an argument. Raises BadInput."""
@@ -81,8 +73,8 @@ class Arguments:
         try:
             return kind.parse(text)
         except ValueError:
-            shown = f"{text[:SHOWN]!r} is not allowed; it takes {kind.allowed}"
-            raise BadInput(f"{self.places[name]}: {shown}") from None
+            allowed = f"{text[:30]!r} is not allowed; it takes {kind.allowed}"
+            raise BadInput(f"{self.places[name]}: {allowed}") from None
 
     def values(self, kinds: Mapping[str, Kind]) -> dict[str, Any]:
         """The values of those of these arguments that are given. Raises BadInput."""

@@ -38,7 +38,7 @@ class Benchmark:
     @property
     def lens(self) -> Lens:
         """How its runs are looked at; the figures of its own are declared with it."""
-        return cast("Lens", self._of_module("lens", "LENS"))
+        return cast("Lens", self._import("lens").LENS)
 
     def look(self, result: Result, options: ReportOptions) -> RunLook:
         """A run of this kind through its lens. Raises FormatError for damaged records."""
@@ -48,25 +48,18 @@ class Benchmark:
 
     def condensed(self, result: Result) -> Result:
         """A run of this kind with the rows that are compared. Raises FormatError."""
-        return self._of_module("lens", "condensed")(result) if self.condenses else result
+        return self._import("lens").condensed(result) if self.condenses else result
 
-    def _of_module(self, module: str, name: str) -> Any:
-        return getattr(import_module(f"serve_bench.benchmarks.{self.folder}.{module}"), name)
+    def _import(self, module: str) -> Any:
+        return import_module(f"serve_bench.benchmarks.{self.folder}.{module}")
 
-
-ROWS: Final = Benchmark("micro", classic=True)
-"""A matrix of cells, each with some rows."""
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
-    "run": ROWS,
-    "trace": ROWS,
-    "micro": ROWS,
-    "noop": ROWS,
+    **dict.fromkeys(("run", "trace", "micro", "noop"), Benchmark("micro", classic=True)),
     "load": Benchmark("load"),
     "capacity": Benchmark("capacity", condenses=True),
     "soak": Benchmark("soak", condenses=True),
-    "sweep": Benchmark("ladder"),
-    "recsys": Benchmark("ladder"),
+    **dict.fromkeys(("sweep", "recsys"), Benchmark("ladder")),
     "press": Benchmark("press", classic=True),
     "rpc": Benchmark("rpc"),
     "scale": Benchmark("scale"),
@@ -80,9 +73,8 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
 def benchmark_of(run: Run) -> Benchmark:
     """The kind of a run. Raises BadInput for a command that this version does not know."""
     if run.command not in BENCHMARKS:
-        raise BadInput(
-            f"a run of {run.command!r} cannot be shown; those of {', '.join(BENCHMARKS)} can"
-        )
+        known = ", ".join(BENCHMARKS)
+        raise BadInput(f"a run of {run.command!r} cannot be shown; those of {known} can")
     return BENCHMARKS[run.command]
 
 
@@ -115,17 +107,17 @@ def index_of(place: Path, note: Callable[[str], None]) -> Document:
     note(f"reading {counted(len(runs), 'run')}")
     skipped, indexed = [f"{run.folder}: {run.reason}" for run in unreadable], []
     for folder, result in runs.items():
-        seen = [warning.message.removesuffix(": passed over") for warning in result.warnings]
+        seen = (warning.message.removesuffix(": passed over") for warning in result.warnings)
         skipped += [f"{folder}: {message}" for message in seen]
         try:
             document = benchmark_of(result.run).look(result, ReportOptions(str(folder))).document
-            page = folder / "report.html"
-            link = quote(os.path.relpath(page if page.exists() else folder, place))
-            shown = os.path.relpath(folder, place)
-            finding = next(reversed(document.lead), Finding("nothing was found"))
-            indexed.append(IndexedRun(shown, link, result, finding))
         except BadInput as error:
             skipped.append(f"{folder}: {error}")
+            continue
+        page, shown = folder / "report.html", os.path.relpath(folder, place)
+        link = quote(os.path.relpath(page, place) if page.exists() else shown)
+        finding = next(reversed(document.lead), Finding("nothing was found"))
+        indexed.append(IndexedRun(shown, link, result, finding))
     return index_runs(indexed, str(place), skipped)
 
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final, Self, TextIO
 from serve_bench.analysis.statistics import has_spread, latency_figures, windows_of
 from serve_bench.core.axes import AXES
 from serve_bench.core.errors import visible
+from serve_bench.core.figures import bound_sign
 from serve_bench.core.load_result import Progress
 from serve_bench.core.plan import label_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.result import Failure, Trial
 from serve_bench.runner.runner import RunStep
-from serve_bench.view.texts import bound_sign
 
 if TYPE_CHECKING:
     from rich.live import Live

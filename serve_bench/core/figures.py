@@ -21,6 +21,16 @@ def number(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else f"{value:,.{decimals(value, digits)}f}"
 
 
+def bounded_number(value: float | None, digits: int = 4) -> str:
+    """As `number`, with a sign where it is only a lower bound."""
+    return f"{bound_sign(value)}{number(value, digits)}"
+
+
+def bound_sign(value: float | None) -> str:
+    """What stands before a figure that is only a lower bound."""
+    return "> " if isinstance(value, LowerBound) else ""
+
+
 def decimals(value: float, digits: int = 4) -> int:
     """Decimals that give about so many digits; with 3: 1234 -> 0, 12.3 -> 1, 0.123 -> 3."""
     before_point = len(str(int(abs(value)))) if abs(value) >= 1 else 0

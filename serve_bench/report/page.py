@@ -241,13 +241,13 @@ def _made(blocks: Iterable[Block]) -> tuple[Block, ...]:
 def _order(document: Document) -> list[Section]:
     """The main chart first, then the results, behind the first table the further findings; the
     method last, and folded."""
-    made = [replace(part, content=_made(part.blocks)) for part in document.sections]
+    made = [replace(part, blocks=_made(part.blocks)) for part in document.sections]
     sections = [part for part in made if part.blocks]
     main = next((part for part in sections if _has(Chart, part)), None)
     sections.sort(key=lambda it: (it.name == METHOD, it is not main, it.detail != "headline"))
     fold = "Plan, proofs and rules of these figures"
     ordered = [
-        replace(part, content=(Folded(fold, part.blocks),)) if part.name == METHOD else part
+        replace(part, blocks=(Folded(fold, part.blocks),)) if part.name == METHOD else part
         for part in sections
     ]
     places = (place for place, part in enumerate(ordered) if _has(Table, part))

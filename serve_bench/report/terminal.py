@@ -124,18 +124,16 @@ class _Writer:
             yield f"{SIGNS['doubt']}{rest} more (report --verbose)", "doubt"
 
     def _section(self, section: Section, titled: bool) -> Iterator[Line]:
-        # Folded blocks of the method hold whole records: the page has them.
-        unfold = self.verbose and section.detail != "method"
         tables = [block for block in section.blocks if isinstance(block, Table)]
         bare = not self.verbose and len(tables) == 1
-        lines = [line for block in section.blocks for line in self._block(block, unfold, bare)]
+        lines = [line for block in section.blocks for line in self._block(block, bare)]
         if lines:
             yield "", "plain"
             if titled:
                 yield section.title, None
             yield from lines
 
-    def _block(self, block: Block, unfold: bool, bare: bool) -> Iterator[Line]:
+    def _block(self, block: Block, bare: bool) -> Iterator[Line]:
         """A block; a chart has no lines, since its figures stand in a table beside."""
         match block:
             case Table():
@@ -150,10 +148,10 @@ class _Writer:
                 yield from ((line, "plain") for line in block.text.splitlines())
             case Flamegraph():
                 yield f"{block.title}: {block.stacks}", "quiet"
-            case Folded() if unfold:
+            case Folded() if self.verbose:
                 yield from self._wrap(block.title, None)
                 for inner in block.blocks:
-                    yield from self._block(inner, unfold, bare)
+                    yield from self._block(inner, bare)
 
     def _table(self, table: Table, bare: bool) -> Iterator[Line]:
         """A table; its columns of detail where there is room. `bare`: the section's heading stands

@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from serve_bench.core.figures import LowerBound, number, ratio_text
+from serve_bench.core.figures import LowerBound, bounded_number, number, ratio_text
 from serve_bench.report.theme import (
     DASHES,
     SHAPES,
@@ -27,7 +27,6 @@ from serve_bench.report.theme import (
     things_of,
 )
 from serve_bench.view.charts import Chart, Point, nines
-from serve_bench.view.texts import bounded_number
 
 Spec: TypeAlias = dict[str, Any]
 Layers: TypeAlias = tuple[int, list[Spec]]

@@ -181,7 +181,7 @@ def method(result: Result, rows: Sequence[ViewRow]) -> Section:
             yield _proofs(result.launches)
         yield Prose(("How each figure is computed, with sources: docs/methodology.md.",), "quiet")
 
-    return Section("method", "Method", blocks)
+    return Section("method", "Method", tuple(blocks()))
 
 
 def _proofs(launches: Sequence[Launch]) -> Table:

@@ -12,6 +12,7 @@ from typing import Final
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, merged
 from serve_bench.analysis.verdict import Verdict
+from serve_bench.core.figures import number
 from serve_bench.core.histogram import Histogram, bounded, slot_middle
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.result import Trial
@@ -26,7 +27,6 @@ from serve_bench.view.document import (
     TableRow,
 )
 from serve_bench.view.rows import NS_PER_MS, Page, VariantPart, warning_finding
-from serve_bench.view.texts import latency
 
 
 def section(
@@ -89,7 +89,7 @@ def histogram_table(histogram: Histogram) -> Table | None:
         place = math.ceil((slot_middle(index) - least) / width) - 1
         counts[min(max(place, 0), BARS - 1)] += number_of
     ends = (*(least + width * bar for bar in range(1, BARS)), last)
-    names = [f"to {latency(end / NS_PER_MS)} ms" for end in ends]
+    names = [f"to {number(end / NS_PER_MS, 3)} ms" for end in ends]
     rows = (
         TableRow((name, Number(f"{n:,}", n), "■" * math.ceil(BAR_WIDTH * n / max(counts))))
         for name, n in zip(names, counts, strict=True)

@@ -55,7 +55,7 @@ from serve_bench.view.document import (
 from serve_bench.view.figures import FIGURES, Value, declare, declare_all, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table, make_tiles, row_json
 from serve_bench.view.lens import FORMAT, RunLook, View
-from serve_bench.view.texts import cell_title
+from serve_bench.view.names import cell_title
 from serve_bench.view.verdict_words import describe_comparing, describe_row, describe_side, headline
 
 METRICS: Final[Mapping[str, str]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
@@ -17,12 +18,10 @@ from serve_bench.core.errors import visible
 from serve_bench.core.result import Run
 from serve_bench.view.document import Document, Number, Table, cell_text, unfolded
 
-FORMULA: Final = ("=", "+", "-", "@", "\t")
-"""What a cell begins with that a spreadsheet calculates (OWASP, CSV injection)."""
+FORMULA: Final = re.compile(r"[=@\t]|[+-](?!\d*\.?\d+(e[+-]?\d+)?$)")
+"""Begins a cell that a spreadsheet calculates (OWASP, CSV injection); a number is none."""
 
 COLUMNS: Final = ("run", "section", "table", "line", "group", "row", "column", "value", "text")
-DOUBTS: Final = "doubts"
-"""The column of what stands below a row."""
 
 
 def json_of(content: object) -> str:
@@ -32,10 +31,9 @@ def json_of(content: object) -> str:
 
 
 def _encoded(value: Any) -> dict[str, Any]:
-    """What json does not know itself: dataclasses, and mappings that are no dict."""
     if is_dataclass(value):
-        return {one.name: getattr(value, one.name) for one in fields(value)}
-    return dict(value)
+        return pick(value, *(field.name for field in fields(value)))
+    return dict(value)  # a mapping of another type
 
 
 def pick(item: object, *names: str) -> dict[str, Any]:
@@ -50,43 +48,35 @@ def run_json(run: Run, where: str | None) -> dict[str, Any]:
 
 
 def csv_text(document: Document, run: str) -> str:
-    """A line for each finding and each cell of the tables of a run, a header first. `run`: its
-    id."""
+    """A line for each finding and each cell of the tables of the run with this id."""
     return csv_of(COLUMNS, ({"run": run, **line} for line in _lines(document)))
 
 
 def _lines(document: Document) -> Iterator[dict[str, Any]]:
     for finding in (*document.findings, *document.doubts):
         yield {"section": "findings", "text": finding.line}
-    tables = (
-        (section.name, block)
-        for section in document.sections
-        for block in unfolded(section.blocks)
-        if isinstance(block, Table)
-    )
-    for section, table in tables:
-        for number, row in enumerate(table.rows, 1):
-            place = {"section": section, "table": table.caption, "line": number}
-            place |= {"group": row.group, "row": cell_text(row.cells[0])}
-            for column, cell in zip(table.columns, row.cells, strict=True):
-                value, text = cell.value if isinstance(cell, Number) else None, cell_text(cell)
-                shown = "" if text == "-" else text
-                yield {**place, "column": column.full_name, "value": value, "text": shown}
-            if row.doubts:
-                doubts = "; ".join(one.line for one in row.doubts)
-                yield {**place, "column": DOUBTS, "text": doubts}
+    for section in document.sections:
+        for table in unfolded(section.blocks):
+            if not isinstance(table, Table):
+                continue
+            for number, row in enumerate(table.rows, 1):
+                place = {"section": section.name, "table": table.caption, "line": number}
+                place |= {"group": row.group, "row": cell_text(row.cells[0])}
+                for column, cell in zip(table.columns, row.cells, strict=True):
+                    text = "" if cell_text(cell) == "-" else cell_text(cell)
+                    value = cell.value if isinstance(cell, Number) else None
+                    yield {**place, "column": column.full_name, "value": value, "text": text}
+                if row.doubts:
+                    doubts = "; ".join(doubt.line for doubt in row.doubts)
+                    yield {**place, "column": "doubts", "text": doubts}
 
 
 def csv_of(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows as CSV, a header first, as every kind of run writes it.
-
-    Text that a spreadsheet would take for a formula has a `'` before it, which makes it text there;
-    numbers stay numbers, also where they are negative. Control characters are written out.
-    """
+    """Rows as CSV, a header first. Text that a spreadsheet would take for a formula has a `'`
+    before it, which makes it text there. Control characters are written out."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([_text_cell(name) for name in names])
-    writer.writerows([_text_cell(row.get(name)) for name in names] for row in rows)
+    lines = (names, *([row.get(name) for name in names] for row in rows))
+    csv.writer(out, lineterminator="\n").writerows([*map(_text_cell, line)] for line in lines)
     return out.getvalue()
 
 
@@ -94,10 +84,4 @@ def _text_cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = visible(value)
-    if not text.startswith(FORMULA):
-        return text
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}"
-    return text
+    return f"'{text}" if FORMULA.match(text) else text

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby, takewhile
 from typing import Literal, TypeAlias
 
@@ -21,12 +20,9 @@ is beside the point."""
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence that a run supports: a verdict, a doubt, a hint, a failure.
-
-    `code` names its kind where there is no room for a sentence ("few-windows", "not measured"; the
-    text may be empty then); `hint` says what to do; `about` names the part of a row that it is
-    about ("launch 2").
-    """
+    """A sentence that a run supports: a verdict, a doubt, a hint, a failure. `code`: its kind in a
+    word ("few-windows"), of which the text may be empty; `hint`: what to do; `about`: the part of a
+    row that it is about ("launch 2")."""
 
     text: str
     code: str = ""
@@ -37,12 +33,8 @@ class Finding:
     @property
     def line(self) -> str:
         """`launch 2: few-windows: the text (the hint)`."""
-        named = ": ".join(part for part in (self.about, self.code, self.text) if part)
+        named = ": ".join(filter(None, (self.about, self.code, self.text)))
         return f"{named} ({self.hint})" if self.hint else named
-
-    def of(self, part: str) -> Finding:
-        """The same about a part of a row: "at the knee"."""
-        return replace(self, about=f"{part}: {self.about}" if self.about else part)
 
 
 def sentences(texts: Iterable[str], tone: Tone = "plain") -> tuple[Finding, ...]:
@@ -57,17 +49,16 @@ def explain(doubts: Sequence[Sequence[Finding]]) -> Iterator[tuple[str, Finding]
     for findings in doubts:
         for kind, finding in {seen.code or seen.text: seen for seen in findings}.items():
             rows.setdefault(kind, []).append(finding)
-    for found in rows.values():
-        first, count = found[0], len(found)
+    for first, *others in rows.values():
+        count = 1 + len(others)
         if first.text or count == len(doubts):
-            several = f" ({count} of {len(doubts)} rows)" if count > 1 and first.code else ""
+            several = f" ({count} of {len(doubts)} rows)" if others and first.code else ""
             yield first.code, replace(first, code=f"{first.code}{several}")
 
 
 @dataclass(frozen=True)
 class Number:
-    """A measured number as it is shown, with the one that `--format json` has: `text` is what a
-    person reads ("5,123 ± 41"), `value` the figure itself; None where nothing was measured."""
+    """A measured number as a person reads it ("5,123 ± 41"), and its value, if there is one."""
 
     text: str
     value: float | None
@@ -76,8 +67,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Text:
-    """Words of a table, or of a line; `below` stands under them in small print; `link`: a URL that
-    a page opens."""
+    """Words of a table; `below` are in small print under them; `link`: a URL that a page opens."""
 
     text: str
     tone: Tone = "plain"
@@ -127,12 +117,8 @@ class TableRow:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """`errors (launch 2, launch 3)`: the codes of its doubts, each once, with the parts that it
-        is about, for where there is no room for sentences."""
-        parts: dict[str, dict[str, None]] = {}
-        for doubt in (doubt for doubt in self.doubts if doubt.code):
-            parts.setdefault(doubt.code, {}).update({doubt.about: None} if doubt.about else {})
-        return tuple(f"{code} ({', '.join(of)})" if of else code for code, of in parts.items())
+        """The codes of its doubts, each once, for where there is no room for sentences."""
+        return tuple(dict.fromkeys(doubt.code for doubt in self.doubts if doubt.code))
 
 
 @dataclass(frozen=True)
@@ -170,15 +156,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Code:
-    """Text as it was typed or printed, in a fixed pitch: a command, a formula, lines of a log."""
+    """Text as it was printed, in a fixed pitch: lines of a log."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Flamegraph:
-    """A flamegraph of raw stacks: `stacks` is their file in the folder of the run; `words` say what
-    is seen."""
+    """A flamegraph of raw `stacks`, a file in the folder of the run; `words`: what is seen."""
 
     title: str
     stacks: str
@@ -215,32 +200,25 @@ def with_charts(blocks: Iterable[Block]) -> Iterator[Block]:
         yield from block.make() if isinstance(block, Charts) else (block,)
 
 
-Detail: TypeAlias = Literal["headline", "table", "further", "method"]
-"""How deep a section lies. A form shows all down to the depth that suits it: a terminal the tables
-(with --verbose everything), a comment the headline open and the tables folded, a page everything.
-"""
+Detail: TypeAlias = Literal["headline", "table", "further"]
+"""How deep a section lies. A terminal shows the tables (with --verbose everything), a comment the
+headline and folded tables, a page everything."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a document under a heading. `name` is its anchor: lower-case words with hyphens.
-    `content`: its blocks, or what makes them when a form first shows them."""
+    """A part of a document under a heading. `name`: its anchor, lower-case words with hyphens."""
 
     name: str
     title: str
-    content: tuple[Block, ...] | Callable[[], Iterable[Block]]
+    blocks: tuple[Block, ...]
     detail: Detail = "further"
-
-    @cached_property
-    def blocks(self) -> tuple[Block, ...]:
-        return self.content if isinstance(self.content, tuple) else tuple(self.content())
 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What a report shows beside the run. `where`: the folder of the run, as it is shown;
-    `published`: published figures beside the measured ones; `exclude_connect`: of press, figures
-    without the time to connect beside."""
+    """What a report shows beside the run. `where`: its folder, as it is shown; `published`: figures
+    of others; `exclude_connect`: of press, figures without the time to connect."""
 
     where: str | None = None
     published: bool = False
@@ -260,10 +238,9 @@ class Tile:
 
 @dataclass(frozen=True)
 class Document:
-    """What a run says. `run`: the request; `machine`: where it ran; `findings`: about three
-    sentences that the figures support, the first of which is the headline; `doubts`: warnings that
-    hold for the whole run. `where`: folder of the run, as it is shown; `records`: the folders of
-    all its records, each as it can be copied."""
+    """What a run says. `run`: the request; `findings`: about three sentences that the figures
+    support, the headline first; `doubts`: warnings of the whole run. `where`: its folder, as it is
+    shown; `records`: the folders of all its records, each as it can be copied."""
 
     title: str
     command: str

@@ -1,8 +1,8 @@
 """Figures: what can be said of a row in one number, each declared once for all kinds of run.
 
-A declaration has the name, the unit, the formula and how the figure is shown; tables, JSON, CSV,
-charts and the glossary follow from it. A second declaration of a name is an error. A family has one
-member for each name of something in a run: `batch_size_mean.Ranker` of `batch_size_mean`.
+A declaration has the name, the unit, the formula and how the figure is shown; tables, JSON, CSV
+and charts follow from it. A second declaration of a name is an error. A family has one member for
+each name of something in a run: `batch_size_mean.Ranker` of `batch_size_mean`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from serve_bench.analysis.statistics import MAIN, STATISTICS, Line, LowerBound
 from serve_bench.analysis.statistics import Value as Value
 from serve_bench.core.figures import decimals, number
-from serve_bench.core.load_result import (
-    CENSORED_BY,
-    FAILED_LATENCY,
-    HISTOGRAMS,
-    STREAM_TIMES,
-    TokenCounts,
-)
-from serve_bench.core.result import Better, Trial
-from serve_bench.core.schema import built
+from serve_bench.core.load_result import CENSORED_BY, FAILED_LATENCY, STREAM_TIMES
+from serve_bench.core.result import Better
 from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 from serve_bench.view.document import Tone
 from serve_bench.view.inside import gpu_percent, grouped_cpu, host_cpu
@@ -34,38 +28,34 @@ Compute: TypeAlias = Callable[[Line], Value | float | None]
 
 @dataclass(frozen=True)
 class Figure:
-    """A quantity. `unit`: of its values, in JSON and CSV. `meaning`: what it is, in one line.
-    `shown`: its unit in tables and charts, where that is another. `compute`: from the trials of a
-    row; None of what a kind of run derives. `tone`: where it is not 0. `digits`: so many are shown
-    of it, none behind the point of a whole one, and its interval; 0: by its unit."""
+    """A quantity. `unit`: of its values, in JSON and CSV; `shown`: in tables and charts. `meaning`:
+    what it is, in one line. `compute`: from the trials of a row; None of what a kind of run
+    derives. `tone`: where it is not 0. `digits`: so many are shown of it and of its interval, none
+    behind the point of a whole one; 0: by its unit."""
 
     name: str
     unit: str
     meaning: str
     title: str
     shown: str
-    compute: Compute | None = None
-    better: Better | None = None
-    tone: Tone = "plain"
-    digits: int = 0
+    compute: Compute
+    better: Better | None
+    tone: Tone
+    digits: int
 
     def show(self, value: Value | None, unit: str = "") -> str:
         """`629.4 ± 5.3`, `> 5,245`, `187 of 200`; `-` without a value."""
         if value is None:
             return "-"
         unit = unit or self.shown
-        scaled = value.value * scale(self.unit, unit)
-        text = _digits(scaled, unit)
-        if self.digits:
-            ends = (end for end in (value.low, value.high) if end is not None)
-            words = [shorten(end * scale(self.unit, unit), self.digits) for end in ends]
-            interval = f" ({' to '.join(words)})" if len(set(words)) > 1 else ""
-            text = f"{shorten(scaled, self.digits)}{interval}"
-        if value.std is not None:
-            text += f" ± {value.std * scale(self.unit, unit):,.{decimals(scaled)}f}"
-        if isinstance(value.value, LowerBound):
-            text = f"> {text}"
-        return text if value.of is None else f"{text} of {value.of:,.0f}"
+        factor = scale(self.unit, unit)
+        scaled, ends = value.value * factor, (value.low, value.high) if self.digits else ()
+        text = shorten(scaled, self.digits) if self.digits else _digits(scaled, unit)
+        words = [shorten(end * factor, self.digits) for end in ends if end is not None]
+        text += f" ({' to '.join(words)})" if len(set(words)) > 1 else ""
+        text += "" if value.std is None else f" ± {value.std * factor:,.{decimals(scaled)}f}"
+        text += "" if value.of is None else f" of {value.of:,.0f}"
+        return f"> {text}" if isinstance(value.value, LowerBound) else text
 
     def place(self, value: Value) -> tuple[float, float | None, float | None]:
         """A value and the ends of its interval, in the unit in which it is shown."""
@@ -74,20 +64,14 @@ class Figure:
         return value.value * factor, low, high
 
 
-WHOLE: Final = ("%", "")
-"""Shown units without decimals: shares of a core, and counts."""
-
-_SCALES: Final = {("ns", "ms"): 1e-6, ("ns", "us"): 1e-3, ("ns", "s"): 1e-9}
-
-
 def scale(unit: str, shown: str) -> float:
     """By what a value is multiplied to be shown."""
-    return _SCALES.get((unit, shown), 1.0)
+    return {"ms": 1e-6, "us": 1e-3, "s": 1e-9}.get(shown, 1.0) if unit == "ns" else 1.0
 
 
 def _digits(value: float, unit: str) -> str:
     """Three digits of milliseconds, which a histogram holds; four of others."""
-    if unit in WHOLE:
+    if unit in ("%", ""):  # shares of a core, and counts
         return f"{value:,.0f}"
     if unit == "1":
         return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
@@ -109,7 +93,7 @@ def declare(
     name: str,
     unit: str,
     meaning: str,
-    compute: Compute | None = None,
+    compute: Compute = lambda line: None,
     *,
     title: str = "",
     shown: str | None = None,
@@ -130,10 +114,9 @@ def declare_all(
 ) -> None:
     """Declares figures of (name, unit, meaning) or (name, unit, meaning, title). `shown`: in which
     unit those of a unit are shown, where it is another. Raises ValueError where a name is taken."""
-    other = shown or {}
     for name, unit, meaning, *title in figures:
-        words = "".join(title)
-        declare(name, unit, meaning, title=words, shown=other.get(unit), digits=digits)
+        other = None if shown is None else shown.get(unit)
+        declare(name, unit, meaning, title="".join(title), shown=other, digits=digits)
 
 
 def find_figure(name: str) -> Figure | None:
@@ -149,9 +132,7 @@ def compute_values(line: Line, names: Iterable[str]) -> Iterator[tuple[str, Valu
     """The figures of a row that were seen, of these names; then its metrics as far as they are
     declared: a stranger's record may have others."""
     for name in names if line.trials else ():
-        compute = FIGURES[name].compute
-        value = None if compute is None else compute(line)
-        if value is not None:
+        if (value := FIGURES[name].compute(line)) is not None:
             yield name, value if isinstance(value, Value) else Value(value)
     yield from (pair for pair in line.spreads.items() if pair[0] in FIGURES)
     for metric, statistics_of in line.distributions.items():
@@ -192,8 +173,6 @@ _TIMES: Final[Mapping[str, str]] = {
     "agent_latency": "from a batch's first request until each has its action",
     BATCH_SIZE: "requests that a replica took at once, warm-up included",
 }
-_NAMES: Final = {"p99_9": "p99.9", "mean": "mean", "count": "values"}
-TIMES: Final = tuple(dict.fromkeys((*_TIMES, *HISTOGRAMS, *STREAM_TIMES)))
 """What is kept as a histogram: `latency` has `latency_p50` and further statistics."""
 
 
@@ -202,57 +181,39 @@ def name_time(metric: str) -> str:
     return metric.upper() if metric in STREAM_TIMES else metric.replace("_", " ")
 
 
-for _metric in TIMES:
+for _metric, _meaning in _TIMES.items():
     for _statistic in STATISTICS:
-        _title = _NAMES.get(_statistic, _statistic)
-        _whole = _statistic == "count" or (_metric == BATCH_SIZE and _statistic != "mean")
-        _upper = name_time(_metric)
+        _is_time = _metric != BATCH_SIZE and _statistic != "count"
+        _title = {"p99_9": "p99.9", "count": "values"}.get(_statistic, _statistic)
         declare(
             f"{_metric}_{_statistic}",
-            "1" if _statistic == "count" else "requests" if _metric == BATCH_SIZE else "ns",
-            f"{_title} of the {_upper}: {_TIMES.get(_metric, 'time of a request')}",
-            title=_title if _metric == "latency" else f"{_upper} {_title}",
-            shown="" if _whole else "mean" if _metric == BATCH_SIZE else None,
+            "ns" if _is_time else "1" if _statistic == "count" else "requests",
+            f"{_title} of the {name_time(_metric)}: {_meaning}",
+            title=f"{name_time(_metric)} {_title}".removeprefix("latency "),
+            shown=None if _is_time else "mean" if _statistic == "mean" else "",
             better=None if _statistic == "count" else "lower",
         )
 
 
 # What became of the requests, and what was seen of the processes.
 
+declare("completed", "requests", "answered requests", lambda line: line.completed, shown="")
+declare("errors", "requests", "failed requests", lambda line: line.errors, shown="", tone="bad")
 declare(
-    *("completed", "requests", "requests of the windows that were answered"),
-    lambda line: float(line.completed),
-    shown="",
-)
-declare(
-    *("errors", "requests", "failed requests of all classes", lambda line: float(line.errors)),
-    shown="",
-    tone="bad",
-)
-declare(
-    "launch_ratio",
-    "1",
-    "requests/s over those of the same row under the first variant",
+    *("launch_ratio", "1", "requests/s over those of the same row under the first variant"),
     lambda line: line.ratio,
     title="ratio",
 )
 
 _TIERS: Final = {
-    "replica Ranker": "ranker",
-    "replica Ingress": "ingress",
-    "replica": "replicas",
-    "haproxy": "HTTP",
-    "proxy": "HTTP",
+    **{"replica Ranker": "ranker", "replica Ingress": "ingress", "replica": "replicas"},
+    **dict.fromkeys(("haproxy", "proxy"), "HTTP"),
 }
 
 
 def grouped(group: Callable[[str], str], name: str) -> Compute:
     """CPU of the processes whose role `group` calls so, % of a core, mean over launches."""
-
-    def compute(line: Line) -> float | None:
-        return grouped_cpu([trial.usage for trial in line.trials], group).get(name)
-
-    return compute
+    return lambda line: grouped_cpu([trial.usage for trial in line.trials], group).get(name)
 
 
 def tier_of(role: str) -> str:
@@ -268,11 +229,8 @@ for _group, _name, _meaning in (
     *((tier_of, tier, tier) for tier in dict.fromkeys(_TIERS.values())),
     *((_side, "service", "the service"), (_side, "client", "the load workers")),
 ):
-    declare(
-        *(f"cpu_{_name.lower()}", "%", f"CPU of all processes of {_meaning}, % of a core"),
-        grouped(_group, _name),
-        title=_name,
-    )
+    _words = f"CPU of all processes of {_meaning}, % of a core"
+    declare(f"cpu_{_name.lower()}", "%", _words, grouped(_group, _name), title=_name)
 
 
 def _host(line: Line) -> Value | None:
@@ -290,21 +248,15 @@ declare(
     title="GPU",
 )
 declare(
-    "forward",
-    "ns",
-    "the model for a batch, from features as they came to scores",
+    *("forward", "ns", "the model for a batch, from features as they came to scores"),
     lambda line: mean_forward_ns(trial.forward for trial in line.trials),
 )
 
 
-def _level(name: str) -> Compute:
-    """A level of Serve's own metrics, mean over the launches that have a fresh one."""
-
-    def compute(line: Line) -> float | None:
-        values = [(trial.serve_metrics.get("levels") or {}).get(name) for trial in line.trials]
-        return mean_of(value for value in values if isinstance(value, int | float))
-
-    return compute
+def _level(name: str, line: Line) -> float | None:
+    """Of Serve's own metrics, mean over the launches that have a fresh one."""
+    values = [(trial.serve_metrics.get("levels") or {}).get(name) for trial in line.trials]
+    return mean_of(value for value in values if isinstance(value, int | float))
 
 
 for _name, _meaning in (
@@ -312,23 +264,16 @@ for _name, _meaning in (
     ("queued", "requests that wait in the proxy"),
     ("router_queue", "requests that wait in routers"),
 ):
-    declare(_name, "requests", f"{_meaning}, by Serve's own metrics", _level(_name), shown="")
+    _words, _compute = f"{_meaning}, by Serve's own metrics", partial(_level, _name)
+    declare(_name, "requests", _words, _compute, shown="")
 
 
 def tokens_per_s(line: Line) -> float | None:
-    """None where the service counted none. Raises FormatError."""
-    tokens, seconds = 0, 0.0
-    for trial in line.trials:
-        counts = token_counts(trial)
-        if counts is not None and counts.requests:
-            tokens, seconds = tokens + counts.answer, seconds + trial.seconds.get("measured", 0.0)
+    """None where the service counted none."""
+    trials = [trial for trial in line.trials if (trial.client.get("tokens") or {}).get("requests")]
+    seconds = sum(trial.seconds.get("measured", 0.0) for trial in trials)
+    tokens = sum(trial.client["tokens"]["answer"] for trial in trials)
     return tokens / seconds if seconds > 0 else None
-
-
-def token_counts(trial: Trial) -> TokenCounts | None:
-    """What the service counted in the windows of a trial. Raises FormatError."""
-    stored = trial.client.get("tokens")
-    return None if stored is None else built(TokenCounts, stored, "trial.client.tokens")
 
 
 declare(
@@ -343,17 +288,3 @@ INSIDE: Final = (
 )
 COMMON: Final = tuple(FIGURES)
 """What rows of any kind of run may have; a kind declares its own beside them."""
-
-
-def figure_lines() -> Iterator[str]:
-    """A table in Markdown of the figures that rows of any kind of run may have; of a time, or a
-    size, its statistics in one line."""
-    yield "| figure | unit | what it is |"
-    yield "|---|---|---|"
-    for name in COMMON:
-        base, _, statistic = name.rpartition("_mean")
-        figure = FIGURES[name]
-        if base and not statistic:
-            yield f"| `{base}_*` | {figure.unit} | {figure.meaning.partition(': ')[2]} |"
-        elif not name.startswith(tuple(f"{time}_" for time in TIMES)):
-            yield f"| `{name}` | {figure.unit} | {figure.meaning} |"

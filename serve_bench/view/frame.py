@@ -6,9 +6,11 @@ table, an object of JSON and a point of a chart are views of rows, and know no k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import partial
+from itertools import product
+from typing import Any, Final, TypeGuard
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, LowerBound
 from serve_bench.core.result import Trial
@@ -24,6 +26,7 @@ from serve_bench.view.document import (
     Text,
     Tile,
     Tone,
+    as_text,
     cell_text,
 )
 from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values, find_figure, scale
@@ -50,9 +53,9 @@ class ViewRow:
         """A figure; None where it was not seen."""
         return self.values[figure].value if figure in self.values else None
 
-    def text(self, figure: str, unit: str = "") -> str:
+    def text(self, figure: str) -> str:
         """A figure in words."""
-        return FIGURES[figure].show(self.values.get(figure), unit)
+        return FIGURES[figure].show(self.values.get(figure))
 
     @property
     def trials(self) -> Sequence[Trial]:
@@ -64,24 +67,24 @@ def make_rows(
     page: Page, figures: Sequence[str], codes: Collection[str] | None = None
 ) -> list[ViewRow]:
     """The loads of a run, planned ones that were not measured too. `figures`: beside those that
-    every load has. Their warnings: what is missing in part, what failed, what is doubted (of these
-    `codes` alone, if any are given); of several launches, in which."""
+    every load has. Warnings: what is missing in part, failed or is doubted (of these `codes` alone,
+    if any are given); in which launch."""
     rows = []
     for entry in page.entries:
         line, gap, warnings = entry.line, "", []
         if line.status == "not measured":
-            gap = "not measured"
+            gap = line.status
         elif line.status == "partly measured":
             gap = f"{len(line.trials)} of {len(line.keys)} launches measured"
             warnings.append(Finding("", gap, "doubt"))
         warnings += [Finding(failure.message, "failed", "bad") for failure in entry.failures]
         several = len(line.keys) > 1
         launch = {trial.key: f"launch {trial.round}" for trial in line.trials if several}
-        warnings += [
+        doubts = (
             warning_finding(seen, launch.get(str(seen.key), ""))
             for seen in entry.warnings
             if codes is None or seen.code in codes
-        ]
+        )
         dims = {
             "variant": line.variant,
             **line.cell,
@@ -92,8 +95,8 @@ def make_rows(
         }
         values = dict(compute_values(line, (*ROW_FIGURES, *figures)))
         name = f"{line.row.label}{' (profiled)' if line.status == 'profiled' else ''}"
-        row = ViewRow(dims, values, name, warnings=tuple(warnings), gap=gap, entry=entry)
-        rows.append(replace(row, notes=entry.facts))
+        found = (*warnings, *doubts)
+        rows.append(ViewRow(dims, values, name, "", found, entry.facts, gap, entry=entry))
     return rows
 
 
@@ -102,35 +105,9 @@ def describe_figures(row: ViewRow) -> str:
     also `740.0 events/s, TTFT p50 5.21 ms, TTFT p99 6.33 ms` and the same of ITL."""
     words = [f"{row.text(MAIN)} requests/s"]
     words += [f"{row.text('events')} events/s"] if "events" in row.values else []
-    for time in (LATENCY, "ttft", "itl"):
-        for name in (f"{time}_p50", f"{time}_p99"):
-            if name in row.values:
-                words.append(f"{FIGURES[name].title} {row.text(name)} ms")
+    times = [f"{time}_{share}" for time in (LATENCY, "ttft", "itl") for share in ("p50", "p99")]
+    words += [f"{FIGURES[name].title} {row.text(name)} ms" for name in times if name in row.values]
     return ", ".join(words)
-
-
-LEADING: Final = (MAIN, "latency_p99")
-"""Of a row, the figures that are seen first."""
-
-
-def make_tiles(row: ViewRow | None, figures: Sequence[str] = LEADING) -> Iterator[Tile]:
-    """Figures of a row that are seen first, then what limited it. A name that is none of a figure
-    is that of a dimension, which is shown as words."""
-    if row is None:
-        return
-    for name in figures:
-        figure = find_figure(name)
-        if figure is not None and name in row.values:
-            text = figure.show(row.values[name])
-            yield Tile(figure.title, text, figure.shown.removeprefix("1"), row.name)
-        elif figure is None and row.dims.get(name):
-            tone = row.tones.get(name, "plain")
-            yield Tile(name.replace("_", " "), str(row.dims[name]), note=row.name, tone=tone)
-    limit = None if row.entry is None else row.entry.limited
-    if limit is not None:
-        known = f"{limit.figures} ({limit.confidence})"
-        reasons = "; ".join(limit.reasons[:1])
-        yield Tile("limited by", limit.cause, note=reasons if limit.cause == "unclear" else known)
 
 
 # Tables.
@@ -141,8 +118,8 @@ class Field:
     """A column: a figure or a dimension, under another title or in another unit than its own.
     `head`: what stands under the title in place of the unit. `detail`: a terminal shows it with
     --verbose alone. The name `name` is that of the row; its notes stand below it, or below the
-    dimension that is `noted`. `quiet`: a detail where it is 0 in all rows. `of`: the dimension that
-    names the figure of each row, of which the column has the member `name`, if it has a name."""
+    dimension that is `noted`. `of`: the dimension that names the figure of each row, of which the
+    column has the member `name`, if it has a name."""
 
     name: str
     title: str = ""
@@ -150,49 +127,43 @@ class Field:
     detail: bool = False
     head: str = ""
     noted: bool = False
-    quiet: bool = False
     of: str = ""
 
-    def column(self, rows: Sequence[ViewRow]) -> Column:
-        """The column of a document; dimensions that are numbers are set as figures."""
+    def column(self, cells: Sequence[Cell]) -> Column:
+        """The head of these cells. What is bad is a detail where it is 0 in all of them."""
         figure = find_figure(self.name)
-        if figure is not None:
-            unit = self.head or self.unit or figure.shown.removeprefix("1")
-            silent = self.quiet and not any(row.value(self.name) for row in rows)
-            return Column(self.title or figure.title, unit, detail=self.detail or silent)
-        title = self.title or self.name.replace("_", " ")
-        known = [row.dims.get(self.name) for row in rows]
-        numbers = bool(self.of) or (not self.noted and any(map(_is_number, known)))
-        return Column(title, self.head or self.unit, number=numbers, detail=self.detail)
+        shown = (figure.title, figure.shown.removeprefix("1")) if figure is not None else ("", "")
+        title, unit = self.title or shown[0] or self.name.replace("_", " "), self.head or self.unit
+        numbers = [cell.value for cell in cells if isinstance(cell, Number)]
+        silent = figure is not None and figure.tone == "bad" and not any(numbers)
+        return Column(title, unit or shown[1], bool(numbers), self.detail or silent)
 
     def cell(self, row: ViewRow) -> Cell:
         """The cell of a row."""
-        if self.of:
-            name = f"{row.dims[self.of]}.{self.name}".removesuffix(".")
-            return Field(name, unit=self.unit).cell(row)
-        figure, value = find_figure(self.name), row.values.get(self.name)
-        tone = row.tones.get(self.name, "plain")
-        if figure is None or (value is None and self.name in row.dims):
-            dim = row.name if self.name == "name" else row.dims.get(self.name)
-            text = "-" if dim is None else f"{dim:,}" if _is_number(dim) else str(dim)
-            if self.name == "name" or self.noted:
-                return Text(text, tone, row.notes)
-            if self.name == "users" and row.dims.get("run", 1) > 1:
-                text += f" (run {row.dims['run']})"
-            if isinstance(dim, int | float) and not isinstance(dim, bool):
-                return Number(text, dim, tone)
-            return Text(text, tone)
+        name = f"{row.dims[self.of]}.{self.name}".removesuffix(".") if self.of else self.name
+        figure, value = find_figure(name), row.values.get(name)
+        if figure is None or (value is None and name in row.dims):
+            return self._dimension(row)
         if value is None:
             return Number("-", None)
-        unit = self.unit or figure.shown
-        tone = row.tones.get(self.name) or (figure.tone if value.value else "plain")
-        shown = value.value * scale(figure.unit, unit)
-        seen = len(value.launches)
+        unit, seen = self.unit or figure.shown, len(value.launches)
+        tone = row.tones.get(name) or (figure.tone if value.value else "plain")
         several = f", {seen} of {seen + value.missing}" if value.missing else ""
+        shown = value.value * scale(figure.unit, unit)
         return Number(f"{figure.show(value, unit)}{several}", shown, tone)
 
+    def _dimension(self, row: ViewRow) -> Cell:
+        dim = row.name if self.name == "name" else row.dims.get(self.name)
+        text = "-" if dim is None else f"{dim:,}" if _is_number(dim) else str(dim)
+        tone, noted = row.tones.get(self.name, "plain"), self.noted or self.name == "name"
+        if self.name == "users" and row.dims.get("run", 1) > 1:
+            text += f" (run {row.dims['run']})"
+        if _is_number(dim) and not noted:
+            return Number(text, dim, tone)
+        return Text(text, tone, row.notes if noted else ())
 
-def _is_number(value: Any) -> bool:
+
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -227,30 +198,40 @@ def make_table(spec: TableSpec, rows: Sequence[ViewRow], bare: bool = False) -> 
 
     columns = [(item, [cell(item, row) for row in rows]) for item in spec.fields]
     kept = [pair for pair in columns if any(cell_text(at) not in ("-", "") for at in pair[1])]
-    by_row = zip(*(cells for _, cells in kept), strict=True)
-    pairs = zip(rows, by_row, strict=False)
-    lines = (TableRow(cells, row.warnings, row.group) for row, cells in pairs)
-    heads = tuple(item.column(rows) for item, _ in kept)
-    return Table(spec.caption, heads, tuple(lines), spec.notes)
+    by_row = zip(rows, zip(*(cells for _, cells in kept), strict=True), strict=False)
+    lines = tuple(TableRow(cells, row.warnings, row.group) for row, cells in by_row)
+    return Table(spec.caption, tuple(item.column(cells) for item, cells in kept), lines, spec.notes)
 
 
 def figure_table(
-    caption: str,
-    rows: Sequence[ViewRow],
-    figures: Sequence[str],
-    notes: Sequence[str] = (),
-    group: Callable[[str], str] = lambda figure: "",
+    caption: str, rows: Sequence[ViewRow], figures: Sequence[str], notes: Sequence[str] = ()
 ) -> Table:
     """A line for each figure, which may be many, and a column for each row."""
     heads = (Column("figure", number=False), Column("unit", number=False, detail=True))
-    shown = (name for name in figures if any(name in row.values for row in rows))
-    lines = []
-    for figure in map(FIGURES.__getitem__, shown):
-        cells = (Field(figure.name).cell(row) for row in rows)
-        head = (figure.title, figure.shown or figure.unit)
-        lines.append(TableRow((*head, *cells), group=group(figure.name)))
+    lines = [
+        (figure.title, figure.shown or figure.unit, *(Field(figure.name).cell(row) for row in rows))
+        for figure in map(FIGURES.__getitem__, figures)
+        if any(figure.name in row.values for row in rows)
+    ]
     columns = (*heads, *(Column(row.name) for row in rows))
-    return Table(caption, columns, tuple(lines), tuple(notes), unlike=True)
+    return Table(caption, columns, tuple(map(TableRow, lines)), tuple(notes), unlike=True)
+
+
+def make_tiles(row: ViewRow | None, names: Sequence[str] = (MAIN, "latency_p99")) -> Iterator[Tile]:
+    """Figures and dimensions of a row that are seen first, as far as they are known; then what
+    limited it, with the evidence."""
+    if row is None:
+        return
+    for item in map(Field, names):
+        cell = item.cell(row)
+        column, text = item.column([cell]), as_text(cell).text
+        tone = cell.tone if isinstance(cell, Text) else "plain"  # of a figure it needs a sign
+        if text != "-":
+            yield Tile(column.name, text, column.unit, row.name, tone)
+    if row.entry is not None and (limit := row.entry.limited) is not None:
+        known = f"{limit.figures} ({limit.confidence})"
+        why = limit.reasons[0] if limit.cause == "unclear" and limit.reasons else known
+        yield Tile("limited by", limit.cause, note=why)
 
 
 def differ(rows: Sequence[ViewRow], dims: Iterable[str]) -> list[str]:
@@ -262,68 +243,47 @@ def differ(rows: Sequence[ViewRow], dims: Iterable[str]) -> list[str]:
 
 
 def row_json(row: ViewRow) -> dict[str, Any]:
-    """A row: dimensions, figures unrounded with their units, what limited it, and, of a load, the
-    account of its requests and what was seen beside."""
+    """A row: dimensions, figures unrounded with their units; of a load what limited it, and its
+    failed requests."""
     data: dict[str, Any] = {
-        "name": row.name,
-        "group": row.group,
+        **pick(row, "name", "group", "warnings", "notes"),
         "dims": {name: value for name, value in row.dims.items() if value is not None},
         "figures": {name: value_json(name, value) for name, value in row.values.items()},
-        "warnings": list(row.warnings),
-        "notes": list(row.notes),
     }
     if row.entry is not None:
-        data["limited_by"] = row.entry.verdicts
-        data["failed"] = row.entry.line.failed
+        data |= {"limited_by": row.entry.verdicts, "failed": row.entry.line.failed}
     return data
 
 
 def value_json(name: str, value: Value) -> dict[str, Any]:
     """A value as it stands in JSON, without what it has not."""
-    figure = find_figure(name)
-    data: dict[str, Any] = {"unit": "" if figure is None else figure.unit, "value": value.value}
-    if isinstance(value.value, LowerBound):
-        data["lower_bound"] = True
-    for key in ("std", "windows", "launch_std", "low", "high", "of", "missing"):
-        if (number := getattr(value, key)) is not None:
-            data[key] = number
-    if value.launches:
-        data["launches"] = {str(launch): number for launch, number in value.launches.items()}
-    return data
-
-
-IN_CLIENT = ("in_windows", "mean_in_flight", "status_codes")
-OF_STREAMS = ("events", "merged", "tokens")
-SEEN = ("usage", "served", "serve_metrics", "waterfall")
+    data = {"unit": FIGURES[name.partition(".")[0]].unit, **vars(value)}
+    data |= {"launch_std": value.launch_std, "launches": value.launches or None}
+    data |= {"lower_bound": True if isinstance(value.value, LowerBound) else None}
+    return {key: number for key, number in data.items() if number is not None}
 
 
 def trial_json(trial: Trial) -> dict[str, Any]:
     """A trial: the account of the requests of its windows, each followed to its end (carried_in +
-    sent = completed + failed + in_flight), its windows, and what was seen beside.
-
-    `not_sent`: due, and still waiting for a free connection at the end of the drain. `in_windows`:
-    what happened within the windows. `status_codes`: of whole responses. Of streams: `events`
-    within the windows, `merged`: those that came in the same read as the one before, `tokens`: as
-    the service counts them.
-    """
-    counts = trial.counts
+    sent = completed + failed + in_flight), its windows, and what was seen beside. `not_sent`: due,
+    and still waiting for a free connection at the end of the drain. Of streams `events` within the
+    windows, and `merged`: those that came in the same read as the one before."""
+    counts, client = trial.counts, trial.client
+    beside = pick(trial, "usage", "served", "serve_metrics", "waterfall")
+    windows = {name: metric.windows for name, metric in trial.metrics.items()}
     return {
         "key": trial.key,
         "requests": {
             **pick(counts, "carried_in", "sent", "completed", "failed", "in_flight"),
             "not_sent": counts.unsent,
             "unanswered": trial.unanswered,
-            **{name: trial.client.get(name) for name in IN_CLIENT},
-            **{name: trial.client[name] for name in OF_STREAMS if name in trial.client},
+            **{name: client.get(name) for name in ("in_windows", "mean_in_flight", "status_codes")},
+            **{name: client[name] for name in ("events", "merged", "tokens") if name in client},
         },
-        "windows": {
-            name: metric.windows
-            for name, metric in trial.metrics.items()
-            if metric.windows is not None
-        },
-        **{name: value for name in SEEN if (value := getattr(trial, name))},
-        **({"nodes": list(nodes)} if (nodes := trial.client.get("nodes")) else {}),
-        "profiles": list(trial.profiles),
+        "windows": {name: seen for name, seen in windows.items() if seen is not None},
+        **{name: seen for name, seen in beside.items() if seen},
+        **({"nodes": nodes} if (nodes := client.get("nodes")) else {}),
+        "profiles": trial.profiles,
     }
 
 
@@ -346,49 +306,27 @@ def line_chart(
     joined: bool = True,
 ) -> Iterator[Chart]:
     """Figures of one unit over the dimension `x`, a line for each value of the dimension `series`
-    and each figure; nothing without a point. `more`: further lines, such as published ones. Points
-    that are not `joined` stand on a logarithmic axis, and so do times, unless `log_y` says
-    otherwise."""
-    first = FIGURES[figures[0]]
-    usual = first.shown == "ms" or bool(more) or not joined
-    logarithmic = usual if log_y is None else log_y
+    and each figure; nothing without a point. `more`: further points. Times, and points that are
+    not `joined`, stand on a logarithmic axis, unless `log_y` says otherwise."""
+    first, names = FIGURES[figures[0]], list(dict.fromkeys(str(row.dims[series]) for row in rows))
+    log_y = (first.shown == "ms" or bool(more) or not joined) if log_y is None else log_y
     points: list[Point] = []
     things: dict[str, str] = {}
-    names = list(dict.fromkeys(str(row.dims[series]) for row in rows))
-    for name in names:
-        for figure in figures:
-            words = [name] if len(names) > 1 or len(figures) == 1 else []
-            words += [FIGURES[figure].title] if len(figures) > 1 else []
-            label = ", ".join(words)
-            things[label] = name
-            points += [
-                _point(row, x, figure, label)
-                for row in rows
-                if str(row.dims[series]) == name
-                and (value := row.value(figure)) is not None
-                and (value > 0 or not logarithmic)
-            ]
+    for name, figure in product(names, map(FIGURES.__getitem__, figures)):
+        words = [name] if len(names) > 1 or len(figures) == 1 else []
+        label = ", ".join([*words, figure.title] if len(figures) > 1 else words)
+        things[label] = name
+        for row in (row for row in rows if str(row.dims[series]) == name):
+            value = row.values.get(figure.name)
+            if value is not None and (value.value > 0 or not log_y):
+                shown, low, high = figure.place(value)
+                ends = (None, None) if figure.unit == "ns" else (low, high)
+                points.append(Point(float(row.dims[x]), shown, label, *ends))
     if points:
-        chart = Chart(
-            title,
-            "lines",
-            [*points, *more],
-            first.title if first.shown == "1" else first.shown,
-            x_name or x,
-            caption,
-            x_scale="log" if log_x else "linear",
-            log_y=logarithmic,
-            marks=marks,
-            joined=joined,
-            things=things,
-        )
-        yield from split_lines(chart)
-
-
-def _point(row: ViewRow, x: str, name: str, series: str) -> Point:
-    shown, *ends = FIGURES[name].place(row.values[name])
-    low, high = (None, None) if FIGURES[name].unit == "ns" else ends
-    return Point(float(row.dims[x]), shown, series, low, high)
+        unit = first.title if first.shown == "1" else first.shown
+        look = partial(Chart, x_scale="log" if log_x else "linear", log_y=log_y, joined=joined)
+        look = partial(look, caption=caption, marks=marks, things=things)
+        yield from split_lines(look(title, "lines", [*points, *more], unit, x_name or x))
 
 
 FAR: Final = 20.0
@@ -401,21 +339,15 @@ def draw_over(
     title: str, rows: Sequence[ViewRow], x: str, figures: Sequence[str], series: str
 ) -> Iterator[Chart]:
     """Figures over the dimension `x`: lines where it has several numbers, all above 0. Else the
-    first of them as a dot for each row, a colour for each value of the dimension `series`; its bar
-    is its interval, or reaches up to the last figure of several."""
-    name, *further = figures
-    xs = [row.dims[x] for row in rows]
+    first of them as a dot for each row, a colour for each value of the dimension `series`."""
+    first, xs = FIGURES[figures[0]], [row.dims[x] for row in rows]
     if len(set(map(str, xs))) > 1 and all(_is_number(value) and value > 0 for value in xs):
-        caption, log_x = "" if further else BARS, max(xs) >= FAR * min(xs)
+        caption, log_x = BARS if len(figures) == 1 else "", max(xs) >= FAR * min(xs)
         yield from line_chart(title, rows, x, figures, series, caption=caption, log_x=log_x)
         return
     points = []
-    for row in rows:
-        if (value := row.values.get(name)) is not None:
-            if further:
-                value = replace(value, low=value.value, high=row.value(further[-1]))
-            shown, low, high = FIGURES[name].place(value)
-            points.append(Point(f"{x} {row.dims[x]}", shown, str(row.dims[series]), low, high))
-    caption = f"Bars reach up to {FIGURES[further[-1]].title}." if further else BARS
+    for row in (row for row in rows if first.name in row.values):
+        shown, low, high = first.place(row.values[first.name])
+        points.append(Point(f"{x} {row.dims[x]}", shown, str(row.dims[series]), low, high))
     if points:
-        yield Chart(title, "dots", points, FIGURES[name].shown, caption=caption)
+        yield Chart(title, "dots", points, first.shown, caption=BARS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final
 
 from serve_bench.analysis.checks import unfair_sentences
@@ -37,17 +37,14 @@ FORMAT: Final = 2
 
 @dataclass(frozen=True)
 class View:
-    """What a kind of run makes of its rows.
-
-    `rows`: the loads; `points`: what is derived from them; `comparisons`: of two points each.
-    `alarms`: why no figure is to be trusted; `findings`: sentences, the headline first.
-    `sections`: of tables; `charts`: of charts; `traced`: the rows whose hops are shown. `facts`:
-    what was asked, beside what every run says. `definitions`: what columns mean; `notes`: in place
-    of those of the page. `title`: without the id of the run. `lead`: the row whose figures are seen
-    first, or `tiles` in their place. `planned`: how many of how many were not measured, and the
-    plural of the noun, where that is not said of rows; of 0 nothing is said: the kind says what is
-    missing, and warnings what failed. `faults`: why its gate is broken.
-    """
+    """What a kind of run makes of its rows. `rows`: the loads; `points`: derived from them;
+    `comparisons`: of two points each. `alarms`: why no figure is to be trusted; `findings`:
+    sentences, the headline first. `sections`: of tables; `charts`: of charts; `traced`: the rows
+    whose hops are shown. `facts`: what was asked, beside what every run says. `definitions`: what
+    columns mean; `notes`: in place of those of the page. `title`: without the id of the run.
+    `lead`: the row whose figures are seen first, or `tiles` in their place. `planned`: how many of
+    how many were not measured, and the plural of the noun, where that is not said of rows; of 0
+    nothing is said. `faults`: why its gate is broken."""
 
     rows: Sequence[ViewRow]
     points: Sequence[ViewRow] = ()
@@ -71,8 +68,8 @@ class View:
 class Lens:
     """How a kind of run is looked at. `figures`: of its rows, beside those of all kinds; `noun`:
     what a row is called; `classic`: its published form; `condense`: the run with the rows that are
-    shown, where its trials are none; `usage_of`: by which the limit of a trial is judged, if by
-    any; `codes`: of the warnings that hold for such a row, None: of all."""
+    shown, where its trials are none; `usage_of`: by which the limit of a trial is judged; `codes`:
+    of the warnings that hold for such a row, None: of all."""
 
     build: Callable[[Result, Page, list[ViewRow], ReportOptions], View]
     figures: Sequence[str] = ()
@@ -100,7 +97,7 @@ class RunLook:
         """What is missing, what the rows show, what is doubted; the SLO behind the headline."""
         bad = (*unfair_sentences(self.result.trials), *self.view.alarms, *self._gaps())
         found = sentences(self.view.findings)
-        slo = () if self._slo is None else (self._slo[0],)
+        slo = () if self._slo is None else self._slo[:1]
         return (*sentences(bad, "bad"), *found[:1], *slo, *found[1:])
 
     @cached_property
@@ -109,14 +106,13 @@ class RunLook:
 
     def _gaps(self) -> Iterator[str]:
         """The sentence that comes first where rows are missing or something failed."""
-        states = [row.dims["status"] for row in self.view.rows if row.dims["status"] != "profiled"]
-        counted = (len(states) - states.count("measured"), len(states), "")
+        noun, states = self.lens.noun, [row.dims["status"] for row in self.view.rows]
+        rows = len(states) - states.count("profiled")
+        counted = rows - states.count("measured"), rows, ""
         missing, planned, nouns = self.view.planned or counted
-        if self.view.planned and not planned:
-            return
-        words, of_all = [], f"of {planned} {nouns or f'{self.lens.noun}s'}"
+        words, of_all = [], f"of {planned} {nouns or f'{noun}s'}"
         if missing:
-            which = f"{missing} {of_all}" if planned > 1 else f"The {self.lens.noun}"
+            which = f"{missing} {of_all}" if planned > 1 else f"The {noun}"
             words.append(f"{which} {'was' if missing == 1 else 'were'} incomplete")
         if failed := [failure.message for failure in self.page.all_failures]:
             message, more = failed[0], len(set(failed)) - 1
@@ -125,16 +121,15 @@ class RunLook:
                 # Of some rows it may be true beside a rate of others.
                 lead += f" in {failed.count(message)} {of_all}"
             words.append(f"{lead} {message}" + (f" (and {more} more)" if more else ""))
-        if words:
+        if words and (planned or not self.view.planned):
             yield statement("; ".join(words))
 
     @cached_property
     def document(self) -> Document:
         """The run for people."""
-        run, view = self.result.run, self.view
-        where, sections = self.options.where, list(self._sections())
-        if self._slo is not None:
-            sections.insert(1, self._slo[1])
+        run, view, where = self.result.run, self.view, self.options.where
+        first, *others = self._sections()
+        slo = () if self._slo is None else self._slo[1:]
         return Document(
             title=f"{view.title or f'serve-bench {run.command}'}, run {run.id}",
             command=run.command,
@@ -142,7 +137,7 @@ class RunLook:
             machine=machine(run),
             findings=self.findings,
             doubts=tuple(page_doubts(self.page)),
-            sections=tuple(sections),
+            sections=(first, *slo, *others),
             where=where,
             records=() if where is None else (where,),
             tiles=tuple(view.tiles or make_tiles(view.lead)),
@@ -150,40 +145,35 @@ class RunLook:
 
     def _sections(self) -> Iterator[Section]:
         view, page = self.view, self.page
-        yield from view.sections or [
-            Section("results", "Results", (Prose(("Nothing was measured.",), "doubt"),), "headline")
-        ]
+        nothing = Prose(("Nothing was measured.",), "doubt")
+        yield from view.sections or [Section("results", "Results", (nothing,), "headline")]
         yield from section("failures", "Failures", failure_blocks(page), "table")
-        notes = page.notes if view.notes is None else view.notes
-        if texts := (*view.definitions, *notes):
-            yield Section("how", "Notes", (Prose(texts, "quiet", listed=True),))
+        texts = (*view.definitions, *(page.notes if view.notes is None else view.notes))
+        notes = [Prose(texts, "quiet", listed=True)] if texts else []
+        yield from section("how", "Notes", notes)
         yield from view.charts
-        if any(trial.usage for entry in page.entries for trial in entry.line.trials):
-            yield Section("cpu", "CPU by process, and limits", partial(inside_blocks, page))
+        yield from section("cpu", "CPU by process, and limits", inside_blocks(page))
         yield from waterfall.sections(view.traced)
         yield from section("profiles", "Flamegraphs", flamegraphs(view.rows))
         yield method(self.result, view.rows)
 
     def json_text(self) -> str:
         """The run for programs: figures unrounded, with their units."""
-        view, page, run = self.view, self.page, self.result.run
-        about = ("launch", "cell", "settled", "proof")
-        names = ("name", "env", "engaged", "warnings", "failures")
+        view, page, result = self.view, self.page, self.result
+        launches = [pick(launch, "id", "variant", "round", "proof") for launch in result.launches]
+        deploys = [pick(deploy, "launch", "cell", "settled", "proof") for deploy in result.deploys]
         return json_of(
             {
                 "format": FORMAT,
-                "run": run_json(run, self.options.where),
-                "host": dict(run.host),
-                "variants": [pick(part, *names) for part in page.variants],
-                "launches": [
-                    pick(launch, "id", "variant", "round", "proof")
-                    for launch in self.result.launches
-                ],
-                "deploys": [pick(deploy, *about) for deploy in self.result.deploys],
-                "findings": list(self.findings),
-                "rows": [self._row_json(row) for row in view.rows],
-                "points": [row_json(row) for row in view.points],
-                "comparisons": [row_json(row) for row in view.comparisons],
+                "run": run_json(result.run, self.options.where),
+                "host": result.run.host,
+                "variants": page.variants,
+                "launches": launches,
+                "deploys": deploys,
+                "findings": self.findings,
+                "rows": [*map(self._row_json, view.rows)],
+                "points": [*map(row_json, view.points)],
+                "comparisons": [*map(row_json, view.comparisons)],
                 **pick(page, "warnings", "failures", "notes"),
             }
         )
@@ -192,9 +182,8 @@ class RunLook:
         data = row_json(row)
         if row.entry is not None:
             line = row.entry.line
-            data |= slo_json(self.result.run, line)
-            data |= {"row": line.row, **pick(row.entry, "failures")}
-            data["keys"] = list(line.keys)
+            data |= slo_json(self.result.run, line) | pick(line, "row", "keys")
+            data["failures"] = row.entry.failures
             data["trials"] = {trial.launch: trial_json(trial) for trial in line.trials}
         return data
 

@@ -9,10 +9,14 @@ from typing import Final
 from serve_bench.analysis.statistics import Line
 from serve_bench.core.axes import AXES
 from serve_bench.core.result import JsonObject, Row, cell_slug
-from serve_bench.view.texts import cell_title
 
 BRIEFS: Final = {axis.name: axis.brief for axis in AXES.values() if axis.brief}
 """Axes by the names that they have where rows are told apart."""
+
+
+def cell_title(cell: JsonObject) -> str:
+    """A cell in words: `max_batch_size 1, max_ongoing_requests 10000, num_replicas 8`."""
+    return ", ".join(f"{name} {value}" for name, value in cell.items()) or "app as it is"
 
 
 @dataclass(frozen=True)
@@ -33,9 +37,8 @@ class RowNames:
 
     def cell(self, cell: JsonObject) -> str:
         """What sets a cell apart: `batch 1, ongoing 10000`."""
-        return cell_title(
-            {BRIEFS.get(axis, axis): cell[axis] for axis in self.axes if axis in cell}
-        )
+        shown = (axis for axis in self.axes if axis in cell)
+        return cell_title({BRIEFS.get(axis, axis): cell[axis] for axis in shown})
 
     def name(self, line: Line, load: bool = True, cell: bool = True) -> str:
         """`8 clients, num_replicas 2, optimized`: what sets a row apart from all others of the run;
@@ -48,25 +51,22 @@ class RowNames:
 
 
 def names_of_lines(lines: Sequence[Line]) -> RowNames:
-    """The names of a run's rows and cells."""
+    """The names of a run's rows: by their labels; with client, size of the data or place where
+    labels are alike."""
     axes = dict.fromkeys(axis for line in lines for axis in line.cell)
-    return RowNames(
-        tuple(axis for axis in axes if len({repr(line.cell.get(axis)) for line in lines}) > 1),
-        len({cell_slug(line.cell) for line in lines}),
-        _row_names(list(dict.fromkeys(line.row for line in lines))),
-        len({line.variant for line in lines}) > 1,
-    )
-
-
-def _row_names(rows: Sequence[Row]) -> dict[Row, str]:
-    """Each row by its label; with client, size of the data or place where labels are alike."""
+    rows = list(dict.fromkeys(line.row for line in lines))
     choices = [
         [row.label for row in rows],
         [f"{row.label} ({row.client})" for row in rows],
         [f"{row.label} ({row.client}, {row.data_size} data)" for row in rows],
         [f"{row.label} (row {number})" for number, row in enumerate(rows, 1)],
     ]
-    return {
-        row: next(names[place] for names in choices if names.count(names[place]) == 1)
-        for place, row in enumerate(rows)
-    }
+    return RowNames(
+        tuple(axis for axis in axes if len({repr(line.cell.get(axis)) for line in lines}) > 1),
+        len({cell_slug(line.cell) for line in lines}),
+        {
+            row: next(names[place] for names in choices if names.count(names[place]) == 1)
+            for place, row in enumerate(rows)
+        },
+        len({line.variant for line in lines}) > 1,
+    )

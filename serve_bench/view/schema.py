@@ -1,7 +1,7 @@
-"""The JSON Schema of a run's JSON, made of the figures that are declared.
+"""The JSON Schema (draft 2020-12) of a run's JSON, made of the figures that are declared.
 
-Its dialect is that of draft 2020-12. A figure has one name, unit and meaning in the runs of all
-kinds; of a family, such as `batch_size_mean.Ranker`, each member has those of the family.
+A figure has one name, unit and meaning in the runs of all kinds; of a family, such as
+`batch_size_mean.Ranker`, each member has those of the family.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from serve_bench.view.lens import FORMAT
 Schema: TypeAlias = dict[str, Any]
 
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-KNOWN_TEXT: Final[Schema] = {"type": ["string", "null"]}
 TYPES: Final = {str: "string", float: "number", dict: "object"}
 
 RUN: Final = {
     **dict.fromkeys(("id", "command", "started_at", "tool_version"), str),
-    **dict.fromkeys(("git_commit", "records"), KNOWN_TEXT),
+    **{key: {"type": ["string", "null"]} for key in ("git_commit", "records")},
     "argv": [str],
 }
 WHOLE: Final = {
@@ -28,31 +27,32 @@ WHOLE: Final = {
     **{"rows": ["row"], "points": ["part"], "comparisons": ["part"], "notes": [str]},
     **{key: [dict] for key in ("variants", "launches", "deploys", "warnings", "failures")},
 }
-FINDING: Final = {
-    **dict.fromkeys(("text", "code", "hint", "about"), str),
-    "tone": {"enum": list(get_args(Tone))},
-}
 PART: Final = {
     **{"name": str, "group": str, "dims": dict, "figures": "figures"},
     **{"warnings": ["finding"], "notes": [str]},
 }
 """A row, a point or a comparison."""
-ROW: Final = PART | {
-    **dict.fromkeys(("row", "limited_by", "failed"), dict),
-    **{"keys": [str], "trials": {"": "trial"}, "failures": [dict]},
+REQUESTS: Final = {
+    **dict.fromkeys(("carried_in", "sent", "completed", "in_flight"), COUNT),
+    "failed": {"": COUNT},
 }
-TRIAL: Final = {
-    "key": str,
-    "requests": {
-        **dict.fromkeys(("carried_in", "sent", "completed", "in_flight"), COUNT),
-        "failed": {"": COUNT},
+SHAPES: Final[dict[str, Schema]] = {
+    "finding": {
+        **dict.fromkeys(("text", "code", "hint", "about"), str),
+        "tone": {"enum": list(get_args(Tone))},
     },
-    **{"windows": {"": [float]}, "profiles": [dict]},
-}
-VALUE: Final = {
-    **{"unit": str, "lower_bound": {"const": True}},
-    **dict.fromkeys(("value", "std", "launch_std", "low", "high", "of"), float),
-    **{"windows": COUNT, "missing": COUNT, "launches": {"": float}},
+    "part": PART,
+    "row": {
+        **PART,
+        **dict.fromkeys(("row", "limited_by", "failed"), dict),
+        **{"keys": [str], "trials": {"": "trial"}, "failures": [dict]},
+    },
+    "trial": {"key": str, "requests": REQUESTS, "windows": {"": [float]}, "profiles": [dict]},
+    "value": {
+        **{"unit": str, "lower_bound": {"const": True}, "launches": {"": float}},
+        **dict.fromkeys(("value", "std", "launch_std", "low", "high", "of"), float),
+        **{"windows": COUNT, "missing": COUNT},
+    },
 }
 
 
@@ -67,19 +67,13 @@ def make_schema() -> Schema:
         }
         for name, figure in sorted(FIGURES.items())
     }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "serve-bench report --format json",
-        **_closed(WHOLE),
-        "$defs": {
-            "finding": _closed(FINDING),
-            "part": _schema(PART),
-            "row": _schema(ROW),
-            "trial": _schema(TRIAL),
-            "value": _closed(VALUE) | {"required": ["unit", "value"]},
-            "figures": _closed({}) | {"patternProperties": figures},
-        },
-    }
+    whole, parts = _schema(WHOLE), {name: _schema(shape) for name, shape in SHAPES.items()}
+    parts["value"]["required"] = ["unit", "value"]
+    parts["figures"] = {"type": "object", "patternProperties": figures}
+    for closed in (whole, parts["finding"], parts["value"], parts["figures"]):
+        closed["additionalProperties"] = False
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return dialect | {"title": "serve-bench report --format json", **whole, "$defs": parts}
 
 
 def _schema(shape: Any) -> Schema:
@@ -98,8 +92,3 @@ def _schema(shape: Any) -> Schema:
             return dict(shape)
     properties = {name: _schema(item) for name, item in shape.items()}
     return {"type": "object", "required": list(properties), "properties": properties}
-
-
-def _closed(shape: Any) -> Schema:
-    """An object that has all of its names and no others."""
-    return _schema(shape) | {"additionalProperties": False}

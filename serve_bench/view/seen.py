@@ -18,8 +18,8 @@ from serve_bench.view.document import (
 )
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.inside import mean_by_role, usage_table
+from serve_bench.view.names import cell_title
 from serve_bench.view.rows import Page
-from serve_bench.view.texts import cell_title
 
 
 def inside_blocks(page: Page) -> Iterator[Block]:

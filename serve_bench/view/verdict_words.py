@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from serve_bench.analysis.comparing import floors_of
 from serve_bench.analysis.comparing.model import (
@@ -138,7 +139,7 @@ def describe_row(row: ComparedRow, paired: bool) -> Iterator[Finding]:
     sides = defaultdict[Finding, list[str]](list)  # the same of both is said once
     for doubt in row.doubts:
         sides[make_finding(doubt, things)].append(doubt.side)
-    yield from (finding.of(" and ".join(letters)) for finding, letters in sides.items())
+    yield from (replace(found, about=" and ".join(by)) for found, by in sides.items())
     reasons = defaultdict[str, list[str]](list)
     for line in row.lines:
         if line.judged.word == "inconclusive":

@@ -24,13 +24,13 @@ from serve_bench.benchmarks.tax.request import TaxSuite
 from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
 from serve_bench.core.errors import BadInput
+from serve_bench.core.figures import number
 from serve_bench.core.plan import Suite
 from serve_bench.core.result import FORMAT_VERSION, Result
 from serve_bench.report import COMPARED
 from serve_bench.report.page import html_text
 from serve_bench.store import read
 from serve_bench.view.figures import shorten
-from serve_bench.view.texts import number
 from tests import places
 from tests.cases import cases
 from tests.html_sample import STUB

@@ -14,7 +14,7 @@ from serve_bench.core.load_result import FAILED_LATENCY, STREAM_TIMES
 from serve_bench.core.result import Result, Trial
 from serve_bench.view.blocks import histogram_table, limit_words, section, sentence, statement
 from serve_bench.view.document import Block, Facts, Prose, ReportOptions
-from serve_bench.view.figures import Value, declare_all, known_values, name_time, token_counts
+from serve_bench.view.figures import Value, declare_all, known_values, name_time
 from serve_bench.view.frame import ViewRow, describe_figures, make_spec, make_table
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.row_charts import PARTS_OF_LATENCY, chart_sections
@@ -130,8 +130,8 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
     if (events := client.get("events", 0)) and trial.row.traffic.client == "raw":
         share = f"{100 * client.get('merged', 0) / events:.3g} % in the same read as the one before"
         yield "events", f"{events:,} in the windows; {share}"
-    tokens = token_counts(trial)
-    if tokens is not None and (uncounted := trial.completed_in_windows - tokens.requests) > 0:
+    tokens = trial.client.get("tokens")
+    if tokens is not None and (uncounted := trial.completed_in_windows - tokens["requests"]) > 0:
         yield "tokens", f"the service counted none of {counted(uncounted, 'request')} (usage)"
     if client.get("retried"):
         yield "retried", f"{client['retried']:,} (their latency runs from the first attempt)"

@@ -164,7 +164,7 @@ def latency_text(trial: Trial) -> str:
         latency_figures,
         merged,
     )
-    from serve_bench.view.texts import bound_sign
+    from serve_bench.core.figures import bound_sign
 
     answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
     figures: dict[str, float | None] = {}

@@ -19,11 +19,10 @@ from serve_bench.view.document import Block, Finding, Prose, ReportOptions, Sect
 from serve_bench.view.figures import Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.names import BRIEFS, RowNames
+from serve_bench.view.names import BRIEFS, RowNames, cell_title
 from serve_bench.view.published import published_for, published_notes
 from serve_bench.view.row_charts import chart_sections
 from serve_bench.view.rows import Entry, Page
-from serve_bench.view.texts import cell_title
 
 
 def _payload(line: Line) -> float | None:
@@ -58,7 +57,7 @@ FIGURES: Final = (
     Field("events", detail=True),
     *(Field(f"{metric}_{share}") for metric in ("ttft", "itl") for share in ("p50", "p99")),
     Field("tokens"),
-    Field("errors", quiet=True),
+    Field("errors"),
     Field("launch_spread"),
     Field("published"),
     Field("limit", "limited by"),

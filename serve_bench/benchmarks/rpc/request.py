@@ -216,9 +216,7 @@ def read_rpc(data: Mapping[str, Any], file: str, flags: Mapping[str, str]) -> Rp
     Raises BadInput, which names the flag, or the file and key.
     """
     only_keys(data, ("name", "rpc"), file)
-    of_file = Arguments.of_table(data.get("rpc", {}), KEYS, f"{file}: rpc")
-    of_file.require([name for name in KEYS if name not in OPTIONAL], f"{file}: rpc")
-    arguments = of_file.under(Arguments.of_flags(flags))
+    arguments = Arguments.read({f"{file}: rpc": data.get("rpc", {})}, flags, KEYS, OPTIONAL)
     lists = [name for name in LISTS if "," in arguments.texts[name]]
     if len(lists) > 1:
         places = " and ".join(arguments.places[name] for name in lists)

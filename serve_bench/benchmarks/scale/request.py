@@ -277,7 +277,7 @@ def read_scale(
     slo: str | None = None,
 ) -> ScaleSuite:
     """The suite of a workload. `flags`: those of KEYS that were given, as text. Raises BadInput."""
-    arguments = _of_file(workload, data, file, quick).under(Arguments.of_flags(flags))
+    arguments = Arguments.read(_read_tables(workload, data, file, quick), flags, KEYS[workload], ())
     number = whole(1, MOST_REPLICAS)
     replicas = arguments.each("replicas", lambda single: int(single.value("replicas", number)))
     if len(replicas) > 1 and workload != "curve":
@@ -308,7 +308,9 @@ def read_scale(
     )
 
 
-def _of_file(workload: Workload, data: Mapping[str, Any], file: str, quick: bool) -> Arguments:
+def _read_tables(
+    workload: Workload, data: Mapping[str, Any], file: str, quick: bool
+) -> dict[str, Any]:
     only_keys(data, ("name", "variant", "variants", "scale", "quick", "slo"), file)
     table = data.get("scale")
     if not isinstance(table, Mapping):
@@ -318,11 +320,6 @@ def _of_file(workload: Workload, data: Mapping[str, Any], file: str, quick: bool
         raise BadInput(f"{file}: scale.workload: takes {', '.join(KEYS)}")
     if kind != workload:
         raise BadInput(f"{file}: is a suite of serve-bench scale {kind}, not {workload}")
-    place, keys = f"{file}: scale", KEYS[workload]
     settings = {name: value for name, value in table.items() if name != "workload"}
-    arguments = Arguments.of_table(settings, keys, place)
-    if quick:
-        small = Arguments.of_table(data.get("quick", {}), keys, f"{file}: quick")
-        arguments = arguments.under(small)
-    arguments.require(keys, place)
-    return arguments
+    small = {f"{file}: quick": data.get("quick", {})} if quick else {}
+    return {f"{file}: scale": settings, **small}
