@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-from serve_bench.report.page import Bundle
 from serve_bench.view.charts import Point, nines
 from serve_bench.view.document import (
     Chart,
@@ -24,9 +23,6 @@ from serve_bench.view.document import (
 )
 
 EVIL = "</script><script>alert('evil')</script><img src=x onerror=alert('evil')>\u2028&amp;"
-
-STUB = Bundle("window.vegaEmbed=null", "the notices\n", "Vega 1, Vega-Lite 2")
-"""In place of the library, for what is about the page alone."""
 
 
 def chart(title: str = "requests/s by row", name: str = "default") -> Chart:

@@ -1,6 +1,5 @@
 """What the tests of HTML pages ask of a Document: its tables by caption, its texts, its charts."""
 
-import json
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -8,7 +7,8 @@ from typing import Any, TypeVar
 
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.core.result import Result
-from serve_bench.report.vega import vega
+from serve_bench.report.drawing import describe, draw
+from serve_bench.report.theme import list_series, looks_of
 from serve_bench.view.document import (
     Block,
     Chart,
@@ -88,7 +88,8 @@ def is_sound(sheet: Document) -> None:
             for figure in (found for found in row.cells if isinstance(found, Number)):
                 assert figure.value is None or math.isfinite(figure.value)
     for drawing in charts(sheet):
-        assert json.dumps(vega(drawing), allow_nan=False) and drawing.title
+        plot = draw(drawing, list_series(drawing, looks_of([drawing]))).plot
+        assert '"nan' not in plot and describe(drawing) and drawing.title
 
 
 def sheet(result: Result, where: str | None = None, published: bool = False) -> Document:

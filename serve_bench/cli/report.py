@@ -122,7 +122,7 @@ def report(options: ReportCommandOptions) -> int:
         write_plot(options.plot, [report.document for report in reports], options.chart)
     layout = request.layout(to_file=to is not None)
     if html:
-        text = _page_of(folders, reports, Path() if to is None else to.parent)
+        text = _page_of(folders, reports)
     elif len(reports) == SIDES:
         text = FORMS[request.format](set_side_by_side(*reports), layout)
     else:
@@ -229,8 +229,8 @@ SIDES = 2
 """So many runs stand side by side, with the ratio of each row that both have."""
 
 
-def _page_of(places: Sequence[Path], reports: Sequence[RunLook], base: Path) -> str:
-    """The page of runs, by folders or records files. BadInput where vl_convert is missing."""
+def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
+    """The page of runs, by folders or records files."""
     from serve_bench.report.page import Folder, folder_of, html_text
     from serve_bench.runner.recording import layer_rules
     from serve_bench.view.comparison import set_side_by_side
@@ -241,8 +241,8 @@ def _page_of(places: Sequence[Path], reports: Sequence[RunLook], base: Path) -> 
     for place, report in zip(places, reports, strict=True):
         file = place.name if place.is_file() else RECORDS_FILE
         documents.append(report.document)
-        folders.append(folder_of(_home(place), report.document, base, file, rules))
-    return html_text(documents, folders=folders)
+        folders.append(folder_of(_home(place), report.document, file, rules))
+    return html_text(documents, folders)
 
 
 def _home(place: Path) -> Path:

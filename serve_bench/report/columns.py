@@ -7,13 +7,12 @@ figures is wider than its terminal.
 from __future__ import annotations
 
 import io
-import textwrap
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from rich.box import Box
 from rich.cells import cell_len
-from rich.console import Console, JustifyMethod
+from rich.console import Console, JustifyMethod, OverflowMethod
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -30,10 +29,7 @@ WIDEST: Final = 1_000
 _RULE: Final = "\ue000"
 """Is drawn between the rows of a table, to tell their lines apart; no text of a report has it."""
 
-_SPACES, _RULES = "    ", 4 * _RULE
-_BOX: Final = Box(
-    "\n".join((_SPACES, _SPACES, _RULES, _SPACES, _RULES, _SPACES, _SPACES, _SPACES)) + "\n"
-)
+_BOX: Final = Box("\n".join(4 * sign for sign in f"  {_RULE} {_RULE}   ") + "\n")
 
 
 def wrapped(
@@ -45,14 +41,10 @@ def wrapped(
     there to be copied.
     """
     room = max(width, NARROWEST) - indent - hang
-    if fold:
-        folded = Text(text).wrap(Console(width=room), room, overflow="fold") if text else ()
-        lines = [line.plain.rstrip() for line in folded]
-    else:
-        lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
-    return [
-        f"{' ' * (indent + (hang if number else 0))}{line}" for number, line in enumerate(lines)
-    ]
+    overflow: OverflowMethod = "fold" if fold else "ignore"
+    lines = Text(text).wrap(Console(width=room), room, overflow=overflow) if text else ()
+    margins = (" " * (indent + (hang if number else 0)) for number in range(len(lines)))
+    return [f"{margin}{line.plain.rstrip()}" for margin, line in zip(margins, lines, strict=True)]
 
 
 def _cell(text: str) -> Padding:

@@ -31,14 +31,13 @@ def comment(document: Document) -> str:
     tables = [block for part in open_ for block in part.blocks if isinstance(block, Table)]
     lines = [f"**{escaped(document.headline)}**", ""]
     for table in tables:
-        lines += [*_table_lines(table), ""]  # a line right behind a table would be a row of it
+        lines += _table_lines(table)
     lines += [f"<details><summary>{SUMMARY}</summary>", ""]
     lines += _items(finding.line for finding in (*document.findings[1:], *document.doubts))
     for table in tables:
         lines += _remarks(table)
     folded = [*open_, *(part for part in document.sections if part.detail == "table")]
-    for block in (block for part in folded for block in part.blocks if block not in tables):
-        lines += _folded_lines([block])
+    lines += _folded_lines(block for part in folded for block in part.blocks if block not in tables)
     about = [facts.pairs for facts in (document.run, document.machine) if facts.pairs]
     lines += _items("; ".join(map(": ".join, pairs)) for pairs in about)
     lines += [f"- records: `{folder}`" for folder in document.records]
@@ -49,11 +48,7 @@ def _folded_lines(blocks: Iterable[Block]) -> Iterator[str]:
     for block in blocks:
         match block:
             case Table():
-                # A list ends at an empty line. GitHub takes what is in a fold for Markdown only
-                # after an empty line.
-                yield from ("", f"<details><summary>{inline(block.caption)}</summary>", "")
-                yield from (*_table_lines(block)[2:], "", "</details>", "")
-                yield from _remarks(block)
+                yield from ("", *_table_lines(block), *_remarks(block))
             case Prose():
                 yield from _items(block.paragraphs)
             case Facts():
@@ -63,8 +58,8 @@ def _folded_lines(blocks: Iterable[Block]) -> Iterator[str]:
 
 
 def _table_lines(table: Table) -> list[str]:
-    """A table of Markdown: its caption, an empty line, heads, marks, rows. Several groups have a
-    column, one stands above; the codes of doubts are the last column. Words are flush left."""
+    """A table of Markdown between empty lines: its caption, heads, marks, rows. Several groups have
+    a column, one stands above; the codes of doubts are the last column. Words are flush left."""
     rows, groups = table.rows, list(dict.fromkeys(row.group for row in table.rows))
     columns: list[tuple[str, ...]] = []
     for at, column in enumerate(table.columns):
@@ -74,10 +69,10 @@ def _table_lines(table: Table) -> list[str]:
         columns.insert(0, ("row", ":--", *(row.group for row in rows)))
     if any(row.codes for row in rows):
         columns.append(("doubts", ":--", *("; ".join(row.codes) for row in rows)))
-    whole = f"{table.caption}; {groups[0]}" if len(groups) == 1 and groups[0] else table.caption
+    caption = "; ".join(filter(None, [table.caption, *(groups if len(groups) == 1 else ())]))
     texts = ([inline(text).replace("|", "\\|") for text in column] for column in columns)
-    lines = zip(*texts, strict=True)
-    return [escaped(whole), "", *(f"| {' | '.join(line)} |" for line in lines)]
+    lines = (f"| {' | '.join(line)} |" for line in zip(*texts, strict=True))
+    return [escaped(caption), "", *lines, ""]
 
 
 def _cell(cell: Cell) -> str:

@@ -1,14 +1,13 @@
 """A profile as a flamegraph: static SVG, for a file of its own and within a page.
 
-The outermost frame stands on top; a frame has the hue of its layer and the shade of its file, and
-its title tells name, share and layer under the pointer. Rule: every text of a profile is escaped.
+The outermost frame stands on top; a frame has the hue of its layer, and its title tells name, share
+and layer under the pointer. Rule: every text of a profile is escaped.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
-from html import escape
+from collections.abc import Iterator
 from typing import Final
 
 from serve_bench.analysis.stacks import (
@@ -23,14 +22,14 @@ from serve_bench.analysis.stacks import (
     tree,
     without,
 )
-from serve_bench.core.errors import visible
+from serve_bench.report.theme import element, say, write
 
 WIDTH: Final = 1200
 ROW: Final = 17
 LEAST: Final = 0.001
 """Frames narrower than 0.1 % of the width are left out: nobody could see them."""
 
-_CHAR, _HEAD, COLUMNS = 6.6, 24, 4
+CHARACTER, HEAD, COLUMNS = 6.6, 24, 4
 """Pixels of a character of the 11 px monospace font, and of the title; columns of the legend."""
 
 GOLDEN: Final = 137.508
@@ -41,72 +40,52 @@ def flame_svg(stacks: Stacks, title: str, rules: LayerRules, *, keep_idle: bool 
     """The flamegraph of a profile by function, and below it the layers that its colours stand for.
     What waited is left out unless all of it did, or it is to be kept."""
     busy = stacks if keep_idle else without(stacks, IDLE, rules) or stacks
+    parts = [element("rect", width="100%", height="100%", fill="#fff")]
+    parts.append(write(title, WIDTH / 2, 15, font_size=13, text_anchor="middle"))
     frames = list(draw_frames(by_function(busy), rules))
-    bottom = _HEAD + (max(depth for depth, _ in frames) + 1) * ROW
-    legend = list(_draw_legend(layers(busy, rules), bottom + ROW, rules))
-    height = bottom + (len(legend) // COLUMNS + 2) * ROW
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="flame" viewBox="0 0 {WIDTH} {height}" '
-        f'width="{WIDTH}" height="{height}" fill="#1b1b1f" '
-        'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11">\n'
-        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>\n'
-        f'<text x="{WIDTH / 2:g}" y="15" font-size="13" text-anchor="middle">{_text(title)}</text>'
-    )
-    return "\n".join((head, *(svg for _, svg in frames), *legend, "</svg>"))
+    top = HEAD + (max(depth for depth, _ in frames) + 2) * ROW
+    legend = layers(busy, rules)
+    for place, (name, share) in enumerate(legend.items()):
+        x, y = place % COLUMNS * WIDTH // COLUMNS, top + place // COLUMNS * ROW
+        parts.append(element("rect", x=x, y=y - 9, width=11, height=11, fill=_colour(name, rules)))
+        parts.append(write(f"{name} {share:.1f} %", x + 16, y))
+    height = top + (len(legend) // COLUMNS + 1) * ROW
+    size = {"width": f"{WIDTH}", "height": f"{height}", "viewBox": f"0 0 {WIDTH} {height}"}
+    looks = {"class_": "flame", "font_family": "ui-monospace, Menlo, Consolas, monospace"}
+    looks |= {"fill": "#1b1b1f", "xmlns": "http://www.w3.org/2000/svg"}
+    return element("svg", *parts, *(svg for _, svg in frames), font_size=11, **size, **looks)
 
 
-def layer_colour(layer: str, rules: LayerRules, frame: str = "") -> str:
-    """The colour of a layer: grey without a rule for it; of a frame with the shade of its file."""
+def _colour(layer: str, rules: LayerRules, frame: str = "") -> str:
+    """The colour of a layer: grey without a rule for it; frames differ in their shade."""
     names = list(dict.fromkeys(rule.name for rule in rules.rules))
-    file = frame.rpartition(" (")[2] or frame
-    mixed = zlib.crc32(file.encode()) if frame else 0
-    light = 66 + mixed // 4096 % 12
+    light = 66 + zlib.crc32(frame.encode()) % 12
     if layer not in names or layer == IDLE:
         return f"hsl(0,0%,{light}%)"
-    return f"hsl({names.index(layer) * GOLDEN % 360:.0f},{58 + mixed // 64 % 16}%,{light}%)"
+    return f"hsl({names.index(layer) * GOLDEN % 360:.0f},64%,{light}%)"
 
 
 def draw_frames(stacks: Stacks, rules: LayerRules) -> Iterator[tuple[int, str]]:
     """The depth and the SVG of each frame that is wide enough to be seen, below one for all."""
     root = tree(stacks)
-    every = max(root.samples, 1)
+    most = max(root.samples, 1)
     waiting: list[tuple[CallNode, float, int, Layered | None]] = [(root, 0.0, 0, None)]
     while waiting:
         node, x, depth, layer = waiting.pop()
-        share = node.samples / every
-        title, fill = f"{node.name}: {100.0 * share:.1f} %, {node.samples} samples", "hsl(0,0%,66%)"
-        if layer is not None:
-            title += f", {layer.name}"
-            fill = layer_colour(layer.name, rules, node.name)
-        yield depth, _draw_frame(node.name, x * WIDTH, share * WIDTH, depth, title, fill)
+        share, name = node.samples / most, "" if layer is None else layer.name
+        title = f"{node.name}: {100.0 * share:.1f} %, {node.samples} samples"
+        words, fill = f"{title}, {name}" if name else title, _colour(name, rules, node.name)
+        yield depth, _draw_frame(node.name, x * WIDTH, share * WIDTH, depth, words, fill)
         for name in sorted(node.children):
             child = node.children[name]
-            if child.samples / every >= LEAST:
+            if child.samples / most >= LEAST:
                 waiting.append((child, x, depth + 1, layered(name, layer, rules)))
-            x += child.samples / every
+            x += child.samples / most
 
 
 def _draw_frame(name: str, x: float, width: float, depth: int, title: str, fill: str) -> str:
-    y, room = _HEAD + depth * ROW, int((width - 6) / _CHAR)
-    label = name if len(name) <= room else name[: max(room - 2, 0)] + ".."
-    words = f'<text x="{x + 3:.2f}" y="{y + 12}">{_text(label)}</text>' if room >= 3 else ""
-    return (
-        f"<g><title>{_text(title)}</title>"
-        f'<rect x="{x:.2f}" y="{y}" width="{max(width - 0.4, 0.1):.2f}" height="{ROW - 1}" '
-        f'rx="1.5" fill="{fill}"/>{words}</g>'
-    )
-
-
-def _draw_legend(shares: Mapping[str, float], top: int, rules: LayerRules) -> Iterator[str]:
-    """The layers with their colours and shares, the largest first, in COLUMNS columns."""
-    for place, (name, share) in enumerate(shares.items()):
-        x, y = place % COLUMNS * WIDTH // COLUMNS, top + place // COLUMNS * ROW
-        yield (
-            f'<rect x="{x}" y="{y - 9}" width="11" height="11" fill="{layer_colour(name, rules)}"/>'
-            f'<text x="{x + 16}" y="{y}">{_text(name)} {share:.1f} %</text>'
-        )
-
-
-def _text(words: str) -> str:
-    """Words in XML, which has no place for control characters and two others."""
-    return escape(visible(words).translate({0xFFFE: "\ufffd", 0xFFFF: "\ufffd"}))
+    y, room = HEAD + depth * ROW, int((width - 6) / CHARACTER)
+    label = name if len(name) <= room else f"{name[: max(room - 2, 0)]}.."
+    size = {"width": max(width - 0.4, 0.1), "height": float(ROW - 1)}
+    rect = element("rect", x=x, y=y, fill=fill, **size)
+    return element("g", say(title), rect, write(label, x + 3, y + 12) if room >= 3 else "")

@@ -1,22 +1,31 @@
 """A document as one picture for a pull request: its sentence, its tiles and its main chart, or the
-charts that are asked for; PNG or SVG, drawn by vl-convert without a network.
+charts that are asked for; SVG, or PNG by vl-convert.
 
-Rule: it knows no kind of run. vl_convert (extra `plot`) is imported where it is needed: it is
-large.
+Rule: it knows no kind of run. vl_convert is imported where it is needed: it is large.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 from serve_bench.core.errors import BadInput, visible
-from serve_bench.report.theme import LIGHT, looks_of
-from serve_bench.report.vega import Spec, vega
+from serve_bench.report.drawing import draw
+from serve_bench.report.theme import (
+    DEFINED,
+    GROUND,
+    QUIET,
+    TEXT,
+    Series,
+    element,
+    list_series,
+    looks_of,
+    write,
+)
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Document, Tile, unfolded, with_charts
+from serve_bench.view.document import Document, unfolded, with_charts
 
 KINDS: Final = (".svg", ".png")
 """The ends of the name of a picture."""
@@ -24,17 +33,14 @@ KINDS: Final = (".svg", ".png")
 MOST_CHARTS: Final = 60
 """A picture of more would be beyond what programs open as a PNG."""
 
-WIDTH: Final = 760
-"""Pixels of a chart, and of the row of tiles."""
-
-TILE: Final = (17, 12)
-"""Font sizes of the figure of a tile, and of the words around it."""
-
-TITLE, SUBTITLE, SMALL = 16, 13, 10
-"""Sizes of fonts: of the sentence, the title of a chart, and what is said about the run."""
+WIDTH, EDGE = 900, 24
+ROOM: Final = WIDTH - 2 * EDGE
+"""Pixels of a picture, of what is left free at its edges, and between these."""
 
 CHARACTER: Final = 0.58
 """Width of a character, as a share of the size of its font, in the widest of the usual fonts."""
+
+FONTS: Final = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif"
 
 SCALE: Final = 1.5
 """Pixels of a PNG for a pixel of the drawing."""
@@ -62,80 +68,67 @@ def charts_of(documents: Iterable[Document], words: str | None = None) -> list[C
     return charts
 
 
-def load_library(flag: str) -> ModuleType:
-    """vl_convert, which draws charts. BadInput, which names the flag, where it is missing."""
+def picture(documents: Sequence[Document], charts: Sequence[Chart], kind: str) -> bytes:
+    """These charts of the documents as the bytes of a file of one of KINDS. BadInput where
+    vl-convert-python is missing."""
+    svg = draw_picture(documents, charts)
+    if kind == ".svg":
+        return svg.encode("utf-8")
     try:
         import vl_convert
     except ImportError:
         why = "vl-convert-python is missing; pip install vl-convert-python brings it"
-        raise BadInput(f"{flag}: {why}") from None
-    return vl_convert
-
-
-def picture(documents: Sequence[Document], charts: Sequence[Chart], kind: str) -> bytes:
-    """These charts of the documents as the bytes of a file of one of KINDS. BadInput where
-    vl-convert-python is missing."""
-    library, spec = load_library("--plot"), _spec(documents, charts)
-    if kind == ".svg":
-        svg: str = library.vegalite_to_svg(spec, config=_CONFIG)
-        return svg.encode("utf-8")
-    png: bytes = library.vegalite_to_png(spec, scale=SCALE, config=_CONFIG)
+        raise BadInput(f"--plot: {why}") from None
+    png: bytes = vl_convert.svg_to_png(svg, scale=SCALE)
     return png
 
 
-QUIET: Final = LIGHT["axis"]["labelColor"]
-_CONFIG: Final[Spec] = {**LIGHT, "background": "#ffffff", "padding": 16}
-
-
-def _spec(documents: Sequence[Document], charts: Sequence[Chart]) -> Spec:
-    """The sentence of each run and what is said about it, its tiles, then the charts, one below the
+def draw_picture(documents: Sequence[Document], charts: Sequence[Chart]) -> str:
+    """The sentence of each run, its tiles and what is said about it, then the charts, one below the
     other."""
-    looks = looks_of(charts)
-    sentences = [document.headline or document.title for document in documents]
-    drawn = [_draw_tiles(document.tiles) for document in documents if document.tiles]
-    about = []
+    sheet, looks = _Sheet(), looks_of(charts)
     for document in documents:
-        facts = (facts for facts in (document.run, document.machine) if facts.pairs)
-        about += [document.title, *("; ".join(map(" ".join, part.pairs)) for part in facts)]
+        sheet.write(document.headline or document.title, 16, font_weight="bold")
+        tiles = (f"{tile.name}: {tile.text} {tile.unit}".strip() for tile in document.tiles)
+        sheet.write("; ".join(tiles), 13)
+        facts = (facts.pairs for facts in (document.run, document.machine) if facts.pairs)
+        for words in (document.title, *("; ".join(map(" ".join, pairs)) for pairs in facts)):
+            sheet.write(words, 10, fill=QUIET)
     for chart in charts:
-        spec = vega(chart, WIDTH, looks)
-        drawn.append(spec | {"title": _title([chart.title], SUBTITLE, [chart.caption])})
-    return {
-        "title": _title(sentences, TITLE, about) | {"offset": 14},
-        "vconcat": drawn,
-        "spacing": 24,
-        "resolve": {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "independent")},
-    }
+        sheet.y += EDGE
+        sheet.write(chart.title, 13, font_weight="bold")
+        sheet.write(chart.caption, 10, fill=QUIET)
+        sheet.draw(chart, list_series(chart, looks))
+    ground = element("rect", width="100%", height="100%", fill=GROUND)
+    size = {"width": f"{WIDTH}", "height": f"{sheet.y + EDGE:.0f}"}
+    about = {"xmlns": "http://www.w3.org/2000/svg", "font_family": FONTS, "fill": TEXT}
+    svg = element("svg", ground, DEFINED, *sheet.parts, font_size=12, **size, **about)
+    return re.sub(r"light-dark\((#\w+), #\w+\)", r"\1", svg)
 
 
-def _draw_tiles(tiles: Sequence[Tile]) -> Spec:
-    """Figures beside each other: the name above, the figure, what it is of below."""
-    large, small = TILE
-    width = WIDTH // len(tiles)
-    cell = {"width": width, "height": 56, "data": {"values": [{}]}}
+class _Sheet:
+    """What is drawn so far, down to `y`."""
 
-    def write(text: str, y: int, size: int, **look: Any) -> Spec:
-        mark = {"type": "text", "align": "left", "fontSize": size, "limit": width - 16, **look}
-        place = {"x": {"value": 0}, "y": {"value": y}, "text": {"value": visible(text)}}
-        return {"mark": mark, "encoding": place}
+    def __init__(self) -> None:
+        self.y = float(EDGE)
+        self.parts: list[str] = []
 
-    cells = []
-    for tile in tiles:
-        name, note = (
-            write(tile.name, 6, small, color=QUIET),
-            write(tile.note, 50, SMALL, color=QUIET),
-        )
-        figure = write(f"{tile.text} {tile.unit}".strip(), 28, large, fontWeight=600)
-        cells.append(cell | {"layer": [name, figure, note]})
-    return {"hconcat": cells, "spacing": 0}
+    def write(self, words: str, size: int, **looks: str) -> None:
+        """Running text, in lines."""
+        for line in textwrap.wrap(visible(words), int(ROOM / (CHARACTER * size))):
+            self.y += 1.35 * size
+            self.parts.append(write(line, EDGE, self.y, font_size=size, **looks))
 
-
-def _title(texts: Sequence[str], size: int, below: Sequence[str]) -> Spec:
-    look = {"anchor": "start", "fontSize": size, "subtitleFontSize": SMALL, "subtitlePadding": 6}
-    lines = {"text": _wrapped(texts, size), "subtitle": _wrapped(below, SMALL)}
-    return {**lines, **look, "subtitleColor": QUIET}
-
-
-def _wrapped(texts: Sequence[str], size: int) -> list[str]:
-    room = int(WIDTH / (CHARACTER * size))
-    return [line for text in texts for line in textwrap.wrap(visible(text), room)]
+    def draw(self, chart: Chart, series: Sequence[Series]) -> None:
+        """A chart, and its legend below."""
+        plot, height, (top, right, bottom, left) = draw(chart, series)
+        place = {"x": EDGE + left, "y": self.y + top + 12, "width": ROOM - left - right}
+        self.parts.append(element("svg", plot, overflow="visible", height=height, **place))
+        self.y += top + 12 + height + bottom
+        longest = max((len(look.name) for look in series), default=0)
+        columns = max(1, int(ROOM / (12 * CHARACTER * longest + 48)))
+        for turn, look in enumerate(series):
+            x = EDGE + turn % columns * ROOM / columns
+            self.y += 0 if turn % columns else 18
+            symbol = element("g", look.symbol, transform=f"translate({x:g} {self.y - 10:g})")
+            self.parts += [symbol, write(look.name, x + 32, self.y)]

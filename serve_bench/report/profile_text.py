@@ -32,33 +32,24 @@ WIDTH: Final = 100
 
 @dataclass(frozen=True)
 class Reading:
-    """A profile as it is read: the stacks that count, without lines, and how many were idle."""
+    """A profile as it is read: the stacks that count, without lines, and how many samples, in
+    words."""
 
-    name: str
     counted: Stacks
-    idle: int
-
-    @property
-    def samples(self) -> int:
-        """Samples that shares are of."""
-        return total(self.counted)
-
-    @property
-    def about(self) -> str:
-        """How many samples, in words."""
-        idle = f", {self.idle} idle ones left out" if self.idle else ""
-        return f"{self.name}: {self.samples} samples{idle}"
+    about: str
 
 
 def reading_of(name: str, stacks: Stacks, rules: LayerRules, *, keep_idle: bool = False) -> Reading:
     """A profile made ready to be read."""
     counted = stacks if keep_idle else without(stacks, IDLE, rules)
-    return Reading(name, by_function(counted), total(stacks) - total(counted))
+    idle = total(stacks) - total(counted)
+    left_out = f", {idle} idle ones left out" if idle else ""
+    return Reading(by_function(counted), f"{name}: {total(counted)} samples{left_out}")
 
 
 def profile_text(reading: Reading, rules: LayerRules) -> str:
     """Layers and top functions of one profile."""
-    if not reading.samples:
+    if not reading.counted:
         return f"{reading.about}: nothing but waiting; put load on it first, or use --idle\n"
     top = top_functions(reading.counted, TOP)
     shares = [(share.name, share.self_percent, share.total_percent) for share in top]
@@ -69,19 +60,21 @@ def profile_text(reading: Reading, rules: LayerRules) -> str:
 def difference_text(a: Reading, b: Reading, rules: LayerRules) -> str:
     """Layers, and functions that grew and that shrank, in percent of the samples of each."""
     in_a, in_b = layers(a.counted, rules), layers(b.counted, rules)
-    shares = {name: (in_a.get(name, 0.0), in_b.get(name, 0.0)) for name in {**in_a, **in_b}}
-    rows = [(name, *of, f"{of[1] - of[0]:+.1f}") for name, of in shares.items()]
-    text = f"A {a.about}\nB {b.about}\n{_table(('layer', 'A %', 'B %', 'change'), rows)}"
-    every = changes(a.counted, b.counted)
+    shares = [(name, in_a.get(name, 0.0), in_b.get(name, 0.0)) for name in {**in_a, **in_b}]
+    text = f"A {a.about}\nB {b.about}\n{_difference('layer', shares)}"
+    found = [(of.name, of.self_a, of.self_b) for of in changes(a.counted, b.counted)]
     for title, sign in (("grew", 1), ("shrank", -1)):
-        found = [change for change in every if sign * change.self_change > 0]
-        if not found:
+        if rows := [row for row in found if sign * (row[2] - row[1]) > 0]:
+            text += _difference(f"{title} (self)", rows[:TOP])
+        else:
             least = f"no function by more than {LEAST_POINTS:g} point and the sampling error"
             text += f"  {title}: {least}\n"
-            continue
-        rows = [(of.name, of.self_a, of.self_b, f"{of.self_change:+.1f}") for of in found[:TOP]]
-        text += _table((f"{title} (self)", "A %", "B %", "change"), rows)
     return text
+
+
+def _difference(head: str, rows: Sequence[tuple[str, float, float]]) -> str:
+    changed = [(*row, f"{row[2] - row[1]:+.1f}") for row in rows]
+    return _table((head, "A %", "B %", "change"), changed)
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[float | str]]) -> str:

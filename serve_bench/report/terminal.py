@@ -117,10 +117,10 @@ class _Writer:
             yield from self._wrap(finding.line, finding.tone if number else None)
         doubts = sorted(document.doubts, key=lambda doubt: doubt.tone != "bad")  # failures first
         few = self.verbose or len(doubts) <= MOST_DOUBTS
-        first = doubts if few else doubts[: MOST_DOUBTS - 1]
-        for doubt in first:
+        shown = doubts if few else doubts[: MOST_DOUBTS - 1]
+        for doubt in shown:
             yield from self._finding(doubt)
-        if rest := len(doubts) - len(first):
+        if rest := len(doubts) - len(shown):
             yield f"{SIGNS['doubt']}{rest} more (report --verbose)", "doubt"
 
     def _section(self, section: Section, titled: bool) -> Iterator[Line]:

@@ -1,34 +1,26 @@
-"""The colours of charts: a configuration of Vega-Lite for a page, and for a picture.
+"""What drawings are made of: elements of SVG, colours, shapes, and which name has which of them.
 
-Rule: data only. A colour of a page is a pair, `light-dark()` of CSS: the scheme of the page, or
-paper, takes its own; a picture has the light ones. A chart names a style (note, segment, band,
-mark) or takes the colours of names from `Looks`; this module says what that is. The colours
-of words and grounds of a page are in templates/style.css, a file of TEMPLATES.
+Rule: a colour is a pair, `light-dark()` of CSS: the scheme of a page, or paper, takes its own; a
+picture has the light ones. Colours of words and grounds of a page are in templates/style.css.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass
+from html import escape
+from typing import Final, TypeAlias
 
+from serve_bench.core.errors import visible
 from serve_bench.view.charts import Chart
-
-TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
-
-
-def file_text(name: str) -> str:
-    """A file of `templates`, such as a style."""
-    return (TEMPLATES / name).read_text(encoding="utf-8").strip()
-
 
 TEXT: Final = "light-dark(#1f2328, #e6e8eb)"
 QUIET: Final = "light-dark(#57606a, #a3abb5)"
-RULE: Final = "light-dark(#b6bcc4, #525a64)"
+GRID: Final = "light-dark(#e8eaed, #2c3138)"
+BAND: Final = "light-dark(#eceff3, #2a3038)"
+GROUND: Final = "light-dark(#ffffff, #15171b)"
 
-SERIES: Final = (
+COLOURS: Final = (
     "light-dark(#0068a8, #56b4e9)",
     "light-dark(#c4510a, #f28e4b)",
     "light-dark(#007d5c, #2fc296)",
@@ -41,55 +33,6 @@ SERIES: Final = (
 """After Okabe and Ito, with a contrast of 4.5 or more with the page (WCAG 1.4.3): lines are seen,
 and words on bars can be read."""
 
-PAGE: Final[dict[str, Any]] = {
-    "background": "transparent",
-    "font": 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif',
-    "padding": 2,
-    "view": {"stroke": None},
-    "axis": {
-        "labelColor": QUIET,
-        "titleColor": QUIET,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "gridColor": "light-dark(#e8eaed, #2c3138)",
-        "domainColor": RULE,
-        "tickColor": RULE,
-        "tickSize": 4,
-        "labelLineHeight": 16,
-    },
-    "axisY": {"domain": False, "ticks": False},
-    "legend": {"labelColor": TEXT, "labelFontSize": 12, "symbolSize": 80, "symbolStrokeWidth": 2},
-    "text": {"color": TEXT, "fontSize": 12},
-    "style": {
-        "note": {"color": QUIET},
-        "segment": {"color": "light-dark(#ffffff, #101418)"},
-        "band": {"color": "light-dark(#eceff3, #2a3038)"},
-        "mark": {"color": QUIET, "strokeWidth": 1},
-    },
-}
-
-
-def keep_light(spec: dict[str, Any]) -> dict[str, Any]:
-    """The same with the light colour of each pair alone."""
-    text = re.sub(r"light-dark\((#\w+), #\w+\)", r"\1", json.dumps(spec))
-    light: dict[str, Any] = json.loads(text)
-    return light
-
-
-LIGHT: Final = keep_light(PAGE)
-
-# Which name has which colour: the same throughout a page.
-
-SHAPES: Final = (
-    *("circle", "square", "triangle-up", "cross", "diamond"),
-    *("triangle-right", "triangle-down", "triangle-left"),
-)
-"""Shapes of the points of series, in their order in a chart; names of Vega."""
-
-DASHES: Final = ([1, 0], [6, 3], [2, 3], [9, 3, 2, 3], [12, 4], [4, 2, 1, 2])
-"""Dashes of the lines of one thing, in their order: pixels drawn and left free."""
-
 VERDICTS: Final = {
     "regressed": ("#d6303a", "triangle-down"),
     "slower": ("#b8860b", "triangle-left"),
@@ -101,9 +44,94 @@ VERDICTS: Final = {
 """Colour and shape of each verdict; each has a contrast of 3 or more with a white and with a dark
 page (WCAG 1.4.11)."""
 
-Looks: TypeAlias = Sequence[str]
-"""The names that have a colour, in the order of the colours: variants, services, sides, then the
-parts of bars."""
+SHAPES: Final = {
+    "circle": "M-4 0a4 4 0 1 1 8 0a4 4 0 1 1 -8 0",
+    "square": "M-4 -4h8v8h-8z",
+    "triangle-up": "M0 -5L5 4H-5z",
+    "cross": "M-2 -5H2V-2H5V2H2V5H-2V2H-5V-2H-2z",
+    "diamond": "M0 -5.5L4.5 0L0 5.5L-4.5 0z",
+    "triangle-right": "M-4 -5L5 0L-4 5z",
+    "triangle-down": "M0 5L5 -4H-5z",
+    "triangle-left": "M4 -5L-5 0L4 5z",
+    "dot": "M-2 0a2 2 0 1 1 4 0a2 2 0 1 1 -4 0",
+}
+"""Of points: those of series in their order in a chart, and that of points of which there are
+many."""
+
+DASHES: Final = ("none", "6 3", "2 3", "9 3 2 3", "12 4", "4 2 1 2")
+"""Of the lines of one thing, in their order."""
+
+Place: TypeAlias = float | str
+"""Pixels, or a share of the width in %; any other attribute too."""
+
+
+def xml_text(words: str) -> str:
+    """Words in XML, which has no place for control characters and two others."""
+    return escape(visible(words).translate({0xFFFE: "\ufffd", 0xFFFF: "\ufffd"}))
+
+
+def element(tag: str, *inner: str, **looks: Place) -> str:
+    """An element of SVG; `_` in the name of an attribute is a hyphen, at its end nothing."""
+    attributes = ""
+    for name, look in looks.items():
+        text = xml_text(look) if isinstance(look, str) else f"{look:.6g}"
+        attributes += f' {name.rstrip("_").replace("_", "-")}="{text}"'
+    return f"<{tag}{attributes}>{''.join(inner)}</{tag}>"
+
+
+def write(words: str, x: Place, y: float, **looks: Place) -> str:
+    """Words as an element."""
+    return element("text", xml_text(words), x=x, y=y, **looks)
+
+
+def say(words: str) -> str:
+    """What the element around it says under the pointer."""
+    return element("title", xml_text(words))
+
+
+def rule(x1: Place, y1: Place, x2: Place, y2: Place, stroke: str, **looks: Place) -> str:
+    """A straight line."""
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke=stroke, **looks)
+
+
+DEFINED: Final = element(
+    "defs", *(element("path", id=f"mark-{name}", d=path) for name, path in SHAPES.items())
+)
+"""The shapes: they stand once in a page or picture."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """How a series looks. `dash`: of its line; empty where it has none."""
+
+    name: str
+    colour: str
+    shape: str
+    dash: str = ""
+
+    @property
+    def symbol(self) -> str:
+        """In a legend: 26 pixels wide, 12 high."""
+        line = rule(-13, 0, 13, 0, "currentColor", stroke_width=2, stroke_dasharray=self.dash)
+        inner = (line if self.dash else "") + element("use", href=f"#mark-{self.shape}")
+        size = {"width": "26", "height": "12", "viewBox": "-13 -6 26 12"}
+        return element("svg", inner, color=self.colour, fill="currentColor", **size)
+
+
+def list_series(chart: Chart, looks: Sequence[str]) -> list[Series]:
+    """How each series looks: a verdict as all of its kind, another by its thing, in lines of one
+    thing with dashes. `looks`: the names with a colour; a heat map has none."""
+    if chart.threshold is not None:
+        return [Series(name, *VERDICTS[name]) for name in chart.series]
+    things, shapes, series = things_of(chart), [*SHAPES], list[Series]()
+    for place, (name, thing) in enumerate(zip(chart.series, things, strict=True)):
+        if thing in looks:
+            colour = COLOURS[looks.index(thing) % len(COLOURS)]
+            shape = "square" if chart.kind == "bars" else shapes[place % (len(shapes) - 1)]
+            dash = DASHES[things[:place].count(thing) % len(DASHES)]
+            has_line = chart.kind == "lines" and chart.joined
+            series.append(Series(name, colour, shape, dash if has_line else ""))
+    return series
 
 
 def things_of(chart: Chart) -> list[str]:
@@ -112,17 +140,9 @@ def things_of(chart: Chart) -> list[str]:
     return things if len(set(things)) > 1 else chart.series
 
 
-def looks_of(charts: Iterable[Chart]) -> Looks:
-    """All names of these charts that have a colour, in the order in which they come."""
+def looks_of(charts: Iterable[Chart]) -> list[str]:
+    """All names of these charts that have a colour, in the order of the colours: variants,
+    services, sides, then the parts of bars."""
     coloured = [chart for chart in charts if chart.kind != "heat map" and chart.threshold is None]
     coloured.sort(key=lambda chart: chart.kind == "bars")
     return list(dict.fromkeys(name for chart in coloured for name in things_of(chart)))
-
-
-def colours_of(names: Sequence[str], looks: Looks) -> list[str]:
-    """A colour for each name. A page may have more names than there are colours: where two names
-    of a chart would share one, colours go by their order in the chart."""
-    here = list(dict.fromkeys(names))
-    places = {looks.index(name) % len(SERIES) for name in here if name in looks}
-    order = looks if len(places) == len(here) else here
-    return [SERIES[order.index(name) % len(SERIES)] for name in names]

@@ -1,4 +1,4 @@
-"""Charts as data: figures by place and series; report/vega.py makes Vega-Lite of them.
+"""Charts as data: figures by place and series; report/drawing.py draws them.
 
 Rule: figures and their names alone, no look. What has no place in a chart (no points, a value of
 zero on a log axis) raises ValueError where the chart is made.

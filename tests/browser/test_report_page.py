@@ -20,14 +20,12 @@ import pytest
 
 from serve_bench.analysis.stacks import Stacks
 from serve_bench.report.flamegraph import flame_svg
-from serve_bench.report.page import Folder, RunFile, html_text
-from serve_bench.report.vega import vega
+from serve_bench.report.page import Folder, html_text
 from serve_bench.runner.recording import layer_rules
 from serve_bench.view.charts import Chart, Point
 from serve_bench.view.document import Column, Document, Number, Section, Table, TableRow
 from tests.browser.chromium import DARK, chromium
-from tests.fixtures import Patch
-from tests.html_sample import chart, sheet
+from tests.html_sample import sheet
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
@@ -50,14 +48,22 @@ WAIT = """
   look();
 })();
 """
-LOOK = """done({
-  drawn: places().map(function (one) { return one.dataset.drawn; }),
-  svgs: places().map(function (one) { return one.querySelectorAll("svg").length; }),
-  widths: places().filter(function (one) { return one.clientWidth; }).map(function (one) {
-    return [one.querySelector("svg").getBoundingClientRect().width, one.clientWidth]; }),
+LOOK = """
+var charts = places(), within = charts.filter(function (one) { return one.clientWidth; });
+function beyond(place) { // labels that stand out of the box of their chart, by pixels
+  var box = place.getBoundingClientRect();
+  return Array.from(place.querySelectorAll("text")).map(function (one) {
+    var own = one.getBoundingClientRect();
+    return own.width ? Math.max(box.left - own.left, own.right - box.right) : 0; });
+}
+done({
+  charts: charts.map(function (one) { return one.querySelectorAll(".series use").length; }),
+  widths: within.map(function (one) {
+    return one.querySelector("svg").getBoundingClientRect().width / one.clientWidth; }),
+  beyond: Math.max.apply(null, [].concat.apply([], within.map(beyond))),
   page: [document.documentElement.scrollWidth, document.documentElement.clientWidth],
   ground: colour("body", "backgroundColor"), ink: colour("body", "color"),
-  label: colour(".drawing svg .role-axis-label text", "fill"),
+  label: colour(".drawing .ticks text", "fill"),
   evil: String(window.evil), asked: performance.getEntriesByType("resource").map(
     function (one) { return one.name; }),
   flamegraphs: document.querySelectorAll("svg.flame").length,
@@ -70,8 +76,7 @@ def written(tmp_path: Path, *sheets: Document, act: str = "", scripts: bool = Tr
     """The page of these sheets; `act` is what the script of the test does when all is drawn.
     Without `scripts` no script may run."""
     svg = flame_svg(STACKS, "", layer_rules())
-    records = RunFile("records.jsonl", len(LINES), LINES)
-    folder = Folder(records, {"profiles/replica.raw.txt": svg})
+    folder = Folder(LINES, len(LINES), {"profiles/replica.raw.txt": svg})
     text = html_text(sheets, folders=[folder])
     if act:
         script = WAIT.replace("ACT", act)
@@ -109,15 +114,15 @@ def seen(tmp_path: Path, file: Path, width: int = 1280, dark: bool = False) -> A
 def test_every_chart_is_drawn_and_no_name_runs(tmp_path: Path, width: int, dark: bool) -> None:
     file = written(tmp_path, sheet(EVIL), sheet(EVIL), act=LOOK)
     told = seen(tmp_path, file, width, dark)
-    assert told["drawn"] == ["yes"] * 6 and told["svgs"] == [1] * 6
+    assert told["charts"] == [6, 18, 6] * 2, "a mark for each point"
     assert told["evil"] == "undefined"
     assert told["asked"] == []
     assert told["flamegraphs"] == 1, "that of the first run; the second has no folder"
     whole, screen = told["page"]
     assert whole == screen, "the page is wider than the screen"
     assert (screen == 390) if width == 390 else (screen == 1280)
-    assert len(told["widths"]) == 6, "what is folded has a width too"
-    assert all(abs(svg - place) <= 3 for svg, place in told["widths"])
+    assert min(told["widths"]) > (0.5 if width == 390 else 0.8)
+    assert told["beyond"] < 3, "labels stay in the box of their chart"
     if width == 390:
         assert any(inner > outer for inner, outer in told["scrolls"]), "a table scrolls in its box"
     ground, ink, label = (
@@ -125,21 +130,6 @@ def test_every_chart_is_drawn_and_no_name_runs(tmp_path: Path, width: int, dark:
     )
     dim, bright = (ground, (ink, label)) if dark else (max(ink, label), (ground,))
     assert max(dim) < 120 and all(min(one) > 150 for one in bright)
-
-
-def test_a_chart_that_cannot_be_drawn_says_so_in_words(tmp_path: Path, monkeypatch: Patch) -> None:
-    spoiled = chart("drawn otherwise")
-    spec = {"mark": {"type": "no such mark"}, "description": "Rises from 1 to 2."}
-    monkeypatch.setattr(
-        "serve_bench.report.page.vega",
-        lambda of, **more: spec if of is spoiled else vega(of, **more),
-    )
-    sections = (Section("more", "More", (spoiled,)), *sheet().sections)
-    act = """done({drawn: places().map(function (one) { return one.dataset.drawn; }),
-      said: places()[0].textContent});"""
-    told = seen(tmp_path, written(tmp_path, replace(sheet(), sections=sections), act=act))
-    assert told["drawn"] == ["no", "yes", "yes", "yes"]
-    assert "could not be drawn (" in told["said"] and "Rises from 1 to 2." in told["said"]
 
 
 def test_the_records_are_saved_as_they_are(tmp_path: Path) -> None:
@@ -156,74 +146,44 @@ def test_the_records_are_saved_as_they_are(tmp_path: Path) -> None:
     assert told == {"text": LINES.decode(), "button": "Save records.jsonl"}
 
 
-def test_where_no_script_runs_words_stand_in_place_of_charts(tmp_path: Path) -> None:
+def test_where_no_script_runs_charts_are_drawn_all_the_same(tmp_path: Path) -> None:
     file = written(tmp_path, sheet(), scripts=False)
     dom, _ = chromium(tmp_path, "--dump-dom", f"file://{file}")
-    drawn = re.findall(r'<svg[^>]*class="([^"]*)"', dom)
-    assert drawn == ["flame"], "what is no chart is drawn without a script"
-    assert dom.count('<p class="instead">') == 3
+    assert dom.count('class="drawing"') == 3 and dom.count("<polyline") == 3
     assert '<button type="button" id="scheme" hidden' in dom
 
 
-def test_on_paper_charts_are_as_wide_as_the_paper_and_on_screen_again_as_before(
-    tmp_path: Path,
-) -> None:
+def test_on_paper_what_is_folded_is_open_but_for_what_is_long(tmp_path: Path) -> None:
     act = """
-    function widths() {
-      return places().map(function (one) {
-        return Array.from(one.querySelectorAll("svg")).map(function (svg) {
-          return Number(svg.getAttribute("width")); }); });
-    }
-    var before = widths();
     function print(name) { window.dispatchEvent(new Event(name + "print")); }
-    print("before"); print("after"); // in one task, as by a key
-    setTimeout(function () {
-      var same = widths();
-      print("before");
-      setTimeout(function () {
-        var paper = widths();
-        print("after");
-        setTimeout(function () { done([before, same, paper, widths()]); }, 500);
-      }, 500);
-    }, 1500);"""
-    before, same, paper, after = seen(tmp_path, written(tmp_path, sheet(), act=act))
-    assert len(paper) == len(before) == 3
-    # 690 px for the plot, and what stands beside it in the sample.
-    pairs = zip(paper, before, strict=True)
-    assert all(690 <= on_paper < 900 < shown for (on_paper,), (shown,) in pairs), (paper, before)
-    assert after == before == same
+    function opened() { return document.querySelectorAll("details[open]").length; }
+    var seen = [opened()];
+    print("before"); seen.push(opened());
+    print("after"); seen.push(opened());
+    done(seen);"""
+    before, paper, after = seen(tmp_path, written(tmp_path, sheet(), act=act))
+    assert before == after == 0 and paper >= 3
 
 
 def test_a_legend_hides_a_series_shows_it_again_and_shows_it_alone(tmp_path: Path) -> None:
     act = """
-    var place = places()[0], bar = place.previousElementSibling;
-    function groups() {
-      var drawn = {};
-      place.querySelectorAll("svg .mark-symbol path").forEach(function (one) {
-        if (one.__data__ && one.__data__.datum.group) { drawn[one.__data__.datum.group] = 1; }
-      });
-      return Object.keys(drawn).sort();
+    var chart = places()[0].parentNode, buttons = chart.querySelectorAll(".legend button");
+    function state() {
+      return Array.from(chart.querySelectorAll(".series")).map(function (one, at) {
+        var drawn = one.querySelector("use").getBoundingClientRect().width > 0;
+        return [drawn, buttons[at].getAttribute("aria-pressed") === "true"]; });
     }
-    function pressed() {
-      return Array.from(bar.querySelectorAll("button[aria-pressed]")).map(function (one) {
-        return [one.textContent, one.getAttribute("aria-pressed")]; });
-    }
-    var seen = [[groups(), pressed()]], steps = [[0, 1], [0, 1], [1, 1], [1, 2], [1, 1]];
-    function next() {
-      if (!steps.length) { return done(seen); }
-      var step = steps.shift();
-      bar.querySelectorAll("button[aria-pressed]")[step[0]].dispatchEvent(
-        new MouseEvent("click", {detail: step[1], bubbles: true}));
-      setTimeout(function () { seen.push([groups(), pressed()]); next(); }, 400);
-    }
-    next();"""
+    var seen = [state()];
+    [[0, 1], [0, 1], [1, 1], [1, 2], [1, 1]].forEach(function (step) {
+      buttons[step[0]].dispatchEvent(new MouseEvent("click", {detail: step[1], bubbles: true}));
+      seen.push(state());
+    });
+    done(seen);"""
     told = seen(tmp_path, written(tmp_path, sheet("default"), act=act))
-    both, one, two = ["default", "optimized"], ["default"], ["optimized"]
-    assert [groups for groups, _ in told] == [both, two, both, one, two, both]
-    states = [[state for _, state in pressed] for _, pressed in told]
-    assert states[:3] == [["true", "true"], ["false", "true"], ["true", "true"]]
-    assert states[4] == ["false", "true"] and states[5] == ["true", "true"]
-    assert [name for name, _ in told[0][1]] == both
+    states = [[drawn for drawn, _ in state] for state in told]
+    both, one, two = [True, True], [True, False], [False, True]
+    assert states == [both, two, both, one, two, both]
+    assert all(drawn == pressed for state in told for drawn, pressed in state)
 
 
 def test_the_head_of_a_column_sorts_its_rows_and_warnings_stay_with_theirs(tmp_path: Path) -> None:
@@ -263,12 +223,12 @@ def test_dragging_over_time_zooms_all_charts_of_the_section_and_back(tmp_path: P
     act = """
     var place = places()[0];
     function last(at) {
-      var texts = places()[at].querySelectorAll("[aria-label^=X-axis] .role-axis-label text");
+      var texts = places()[at].querySelectorAll(".ticks text");
       return Array.from(texts).map(function (one) { return one.textContent; });
     }
     function ticks() { return places().map(function (_, at) { return last(at); }); }
     function point(kind, share) {
-      var plot = place.querySelector("svg .background").getBoundingClientRect();
+      var plot = place.querySelector("svg").getBoundingClientRect();
       place.dispatchEvent(new PointerEvent(kind, {clientX: plot.left + share * plot.width,
         clientY: plot.top + 9, pointerId: 1, button: 0, bubbles: true}));
     }

@@ -164,7 +164,6 @@ def test_other_tools_take_one_history(results: Path, call: Call) -> None:
 def test_a_plot_and_a_report_go_to_a_new_file_each_and_replace_none(
     results: Path, tmp_path: Path, call: Call
 ) -> None:
-    pytest.importorskip("vl_convert")
     svg, png, to = (tmp_path / name for name in ("h.svg", "h.png", "history.md"))
     line = ("history", results)
     _, err = call(*line, "--plot", svg, "-o", f"{results}/../h.svg", code=2)
@@ -181,7 +180,6 @@ def test_a_plot_and_a_report_go_to_a_new_file_each_and_replace_none(
 
 
 def test_a_page_is_written_and_written_anew(results: Path, monkeypatch: Patch, call: Call) -> None:
-    pytest.importorskip("vl_convert")
     monkeypatch.chdir(results / "n1")
     for _ in range(2):
         out, err = call("history", results, "-f", "html")

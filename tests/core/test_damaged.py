@@ -32,7 +32,6 @@ from serve_bench.store import read
 from serve_bench.view.document import ReportOptions
 from tests.cases import cases
 from tests.fixtures import Call
-from tests.html_sample import STUB
 from tests.places import FORMATS
 from tests.rendering import render, render_comparing
 
@@ -160,7 +159,7 @@ def in_form(result: Result, _: Result, form: str) -> str:
 
 def page(result: Result, whole: Result) -> str:
     options = ReportOptions(WHERE, True, False)
-    return html_text([benchmark_of(result.run).look(result, options).document], library=STUB)
+    return html_text([benchmark_of(result.run).look(result, options).document])
 
 
 FORMS: Final[dict[str, Callable[[Result, Result], str]]] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.analysis.stacks import USER_CODE, changes, layer_of, top_functions
+from serve_bench.analysis.stacks import USER_CODE, changes, layer_of, top_functions, total
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.result import Trial
@@ -149,7 +149,7 @@ def _whole_difference(readings: Mapping[str, Reading], folder: Path) -> None:
 def by_chance(readings: Iterable[Reading]) -> float:
     """Points by which a share of 10 % may differ between two profiles: four errors of sampling. A
     busy machine gives a quarter of the samples that were asked for."""
-    return 400.0 * math.sqrt(sum(0.1 * 0.9 / reading.samples for reading in readings))
+    return 400.0 * math.sqrt(sum(0.1 * 0.9 / total(of.counted) for of in readings))
 
 
 def kept_profiles(trial: Trial, run: Path) -> set[str]:

@@ -1,15 +1,16 @@
-"""The charts of an HTML page: what stands in them, and that Vega-Lite takes them."""
+"""The charts of pages and pictures: what is drawn, and where."""
 
-import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from serve_bench.core.figures import LowerBound
-from serve_bench.report.theme import LIGHT, PAGE
-from serve_bench.report.vega import HEAT, WHITE_FROM, vega
+from serve_bench.report.drawing import describe, draw
+from serve_bench.report.theme import list_series, looks_of
 from serve_bench.view.charts import AT_LEAST, Chart, Point, nines, split_lines
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
@@ -94,76 +95,89 @@ CHARTS: dict[str, Callable[[], Chart]] = {
 }
 
 
-def data(chart: Chart) -> list[dict[str, Any]]:
-    values: list[dict[str, Any]] = vega(chart)["data"]["values"]
-    return values
+def drawn(chart: Chart) -> ET.Element:
+    """The plot, which no text of the chart has broken."""
+    return ET.fromstring(f"<svg>{draw(chart, list_series(chart, looks_of([chart]))).plot}</svg>")
 
 
-def expressions(part: Any) -> Iterator[str]:
-    """Each piece of code in a spec."""
-    for name, inner in part.items() if isinstance(part, dict) else enumerate(part):
-        if name in ("expr", "labelExpr", "filter", "calculate", "test"):
-            yield str(inner)
-        elif isinstance(inner, dict | list | tuple):
-            yield from expressions(inner)
+def places(found: Iterable[ET.Element], name: str) -> list[float]:
+    """An attribute of elements, as a number."""
+    return [float(element.attrib[name].rstrip("%")) for element in found]
+
+
+def titles(found: ET.Element, tag: str = "use") -> list[str]:
+    """What the points, or the parts of bars, say under the pointer."""
+    return [element.findtext("title", "") for element in found.iter(tag)]
 
 
 @pytest.mark.parametrize("name", CHARTS)
-def test_vega_lite_compiles_it_and_no_text_stands_in_an_expression(name: str) -> None:
-    import vl_convert
-
+def test_it_is_drawn_whole_and_within_its_place(name: str) -> None:
     chart = CHARTS[name]()
-    assert vl_convert.vegalite_to_vega({**vega(chart), "config": PAGE})["marks"]
-    svg = vl_convert.vegalite_to_svg({**vega(chart, 340), "config": LIGHT})
-    assert "NaN" not in svg and "undefined" not in svg and "Infinity" not in svg
-    assert "light-dark" not in svg
-    code = list(expressions(vega(chart)))
-    assert code
-    assert not any(part in one for one in code for part in ("script", "${x}", "variant"))
-    json.dumps(vega(chart), allow_nan=False)
+    found = drawn(chart)
+    numbers = [text for part in found.iter() for text in part.attrib.values()]
+    assert not any(text in ("nan", "inf", "-inf", "nan%", "inf%") for text in numbers)
+    across = [text for text in numbers if text.endswith("%")]
+    assert all(0 <= float(text[:-1]) <= 100 for text in across)
+    assert sum(len(titles(found, tag)) for tag in ("use", "rect")) >= len(chart.points)
 
 
 def test_a_bar_is_made_of_its_parts_in_one_order() -> None:
-    values = data(stacked(*SHARES))
-    assert [value["order"] for value in values] == [0, 1, 1, 0]
-    assert [value["value"] for value in values] == [share.value for share in SHARES]
-    assert values[0]["line"] == "single client, limited by\noffered load"
+    parts = [*drawn(stacked(*SHARES)).iter("rect")]
+    x, width = places(parts, "x"), places(parts, "width")
+    assert x[:2] == [0, 0], "the proxy is the first of both"
+    assert x[2:] == pytest.approx([width[0], width[1]], abs=0.02)
+    ratio = [part / width[0] for part in width]
+    assert ratio == pytest.approx([1, 93.9 / 69.2, 48.6 / 69.2, 71.5 / 69.2], rel=0.001)
 
 
 def test_ratios_stand_around_one() -> None:
-    first, *layers = vega(ratios(*RATIOS))["layer"]
-    (band,) = first["data"]["values"]
-    assert (band["low"], band["high"], band["one"]) == (0.95, 1.05, 1) and layers
-    ends = first["encoding"]["x"]["scale"]["domain"]
-    assert ends[0] < 0.83 and ends[1] > 1.1
-    unbounded = data(ratios(*RATIOS))[1]
-    assert unbounded["high"] == ends[1] and unbounded["text"].endswith("1.100 B/A (0.980 to inf)")
+    found = drawn(ratios(*RATIOS))
+    band, *_ = found.iter("rect")
+    (low,), (width,) = places([band], "x"), places([band], "width")
+    points = dict(zip(titles(found), places(found.iter("use"), "x"), strict=True))
+    same = next(x for title, x in points.items() if "same" in title)
+    regressed = next(x for title, x in points.items() if "regressed" in title)
+    assert regressed < low < same < low + width
+    assert any(title.endswith("1.100 B/A (0.980 to inf)") for title in points)
+    assert 100 in places(found.iter("line"), "x2"), "an interval without an end"
 
 
 def test_a_matrix_has_its_figures_on_colours_that_they_can_be_read_on() -> None:
-    values = data(CHARTS["heat map"]())
-    assert [value["shown"] for value in values] == ["10.00", "55.00", "100.0"]
-    assert [value["size"] for value in values] == [0.0, 0.5, 1.0]
-    assert [value["size"] for value in data(heat([1.0, 10.0, 100.0]))] == [0.0, 0.5, 1.0], "log"
-    ends = [[int(end[at : at + 2], 16) for at in (1, 3, 5)] for end in HEAT]
-    for share in (0.0, WHITE_FROM - 0.01, WHITE_FROM, 1.0):
-        mixed = [low + share * (high - low) for low, high in zip(*ends, strict=True)]
-        linear = [((part / 255 + 0.055) / 1.055) ** 2.4 for part in mixed]
-        ground = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
-        assert (1.05 / ground if share >= WHITE_FROM else ground / 0.05) > 4.5  # WCAG 1.4.3
+    figures = [10.0, 11.0, 30.0, 55.0, 69.0, 71.0, 100.0]
+    found = drawn(heat(figures))
+    grounds = [cell.attrib["fill"] for cell in found.iter("rect")]
+    inks = {text.text: text.attrib.get("fill") for text in found.iter("text")}
+    assert drawn(heat([1.0, 10.0, 100.0])).findall("rect")[1].attrib["fill"] == grounds[3], "log"
+    shown = ("10.00", "11.00", "30.00", "55.00", "69.00", "71.00", "100.0")
+    for figure, ground in zip(shown, grounds, strict=True):
+        linear = [((int(part) / 255 + 0.055) / 1.055) ** 2.4 for part in re.findall(r"\d+", ground)]
+        light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
+        contrast = 1.05 / light if inks[figure] == "#ffffff" else light / 0.05
+        assert contrast > 4.5, figure  # WCAG 1.4.3
 
 
 def test_a_percentile_is_drawn_by_its_nines() -> None:
-    found = data(curve(*CURVES))
-    assert [one["x"] for one in found] == [2.0, 10.0, 100.0, 1000.0, 2.0, 10000.0]
-    assert found[-1]["text"] == "optimized, 99.99 %: 569 ms"
+    found = drawn(curve(*CURVES))
+    assert titles(found)[-1] == "optimized, 99.99 %: 569 ms"
+    half, ninety, two, three, *_ = places(found.iter("use"), "x")
+    assert three - two == pytest.approx(two - ninety, abs=0.1) and ninety > half
+    assert {"90 %", "99 %", "99.9 %"} <= {text.text for text in found.iter("text")}
 
 
 def test_a_chart_says_its_figures_or_of_many_the_ends() -> None:
-    said = vega(steps(*STEPS[1:3]))["description"]
+    said = describe(steps(*STEPS[1:3]))
     assert said == "t, 2 figures: DEBUG, clients 1: 300 ms; ERROR, clients 1: 330 ms."
-    said = vega(steps(*(Point(at, 100.0 + at, "a") for at in range(1, 30))))["description"]
+    said = describe(steps(*(Point(at, 100.0 + at, "a") for at in range(1, 30))))
     assert said == "t, 29 figures: a, clients 29: 129 ms; a, clients 1: 101 ms."
+
+
+def test_a_line_joins_its_points_in_their_order_and_those_of_a_thing_differ_by_dashes() -> None:
+    found = drawn(CHARTS["dashed"]())
+    lines = [*found.iter("polyline")]
+    assert len({line.attrib["stroke-dasharray"] for line in lines[:2]}) == 2
+    first = [float(at.split(",")[0]) for at in lines[0].attrib["points"].split()]
+    assert first == sorted(first)
+    assert not [*drawn(steps(joined=False)).iter("polyline")]
 
 
 def test_many_lines_stand_in_several_charts_and_lower_bounds_are_explained() -> None:

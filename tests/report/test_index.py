@@ -12,7 +12,6 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.record_lines import parse
 from serve_bench.report.page import html_text
 from tests import places
-from tests.html_sample import STUB
 from tests.rendering import render
 from tests.sheet_parts import page_sheet
 
@@ -71,7 +70,6 @@ def test_the_schema_is_printed_and_nothing_else(capsys: pytest.CaptureFixture[st
 def test_the_index_is_a_page_too_and_no_data(
     shelf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve_bench.report.page.bundle", lambda: STUB)
     shutil.copytree(shelf / "press", shelf / "again")  # a series needs two
     assert run(["report", "results", "--format", "html"]) == 0
     page = (shelf / "report.html").read_text()
@@ -86,7 +84,7 @@ def test_the_index_is_a_page_too_and_no_data(
 def test_a_page_shows_verdict_tiles_chart_and_table_first() -> None:
     sheet = page_sheet(parse((places.FORMATS / "2-micro.jsonl").read_text().splitlines()))
     assert [tile.text for tile in sheet.tiles] == ["4,552 ± 601", "39.3", "replica CPU"]
-    page = html_text([sheet], library=STUB)
+    page = html_text([sheet])
     order = [page.index(f'<section id="{name}"') for name in ("throughput", "results", "findings")]
     assert order == sorted(order) and page.index("tiles") < order[0]
     assert page.index('<section id="machine"') > page.index('<section id="method"')

@@ -16,7 +16,6 @@ from serve_bench.report.page import html_text
 from serve_bench.store import read
 from serve_bench.view.slo import judged_rows, reasons, slo_of
 from tests import places
-from tests.html_sample import STUB
 from tests.records import ROWS, cell, planned, run, trial
 from tests.rendering import render
 from tests.sheet_parts import sheet as sheet_of
@@ -62,7 +61,7 @@ def test_every_form_has_the_verdicts() -> None:
     assert part.count("missed") == sum(row.word == "missed" for row in judged_rows(result))
     assert "| row | p50 &lt;= 20 ms" in render(result, "markdown")
     assert ",slo," in render(result, "csv")
-    page = html_text([sheet_of(result, None)], library=STUB)
+    page = html_text([sheet_of(result, None)])
     assert page.count('<section id="slo"') == 1 and "slo: p50 &lt;= 20 ms" in page
 
 

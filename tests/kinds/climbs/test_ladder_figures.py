@@ -8,11 +8,12 @@ from typing import Any
 
 from serve_bench.analysis.climb import Climb
 from serve_bench.benchmarks.ladder.lens import LENS
+from serve_bench.core.figures import LowerBound
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Failure, Metric, Result, Trial, result_of
-from serve_bench.report.vega import vega
+from serve_bench.report.drawing import describe
 from serve_bench.view.charts import AT_LEAST
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.ladders import LadderView
@@ -179,7 +180,6 @@ def test_a_latency_that_is_only_a_lower_bound_is_marked() -> None:
     metrics = {**made[-1].metrics, "censored": Metric("ns", "lower", histogram=given_up)}
     made[-1] = replace(made[-1], metrics=metrics)
     latency = chart(ladder_sheet(result(LISTED, *made), None), "Latency over users")
-    points = vega(latency)["data"]["values"]
-    marked = [(point["x"], point["group"]) for point in points if "least" in point]
-    assert marked == [(50, "p99")]
-    assert AT_LEAST in latency.caption and "> 30,000" in vega(latency)["description"]
+    points = [point for point in latency.points if isinstance(point.value, LowerBound)]
+    assert [(point.x, point.series) for point in points] == [(50, "p99")]
+    assert AT_LEAST in latency.caption and "> 30,000" in describe(latency)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,8 +15,8 @@ from serve_bench.core.load_result import Counts
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
 from serve_bench.core.result import PlannedTrial, Record, Result, Row, Trial, result_of, trial_key
 from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, counts_of, grown
-from serve_bench.report.vega import vega
 from serve_bench.store import read
+from serve_bench.view.charts import Point
 from serve_bench.view.document import Chart, Document, Prose, Table, cell_text
 from serve_bench.view.inside import served_facts
 from serve_bench.view.rows import page_of
@@ -34,10 +33,10 @@ def sheet(*records: Record) -> Document:
     return page_sheet(result_of(records))
 
 
-def drawn(of: Document, name: str) -> list[dict[str, Any]]:
-    """The data of all charts of a section."""
+def drawn(of: Document, name: str) -> list[Point]:
+    """The points of all charts of a section."""
     charts = every(part(of, name), Chart)
-    return [point for chart in charts for point in vega(chart)["data"]["values"]]
+    return [point for chart in charts for point in chart.points]
 
 
 def findings(*records: Record) -> list[str]:
@@ -51,10 +50,10 @@ def test_intervals_are_over_launches_else_over_windows() -> None:
         trials = [trial(at, rate - 10, rate, rate + 10) for at, rate in pairs]
         of = sheet(run(*plan), *(launch(round_=at.round) for at in plan), *trials)
         (point,) = drawn(of, "throughput")
-        assert (point["low"], point["high"]) == pytest.approx(ends, rel=1e-4)
-        assert len({point["group"] for point in drawn(of, "windows")}) == len(rates)
+        assert (point.low, point.high) == pytest.approx(ends, rel=1e-4)
+        assert len({point.series for point in drawn(of, "windows")}) == len(rates)
     of = sheet(run(planned()), trial(planned(), 50.0))
-    assert "low" not in drawn(of, "throughput")[0]
+    assert drawn(of, "throughput")[0].low is None
     assert "windows" not in names(of), "a single window has neither a spread nor a course"
 
 
@@ -71,9 +70,9 @@ def test_a_matrix_is_a_heat_map_for_each_load() -> None:
     charts = every(part(of, "throughput"), Chart)
     titles = ["Requests/s: 8 clients", "Requests/s: 100 connections"]
     assert [chart.title for chart in charts] == titles
-    first, *_, last = vega(charts[0])["data"]["values"]
-    assert (first["x"], first["line"], first["value"]) == ("1", "num_replicas 1, default", 10.0)
-    assert (last["x"], last["line"], last["value"]) == ("64", "num_replicas 2, optimized", 120.0)
+    first, *_, last = charts[0].points
+    assert (first.x, first.series, first.value) == ("1", "num_replicas 1, default", 10.0)
+    assert (last.x, last.series, last.value) == ("64", "num_replicas 2, optimized", 120.0)
     few = [planned(of=cell(*of)) for of in ((1, 1, 1), (8, 1, 2), (64, 1, 3))]
     of = sheet(run(*few), launch("default"), *(trial(of, 10.0) for of in few))
     (chart,) = every(part(of, "throughput"), Chart)

@@ -1,0 +1,394 @@
+"""Charts as SVG, the same for a page and for a picture, without a library or a script.
+
+Rule: pure. What lies across a plot is a share of its width in %: a drawing is as wide as its place,
+from 110 pixels on. All else is in pixels, and labels stand in margins around the plot. Every chart
+is read without colour too (shapes, labels, figures), and a mark says what it is under the pointer.
+Every point was measured and is drawn; lines only join those that belong together. The marks of a
+series are a group, which the script of a page hides; of a chart over time it shows a part.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from serve_bench.core.figures import bound_sign, bounded_number, number, ratio_text
+from serve_bench.report.theme import (
+    BAND,
+    GRID,
+    GROUND,
+    QUIET,
+    TEXT,
+    Series,
+    element,
+    rule,
+    say,
+    write,
+)
+from serve_bench.view.charts import Chart, Point
+
+MOST_SAID: Final = 8
+"""Figures that a description says all; of more the largest and the smallest."""
+
+WIDE: Final = 100.0
+"""Values that differ by such a factor are drawn on a log axis: on a linear one all but the largest
+would lie on its zero."""
+
+MOST_DECADES: Final = 3
+"""Of a log axis with ticks between the powers of ten."""
+
+CHARACTER: Final = 6.7
+"""Pixels of a character in about the mean, at the size of labels (12 pixels)."""
+
+LINE, GAP, BELOW = 18, 5, 42
+"""Pixels: of a line of a chart with a row for each thing (an interval, a bar), between such rows,
+and of the labels of an axis. So few rows make a small chart and many a long one."""
+
+FITS: Final = 28
+"""Characters of a line of a label: they take half of a phone's width."""
+
+HEIGHT, MARK_LINE = 260, 14
+"""Pixels of a chart of lines, and of the words of a mark."""
+
+FEW: Final = 30
+"""Points of a line that are drawn large; more are small, so that they do not hide the line."""
+
+SAID: Final = 0.12
+"""A part that takes such a share of the longest bar has its figure in it; less has no room."""
+
+HEAT: Final = ((222, 235, 247), (8, 64, 129))
+"""The smallest and the largest figure of a heat map: on light and dark grounds and on paper alike,
+since its figures stand on them, from WHITE_FROM on in white (contrast of 4.5 or more)."""
+WHITE_FROM: Final = 0.67
+
+INK: Final = "currentColor"
+"""That of a series."""
+
+
+class Drawing(NamedTuple):
+    """The plot of a chart as SVG, `height` pixels, and those that its labels take at its top, to
+    the right, below and to the left."""
+
+    plot: str
+    height: float
+    margin: tuple[float, float, float, float]
+
+
+def draw(chart: Chart, series: Sequence[Series]) -> Drawing:
+    """A chart, whose series look so."""
+    kinds = {"dots": _draw_dots, "bars": _draw_bars, "heat map": _draw_map, "lines": _draw_lines}
+    return kinds[chart.kind](chart, series)
+
+
+def describe(chart: Chart) -> str:
+    """A chart in words."""
+    ranked = sorted(chart.points, key=lambda point: -point.value)
+    few = chart.points if len(ranked) <= MOST_SAID else (ranked[0], ranked[-1])
+    texts = "; ".join(_describe(chart, point) for point in few)
+    return f"{chart.title}, {len(ranked)} figures: {texts}."
+
+
+def _describe(chart: Chart, point: Point) -> str:
+    where = point.x if isinstance(point.x, str) else f"{point.x:,.4g}"
+    where = f"{chart.x_name} {where}".strip()
+    if chart.x_scale == "share":
+        where = _percent(_x(point))
+    ends = (
+        ""
+        if None in (point.low, point.high)
+        else (f" ({_show(chart, point.low)} to {_show(chart, point.high)})")
+    )
+    return f"{point.series}, {where}: {_show(chart, point.value)} {chart.unit}{ends}"
+
+
+def _show(chart: Chart, value: float | None) -> str:
+    """As the tables of a report write it: times with three digits, others with four."""
+    if chart.threshold is not None:
+        return ratio_text(value)
+    return bounded_number(value, 3 if chart.unit in ("ms", "us", "s") else 4)
+
+
+def _percent(of_nines: float) -> str:
+    return f"{100 - 100 / of_nines:.7g} %"
+
+
+def _x(point: Point) -> float:
+    """Where a point of a line is."""
+    return float(point.x)
+
+
+# What the kinds share: axes, rows, marks.
+
+
+def _across(share: float) -> str:
+    return f"{100 * share:.2f}%"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A figure from end to end, linear or logarithmic."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    @classmethod
+    def over(cls, values: Sequence[float], log: bool) -> Axis:
+        """An axis with room beyond the values; a linear one has zero."""
+        low, high = min(values), max(values)
+        if log:
+            beyond = max((high / low) ** 0.06, 1.1)
+            return cls(low / beyond, high * beyond, True)
+        low, high = min(low, 0.0), max(high, 0.0)
+        beyond = 0.06 * (high - low) or 1.0
+        return cls(low - beyond if low < 0 else 0.0, high + beyond if high or not low else 0.0)
+
+    def share(self, value: float) -> float:
+        """Where a value lies, from 0 to 1; what is beyond the axis is at its end."""
+        value = min(max(value, self.low), self.high)
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / ((self.high - self.low) or 1.0)
+
+    def at(self, value: float) -> str:
+        """Where it lies across a plot."""
+        return _across(self.share(value))
+
+    def down(self, value: float) -> float:
+        """Where it lies in a chart of lines."""
+        return HEIGHT * (1 - self.share(value))
+
+    def title(self, name: str) -> str:
+        return f"{name} (log)" if self.log else name
+
+    @property
+    def labels(self) -> dict[float, str]:
+        """Ticks at round numbers, thousands apart, no powers of ten, no needless digits. A log axis
+        whose ends are near each other has those of a linear one."""
+        ticks = []
+        if self.log:
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)))
+            digits = (1, 2, 5) if len(powers) <= MOST_DECADES else (1,)
+            ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+            ticks = [tick for tick in ticks if self.low <= tick <= self.high]
+        if len(ticks) <= 2:
+            least = (self.high - self.low) / 6
+            power = 10.0 ** math.floor(math.log10(least))
+            step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= least)
+            turns = range(math.ceil(self.low / step), math.floor(self.high / step) + 1)
+            ticks = [turn * step for turn in turns]
+        return {tick: f"{tick:,.9f}".rstrip("0").rstrip(".") for tick in ticks}
+
+
+def _draw_below(title: str, height: float, labels: Mapping[str, str]) -> list[str]:
+    """The labels below a plot by their places across, with their lines, and the title of all. Where
+    a plot is narrow, style.css leaves labels out."""
+    lines = (rule(x, 0, x, height + 4, GRID) for x in labels)
+    texts = (write(label, x, height + 18) for x, label in labels.items())
+    ticks = element("g", *lines, *texts, class_="ticks", fill=QUIET, text_anchor="middle")
+    return [ticks, write(title, "50%", height + 36, fill=QUIET, text_anchor="middle")]
+
+
+def _draw_axis(axis: Axis, title: str, height: float) -> list[str]:
+    labels = {axis.at(tick): label for tick, label in axis.labels.items()}
+    return _draw_below(axis.title(title), height, labels)
+
+
+class Rows:
+    """Rows with a name each, left of the plot: all as high as the longest name needs, and at least
+    `lines` lines."""
+
+    def __init__(self, names: Sequence[str], lines: int) -> None:
+        self.names = {name: textwrap.wrap(name, FITS) or [""] for name in names}
+        self.lines = max(lines, *map(len, self.names.values()))
+        self.step = LINE * self.lines + GAP
+        self.height = self.step * len(self.names)
+        self.width = (
+            CHARACTER * max(len(line) for name in self.names.values() for line in name) + 10
+        )
+
+    def middle(self, name: str, turn: int = 0, turns: int = 1) -> float:
+        """The middle of a row, or of one of several parts of it."""
+        top = [*self.names].index(name) * self.step + GAP / 2
+        return top + LINE * self.lines * (turn + 0.5) / turns
+
+    def draw_names(self) -> Iterator[str]:
+        """The names, to the left."""
+        for name, lines in self.names.items():
+            top = self.middle(name) + 4 - 8 * (len(lines) - 1)
+            for turn, line in enumerate(lines):
+                yield write(line, -8, top + 16 * turn, fill=QUIET, text_anchor="end")
+
+
+def _by_series(
+    chart: Chart, series: Sequence[Series]
+) -> Iterator[tuple[Series, list[Point], list[str]]]:
+    """Each series with its points, and a list for its marks."""
+    for look in series:
+        yield look, [point for point in chart.points if point.series == look.name], []
+
+
+def _group(look: Series, marks: Sequence[str]) -> str:
+    """The marks of a series."""
+    return element("g", *marks, class_="series", color=look.colour, fill=INK)
+
+
+def _draw_dot(
+    chart: Chart, point: Point, shape: str, places: Sequence[tuple[str, float]]
+) -> Iterator[str]:
+    """A point at the second of its places, over its interval from the first to the third."""
+    (x1, y1), (x, y), (x2, y2) = places
+    if (x1, y1) != (x2, y2):
+        yield rule(x1, y1, x2, y2, INK, stroke_width=2, opacity=0.7)
+    yield element("use", say(_describe(chart, point)), href=f"#mark-{shape}", x=x, y=y)
+
+
+def _draw_box(
+    chart: Chart, point: Point, x: float, width: float, y: float, height: float, fill: str
+) -> str:
+    """A part of a bar, or a cell of a heat map."""
+    looks = {"x": _across(x), "width": _across(width), "fill": fill, "stroke": GROUND}
+    return element("rect", say(_describe(chart, point)), y=y - height / 2, height=height, **looks)
+
+
+def _ends(point: Point) -> tuple[float, float, float]:
+    """The low end of a point, its figure, the high end; thrice the figure where it has no ends."""
+    if point.low is None or point.high is None:
+        return point.value, point.value, point.value
+    return point.low, point.value, point.high
+
+
+def _known(chart: Chart) -> list[float]:
+    """The figures of a chart, and the ends of their intervals."""
+    return [end for point in chart.points for end in _ends(point) if math.isfinite(end)]
+
+
+def is_wide(values: Sequence[float]) -> bool:
+    """Whether the values need a log axis; zero and less have no place on one."""
+    return min(values) > 0 and max(values) / min(values) >= WIDE
+
+
+# The kinds of charts.
+
+
+def _draw_dots(chart: Chart, series: Sequence[Series]) -> Drawing:
+    """Figures of rows by group, or ratios of A and B by verdict, over a band around 1."""
+    known, turns, parts = _known(chart), len(series), list[str]()
+    axis = Axis.over(known, is_wide(known))
+    if chart.threshold is not None:
+        low, high, turns = 1 - chart.threshold, 1 + chart.threshold, 1
+        axis = Axis.over([low, high, *(end for end in known if end > 0)], log=True)
+        width = _across(axis.share(high) - axis.share(low))
+        parts = [element("rect", x=axis.at(low), width=width, height="100%", fill=BAND)]
+        parts += [rule(axis.at(1), 0, axis.at(1), "100%", QUIET)]
+    rows = Rows([str(point.x) for point in chart.points], turns)
+    parts += [*_draw_axis(axis, chart.unit, rows.height), *rows.draw_names()]
+    room = CHARACTER * max(len(_show(chart, point.value)) for point in chart.points) + 10
+    for place, (look, points, marks) in enumerate(_by_series(chart, series)):
+        for point in points:
+            y, figure = rows.middle(str(point.x), place % turns, turns), _show(chart, point.value)
+            places = [(axis.at(end), y) for end in _ends(point)]
+            marks += _draw_dot(chart, point, look.shape, places)
+            marks.append(write(figure, "100%", y + 4, dx=room, text_anchor="end", fill=TEXT))
+        parts.append(_group(look, marks))
+    return Drawing("\n".join(parts), rows.height, (0, room, BELOW, rows.width))
+
+
+def _draw_bars(chart: Chart, series: Sequence[Series]) -> Drawing:
+    """Bars made of parts, such as the CPU of each process, which the ground tells apart without
+    colour; behind each bar stands its sum."""
+    begun = {str(point.x): 0.0 for point in chart.points}
+    sums = {name: sum(of.value for of in chart.points if of.x == name) for name in begun}
+    axis, rows = Axis(0.0, 1.16 * max(sums.values())), Rows([*sums], 1)
+    parts = [*_draw_axis(axis, chart.unit, rows.height), *rows.draw_names()]
+    for look, points, marks in _by_series(chart, series):
+        for point in points:
+            name, y, width = str(point.x), rows.middle(str(point.x)), axis.share(point.value)
+            x = axis.share(begun[name])
+            begun[name] += point.value
+            marks.append(_draw_box(chart, point, x, width, y, LINE - 4, INK))
+            if width >= SAID:
+                place, figure = _across(x + width / 2), number(point.value, 3)
+                marks.append(write(figure, place, y + 4, fill=GROUND, text_anchor="middle"))
+        parts.append(_group(look, marks))
+    for name, total in sums.items():
+        parts.append(write(number(total, 3), axis.at(total), rows.middle(name) + 4, dx=5))
+    return Drawing("\n".join(parts), rows.height, (0, 12, BELOW, rows.width))
+
+
+def _draw_map(chart: Chart, series: Sequence[Series]) -> Drawing:
+    """A figure over two dimensions: each cell has it in words, on a colour of its size."""
+    rows, figures = Rows(chart.series, 2), [point.value for point in chart.points]
+    sizes = Axis(min(figures), max(figures), is_wide(figures))
+    columns = list(dict.fromkeys(str(point.x) for point in chart.points))
+    width = 1 / len(columns)
+    middles = {_across(width * (place + 0.5)): name for place, name in enumerate(columns)}
+    parts = [*_draw_below(chart.x_name, rows.height, middles), *rows.draw_names()]
+    for point in chart.points:
+        size, y = sizes.share(point.value), rows.middle(point.series)
+        x = width * columns.index(str(point.x))
+        mixed = (round(low + size * (high - low)) for low, high in zip(*HEAT, strict=True))
+        fill = f"rgb({','.join(map(str, mixed))})"
+        parts.append(_draw_box(chart, point, x, width, y, rows.step, fill))
+        ink = {"fill": "#ffffff" if size >= WHITE_FROM else "#000000", "text_anchor": "middle"}
+        parts.append(write(_show(chart, point.value), _across(x + width / 2), y + 4, **ink))
+    return Drawing("\n".join(parts), rows.height, (0, 12, BELOW, rows.width))
+
+
+def _draw_lines(chart: Chart, series: Sequence[Series]) -> Drawing:
+    """Lines, the intervals of their points, the points, arrows over mere lower bounds, marks."""
+    known, x = _known(chart), Axis.over(chart.places, chart.log_x)
+    log = is_wide(known) if chart.log_y is None else chart.log_y
+    y = Axis.over([end for end in known if end > 0 or not log], log)
+    above = 24 + MARK_LINE * len(chart.marks)
+    beside = CHARACTER * max(map(len, y.labels.values())) + 12
+    parts = [write(y.title(chart.unit), -beside, 12 - above, fill=QUIET)]
+    for tick, label in y.labels.items():
+        parts.append(rule(0, y.down(tick), "100%", y.down(tick), GRID))
+        parts.append(write(label, -8, y.down(tick) + 4, fill=QUIET, text_anchor="end"))
+    if chart.x_scale == "share":
+        parts += _draw_below(chart.x_name, HEIGHT, {x.at(at): _percent(at) for at in x.labels})
+    else:
+        parts += _draw_axis(x, chart.x_name, HEIGHT)
+    small, course = len(chart.points) > FEW * len(series), [*_draw_marks(chart.marks, x)]
+    for look, points, marks in _by_series(chart, series):
+        points.sort(key=_x)
+        if look.dash:
+            marks.append(_draw_curve([(x.share(_x(at)), y.down(at.value)) for at in points], look))
+        for point in points:
+            at, down = x.at(_x(point)), y.down(point.value)
+            places = [(at, y.down(end)) for end in _ends(point)]
+            marks += _draw_dot(chart, point, "dot" if small else look.shape, places)
+            if bound_sign(point.value):
+                marks.append(write("\u2191", at, down - 7, text_anchor="middle"))
+        course.append(_group(look, marks))
+    # Of a chart over time a part may be shown alone, with what stands above it.
+    inner = element("g", *course, transform=f"translate(0 {above})")
+    about = {"data_time": f"{x.low} {x.high}"} if chart.x_scale == "time" else {}
+    about |= {"y": f"{-above}", "height": f"{HEIGHT + above}", "overflow": "visible"}
+    parts.append(element("svg", inner, class_="course", **about))
+    return Drawing("\n".join(parts), HEIGHT, (above, 12, BELOW, beside))
+
+
+def _draw_curve(places: Sequence[tuple[float, float]], look: Series) -> str:
+    """A line, stretched to the width of the plot."""
+    path = " ".join(f"{1000 * x:.1f},{y:.1f}" for x, y in places)
+    looks = {"stroke": INK, "stroke_width": "2", "stroke_dasharray": look.dash, "fill": "none"}
+    line = element("polyline", points=path, vector_effect="non-scaling-stroke", **looks)
+    size = {"viewBox": f"0 0 1000 {HEIGHT}", "preserveAspectRatio": "none", "height": f"{HEIGHT}"}
+    return element("svg", line, overflow="visible", **size)
+
+
+def _draw_marks(marks: Sequence[tuple[float, str]], x: Axis) -> Iterator[str]:
+    """Rules with their words, over the plot. All words stand on that side of their rules where
+    there is room, and the farther from that side's end a rule is, the higher: so no rule goes
+    through other words."""
+    left = any(x.share(place) > 0.5 for place, _ in marks)
+    side = {"dx": "-4", "text_anchor": "end"} if left else {"dx": "4"}
+    for turn, (place, words) in enumerate(sorted(marks, reverse=not left)):
+        at, up = x.at(place), -8 - MARK_LINE * turn
+        yield rule(at, up - 5, at, HEIGHT, QUIET, stroke_dasharray="4 3")
+        yield write(words, at, up + 4, fill=QUIET, **side)
