@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from os.path import isdir, isfile
 from pathlib import Path
@@ -69,7 +70,7 @@ class ReportCommandOptions(FormatOptions, GateOptions):
 def report(options: ReportCommandOptions) -> int:
     """Print the report of a run, or write it as one HTML page; list the runs of a folder.
 
-    The run may be complete or interrupted. Two runs stand side by side.
+    The run may be complete or interrupted. Two runs are compared, however unlike.
 
     --threshold, --gate, --fail-on and --noise judge a run of versus again.
 
@@ -78,7 +79,6 @@ def report(options: ReportCommandOptions) -> int:
     from serve_bench.analysis.comparing import of_versus
     from serve_bench.benchmarks.registry import newest_run, run_schema
     from serve_bench.cli.show import ReportRequest, print_warnings, text_of
-    from serve_bench.view.comparison import set_side_by_side
     from serve_bench.view.csv import json_of
 
     if options.schema:
@@ -124,7 +124,7 @@ def report(options: ReportCommandOptions) -> int:
     if html:
         text = _page_of(folders, reports)
     elif len(reports) == SIDES:
-        text = FORMS[request.format](set_side_by_side(*reports), layout)
+        text = FORMS[request.format](_compare(folders), layout)
     else:
         text = text_of(reports[0], request.format, layout)
     write_text(to, text)
@@ -226,23 +226,34 @@ def target_of(output: str | None) -> Path | None:
 
 PAGE = "report.html"
 SIDES = 2
-"""So many runs stand side by side, with the ratio of each row that both have."""
+"""So many runs are compared."""
 
 
 def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
     """The page of runs, by folders or records files."""
     from serve_bench.report.page import Folder, folder_of, html_text
     from serve_bench.runner.recording import layer_rules
-    from serve_bench.view.comparison import set_side_by_side
 
     documents, folders, rules = [], [], layer_rules()
     if len(reports) == SIDES:
-        documents, folders = [set_side_by_side(*reports)], [Folder()]
+        with suppress(BadInput):  # each run by itself is in the page too
+            documents, folders = [_compare(places)], [Folder()]
     for place, report in zip(places, reports, strict=True):
         file = place.name if place.is_file() else RECORDS_FILE
         documents.append(report.document)
         folders.append(folder_of(_home(place), report.document, file, rules))
     return html_text(documents, folders)
+
+
+def _compare(places: Sequence[Path]) -> Document:
+    """Two runs compared, however unlike they are. BadInput where there is nothing to compare."""
+    from serve_bench.analysis.comparing import of_runs
+    from serve_bench.benchmarks.registry import read_rows
+    from serve_bench.view.comparison import comparison_document
+
+    where = str(places[0]), str(places[1])
+    a, b = map(read_rows, places)
+    return comparison_document(of_runs(a, b, where=where, force=True), where)
 
 
 def _home(place: Path) -> Path:

@@ -1,8 +1,7 @@
 """Comparisons as they are looked at: a row for each metric of a compared row, with its verdict.
 
 A run of versus, two stored runs, the newest run of a history and the layers of tax are all compared
-so: `A` and `B` with their launches, B/A with its interval, and what the verdict rests on. Two runs
-of any kind stand side by side without a verdict.
+so: `A` and `B` with their launches, B/A with its interval, and what the verdict rests on.
 """
 
 from __future__ import annotations
@@ -11,16 +10,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
-from serve_bench.analysis.comparing.match import (
-    differences_of,
-    doubtful,
-    few,
-    software_changes,
-    software_of,
-)
+from serve_bench.analysis.comparing.match import few, software_changes, software_of
 from serve_bench.analysis.comparing.model import (
     Compared,
     ComparedRow,
@@ -33,9 +25,8 @@ from serve_bench.analysis.comparing.model import (
 )
 from serve_bench.analysis.comparing.values import OF_STREAMS
 from serve_bench.analysis.ratios import FEWEST, Interval, paired
-from serve_bench.analysis.statistics import MAIN, LowerBound
-from serve_bench.core.figures import counted, number, percent
-from serve_bench.core.result import cell_slug
+from serve_bench.analysis.statistics import MAIN
+from serve_bench.core.figures import percent
 from serve_bench.view.about_run import command_line, machine, moment
 from serve_bench.view.blocks import section
 from serve_bench.view.charts import Chart, Point
@@ -54,8 +45,7 @@ from serve_bench.view.document import (
 )
 from serve_bench.view.figures import FIGURES, Value, declare, declare_all, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table, make_tiles, row_json
-from serve_bench.view.lens import FORMAT, RunLook, View
-from serve_bench.view.names import cell_title
+from serve_bench.view.lens import FORMAT, View
 from serve_bench.view.verdict_words import describe_comparing, describe_row, describe_side, headline
 
 METRICS: Final[Mapping[str, str]] = {
@@ -67,12 +57,7 @@ METRICS: Final[Mapping[str, str]] = {
 }
 """The figure of each metric that is compared; its members A and B are the values of the sides."""
 
-declare(
-    *("request_cpu", "ns", "CPU of proxies and replicas for a request"),
-    title="CPU",
-    shown="us",
-    better="lower",
-)
+declare("request_cpu", "ns", "CPU on a request's way", title="CPU", shown="us", better="lower")
 declare("b_over_a", "1", "B divided by A, with its 95 % interval", title="B/A", digits=4)
 declare("b_over_a_strict", "1", "B/A with the interval that Holm's correction asks for", digits=4)
 declare("hop_time", "ns", "time of a hop, mean over launches", title="time")
@@ -108,16 +93,13 @@ TONES: Final[Mapping[str, Tone]] = {
 }
 """Of a verdict."""
 
-# Rows.
-
 
 def compare_rows(comparing: Comparing) -> Iterator[ViewRow]:
-    """A row for each metric of each compared row; its remarks stand with the last that is gated."""
+    """A row for each metric of each compared row; what is said of the row stands with the last."""
     for row, line in comparing.pairs:
         figure, title = FIGURES[METRICS[line.metric]], row_title(comparing, row)
         measured = bool(line.a_values or line.b_values)
         word = row.word if row.worse and line.gated else line.judged.word if measured else None
-        last = next((other for other in reversed(row.lines) if other.gated), row.lines[-1])
         dims = {
             **dict(zip("ab", comparing.names, strict=True)),
             "title": title,
@@ -138,22 +120,26 @@ def compare_rows(comparing: Comparing) -> Iterator[ViewRow]:
             _values(comparing.paired, row, line),
             f"{figure.title} {figure.shown}".removeprefix("throughput "),
             group=title if row.client in title else f"{title} ({row.client})",
-            warnings=tuple(describe_row(row, comparing.paired)) if line is last else (),
+            warnings=tuple(describe_row(row, comparing.paired)) if line is row.lines[-1] else (),
             tones={} if word is None else {"verdict": TONES[word], "b_over_a": TONES[word]},
         )
 
 
 def _values(pairs: bool, row: ComparedRow, line: Compared) -> dict[str, Value]:
     judged, interval, a, b = line.judged, line.judged.interval, line.a_values, line.b_values
-    figure = METRICS[line.metric]
-    sides = {f"{figure}.A": a, f"{figure}.B": b}
-    values = {name: mean_value(launches) for name, launches in sides.items() if launches}
+    sides = {f"{METRICS[line.metric]}.A": a, f"{METRICS[line.metric]}.B": b}
+    values = known_values(
+        p_value=judged.p,
+        alarm_threshold=judged.threshold,
+        **pick(judged, "p_adjusted", "alpha", "level", "rounds_needed"),
+    )
+    if line.metric == MAIN:
+        sides |= {f"in_slices.{side}": shares for side, shares in row.in_slices.items()}
+        values |= known_values(**row.slicing.get("figures", {}))
+    values |= {name: mean_value(launches) for name, launches in sides.items() if launches}
     if line.ratio is not None:
         rounds = {number: b[number] / a[number] for number in a if number in b} if pairs else {}
         values["b_over_a"] = interval_value(interval, line.ratio, rounds)
-    names = ("p_adjusted", "alpha", "level", "rounds_needed")
-    values |= known_values(p_value=judged.p, **pick(judged, *names))
-    values["alarm_threshold"] = Value(judged.threshold)
     if interval is not None:
         values |= known_values(
             log_center=interval.center,
@@ -164,11 +150,6 @@ def _values(pairs: bool, row: ComparedRow, line: Compared) -> dict[str, Value]:
         if judged.alpha is not None:
             strict = interval.at(1 - judged.alpha)
             values["b_over_a_strict"] = interval_value(strict, strict.ratio)
-    if line.metric == MAIN:
-        for side, shares in row.in_slices.items():
-            if shares:
-                values[f"in_slices.{side}"] = replace(mean_value(shares), launches={})
-        values |= known_values(**row.slicing.get("figures", {}))
     return values
 
 
@@ -183,10 +164,9 @@ def interval_value(
     interval: Interval | None, value: float, launches: Mapping[int, float] | None = None
 ) -> Value:
     """With the ends of the interval; an end beyond all numbers is none."""
-    if interval is None:
-        return Value(value, launches=launches or {})
-    high = interval.high if math.isfinite(interval.high) else None
-    return Value(value, low=interval.low, high=high, launches=launches or {})
+    ends = (None, None) if interval is None else (interval.low, interval.high)
+    low, high = (None if end is None or math.isinf(end) else end for end in ends)
+    return Value(value, low=low, high=high, launches=launches or {})
 
 
 def scale_value(value: Value, times: float, plus: float = 0.0) -> Value:
@@ -230,71 +210,30 @@ def about_sides(comparing: Comparing) -> Iterator[ViewRow]:
         yield ViewRow({"point": "alone", **vars(row)}, {}, row.row, notes=(alone_words(row),))
 
 
-# The whole.
-
-ROUNDS: Final = TableSpec("B/A in each round", (Field("name", "round"), Field("b_over_a")))
-HOP_FIELDS: Final = ("hop", "hop_time.A", "hop_time.B", "hop_grown", "hop_share")
-HOPS: Final = TableSpec("Hops of traced requests", tuple(map(Field, HOP_FIELDS)))
-
-
-def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
-    """Every metric of every row; what is said of a row stands under its last gated one."""
-    (a, b), suite = comparing.names, comparing.sides[0].run.suite
-    things = "rounds" if comparing.paired else "launches"
-    fields = (
-        Field("name", "metric"),
-        Field("A", of="figure"),
-        Field("B", of="figure"),
-        Field("b_over_a", head="95 %"),
-        Field("verdict"),
-        Field("rounds_needed", "needs", head=things, detail=True),
-    )
-    caption = subject(comparing) if comparing.aa else f"{b} (B) against {a} (A)"
-    if len({cell_slug(row.cell) for row in comparing.rows}) == 1:
-        caption += f": {cell_title(comparing.rows[0].cell)}"
-    words = "A and B: geometric means over launches; B/A with its 95 % interval. In the gate: "
-    notes = [f"{words}{', '.join(comparing.gate)}; no other affects the exit code. docs/ab.md"]
-    if not comparing.paired:
-        notes.append("intervals hold the spread between runs, which more launches do not reduce")
-    elif suite.get("urls"):
-        notes.append("services were not launched anew: intervals lack the spread between launches")
-    if suite.get("looks"):
-        notes.append(
-            f"judged after each of at most {suite['rounds']} rounds, so intervals are wider"
-        )
-    return replace(make_table(TableSpec(caption, fields, tuple(notes)), rows), unlike=True)
+HOPS: Final = TableSpec(
+    "Hops of traced requests",
+    tuple(map(Field, ("hop", "hop_time.A", "hop_time.B", "hop_grown", "hop_share"))),
+)
 
 
 def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
-    """What a comparison says. `rows`: the loads of the run, if it is of a single run."""
+    """What a comparison says. `rows`: the loads of the run, bare, if it is of a single run."""
     compared, hops = [*compare_rows(comparing)], [*hop_rows(comparing)]
-    points, known = [*about_sides(comparing)], [row for row in compared if "b_over_a" in row.values]
-    draw = Charts(partial(ratio_chart, "B/A with its 95 % interval", known, comparing.threshold))
-    verdict, a, b, *alone = points
+    verdict, a, b, *alone = points = [*about_sides(comparing)]
     facts = []
     for side, other in ((a, b), (b, a)):
-        here = ", ".join(note for note in side.notes if note not in other.notes)
-        facts.append((f"{side.dims['side']}, {side.name}", here))
+        alone_here = (note for note in side.notes if note not in other.notes)
+        facts.append((f"{side.dims['side']}, {side.name}", ", ".join(alone_here)))
     facts.append(("both", ", ".join(note for note in a.notes if note in b.notes)))
     facts.append(("differs", "; ".join(few(verdict.dims["differs"] or ()))))
-    failed = [
-        f"{row.dims['variant']}, {row.name}: {finding.line}"
-        for row in rows
-        for finding in row.warnings
-        if finding.code == "failed"
-    ]
+    lost = [(f"{row.dims['variant']}, {row.name}", row.warnings) for row in rows]
+    failed = tuple(f"{place}: {finding.line}" for place, found in lost for finding in found)
     words = (*(f"not compared: {row.notes[0]}" for row in alone), *comparing.notes)
     results: list[Block] = [verdict_table(comparing, compared)]
     results.append(Facts(tuple(fact for fact in facts if fact[1])))
-    results += [Prose(tuple(failed), "bad", listed=True)] if failed else []
+    results += [Prose(failed, "bad", listed=True)] if failed else []
     results += [Prose(words, "doubt", listed=True)] if words else []
-    rounds = [
-        ViewRow({}, {"b_over_a": Value(ratio)}, str(number), f"{row.group}, {row.name}")
-        for row in known
-        if row.dims["gated"]
-        for number, ratio in row.values["b_over_a"].launches.items()
-    ]
-    tables = [make_table(ROUNDS, rounds)] if rounds else []
+    draw = partial(ratio_chart, "B/A with its 95 % interval", compared, comparing.threshold)
     return View(
         rows=rows,
         points=points,
@@ -304,7 +243,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
             Section("results", "Verdicts", tuple(results), "headline"),
             *section("hops", HOPS.caption, [make_table(HOPS, hops)] if hops else [], "table"),
         ],
-        charts=[Section("ratios", "Ratios", (draw,)), *section("rounds", "Rounds", tables)],
+        charts=[Section("ratios", "Ratios", (Charts(draw),))],
         facts=[("threshold", percent(comparing.threshold)), ("gate", ", ".join(comparing.gate))],
         notes=(),
         title=subject(comparing),
@@ -313,39 +252,48 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
     )
 
 
+def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
+    """Every metric of every row; what is said of a row stands under its last one."""
+    (a, b), suite = comparing.names, comparing.sides[0].run.suite
+    things = "rounds" if comparing.paired else "launches"
+    fields = (
+        *(Field("name", "metric"), Field("A", of="figure"), Field("B", of="figure")),
+        *(Field("b_over_a", head="95 %"), Field("verdict")),
+        Field("rounds_needed", "needs", head=things, detail=True),
+    )
+    caption = subject(comparing) if comparing.aa else f"{b} (B) against {a} (A)"
+    notes = [f"A, B: geometric means over launches; gate: {', '.join(comparing.gate)} (docs/ab.md)"]
+    if comparing.paired and suite.get("urls"):
+        notes.append("services were not launched anew: intervals lack the spread between launches")
+    return replace(make_table(TableSpec(caption, fields, tuple(notes)), rows), unlike=True)
+
+
 def ratio_chart(title: str, rows: Sequence[ViewRow], threshold: float) -> Iterator[Chart]:
     """B/A of rows, of those that have an interval, on one axis."""
     points = []
     for row in rows:
-        ratio, label = row.values["b_over_a"], f"{row.dims['title']}, {row.dims['metric']}"
-        if ratio.low is not None:
+        ratio, label = row.values.get("b_over_a"), f"{row.dims['title']}, {row.dims['metric']}"
+        if ratio is not None and ratio.low is not None:
             high = math.inf if ratio.high is None else ratio.high
             points.append(Point(label, ratio.value, row.dims["verdict"], ratio.low, high))
     if points:
-        band = f"The band is 1 ± {percent(threshold)}: same where a whole interval lies in it, "
-        band += "regressed or improved where it lies beyond. Latency and CPU: lower is better."
+        band = f"The band is 1 ± {percent(threshold)}. Latency and CPU: lower is better."
         yield Chart(title, "dots", points, "B/A", caption=band, threshold=threshold)
-
-
-# Two stored runs.
 
 
 def comparison_document(comparing: Comparing, where: Sequence[str] = ()) -> Document:
     """What a comparison of two stored runs says, or of two variants of a run. `where`: the folders
     of their records."""
     view = view_comparison(comparing)
-    a, b = (side.run for side in comparing.sides)
-    request = [
-        (name, f"{command_line(run)}, begun {moment(run.started_at)}, run {run.id}")
-        for name, run in (("A", a), ("B", b))
-    ]
+    runs = a, b = [side.run for side in comparing.sides]
+    asked = [f"{command_line(run)}, begun {moment(run.started_at)}, run {run.id}" for run in runs]
     host = machine(a).pairs
     apart = [(f"B: {name}", text) for name, text in machine(b).pairs if (name, text) not in host]
     unlike = "unlike runs, compared with --force"
     return Document(
         title=view.title,
         command=comparing.kind,
-        run=Facts((*request, *view.facts)),
+        run=Facts((*zip("AB", asked, strict=True), *view.facts)),
         machine=Facts((*host, *apart)),
         findings=(*sentences(comparing.unfair, "bad"), *sentences(view.findings)),
         doubts=(
@@ -361,80 +309,12 @@ def comparison_document(comparing: Comparing, where: Sequence[str] = ()) -> Docu
 
 def comparison_json(comparing: Comparing, where: Sequence[str] = ()) -> dict[str, Any]:
     """The same for programs, under the keys that a run has."""
-    places = (*where, None, None)[:2]
-    findings = (*sentences(comparing.unfair, "bad"), *sentences(describe_comparing(comparing)))
+    view, places = view_comparison(comparing), (*where, None, None)[:2]
     return {
         "format": FORMAT,
         "runs": [run_json(side.run, at) for side, at in zip(comparing.sides, places, strict=True)],
-        "findings": list(findings),
-        "points": [*map(row_json, about_sides(comparing))],
-        "comparisons": [*map(row_json, (*compare_rows(comparing), *hop_rows(comparing)))],
+        "findings": [*sentences(comparing.unfair, "bad"), *sentences(view.findings)],
+        "points": [*map(row_json, view.points)],
+        "comparisons": [*map(row_json, view.comparisons)],
         **pick(comparing, "warnings", "failures", "unlike", "notes"),
     }
-
-
-# Two runs side by side, without a verdict.
-
-declare("side_ratio", "1", "a figure of run B over that of run A", title="B/A")
-
-SHOWN: Final = (MAIN, "latency_p50", "latency_p99")
-"""The figures that stand side by side."""
-
-
-def set_side_by_side(a: RunLook, b: RunLook) -> Document:
-    """The rows of two runs, A and B, that have the same place in both."""
-    of_a, of_b = _places(a), _places(b)
-    rows = [_set_beside(row, of_b[place]) for place, row in of_a.items() if place in of_b]
-    fields = [Field("name", "row")]
-    for name in SHOWN:
-        sides = (Field(f"{name}.{side}", f"{FIGURES[name].title} {side}") for side in "AB")
-        fields += [*sides, Field(f"side_ratio.{name}", "B/A")]
-    caption = f"{counted(len(rows), 'row')} that both runs have"
-    table = make_table(TableSpec(caption, tuple(fields)), rows)
-    ratios = [ratio for row in rows if (ratio := row.value(f"side_ratio.{MAIN}")) is not None]
-    findings = ["The runs have no measured row in common."]
-    if ratios:
-        span = dict.fromkeys(number(ratio, 3) for ratio in (min(ratios), max(ratios)))
-        findings = [f"B has {' to '.join(span)} times the requests/s of A."]
-        findings.append("Whether that is more than chance: serve-bench compare A B.")
-    unlike = [f"A and B are unlike: {found}" for found in differences_of(a.result, b.result)]
-    doubts = [*unlike, *doubtful(a.result, b.result, ({}, {}))]
-    return Document(
-        title=f"runs {a.result.run.id} and {b.result.run.id} side by side",
-        command="report",
-        run=Facts(
-            tuple((side, command_line(run.result.run)) for side, run in (("A", a), ("B", b)))
-        ),
-        machine=Facts(()),
-        findings=sentences(findings),
-        doubts=sentences(doubts, "doubt"),
-        sections=(Section("rows", "Side by side", (table,), "headline"),),
-        records=tuple(run.options.where or "" for run in (a, b)),
-    )
-
-
-def _places(run: RunLook) -> dict[tuple[str, str, str], ViewRow]:
-    """The measured rows by what tells them from the others of their run, which is their group."""
-    several, places = len(run.page.variants) > 1, {}
-    for row in run.view.rows:
-        if MAIN in row.values and row.entry is not None and row.dims["status"] == "measured":
-            line = row.entry.line
-            variant = line.variant if several else ""
-            place = variant, cell_slug(line.cell), line.row.label
-            places[place] = replace(row, group=variant)
-    return places
-
-
-def _set_beside(a: ViewRow, b: ViewRow) -> ViewRow:
-    """A row of both runs: its figures, and B/A of those that are known in both, and not as a lower
-    bound alone; its warnings with the side before their code."""
-    values: dict[str, Value] = {}
-    for name in SHOWN:
-        before, after = a.value(name), b.value(name)
-        values |= known_values(**{f"{name}.A": before, f"{name}.B": after})
-        bound = isinstance(before, LowerBound) or isinstance(after, LowerBound)
-        if before and after is not None and not bound:
-            values[f"side_ratio.{name}"] = Value(after / before)
-    sides = (("A", seen) for seen in a.warnings), (("B", seen) for seen in b.warnings)
-    warnings = (replace(seen, code=f"{side} {seen.code}".strip()) for side, seen in chain(*sides))
-    return ViewRow(a.dims, values, a.name, a.group, warnings=tuple(warnings))

@@ -21,6 +21,7 @@ from serve_bench.view.names import names_of_lines
 from serve_bench.view.rows import NS_PER_MS
 
 TONES: Final[dict[SloWord, Tone]] = {"met": "good", "missed": "bad", "not judged": "doubt"}
+UNMET: Final[tuple[SloWord, ...]] = ("missed", "not judged")
 
 
 def slo_of(run: Run) -> Slo | None:
@@ -47,50 +48,38 @@ def slo_parts(result: Result) -> tuple[Finding, Section] | None:
     slo, rows = slo_of(result.run), judged_rows(result)
     if slo is None or not rows:
         return None
-    columns = (
-        Column("row", number=False),
-        *(Column(goal.name, goal.text.removeprefix(f"{goal.name} ")) for goal in slo.objectives),
-        Column("margin"),
-        Column("SLO", number=False),
-    )
-    note = "margin: what is left of the limit, the least of all; of goodput, points above the limit"
-    title = "Service level objectives"
-    table = Table(title, columns, tuple(map(_table_row, rows)), (note,))
-    missed, not_judged = reasons(rows, "missed"), reasons(rows, "not judged")
-    met = sum(row.word == "met" for row in rows)
-    words = f"met by {met} of {counted(len(rows), 'row')}"
-    if met == len(rows):
-        least = min(rows, key=lambda row: row.worst.margin or 0.0)
-        words += f"; least margin: {least.name}: {least.worst.text}"
-    words += f"; missed by {missed}" if missed else ""
-    words += f"; not judged: {not_judged}" if not_judged else ""
-    word: SloWord = "missed" if missed else "not judged" if not_judged else "met"
-    found = Finding(f"{slo.text}: {words}.", "slo", TONES[word])
+    goals = (Column(goal.name, goal.text.removeprefix(f"{goal.name} ")) for goal in slo.objectives)
+    ends = Column("margin", "of the limit"), Column("SLO", number=False)
+    title, columns = "Service level objectives", (Column("row", number=False), *goals, *ends)
+    table = Table(title, columns, tuple(map(_table_row, rows)))
+    words = f"met by {sum(row.word == 'met' for row in rows)} of {counted(len(rows), 'row')}"
+    whys = {word: why for word in UNMET if (why := reasons(rows, word))}
+    words = "; ".join((words, *(f"{word}: {why}" for word, why in whys.items())))
+    tone = TONES[next(iter(whys), "met")]
+    found = Finding(f"{slo.text}: {words}.", "slo", tone)
     return found, Section("slo", title, (table,), "headline")
 
 
 def reasons(rows: Sequence[RowSlo], word: SloWord) -> str:
     """The first row of which this is the verdict, with its reason, and how many more there are;
     empty without one."""
-    found = [row for row in rows if row.word == word]
-    if not found:
-        return ""
+    found = [f"{row.name}: {row.worst.text}" for row in rows if row.word == word]
     more = f" (and {counted(len(found) - 1, 'more row')})" if len(found) > 1 else ""
-    return f"{found[0].name}: {found[0].worst.text}{more}"
+    return f"{''.join(found[:1])}{more}"
 
 
 def _table_row(row: RowSlo) -> TableRow:
-    values = []
+    cells: list[Number] = []
     for judgement in row.judgements:
         unit = 1 / NS_PER_MS if judgement.objective.timed else 100
         value = None if judgement.value is None else judgement.value * unit
         tone: Tone = "plain" if judgement.met else TONES[judgement.word]
-        values.append(Number(judgement.value_text, value, tone))
-    open_ = (judgement.why_not for judgement in row.judgements if judgement.met is None)
-    worst = row.worst.margin
-    margin = Number(row.worst.margin_text, None if worst is None else 100 * worst)
-    doubts = tuple(Finding(why, "not-judged", "doubt") for why in open_)
-    return TableRow((row.name, *values, margin, Text(row.word, TONES[row.word])), doubts)
+        cells.append(Number(judgement.value_text, value, tone))
+    margin = row.worst.margin
+    cells.append(Number(row.worst.margin_text, None if margin is None else 100 * margin))
+    whys = (judgement.why_not for judgement in row.judgements if judgement.met is None)
+    doubts = tuple(Finding(why, "not-judged", "doubt") for why in whys)
+    return TableRow((row.name, *cells, Text(row.word, TONES[row.word])), doubts)
 
 
 def slo_json(run: Run, line: Line) -> dict[str, Any]:

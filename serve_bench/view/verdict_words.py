@@ -6,7 +6,7 @@ One line of text each, unbroken; the same words in every report and in what a ga
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -27,31 +27,26 @@ from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted, percent
 from serve_bench.core.result import RunStop
+from serve_bench.view.blocks import listed
 from serve_bench.view.document import Finding
 from serve_bench.view.rows import engaged_of
 from serve_bench.view.waterfall import shift_sentence
-
-# The verdict.
 
 
 def headline(comparing: Comparing) -> str:
     """The verdict in one sentence, by what the gate looks at: `optimized is 14 % slower than
     default (4 to 23 %): regressed, 6 rounds`; of several rows the one that differs most,
-    `optimized against default: regressed in 2 of 3 rows (same in 1), 8 clients, 14 % slower`."""
-    word, several, proven = comparing.word, len(comparing.rows) > 1, comparing.word not in OPEN
-    sentence = f"{subject(comparing)}: {word}"
+    `optimized against default: regressed in 2 of 3 rows, 8 clients, 14 % slower, 6 rounds`."""
+    word, rows, proven = comparing.word, comparing.rows, comparing.word not in OPEN
     row, line = _find_leading(comparing)
-    if several:
-        counts = Counter(row.word for row in comparing.rows)
-        others = ", ".join(f"{other} in {n}" for other, n in counts.items() if other != word)
-        sentence += f" in {counts[word]} of {len(comparing.rows)} rows"
-        sentence += f" ({others})" if others else ""
-        sentence += f", {row_title(comparing, row)}" if row is not None else ""
-    if line is not None and proven and not several:
+    sentence = f"{subject(comparing)}: {word}"
+    if line is not None and line.metric != "cpu" and proven and len(rows) == 1:
         a, b = comparing.names
-        verb = "takes" if line.metric == "cpu" else "is"
-        sentence = f"{comparing.of}: {b} {verb} {figures(line, a)}: {word}".removeprefix(": ")
+        sentence = f"{comparing.of}: {b} is {figures(line, a)}: {word}".removeprefix(": ")
     elif row is not None:
+        if len(rows) > 1:
+            count = sum(other.word == word for other in rows)
+            sentence += f" in {count} of {len(rows)} rows, {row_title(comparing, row)}"
         sentence += f", {row.worse if line is None else figures(line)}"
     parts = (
         f"{sentence}, {_rounds(comparing)}",
@@ -65,10 +60,10 @@ def headline(comparing: Comparing) -> str:
 def _find_leading(comparing: Comparing) -> tuple[ComparedRow | None, Compared | None]:
     """What the verdict rests on: a row that is worse whatever its figures, without a figure; else
     the figure of that word that differs most, of throughput if that has it."""
+    for row in comparing.rows:
+        if row.worse:
+            return row, None
     word = comparing.word
-    worse = next((row for row in comparing.rows if row.worse), None)
-    if worse is not None:
-        return worse, None
     lines = [pair for pair in comparing.pairs if pair[1].gated and pair[1].judged.word == word]
     main = [pair for pair in lines if pair[1].metric == MAIN] or lines
     return max(main, key=lambda pair: abs(math.log(pair[1].ratio or 1)), default=(None, None))
@@ -87,13 +82,13 @@ def _need(line: Compared, paired: bool) -> str:
 
 
 def _rounds(comparing: Comparing) -> str:
-    """`6 rounds`, `4 to 6 of 6 rounds`, `3 launches a side`, `3 and 5 launches`."""
-    spans = (sorted({row.measured[side] for row in comparing.rows} or {0}) for side in (0, 1))
-    a, b = (" to ".join(dict.fromkeys((str(span[0]), str(span[-1])))) for span in spans)
+    """`6 rounds`, `4 of 6 rounds`, `3 launches a side`, `3 and 5 launches`: the fewest of a row."""
+    a, b = (min((row.measured[side] for row in comparing.rows), default=0) for side in (0, 1))
     if not comparing.paired:
-        return f"{a} launch{'' if a == '1' else 'es'} a side" if a == b else f"{a} and {b} launches"
+        sides = counted(a, "launch", "launches")
+        return f"{sides} a side" if a == b else f"{a} and {b} launches"
     planned = max((max(row.planned) for row in comparing.rows), default=0)
-    words = f"{'' if a == str(planned) else f'{a} of '}{counted(planned, 'round')}"
+    words = f"{'' if a == planned else f'{a} of '}{counted(planned, 'round')}"
     return words if comparing.stop is None else f"{words} ({stop_text(comparing.stop)})"
 
 
@@ -103,18 +98,14 @@ def stop_text(stop: RunStop) -> str:
     return f"{whys.get(stop.why, stop.why)} after {stop.after_round} of at most {stop.of} rounds"
 
 
-# What stands beside the verdict.
-
-
 def describe_comparing(comparing: Comparing) -> Iterator[str]:
     """The sentences that stand first: the verdict, the hop that grew, the noise floor."""
     yield f"{headline(comparing)}."
     for row in comparing.rows:
         if (shift := shift_sentence(row_title(comparing, row), row.hops)) is not None:
             yield f"{shift}."
-    floors, use = comparing.floors, "the threshold, where that is smaller"
+    floors = comparing.floors
     if comparing.aa:
-        use = "a gate takes it: --noise RUN"
         try:
             floors = floors_of(comparing)
         except BadInput:  # of too few rounds the headline says what is needed
@@ -122,7 +113,7 @@ def describe_comparing(comparing: Comparing) -> Iterator[str]:
     if floors:
         run = f" of run {comparing.noise}" if comparing.noise else ""
         shares = ", ".join(f"{name} {percent(floor)}" for name, floor in floors.items())
-        yield f"Noise floor{run}: {shares} ({use})."
+        yield f"Noise floor{run}: {shares}."
 
 
 def describe_row(row: ComparedRow, paired: bool) -> Iterator[Finding]:
@@ -136,15 +127,13 @@ def describe_row(row: ComparedRow, paired: bool) -> Iterator[Finding]:
         yield Finding(why)
     if row.worse:
         yield Finding(f"{row.worse}: so whatever its figures", "worse", "bad")
-    sides = defaultdict[Finding, list[str]](list)  # the same of both is said once
+    said = defaultdict[Finding, list[str]](list)  # of both sides, or of several metrics once
     for doubt in row.doubts:
-        sides[make_finding(doubt, things)].append(doubt.side)
-    yield from (replace(found, about=" and ".join(by)) for found, by in sides.items())
-    reasons = defaultdict[str, list[str]](list)
+        said[make_finding(doubt, things)].append(doubt.side)
     for line in row.lines:
         if line.judged.word == "inconclusive":
-            reasons[line.judged.why].append(line.metric)
-    yield from (Finding(f"{', '.join(metrics)}: {why}") for why, metrics in reasons.items())
+            said[Finding(line.judged.why)].append(line.metric)
+    yield from (replace(found, about=listed(parts)) for found, parts in said.items())
     gated = {line.metric for line in row.lines if line.gated}
     if row.rate_per_s is not None and not gated & {"p50", "p99"}:
         words = f"throughput is the arrival rate of {row.rate_per_s:g} requests/s while the server"
@@ -158,21 +147,14 @@ def make_finding(doubt: Doubt, things: str) -> Finding:
 
 
 def describe_side(side: About) -> list[str]:
-    """What ran on a side, as its launches prove it: no flags, HTTP by haproxy, ray 2.60.0."""
+    """What ran on a side, as its launches prove it: flags, HTTP by haproxy, ray 2.60.0."""
     suite = side.run.suite
     if (url := (suite.get("urls") or {}).get(side.name)) is not None:
         return [f"{url}, a service that was up already"]
     app = {part["label"]: part.get("app") for part in suite.get("sides") or ()}.get(side.name)
     app = app.get("target") or app.get("name") if isinstance(app, dict) else app
-    flags = {launch.variant.name: launch.variant.env for launch in side.launches}
-    *envs, settings = (
-        " ".join(f"{name}={value}" for name, value in part.items())
-        for part in (*flags.values(), side.settings)
-    )
-    facts = (
-        f"app {app}" if app else "",
-        *([envs[0] or "no flags"] if len(envs) == 1 else []),
-        f"with {settings}" if settings else "",
-        *(engaged_of(side.launches) or ["no launch recorded"]),
-    )
-    return [*filter(None, facts)]
+    envs = {launch.variant.name: launch.variant.env for launch in side.launches}
+    flags = {**(next(iter(envs.values())) if len(envs) == 1 else {}), **side.settings}
+    words = [f"app {app}"] if app else []
+    words += [f"{name}={value}" for name, value in flags.items()]
+    return [*words, *(engaged_of(side.launches) or ["no launch recorded"])]

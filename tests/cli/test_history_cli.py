@@ -33,7 +33,7 @@ def test_the_newest_run_is_told_with_the_series_and_what_changed(
     assert err == "" and max(map(len, out.splitlines())) <= 80
     told = " ".join(out.split())
     assert told.startswith(
-        "micro noop: n6 against the 5 runs before: regressed in 1 of 2 rows (inco"
+        "micro noop: n6 against the 5 runs before: regressed in 1 of 2 rows, 100 c"
     )
     assert "differs: ray 2.60.0 -> 2.61.0" in told or "ray 2.61.0" in told
     assert "2026-01-07 03:04 431.8 ray 2.60.0 -> 2.61.0" in told

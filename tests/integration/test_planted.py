@@ -110,8 +110,8 @@ def test_a_planted_collapse_is_found_at_its_row_and_a_flat_ladder_has_none(
     for trial in result.trials:
         assert trial.counts.completed == trial.row.requests and trial.counts.failed == {}
     (ladder,) = ladders_of(result)
-    assert ladder.best is not None and ladder.best.dims["users"] >= 8
-    assert [step.dims["users"] for step in ladder.collapses] == [24] * bool(fallen)
+    assert ladder.best is not None and ladder.best.clients >= 8
+    assert ladder.collapses == [24] * bool(fallen)
 
 
 def test_a_client_that_takes_answers_apart_is_the_limit(tmp_path: Path) -> None:

@@ -146,12 +146,15 @@ def test_two_runs_stand_side_by_side(
     assert "--format csv: takes at most 1; there are 2 runs" in capsys.readouterr().err
     assert run(["report", *two_runs]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("B has 1.00 times the requests/s of A.")
+    assert text.startswith("second against 20260102-golden: inconclusive in 12 of 12 rows, ")
     assert run(["report", *two_runs, "-f", "markdown"]) == 0
     text = capsys.readouterr().out
-    assert "| throughput A requests/s | throughput B requests/s | B/A |" in text
-    assert sum(line.count(" 1.00 |") == 3 for line in text.splitlines()) == 11
-    assert "| A errors; B errors |" in text and "- A errors: 3 of 7,445 requests failed" in text
+    assert "| errors |" in text and "- A and B: errors: 3 requests failed (0.04 %)" in text
+    same = [two_runs[0], two_runs[0]]
+    assert run(["report", *same]) == 2
+    assert "are the same run: --variant-a" in capsys.readouterr().err
+    page = f"{two_runs[0]}/both.html"
+    assert run(["report", *same, "-f", "html", "-o", page]) == 0  # each by itself
 
 
 def test_a_report_in_words_goes_to_a_new_file_alone(

@@ -27,18 +27,12 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
 
 def _published() -> Iterator[ViewRow]:
     """The published services of recsys, in groups by where they come from."""
-    first = reference(RECSYS)
-    pairs = [
-        {"variant": f"{row['gpu_replicas']} GPU, {name}", **row[key]}
-        for row in first["rows"]
-        for key, name in (("oss", "open source"), ("turbo", "Turbo"))
-    ]
-    for about, table in ((first, pairs), (first["later"], first["later"]["rows"])):
-        source = f"{about['source']}; {about['hardware']}"
-        for row in table:
+    for about in (reference(RECSYS), reference(RECSYS)["later"]):
+        for row in about["rows"]:
             times = {f"latency_{share}": row.get(f"{share}_ms") for share in ("p50", "p90", "p99")}
             values = {name: 1e6 * ms for name, ms in times.items() if ms is not None}
             known = known_values(throughput=row["req_s"], **values)
+            source = f"{about['source']}; {about['hardware']}"
             yield ViewRow({"users": row["users"]}, known, row["variant"], source)
 
 

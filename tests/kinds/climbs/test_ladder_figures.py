@@ -64,8 +64,8 @@ def marks(ladder: LadderView) -> list[str]:
 def users(ladder: LadderView) -> tuple[int | None, int | None, list[int]]:
     """Of knee, best and collapses."""
     steps = (ladder.knee, ladder.best)
-    first, top = (None if step is None else step.dims["users"] for step in steps)
-    return first, top, [step.dims["users"] for step in ladder.collapses]
+    first, top = (None if rung is None else rung.clients for rung in steps)
+    return first, top, list(ladder.collapses)
 
 
 def test_knee_best_and_collapse_are_steps_the_fewest_users_first() -> None:
@@ -103,7 +103,7 @@ def test_a_ladder_that_was_broken_off_in_a_step_below_its_highest_is_not_at_its_
         (repeating, climbed(repeating, {10: 200.0, 15: 100.0})),  # 15 users come once more
     ):
         (found,) = ladders_of(result(ladder, *trials))
-        assert users(found) == NONE and not found.finished
+        assert users(found) == NONE
     (found,) = ladders_of(result(falling, three, cut(two), one))
     assert users(found) == (30, 30, [])  # in the middle of a list it is left out
 
@@ -129,7 +129,7 @@ def test_a_step_in_doubt_is_neither_knee_nor_best_nor_a_collapse() -> None:
     assert marks(found) == ["", "", "", "in doubt", "in doubt"]  # what it ended with is not known
     assert users(found) == NONE
     (point,) = view_of(LISTED, *trials, *broken).points
-    assert point.dims["end"] == "in doubt, and to be measured again: 40, 50 users"
+    assert point.dims["end"] == "not at its end: 40 users come next"
     (found,) = ladders_of(result(LISTED, *trials, broken[0]))
     assert marks(found) == ["", "", "knee, best", "in doubt", "collapse"]
 
@@ -161,13 +161,13 @@ def test_a_step_with_many_errors_is_no_best_but_can_be_a_collapse() -> None:
 
 @cases(
     "trials, said",
-    (climbed(LISTED, dict.fromkeys(RATES, 0.0001), failed={"reset": 50}), "No valid step"),
-    (climbed(LISTED, {10: 100.0}), "No ladder is complete"),
-    ([], "No ladder is complete"),
+    (climbed(LISTED, dict.fromkeys(RATES, 0.0001), failed={"reset": 50}), "no sound step"),
+    (climbed(LISTED, {10: 100.0}), "not climbed to its end"),
+    ([], "nothing was measured"),
 )
 def test_without_a_sound_step_no_figure_is_claimed(trials: list[Trial], said: str) -> None:
     view = view_of(LISTED, *trials)
-    assert list(view.findings) == [f"{said}: there is no knee and no best."]
+    assert list(view.findings) == [f"There is no knee and no best: {said}."]
     assert not any(point.values for point in view.points)
 
 

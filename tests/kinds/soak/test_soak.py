@@ -213,7 +213,7 @@ def test_the_gate(
     shown = capsys.readouterr()
     found = [line for line in shown.err.splitlines() if line.startswith(("gate:", "slo:"))]
     assert len(found) == bool(code) and all(line.startswith(says) for line in found)
-    assert ("least margin" in " ".join(shown.out.split())) == (slo == "p99=50ms")
+    assert ("met by 1 of 1 row" in " ".join(shown.out.split())) == (slo == "p99=50ms")
 
 
 def test_replaced_and_added_processes_are_series_of_their_own() -> None:
