@@ -121,7 +121,7 @@ def test_a_flat_ladder_has_no_collapse() -> None:
     "runs, qps, words, marks",
     ((900.0, 880.0, 910.0), 900.0, "3 of 3 runs fell: 880.0 to 910.0", ["collapse"] * 3),
     ((400.0, 410.0, 1950.0), 410.0, "2 of 3 runs fell: 400.0 to 1,950", ["collapse"] * 3),
-    ((1590.0,), 1590.0, "1 of 1 run fell: 1,590", ["collapse"]),
+    ((1590.0,), 1590.0, "it was run once", ["collapse"]),
     ((300.0, 1980.0, 1970.0), None, "", [""] * 3),
 )
 def test_a_collapse_counts_by_its_median_run(
