@@ -312,7 +312,7 @@ class Field:
             log = TraceLog(1.0, 0.0)
             driver.drive_load(load, timing, mark=marks(self.run_id), traces=log)
         fall = waterfall_of_load(log.requests, self.serving.marks)
-        text = " ".join(waterfall.sentences(waterfall.TracedRow("row", (fall,))))
+        text = " ".join(waterfall.sentences(waterfall.read_traced("row", (fall,))))
         hops = {name: one for name, one in fall["hops"].items() if ": " not in name}
         grown = max(hops, key=lambda name: hops[name]["tail"] - hops[name]["p50"], default="")
         finding = grown if f"of them {grown}" in text else ""

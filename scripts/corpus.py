@@ -57,7 +57,7 @@ COUNTS: Final = ("count", "windows", "launches", "planned_looks")
 LONG: Final = 8
 
 NUMBER: Final = re.compile(r"(?<![\w.:,-])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w:]|[.-]\d)")
-ABOUT_RUN: Final = re.compile(r"command serve-bench |CPU .*; cores |records: ")
+ABOUT_RUN: Final = re.compile(r"command serve-bench |CPU .*; usable cores |records: ")
 
 
 def list_runs() -> dict[str, Path]:

@@ -100,25 +100,23 @@ def newest_run(place: Path) -> Path:
 def index_of(place: Path, note: Callable[[str], None]) -> Document:
     """The index of the runs in a folder, each with its first finding. BadInput without any. `note`:
     is told how many are read, since that takes a tenth of a second each."""
-    from serve_bench.view.document import Finding, ReportOptions
-    from serve_bench.view.index import IndexedRun, index_runs
+    from serve_bench.view.document import ReportOptions
+    from serve_bench.view.index import index_row, index_runs
 
     runs, unreadable = search([place])
     note(f"reading {counted(len(runs), 'run')}")
-    skipped, indexed = [f"{run.folder}: {run.reason}" for run in unreadable], []
-    for folder, result in runs.items():
-        seen = (warning.message.removesuffix(": passed over") for warning in result.warnings)
+    skipped, rows = [f"{run.folder}: {run.reason}" for run in unreadable], []
+    for folder in sorted(runs, key=lambda folder: runs[folder].run.started_at, reverse=True):
+        result, page = runs[folder], folder / "report.html"
+        seen = [warning.message.removesuffix(": passed over") for warning in result.warnings]
         skipped += [f"{folder}: {message}" for message in seen]
+        link = quote(os.path.relpath(page if page.exists() else folder, place))
         try:
-            document = benchmark_of(result.run).look(result, ReportOptions(str(folder))).document
+            look = benchmark_of(result.run).look(result, ReportOptions(str(folder)))
+            rows.append(index_row(look, os.path.relpath(folder, place), link))
         except BadInput as error:
             skipped.append(f"{folder}: {error}")
-            continue
-        page, shown = folder / "report.html", os.path.relpath(folder, place)
-        link = quote(os.path.relpath(page, place) if page.exists() else shown)
-        finding = next(reversed(document.lead), Finding("nothing was found"))
-        indexed.append(IndexedRun(shown, link, result, finding))
-    return index_runs(indexed, str(place), skipped)
+    return index_runs(rows, str(place), skipped)
 
 
 def run_schema() -> dict[str, Any]:

@@ -6,6 +6,7 @@ zero on a log axis) raises ValueError where the chart is made.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
@@ -13,21 +14,18 @@ from typing import Final, Literal, TypeAlias
 from serve_bench.core.figures import LowerBound
 
 Kind: TypeAlias = Literal["dots", "bars", "heat map", "lines"]
-"""`dots`: a row for each `x`, a dot with its interval for each series, the figure to the right; on
-a log axis where figures differ by a factor of 100. `bars`: a bar for each `x`, made of a part for
-each series, its sum behind it. `heat map`: `x` across, series down, the figure in each cell, which
-is the darker the larger it is; what was not measured stays empty. `lines`: a line for each series
-over the numbers `x`."""
+"""`dots`: a row for each `x`, a dot with its interval for each series; on a log axis where figures
+differ by a factor of 100. `bars`: a bar for each `x`, made of a part for each series. `heat map`:
+`x` across, series down, the figure in each cell. `lines`: a line for each series over `x`."""
 
 XScale: TypeAlias = Literal["linear", "log", "time", "share"]
-"""Of lines. `time`: seconds, a part of which can be shown alone; `share`: shares of requests, as
-`nines`, each further one of which takes the same room."""
+"""Of lines. `time`: seconds, a part of which can be shown; `share`: of requests, as `nines`."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A figure. `x`: the name of its row or column, or a number; `series`: what is compared, such
-    as variants or processes, each in a colour. `low`, `high`: the ends of its interval."""
+    """A figure. `x`: the name of its row or column, or a number; `series`: what is compared, in
+    a colour each. `low`, `high`: the ends of its interval."""
 
     x: float | str
     value: float
@@ -44,9 +42,8 @@ class Chart:
     1 ± this share; an end of an interval that is 0 or infinite is drawn to the end of the axis.
 
     Of lines: `log_y` (None: where figures differ by a factor of 100; else they begin at zero);
-    `marks`: places on the x axis with their names, such as a knee. Points that depend on nothing
-    but their own launch are not `joined`. `things`: of a series that is one of several of a thing
-    (a variant, a service) that thing, which gives it its colour.
+    `marks`: places on the x axis with their names; whether points are `joined`. `things`: of a
+    series that is one of several of a thing (a variant) that thing, which gives it its colour.
     """
 
     title: str
@@ -97,8 +94,7 @@ def nines(share: float) -> float:
 
 
 def split_lines(chart: Chart) -> Iterator[Chart]:
-    """The lines in charts of at most MOST_LINES of them. A LowerBound has an arrow, which the
-    caption explains."""
+    """The lines in charts of at most MOST_LINES; captions explain the arrow of a LowerBound."""
     names = chart.series
     parts = [names[start : start + MOST_LINES] for start in range(0, len(names), MOST_LINES)]
     for number, shown in enumerate(parts, 1):
@@ -107,3 +103,18 @@ def split_lines(chart: Chart) -> Iterator[Chart]:
         caption = f"{chart.caption} {AT_LEAST}".strip() if bounded else chart.caption
         part = f", part {number} of {len(parts)}" if len(parts) > 1 else ""
         yield replace(chart, title=f"{chart.title}{part}", points=points, caption=caption)
+
+
+def stack_bars(title: str, bars: Mapping[str, Mapping[str, float]], unit: str) -> Iterator[Chart]:
+    """A bar for each name, made of its parts: the largest in a colour each, the others as one."""
+    most = Counter[str]()
+    for parts in bars.values():
+        most |= Counter(parts)
+    large = [name for name, _ in most.most_common(MOST_LINES - 1)]
+    points = []
+    for bar, parts in bars.items():
+        small = sum(value for name, value in parts.items() if name not in large)
+        shown = {**{name: parts[name] for name in parts if name in large}, "the rest": small}
+        points += [Point(bar, value, name) for name, value in shown.items() if value > 0]
+    if points:
+        yield Chart(title, "bars", points, unit)

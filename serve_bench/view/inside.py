@@ -1,57 +1,51 @@
-"""What was seen inside of a run: CPU by process, batches and replicas, what profiling cost.
-
-Rule: records in, a table or lines of text out; figures come from core/usage.py and
-analysis/statistics.py.
-"""
+"""What was seen inside of a run: CPU by process, spread over replicas, what profiling cost."""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import mean_rate, merged
+from serve_bench.analysis.statistics import mean_rate
 from serve_bench.core.figures import counted
-from serve_bench.core.histogram import Histogram
 from serve_bench.core.proof import CHILD_OF_REPLICA
 from serve_bench.core.result import Result, Trial
-from serve_bench.core.usage import BATCH_SIZE, RoleUse, by_role, mean_forward_ns
+from serve_bench.core.usage import RoleUse, by_role
 from serve_bench.view.document import Column, Table, TableRow
 
 SHOWN_PERCENT: Final = 1.0
-"""Roles below 1 % of a core in every row are added up as "the rest"."""
+"""Roles below 1 % of a core in every column are added up as "the rest"."""
 
 ALWAYS_SHOWN: Final = ("haproxy", "proxy", "replica", CHILD_OF_REPLICA)
 """Roles that are never a part of the rest."""
 
-REST: Final = "the rest"
-
 OTHERS: Final = "others on the host"
 
 
-def usage_table(caption: str, columns: Sequence[tuple[str, Sequence[Trial]]]) -> Table:
+def usage_table(caption: str, columns: Mapping[str, Sequence[Trial]]) -> Table:
     """CPU by process: a line for each role, a column for each name with the trials that it stands
     for, and the memory of the last of them."""
-    used = [mean_by_role(trials) for _, trials in columns]
+    used = [mean_by_role(trials) for trials in columns.values()]
     rows: list[tuple[str, ...]] = []
     rest: list[str] = []
-    for role in dict.fromkeys(role for uses in used for role in uses):
+    for role in dict.fromkeys(chain(*used)):
         seen = [uses[role] for uses in used if role in uses]
         small = max(use.cpu_percent for use in seen) < SHOWN_PERCENT
         if small and role.partition(" ")[0] not in ALWAYS_SHOWN:
             rest.append(role)
             continue
-        processes = max(use.processes for use in seen)
-        name = role.replace("_", " ") + (f" x{processes}" if processes > 1 else "")
+        count = max(use.processes for use in seen)
+        name = role.replace("_", " ") + (f" x{count}" if count > 1 else "")
         sizes = [f"{use.memory_mb:.0f}" for use in seen if use.memory_mb is not None]
         rows.append((name, *(_share(uses.get(role)) for uses in used), *(sizes[-1:] or [""])))
-    if rest:
-        sums = (sum(uses[role].cpu_percent for role in rest if role in uses) for uses in used)
-        rows.append((REST, *(f"{percent:.0f}" for percent in sums), ""))
-    rows.append(("host, all processes", *(_host(trials) for _, trials in columns), ""))
-    names = (Column(name) for name, _ in columns)
-    heads = (Column("process", number=False), *names, Column("memory", "MB"))
+    sums = [sum(use.cpu_percent for role, use in uses.items() if role in rest) for uses in used]
+    others = [others_percent(trials) for trials in columns.values()]
+    for name, shares in (("the rest", sums), (OTHERS, others)):
+        rows += [(name, *(f"{share:.0f}" for share in shares), "")] if any(shares) else []
+    rows.append(("host, all processes", *map(_host, columns.values()), ""))
+    heads = (Column("process", number=False), *map(Column, columns), Column("memory", "MB"))
     several = any("(" in cell for row in rows for cell in row[1:])
     notes = ("in brackets: the busiest of several processes",) if several else ()
     return Table(caption, heads, tuple(map(TableRow, rows)), notes)
@@ -70,14 +64,18 @@ def _host(trials: Sequence[Trial]) -> str:
     return "-" if host is None else f"{host:.0f} of {100 * (cores or 1)}"
 
 
+def others_percent(trials: Sequence[Trial]) -> float:
+    """What the host used beyond the sampled processes, such as the kernel and other programs, % of
+    a core; 0 below SHOWN_PERCENT."""
+    host, _ = host_cpu([trial.usage for trial in trials])
+    used = (max(0.0, use.cpu_percent) for use in mean_by_role(trials).values())
+    others = (host or 0.0) - sum(used)
+    return others if others >= SHOWN_PERCENT else 0.0
+
+
 def mean_by_role(trials: Sequence[Trial]) -> dict[str, RoleUse]:
     """Over launches: means of CPU, the highest of the busiest, the memory of the last."""
-    return mean_of_usages([trial.usage for trial in trials])
-
-
-def mean_of_usages(usages: Sequence[Mapping[str, Any]]) -> dict[str, RoleUse]:
-    """The same of the usage of some trials, or of some nodes."""
-    sampled = [uses for usage in usages if (uses := by_role(usage))]
+    sampled = [uses for trial in trials if (uses := by_role(trial.usage))]
     means = {}
     for role in dict.fromkeys(role for uses in sampled for role in uses):
         seen = [uses[role] for uses in sampled if role in uses]
@@ -97,8 +95,9 @@ def grouped_cpu(
     """CPU of groups of processes, % of a core, mean over what was sampled; a group without a
     process is missing. `group` names the group of a role."""
     groups: dict[str, float] = defaultdict(float)
-    for role, use in mean_of_usages(usages).items():
-        groups[group(role)] += use.cpu_percent
+    sampled = [uses for usage in usages if (uses := by_role(usage))]
+    for role, use in chain(*(uses.items() for uses in sampled)):
+        groups[group(role)] += use.cpu_percent / len(sampled)
     return groups
 
 
@@ -110,42 +109,34 @@ def host_cpu(usages: Sequence[Mapping[str, Any]]) -> tuple[float | None, int | N
     return statistics.fmean(shares) if shares else None, int(cores) if cores else None
 
 
-def others_percent(usages: Sequence[Mapping[str, Any]]) -> float:
-    """What the host used beyond the sampled processes, such as the kernel and other programs, % of
-    a core; 0 below SHOWN_PERCENT."""
-    sampled = [usage for usage in usages if usage.get("host")]
-    uses = mean_of_usages(sampled).values()
-    others = (host_cpu(sampled)[0] or 0.0) - sum(max(0.0, use.cpu_percent) for use in uses)
-    return others if others >= SHOWN_PERCENT else 0.0
-
-
 def gpu_percent(trial: Trial) -> float | None:
     """Use of all GPUs together; None where none was seen."""
-    gpus = [gpu for gpu in trial.usage.get("gpus", ()) if isinstance(gpu, dict)]
-    known = [float(gpu["use_percent"]) for gpu in gpus if gpu.get("use_percent") is not None]
-    return sum(known) if known else None
+    known = [gpu.get("use_percent") for gpu in trial.usage.get("gpus", ())]
+    seen = [float(percent) for percent in known if percent is not None]
+    return sum(seen) if seen else None
 
 
 def describe_profiled(trial: Trial, result: Result) -> Iterator[str]:
     """What is to be said under a profiled row: what profiling cost beside the same launch without,
     its files, what could not be recorded."""
-    kept = [profile for profile in trial.profiles if "failed" not in profile]
+    kept = [part for part in trial.profiles if "path" in part and "failed" not in part]
     during = mean_rate(trial)
     for plain in result.trials:
         alike = (plain.key, plain.launch) == (trial.key, trial.launch)
         if alike and (before := mean_rate(plain)) and during is not None:
-            yield (
-                f"cost of profiling {counted(len(kept), 'process', 'processes')}: {before:,.1f} -> "
-                f"{during:,.1f} requests/s ({100 * (during / before - 1):+.0f} %), same launch"
+            lost = (
+                f"{before:,.1f} -> {during:,.1f} requests/s ({100 * (during / before - 1):+.0f} %)"
             )
-    if kept := [profile for profile in kept if "path" in profile]:
+            what = counted(len(kept), "process", "processes")
+            yield f"cost of profiling {what}: {lost}, same launch"
+    if kept:
         place = str(kept[0]["path"]).rpartition("/")[0]
         names = (f"{part['role']} {part['pid']} ({part.get('samples', '?')})" for part in kept)
         yield f"stacks (samples) in {place}: {', '.join(names)}"
     for profile in trial.profiles:
         if "failed" in profile:
             yield f"not recorded: {profile['role']} {profile['failed']}"
-    yield from (str(note) for profile in kept for note in profile.get("notes", ()))
+        yield from map(str, profile.get("notes", ()))
 
 
 UNEVEN: Final = 1.5
@@ -155,32 +146,18 @@ FEW: Final = 100
 """Below so many requests a replica, chance alone makes them uneven."""
 
 
-def served_facts(trials: Sequence[Trial], most: object) -> tuple[str, ...]:
-    """What the app counted of a row, where it says something: batches, and an uneven spread.
-
-    `most` is the cell's max_batch_size. Warm-up is counted too.
-    """
-    sizes = merged(trials, BATCH_SIZE)
-    texts = [_batches(sizes, most)] if sizes.count else []
-    forward_ns = mean_forward_ns(trial.forward for trial in trials)
-    if forward_ns is not None:
-        texts.append(f"in the model: {forward_ns / 1e6:.3g} ms a batch")
-    for trial in trials:
-        taken = trial.served.values()
-        mean = statistics.fmean(taken) if taken else 0.0
-        if mean >= FEW and max(taken) >= UNEVEN * mean:
-            most_percent, least_percent = (100.0 * f(taken) / sum(taken) for f in (max, min))
-            texts.append(
-                f"uneven: of {len(taken)} replicas the busiest took {most_percent:.0f} % of the "
-                f"requests, the idlest {least_percent:.0f} %"
-            )
-    return tuple(texts)
-
-
-def _batches(sizes: Histogram, most: object) -> str:
-    """`batches: mean size 7.90 of 16, 12,345 in all, 3 % of 1, 57 % of 16`."""
-    full = int(str(most))
-    counts = {size: count for size, count in sizes.occupied() if size in (1, full)}
-    shares = [f"{100 * count / sizes.count:.0f} % of {size}" for size, count in counts.items()]
-    whole = f"batches: mean size {sizes.mean:.2f} of {full}, {sizes.count:,} in all"
-    return ", ".join((whole, *shares))
+def describe_trial(trial: Trial) -> Iterator[str]:
+    """In what a row was executed otherwise than it was asked for, beside what warnings say; that
+    replicas took unlike shares of its requests, warm-up included."""
+    whys = (trial.client.get("stretched"), (trial.client.get("slices") or {}).get("why"))
+    yield from (str(why) for why in whys if why)
+    if trial.flags.get("cut"):
+        ended, planned = trial.ended_in_windows, trial.row.requests or 0
+        yield f"time ended it after {ended:,} of {planned:,} requests"
+    yield from map(str, trial.client.get("notes") or ())
+    taken = sorted(trial.served.values()) or [0]
+    total, mean = sum(taken), statistics.fmean(taken)
+    if mean >= FEW and taken[-1] >= UNEVEN * mean:
+        least, most = (f"{100 * count / total:.0f} %" for count in (taken[0], taken[-1]))
+        words = f"of {len(taken)} replicas the busiest took {most} of the requests"
+        yield f"uneven: {words}, the idlest {least}"

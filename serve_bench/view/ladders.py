@@ -41,11 +41,13 @@ from serve_bench.view.frame import (
     make_table,
 )
 from serve_bench.view.lens import View
-from serve_bench.view.published import PRESS_LEVELS
 
 declare("best", "requests/s", "the most of any step", shown="requests/s", better="higher")
 declare("of_best", "1", "requests/s over those of the best step", title="of the best")
 declare("served_of_base", "1", "the requests/s of one setting over those of another", title="ratio")
+
+QUIET: Final = {"DEBUG": 1, "INFO": 2, "WARNING": 3, "ERROR": 4}
+"""Log levels by how little they log."""
 
 SETTINGS: Final = make_spec(
     "Each setting: its best, then its knee",
@@ -286,7 +288,7 @@ def compare_settings(views: Sequence[LadderView]) -> Iterator[ViewRow]:
     """All pairs that differ in one axis, each with the quietest log level, else the setting that
     was begun first."""
     axes = _differing_axes(view.settings for view in views)
-    views = sorted(views, key=lambda view: -PRESS_LEVELS.get(view.settings.get("log_level", ""), 0))
+    views = sorted(views, key=lambda view: -QUIET.get(view.settings.get("log_level", ""), 0))
     for axis in axes:
         bases: dict[str, LadderView] = {}
         for view in views:

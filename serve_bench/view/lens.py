@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from serve_bench.analysis.checks import unfair_sentences
 from serve_bench.core.result import Failure, PlannedTrial, Result, Row, Trial, trial_key
-from serve_bench.view import waterfall
-from serve_bench.view.about_run import EXECUTION, asked, machine, method
+from serve_bench.view import about_run, waterfall
 from serve_bench.view.blocks import page_doubts, section, statement
 from serve_bench.view.csv import json_of, pick, run_json
 from serve_bench.view.document import (
@@ -28,7 +27,6 @@ from serve_bench.view.document import (
 )
 from serve_bench.view.frame import ViewRow, make_rows, make_tiles, row_json, trial_json
 from serve_bench.view.rows import Page, UsageOf, page_of
-from serve_bench.view.seen import failure_blocks, flamegraphs, inside_blocks
 from serve_bench.view.slo import slo_json, slo_parts
 
 FORMAT: Final = 2
@@ -133,8 +131,8 @@ class RunLook:
         return Document(
             title=f"{view.title or f'serve-bench {run.command}'}, run {run.id}",
             command=run.command,
-            run=asked(run, view.facts),
-            machine=machine(run),
+            run=about_run.asked(run, view.facts),
+            machine=about_run.machine(run),
             findings=self.findings,
             doubts=tuple(page_doubts(self.page)),
             sections=(first, *slo, *others),
@@ -145,17 +143,18 @@ class RunLook:
 
     def _sections(self) -> Iterator[Section]:
         view, page = self.view, self.page
-        nothing = Prose(("Nothing was measured.",), "doubt")
-        yield from view.sections or [Section("results", "Results", (nothing,), "headline")]
-        yield from section("failures", "Failures", failure_blocks(page), "table")
-        texts = (*view.definitions, *(page.notes if view.notes is None else view.notes))
-        notes = [Prose(texts, "quiet", listed=True)] if texts else []
-        yield from section("how", "Notes", notes)
+        yield from view.sections or [
+            Section("results", "Results", (Prose(("Nothing was measured.",), "doubt"),), "headline")
+        ]
+        yield from section("failures", "Failures", about_run.failure_blocks(page), "table")
+        notes = page.notes if view.notes is None else view.notes
+        if texts := (*view.definitions, *notes):
+            yield Section("how", "Notes", (Prose(texts, "quiet", listed=True),))
         yield from view.charts
-        yield from section("cpu", "CPU by process, and limits", inside_blocks(page))
+        yield from section("cpu", "CPU by process, and limits", about_run.inside_blocks(page))
         yield from waterfall.sections(view.traced)
-        yield from section("profiles", "Flamegraphs", flamegraphs(view.rows))
-        yield method(self.result, view.rows)
+        yield from section("profiles", "Flamegraphs", about_run.flamegraphs(view.rows))
+        yield from section("method", "Method", about_run.method(self.result, page, view.rows))
 
     def json_text(self) -> str:
         """The run for programs: figures unrounded, with their units."""
@@ -197,7 +196,7 @@ def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
     """A run through the lens of its kind. Raises FormatError for damaged records."""
     shown = lens.condense(result)
     page = page_of(shown, lens.usage_of)
-    rows = make_rows(page, (*EXECUTION, *lens.figures), lens.codes)
+    rows = make_rows(page, (*about_run.EXECUTION, *lens.figures), lens.codes)
     return RunLook(result, shown, options, lens, page, lens.build(result, page, rows, options))
 
 

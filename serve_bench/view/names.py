@@ -32,8 +32,8 @@ class RowNames:
     @property
     def by_load(self) -> bool:
         """Whether a row of a table is called by its load, below its cell; else by its cell, below
-        its load. Headings are those of which there are fewer."""
-        return len(self.rows) >= self.cells
+        its load. Headings are those of which there are fewer; a matrix is always of a load."""
+        return len(self.rows) >= self.cells and len(self.axes) < 2
 
     def cell(self, cell: JsonObject) -> str:
         """What sets a cell apart: `batch 1, ongoing 10000`."""

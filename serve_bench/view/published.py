@@ -20,8 +20,6 @@ RECSYS: Final = "recsys_oss_vs_turbo.json"
 PRESS: Final = "presstest.json"
 RPC: Final = "torch_rpc.json"
 
-_WRK_CELL: Final = "bs1-ongoing10000-rep8"  # as in the published `noop_latency.py` command line
-
 
 @functools.cache
 def reference(name: str) -> Any:
@@ -31,49 +29,29 @@ def reference(name: str) -> Any:
 
 
 def published_for(cell: JsonObject, row: Row) -> Value | None:
-    """The published requests/s of a row of the no-op matrix, with their std; None where there are
-    none. Those of 100 connections are by wrk."""
-    if row.traffic != Traffic() or row.loop != "closed":
-        return None
-    if row.connections == 100 and row.client == "raw" and cell_slug(cell) == _WRK_CELL:
-        return Value(reference(MICRO)["noop_wrk"]["requests_per_s"])
-    for known in reference(MICRO)["cells"] if row.client == "aiohttp" else ():
+    """The published requests/s of a row of the no-op matrix, with their std if known; None where
+    there are none. Those without a client are by aiohttp."""
+    for known in reference(MICRO)["cells"]:
         axes = {key: value for key, value in known.items() if not isinstance(value, dict)}
-        if row.label in known and cell_slug(axes) == cell_slug(cell):
-            return Value(known[row.label]["mean"], known[row.label]["std"])
+        figures = known.get(row.label, {})
+        alike = row.traffic == Traffic() and row.loop == "closed"
+        alike = alike and figures.get("client", "aiohttp") == row.client
+        if alike and figures and cell_slug(axes) == cell_slug(cell):
+            return Value(figures["mean"], figures.get("std"))
     return None
 
 
 def published_notes() -> tuple[str, ...]:
     """What is to be known of the figures of the no-op matrix: where they come from, their hardware,
     and what is claimed beside. One line each."""
-    micro, nightly = reference(MICRO), reference(NIGHTLY)
-    wrk, claims = micro["noop_wrk"], nightly["claims"]
-    times = ", ".join(f"{share} {wrk['latency_ms'][share]} ms" for share in ("p50", "p90", "p99"))
-    by_wrk = f"100 connections: {wrk['command']} against {wrk['setup']}: "
-    by_wrk += f"{wrk['requests_per_s']} requests/s, {times}"
-    return (
-        _credit(micro["source"], micro["hardware"]),
-        _credit(by_wrk, micro["hardware"]),
-        f"claimed (not measured here): {nightly['source']}: latency overhead in ms "
-        f"{claims['latency_overhead_ms']}; {claims['throughput']}",
-    )
-
-
-def _credit(source: str, hardware: str) -> str:
-    return f"published (not measured here): {source}; hardware {hardware}"
-
-
-PRESS_LEVELS: Final = {"DEBUG": 2, "INFO": 3, "ERROR": 5}
-"""The source's log levels are numbers, higher is quieter; what they are taken for is our guess."""
+    return tuple(reference(MICRO)["notes"])
 
 
 def press_table(device: str | None, log_level: str | None) -> Any:
-    """The published table of a device ("cpu", "cuda") and a log level; None where there is none."""
-    kind = {"cpu": "CPU", "cuda": "GPU"}.get(str(device))
-    asked = (kind, PRESS_LEVELS.get(str(log_level)))
+    """The published table of a device ("cpu", "cuda") and a log level; None where there is none.
+    The source's levels are numbers, higher is quieter: what they are taken for is our guess."""
     tables = reference(PRESS)["tables"]
-    return next((part for part in tables if (part["device"], part["log_level"]) == asked), None)
+    return next((table for table in tables if table["like"] == [device, log_level]), None)
 
 
 def scale_published(workload: str) -> dict[str, float]:
@@ -85,8 +63,8 @@ def scale_published(workload: str) -> dict[str, float]:
 def scale_notes(workload: str) -> tuple[str, ...]:
     """Where they come from, on which hardware, and what is to be known of them; or that nothing is
     published. A line each."""
-    nightly = reference(NIGHTLY)
-    if (table := nightly.get(workload)) is None:
+    if (table := reference(NIGHTLY).get(workload)) is None:
         return (f"published: nothing for {workload}",)
-    credit = _credit(f"{nightly['source']}, {workload}: {table['workload']}", table["cluster"])
+    source = f"{reference(NIGHTLY)['source']}, {workload}: {table['workload']}"
+    credit = f"published (not measured here): {source}; hardware {table['cluster']}"
     return (credit, *([f"published {workload}: {table['note']}"] if "note" in table else []))

@@ -1,159 +1,182 @@
 """Charts of rows: throughput, percentile curves, windows over time, CPU.
 
 Rows under one heading share a chart; of many headings those with the highest requests/s stand open,
-the others are folded. Profiled rows are in no chart: the profiler slowed them down. Charts are made
-when a form draws them.
+the others are folded. Profiled rows are in no chart: the profiler slowed them down. All is made
+when a form shows it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from itertools import chain
+from typing import Final, TypeAlias
 
-from serve_bench.analysis.statistics import LATENCY, MAIN
-from serve_bench.view.blocks import by_launch, latency_curve, section
-from serve_bench.view.charts import MOST_LINES, Chart, Point, nines, split_lines
-from serve_bench.view.document import Block, Charts, Folded, Section
-from serve_bench.view.figures import FIGURES, name_time
+from serve_bench.analysis.statistics import LATENCY, MAIN, merged
+from serve_bench.core.figures import number
+from serve_bench.core.histogram import Histogram, bounded, slot_middle
+from serve_bench.core.load_result import CENSORED_BY
+from serve_bench.core.result import Trial
+from serve_bench.view.charts import Chart, Point, nines, split_lines, stack_bars
+from serve_bench.view.document import Charts, Column, Folded, Number, Section, Table, TableRow
+from serve_bench.view.figures import FIGURES
 from serve_bench.view.frame import BARS, ViewRow, differ
-from serve_bench.view.inside import OTHERS, REST, SHOWN_PERCENT, mean_by_role, others_percent
+from serve_bench.view.inside import OTHERS, mean_by_role, others_percent
+from serve_bench.view.rows import NS_PER_MS
 
-OPEN: Final = 2
-"""So many headings of a section have their charts open."""
+Draw: TypeAlias = Callable[[str, Sequence[ViewRow]], Iterable[Chart]]
+"""Makes the charts of rows under a title; none where they have nothing to show."""
 
 PARTS_OF_LATENCY: Final = ("service_time", "send_lag")
 """Of an open loop: from the moment a request was sent, and until then."""
 
+OPEN: Final = 2
+"""So many headings of a section have their charts open."""
 
-def chart_sections(rows: Sequence[ViewRow]) -> Iterator[Section]:
+
+def chart_sections(rows: Sequence[ViewRow]) -> list[Section]:
     """The charts of rows that were measured without a profiler. A variant has a colour."""
-    measured = [row for row in rows if MAIN in row.values and row.dims.get("status") != "profiled"]
-    rates = Charts(partial(_draw_rates, measured))
-    yield from section("throughput", "Throughput by row", [rates] if measured else [])
-    for metric in (LATENCY, "ttft", "itl"):
-        shown = [row for row in measured if (row.value(f"{metric}_count") or 0) > 1]
-        name = name_time(metric)
-        title = f"{name[0].upper()}{name[1:]}"
-        draw = partial(_draw_curves, metric, title)
-        yield from section(metric, f"{title} by percentile", _fold(shown, draw))
-    courses = [row for row in measured if by_launch("", row.trials)]
-    yield from section("windows", "Windows over time", _fold(courses, _draw_windows))
-    sampled = [row for row in measured if mean_by_role(row.trials)]
-    yield from section("cpu-charts", "CPU by process", _fold(sampled, _draw_cpu))
+    sections: list[tuple[str, str, str, str, Draw]] = [
+        (time, f"{title} by percentile", title, f"{time}_count", partial(_draw_curves, time))
+        for time, title in ((LATENCY, "Latency"), ("ttft", "TTFT"), ("itl", "ITL"))
+    ]
+    sections.insert(0, ("throughput", "Throughput by row", "Requests/s", MAIN, _draw_rates))
+    sections.append(("windows", "Windows over time", "Requests/s", MAIN, _draw_windows))
+    if any(mean_by_role(row.trials) for row in rows):
+        sections.append(("cpu-charts", "CPU by process", "CPU", MAIN, _draw_cpu))
+    return [
+        Section(name, heading, blocks)
+        for name, heading, title, figure, draw in sections
+        if (blocks := tuple(_fold(rows, title, figure, draw)))
+    ]
 
 
 def _fold(
-    rows: Sequence[ViewRow], draw: Callable[[Sequence[ViewRow]], Iterable[Chart]]
-) -> Iterator[Block]:
-    """A chart for each heading of the rows; those of the fastest are open."""
+    rows: Sequence[ViewRow], title: str, figure: str, draw: Draw
+) -> Iterator[Charts | Folded]:
+    """A chart for each heading of the rows that have the figure; those of the fastest are open."""
     groups: dict[str, list[ViewRow]] = {}
     for row in rows:
-        groups.setdefault(row.group, []).append(row)
-    panels = sorted(groups.values(), key=lambda rows: -max(row.values[MAIN].value for row in rows))
-    shown, rest = panels[:OPEN], panels[OPEN:]
-    if shown:
-        yield Charts(lambda: [chart for panel in shown for chart in draw(panel)])
-    if rest:
-        charts = Charts(lambda: [chart for panel in rest for chart in draw(panel)])
-        yield Folded(f"The other charts ({len(rest)})", (charts,))
+        if {MAIN, figure} <= row.values.keys() and row.dims.get("status") != "profiled":
+            groups.setdefault(row.group, []).append(row)
+    fastest = sorted(groups, key=lambda name: -max(row.values[MAIN].value for row in groups[name]))
+    titles = {name: f"{title}: {name}" if name else title for name in fastest}
+    charts = [Charts(partial(draw, titles[name], groups[name])) for name in fastest]
+    yield from charts[:OPEN]
+    if rest := charts[OPEN:]:
+        yield Folded(f"The other charts ({len(rest)})", tuple(rest))
 
 
-def _titled(what: str, rows: Sequence[ViewRow]) -> str:
-    return f"{what}: {rows[0].group}" if rows[0].group else what
-
-
-def _draw_rates(rows: Sequence[ViewRow]) -> Iterator[Chart]:
-    """Requests/s of all rows: as a matrix where cells differ in several axes, else as dots. Loads
-    differ in rate by their nature, so that each has a chart where there are several cells."""
-    cells = [{} if row.entry is None else row.entry.line.cell for row in rows]
-    axes = differ(rows, dict.fromkeys(axis for cell in cells for axis in cell))
-    apart = differ(rows, ["row"]) and (len(axes) > 1 or len({row.group for row in rows}) > 1)
-    for load in dict.fromkeys(str(row.dims["row"]) if apart else "" for row in rows):
-        loaded = [row for row in rows if load in ("", row.dims["row"])]
-        title = f"Requests/s: {load}" if load else "Requests/s"
-        if len(axes) > 1 and (matrix := [*_draw_matrix(title, loaded, axes)]):
-            yield from matrix
-            continue
-        points = []
-        for row in loaded:
-            variant, value = str(row.dims["variant"]), row.values[MAIN]
-            label = (row.group if apart else row.name).removesuffix(f", {variant}")
-            points.append(Point(label, value.value, variant, *value.ends))
-        yield Chart(title, "dots", points, FIGURES[MAIN].shown, caption=BARS)
-
-
-def _draw_matrix(title: str, rows: Sequence[ViewRow], axes: Sequence[str]) -> Iterator[Chart]:
-    """Requests/s as a heat map: the axis with the most values is across, the others and the variant
-    are down. Nothing where most cells would be empty."""
-    across = max(axes, key=lambda axis: len({str(row.dims.get(axis)) for row in rows}))
-    down = [axis for axis in axes if axis != across]
-    points = []
+def _draw_rates(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
+    """Requests/s of all rows, as a heat map where cells differ in several axes and at least half of
+    it would be filled: the axis with the most values is across, the others and the variant are
+    down. Else as dots, the variants of a load beside each other."""
+    cells = [row.entry.line.cell for row in rows if row.entry is not None]
+    axes = differ(rows, dict.fromkeys(chain(*cells)))
+    sizes = {axis: len({str(row.dims.get(axis)) for row in rows}) for axis in axes}
+    across = max(axes, key=sizes.__getitem__, default="")
+    down = [axis for axis in (*axes, *differ(rows, ["variant"])) if axis != across]
+    dots, matrix = [], []
     for row in rows:
-        names = [f"{axis} {row.dims.get(axis, '-')}" for axis in down]
-        names += [str(row.dims["variant"])] if differ(rows, ["variant"]) else []
-        x = str(row.dims.get(across, "-"))
-        points.append(Point(x, row.values[MAIN].value, ", ".join(names)))
+        variant, value = str(row.dims["variant"]), row.values[MAIN]
+        label = row.name.removesuffix(f", {variant}")
+        dots.append(Point(label, value.value, variant, *value.ends))
+        names = (f"{axis} {row.dims.get(axis, '-')}".removeprefix("variant ") for axis in down)
+        matrix.append(Point(str(row.dims.get(across, "-")), value.value, ", ".join(names)))
     unit = FIGURES[MAIN].shown
     caption = f"The darker, the more {unit}. Empty: not measured."
-    chart = Chart(title, "heat map", points, unit, across, caption)
-    if 2 * len(points) >= len(chart.series) * len({point.x for point in points}):
-        yield chart
+    chart = Chart(title, "heat map", matrix, unit, across, caption)
+    filled = 2 * len(matrix) >= len(chart.series) * len({point.x for point in matrix})
+    yield chart if axes[1:] and filled else Chart(title, "dots", dots, unit, caption=BARS)
 
 
-def _draw_curves(metric: str, name: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
-    """Percentile curves: the metric of each row; of a single open loop what its latency is made of
-    too. A log axis has no place for a lag of 0, and events that came together."""
-    lines = [(row.name, row, metric) for row in rows]
-    if metric == LATENCY and len(rows) == 1 and rows[0].dims.get("loop") == "open":
-        lines = [(name_time(time), rows[0], time) for time in (LATENCY, *PARTS_OF_LATENCY)]
+def _draw_curves(metric: str, title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
+    """Percentile curves of a time. A log axis has no place for events that came together."""
     points = [
-        Point(nines(share), ms, line)
-        for line, row, time in lines
-        for share, ms in latency_curve(row.trials, time)
+        Point(nines(share), ms, row.name)
+        for row in rows
+        for share, ms in latency_curve(row.trials, metric)
         if ms > 0
     ]
-    _, _, meaning = FIGURES[f"{metric}_p50"].meaning.partition(": ")
-    caption = f"{meaning[0].upper()}{meaning[1:]}. A curve ends where one response is beyond."
-    things = {line: str(row.dims["variant"]) for line, row, _ in lines}
-    title, x_name = _titled(name, rows), "share of requests that were no slower"
+    meaning = FIGURES[f"{metric}_p50"].meaning.partition(": ")[2]
+    caption = f"Time {meaning}; a curve ends where one response is beyond."
+    things = {row.name: str(row.dims["variant"]) for row in rows}
     look = partial(Chart, x_scale="share", log_y=True, things=things)
     if points:
+        x_name = "share of requests that were no slower"
         yield from split_lines(look(title, "lines", points, "ms", x_name, caption))
 
 
-def _draw_windows(rows: Sequence[ViewRow]) -> Iterator[Chart]:
+#: Shares of a percentile curve, up to the one that the slowest of 100,000 stands for.
+_SHARES: Final = (
+    *(0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.965, 0.98),
+    *(0.99, 0.9925, 0.995, 0.9965, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 0.99995, 0.99999),
+)
+
+
+def latency_curve(trials: Sequence[Trial], name: str = LATENCY) -> list[tuple[float, float]]:
+    """(share, ms) of a time of all requests of the windows, up to the last share that one of its
+    values lies beyond. It ends where requests without an answer leave it open."""
+    answered, censored = merged(trials, name), merged(trials, CENSORED_BY.get(name, ""))
+    total = answered.count + censored.count
+    shares = [share for share in _SHARES if (1 - share) * total >= 1 - 1e-9]
+    ends = zip(shares, bounded(answered, censored, shares), strict=True)
+    return [
+        (share, ns / NS_PER_MS) for share, (ns, is_open) in ends if ns is not None and not is_open
+    ]
+
+
+def _draw_windows(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
     """Requests/s over time, a line for each launch."""
     things: dict[str, str] = {}
     points: list[Point] = []
     for row in rows:
-        for name, course in by_launch(row.name, row.trials).items():
-            things[name] = str(row.dims["variant"])
-            points += [Point(second, value, name) for second, value in course]
-    lengths = sorted({trial.window_s for row in rows for trial in row.trials})
-    shown = " or ".join(f"{length:g} s" for length in lengths)
-    caption = f"Requests completed in each window of {shown}, at its middle, after the warm-up."
-    title, unit = _titled("Requests/s", rows), FIGURES[MAIN].shown
+        for trial in row.trials:
+            metric = trial.metrics.get(MAIN)
+            windows = (metric and metric.windows) or ()
+            name = f"{row.name}, launch {trial.round}" if row.trials[1:] else row.name
+            if len(windows) > 1:  # one alone is no course
+                things[name] = str(row.dims["variant"])
+                course = enumerate(windows)
+                points += [Point((at + 0.5) * trial.window_s, rate, name) for at, rate in course]
+    caption = "Requests completed in each window, at its middle, after the warm-up."
     look = partial(Chart, x_scale="time", log_y=None, things=things)
-    yield from split_lines(look(title, "lines", points, unit, "seconds", caption))
-
-
-def _draw_cpu(rows: Sequence[ViewRow]) -> Iterator[Chart]:
-    """CPU by role, mean over launches, with what limited each row."""
-    used, most = [(row, mean_by_role(row.trials)) for row in rows], Counter[str]()
-    for _, uses in used:
-        most |= Counter({role: use.cpu_percent for role, use in uses.items()})
-    large = [role for role, percent in most.most_common() if percent >= SHOWN_PERCENT]
-    shown, points = large[: MOST_LINES - 1], list[Point]()
-    for row, uses in used:
-        bar = f"{row.name}, limit: {limit}" if (limit := row.dims.get("limit")) else row.name
-        parts = {role: max(0.0, uses[role].cpu_percent) for role in shown if role in uses}
-        rest = sum(use.cpu_percent for role, use in uses.items() if role not in shown)
-        others = others_percent([trial.usage for trial in row.trials])
-        parts |= {name: value for name, value in ((REST, rest), (OTHERS, others)) if value > 0}
-        points += [Point(bar, value, name.replace("_", " ")) for name, value in parts.items()]
-    caption = f"100 % is one core. The rest: all roles but the {MOST_LINES - 1} largest, and those "
-    caption += f"below {SHOWN_PERCENT:g} %. Others: what the host used beyond."
     if points:
-        yield Chart(_titled("CPU", rows), "bars", points, "% of a core", caption=caption)
+        unit = FIGURES[MAIN].shown
+        yield from split_lines(look(title, "lines", points, unit, "seconds", caption))
+
+
+def _draw_cpu(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
+    """CPU by role and of the rest of the host, mean over launches, with what limited each row."""
+    bars = {}
+    for row in rows:
+        limit = f", limit: {row.dims['limit']}" if row.dims.get("limit") else ""
+        uses = mean_by_role(row.trials)
+        parts = {role.replace("_", " "): use.cpu_percent for role, use in uses.items()}
+        bars[f"{row.name}{limit}"] = parts | {OTHERS: others_percent(row.trials)}
+    return stack_bars(title, bars, "% of a core")
+
+
+BUCKETS: Final = 5
+LONGEST: Final = 40
+"""Signs of the longest bar of a histogram."""
+
+
+def draw_histogram(histogram: Histogram) -> Iterator[Table]:
+    """A latency in ms as bars of signs, of equal width, the last one open up to the maximum; none
+    without two values that differ."""
+    least, most, last = histogram.min, histogram.percentile(0.99), histogram.max
+    if least is None or most is None or last is None or most <= least:
+        return
+    width, counts = (most - least) / (BUCKETS - 1), [0] * BUCKETS
+    for index, count in histogram.occupied():
+        place = math.ceil((slot_middle(index) - least) / width) - 1
+        counts[min(max(place, 0), BUCKETS - 1)] += count
+    rows = []
+    for place, count in enumerate(counts, 1):
+        end = last if place == BUCKETS else least + width * place
+        bar = "■" * math.ceil(LONGEST * count / max(counts))
+        name = f"to {number(end / NS_PER_MS, 3)} ms"
+        rows.append(TableRow((name, Number(f"{count:,}", count), bar)))
+    yield Table("", (Column(""), Column(""), Column("", number=False)), tuple(rows))

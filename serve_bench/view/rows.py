@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import Warning, checks
@@ -17,7 +17,7 @@ from serve_bench.analysis.statistics import MAIN, Line, answered, summarize, var
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
 from serve_bench.core.result import Failure, Launch, Result, Trial
 from serve_bench.view.document import Finding
-from serve_bench.view.inside import describe_profiled, served_facts
+from serve_bench.view.inside import describe_profiled, describe_trial
 from serve_bench.view.names import RowNames, names_of_lines
 
 NS_PER_MS: Final = 1e6
@@ -66,25 +66,15 @@ class VariantPart:
 @dataclass(frozen=True)
 class Page:
     """A run as it is to be shown: its rows by variant and cell, its variants, and what is about
-    neither."""
+    neither; `all_failures`: those of variants and rows too. `notes`: how the figures were got."""
 
     entries: tuple[Entry, ...]
     names: RowNames
     variants: tuple[VariantPart, ...]
     warnings: tuple[Warning, ...]
     failures: tuple[Failure, ...]
+    all_failures: tuple[Failure, ...]
     notes: tuple[str, ...]
-
-    @property
-    def base(self) -> str | None:
-        """The variant of the ratios; None where there is one alone."""
-        return self.variants[0].name if len(self.variants) > 1 else None
-
-    @property
-    def all_failures(self) -> tuple[Failure, ...]:
-        """Those of the run, of its variants, then of its rows."""
-        parts = [part.failures for part in self.variants]
-        return (*self.failures, *chain(*parts, *(entry.failures for entry in self.entries)))
 
 
 UsageOf: TypeAlias = Callable[[Trial], Mapping[str, Any]]
@@ -96,17 +86,16 @@ def page_of(result: Result, usage_of: UsageOf = lambda trial: trial.usage) -> Pa
     lines, warnings, names = summarize(result), checks(result), variants(result)
     entries = tuple(_entry(line, result, warnings, usage_of) for line in lines)
     keys = {key for line in lines for key in line.keys}
+    struck = [failure for failure in result.failures if failure.what != "worker"]
     others = [failure for failure in result.failures if failure.key not in keys]
+    planned = {part["name"]: part.get("env", {}) for part in result.run.suite.get("variants", ())}
     parts = []
     for name in names:
         launches = [launch for launch in result.launches if launch.variant.name == name]
-        flags = [launch.variant.env for launch in launches]
-        for planned in result.run.suite.get("variants", ()):
-            if isinstance(planned, dict) and planned.get("name") == name:
-                flags.append(planned.get("env", {}))
-        env = tuple(f"{key}={value}" for given in flags[:1] for key, value in given.items())
+        flags = launches[0].variant.env if launches else planned.get(name, {})
         doubts = tuple(seen for seen in warnings if seen.variant == name)
         failed = tuple(failure for failure in others if failure.variant == name)
+        env = tuple(f"{key}={value}" for key, value in flags.items())
         parts.append(VariantPart(name, env, ", ".join(engaged_of(launches)), doubts, failed))
     return Page(
         entries=entries,
@@ -114,6 +103,7 @@ def page_of(result: Result, usage_of: UsageOf = lambda trial: trial.usage) -> Pa
         variants=tuple(parts),
         warnings=tuple(seen for seen in warnings if seen.key is None and seen.variant is None),
         failures=tuple(failure for failure in others if failure.variant not in names),
+        all_failures=tuple(sorted(struck, key=lambda failure: failure.key in keys)),
         notes=tuple(_notes(result, entries)),
     )
 
@@ -121,22 +111,17 @@ def page_of(result: Result, usage_of: UsageOf = lambda trial: trial.usage) -> Pa
 def _notes(result: Result, entries: Sequence[Entry]) -> Iterator[str]:
     """How the figures were got, and what to try against each cause that limited a row."""
     windows = {
-        (len(trial.metrics[MAIN].windows or ()), trial.window_s)
+        (len(metric.windows), trial.window_s)
         for trial in result.trials
-        if MAIN in trial.metrics and trial.metrics[MAIN].windows is not None
+        if (metric := trial.metrics.get(MAIN)) is not None and metric.windows
     }
     if windows:
         shown = " or ".join(f"{count} x {length:g} s" for count, length in sorted(windows))
         yield f"requests/s: mean ± std (ddof 0) over windows, {shown}; latency in ms"
-    if result.profiled:
-        yield "profiled rows were slowed by the profiler and enter no mean and no ratio"
     seen = [trial.serve_metrics for trial in result.trials]
     if absent := [metrics.get("why") for metrics in seen if metrics.get("status") == "absent"]:
         yield f"Serve's own metrics are absent in {len(absent)} trials: {absent[0]}"
     yield from dict.fromkeys(entry.hint for entry in entries if entry.hint)
-    if (place := result.run.suite.get("load_on")) is not None:
-        whose = place.get("address") or "that is measured"
-        yield f"load: from actors on nodes of a Ray cluster ({whose})"
 
 
 def _entry(line: Line, result: Result, warnings: Sequence[Warning], usage_of: UsageOf) -> Entry:
@@ -144,12 +129,10 @@ def _entry(line: Line, result: Result, warnings: Sequence[Warning], usage_of: Us
     profiled, front = line.status == "profiled", front_of(result.run.suite)
     place = line.variant, line.cell
     beside = [trial for trial in result.trials if (trial.variant, trial.cell) == place]
+    struck = [seen for seen in result.failures if seen.key in line.keys and seen.what != "worker"]
     # What ended in a cluster explains the figures of a trial of which some requests succeeded.
-    ended = {
-        failure.key: failure.message
-        for failure in result.failures
-        if failure.what == "trial" and failure.key in result.broken
-    }
+    messages = ((failure.key, failure.message) for failure in struck if failure.what == "trial")
+    ended = {key: message for key, message in messages if key in result.broken}
     # Where nothing was completed the question is why it failed: full slots are a reason.
     verdicts = {
         trial.launch: Verdict("unclear", "unclear", "none", reasons=(ended[trial.key],))
@@ -158,14 +141,10 @@ def _entry(line: Line, result: Result, warnings: Sequence[Warning], usage_of: Us
         for trial in (() if profiled else line.trials)
         if (usage := usage_of(trial)) and (answered(trial) or trial.counts.failed.get("rejected"))
     }
-    notes = [fact for trial in line.trials if profiled for fact in describe_profiled(trial, result)]
-    if not profiled:
-        stretched = (trial.client.get("stretched") for trial in line.trials)
-        notes += dict.fromkeys(str(words) for words in stretched if words)
-        notes += served_facts(line.trials, line.cell.get("max_batch_size", 1))
+    describe = partial(describe_profiled, result=result) if profiled else describe_trial
+    facts = tuple(dict.fromkeys(fact for trial in line.trials for fact in describe(trial)))
     doubts = [seen for seen in warnings if seen.key in line.keys and seen.profiled == profiled]
-    struck = [seen for seen in result.failures if seen.key in line.keys and seen.what != "worker"]
-    return Entry(line, tuple(doubts), () if profiled else tuple(struck), tuple(notes), verdicts)
+    return Entry(line, tuple(doubts), () if profiled else tuple(struck), facts, verdicts)
 
 
 def front_of(suite: Mapping[str, Any]) -> str | None:
@@ -191,14 +170,13 @@ def engaged_of(launches: Sequence[Launch]) -> list[str]:
     launches says. HAProxy sends requests to the HTTP port of a replica: there is no proxy of Serve
     on their way."""
     words: list[str] = []
-    for launch in launches:
-        owner = launch.proof.get("port_owner")
-        name = owner.get("name") if isinstance(owner, dict) else owner
-        words += [] if owner is None else [f"HTTP by {name}"]
+    for proof in (launch.proof for launch in launches):
+        owner = str((proof.get("port_owner") or {}).get("name", ""))
+        words += [f"HTTP by {owner}"] if owner else []
         for role, (flag, who) in _BY_GRPC.items():
-            flags = launch.proof.get("flags", {}).get(role, {})
-            if flag in flags and not (role == "proxy" and "haproxy" in str(name)):
-                words.append(f"{who} by {'gRPC' if flags[flag] else 'reference'}")
-        versions = launch.proof.get("versions") or {}
+            is_on = proof.get("flags", {}).get(role, {}).get(flag)
+            if is_on is not None and not (role == "proxy" and "haproxy" in owner):
+                words.append(f"{who} by {'gRPC' if is_on else 'reference'}")
+        versions = proof.get("versions") or {}
         words += [f"{name} {value}" for name, value in versions.items() if value]
     return [*dict.fromkeys(words)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from itertools import count
 from typing import Any
 
 from serve_bench import __version__
@@ -20,44 +19,32 @@ def trace_text(result: Result) -> str:
     """The content of the file: a process for each trial, a thread for each request and for each
     call that it made: calls overlap, and events of a thread may not. Empty: none was traced."""
     trials = [trial for trial in result.trials if trial.waterfall.get("requests")]
-    if not trials:
+    dues = [request["due_unix_ns"] for of in trials for request in of.waterfall["requests"]]
+    if not dues:
         return ""
-    first = min(_due_ns(request) for trial in trials for request in trial.waterfall["requests"])
     events: list[dict[str, Any]] = []
     for pid, trial in enumerate(trials, 1):
-        cell = cell_slug(trial.cell)
-        name = f"{trial.variant}, {cell}, {trial.row.label}, launch {trial.launch}"
-        events.append(_name_place("process_name", pid, 0, name))
-        threads = count(1)
-        for request in sorted(trial.waterfall["requests"], key=_due_ns):
-            begin_ns = _due_ns(request) - first
-            for depth, deployment, spans in _list_tracks(request):
-                tid = next(threads)
-                events.append(_name_place("thread_name", pid, tid, f"{'  ' * depth}{deployment}"))
-                about: dict[str, Any] = {"cat": deployment, "pid": pid, "tid": tid}
-                about["args"] = {"trace": request["trace"]}
+        name = f"{trial.variant}, {cell_slug(trial.cell)}, {trial.row.label}, launch {trial.launch}"
+        events.append({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}})
+        tid = 0
+        for request in sorted(trial.waterfall["requests"], key=lambda made: made["due_unix_ns"]):
+            begin_ns = request["due_unix_ns"] - min(dues)
+            for name, deployment, spans in _list_tracks(request):
+                tid += 1
+                place = {"pid": pid, "tid": tid}
+                events.append({"name": "thread_name", "ph": "M", **place, "args": {"name": name}})
+                about = {"ph": "X", "cat": deployment, "args": {"trace": request["trace"]}, **place}
                 for hop, after_ns, ns in spans:
                     times = {"ts": (begin_ns + after_ns) / 1e3, "dur": ns / 1e3}  # us
-                    events.append({"name": hop, "ph": "X", **times, **about})
-    made = {
-        "traceEvents": events,
-        "displayTimeUnit": "ms",
-        "otherData": {"tool": f"serve-bench {__version__}", "begin_unix_ns": first},
-    }
+                    events.append({"name": hop, **times, **about})
+    about_run = {"tool": f"serve-bench {__version__}", "begin_unix_ns": min(dues)}
+    made = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about_run}
     return json.dumps(made, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def _due_ns(request: Mapping[str, Any]) -> int:
-    return int(request["due_unix_ns"])
-
-
-def _name_place(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
-
-
-def _list_tracks(fall: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[int, str, list[Any]]]:
-    """The spans of a request, then those of each call below it."""
-    whole = [] if depth else [["request", 0, fall["total_ns"]]]
-    yield depth, str(fall["deployment"]), [*whole, *fall["spans"]]
+def _list_tracks(fall: Mapping[str, Any], indent: str = "") -> Iterator[tuple[str, str, list[Any]]]:
+    """The spans of a request, then those of each call below it, with their names."""
+    whole = [] if indent else [["request", 0, fall["total_ns"]]]
+    yield f"{indent}{fall['deployment']}", fall["deployment"], [*whole, *fall["spans"]]
     for call in fall["calls"]:
-        yield from _list_tracks(call, depth + 1)
+        yield from _list_tracks(call, f"{indent}  ")

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from statistics import fmean
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY
 from serve_bench.analysis.waterfall import ANSWERED, ORDER, HopShift, slowest_of
-from serve_bench.view.blocks import distinct, section
-from serve_bench.view.charts import Chart, Point
+from serve_bench.view.blocks import section
+from serve_bench.view.charts import Chart, stack_bars
 from serve_bench.view.document import Block, Charts, Prose, Section, Table
 from serve_bench.view.figures import FIGURES, Value, declare_all
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table
@@ -30,70 +31,55 @@ declare_all(
     ("hop_p50", "ns", "p50 of the time in a hop", "p50"),
     ("hop_tail", "ns", "mean time in a hop of the slowest traced requests", "slowest"),
 )
-COLUMNS: Final = {"mean": False, "p99": False, "of_latency": True, "p50": True, "tail": True}
-"""Figures of a hop, and whether they are a detail of the table."""
-
 WAY: Final = (LATENCY, *ORDER)
 
-THE_APP: Final = ("user code", "downstream")
-"""Hops of which an app's author expects the most."""
-
-MOST_PARTS: Final = 7
-"""Hops that have a colour; the smaller ones are one part."""
-
 TITLE: Final = "Where the time goes"
+
+MISSING: Final = {
+    "unseen": "lack marks, or have some of another time",
+    "cut": "had no answer when the load ended",
+    "lost_marks": "marks were written over before they were read",
+}
+"""Traced requests that are in no figure, by their name in the record."""
 
 
 @dataclass(frozen=True)
 class TracedRow:
-    """A row with the waterfalls of its trials. `load`, `variant`: the parts of its name, which may
-    be without a variant."""
+    """What was traced of a row, in all launches. `hops`: of the latency and each hop, those of
+    calls by their deployment, times (ns) and share of the latency (%), means over the launches;
+    empty where none left marks. `missing`: requests without figures, by why; `seen`: those with
+    figures, of which `tail` are the slowest; `timers`: hops that one makes, and its ms."""
 
     name: str
-    content: tuple[Mapping[str, Any], ...]
-    load: str = ""
-    variant: str = ""
+    hops: Mapping[str, Mapping[str, float]]
+    missing: Mapping[str, int]
+    seen: int
+    tail: int
+    timers: Mapping[str, float]
 
-    @property
-    def falls(self) -> list[Mapping[str, Any]]:
-        """The waterfalls that have a request; of a damaged record none."""
-        whole = [fall for fall in self.content if {"total", "hops", "requests"} <= fall.keys()]
-        return [fall for fall in whole if fall["total"].get("mean")]
 
-    @property
-    def hops(self) -> dict[str, dict[str, float]]:
-        """The latency and its hops in the order of the way, those of calls by their deployment:
-        times (ns) and share of the latency (%), of several launches the means."""
-        falls = [{LATENCY: fall["total"], **fall["hops"]} for fall in self.falls]
-        hops = {
-            hop: {
-                part: fmean(fall.get(hop, {}).get(part, 0.0) for fall in falls)
-                for part in ("mean", "p50", "p99", "tail")
-            }
-            for hop in sorted(dict.fromkeys(hop for fall in falls for hop in fall), key=_place)
-        }
-        for times in hops.values():
-            times["of_latency"] = 100.0 * times["mean"] / hops[LATENCY]["mean"]
-        return hops
-
-    def count(self, name: str) -> int:
-        """A count of all trials together."""
-        return sum(int(fall.get(name, 0)) for fall in self.content)
-
-    @property
-    def failed(self) -> Counter[str]:
-        """How many of its traced requests failed, by the hop that they were in."""
-        return sum((Counter(fall.get("failed") or {}) for fall in self.content), Counter[str]())
-
-    @property
-    def seen(self) -> int:
-        """How many of its traced requests have a waterfall."""
-        return self.count("traced") - self.count("unseen") - self.failed.total()
-
-    @property
-    def tail(self) -> int:
-        """How many of them are the slowest, of all trials together."""
-        return sum(slowest_of(TracedRow("", (fall,)).seen) for fall in self.falls)
+def read_traced(name: str, falls: Iterable[Mapping[str, Any]]) -> TracedRow:
+    """What was traced of a row, from the waterfalls of its trials."""
+    missing, timers, seen, tail = Counter[str](), dict[str, float](), 0, 0
+    launches: list[Mapping[str, Mapping[str, float]]] = []
+    for fall in falls:
+        failed = Counter(fall.get("failed") or {})
+        count = fall.get("traced", 0) - fall.get("unseen", 0) - failed.total()
+        missing.update({words: fall.get(key, 0) for key, words in MISSING.items()})
+        for hop, number in failed.items():
+            missing[f"failed {'with an answer' if hop == ANSWERED else f'in {hop}'}"] += number
+        timers |= fall.get("timers") or {}
+        seen += count
+        if fall.get("total", {}).get("mean"):
+            tail += slowest_of(count)
+            launches.append({LATENCY: fall["total"], **fall["hops"]})
+    hops: dict[str, dict[str, float]] = {}
+    for hop in sorted(dict.fromkeys(chain(*launches)), key=_place):
+        for part in ("mean", "p50", "p99", "tail"):
+            times = [fall.get(hop, {}).get(part, 0.0) for fall in launches]
+            hops.setdefault(hop, {})[part] = fmean(times)
+        hops[hop]["of_latency"] = 100.0 * hops[hop]["mean"] / hops[LATENCY]["mean"]
+    return TracedRow(name, hops, +missing, seen, tail, timers)
 
 
 def _place(hop: str) -> float:
@@ -101,86 +87,72 @@ def _place(hop: str) -> float:
     return WAY.index(hop) if hop in WAY else WAY.index("downstream") + 0.5
 
 
-def traced_row(row: ViewRow) -> TracedRow:
-    """A row with what was traced of it, which may be nothing."""
-    content = tuple(trial.waterfall for trial in row.trials if trial.waterfall)
-    variant = str(row.dims["variant"])
-    load = row.name.removesuffix(f", {variant}")
-    return TracedRow(row.name, content, load, variant if load != row.name else "")
+def read_rows(rows: Iterable[ViewRow]) -> list[tuple[ViewRow, TracedRow]]:
+    """The rows that were traced."""
+    falls = [(row, [trial.waterfall for trial in row.trials]) for row in rows]
+    return [(row, read_traced(row.name, of_row)) for row, of_row in falls if any(of_row)]
 
 
 def sections(rows: Iterable[ViewRow]) -> Iterator[Section]:
     """The hops of the rows that were traced; none without."""
-    traced = [row for row in map(traced_row, rows) if row.content]
-    blocks: list[Block] = []
-    if bare := [row.name for row in traced if not row.falls]:
-        none = "no traced request left marks: could Serve write them? (docs/waterfall.md, Limits)"
-        blocks.append(Prose(tuple(f"{name}: {none}" for name in bare), "doubt"))
-    if shown := [row for row in traced if row.falls]:
+    traced = read_rows(rows)
+    none = "no traced request left marks: could Serve write them? (docs/waterfall.md, Limits)"
+    bare = tuple(f"{of.name}: {none}" for _, of in traced if not of.hops)
+    blocks: list[Block] = [Prose(bare, "doubt")] if bare else []
+    if shown := [pair for pair in traced if pair[1].hops]:
         blocks += [_make_table(shown), Charts(partial(_draw, shown))]
     yield from section("waterfall", TITLE, blocks, "table")
 
 
-def _make_table(rows: Sequence[TracedRow]) -> Table:
+def _make_table(rows: Sequence[tuple[ViewRow, TracedRow]]) -> Table:
     """The latency and its hops, with those of calls indented; the variants of a load beside each
     other."""
     loads: dict[str, dict[str, dict[str, Value]]] = {}
-    for row in rows:
-        hops = loads.setdefault(row.load, {})
-        for hop, parts in row.hops.items():
-            values = {f"hop_{part}.{row.variant}": Value(value) for part, value in parts.items()}
-            hops[hop] = hops.get(hop, {}) | values
+    variants: dict[str, None] = {}
+    notes = []
+    for row, traced in rows:
+        missing = ", ".join(f"{count:,} {words}" for words, count in traced.missing.items())
+        notes.append(
+            f"{row.name}: {traced.seen:,} traced requests; slowest: the {traced.tail:,} that took "
+            f"longest{'; not in the figures: ' if missing else ''}{missing}"
+        )
+        load, _, _ = row.name.partition(f", {row.dims['variant']}")
+        variant = "" if load == row.name else str(row.dims["variant"])
+        variants[variant] = None
+        for hop, parts in traced.hops.items():
+            values = loads.setdefault(load, {}).setdefault(hop, {})
+            values |= {f"hop_{part}.{variant}": Value(value) for part, value in parts.items()}
     lines = [
         ViewRow({}, hops[hop], hop if hop in WAY else f"  {hop}", group=load)
         for load, hops in loads.items()
         for hop in sorted(hops, key=_place)
     ]
     fields = (
-        Field(f"hop_{part}.{variant}", detail=detail)
-        for part, detail in COLUMNS.items()
-        for variant in dict.fromkeys(row.variant for row in rows)
+        Field(f"hop_{part}.{variant}", detail=part not in ("mean", "p99"))
+        for part in ("mean", "p99", "of_latency", "p50", "tail")
+        for variant in variants
     )
     caption = "Traced requests by hop; the hops of each add up to its latency"
-    notes = (*map(_describe_counts, rows), "what each hop is: docs/waterfall.md, Hops")
-    return make_table(TableSpec(caption, (Field("name", "hop"), *fields), notes), lines)
+    notes.append("what each hop is: docs/waterfall.md, Hops")
+    return make_table(TableSpec(caption, (Field("name", "hop"), *fields), tuple(notes)), lines)
 
 
-def _describe_counts(row: TracedRow) -> str:
-    """How many requests the figures are of, and which are missing."""
-    missing = {
-        "lack marks, or have some of another time": row.count("unseen"),
-        "had no answer when the load ended": row.count("cut"),
-        **{f"failed in {hop}": times for hop, times in row.failed.items() if hop != ANSWERED},
-        "failed with an answer": row.failed[ANSWERED],
-        "marks were written over before they were read": row.count("lost_marks"),
-    }
-    counts = [f"{times:,} {words}" for words, times in missing.items() if times]
-    left_out = f"; not in the figures: {', '.join(counts)}" if counts else ""
-    slowest = f"slowest: the {row.tail:,} that took longest"
-    return f"{row.name}: {row.seen:,} traced requests; {slowest}{left_out}"
-
-
-def _draw(rows: Sequence[TracedRow]) -> Iterator[Chart]:
+def _draw(rows: Sequence[tuple[ViewRow, TracedRow]]) -> Iterator[Chart]:
     """The hops of all requests of each row, and of the slowest."""
-    bars: dict[str, dict[str, float]] = {}
-    for short, row in zip(distinct([row.name for row in rows]), rows, strict=True):
-        hops = {hop: times for hop, times in row.hops.items() if hop in ORDER}
-        for label, part in (("mean", "mean"), (f"slowest {row.tail:,}", "tail")):
-            bars[f"{short}, {label}"] = {hop: times[part] for hop, times in hops.items()}
-    longest = {hop: max(bar.get(hop, 0.0) for bar in bars.values()) for hop in ORDER}
-    large = sorted(ORDER, key=lambda hop: -longest[hop])[:MOST_PARTS]
-    parts = []
-    for label, bar in bars.items():
-        shown = {hop: ns for hop, ns in bar.items() if hop in large and ns}
-        shown["other hops"] = sum(ns for hop, ns in bar.items() if hop not in large)
-        parts += [Point(label, ns / NS_PER_MS, hop) for hop, ns in shown.items()]
-    yield Chart(TITLE, "bars", parts, "ms")
+    bars = {
+        f"{of.name}, {label}": {
+            hop: times[part] / NS_PER_MS for hop, times in of.hops.items() if hop in ORDER
+        }
+        for _, of in rows
+        for label, part in (("mean", "mean"), (f"slowest {of.tail:,}", "tail"))
+    }
+    return stack_bars(TITLE, bars, "ms")
 
 
 def sentences(row: TracedRow) -> Iterator[str]:
-    """What the slowest waited for, where that is more than half of their time and not what all
-    wait for; the hop that is more than half of the time of all, unless it is the app's own; and
-    hops that a timer makes."""
+    """What the slowest waited for, where that is more than half of their time and not what all wait
+    for; the hop that is more than half of the time of all, unless it is the app's own; and hops
+    that a timer makes."""
     hops = {hop: times for hop, times in row.hops.items() if hop in ORDER}
     if not hops:
         return
@@ -193,11 +165,13 @@ def sentences(row: TracedRow) -> Iterator[str]:
             f"{_ms(total['tail'])} ms, {_ms(hops[most]['tail'])} of them {most}; at p50 it is "
             f"{_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
         )
-    timers = {hop: ms for fall in row.falls for hop, ms in (fall.get("timers") or {}).items()}
-    if main not in (*THE_APP, *timers) and hops[main]["mean"] > 0.5 * total["mean"]:
+    if (
+        main not in ("user code", "downstream", *row.timers)
+        and hops[main]["mean"] > 0.5 * total["mean"]
+    ):
         spent = _ms(hops[main]["mean"])
         yield f"{row.name}: of the mean latency of {_ms(total['mean'])} ms, {spent} are {main}"
-    for hop, timer in sorted(timers.items()):
+    for hop, timer in sorted(row.timers.items()):
         yield f"{row.name}: half of all requests spend just above {timer:g} ms in {hop}: a timer"
 
 

@@ -20,7 +20,7 @@ from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Result, Row, Run, Trial
 from serve_bench.load.driver import drive_load, drive_slices
-from serve_bench.view.blocks import latency_curve
+from serve_bench.view.row_charts import latency_curve
 from tests.load.test_combine import a_result
 from tests.servers import serving
 

@@ -12,12 +12,12 @@ from serve_bench.core.failed_requests import failures_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import FAILED_LATENCY, STREAM_TIMES
 from serve_bench.core.result import Result, Trial
-from serve_bench.view.blocks import histogram_table, limit_words, section, sentence, statement
+from serve_bench.view.blocks import limit_words, section, sentence, statement
 from serve_bench.view.document import Block, Facts, Prose, ReportOptions
 from serve_bench.view.figures import Value, declare_all, known_values, name_time
 from serve_bench.view.frame import ViewRow, describe_figures, make_spec, make_table
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.row_charts import PARTS_OF_LATENCY, chart_sections
+from serve_bench.view.row_charts import PARTS_OF_LATENCY, chart_sections, draw_histogram
 from serve_bench.view.rows import Page
 
 declare_all(
@@ -46,8 +46,8 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     blocks: list[Block] = [make_table(TIMES, times)] if rows else []
     texts = [note for row in loads for note in row.notes]
     if lead is not None and lead.entry is not None:
-        table = histogram_table(merged(lead.trials[:1], LATENCY))
-        blocks += [Facts(tuple(_account(lead.trials[0]))), *([] if table is None else [table])]
+        trial = lead.trials[0]
+        blocks += [Facts(tuple(_account(trial))), *draw_histogram(merged([trial], LATENCY))]
         texts.append(lead.entry.hint)
     if texts := list(dict.fromkeys(filter(None, texts))):
         blocks.append(Prose(tuple(texts), "quiet", listed=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from serve_bench.analysis.statistics import FEWEST, MAIN, Line, best, rate
@@ -14,7 +14,7 @@ from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import Rung
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.view import waterfall
-from serve_bench.view.blocks import limit_words, listed, sentence
+from serve_bench.view.blocks import limit_words, sentence
 from serve_bench.view.document import Block, Finding, Prose, ReportOptions, Section
 from serve_bench.view.figures import Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
@@ -43,80 +43,58 @@ declare(
 )
 declare("published", "requests/s", "what others published of such a row, on other hardware")
 
-MOST_AXES: Final = 3
-"""Axes that have a column each; of more, one column has the names of the cells."""
+PLACE: Final = itemgetter("cell", "load")
+"""Of a row, what its variants have in common."""
+
+RATIO: Final = "launch_ratio"
 
 MOST_LIKE: Final = 3
 """Rows that are named beside the best since they are not clearly slower."""
 
 FIGURES: Final = (
-    *map(Field, (MAIN, "payload", "launch_ratio", "latency_p50")),
-    Field("latency_p90", detail=True),
-    Field("latency_p99"),
-    Field("latency_max", detail=True),
-    Field("events", detail=True),
+    *map(Field, (MAIN, "payload", RATIO, "latency_p50")),
+    *(Field("latency_p90", detail=True), Field("latency_p99")),
+    *(Field("latency_max", detail=True), Field("events", detail=True)),
     *(Field(f"{metric}_{share}") for metric in ("ttft", "itl") for share in ("p50", "p99")),
-    Field("tokens"),
-    Field("errors"),
-    Field("launch_spread"),
-    Field("published"),
+    *(Field("tokens"), Field("errors"), Field("launch_spread"), Field("published")),
     Field("limit", "limited by"),
 )
 
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The rows of a run, those of the same cell and load under all variants beside each other."""
-    names = page.names
     rows = [_name_row(row, page, options) for row in rows]
-    places = list(dict.fromkeys(map(_find_place, rows)))
-    rows.sort(key=lambda row: places.index(_find_place(row)))
+    places = list(dict.fromkeys(PLACE(row.dims) for row in rows))
+    rows.sort(key=lambda row: places.index(PLACE(row.dims)))
+    groups = list(dict.fromkeys(row.group for row in rows))
     measured = [row for row in rows if MAIN in row.values and row.dims["status"] != "profiled"]
     lines = {_read_entry(row).line.keys: row for row in measured}
     top = [lines[line.keys] for line in best(_read_entry(row).line for row in measured)]
     sound = [row for row in measured if not _read_entry(row).line.broken]
     lead = next(iter(top or sound or measured), None)
-    fallen = list(find_collapses(measured, names))
-    how = (note for note in page.notes if not note.startswith("hint, "))
-    notes = (*_notes(page), *how, *(published_notes() if options.published else ()))
-    spec = TableSpec(
-        "Throughput, latency and limit by row", (*_name_fields(names), *FIGURES), notes
-    )
-    entries = [row.entry for row in (lead, *(row for _, row in fallen)) if row is not None]
-    hints = [*dict.fromkeys(entry.hint for entry in entries if entry and entry.hint)]
+    cell = page.entries[0].line.cell if page.entries else {}
+    same = {axis: value for axis, value in cell.items() if axis not in page.names.axes}
+    notes = (f"every cell: {cell_title(same)}", *(published_notes() if options.published else ()))
+    fields = (*_name_fields(page.names), *FIGURES)
+    spec = TableSpec("Throughput, latency and limit by row", fields, notes)
+    hints = [] if lead is None else [_read_entry(lead).hint]
     launches = max((len(row.values[MAIN].launches) for row in measured), default=FEWEST)
     if launches < FEWEST and len(measured) > 1:
         after = counted(launches, "launch", "launches")
         hints.append(f"hint, spread between launches: --launches {FEWEST} (unknown after {after})")
-    groups = list(dict.fromkeys(row.group for row in rows))
     blocks: list[Block] = [make_table(spec, sorted(rows, key=lambda row: groups.index(row.group)))]
-    blocks += [Prose(tuple(hints), "quiet", listed=True)] if hints else []
+    blocks += [Prose(tuple(filter(None, hints)), "quiet", listed=True)] if any(hints) else []
     app = result.run.suite.get("app")
     target = str(app.get("target")).rpartition("/")[2] if isinstance(app, dict) else ""
-    drawn = []
-    for row in rows:
-        line = _read_entry(row).line
-        heading = names.cell(line.cell) if row.group else ""
-        drawn.append(replace(row, name=names.name(line, cell=not row.group), group=heading))
     return View(
         rows=rows,
-        findings=tuple(_find(lead, top, measured, fallen, page)),
+        findings=tuple(_find(lead, top, measured, page)),
         sections=[Section("results", "Results", tuple(blocks), "headline")] if rows else [],
-        charts=tuple(chart_sections(drawn)),
+        charts=chart_sections(rows),
         traced=rows,
-        facts=[
-            (f"variant {part.name}", f"{' '.join(part.env) or 'no flags'}; {part.engaged}")
-            for part in page.variants
-        ],
-        notes=[note for note in page.notes if note.startswith("hint, ") and note not in hints],
         title=f"serve-bench {result.run.command} {target}".rstrip(),
         lead=lead,
     )
-
-
-def _find_place(row: ViewRow) -> tuple[str, object]:
-    """The cell and the load of a row, which its variants have in common."""
-    line = _read_entry(row).line
-    return cell_slug(line.cell), line.row
 
 
 def _read_entry(row: ViewRow) -> Entry:
@@ -128,8 +106,9 @@ def _name_row(row: ViewRow, page: Page, options: ReportOptions) -> ViewRow:
     """The row under its names, with its warnings and the figures of this kind."""
     entry, names = _read_entry(row), page.names
     line, values = entry.line, dict(row.values)
-    if page.base == line.variant and line.trials and line.status != "profiled":
-        values["launch_ratio"] = Value(1.0)
+    base = page.variants[0].name if page.variants[1:] else None
+    if base == line.variant and line.trials and line.status != "profiled":
+        values[RATIO] = Value(1.0)
     if options.published and (published := published_for(line.cell, line.row)) is not None:
         values["published"] = published
     if any(trial.flags.get("interrupted") for trial in line.trials):
@@ -138,67 +117,40 @@ def _name_row(row: ViewRow, page: Page, options: ReportOptions) -> ViewRow:
     mark = " (profiled)" if line.status == "profiled" else ""
     dims = {"load": f"{names.rows[line.row]}{mark}", "cell": names.cell(line.cell)}
     if entry.limited is not None:
-        causes = [verdict.cause for verdict in entry.verdicts.values()]
-        count, cause = causes.count(entry.limited.cause), entry.limited.cause
-        share = f", in {count} of {len(causes)} launches" if count < len(causes) else ""
-        dims["limit"] = f"{cause}{share}"
+        cause, of_all = entry.limited.cause, len(entry.verdicts)
+        count = sum(limit.cause == cause for limit in entry.verdicts.values())
+        dims["limit"] = f"{cause}, in {count} of {of_all} launches" if count < of_all else cause
     several = names.axes and len(names.rows) > 1
-    group = dims["cell" if names.by_load else "load"] if several else ""
     return replace(
         row,
         dims={**row.dims, **dims},
         values=values,
         name=names.name(line),
-        group=group,
-        tones={MAIN: "bad" if entry.failures else "doubt" if row.warnings else "plain"},
+        group=dims["cell" if names.by_load else "load"] if several else "",
+        tones={MAIN: "bad"} if entry.failures else {},
     )
 
 
 def _name_fields(names: RowNames) -> Iterator[Field]:
-    """What names a row: its load, or its cell with a column for each of few axes; its variant."""
+    """What names a row: its load, or its cell with a column for each axis; its variant."""
     if names.by_load or not names.axes:
         yield Field("load", noted=True)
-    elif len(names.axes) > MOST_AXES:
-        yield Field("cell", noted=True)
     else:
-        parts = [axis.rpartition(".") for axis in names.axes]
-        for axis, (deployment, _, option) in zip(names.axes, parts, strict=True):
+        for axis in names.axes:
+            deployment, _, option = axis.rpartition(".")
             title = BRIEFS.get(axis, option)
             yield Field(axis, title, head=deployment, noted=axis == names.axes[0])
     if names.variants:
         yield Field("variant")
 
 
-def _notes(page: Page) -> Iterator[str]:
-    """What all rows have in common, and how each load was made."""
-    cell = page.entries[0].line.cell if page.entries else {}
-    if same := {axis: value for axis, value in cell.items() if axis not in page.names.axes}:
-        yield f"every cell: {cell_title(same)}"
-    clients: dict[str, list[str]] = {}
-    for row, name in page.names.rows.items():
-        words = [f"client {row.client}"]
-        words += [f"{row.data_size} data"] if row.data_size != "small" else []
-        due = f" at {row.rate_per_s:,g} requests/s" if row.rate_per_s else ""
-        words += [f"open loop{due}"] if row.loop == "open" else []
-        clients.setdefault(", ".join(words), []).append(name)
-    yield "; ".join(f"{', '.join(rows)}: {words}" for words, rows in clients.items())
-
-
-# What the rows show in sentences.
-
-
 def _find(
-    lead: ViewRow | None,
-    top: Sequence[ViewRow],
-    measured: Sequence[ViewRow],
-    fallen: Sequence[tuple[str, ViewRow]],
-    page: Page,
+    lead: ViewRow | None, top: Sequence[ViewRow], measured: Sequence[ViewRow], page: Page
 ) -> Iterator[str]:
     """The highest throughput and what limited it, collapses, ratios, hops. `top`: the rows that are
     not clearly slower than the first of them."""
     if lead is None:
-        measured_any = any(entry.line.trials for entry in page.entries)
-        yield "No row has a rate." if measured_any else "No row was measured."
+        yield "No row has a rate."
         return
     most, head = lead.value(MAIN) or 0.0, f"{lead.name}: {describe_figures(lead)}"
     if top:
@@ -210,24 +162,23 @@ def _find(
         its = "its limit is" if limit.cause == "unclear" else "it is limited by"
         head += f"; {its} {limit.text}"
     yield sentence(head)
-    # Few counts differ by chance by more, but what would be a collapse is not called alike.
-    alike = [row for row in top[1:] if (row.value(MAIN) or 0.0) >= ladder.COLLAPSE * most]
-    if alike:
-        texts = []
-        for row in alike:
+    texts = []
+    for row in top[1:]:
+        # Few counts differ by chance by more, but what would be a collapse is not called alike.
+        if (row.value(MAIN) or 0.0) >= ladder.COLLAPSE * most:
             words = [part for part in row.name.split(", ") if part not in lead.name.split(", ")]
             texts.append(f"{', '.join(words) or row.name} ({number(row.value(MAIN))})")
+    if texts:
         more = f" and {len(texts) - MOST_LIKE} more" if len(texts) > MOST_LIKE else ""
         yield sentence(f"Not clearly slower: {'; '.join(texts[:MOST_LIKE])}{more}")
-    yield from (sentence(text) for text, _ in fallen)
+    yield from find_collapses(measured, page.names)
     yield from _find_ratios(measured, page, lead)
-    for row in measured:
-        yield from map(sentence, waterfall.sentences(waterfall.traced_row(row)))
+    for _, traced in waterfall.read_rows(measured):
+        yield from map(sentence, waterfall.sentences(traced))
 
 
-def find_collapses(rows: Sequence[ViewRow], names: RowNames) -> Iterator[tuple[str, ViewRow]]:
-    """A sentence on each cell and kind of clients whose throughput collapses with more of them, and
-    the row with the most."""
+def find_collapses(rows: Sequence[ViewRow], names: RowNames) -> Iterator[str]:
+    """A sentence on each cell and kind of clients whose throughput collapses with more of them."""
     ladders: dict[tuple[object, ...], dict[int, ViewRow]] = {}
     for row in rows:
         line = _read_entry(row).line
@@ -239,39 +190,36 @@ def find_collapses(rows: Sequence[ViewRow], names: RowNames) -> Iterator[tuple[s
         top, lower = ladder.best(rungs), ladder.collapses(rungs)
         if top is None or not lower:
             continue
-        last = steps[lower[-1].clients]
-        limit = _read_entry(last).limited
-        after = listed([f"{number(step.throughput)} with {step.clients}" for step in lower])
+        last = _read_entry(steps[lower[-1].clients])
+        after = " and ".join(f"{number(step.throughput)} with {step.clients}" for step in lower)
         several = names.axes or names.variants
-        where = names.name(_read_entry(last).line, load=False) if several else "The throughput"
-        before = f"{number(top.throughput)} requests/s with {top.clients}"
-        text = f"{where} collapses with more clients, from {before} to {after}"
-        if limit is not None and limit.cause != "unclear":
-            text += f": limited by {limit.cause} ({limit.confidence} confidence)"
-        yield text, last
+        text = names.name(last.line, load=False) if several else "The throughput"
+        text += f" collapses with more clients, from {number(top.throughput)} requests/s "
+        text += f"with {top.clients} to {after}"
+        if last.limited is not None and last.limited.cause != "unclear":
+            text += f": limited by {last.limited.cause} ({last.limited.confidence} confidence)"
+        yield sentence(text)
 
 
 def _find_ratios(measured: Sequence[ViewRow], page: Page, shown: ViewRow) -> Iterator[str]:
     """Each further variant compared with the first, over the rows that both have. The reason of a
     ratio may stand in the slower row: so what limits either is said of that farthest from 1, but of
     `shown`, which the headline has."""
-    for variant in (part.name for part in page.variants[1:]):
-        rows = [row for row in measured if row.dims["variant"] == variant]
-        ratios = {
-            row.values["launch_ratio"].value: row for row in rows if "launch_ratio" in row.values
-        }
-        if not ratios:
+    base, *others = (part.name for part in page.variants)
+    for variant in others:
+        rows = [row for row in measured if row.dims["variant"] == variant and RATIO in row.values]
+        rows.sort(key=lambda row: row.values[RATIO].value)
+        if not rows:
             continue
-        low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
-        times = f"{low} to {high}" if low != high else low
-        count = sum("launch_ratio" in row.values for row in rows)
-        which = f"the {count} rows that both have" if count > 1 else "the row that is in both"
-        text = f"{variant} has {times} times the requests/s of {page.base}, in {which}"
-        farthest = ratios[min(ratios, key=lambda ratio: min(ratio, 1 / ratio) if ratio else 0.0)]
+        least, most = rows[0], rows[-1]
+        times = " to ".join(dict.fromkeys((least.text(RATIO), most.text(RATIO))))
+        which = f"the {len(rows)} rows that both have" if rows[1:] else "the row that is in both"
+        text = f"{variant} has {times} times the requests/s of {base}, in {which}"
+        farthest = least if least.values[RATIO].value * most.values[RATIO].value < 1 else most
         for row in measured:
-            alike = _find_place(row) == _find_place(farthest) and row is not shown
+            alike = PLACE(row.dims) == PLACE(farthest.dims) and row is not shown
             limit = _read_entry(row).limited
-            if alike and row.dims["variant"] in (variant, page.base) and limit is not None:
+            if alike and row.dims["variant"] in (variant, base) and limit is not None:
                 text += f"; {row.name}: {limit_words(limit)}"
         yield sentence(text)
 
@@ -291,24 +239,21 @@ def classic_text(result: Result, page: Page, view: View) -> str:
     behind a figure, or in its place, and never alters a line that has neither."""
     lines: list[str] = []
     for part in page.variants:
-        if len(page.variants) > 1:
-            lines.append(f"variant {part.name}:")
+        lines += [f"variant {part.name}:"] if page.variants[1:] else []
         lines += [f"failed: {failure.message}" for failure in part.failures]
-        rows = [row for row in view.rows if row.dims["variant"] == part.name]
-        classic = [row for row in rows if _is_classic(_read_entry(row).line)]
-        for _, group in groupby(classic, key=lambda row: _find_place(row)[0]):
-            cell_rows = list(group)
-            cell = _read_entry(cell_rows[0]).line.cell
-            named = {_CLASSIC.get(name, name): value for name, value in cell.items()}
-            lines.append(f"{named}:")
-            lines += map(_classic_row, cell_rows)
+        cell = None
+        for row in view.rows:
+            line = _read_entry(row).line
+            load = (line.variant, line.row.loop, line.row.client)
+            if load != (part.name, "closed", "aiohttp") or line.status == "profiled":
+                continue
+            if _ROW.fullmatch(line.row.label):
+                named = {_CLASSIC.get(name, name): value for name, value in line.cell.items()}
+                lines += [f"{named}:"] if line.cell != cell else []
+                lines.append(_classic_row(row))
+                cell = line.cell
     lines += [f"failed: {failure.message}" for failure in page.failures]
     return "\n".join(lines) + "\n" if lines else "no row of the published form was planned\n"
-
-
-def _is_classic(line: Line) -> bool:
-    plain = line.status != "profiled" and line.row.loop == "closed" and line.row.client == "aiohttp"
-    return plain and _ROW.fullmatch(line.row.label) is not None
 
 
 def _classic_row(row: ViewRow) -> str:
@@ -329,4 +274,4 @@ def _classic_row(row: ViewRow) -> str:
     return line
 
 
-LENS: Final = Lens(build, ("tokens", "payload", "launch_spread"), classic=classic_text)
+LENS: Final = Lens(build, ("tokens", "payload", "launch_spread", "forward"), classic=classic_text)

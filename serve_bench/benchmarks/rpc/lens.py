@@ -83,7 +83,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     x_axis = str(result.run.suite.get("x_axis") or "world_size")
     xs = list(dict.fromkeys(x_of(row.dims, x_axis) for row in rows))
     worlds = sorted(  # a world can be read across its backends
-        (_complete(row, x_axis, several=page.base is not None) for row in rows),
+        (_complete(row, x_axis, several=len(page.variants) > 1) for row in rows),
         key=lambda row: xs.index(x_of(row.dims, x_axis)),
     )
     measured = [row for row in worlds if f"{LATENCY}_p95" in row.values and row.value(MAIN)]
@@ -95,7 +95,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     table = make_table(RESULTS, [*(replace(row, group="") for row in worlds), *example])
     return View(
         rows=worlds,
-        comparisons=list(_compare_backends(sound, page.base)),
+        comparisons=list(_compare_backends(sound, next((part.name for part in page.variants), ""))),
         findings=(_rank_backends(sound) if measured else "Nothing was measured.",),
         sections=[Section("results", f"Results over {x_axis}", (table,), "headline")],
         charts=tuple(chart_sections(measured)),

@@ -44,9 +44,10 @@ def test_processes_of_a_role_are_added_up_in_the_order_of_a_request() -> None:
 
 def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:
     shares = {"proxy": 0.4, "replica": 0.2, "child_of_replica": 0.1, "raylet": 0.9, "gcs": 0.8}
-    table = usage_table("CPU", [("CPU", [measured(usage(*shares.items()))])])
+    table = usage_table("CPU", {"CPU": [measured(usage(*shares.items()))]})
     names = [row.cells[0] for row in table.rows]
-    assert names == ["proxy", "replica", "child of replica", "the rest", "host, all processes"]
+    beside = ["the rest", "others on the host", "host, all processes"]
+    assert names == ["proxy", "replica", "child of replica", *beside]
 
 
 def test_a_reading_that_goes_back_is_no_part_below_zero() -> None:
@@ -59,7 +60,7 @@ def test_a_reading_that_goes_back_is_no_part_below_zero() -> None:
     (chart,) = every(part(document, "cpu-charts"), Chart)
     parts = [(point.series, point.value) for point in chart.points]
     others = "others on the host"
-    assert parts == [("proxy", 9.0), (others, 141.0), ("proxy", 0.0), (others, 150.0)]
+    assert parts == [("proxy", 9.0), (others, 141.0), (others, 150.0)]
 
 
 def test_what_profiling_cost_is_told_of_the_same_launch_alone() -> None:

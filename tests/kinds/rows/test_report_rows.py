@@ -18,12 +18,13 @@ from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, c
 from serve_bench.store import read
 from serve_bench.view.charts import Point
 from serve_bench.view.document import Chart, Document, Prose, Table, cell_text
-from serve_bench.view.inside import served_facts
+from serve_bench.view.inside import describe_trial
+from serve_bench.view.row_charts import draw_histogram
 from serve_bench.view.rows import page_of
 from tests import places
 from tests.records import ROWS, cell, launch, planned, run, trial
 from tests.rendering import render
-from tests.sheet_parts import as_lines, every, names, opened, page_sheet, part
+from tests.sheet_parts import as_lines, every, opened, page_sheet, part
 from tests.verdict_trials import process, usage
 
 LATENCY = Histogram.of([1_000_000] * 899 + [2_000_000] * 90 + [9_000_000] * 11).encode()
@@ -54,7 +55,7 @@ def test_intervals_are_over_launches_else_over_windows() -> None:
         assert len({point.series for point in drawn(of, "windows")}) == len(rates)
     of = sheet(run(planned()), trial(planned(), 50.0))
     assert drawn(of, "throughput")[0].low is None
-    assert "windows" not in names(of), "a single window has neither a spread nor a course"
+    assert not drawn(of, "windows"), "a single window has neither a spread nor a course"
 
 
 def test_a_matrix_is_a_heat_map_for_each_load() -> None:
@@ -68,9 +69,9 @@ def test_a_matrix_is_a_heat_map_for_each_load() -> None:
     trials = [trial(of, 10.0 * at) for at, of in enumerate(plan, 1)]
     of = sheet(run(*plan), launch("default"), launch("optimized"), *trials)
     charts = every(part(of, "throughput"), Chart)
-    titles = ["Requests/s: 8 clients", "Requests/s: 100 connections"]
-    assert [chart.title for chart in charts] == titles
-    first, *_, last = charts[0].points
+    titles = ["Requests/s: 100 connections", "Requests/s: 8 clients"]
+    assert [chart.title for chart in charts] == titles, "the fastest first"
+    first, *_, last = charts[1].points
     assert (first.x, first.series, first.value) == ("1", "num_replicas 1, default", 10.0)
     assert (last.x, last.series, last.value) == ("64", "num_replicas 2, optimized", 120.0)
     few = [planned(of=cell(*of)) for of in ((1, 1, 1), (8, 1, 2), (64, 1, 3))]
@@ -79,12 +80,11 @@ def test_a_matrix_is_a_heat_map_for_each_load() -> None:
     assert chart.kind == "dots", "most cells of a matrix would be empty"
 
 
-def test_a_single_open_loop_has_its_parts_beside_its_latency() -> None:
-    at = planned(row=Row("4 connections", "raw", 4, loop="open", rate_per_s=10.0))
-    made = trial(at, latency=LATENCY)
-    made = replace(made, metrics={**made.metrics, "send_lag": made.metrics["latency"]})
-    (chart,) = every(part(sheet(run(at), made), "latency"), Chart)
-    assert chart.series == ["latency", "send lag"]
+def test_the_histogram_of_a_load_is_bars_of_signs_the_last_one_open() -> None:
+    (table,) = draw_histogram(Histogram.decode(LATENCY))
+    shown = [(row.cells[0], cell_text(row.cells[1]), len(str(row.cells[2]))) for row in table.rows]
+    assert (shown[0], shown[-1]) == (("to 3.00 ms", "989", 40), ("to 9.00 ms", "0", 0))
+    assert not [*draw_histogram(Histogram.of([]))]
 
 
 def test_the_golden_run_in_sentences() -> None:
@@ -209,17 +209,10 @@ def row(sizes: dict[int, int], served: dict[str, int]) -> Trial:
     return made if metric is None else replace(made, metrics={**made.metrics, BATCH_SIZE: metric})
 
 
-def test_batches_are_told_by_mean_and_by_how_many_were_single_and_full() -> None:
-    (said,) = served_facts([row({1: 10, 4: 20, 7: 10, 16: 60}, {})], 16)
-    assert said == "batches: mean size 11.20 of 16, 100 in all, 10 % of 1, 60 % of 16"
-    two = served_facts([row({1: 1, 2: 3}, {}), row({2: 4}, {})], 2)  # two launches
-    assert two == ("batches: mean size 1.88 of 2, 8 in all, 12 % of 1, 88 % of 2",)
-
-
 def test_an_uneven_spread_is_told_and_a_usual_one_is_not() -> None:
     for usual in ((500, 600), (3, 0)):  # the last are too few to say
-        assert served_facts([row({}, dict(zip("ab", usual, strict=True)))], 1) == ()
-    (said,) = served_facts([row({}, {"replica 1": 900, "replica 2": 100})], 1)
+        assert not [*describe_trial(row({}, dict(zip("ab", usual, strict=True))))]
+    (said,) = describe_trial(row({}, {"replica 1": 900, "replica 2": 100}))
     assert said == ("uneven: of 2 replicas the busiest took 90 % of the requests, the idlest 10 %")
 
 
