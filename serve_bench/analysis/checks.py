@@ -199,7 +199,7 @@ def _windows(trial: Trial) -> Iterator[Warning]:
     count = len(metric.windows)
     if count < FEWEST_WINDOWS and trial.row.requests is None:
         message = f"{counted(count, 'window')}: spread unknown"
-        yield Warning("few-windows", message, "3 or more, and longer: not --quick", trial.key)
+        yield Warning("few-windows", message, "measure 3 or more, without --quick", trial.key)
     if (silent := silent_from(trial)) is not None:
         at_s, silent_s = (n * trial.window_s for n in (silent, count - silent))
         message = f"no request succeeded from second {at_s:g} to the end ({silent_s:g} s)"

@@ -36,6 +36,9 @@ REQUESTS: Final = make_spec(
     row="load",
 )
 
+OBVIOUS: Final = ("unclear", "offered load")
+"""Limits whose hint only repeats them."""
+
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """A load, and its repetition with a profiler."""
@@ -43,15 +46,19 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     loads = [row for row in rows if row.trials]
     lead = next((row for row in loads if row.dims["status"] != "profiled"), None)
     times = [time for row in rows for time in _list_times(row, row.name if rows[1:] else "")]
-    blocks: list[Block] = [make_table(TIMES, times)] if rows else []
+    parts = [time for time in times if time.name in map(name_time, PARTS_OF_LATENCY)]
+    shown = [time for time in times if time not in parts]
+    blocks: list[Block] = [make_table(TIMES, shown)] if rows else []
     texts = [note for row in loads for note in row.notes]
     if lead is not None and lead.entry is not None:
         trial = lead.trials[0]
         blocks += [Facts(tuple(_account(trial))), *draw_histogram(merged([trial], LATENCY))]
-        texts.append(lead.entry.hint)
+        limit = lead.entry.limited
+        texts += [lead.entry.hint] if limit is not None and limit.cause not in OBVIOUS else []
     if texts := list(dict.fromkeys(filter(None, texts))):
         blocks.append(Prose(tuple(texts), "quiet", listed=True))
     requests = [make_table(REQUESTS, loads, bare=True)] if loads else []
+    requests += [make_table(TIMES, parts)] if parts else []
     urls = dict.fromkeys(str(row.dims.get("url", "")) for row in rows)
     return View(
         rows=rows,
@@ -125,7 +132,7 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "not sent", f"{counts.unsent:,} were due, and waited for a free connection"
     if errors := failures_of([trial]):
         yield "errors", errors
-    if codes := client.get("status_codes"):
+    if (codes := client.get("status_codes", {})).keys() - {"200"}:
         yield "status", ", ".join(f"{code}: {count:,}" for code, count in codes.items())
     if (events := client.get("events", 0)) and trial.row.traffic.client == "raw":
         share = f"{100 * client.get('merged', 0) / events:.3g} % in the same read as the one before"
