@@ -230,7 +230,8 @@ def _draw(
         first, *others = (as_text(cell) for column, cell in pairs if column in columns)
         texts = ("\n".join((cell.text, *cell.below)) for cell in others)
         seen = {finding.code for finding in row.doubts}
-        warned = ", ".join(mark for code, mark in marks.items() if code in seen)
+        found = [mark for code, mark in marks.items() if code in seen]
+        warned = ("," if all(map(str.isdigit, found)) else ", ").join(found)  # numbers are narrow
         rows.append([f"{indent}{first.text}", *texts, *([warned] if marks else [])])
     if marks:
         heads, words = [*heads, "!"], [*words, len(heads)]
