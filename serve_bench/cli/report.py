@@ -44,7 +44,7 @@ class ReportCommandOptions(FormatOptions, GateOptions):
     )
     format: str = flag(
         "table",
-        "Form: table, classic (as Ray prints), markdown, csv, json or html.",
+        "Form: table, classic (as Ray prints), markdown, csv, json, html.",
         "--format",
         "-f",
     )
@@ -173,8 +173,7 @@ def write_plot(plot: Path, documents: Sequence[Document], chart: str | None = No
 
 
 def judged_by(result: Result, gate: Gate) -> Result:
-    """A run of versus as if it had been asked for with this gate; what the gate leaves open is as
-    it was. BadInput for a gate that could never break."""
+    """A run of versus with this gate before its own. BadInput for one that could never break."""
     from serve_bench.analysis.comparing import floors_of, of_versus
 
     most = max((max(row.planned) for row in of_versus(result).rows), default=0)
@@ -190,22 +189,16 @@ def judged_by(result: Result, gate: Gate) -> Result:
 
 
 def _check(request: ReportRequest, runs: int, html: bool) -> None:
-    """BadInput unless the report can be made. The message names html too: this command alone has
-    it."""
+    """BadInput unless the report can be made; the message names html, which no other has."""
     from serve_bench.cli.show import check_format
 
     check_format(request.format, (*FORMATS, "html"))
     most = SIDES if request.format in FORMS else 1
     if runs > most and not html:
         raise BadInput(f"--format {request.format}: takes at most {most}; there are {runs} runs")
-    alone: dict[str, object] = {
-        "--perf-metrics": request.perf_metrics,
-        "--trace-out": request.trace_out,
-        **({} if html else {"--published": request.published}),
-        "--exclude-connect": request.exclude_connect,
-    }
-    for flag_name, given in alone.items():
-        if runs > 1 and given:
+    for name in ("perf_metrics", "trace_out", "published", "exclude_connect") if runs > 1 else ():
+        if getattr(request, name) and not (html and name == "published"):
+            flag_name = f"--{name.replace('_', '-')}"
             raise BadInput(f"{flag_name}: takes the records of one run; there are {runs}")
     if html and request.exclude_connect:
         raise BadInput("--exclude-connect: is not for --format html")
@@ -225,18 +218,17 @@ def target_of(output: str | None) -> Path | None:
 # `serve-bench report --format html`. Rule: a page replaces a page of serve-bench, and nothing else.
 
 PAGE = "report.html"
-SIDES = 2
-"""So many runs are compared."""
+SIDES = 2  # runs that are compared
 
 
 def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
-    """The page of runs, by folders or records files."""
+    """The page of runs, by folders or records files; of two their comparison first."""
     from serve_bench.report.page import Folder, folder_of, html_text
     from serve_bench.runner.recording import layer_rules
 
     documents, folders, rules = [], [], layer_rules()
     if len(reports) == SIDES:
-        with suppress(BadInput):  # each run by itself is in the page too
+        with suppress(BadInput):
             documents, folders = [_compare(places)], [Folder()]
     for place, report in zip(places, reports, strict=True):
         file = place.name if place.is_file() else RECORDS_FILE
@@ -261,8 +253,7 @@ def _home(place: Path) -> Path:
 
 
 def write_text(to: Path | None, text: str) -> None:
-    """Writes a report, and prints its place; None: to stdout. BadInput when it cannot be
-    written."""
+    """Writes a report, and prints its place; None: to stdout. BadInput when it cannot be."""
     if to is None:
         print(text, end="", flush=True)
         return
@@ -277,8 +268,7 @@ def write_text(to: Path | None, text: str) -> None:
 
 
 def place_of_page(output: str | None, usual: Path) -> Path | None:
-    """Where a page goes: `output`, or `usual`; None for stdout (-). BadInput where there is another
-    file, or none can be written."""
+    """Where a page goes: `output`, or `usual`; None for stdout. BadInput where another file is."""
     if output == "-":
         return None
     to = usual if output is None else Path(output)

@@ -369,10 +369,8 @@ def settings_text(settings: Mapping[str, object]) -> str:
 
 
 def print_plan(lines: Iterable[str], out: Path | None = None, slo: str | None = None) -> int:
-    """Prints the plan of a dry run. Returns the exit code. Starts nothing.
-
-    `out`: the folder of a new run. Raises BadInput where the run would refuse it.
-    """
+    """Prints the plan of a dry run; starts nothing. Returns the exit code. `out`: the folder of a
+    new run. Raises BadInput where the run would refuse it."""
     check_new(out)
     for line in (*lines, *([f"slo: {parse_slo(slo).text}"] if slo is not None else [])):
         typer.echo(visible(line))

@@ -1,9 +1,8 @@
 """What a record holds beside its figures: facts of a host, a launch, a deploy, a load and a suite.
 
 Each class describes a JSON object of a record; where a dataclass is such an object, it stands in
-its place. A field may be missing (not every run has it) unless it is `Required`; a
-field that is not listed is kept as it stands, and no reader looks into it. The store checks every
-object of a file by FACTS, so a reader relies on the types.
+its place. A field may be missing unless it is `Required`; one that is not listed is kept, and no
+reader looks into it. The store checks every object of a file by FACTS, so readers rely on types.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import math
 
 
 class LowerBound(float):
-    """A figure of which only this is known, that it is at least so much: some of what it is made of
-    was given up before it ended. It stays one in another unit, and forms show it as `> 5,245`."""
+    """A figure that is known to be at least so much: some of what it is made of was given up before
+    its end. It stays one in another unit; forms show it as `> 5,245`."""
 
     def __truediv__(self, other: float) -> LowerBound:
         return LowerBound(float(self) / other)
@@ -19,11 +19,6 @@ class LowerBound(float):
 def number(value: float | None, digits: int = 4) -> str:
     """A figure with about so many digits and thousands apart; `-` where there is none."""
     return "-" if value is None else f"{value:,.{decimals(value, digits)}f}"
-
-
-def bounded_number(value: float | None, digits: int = 4) -> str:
-    """As `number`, with a sign where it is only a lower bound."""
-    return f"{bound_sign(value)}{number(value, digits)}"
 
 
 def bound_sign(value: float | None) -> str:
@@ -43,8 +38,7 @@ def figure(value: float) -> str:
 
 
 def part_text(part_ns: float, whole_ns: float) -> str:
-    """`5.49 of 5.68 s`: two times in the unit of the whole, but for a small part of seconds:
-    `0.21 ms of 5.68 s`."""
+    """`5.49 of 5.68 s`, two times in the unit of the whole; of seconds `0.21 ms of 5.68 s`."""
     if whole_ns < 1e9:
         return f"{figure(part_ns / 1e6)} of {figure(whole_ns / 1e6)} ms"
     small = part_ns < 0.01 * whole_ns
@@ -66,10 +60,6 @@ def ratio_text(value: float | None) -> str:
     """A ratio with the digits that its size allows: `0.912`, `1.004`, `11.8`, `1,240`."""
     if value is None or math.isnan(value):
         return "-"
-    if math.isinf(value):
-        return "inf"
-    if value >= 100:
-        return f"{value:,.0f}"
     if value >= 10:
-        return f"{value:.1f}"
+        return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
     return f"{value:.3f}" if value >= 0.01 else f"{value:.2g}"

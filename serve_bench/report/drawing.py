@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from serve_bench.core.figures import bound_sign, bounded_number, number, ratio_text
+from serve_bench.core.figures import bound_sign, number, ratio_text
 from serve_bench.report.theme import (
     BAND,
     GRID,
@@ -108,7 +108,7 @@ def _show(chart: Chart, value: float | None) -> str:
     """As the tables of a report write it: times with three digits, others with four."""
     if chart.threshold is not None:
         return ratio_text(value)
-    return bounded_number(value, 3 if chart.unit in ("ms", "us", "s") else 4)
+    return bound_sign(value) + number(value, 3 if chart.unit in ("ms", "us", "s") else 4)
 
 
 def _percent(of_nines: float) -> str:

@@ -161,9 +161,8 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
 
     def _enough(self, spent_s: float) -> bool:
         suite, done = self._suite, len(self._episodes.windows[MAIN])
-        if done >= suite.episodes:
-            return True
-        return done > 0 and suite.seconds is not None and spent_s >= suite.seconds
+        late = suite.seconds is not None and spent_s >= suite.seconds
+        return done >= suite.episodes or (done > 0 and late)
 
     def _episode(self) -> None:
         number, suite = len(self._episodes.windows[MAIN]) + 1, self._suite
