@@ -133,10 +133,14 @@ class Field:
         """The head of these cells. What is bad is a detail where it is 0 in all of them."""
         figure = find_figure(self.name)
         shown = (figure.title, figure.shown.removeprefix("1")) if figure is not None else ("", "")
-        title, unit = self.title or shown[0] or self.name.replace("_", " "), self.head or self.unit
-        numbers = [cell.value for cell in cells if isinstance(cell, Number)]
+        title = self.title or shown[0] or self.name.replace("_", " ")
+        unit = self.head or self.unit or shown[1]
+        seen = [cell for cell in cells if isinstance(cell, Number)]
+        if "95 %" not in unit and any(" to " in cell.text for cell in seen):
+            unit = f"{unit} (95 %)".strip()
+        numbers = [cell.value for cell in seen]
         silent = figure is not None and figure.tone == "bad" and not any(numbers)
-        return Column(title, unit or shown[1], bool(numbers), self.detail or silent)
+        return Column(title, unit, bool(numbers), self.detail or silent)
 
     def cell(self, row: ViewRow) -> Cell:
         """The cell of a row."""

@@ -57,7 +57,7 @@ declare_all(
 )
 
 CAPACITIES: Final = make_spec(
-    "Capacity of each cell, with the 95 % interval",
+    "Capacity of each cell",
     "capacity launches capacity_ratio safe_rate needed binds closed_loop client_limit",
     "cores_used per_core",
     row="cell",
@@ -260,7 +260,7 @@ def measure_cell(cell: SearchedCell, first: Capacity) -> dict[str, Value]:
 
 
 def _warn_of_cell(cell: SearchedCell, fresh: bool) -> Iterator[Finding]:
-    yield from cell.loop.warnings
+    yield from (finding for finding in cell.loop.warnings if finding.text)
     if not fresh and cell.capacity.spread is not None:
         text = "a running service is not launched: the interval is without the spread of launches"
         yield Finding(text, "one-launch", "doubt")
@@ -299,9 +299,6 @@ def make_launch_points(cell: SearchedCell) -> Iterator[ViewRow]:
         yield ViewRow(dims, values, f"launch {search.round}", cell.name, tuple(doubts))
 
 
-# Sentences.
-
-
 def find(points: Sequence[ViewRow]) -> Iterator[str]:
     """What the run supports: `capacity 1,240 req/s (95 %: 1,180 to 1,290, 3 launches) at p99 <= 50
     ms`, of several cells the highest; whether the rate that is needed is held; what binds there."""
@@ -326,7 +323,7 @@ def find(points: Sequence[ViewRow]) -> Iterator[str]:
     if dims["binds"]:
         cliff = f", a cliff: beyond it {dims['beyond']}" if dims["cliff"] else ""
         limit, load = best.entry and best.entry.limited, best.entry and best.entry.line.row.label
-        seen = f"of {load}: {limit.text}" if limit else "there: not seen"
+        seen = f"({load}): {limit.text}" if limit else "there: not seen"
         yield f"what binds: {dims['binds']}{cliff}; limit {seen}"
 
 
@@ -336,9 +333,6 @@ def judge_need(points: Sequence[ViewRow]) -> Iterator[tuple[bool, str]]:
         able = [point.name for point in points if point.dims["needed"] == "holds"]
         words = f"held by {', '.join(able)}" if able else "no cell is proven to hold it"
         yield bool(able), f"{number(need, 3)} req/s: {words}"
-
-
-# The whole.
 
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:

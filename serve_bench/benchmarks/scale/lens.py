@@ -221,13 +221,13 @@ ROWS: Final = make_spec(
 )
 GROWTH: Final = make_spec(
     "Growth over the number of replicas n, like n^exponent",
-    "exponent",
+    "exponent in_words",
     "std_error fitted",
     row="quantity",
-    notes=("In brackets: 95 %. A curve that bends has no one exponent: look at the charts.",),
+    notes=("A curve that bends has no one exponent: look at the charts.",),
 )
 NODES: Final = make_spec(
-    "The load from each node",
+    "The load from each node; HTTP, replicas: their CPU",
     f"{MAIN} latency_p50 latency_p99 completed errors",
     "hostname connections cpu_http cpu_replicas",
     row="node",
@@ -238,6 +238,12 @@ INVALID: Final = "invalid: "
 FEWEST: Final = 3
 """Sizes of an exponent: two points are always on a line."""
 
+NAMED: Final = {
+    **{-1.0: "falls like 1/n", -0.5: "falls like 1/sqrt(n)", 0.0: "does not change with n"},
+    **{0.5: "grows like sqrt(n)", 1.0: "grows like n", 2.0: "grows like n^2"},
+}
+"""Exponents in words."""
+
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The sizes of a workload under each variant."""
@@ -247,8 +253,11 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     nodes = [*(node for row in shown for node in _node_rows(row)), *_unloaded_nodes(result)]
     growths = [*_growth_points(sizes)] if workload == "curve" else []
     # Requests one after the other make no throughput.
+    hidden = {MAIN, "launch_ratio"}
     timed = [row for row in shown if row.entry and row.entry.line.row.requests_each is None]
-    sections = [Section("results", "Results", (make_table(ROWS, shown),), "headline")]
+    kept = ({k: value for k, value in row.values.items() if k not in hidden} for row in shown)
+    tabled = [a if a in timed else replace(a, values=b) for a, b in zip(shown, kept, strict=True)]
+    sections = [Section("results", "Results", (make_table(ROWS, tabled),), "headline")]
     if growths:
         cost = (make_table(GROWTH, growths), Charts(partial(_draw_costs, sizes)))
         sections.append(Section("growth", "Cost per replica", cost, "table"))
@@ -276,9 +285,6 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         title=f"serve-bench scale {workload}",
         lead=max(timed, key=lambda row: row.value(MAIN) or 0.0, default=None),
     )
-
-
-# Sizes: the rows of a cell under a variant.
 
 
 def _name_row(row: ViewRow) -> ViewRow:
@@ -345,9 +351,6 @@ def _usage_of(trial: Trial) -> Mapping[str, Any]:
     return (nodes[0].get("usage") if nodes else None) or trial.usage
 
 
-# Growth: how a quantity changes with the number of replicas.
-
-
 def _growth_points(sizes: Sequence[ViewRow]) -> Iterator[ViewRow]:
     """How each quantity of a curve grows under each variant."""
     for variant, group in groupby(sizes, key=lambda row: str(row.dims["variant"])):
@@ -357,9 +360,26 @@ def _growth_points(sizes: Sequence[ViewRow]) -> Iterator[ViewRow]:
             seen = [(row.dims["replicas"], row.values[name].value) for row in known]
             if seen:
                 values = known_values(fitted=sum(value > 0 for _, value in seen))
+                values |= fit_growth(seen)
                 dims = {"point": "growth", "variant": variant, "quantity": name}
+                dims |= {"in_words": describe_growth(values.get("exponent"))}
                 group_name = "" if len(rows) == len(sizes) else f"variant {variant}"
-                yield ViewRow(dims, values | fit_growth(seen), FIGURES[name].title, group_name)
+                yield ViewRow(dims, values, name.replace("_", " "), group_name)
+
+
+def describe_growth(exponent: Value | None) -> str:
+    """What a quantity grows like: the one named kind that the interval holds or that is as near as
+    0.02, else between two. An interval wider than 0.5 to a side says nothing."""
+    if exponent is None:
+        return f"too few sizes above 0, {FEWEST} are needed"
+    b, half = exponent.value, (exponent.high or 0.0) - exponent.value
+    fitting = [words for kind, words in NAMED.items() if abs(kind - b) <= max(half, 0.02)]
+    if half > 0.5 or len(fitting) > 1:
+        return "unknown: the points scatter, or are too few"
+    verb, unit = ("grows", "n") if b > 0 else ("falls", "1/n")
+    how = f"{'more slowly' if abs(b) < 1 else 'faster'} than {unit}"
+    how = "slowly" if abs(b) <= 0.25 else how  # sixteen times the replicas at most double it
+    return fitting[0] if fitting else f"{verb} {how}"
 
 
 def _draw_costs(sizes: Sequence[ViewRow]) -> Iterator[Chart]:
@@ -382,9 +402,6 @@ def fit_growth(points: Sequence[tuple[int, float]]) -> dict[str, Value]:
     half = quantile(degrees, 0.975) * error
     exponent = Value(slope, low=slope - half, high=slope + half)
     return {"exponent": exponent} | known_values(std_error=error, factor=math.exp(offset))
-
-
-# In words.
 
 
 def invalid_lines(rows: Sequence[ViewRow]) -> list[str]:

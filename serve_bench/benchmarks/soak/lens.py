@@ -59,7 +59,7 @@ declare_all(
     ("million_requests", "million", "requests between the first readings and the last", "requests"),
     ("minutes", "min", "of load between the same", "time"),
     ("mb_per_hour", "MB", "what the slope is in an hour at the rate of the soak", "an hour"),
-    ("hours_left", "h", "until free memory is used, if nothing else takes any", "memory lasts"),
+    ("hours_left", "h", "until free memory is used, if nothing else takes any"),
     ("more_minutes", "min", "how much longer a verdict takes", "verdict in"),
     ("rate_in_all", "requests/s", "requests that ended in a second, over all the time"),
     ("answered_in_all", "requests", "requests that ended since the launches, warm-ups too"),
@@ -70,7 +70,7 @@ declare_all(
 PROCESSES: Final = make_spec(
     "Memory",
     "pss_mb_begin pss_mb_end pss_mb_slope mb_per_hour verdict more_minutes",
-    "hours_left million_requests minutes pss_mb_warm_up",
+    "million_requests minutes pss_mb_warm_up",
     row="process",
     notes=("begin, end: PSS; slope (95 %): of what no other process shares, without warm-up",),
 )
@@ -158,12 +158,9 @@ def _sum_counts(parts: Sequence[Counts]) -> Counts:
     return Counts(failed=failed, **numbers)
 
 
-# Processes.
-
-
 def count_ended(block: Trial) -> int:
     """The requests of a block that ended, its warm-up too. Raises FormatError."""
-    total = built(Counts, block.client.get("total"), "trial.client.total")
+    total = built(Counts, block.client.get("total") or plain(block.counts), "trial.client.total")
     return total.completed + total.failed_total
 
 
@@ -259,6 +256,8 @@ def make_process(
         hours_left=free_mb / hourly if free_mb and hourly and hourly > 0 else None,
         more_minutes=more_minutes,
     )
+    if "pss_mb" in notes and (left := values.get("hours_left")):
+        notes["pss_mb"] += f"; the free memory lasts {duration_text(3600 * left.value)}"
     dims = {"point": "process", "variant": variant.name, "launches": len(launches)}
     dims |= {"pids": [readings[0]["pid"] for readings in launches], "verdict": word}
     dims |= {"growing": [*notes], "leaks": bool(notes)}
@@ -298,9 +297,6 @@ def make_load(result: Result, variant: ViewRow, blocks: Sequence[Trial]) -> Iter
         yield ViewRow(dims, values, name, variant.group, warnings)
 
 
-# Sentences.
-
-
 def describe_leaks(processes: Sequence[ViewRow]) -> list[str]:
     """What grows."""
     return [f"{row.name} {text}" for row in processes for text in row.notes]
@@ -330,9 +326,6 @@ def gate(result: Result) -> tuple[list[str], str]:
     processes = [row for row in view.points if row.dims["point"] == "process"]
     open_ = describe_open(processes) if processes else "no process could be read"
     return describe_leaks(processes), open_
-
-
-# The whole.
 
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:

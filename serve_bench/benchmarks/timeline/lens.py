@@ -107,6 +107,9 @@ TABLES: Final[Mapping[str, tuple[Detail, str, str, str]]] = {
 }
 """Of the cells, and of the points of a kind: how deep it lies, caption, columns, details."""
 
+LOST: Final = {"cut": "without an answer", "unsent": "never sent", "status": "with another status"}
+"""What classes of lost requests are called."""
+
 MOST_DRAWN: Final = 4
 """Launches of which charts are drawn."""
 
@@ -188,7 +191,11 @@ def make_spans(timeline: Timeline, launches: Launches, cell: str) -> Iterator[Vi
         dims = {"point": "fault", "cell": cell, "fault": planned.source}
         if done and "held_s" not in values:
             dims["held_s"] = "never"
-        yield ViewRow(dims, values, planned.text, cell, gap="" if done else "not done")
+        if done and planned.action == "deploy" and "lasted_s" not in values:
+            dims["lasted_s"] = "not in force"
+        records = (trial.course["faults"][place] for trial, seen in launches if seen.faults[place:])
+        why = next((record.get("why_not") or "" for record in records), "the load ended before")
+        yield ViewRow(dims, values, planned.text, cell, gap="" if done else f"not done, {why}")
 
 
 def mean_values(launches: Mapping[int, Figures]) -> dict[str, Value]:
@@ -247,13 +254,13 @@ def find(result: Result, slo: Slo, cells: Sequence[tuple[ViewRow, Launches]]) ->
         about = f"{word} of {len(cells)}: {row.name}: " if len(cells) > 1 else ""
         seconds = len(launches[0][1].out)
         due, lost = count_all(row, "due"), count_all(row, "lost")
-        words = [
-            f"{count_all(row, name):,} {word}{name.removeprefix(start)}"
-            for start, word in {"lost.": "", "lost_near.": "near "}.items()
-            for name in row.values
-            if name.startswith(start) and name != start
-        ]
-        parts = f" ({', '.join(words)})" if words else ""
+        counts: dict[str, list[str]] = {"lost": [], "lost_near": []}
+        for family, _, of in (name.partition(".") for name in row.values):
+            if of and family in counts:
+                counts[family].append(f"{count_all(row, f'{family}.{of}'):,} {LOST.get(of, of)}")
+        parts = f" ({', '.join(counts['lost'])})" if counts["lost"] else ""
+        if near := counts["lost_near"]:
+            parts = f"{parts[:-1]}; within {NEAR_S:g} s of: {', '.join(near)})"
         yield (
             f"{about}{row.text('out_s')} of {seconds} s are out of the SLO ({slo.text}); lost: "
             f"{lost:,} of {due:,} requests{parts}"
