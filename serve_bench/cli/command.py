@@ -91,7 +91,7 @@ class Parameter(NamedTuple):
             raise BadInput(f"{self.spelling(name)}: {shown} is not allowed; it takes {allowed}")
 
 
-MAY_BE_EMPTY: Final = ("body", "expect_body")
+MAY_BE_EMPTY: Final = ("body", "expect_body", "chart")
 
 MOST: Final = 1_000_000
 """Upper end of a number, unless its flag has another."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from os.path import isdir, isfile
 from pathlib import Path
@@ -228,8 +227,10 @@ def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
 
     documents, folders, rules = [], [], layer_rules()
     if len(reports) == SIDES:
-        with suppress(BadInput):
+        try:
             documents, folders = [_compare(places)], [Folder()]
+        except BadInput as error:  # each run by itself is in the page too
+            print_note(f"not compared: {error}")
     for place, report in zip(places, reports, strict=True):
         file = place.name if place.is_file() else RECORDS_FILE
         documents.append(report.document)

@@ -22,7 +22,7 @@ from serve_bench.report.theme import (
     GROUND,
     QUIET,
     TEXT,
-    Series,
+    SeriesLook,
     element,
     rule,
     say,
@@ -77,7 +77,7 @@ class Drawing(NamedTuple):
     margin: tuple[float, float, float, float]
 
 
-def draw(chart: Chart, series: Sequence[Series]) -> Drawing:
+def draw(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     """A chart, whose series look so."""
     kinds = {"dots": _draw_dots, "bars": _draw_bars, "heat map": _draw_map, "lines": _draw_lines}
     return kinds[chart.kind](chart, series)
@@ -93,14 +93,9 @@ def describe(chart: Chart) -> str:
 
 def _describe(chart: Chart, point: Point) -> str:
     where = point.x if isinstance(point.x, str) else f"{point.x:,.4g}"
-    where = f"{chart.x_name} {where}".strip()
-    if chart.x_scale == "share":
-        where = _percent(_x(point))
-    ends = (
-        ""
-        if None in (point.low, point.high)
-        else (f" ({_show(chart, point.low)} to {_show(chart, point.high)})")
-    )
+    where = _percent(_x(point)) if chart.x_scale == "share" else f"{chart.x_name} {where}".strip()
+    low, high = _show(chart, point.low), _show(chart, point.high)
+    ends = "" if None in (point.low, point.high) else f" ({low} to {high})"
     return f"{point.series}, {where}: {_show(chart, point.value)} {chart.unit}{ends}"
 
 
@@ -128,7 +123,7 @@ def _across(share: float) -> str:
 
 
 @dataclass(frozen=True)
-class Axis:
+class AxisScale:
     """A figure from end to end, linear or logarithmic."""
 
     low: float
@@ -136,7 +131,7 @@ class Axis:
     log: bool = False
 
     @classmethod
-    def over(cls, values: Sequence[float], log: bool) -> Axis:
+    def over(cls, values: Sequence[float], log: bool) -> AxisScale:
         """An axis with room beyond the values; a linear one has zero."""
         low, high = min(values), max(values)
         if log:
@@ -192,7 +187,21 @@ def _draw_below(title: str, height: float, labels: Mapping[str, str]) -> list[st
     return [ticks, write(title, "50%", height + 36, fill=QUIET, text_anchor="middle")]
 
 
-def _draw_axis(axis: Axis, title: str, height: float) -> list[str]:
+def _ticks(chart: Chart, x: AxisScale) -> dict[float, str]:
+    """Of lines: loads that were chosen, as far as there is room, else round numbers or shares."""
+    if chart.x_scale == "share":
+        nines = (2.0, *(10.0**power for power in range(1, 8)))
+        return {at: _percent(at) for at in nines if x.low <= at <= x.high}
+    places, ticks = sorted({_x(point) for point in chart.points}), list[float]()
+    if chart.x_scale == "time" or len(places) > FEW or any(place % 1 for place in places):
+        return x.labels
+    for place in places:
+        if not ticks or x.share(place) - x.share(ticks[-1]) >= 0.08:  # of the width: a label
+            ticks.append(place)
+    return {tick: f"{tick:,.0f}" for tick in ticks}
+
+
+def _draw_axis(axis: AxisScale, title: str, height: float) -> list[str]:
     labels = {axis.at(tick): label for tick, label in axis.labels.items()}
     return _draw_below(axis.title(title), height, labels)
 
@@ -206,9 +215,8 @@ class Rows:
         self.lines = max(lines, *map(len, self.names.values()))
         self.step = LINE * self.lines + GAP
         self.height = self.step * len(self.names)
-        self.width = (
-            CHARACTER * max(len(line) for name in self.names.values() for line in name) + 10
-        )
+        longest = max(len(line) for wrapped in self.names.values() for line in wrapped)
+        self.width = CHARACTER * longest + 10
 
     def middle(self, name: str, turn: int = 0, turns: int = 1) -> float:
         """The middle of a row, or of one of several parts of it."""
@@ -224,14 +232,14 @@ class Rows:
 
 
 def _by_series(
-    chart: Chart, series: Sequence[Series]
-) -> Iterator[tuple[Series, list[Point], list[str]]]:
+    chart: Chart, series: Sequence[SeriesLook]
+) -> Iterator[tuple[SeriesLook, list[Point], list[str]]]:
     """Each series with its points, and a list for its marks."""
     for look in series:
         yield look, [point for point in chart.points if point.series == look.name], []
 
 
-def _group(look: Series, marks: Sequence[str]) -> str:
+def _group(look: SeriesLook, marks: Sequence[str]) -> str:
     """The marks of a series."""
     return element("g", *marks, class_="series", color=look.colour, fill=INK)
 
@@ -274,13 +282,13 @@ def is_wide(values: Sequence[float]) -> bool:
 # The kinds of charts.
 
 
-def _draw_dots(chart: Chart, series: Sequence[Series]) -> Drawing:
+def _draw_dots(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     """Figures of rows by group, or ratios of A and B by verdict, over a band around 1."""
     known, turns, parts = _known(chart), len(series), list[str]()
-    axis = Axis.over(known, is_wide(known))
+    axis = AxisScale.over(known, is_wide(known))
     if chart.threshold is not None:
         low, high, turns = 1 - chart.threshold, 1 + chart.threshold, 1
-        axis = Axis.over([low, high, *(end for end in known if end > 0)], log=True)
+        axis = AxisScale.over([low, high, *(end for end in known if end > 0)], log=True)
         width = _across(axis.share(high) - axis.share(low))
         parts = [element("rect", x=axis.at(low), width=width, height="100%", fill=BAND)]
         parts += [rule(axis.at(1), 0, axis.at(1), "100%", QUIET)]
@@ -297,12 +305,12 @@ def _draw_dots(chart: Chart, series: Sequence[Series]) -> Drawing:
     return Drawing("\n".join(parts), rows.height, (0, room, BELOW, rows.width))
 
 
-def _draw_bars(chart: Chart, series: Sequence[Series]) -> Drawing:
+def _draw_bars(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     """Bars made of parts, such as the CPU of each process, which the ground tells apart without
     colour; behind each bar stands its sum."""
     begun = {str(point.x): 0.0 for point in chart.points}
     sums = {name: sum(of.value for of in chart.points if of.x == name) for name in begun}
-    axis, rows = Axis(0.0, 1.16 * max(sums.values())), Rows([*sums], 1)
+    axis, rows = AxisScale(0.0, 1.16 * max(sums.values()) or 1.0), Rows([*sums], 1)
     parts = [*_draw_axis(axis, chart.unit, rows.height), *rows.draw_names()]
     for look, points, marks in _by_series(chart, series):
         for point in points:
@@ -319,10 +327,10 @@ def _draw_bars(chart: Chart, series: Sequence[Series]) -> Drawing:
     return Drawing("\n".join(parts), rows.height, (0, 12, BELOW, rows.width))
 
 
-def _draw_map(chart: Chart, series: Sequence[Series]) -> Drawing:
+def _draw_map(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     """A figure over two dimensions: each cell has it in words, on a colour of its size."""
     rows, figures = Rows(chart.series, 2), [point.value for point in chart.points]
-    sizes = Axis(min(figures), max(figures), is_wide(figures))
+    sizes = AxisScale(min(figures), max(figures), is_wide(figures))
     columns = list(dict.fromkeys(str(point.x) for point in chart.points))
     width = 1 / len(columns)
     middles = {_across(width * (place + 0.5)): name for place, name in enumerate(columns)}
@@ -338,21 +346,19 @@ def _draw_map(chart: Chart, series: Sequence[Series]) -> Drawing:
     return Drawing("\n".join(parts), rows.height, (0, 12, BELOW, rows.width))
 
 
-def _draw_lines(chart: Chart, series: Sequence[Series]) -> Drawing:
+def _draw_lines(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     """Lines, the intervals of their points, the points, arrows over mere lower bounds, marks."""
-    known, x = _known(chart), Axis.over(chart.places, chart.log_x)
+    known, x = _known(chart), AxisScale.over(chart.places, chart.log_x)
     log = is_wide(known) if chart.log_y is None else chart.log_y
-    y = Axis.over([end for end in known if end > 0 or not log], log)
+    y = AxisScale.over([end for end in known if end > 0 or not log], log)
     above = 24 + MARK_LINE * len(chart.marks)
     beside = CHARACTER * max(map(len, y.labels.values())) + 12
     parts = [write(y.title(chart.unit), -beside, 12 - above, fill=QUIET)]
     for tick, label in y.labels.items():
         parts.append(rule(0, y.down(tick), "100%", y.down(tick), GRID))
         parts.append(write(label, -8, y.down(tick) + 4, fill=QUIET, text_anchor="end"))
-    if chart.x_scale == "share":
-        parts += _draw_below(chart.x_name, HEIGHT, {x.at(at): _percent(at) for at in x.labels})
-    else:
-        parts += _draw_axis(x, chart.x_name, HEIGHT)
+    title = chart.x_name if chart.x_scale == "share" else x.title(chart.x_name)
+    parts += _draw_below(title, HEIGHT, {x.at(at): tick for at, tick in _ticks(chart, x).items()})
     small, course = len(chart.points) > FEW * len(series), [*_draw_marks(chart.marks, x)]
     for look, points, marks in _by_series(chart, series):
         points.sort(key=_x)
@@ -363,7 +369,7 @@ def _draw_lines(chart: Chart, series: Sequence[Series]) -> Drawing:
             places = [(at, y.down(end)) for end in _ends(point)]
             marks += _draw_dot(chart, point, "dot" if small else look.shape, places)
             if bound_sign(point.value):
-                marks.append(write("\u2191", at, down - 7, text_anchor="middle"))
+                marks.append(write("\u2191", at, down - 6, text_anchor="middle", font_size=18))
         course.append(_group(look, marks))
     # Of a chart over time a part may be shown alone, with what stands above it.
     inner = element("g", *course, transform=f"translate(0 {above})")
@@ -373,7 +379,7 @@ def _draw_lines(chart: Chart, series: Sequence[Series]) -> Drawing:
     return Drawing("\n".join(parts), HEIGHT, (above, 12, BELOW, beside))
 
 
-def _draw_curve(places: Sequence[tuple[float, float]], look: Series) -> str:
+def _draw_curve(places: Sequence[tuple[float, float]], look: SeriesLook) -> str:
     """A line, stretched to the width of the plot."""
     path = " ".join(f"{1000 * x:.1f},{y:.1f}" for x, y in places)
     looks = {"stroke": INK, "stroke_width": "2", "stroke_dasharray": look.dash, "fill": "none"}
@@ -382,7 +388,7 @@ def _draw_curve(places: Sequence[tuple[float, float]], look: Series) -> str:
     return element("svg", line, overflow="visible", **size)
 
 
-def _draw_marks(marks: Sequence[tuple[float, str]], x: Axis) -> Iterator[str]:
+def _draw_marks(marks: Sequence[tuple[float, str]], x: AxisScale) -> Iterator[str]:
     """Rules with their words, over the plot. All words stand on that side of their rules where
     there is room, and the farther from that side's end a rule is, the higher: so no rule goes
     through other words."""

@@ -18,7 +18,7 @@ from serve_bench.report.theme import (
     GROUND,
     QUIET,
     TEXT,
-    Series,
+    SeriesLook,
     element,
     list_series,
     looks_of,
@@ -119,7 +119,7 @@ class _Sheet:
             self.y += 1.35 * size
             self.parts.append(write(line, EDGE, self.y, font_size=size, **looks))
 
-    def draw(self, chart: Chart, series: Sequence[Series]) -> None:
+    def draw(self, chart: Chart, series: Sequence[SeriesLook]) -> None:
         """A chart, and its legend below."""
         plot, height, (top, right, bottom, left) = draw(chart, series)
         place = {"x": EDGE + left, "y": self.y + top + 12, "width": ROOM - left - right}

@@ -101,7 +101,7 @@ DEFINED: Final = element(
 
 
 @dataclass(frozen=True)
-class Series:
+class SeriesLook:
     """How a series looks. `dash`: of its line; empty where it has none."""
 
     name: str
@@ -118,19 +118,22 @@ class Series:
         return element("svg", inner, color=self.colour, fill="currentColor", **size)
 
 
-def list_series(chart: Chart, looks: Sequence[str]) -> list[Series]:
+def list_series(chart: Chart, looks: Sequence[str]) -> list[SeriesLook]:
     """How each series looks: a verdict as all of its kind, another by its thing, in lines of one
     thing with dashes. `looks`: the names with a colour; a heat map has none."""
     if chart.threshold is not None:
-        return [Series(name, *VERDICTS[name]) for name in chart.series]
-    things, shapes, series = things_of(chart), [*SHAPES], list[Series]()
+        return [SeriesLook(name, *VERDICTS[name]) for name in chart.series]
+    things, shapes, series = things_of(chart), [*SHAPES], list[SeriesLook]()
+    names = [] if chart.kind == "heat map" else [*dict.fromkeys(things)]
+    places = {looks.index(name) % len(COLOURS) for name in names if name in looks}
+    order = looks if len(places) == len(names) else names  # no two of a chart share a colour
     for place, (name, thing) in enumerate(zip(chart.series, things, strict=True)):
-        if thing in looks:
-            colour = COLOURS[looks.index(thing) % len(COLOURS)]
+        if thing in names:
+            colour = COLOURS[order.index(thing) % len(COLOURS)]
             shape = "square" if chart.kind == "bars" else shapes[place % (len(shapes) - 1)]
             dash = DASHES[things[:place].count(thing) % len(DASHES)]
             has_line = chart.kind == "lines" and chart.joined
-            series.append(Series(name, colour, shape, dash if has_line else ""))
+            series.append(SeriesLook(name, colour, shape, dash if has_line else ""))
     return series
 
 

@@ -117,8 +117,12 @@ class TableRow:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The codes of its doubts, each once, for where there is no room for sentences."""
-        return tuple(dict.fromkeys(doubt.code for doubt in self.doubts if doubt.code))
+        """`errors (launch 2, launch 3)`: its doubts where there is no room for sentences."""
+        parts: dict[str, dict[str, None]] = {doubt.code: {} for doubt in self.doubts if doubt.code}
+        for doubt in self.doubts:
+            if doubt.code and doubt.about:
+                parts[doubt.code][doubt.about] = None
+        return tuple(f"{code} ({', '.join(of)})" if of else code for code, of in parts.items())
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,8 @@ def test_two_runs_stand_side_by_side(
     assert text.startswith("second against 20260102-golden: inconclusive in 12 of 12 rows, ")
     assert run(["report", *two_runs, "-f", "markdown"]) == 0
     text = capsys.readouterr().out
-    assert "| errors |" in text and "- A and B: errors: 3 requests failed (0.04 %)" in text
+    assert "| errors (A and B) |" in text
+    assert "- A and B: errors: 3 requests failed (0.04 %)" in text
     same = [two_runs[0], two_runs[0]]
     assert run(["report", *same]) == 2
     assert "are the same run: --variant-a" in capsys.readouterr().err

@@ -42,6 +42,7 @@ def test_report_draws_the_main_chart_or_those_with_words_in_their_title(
     title = charts_of([stored("micro")])[0].title
     assert run(["report", records, "--plot", str(png), "--chart", title.upper()]) == 0
     assert png.read_bytes().startswith(b"\x89PNG\r\n")
+    assert run(["report", records, "--plot", str(tmp_path / "x.svg"), "--chart", ""]) == 0
     named, whole = (charts_of([stored("micro")], words) for words in (title.upper(), ""))
     assert title in {chart.title for chart in named}
     assert 1 < len(named) < len(whole)

@@ -71,6 +71,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         traced=loads,
         title=" ".join(("serve-bench load", *urls)),
         lead=lead,
+        notes=[note for note in page.notes if note not in texts],
     )
 
 
