@@ -82,8 +82,7 @@ def _cell(cell: Cell) -> str:
 
 def _remarks(table: Table) -> Iterator[str]:
     """The warnings of its rows, each kind once, then its notes."""
-    doubts = explain([row.doubts for row in table.rows])
-    yield from _items((*(doubt.line for _, doubt in doubts), *table.notes))
+    yield from _items((*(doubt.line for _, doubt in explain(table)), *table.notes))
 
 
 def _items(texts: Iterable[str]) -> Iterator[str]:

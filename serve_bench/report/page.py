@@ -127,7 +127,7 @@ def environment() -> jinja2.Environment:
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     env.filters |= {
-        "explained": lambda doubts: [finding for _, finding in explain(doubts)],
+        "explained": lambda table: [finding for _, finding in explain(table)],
         # As `--format json` writes it; null where there is none, or no number.
         "figure": lambda value: json.dumps(None if value is None or not isfinite(value) else value),
         "kind": lambda block: type(block).__name__,

@@ -160,8 +160,7 @@ class _Writer:
             yield from self._wrap(table.caption, None)
         if not table.rows:
             return
-        doubts = [row.doubts for row in table.rows]
-        codes = [] if self.verbose else list_codes(doubts)
+        codes = [] if self.verbose else list_codes([row.doubts for row in table.rows])
         named = {code: code for code in codes}
         numbered = {code: str(number) for number, code in enumerate(codes, 1)}
         kept = [column for column in table.columns if self.verbose or not column.detail]
@@ -194,7 +193,7 @@ class _Writer:
             for note in table.notes:
                 yield from self._wrap(note, "quiet")
             return
-        for code, finding in explain(doubts):
+        for code, finding in explain(table):
             if finding.line not in self.explained:
                 self.explained.add(finding.line)
                 mark = marks.get(code, code)

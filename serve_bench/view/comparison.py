@@ -95,7 +95,7 @@ TONES: Final[Mapping[str, Tone]] = {
 
 
 def compare_rows(comparing: Comparing) -> Iterator[ViewRow]:
-    """A row for each metric of each compared row; what is said of the row stands with the last."""
+    """A row for each metric of each compared row; what is said of the row stands with the first."""
     for row, line in comparing.pairs:
         figure, title = FIGURES[METRICS[line.metric]], row_title(comparing, row)
         measured = bool(line.a_values or line.b_values)
@@ -120,7 +120,7 @@ def compare_rows(comparing: Comparing) -> Iterator[ViewRow]:
             _values(comparing.paired, row, line),
             f"{figure.title} {figure.shown}".removeprefix("throughput "),
             group=title if row.client in title else f"{title} ({row.client})",
-            warnings=tuple(describe_row(row, comparing.paired)) if line is row.lines[-1] else (),
+            warnings=tuple(describe_row(row, comparing.paired)) if line is row.lines[0] else (),
             tones={} if word is None else {"verdict": TONES[word], "b_over_a": TONES[word]},
         )
 
@@ -253,7 +253,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
 
 
 def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
-    """Every metric of every row; what is said of a row stands under its last one."""
+    """Every metric of every row; what is said of a row stands under its first one."""
     (a, b), suite = comparing.names, comparing.sides[0].run.suite
     things = "rounds" if comparing.paired else "launches"
     fields = (

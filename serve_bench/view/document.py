@@ -6,7 +6,7 @@ every text. Each kind of run is a list of sections, and looks like the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 from typing import Literal, TypeAlias
@@ -42,17 +42,19 @@ def sentences(texts: Iterable[str], tone: Tone = "plain") -> tuple[Finding, ...]
     return tuple(Finding(text, tone=tone) for text in texts)
 
 
-def explain(doubts: Sequence[Sequence[Finding]]) -> Iterator[tuple[str, Finding]]:
+def explain(table: Table) -> Iterator[tuple[str, Finding]]:
     """The warnings of rows, each code once: what it says of the first row that has it, and how many
-    have it."""
+    have it. A group of unlike lines, such as the metrics of one row, is one row."""
     rows: dict[str, list[Finding]] = {}
-    for findings in doubts:
-        for kind, finding in {seen.code or seen.text: seen for seen in findings}.items():
+    parts = [part for _, part in table.groups()] if table.unlike else [[row] for row in table.rows]
+    for part in parts:
+        found = {seen.code or seen.text: seen for row in part for seen in row.doubts}
+        for kind, finding in found.items():
             rows.setdefault(kind, []).append(finding)
     for first, *others in rows.values():
         count = 1 + len(others)
-        if first.text or count == len(doubts):
-            several = f" ({count} of {len(doubts)} rows)" if others and first.code else ""
+        if first.text or count == len(parts):
+            several = f" ({count} of {len(parts)} rows)" if others and first.code else ""
             yield first.code, replace(first, code=f"{first.code}{several}")
 
 

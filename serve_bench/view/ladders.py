@@ -49,10 +49,12 @@ declare("served_of_base", "1", "the requests/s of one setting over those of anot
 QUIET: Final = {"DEBUG": 1, "INFO": 2, "WARNING": 3, "ERROR": 4}
 """Log levels by how little they log."""
 
-SETTINGS: Final = make_spec(
+SETTINGS: Final = TableSpec(
     "Each setting: its best, then its knee",
-    "best best_with throughput users latency_p50 latency_p99",
-    row="setting",
+    (
+        *(Field("name", "setting"), Field("best"), Field("best_with"), Field("users", "knee with")),
+        *(Field(MAIN), Field("latency_p50"), Field("latency_p99")),
+    ),
 )
 STEP_FIELDS: Final = (
     *(Field("latency_p90", detail=True), Field("latency_p99"), Field("latency_max", detail=True)),
@@ -268,7 +270,8 @@ def _make_collapse(result: Result, view: LadderView, users: int) -> ViewRow:
     fell = f"{sum(run < COLLAPSE * best for run in rates)} of {counted(len(rates), 'run')} fell"
     words = ["it was run once"]
     if len(rates) > 1:
-        words = [f"{fell}: {number(min(rates))} to {number(max(rates))} requests/s"]
+        span = dict.fromkeys(map(number, (min(rates), max(rates))))
+        words = [f"{fell}: {' to '.join(span)} requests/s"]
     words.append(limit_words(step.entry.limited if step.entry else None))
     if result.run.suite.get("app") in ("noop", "press_noop"):  # of a single deployment
         wait_s = router_wait_s(result.launches, view.settings["variant"])
@@ -337,7 +340,9 @@ def _describe(
     """The highest requests/s, its knee and what limits it there, what it is compared with,
     collapses."""
     if lead is None or "best" not in lead.values:
-        yield f"There is no knee and no best: {lead.gap if lead else 'nothing was measured'}."
+        end = lead.dims["end"].removeprefix("not at its end: ") if lead else ""
+        why = f"{lead.gap} ({end})" if lead else "nothing was measured"
+        yield f"There is no knee and no best: {why}."
         return
     noun = views[0].noun
     knee, best = (counted(lead.dims[users], noun) for users in ("users", "best_with"))
@@ -348,6 +353,6 @@ def _describe(
         kept = f"{point.text(MAIN)} requests/s, {point.text('of_best')} of the best"
         where = f"{point.name}: collapse with {counted(point.dims['users'], noun)}"
         yield sentence(f"{where}: {kept} ({'; '.join(point.notes)})")
-    if not fallen:
-        highest = min(max(view.steps) for view in views if view.steps)
+    if not fallen and all(view.best for view in views):
+        highest = min(max(view.steps) for view in views)
         yield f"No collapse up to {counted(highest, noun)}."

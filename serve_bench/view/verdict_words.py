@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from serve_bench.analysis.comparing import floors_of
@@ -49,7 +49,7 @@ def headline(comparing: Comparing) -> str:
             sentence += f" in {count} of {len(rows)} rows, {row_title(comparing, row)}"
         sentence += f", {row.worse if line is None else figures(line)}"
     parts = (
-        f"{sentence}, {_rounds(comparing)}",
+        f"{sentence}, {_rounds(comparing, [row] if row else rows)}",
         "" if line is None else _need(line, comparing.paired),
         "a false alarm, or the sides were not alike" if comparing.aa and proven else "",
         "unlike runs, compared by force" if comparing.unlike else "",
@@ -71,19 +71,20 @@ def _find_leading(comparing: Comparing) -> tuple[ComparedRow | None, Compared | 
 
 def _need(line: Compared, paired: bool) -> str:
     """What would decide an inconclusive figure: `about 14 rounds needed`; else empty."""
-    judged, things = line.judged, "rounds" if paired else "launches a side"
+    things = ("round", "rounds") if paired else ("launch a side", "launches a side")
+    judged = line.judged
     if judged.rounds_needed is not None:
-        return f"about {judged.rounds_needed} {things} needed"
+        return f"about {counted(judged.rounds_needed, *things)} needed"
     if judged.word != "inconclusive" or judged.weighed or judged.interval is None:
         return ""
     if judged.interval.between:
         return "the spread between runs hides it: serve-bench versus avoids it"
-    return f"more than {MOST_ROUNDS} {things} needed"
+    return f"more than {MOST_ROUNDS} {things[1]} needed"
 
 
-def _rounds(comparing: Comparing) -> str:
-    """`6 rounds`, `4 of 6 rounds`, `3 launches a side`, `3 and 5 launches`: the fewest of a row."""
-    a, b = (min((row.measured[side] for row in comparing.rows), default=0) for side in (0, 1))
+def _rounds(comparing: Comparing, rows: Sequence[ComparedRow]) -> str:
+    """`6 rounds`, `4 of 6 rounds`, `3 launches a side`, `3 and 5 launches`: the fewest of rows."""
+    a, b = (min((row.measured[side] for row in rows), default=0) for side in (0, 1))
     if not comparing.paired:
         sides = counted(a, "launch", "launches")
         return f"{sides} a side" if a == b else f"{a} and {b} launches"

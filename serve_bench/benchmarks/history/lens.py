@@ -82,7 +82,9 @@ def _make_document(history: History, group: Group) -> Document:
 
 def series_rows(group: Group) -> Iterator[ViewRow]:
     """Each row in each run, metric by metric; as a ratio to its first value too. It is named by
-    when the run began (UTC): `2026-01-02 03:04`."""
+    when the run began (UTC), in minutes if that tells them apart: `2026-01-02 03:04`."""
+    times = [run.run.started_at.replace("T", " ") for run in group.runs]
+    digits = 16 if len({time[:16] for time in times}) == len(times) else 19
     places = (series.place for series in group.series)
     titles = distinct([f"{name}, {row.cell}, {row.row} ({row.client})" for name, row in places])
     for series, title in zip(group.series, titles, strict=True):
@@ -101,7 +103,7 @@ def series_rows(group: Group) -> Iterator[ViewRow]:
             yield ViewRow(
                 dims,
                 values,
-                run.run.started_at.replace("T", " ")[:16],
+                times[number - 1][:digits],
                 group=f"{title}, {shown}",
                 tones={"changed": "bad"} if point.invalid else {},
             )

@@ -14,16 +14,16 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import LATENCY, MAIN, merged
+from serve_bench.analysis.statistics import LATENCY, MAIN, merged, windows_of
 from serve_bench.benchmarks.rpc.latencies import AGENT_LATENCY, RATES
 from serve_bench.benchmarks.rpc.request import PUBLISHED_ARGUMENTS, RpcSuite, World, x_of
 from serve_bench.core.errors import FormatError
-from serve_bench.core.figures import number
+from serve_bench.core.figures import counted, number
 from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.result import Result
 from serve_bench.view.blocks import sentence
 from serve_bench.view.csv import json_of, run_json
-from serve_bench.view.document import ReportOptions, Section
+from serve_bench.view.document import Finding, ReportOptions, Section
 from serve_bench.view.figures import Value, declare, declare_all, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.inside import grouped_cpu, mean_by_role
@@ -107,7 +107,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
 
 def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
     """The world by its place on the x axis, of `several` backends by its backend too, with its
-    figures and what was full. Raises FormatError."""
+    figures, what was full and what broke off. Raises FormatError."""
     assert row.entry is not None
     line = row.entry.line
     batch_size = World.from_cell(line.cell, f"{line.keys[0]}: cell").batch_size
@@ -119,6 +119,11 @@ def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
         limit = "host CPU"
     elif agent is not None and agent.value >= AGENT_FULL:
         limit = "agent CPU"
+    broken = [
+        Finding(f"{counted(len(windows_of(trial)), 'whole episode')} kept", "broken off", "doubt")
+        for trial in line.trials
+        if trial.flags.get("interrupted")
+    ]
     name = f"{x_axis} {x_of(line.cell, x_axis)}"
     return replace(
         row,
@@ -126,6 +131,7 @@ def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
         group=name,
         dims={**row.dims, "batch_size": batch_size, "limit": limit},
         values=values,
+        warnings=(*broken, *row.warnings),
         gap=row.gap or ("" if f"{LATENCY}_p95" in values else "not measured"),
     )
 
