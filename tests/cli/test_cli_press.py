@@ -118,7 +118,7 @@ def test_a_service_that_is_not_there(tmp_path: Path, call: Call) -> None:
     ladders = {one["dims"]["variant"]: one["dims"] for one in page["points"]}
     assert ladders["good"]["users"] == ladders["good"]["best_with"] == 2
     assert ladders["good"]["end"] == "the list is measured"
-    assert "users" not in ladders["gone"] and "measured again: 2" in ladders["gone"]["end"]
+    assert "users" not in ladders["gone"] and "2 users come next" in ladders["gone"]["end"]
     (failure,) = read(tmp_path / "r").failures
     assert failure.variant == "gone" and failure.row is not None
     assert failure.row.connections == 2
