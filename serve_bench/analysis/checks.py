@@ -199,7 +199,9 @@ def _windows(trial: Trial) -> Iterator[Warning]:
     count = len(metric.windows)
     if count < FEWEST_WINDOWS and trial.row.requests is None:
         message = f"{counted(count, 'window')}: spread unknown"
-        yield Warning("few-windows", message, "measure 3 or more, without --quick", trial.key)
+        quick = "without --quick" if trial.client.get("stretched") else ""
+        hint = quick or f"measure {FEWEST_WINDOWS} or more"
+        yield Warning("few-windows", message, hint, trial.key)
     if (silent := silent_from(trial)) is not None:
         at_s, silent_s = (n * trial.window_s for n in (silent, count - silent))
         message = f"no request succeeded from second {at_s:g} to the end ({silent_s:g} s)"
@@ -221,10 +223,8 @@ def _slow(trial: Trial) -> Iterator[Warning]:
     response_s = trial.window_s / long  # Little's law: connections / rate
     count, length_s = fitted_windows(len(windows), trial.window_s, response_s)
     count = max(count, FEWEST_WINDOWS)
-    message = (
-        f"a response takes {response_s:,.{0 if response_s > 10 else 2}f} s, a window "
-        f"{trial.window_s:g} s"
-    )
+    digits = 0 if response_s > 10 else 2
+    message = f"a response takes {response_s:,.{digits}f} s, a window {trial.window_s:g} s"
     if drained := trial.client.get("drained"):
         bounds = "its latency is a lower bound"
         bounds = bounds if drained == 1 else "their latencies are lower bounds"

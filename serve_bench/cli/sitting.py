@@ -359,7 +359,7 @@ def agenda_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
     )
     if suite.requests_per_client is None:
         timing = Timing(0, 0, suite.windows, suite.window_s).stretchable(suite.quick)
-        slow_s = suite.window_s / timing.fit_responses
+        slow_s = suite.window_s / timing.responses
         yield f"a row of responses over {slow_s:.2g} s takes longer, up to {timing.stretched_s:g} s"
 
 

@@ -61,6 +61,9 @@ QUICK_FIT_RESPONSES: Final = 1.1 * 4
 """Under --quick a window becomes so many responses long: three of them hold the ten of each
 connection whose latencies are no bounds."""
 
+QUICK_LONGER: Final = 2.5
+"""Where three such windows take over so many times the time asked for, one of 5.5 is measured."""
+
 QUICK_STRETCHED_S: Final = 7.0
 """Under --quick the windows are stretched to no more: enough for one of responses of 1.2 s."""
 
@@ -386,7 +389,7 @@ class Timing:
         return self.windows * self.window_s
 
     @property
-    def fit_responses(self) -> float:
+    def responses(self) -> float:
         """How many responses long a window becomes."""
         return FIT_RESPONSES if self.drain_s is None else QUICK_FIT_RESPONSES
 
@@ -400,11 +403,9 @@ class Timing:
         """With windows of FIT_RESPONSES responses: as many as the time asked for holds, and not
         fewer than FEWEST_WINDOWS, where that takes no more than `stretched_s`; else as they are.
         With a bounded drain (--quick) of fewer; one window, where three take too long for it."""
-        responses = self.fit_responses
-        windows, window_s = fitted_windows(self.windows, self.window_s, response_s, responses)
-        if self.drain_s is not None and windows * window_s > 2.5 * self.measured_s:
-            _, window_s = fitted_windows(1, self.measured_s, response_s)
-            windows = 1
+        windows, window_s = fitted_windows(self.windows, self.window_s, response_s, self.responses)
+        if self.drain_s is not None and windows * window_s > QUICK_LONGER * self.measured_s:
+            windows, window_s = fitted_windows(1, self.measured_s, response_s)
         if self.stretched_s is None or windows * window_s > self.stretched_s:
             return self
         return replace(self, windows=windows, window_s=window_s)

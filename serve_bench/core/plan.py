@@ -243,8 +243,7 @@ def without(launches: Iterable[LaunchPlan], done: Iterable[str]) -> tuple[Launch
 
 #: Seconds of what is not measuring, as measured on a host with 2 cores: a start of Ray and Serve,
 #: the first deploy, a change in place, one more replica, what a trial costs beside its windows and
-#: its warm-up (looks after some of them included), and what a model adds to a replica. They serve
-#: the estimate of time left alone.
+#: its warm-up (a look included), and what a model adds to a replica. They serve estimates alone.
 LAUNCH_S: Final = 7.5
 FIRST_DEPLOY_S: Final = 2.5
 CHANGE_S: Final = 0.8

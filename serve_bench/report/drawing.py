@@ -64,8 +64,7 @@ HEAT: Final = ((222, 235, 247), (8, 64, 129))
 since its figures stand on them, from WHITE_FROM on in white (contrast of 4.5 or more)."""
 WHITE_FROM: Final = 0.67
 
-INK: Final = "currentColor"
-"""That of a series."""
+INK: Final = "currentColor"  # that of a series
 
 
 class Drawing(NamedTuple):
@@ -93,7 +92,9 @@ def describe(chart: Chart) -> str:
 
 def _describe(chart: Chart, point: Point) -> str:
     where = point.x if isinstance(point.x, str) else f"{point.x:,.4g}"
-    where = _percent(_x(point)) if chart.x_scale == "share" else f"{chart.x_name} {where}".strip()
+    where = (
+        _percent(float(point.x)) if chart.x_scale == "share" else f"{chart.x_name} {where}".strip()
+    )
     low, high = _show(chart, point.low), _show(chart, point.high)
     ends = "" if None in (point.low, point.high) else f" ({low} to {high})"
     return f"{point.series}, {where}: {_show(chart, point.value)} {chart.unit}{ends}"
@@ -108,11 +109,6 @@ def _show(chart: Chart, value: float | None) -> str:
 
 def _percent(of_nines: float) -> str:
     return f"{100 - 100 / of_nines:.7g} %"
-
-
-def _x(point: Point) -> float:
-    """Where a point of a line is."""
-    return float(point.x)
 
 
 # What the kinds share: axes, rows, marks.
@@ -157,12 +153,12 @@ class AxisScale:
         return HEIGHT * (1 - self.share(value))
 
     def title(self, name: str) -> str:
+        """What it is, in words."""
         return f"{name} (log)" if self.log else name
 
     @property
     def labels(self) -> dict[float, str]:
-        """Ticks at round numbers, thousands apart, no powers of ten, no needless digits. A log axis
-        whose ends are near each other has those of a linear one."""
+        """Ticks at round numbers; a log axis whose ends are near has those of a linear one."""
         ticks = []
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)))
@@ -192,7 +188,7 @@ def _ticks(chart: Chart, x: AxisScale) -> dict[float, str]:
     if chart.x_scale == "share":
         nines = (2.0, *(10.0**power for power in range(1, 8)))
         return {at: _percent(at) for at in nines if x.low <= at <= x.high}
-    places, ticks = sorted({_x(point) for point in chart.points}), list[float]()
+    places, ticks = sorted({float(point.x) for point in chart.points}), list[float]()
     if chart.x_scale == "time" or len(places) > FEW or any(place % 1 for place in places):
         return x.labels
     for place in places:
@@ -207,8 +203,7 @@ def _draw_axis(axis: AxisScale, title: str, height: float) -> list[str]:
 
 
 class Rows:
-    """Rows with a name each, left of the plot: all as high as the longest name needs, and at least
-    `lines` lines."""
+    """Rows named left of the plot, as high as the longest name needs; at least `lines` lines."""
 
     def __init__(self, names: Sequence[str], lines: int) -> None:
         self.names = {name: textwrap.wrap(name, FITS) or [""] for name in names}
@@ -306,8 +301,7 @@ def _draw_dots(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
 
 
 def _draw_bars(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
-    """Bars made of parts, such as the CPU of each process, which the ground tells apart without
-    colour; behind each bar stands its sum."""
+    """Bars made of parts, which the ground tells apart without colour; behind each its sum."""
     begun = {str(point.x): 0.0 for point in chart.points}
     sums = {name: sum(of.value for of in chart.points if of.x == name) for name in begun}
     axis, rows = AxisScale(0.0, 1.16 * max(sums.values()) or 1.0), Rows([*sums], 1)
@@ -361,11 +355,13 @@ def _draw_lines(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     parts += _draw_below(title, HEIGHT, {x.at(at): tick for at, tick in _ticks(chart, x).items()})
     small, course = len(chart.points) > FEW * len(series), [*_draw_marks(chart.marks, x)]
     for look, points, marks in _by_series(chart, series):
-        points.sort(key=_x)
+        points.sort(key=lambda point: float(point.x))
         if look.dash:
-            marks.append(_draw_curve([(x.share(_x(at)), y.down(at.value)) for at in points], look))
+            marks.append(
+                _draw_curve([(x.share(float(at.x)), y.down(at.value)) for at in points], look)
+            )
         for point in points:
-            at, down = x.at(_x(point)), y.down(point.value)
+            at, down = x.at(float(point.x)), y.down(point.value)
             places = [(at, y.down(end)) for end in _ends(point)]
             marks += _draw_dot(chart, point, "dot" if small else look.shape, places)
             if bound_sign(point.value):
@@ -389,9 +385,8 @@ def _draw_curve(places: Sequence[tuple[float, float]], look: SeriesLook) -> str:
 
 
 def _draw_marks(marks: Sequence[tuple[float, str]], x: AxisScale) -> Iterator[str]:
-    """Rules with their words, over the plot. All words stand on that side of their rules where
-    there is room, and the farther from that side's end a rule is, the higher: so no rule goes
-    through other words."""
+    """Rules with their words, over the plot, all on the side where there is room: the farther from
+    that side's end a rule is, the higher stand its words, so no rule goes through others."""
     left = any(x.share(place) > 0.5 for place, _ in marks)
     side = {"dx": "-4", "text_anchor": "end"} if left else {"dx": "4"}
     for turn, (place, words) in enumerate(sorted(marks, reverse=not left)):

@@ -221,6 +221,7 @@ def _draw(
     """The lines of the heads, then of each row, with the marks of its warnings. What stands below a
     cell is a line of its own within the column, but for the first."""
     heads = [f"{column.name}\n{column.unit}".rstrip() for column in columns]
+    between = ", " if marks.keys() == {*marks.values()} else ","  # numbers are to be narrow
     words = [at for at, column in enumerate(columns) if not column.number] or [0]
     indent = INDENT if any(row.group for row in table.rows) else ""
     rows = []
@@ -229,8 +230,7 @@ def _draw(
         first, *others = (as_text(cell) for column, cell in pairs if column in columns)
         texts = ("\n".join((cell.text, *cell.below)) for cell in others)
         seen = {finding.code for finding in row.doubts}
-        found = [mark for code, mark in marks.items() if code in seen]
-        warned = ("," if all(map(str.isdigit, found)) else ", ").join(found)  # numbers are narrow
+        warned = between.join(mark for code, mark in marks.items() if code in seen)
         rows.append([f"{indent}{first.text}", *texts, *([warned] if marks else [])])
     if marks:
         heads, words = [*heads, "!"], [*words, len(heads)]

@@ -65,6 +65,7 @@ class Number:
     text: str
     value: float | None
     tone: Tone = "plain"
+    interval: bool = False  # whether its 95 % interval is in the text
 
 
 @dataclass(frozen=True)

@@ -49,13 +49,17 @@ class Figure:
             return "-"
         unit = unit or self.shown
         factor = scale(self.unit, unit)
-        scaled, ends = value.value * factor, (value.low, value.high) if self.digits else ()
+        scaled, ends = value.value * factor, (value.low, value.high) if self.spans(value) else ()
         text = shorten(scaled, self.digits) if self.digits else _digits(scaled, unit)
         words = [shorten(end * factor, self.digits) for end in ends if end is not None]
         text += f" ({' to '.join(words)})" if len(set(words)) > 1 else ""
         text += "" if value.std is None else f" ± {value.std * factor:,.{decimals(scaled)}f}"
         text += "" if value.of is None else f" of {value.of:,.0f}"
         return f"> {text}" if isinstance(value.value, LowerBound) else text
+
+    def spans(self, value: Value) -> bool:
+        """Whether its 95 % interval is shown beside a value."""
+        return bool(self.digits) and value.low is not None and value.high is not None
 
     def place(self, value: Value) -> tuple[float, float | None, float | None]:
         """A value and the ends of its interval, in the unit in which it is shown."""

@@ -136,11 +136,12 @@ class Field:
         title = self.title or shown[0] or self.name.replace("_", " ")
         unit = self.head or self.unit or shown[1]
         seen = [cell for cell in cells if isinstance(cell, Number)]
-        if "95 %" not in unit and any(" to " in cell.text for cell in seen):
+        if "95 %" not in unit and any(cell.interval for cell in seen):
             unit = f"{unit} (95 %)".strip()
-        numbers = [cell.value for cell in seen]
-        silent = figure is not None and figure.tone == "bad" and not any(numbers)
-        return Column(title, unit, bool(numbers), self.detail or silent)
+        silent = (
+            figure is not None and figure.tone == "bad" and not any(cell.value for cell in seen)
+        )
+        return Column(title, unit, bool(seen), self.detail or silent)
 
     def cell(self, row: ViewRow) -> Cell:
         """The cell of a row."""
@@ -154,7 +155,7 @@ class Field:
         tone = row.tones.get(name) or (figure.tone if value.value else "plain")
         several = f", {seen} of {seen + value.missing}" if value.missing else ""
         shown = value.value * scale(figure.unit, unit)
-        return Number(f"{figure.show(value, unit)}{several}", shown, tone)
+        return Number(f"{figure.show(value, unit)}{several}", shown, tone, figure.spans(value))
 
     def _dimension(self, row: ViewRow) -> Cell:
         dim = row.name if self.name == "name" else row.dims.get(self.name)
@@ -303,17 +304,16 @@ def line_chart(
     *,
     marks: Sequence[tuple[float, str]] = (),
     caption: str = "",
-    more: Sequence[Point] = (),
     x_name: str = "",
     log_x: bool = True,
     log_y: bool | None = None,
     joined: bool = True,
 ) -> Iterator[Chart]:
     """Figures of one unit over the dimension `x`, a line for each value of the dimension `series`
-    and each figure; nothing without a point. `more`: further points. Times, and points that are
-    not `joined`, stand on a logarithmic axis, unless `log_y` says otherwise."""
+    and each figure; nothing without a point. Times, and points that are not `joined`, stand on a
+    logarithmic axis, unless `log_y` says otherwise."""
     first, names = FIGURES[figures[0]], list(dict.fromkeys(str(row.dims[series]) for row in rows))
-    log_y = (first.shown == "ms" or bool(more) or not joined) if log_y is None else log_y
+    log_y = (first.shown == "ms" or not joined) if log_y is None else log_y
     points: list[Point] = []
     things: dict[str, str] = {}
     for name, figure in product(names, map(FIGURES.__getitem__, figures)):
@@ -330,7 +330,7 @@ def line_chart(
         unit = first.title if first.shown == "1" else first.shown
         look = partial(Chart, x_scale="log" if log_x else "linear", log_y=log_y, joined=joined)
         look = partial(look, caption=caption, marks=marks, things=things)
-        yield from split_lines(look(title, "lines", [*points, *more], unit, x_name or x))
+        yield from split_lines(look(title, "lines", points, unit, x_name or x))
 
 
 FAR: Final = 20.0
