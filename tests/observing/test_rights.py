@@ -115,6 +115,8 @@ def test_a_dead_pid_a_zombie_and_what_is_no_python() -> None:
         check_process(zombie.pid)
     zombie.wait()
     with subprocess.Popen(["sleep", "60"]) as sleeper:
+        while is_python(sleeper.pid) is None:  # the kernel has not mapped the program yet
+            pass
         with pytest.raises(BadInput, match=rf"^process {sleeper.pid} \(sleep\) is not Python"):
             check_process(sleeper.pid)
         known = [is_python(pid) for pid in (os.getpid(), sleeper.pid, 999999999)]
