@@ -59,7 +59,7 @@ ROOMS: Final = (
     ),
     Room(
         "spec",
-        """core/* benchmarks/*/command.py benchmarks/*/drive.py
+        """core/* spec/* benchmarks/*/spec.py benchmarks/*/command.py benchmarks/*/drive.py
         benchmarks/*/facts.py benchmarks/*/flags.py benchmarks/*/request.py cli/command.py
         cli/flag_values.py cli/options.py cli/panels.py cli/rows.py""",
         11_650,

@@ -1,13 +1,13 @@
 """Small records with easy numbers, for the tests of everything that reads a run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from serve_bench.benchmarks.rpc.latencies import Episodes
-from serve_bench.benchmarks.rpc.request import RpcSuite, World, planned_trial, rpc_plan
+from serve_bench.benchmarks.rpc.spec import LISTS, RpcSpec, World, planned_trial, rpc_plan
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import list_trials
@@ -245,17 +245,18 @@ def failure_of(of: Trial, message: str) -> Failure:
 
 def rpc_world(size: int = 10, batch: bool = True, **other: Any) -> World:
     """A world as published, on a CPU with one thread."""
-    given: dict[str, Any] = {"state_size": (10, 20, 10), "nlayers": 5, "out_features": 10} | other
+    given: dict[str, Any] = {"state_size": "10-20-10", "nlayers": 5, "out_features": 10} | other
     return World(size, batch, device="cpu", threads=1, **given)
 
 
 def rpc_suite(
     worlds: Sequence[World] = (), backends: Sequence[Any] = ("torch",), **other: Any
-) -> RpcSuite:
-    """A suite of these worlds; world_size is the x axis unless another is given."""
+) -> RpcSpec:
+    """A suite of these worlds."""
     given: dict[str, Any] = {"episodes": 3, "steps": 4, "output_file_path": "benchmark_report.json"}
-    where = {"x_axis": "world_size", "master_addr": "127.0.0.1", "master_port": 29501}
-    return RpcSuite(tuple(backends), tuple(worlds or [rpc_world()]), **{**where, **given, **other})
+    cells = [asdict(world) for world in worlds or [rpc_world()]]
+    lists = {name: tuple(dict.fromkeys(cell[name] for cell in cells)) for name in LISTS}
+    return RpcSpec(backend=tuple(backends), **{**lists, **given, **other})
 
 
 def rpc_trial(
@@ -264,7 +265,7 @@ def rpc_trial(
     observer_us: Sequence[float] = (3000.0,),
     *,
     backend: str = "torch",
-    suite: RpcSuite | None = None,
+    suite: RpcSpec | None = None,
     cpu: tuple[float, float, float] | None = (40.0, 30.0, 5.0),
     host: float = 90.0,
 ) -> Trial:
@@ -305,7 +306,7 @@ def rpc_trial(
     return trial if cpu is None else replace(trial, usage=usage)
 
 
-def rpc_result(suite: RpcSuite, *trials: Trial, others: Sequence[Record] = ()) -> Result:
+def rpc_result(suite: RpcSpec, *trials: Trial, others: Sequence[Record] = ()) -> Result:
     argv = ("serve-bench", "rpc")
     about = replace(
         run(*list_trials(rpc_plan(suite))), argv=argv, command="rpc", suite=suite.to_json()

@@ -5,9 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from serve_bench.benchmarks.scale import Workload
 from serve_bench.benchmarks.scale.lens import LENS, merge_sizes
-from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan, why_invalid
+from serve_bench.benchmarks.scale.spec import (
+    WORKLOADS,
+    GraphSpec,
+    LoadedSpec,
+    ScaleSpec,
+    on_nodes,
+    scale_plan,
+    why_invalid,
+)
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import list_trials
@@ -30,15 +37,18 @@ MS = 1_000_000
 
 
 def scale_suite(
-    workload: Workload = "single", variants: Sequence[str] = ("default",), **other: Any
-) -> ScaleSuite:
+    workload: str = "single", variants: Sequence[str] = ("default",), **other: Any
+) -> ScaleSpec:
     """A small run; four replicas, three windows of 1 s."""
-    given: dict[str, Any] = {"replicas": (4,), "windows": 3, "deployments": 10, "size": 10}
-    return ScaleSuite(workload, tuple(VariantUsed(one) for one in variants), **(given | other))
+    given: dict[str, Any] = {"replicas": (4,), "duration": 3.0, "warmup": 5.0, **other}
+    kind = WORKLOADS[workload]
+    if (size := given.pop("size", None)) is not None and issubclass(kind, GraphSpec):
+        given[kind.size_option] = size
+    return kind(variants=tuple(map(VariantUsed, variants)), **given)
 
 
 def planned(
-    suite: ScaleSuite, *, variant: str = "default", round_: int = 1, replicas: int | None = None
+    suite: ScaleSpec, *, variant: str = "default", round_: int = 1, replicas: int | None = None
 ) -> list[PlannedTrial]:
     place = (variant, round_, suite.replicas[0] if replicas is None else replicas)
     plan = list_trials(scale_plan(suite))
@@ -133,13 +143,14 @@ def scale_trial(
     return replace(trial, **other)
 
 
-def graph_trials(suite: ScaleSuite, **where: Any) -> list[Trial]:
+def graph_trials(suite: ScaleSpec, **where: Any) -> list[Trial]:
     """The four rows of a graph: rates of the windows, and latencies in ms of sequential requests
     (each taken 40 times). Between them Little's law holds for 4 clients."""
     rows = planned(suite, **where)
     handle = ((90.0, 100.0, 110.0), (40.0, 60.0))
     http = ((45.0, 50.0, 55.0), (80.0, 120.0))
     out = []
+    assert isinstance(suite, GraphSpec)
     for (rates, times), own in ((handle, rows[:2]), (http, rows[2:])):
         in_flight = [3000.0 * suite.clients / sum(rates)] * round(sum(rates))
         out.append(scale_trial(own[0], windows=rates, latencies_ms=in_flight))
@@ -149,7 +160,7 @@ def graph_trials(suite: ScaleSuite, **where: Any) -> list[Trial]:
 
 
 def curve_trials(
-    suite: ScaleSuite,
+    suite: ScaleSpec,
     laws: Mapping[str, tuple[float, float]],
     *,
     variant: str = "default",
@@ -165,6 +176,7 @@ def curve_trials(
         **{"controller_loop": "ms", "teardown_time": "s"},
     }
     out = []
+    assert isinstance(suite, LoadedSpec)
     for size in suite.replicas:
         factor = (scatter or {}).get(size, 1.0)
         values = {name: factor * a * size**b for name, (a, b) in laws.items()}
@@ -193,7 +205,7 @@ def points_of(result: Result, kind: str) -> list[ViewRow]:
     return [point for point in view_of(result).points if point.dims["point"] == kind]
 
 
-def scale_result(suite: ScaleSuite, *trials: Trial, others: Sequence[Record] = ()) -> Result:
+def scale_result(suite: ScaleSpec, *trials: Trial, others: Sequence[Record] = ()) -> Result:
     """A run with a failure for each trial that is invalid, as the bench writes it."""
     argv = ("serve-bench", "scale", suite.workload)
     about = replace(

@@ -31,6 +31,7 @@ from serve_bench.core.axes import AxisFlag, axis_flags
 from serve_bench.core.errors import BadInput
 from serve_bench.core.numbers import written
 from serve_bench.core.redaction import hide_option
+from serve_bench.spec.base import Option, Spec
 
 _REQUIRED: Any = inspect.Parameter.empty
 
@@ -54,6 +55,12 @@ class Parameter(NamedTuple):
         default = False if one.switch else None
         spellings = tuple(map(_spelt, names)) if len(names) > 1 else ()
         return cls(default, one.flag.help, spellings, None if one.switch else one.shape)
+
+    @classmethod
+    def of_option(cls, option: Option) -> Parameter:
+        """The flag of an option of a Spec."""
+        names = (option.flag, *option.opt.spellings) if option.opt.spellings else ()
+        return cls(None, option.help, names, option.shape)
 
     def signature(self, name: str, kind: Any) -> inspect.Parameter:
         """The parameter as typer reads it. `kind`: its type."""
@@ -122,6 +129,8 @@ class Options:
 
     command: ClassVar[str] = ""
     """Whose flags of axes it has."""
+    spec: ClassVar[type[Spec] | None] = None
+    """What it is asked to measure, where that makes its flags."""
     order: ClassVar[str] = ""
 
     texts: Mapping[str, str] = {}  # a field, which nothing changes
@@ -153,6 +162,8 @@ class Options:
     @classmethod
     def text_flags(cls) -> Mapping[str, Parameter]:
         """The flags whose texts are gathered in `texts`, by parameter."""
+        if cls.spec is not None:
+            return {name: Parameter.of_option(opt) for name, opt in cls.spec.options().items()}
         return {name: Parameter.of_axis(one) for name, one in axis_flags(cls.command).items()}
 
     @classmethod

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.rpc import backend as rpc_needs
-from serve_bench.benchmarks.rpc import drive as rpc_run
+from serve_bench.benchmarks.rpc import command as rpc_run
 from serve_bench.benchmarks.rpc.lens import REPORT_FILE
 from serve_bench.cli import sitting
 from serve_bench.store import RECORDS_FILE, read
@@ -15,7 +15,7 @@ from tests.fixtures import Call, Patch, Refuses
 STORED = places.FORMATS / "2-rpc.jsonl"
 
 WORLDS = [records.rpc_world(3), records.rpc_world(3, batch=False)]
-FREE: dict[str, Any] = {"x_axis": "batch", "master_port": 0, "output_file_path": None}
+FREE: dict[str, Any] = {"master_port": 0, "output_file_path": None}
 STORED_RUN = records.rpc_result(records.rpc_suite(WORLDS, ("torch", "ray"), **FREE))
 
 

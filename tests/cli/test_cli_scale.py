@@ -1,10 +1,9 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from serve_bench.benchmarks.scale import needs as scale_needs
 from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES, check_cluster
-from serve_bench.benchmarks.scale.request import ScaleSuite
+from serve_bench.benchmarks.scale.spec import SingleSpec
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.result import VariantUsed
 from tests.cases import cases
@@ -30,7 +29,7 @@ def test_too_many_replicas_are_refused_with_the_largest_that_fits(
 
 
 def test_a_cluster_that_is_there_must_have_the_memory() -> None:
-    suite = ScaleSuite("single", (VariantUsed("as-it-is"),), replicas=(100,), address="a:1")
+    suite = SingleSpec(variants=(VariantUsed("as-it-is"),), replicas=(100,), address="a:1")
     nodes = [{"memory_bytes": 4 * 10**9}, {"memory_bytes": 3 * 10**9}]
     with pytest.raises(RunFailed) as refused:
         check_cluster(suite, nodes)

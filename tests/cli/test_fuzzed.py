@@ -10,9 +10,8 @@ from typing import Any, Final, cast
 
 import pytest
 
-from serve_bench.benchmarks.rpc.request import read_rpc
-from serve_bench.benchmarks.scale import KEYS
-from serve_bench.benchmarks.scale.request import read_scale
+from serve_bench.benchmarks.rpc.spec import read_rpc
+from serve_bench.benchmarks.scale.spec import WORKLOADS, read_scale
 from serve_bench.cli.program import load_command, run
 from serve_bench.core.errors import BadInput
 from serve_bench.core.suite import read_suite
@@ -51,7 +50,7 @@ def line(draw: random.Random, stored: Sequence[Path]) -> list[str]:
     """A command with one to four flags, each with one of the words."""
     names = [draw.choice([*PLANNED, *READ, "scale", "load"])]
     if names[0] == "scale":
-        names.append(draw.choice([*KEYS]))
+        names.append(draw.choice([*WORKLOADS]))
     words = [*names]
     for flag in draw.sample(every := flags_of(*names), min(len(every), draw.randint(1, 4))):
         if flag.param_type_name == "argument":
@@ -116,7 +115,7 @@ def test_an_odd_suite_is_read_or_refused_in_one_line(part: int) -> None:
     every: dict[str, Callable[[dict[str, Any]], Any]] = {
         **dict.fromkeys(files, partial(read_suite, file="f.toml")),
         "rpc": partial(read_rpc, file="f.toml", flags={}),
-        **{f"scale_{one}": partial(read_scale, one, file="f.toml", flags={}) for one in KEYS},
+        **{f"scale_{one}": partial(read_scale, one, file="f.toml", flags={}) for one in WORKLOADS},
     }
     refused = 0
     for number in part_of(SUITES, part):

@@ -17,8 +17,8 @@ from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.registry import benchmark_of
-from serve_bench.benchmarks.rpc.request import RpcSuite
-from serve_bench.benchmarks.scale.request import ScaleSuite
+from serve_bench.benchmarks.rpc.spec import RpcSpec
+from serve_bench.benchmarks.scale.spec import stored_scale
 from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
 from serve_bench.cli.sitting import whole_suite
@@ -146,11 +146,14 @@ def history(result: Result, whole: Result, form: str) -> str:
 def resumed(result: Result, _: Result) -> str:
     """What `--resume` reads of a stored run before it starts anything."""
     suite = result.run.suite
-    kinds = {"rpc": RpcSuite, "scale": ScaleSuite, "versus": VersusSuite}
-    kind: Any = kinds.get(result.run.command, Suite)
+    readers: dict[str, Any] = {
+        **{"rpc": RpcSpec.stored, "scale": stored_scale},
+        "versus": VersusSuite.from_json,
+    }
+    read_suite = readers.get(result.run.command, Suite.from_json)
     assert differs(suite, suite) is None
     with whole_suite():
-        return f"{named_by(suite, {})} {kind.from_json(suite)}"
+        return f"{named_by(suite, {})} {read_suite(suite)}"
 
 
 def in_form(result: Result, _: Result, form: str) -> str:

@@ -17,8 +17,8 @@ from rich.cells import cell_len
 from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.registry import run_schema
-from serve_bench.benchmarks.rpc.request import RpcSuite
-from serve_bench.benchmarks.scale.request import ScaleSuite
+from serve_bench.benchmarks.rpc.spec import RpcSpec
+from serve_bench.benchmarks.scale.spec import stored_scale
 from serve_bench.benchmarks.tax.request import TaxSuite
 from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
@@ -49,8 +49,8 @@ KINDS: Final = {
 }
 #: What reads the suite of a stored run, where it is not Suite.
 SUITES: Final[dict[str, Any]] = {
-    **{"rpc": RpcSuite, "scale": ScaleSuite, "versus": VersusSuite},
-    "tax": TaxSuite,
+    **{"rpc": RpcSpec.stored, "scale": stored_scale, "versus": VersusSuite.from_json},
+    "tax": TaxSuite.from_json,
 }
 
 CLASSIC: Final = frozenset({"micro", "noop", "run", "trace", "press"})
@@ -123,7 +123,7 @@ def test_a_suite_comes_back_from_its_record(name: str) -> None:
     suite = stored(name).run.suite
     if suite.get("urls") is not None:
         return  # runs of --url cannot be resumed
-    again = SUITES.get(stored(name).run.command, Suite).from_json(suite).to_json()
+    again = SUITES.get(stored(name).run.command, Suite.from_json)(suite).to_json()
     assert {key: value for key, value in suite.items() if key != "load_on"} == again
 
 
@@ -286,5 +286,5 @@ def test_a_stored_suite_that_cannot_be_planned_is_refused_with_its_field() -> No
     with pytest.raises(BadInput, match=r"suite\.cells\[0\]\.num_replicas is missing"):
         Suite.from_json({**micro, "cells": [{}]})
     rpc = read(FOLDER / "2-rpc.jsonl").run.suite
-    with pytest.raises(BadInput, match=r'suite\.backends\[0\] is "nope"'):
-        RpcSuite.from_json({**rpc, "backends": ["nope"]})
+    with pytest.raises(BadInput, match=r'suite\.backend\[0\] is "nope"'):
+        RpcSpec.stored({**rpc, "backend": ["nope"]})

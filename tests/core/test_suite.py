@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.rpc.request import read_rpc
+from serve_bench.benchmarks.rpc.spec import read_rpc
 from serve_bench.cli.command import Options, flag
 from serve_bench.core.axes import axis_flags, read_table, sweeps
 from serve_bench.core.errors import BadInput

@@ -17,9 +17,8 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from serve_bench.benchmarks.scale import Workload
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
-from serve_bench.benchmarks.scale.request import ScaleApp, ScaleSuite, apps_of
+from serve_bench.benchmarks.scale.spec import WORKLOADS, ScaleApp
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.variants import BUILT_IN_VARIANTS
@@ -40,13 +39,13 @@ ONCE: Final = Timing(0.0, 0.0, 1, 60.0)  # requests by number
 LOST_S: Final = 5.0  # an answer that takes longer than that is not to come
 
 
-def apps(workload: Workload) -> tuple[ScaleApp, ...]:
+def apps(workload: str, **sizes: Any) -> tuple[ScaleApp, ...]:
     """The workload at its smallest: a replica each, two applications or three nodes."""
-    suite = ScaleSuite(workload, (BUILT_IN_VARIANTS["default"],), deployments=2, size=3)
-    return apps_of(suite, 1)
+    return WORKLOADS[workload](**sizes).apps(1)
 
 
-SINGLE, MULTI, ENSEMBLE, CHAIN = (apps(name) for name in ("single", "multi", "ensemble", "chain"))
+SINGLE, MULTI = apps("single"), apps("multi", deployments=2)
+ENSEMBLE, CHAIN = apps("ensemble", fanout=3), apps("chain", length=3)
 EVERY: Final = (*SINGLE, *MULTI, *ENSEMBLE, *CHAIN)
 
 

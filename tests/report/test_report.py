@@ -23,7 +23,7 @@ import pytest
 from scripts.corpus import list_runs, report
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.perf_metrics import perf_metrics
-from serve_bench.benchmarks.scale import KEYS
+from serve_bench.benchmarks.scale.spec import WORKLOADS
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Record, Result, Trial, result_of
@@ -267,7 +267,7 @@ PRESS = press_result(others=[NEVER])
 UNMEASURED: Final[dict[str, Result]] = {
     "press": replace(PRESS, run=replace(PRESS.run, plan=(planned(),))),
     "rpc": rpc_result(rpc_suite([rpc_world(10)]), others=[replace(NEVER, variant="torch")]),
-    **{workload: scale_result(scale_suite(workload), others=[NEVER]) for workload in KEYS},
+    **{workload: scale_result(scale_suite(workload), others=[NEVER]) for workload in WORKLOADS},
 }
 
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 import pytest
 
 from serve_bench.benchmarks.rpc.bench import RpcBench
-from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
+from serve_bench.benchmarks.rpc.spec import RpcSpec, rpc_plan
 from serve_bench.benchmarks.scale.bench import ScaleBench
-from serve_bench.benchmarks.scale.request import scale_plan
+from serve_bench.benchmarks.scale.spec import scale_plan
 from serve_bench.benchmarks.tax.bench import TaxRun
 from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, tax_plan
 from serve_bench.benchmarks.versus.bench import Pairs
@@ -105,9 +105,8 @@ def tax(script: Script, place: Path, earlier: Result | None) -> Work:
 
 
 def rpc(script: Script, place: Path, earlier: Result | None) -> Work:
-    worlds = tuple(World(size, True, (10,), 1, 10, "cpu", 1) for size in (2, 3))
-    where = ("world_size", "localhost", 29500)
-    suite = RpcSuite(("torch", "ray"), worlds, *where, episodes=2, sample=True)
+    world: dict[str, Any] = {"state_size": ("10",), "nlayers": (1,), "world_size": (2, 3)}
+    suite = RpcSpec(backend=("torch", "ray"), **world, master_addr="localhost", episodes=2)
     bench, left = partial(RpcBench, suite, place, "abc123"), rpc_plan(suite, done(earlier))
     return list_trials(rpc_plan(suite)), plan_listed(left, bench, suite.expected_s)
 

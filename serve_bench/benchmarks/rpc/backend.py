@@ -18,9 +18,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import psutil
 
-from serve_bench.benchmarks.rpc.request import RpcSuite, World
+from serve_bench.benchmarks.rpc.spec import RpcSpec, World
 from serve_bench.core.app_spec import APPS_PACKAGE
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import VariantUsed
@@ -74,41 +75,41 @@ def address_of(name: str) -> str:
     return str(addresses[0][4][0])
 
 
-def checked(suite: RpcSuite) -> RpcSuite:
+def resolve_device(suite: RpcSpec) -> RpcSpec:
     """The suite with the device that "auto" means here, once it is sure that all of it can be had.
 
     Raises BadInput.
     """
-    if ("torch" in suite.backends or suite.policy_ms is None) and find_spec("torch") is None:
+    if ("torch" in suite.backend or suite.policy_ms is None) and find_spec("torch") is None:
         raise BadInput(INSTALL)
-    if set(suite.backends) - {"torch"}:
+    if set(suite.backend) - {"torch"}:
         own_ray_version()
     address = address_of(suite.master_addr)
-    if "torch" in suite.backends:
+    if "torch" in suite.backend:
         check_port(address, suite.master_port, ("--master-addr", "--master-port"))
         _check_files(suite)
     for world in suite.worlds:
-        for backend in suite.backends:
+        for backend in suite.backend:
             _check_memory(world, backend)
-    worlds = tuple(_with_device(world) for world in suite.worlds)
-    if len(set(worlds)) < len(worlds):
-        raise BadInput(f"--device: auto is {worlds[0].device} here, which stands there too")
-    return replace(suite, worlds=worlds)
+    devices = tuple(map(_device_of, suite.device))
+    if len(set(devices)) < len(devices):
+        raise BadInput(f"--device: auto is {devices[0]} here, which stands there too")
+    return msgspec.structs.replace(suite, device=devices)
 
 
-def _with_device(world: World) -> World:
-    if world.device == "cpu":
-        return world
+def _device_of(device: str) -> str:
+    if device == "cpu":
+        return device
     torch = torch_of(VariantUsed("rpc"))
-    if world.device == "cuda" and not torch.devices:
+    if device == "cuda" and not torch.devices:
         why = "torch finds no CUDA device" if torch.built_for else "torch is built without CUDA"
         raise BadInput(f"--device cuda: {why}; it takes auto or cpu here")
-    return replace(world, device="cuda" if torch.devices else "cpu")
+    return "cuda" if torch.devices else "cpu"
 
 
 def needed_bytes(world: World, backend: str) -> int:
     """About what a world takes on a backend: processes, weights, and states on their way."""
-    state = 4 * math.prod(world.state_size)
+    state = 4 * math.prod(world.shape)
     weights = state * world.out_features + 4 * world.nlayers * world.out_features**2
     on_their_way = world.observers * 6 * state  # made, sent, received, gathered, computed on
     processes = AGENT_BYTES + world.observers * OBSERVER_BYTES[backend] + BASE_BYTES[backend]
@@ -131,7 +132,7 @@ def _check_memory(world: World, backend: str) -> None:
     )
 
 
-def _check_files(suite: RpcSuite) -> None:
+def _check_files(suite: RpcSpec) -> None:
     most = max(world.world_size for world in suite.worlds)
     needed = 64 + FILES_EACH * most
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -164,7 +165,7 @@ class RpcBackend(ChildDriver):
     """One launch of a backend, from `start` to `close`. `name` is unique in the run."""
 
     backend: str
-    suite: RpcSuite
+    suite: RpcSpec
     run_id: str
     name: str
     log: Path
@@ -212,6 +213,7 @@ class RpcBackend(ChildDriver):
         self._pids = None
         body = {
             **asdict(world),
+            "state_size": world.shape,
             "observers": world.observers,
             "policy_ms": self.suite.policy_ms,
             "timeout_s": self.suite.timeout_s,

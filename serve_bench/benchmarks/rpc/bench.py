@@ -19,11 +19,12 @@ from typing import Final, TypeAlias
 from serve_bench.analysis.statistics import LATENCY, MAIN
 from serve_bench.benchmarks.rpc.backend import RpcBackend
 from serve_bench.benchmarks.rpc.latencies import Episodes
-from serve_bench.benchmarks.rpc.request import RpcSuite, World, x_of
+from serve_bench.benchmarks.rpc.spec import RpcSpec, World, x_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import LaunchPlan, PlannedCell
 from serve_bench.core.result import Deploy, PlannedTrial, Row, Trial
+from serve_bench.core.schema import built
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler
 from serve_bench.runner.runner import Bench, CellOver, Fault, Journal, Loaded, Part
@@ -47,7 +48,7 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
 
     def __init__(
         self,
-        suite: RpcSuite,
+        suite: RpcSpec,
         folder: Path,
         run_id: str,
         launch: LaunchPlan,
@@ -70,7 +71,7 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
     def put(self, cell: PlannedCell) -> None:
         """Makes the processes of a world."""
         settings, (self._planned,) = cell
-        self._world = World.from_cell(settings)
+        self._world = built(World, settings, "cell")
         self._say(f"starting {self._world.world_size} processes")
         try:
             pids = self._pids = self._backend.world(self._world)

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from serve_bench.cli.command import Parameter, command, flag
+from serve_bench.benchmarks.rpc.backend import resolve_device
+from serve_bench.benchmarks.rpc.bench import RpcBench
+from serve_bench.benchmarks.rpc.lens import LENS, REPORT_FILE
+from serve_bench.benchmarks.rpc.spec import MOST_EPISODES, RpcSpec, read_rpc, rpc_plan
+from serve_bench.cli import FAILED, print_note
+from serve_bench.cli.command import command, flag
 from serve_bench.cli.options import RunOptions
 from serve_bench.cli.panels import PanelCommand
+from serve_bench.cli.show import check_target
+from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, request_of, sit
 from serve_bench.core.errors import BadInput
-from serve_bench.store.files import read_toml, same_file, suite_file
-
-if TYPE_CHECKING:
-    from serve_bench.benchmarks.rpc.request import RpcSuite
+from serve_bench.core.figures import counted
+from serve_bench.core.plan import LaunchPlan, duration_text, list_trials
+from serve_bench.core.result import Result
+from serve_bench.runner.agenda import plan_listed
+from serve_bench.store.files import read_toml, same_file, suite_file, why, write_whole
+from serve_bench.view.document import ReportOptions
+from serve_bench.view.lens import look
 
 _SPELT = re.compile(r"-{1,2}(?P<name>[a-z]+(?:[_-][a-z]+)*)(?P<rest>=.*)?", re.DOTALL)
 
@@ -25,11 +36,11 @@ class PublishedSpelling(PanelCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The same with --world-size."""
-        known = {name for one in self.params for name in one.opts if name.startswith("--")}
-        return super().parse_args(ctx, [_respelt(text, known) for text in args])
+        known = {name for param in self.params for name in param.opts if name.startswith("--")}
+        return super().parse_args(ctx, [_respell(text, known) for text in args])
 
 
-def _respelt(text: str, known: set[str]) -> str:
+def _respell(text: str, known: set[str]) -> str:
     parts = _SPELT.fullmatch(text)
     if parts is None:
         return text
@@ -37,44 +48,16 @@ def _respelt(text: str, known: set[str]) -> str:
     return f"{flag}{parts['rest'] or ''}" if flag in known else text
 
 
-#: The arguments of the benchmark, which a suite file has too (benchmarks/rpc/request.py).
-ARGUMENTS = {
-    "world_size": "Processes: one agent, the others observers [10].",
-    "master_addr": "Address of torch's store [127.0.0.1].",
-    "master_port": "Port of torch's store; 0: a free one [29501].",
-    "batch": "True: the agent waits for all observers; False [True].",
-    "state_size": "Shape of a state [10-20-10].",
-    "nlayers": "Linear layers of the policy [5].",
-    "out_features": "Number of actions [10].",
-    "backend": "Backends: torch, ray, serve [torch].",
-    "episodes": "Episodes that are measured [10].",
-    "steps": "Calls of each observer in an episode [100].",
-    "seconds": "Time in which episodes begin, instead of their number.",
-    "device": "Device of the agent: cpu, cuda, auto [cpu].",
-    "threads": "Threads of torch's operators in the agent [1].",
-    "launches": "Launches: fresh starts of each backend [1].",
-    "warmup_s": "Longest warm-up; it ends once the rate is steady [3].",
-    "timeout_s": "Longest time of a call [60].",
-    "policy_ms": "Use a policy of fixed time, to check the benchmark.",
-}
-
-
 class RpcOptions(RunOptions):
     command = "rpc"
-    order = """world_size master_addr master_port batch state_size nlayers out_features
-        output_file_path backend episodes steps seconds device threads launches warmup_s
-        timeout_s policy_ms suite out resume no_sample strict_host dry_run live format published
+    spec = RpcSpec
+    order = """output_file_path suite out resume no_sample strict_host dry_run live format published
         perf_metrics"""
 
     suite: str = flag("rpc")
     output_file_path: Path | None = flag(
         None, "New file for the report as JSON [in the run's folder]."
     )
-
-    @classmethod
-    def text_flags(cls) -> Mapping[str, Parameter]:
-        """The arguments, which are read beside the suite file."""
-        return {name: Parameter(None, help) for name, help in ARGUMENTS.items()}
 
 
 @command(RpcOptions, PublishedSpelling)
@@ -88,12 +71,6 @@ def rpc(options: RpcOptions) -> int:
 
     Example: serve-bench rpc --world-size 10,20 --batch True --backend torch,ray,serve
     """
-    from serve_bench.benchmarks.rpc.backend import checked
-    from serve_bench.benchmarks.rpc.drive import run
-    from serve_bench.benchmarks.rpc.request import RpcSuite
-    from serve_bench.cli.show import check_target
-    from serve_bench.cli.sitting import request_of
-
     report, output = options.report_request(), options.output_file_path
     if options.resume is None and output is not None:
         check_target(output, "--output-file-path")
@@ -101,26 +78,90 @@ def rpc(options: RpcOptions) -> int:
             raise BadInput(
                 f"--output-file-path and --perf-metrics: both are {options.perf_metrics}"
             )
-    suite, earlier = request_of(
+    spec, earlier = request_of(
         options,
-        from_flags=lambda: _suite(options),
-        from_record=RpcSuite.from_json,
-        content=lambda suite, earlier: {
-            **suite.to_json(),
-            "sample": earlier.run.suite.get("sample"),
-        },
+        from_flags=lambda: _read(options),
+        from_record=RpcSpec.stored,
+        content=lambda spec, earlier: {**spec.to_json(), "sample": earlier.run.suite.get("sample")},
     )
-    return run(checked(suite), options, report, earlier)
+    spec = resolve_device(spec)
+    launches = rpc_plan(spec, done(earlier))
+    if options.dry_run:
+        return print_plan(plan_lines(spec, launches), None if earlier else options.out)
+
+    def show(result: Result, folder: Path) -> int:
+        troubles = _write_reports(spec, result, folder)
+        for trouble in troubles:  # the figures are shown all the same
+            print_note(f"serve-bench: {trouble}")
+        return report.close(result, folder) or (FAILED if troubles else 0)
+
+    sitting = Sitting(
+        spec.to_json(),
+        list_trials(rpc_plan(spec)),
+        lambda place: plan_listed(
+            launches, partial(RpcBench, spec, place.folder, place.run_id), spec.expected_s
+        ),
+        earlier,
+        left=bool(launches),
+        again="rpc",
+        set_env=None,
+    )
+    return sit(sitting, options, show)
 
 
-def _suite(options: RpcOptions) -> RpcSuite:
-    """What the flags ask for, the suite file behind them. BadInput names the flag, or the key."""
-    from serve_bench.benchmarks.rpc.request import read_rpc
-
+def _read(options: RpcOptions) -> RpcSpec:
     file, output = suite_file(options.suite), options.output_file_path
-    suite = read_rpc(read_toml(file), file.name, options.texts)
-    return replace(
-        suite,
+    return read_rpc(
+        read_toml(file),
+        file.name,
+        options.texts,
         output_file_path=None if output is None else str(output),
         sample=not options.no_sample,
     )
+
+
+def plan_lines(spec: RpcSpec, launches: Sequence[LaunchPlan]) -> Iterator[str]:
+    """The plan of a dry run."""
+    for launch in launches:
+        cells = ((cell, ()) for cell, _ in launch.cells)
+        yield from launch_lines(launch.variant.name, launch.round, cells)
+    ends = counted(spec.episodes, "episode")
+    if spec.seconds is not None:
+        ends = f"{spec.seconds:g} s" + ("" if spec.episodes == MOST_EPISODES else f", {ends},")
+    yield (
+        f"{counted(len(list_trials(launches)), 'world')}, {ends} of {spec.steps} steps each; "
+        f"about {duration_text(spec.expected_s(launches))} in all"
+    )
+
+
+def _write_reports(spec: RpcSpec, result: Result, folder: Path) -> list[str]:
+    """Writes the report in its published form: in the run's folder, and where it was asked for. The
+    latter is a new file, or the one that an earlier sitting of this run wrote. Returns what could
+    not be written."""
+    run_folder = folder if folder.is_dir() else folder.parent
+    text = look(result, ReportOptions(str(folder)), LENS).classic_text()
+    places = [run_folder / REPORT_FILE]
+    if spec.output_file_path is not None:
+        place = Path(spec.output_file_path)
+        if place.exists() and not place.is_char_device() and not _of_run(place, result.run.id):
+            print_note(f"serve-bench: {place} is of another run: left as it is")
+        else:
+            places.append(place)
+    troubles = []
+    for place in places:
+        try:
+            if place.is_char_device():
+                place.write_text(text, encoding="utf-8")
+            else:
+                write_whole(place, text)
+        except OSError as error:
+            troubles.append(f"{place}: cannot be written: {why(error)}")
+    return troubles
+
+
+def _of_run(place: Path, run_id: str) -> bool:
+    try:
+        report = json.loads(place.read_text(encoding="utf-8"))
+        return bool(report["serve_bench"]["run"]["id"] == run_id)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

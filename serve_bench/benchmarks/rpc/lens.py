@@ -10,17 +10,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, merged, windows_of
 from serve_bench.benchmarks.rpc.latencies import AGENT_LATENCY, RATES
-from serve_bench.benchmarks.rpc.request import PUBLISHED_ARGUMENTS, RpcSuite, World, x_of
+from serve_bench.benchmarks.rpc.spec import PUBLISHED_ARGUMENTS, RpcSpec, World, x_of
 from serve_bench.core.errors import FormatError
 from serve_bench.core.figures import counted, number
 from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.result import Result
+from serve_bench.core.schema import built
 from serve_bench.view.blocks import sentence
 from serve_bench.view.csv import json_of, run_json
 from serve_bench.view.document import Finding, ReportOptions, Section
@@ -110,7 +111,7 @@ def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
     figures, what was full and what broke off. Raises FormatError."""
     assert row.entry is not None
     line = row.entry.line
-    batch_size = World.from_cell(line.cell, f"{line.keys[0]}: cell").batch_size
+    batch_size = built(World, line.cell, f"{line.keys[0]}: cell").batch_size
     if x_axis not in line.cell:
         raise FormatError(f"{line.keys[0]}: its cell has no {x_axis}")
     values = {**row.values, **_compute_values(row, batch_size)}
@@ -215,12 +216,12 @@ def classic_text(result: Result, page: Page, view: View) -> str:
     the x axis, which each benchmark has for itself; and for each world of the first backend the
     four metrics in seconds and requests/s, not rounded. `serve_bench` says of which run it is.
     Raises BadInput."""
-    suite = RpcSuite.from_json(result.run.suite)
-    asked = {**suite.to_json(), **suite.worlds[0].cell, "master_port": str(suite.master_port)}
+    suite = RpcSpec.stored(result.run.suite)
+    asked = {**suite.to_json(), **asdict(suite.worlds[0]), "master_port": str(suite.master_port)}
     asked["output_file_path"] = suite.output_file_path or REPORT_FILE
     worlds = []
     for row in view.rows:
-        if row.dims["variant"] == suite.backends[0] and f"{LATENCY}_p95" in row.values:
+        if row.dims["variant"] == suite.backend[0] and f"{LATENCY}_p95" in row.values:
             world: dict[str, Any] = {}
             for metric, words in METRICS.items():
                 ours = 1e9 if metric in RATES else 1.0

@@ -20,13 +20,12 @@ import psutil
 
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, NodeProxy, OwnCluster
 from serve_bench.benchmarks.scale.needs import check_cluster
-from serve_bench.benchmarks.scale.request import (
-    GRAPHS,
+from serve_bench.benchmarks.scale.spec import (
+    GraphSpec,
+    LoadedSpec,
     ScaleApp,
-    ScaleSuite,
-    apps_of,
+    ScaleSpec,
     on_nodes,
-    processes_of,
     why_invalid,
 )
 from serve_bench.core.errors import RunFailed
@@ -59,7 +58,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
 
     def __init__(
         self,
-        suite: ScaleSuite,
+        suite: ScaleSpec,
         folder: Path,
         run_id: str,
         launch: LaunchPlan,
@@ -81,9 +80,9 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         suite, run_id, number = self._suite, self._run_id, self._part.number
         sizes = [int(cell["num_replicas"]) for cell, _ in launch.cells]
         if suite.address is not None:
-            names = {app.name for size in sizes for app in apps_of(suite, size)}
+            names = {app.name for size in sizes for app in suite.apps(size)}
             return AttachedCluster(suite.address, run_id, number, log, tuple(sorted(names)))
-        most = max(processes_of(suite, size) for size in sizes)
+        most = max(suite.processes(size) for size in sizes)
         spec = LaunchSpec(
             launch.variant,
             run_id,
@@ -107,8 +106,8 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         """Puts the applications of a size. Raises RunFailed when the cluster cannot be proven."""
         self._cell, self._there = dict(cell[0]), True
         self._replicas = int(self._cell["num_replicas"])
-        self._apps = apps_of(self._suite, self._replicas)
-        self._say(f"deploying {counted(processes_of(self._suite, self._replicas), 'replica')}")
+        self._apps = self._suite.apps(self._replicas)
+        self._say(f"deploying {counted(self._suite.processes(self._replicas), 'replica')}")
         try:
             put = self._put = self._cluster.put(self._apps, self._say)
         except RunFailed as error:
@@ -171,7 +170,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         """The trial of a row; None where it could not be loaded."""
         self._say("connect", planned)
         try:
-            if self._suite.workload in GRAPHS:
+            if isinstance(self._suite, GraphSpec):
                 trial = self._from_here(planned)
             else:
                 trial = self._from_nodes(planned)
@@ -202,9 +201,9 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
             try:
                 timing = self._timing()
                 if load.each is not None:
-                    warm_s = max(0.05, suite.warmup_s)
+                    warm_s = max(0.05, suite.warmup)
                     drive(replace(load, each=None), Timing(0.0, 0.0, 1, warm_s, DRAIN_S))
-                    timing = Timing(0.0, 0.0, 1, suite.timeout_s * load.each)
+                    timing = Timing(0.0, 0.0, 1, suite.timeout * load.each)
                 result = drive(load, timing)
             except LoadInterrupted as early:
                 result, self._ended = early.result, early
@@ -244,7 +243,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
 
     def _load_from_here(self, row: Row) -> Load:
         """The load of a row: by a handle, or by HTTP."""
-        app, timeout_s = self._apps[0], self._suite.timeout_s
+        app, timeout_s = self._apps[0], self._suite.timeout
         if row.client == HANDLE:
             load = self._cluster.handle_load(app, self._part.variant.env)
         else:
@@ -263,6 +262,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
     def _loads(self, crew: NodeCrew) -> dict[str, Load]:
         """The load of each node with a healthy proxy of its own. RunFailed without any."""
         suite = self._suite
+        assert isinstance(suite, LoadedSpec)
         draw = random.Random(f"{suite.seed} {self._part.number} {self._replicas}")
         here = {node.node_id for node in crew.nodes if node.alive}
         loads: dict[str, Load] = {}
@@ -275,7 +275,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
             loads[proxy.node_id] = Load(
                 self._request(proxy, draw.choice(self._apps)),
                 connections=suite.connections,
-                timeout_s=suite.timeout_s,
+                timeout_s=suite.timeout,
                 connection_rates=True,
             )
         if not loads:
@@ -295,7 +295,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
 
     def _timing(self) -> Timing:
         suite = self._suite
-        return Timing(min(0.5, suite.warmup_s), suite.warmup_s, suite.windows, suite.window_s)
+        return Timing(min(0.5, suite.warmup), suite.warmup, suite.windows, suite.window_s)
 
     def _sampling(self) -> AbstractContextManager[Sampler | None]:
         """A Sampler on the processes of a cluster of ours; of another, its nodes sample."""

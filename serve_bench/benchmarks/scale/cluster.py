@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import psutil
 
-from serve_bench.benchmarks.scale.request import ScaleApp
+from serve_bench.benchmarks.scale.spec import ScaleApp
 from serve_bench.core.app_spec import APPS_PACKAGE, DEPLOY_TIMEOUT_PER_REPLICA_S, DEPLOY_TIMEOUT_S
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import JSON

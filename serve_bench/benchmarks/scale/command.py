@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
 
 import typer
 
-from serve_bench.benchmarks.scale import KEYS, Workload
-from serve_bench.cli.command import Command, Parameter, flag
+from serve_bench.benchmarks.scale.bench import ScaleBench
+from serve_bench.benchmarks.scale.needs import check_needs
+from serve_bench.benchmarks.scale.spec import (
+    WORKLOADS,
+    ScaleSpec,
+    read_scale,
+    scale_plan,
+    stored_scale,
+)
+from serve_bench.cli.command import Command, flag
+from serve_bench.cli.flag_values import names
 from serve_bench.cli.options import WITH_RESUME, VariantOptions
 from serve_bench.cli.panels import PanelCommand, PanelGroup
-from serve_bench.core.axes import axis_flags
+from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, request_of, sit
 from serve_bench.core.errors import BadInput
+from serve_bench.core.plan import LaunchPlan, duration_text, list_trials
+from serve_bench.core.variants import parse_env
+from serve_bench.runner.agenda import plan_listed
 from serve_bench.store.files import read_toml, suite_file
-
-if TYPE_CHECKING:
-    from serve_bench.benchmarks.scale.request import ScaleSuite
 
 scale = typer.Typer(
     cls=PanelGroup,
@@ -33,49 +43,18 @@ def _alone(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-#: A size, and what it says, in the order of the help; a workload has those that
-#: benchmarks/scale/__init__.py names. Those of axes stand in core/axes.py.
-SIZES: Final[dict[str, Parameter]] = {
-    "fanout": Parameter(None, "Nodes of the ensemble, each a deployment."),
-    "length": Parameter(None, "Nodes of the chain, each a deployment."),
-    "replicas": Parameter(None, "Replicas of each deployment; curve takes several."),
-    "deployments": Parameter(None, "Number of applications, each with a deployment."),
-    "hops": Parameter(None, "Nested calls of a request."),
-    **{
-        name: Parameter.of_axis(axis_flags("scale")[name])
-        for name in ("max_batch_size", "batch_wait_timeout_s", "max_ongoing_requests")
-    },
-    "connections": Parameter(
-        None, "Connections of the load from each node.", ("-c", "--connections")
-    ),
-    "clients": Parameter(None, "Clients at once, of the handle and of HTTP."),
-    "requests": Parameter(None, "Requests of each client for the latency, in turn."),
-    "duration": Parameter(None, "Measured time, such as 20s or 10m.", ("-d", "--duration")),
-    "warmup": Parameter(None, "Longest warm-up; it ends once the rate is steady."),
-    "timeout": Parameter(None, "Longest time of a request."),
-    "nodes": Parameter(None, "Raylets to start on this machine [1]."),
-    "launches": Parameter(None, "Launches: fresh clusters of each variant."),
-    "seed": Parameter(None, "Seed of everything that is drawn."),
-}
-
-
 class ScaleOptions(VariantOptions):
-    """The options of all workloads; `texts` has the sizes that were given."""
+    """The options of all workloads beside those of their Spec."""
 
     command = "scale"
     with_resume = WITH_RESUME - {"no_sample"}
+    order = """address variant env quick suite out resume no_sample strict_host dry_run live slo
+        format published perf_metrics"""
 
     address: str | None = flag(None, "Ray cluster to measure on, which is left as it was.")
     quick: bool = flag(False, "Use sizes for a small machine.")
 
 
-HELP: Final = {
-    "single": "One deployment of many replicas, loaded from every node.",
-    "multi": "Several deployments; each request hops between them.",
-    "ensemble": "A wide graph: all nodes at once, their answers added up.",
-    "chain": "A long graph: each node adds 1 and passes on.",
-    "curve": "How cost and requests/s grow with the number of replicas.",
-}
 EXAMPLES: Final = {
     "single": "serve-bench scale single --replicas 8 --duration 30s",
     "multi": "serve-bench scale multi --deployments 4 --replicas 2 --duration 30s",
@@ -85,39 +64,26 @@ EXAMPLES: Final = {
 }
 
 
-def _command(workload: Workload) -> Command[ScaleOptions]:
-    sizes = [name for name in SIZES if name in KEYS[workload]]
-
+def _command(workload: str, kind: type[ScaleSpec]) -> Command[ScaleOptions]:
     class WorkloadOptions(ScaleOptions):
-        order = f"""{" ".join(sizes)} address variant env quick suite out resume no_sample
-            strict_host dry_run live slo format published perf_metrics"""
+        spec = kind
 
         suite: str = flag(f"scale_{workload}", "Suite file, or the name of a shipped one.")
 
-        @classmethod
-        def text_flags(cls) -> Mapping[str, Parameter]:
-            return {name: SIZES[name] for name in sizes}
-
     def measure(options: ScaleOptions) -> int:
-        return _run(workload, options)
+        return _measure(workload, options)
 
     measure.__name__ = workload
-    measure.__doc__ = f"{HELP[workload]}\n\nExample: {EXAMPLES[workload]}"
+    measure.__doc__ = f"{kind.__doc__}\n\nExample: {EXAMPLES[workload]}"
     return Command(WorkloadOptions, measure)
 
 
-def _run(workload: Workload, options: ScaleOptions) -> int:
-    from serve_bench.benchmarks.scale.needs import checked
-    from serve_bench.benchmarks.scale.request import ScaleSuite, read_scale
-    from serve_bench.cli.flag_values import names
-    from serve_bench.cli.sitting import request_of
-    from serve_bench.core.variants import parse_env
-
+def _measure(workload: str, options: ScaleOptions) -> int:
     report = options.report_request()
 
-    def planned() -> ScaleSuite:
+    def read() -> ScaleSpec:
         file = suite_file(options.suite)
-        suite = read_scale(
+        return read_scale(
             workload,
             read_toml(file),
             file.name,
@@ -129,17 +95,46 @@ def _run(workload: Workload, options: ScaleOptions) -> int:
             sample=not options.no_sample,
             slo=options.slo_source,
         )
-        return checked(suite)
 
-    suite, earlier = request_of(options, from_flags=planned, from_record=ScaleSuite.from_json)
-    if earlier is not None:
-        if suite.workload != workload:
-            raise BadInput(f"--resume: {options.resume} holds a run of scale {suite.workload}")
-        suite = checked(suite)
-    from serve_bench.benchmarks.scale.drive import run
+    spec, earlier = request_of(options, from_flags=read, from_record=stored_scale)
+    if earlier is not None and spec.workload != workload:
+        raise BadInput(f"--resume: {options.resume} holds a run of scale {spec.workload}")
+    spec = check_needs(spec)
+    launches = scale_plan(spec, done(earlier))
+    if options.dry_run:
+        return print_plan(plan_lines(spec, launches), None if earlier else options.out, spec.slo)
+    sitting = Sitting(
+        spec.to_json(),
+        list_trials(scale_plan(spec)),
+        lambda place: plan_listed(
+            launches, partial(ScaleBench, spec, place.folder, place.run_id), spec.expected_s
+        ),
+        earlier,
+        left=bool(launches),
+        again=f"scale {workload}",
+        set_env="use --env to set it" if spec.address is None else None,
+    )
+    return sit(sitting, options, report.close)
 
-    return run(suite, options, report, earlier)
+
+def plan_lines(spec: ScaleSpec, launches: Sequence[LaunchPlan]) -> Iterator[str]:
+    """The plan of a dry run."""
+    for launch in launches:
+        cells = (
+            (cell, [f"{planned.row.label} ({planned.row.client})" for planned in rows])
+            for cell, rows in launch.cells
+        )
+        yield from launch_lines(launch.variant.name, launch.round, cells)
+    if not launches:
+        yield "nothing is left to be measured"
+        return
+    where = f"the one at {spec.address}" if spec.address else "started for each launch"
+    nodes = f", {spec.nodes} raylets on this machine" if spec.nodes > 1 else ""
+    yield f"cluster: {where}{nodes}; at most {spec.warmup:g} s of warm-up before a row"
+    length = f"{spec.windows} windows of {spec.window_s:g} s"
+    about = duration_text(spec.expected_s(launches))
+    yield f"{length} for each row of throughput; about {about} in all"
 
 
-for _name in KEYS:
-    scale.command(name=_name, cls=PanelCommand)(_command(_name))
+for _name, _kind in WORKLOADS.items():
+    scale.command(name=_name, cls=PanelCommand)(_command(_name, _kind))

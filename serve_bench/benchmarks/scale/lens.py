@@ -27,7 +27,7 @@ from serve_bench.analysis.statistics import (
     made_of,
     merged,
 )
-from serve_bench.benchmarks.scale.request import GRAPHS
+from serve_bench.benchmarks.scale.spec import GRAPHS
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import NodeFacts
 from serve_bench.core.figures import counted

@@ -8,10 +8,11 @@ with a way out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
-from serve_bench.benchmarks.scale.request import ScaleSuite, processes_of
+from msgspec.structs import replace
+
+from serve_bench.benchmarks.scale.spec import ScaleSpec
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.figures import counted
 from serve_bench.observing.host import free_memory_bytes
@@ -27,7 +28,7 @@ RAYLET_BYTES: Final = 250_000_000
 """A further node on the same machine: its raylet, agents and proxy."""
 
 
-def checked(suite: ScaleSuite) -> ScaleSuite:
+def check_needs(suite: ScaleSpec) -> ScaleSpec:
     """The suite, its address resolved, once it is sure that all of it can be had here.
 
     Raises BadInput.
@@ -48,15 +49,15 @@ def checked(suite: ScaleSuite) -> ScaleSuite:
     return suite
 
 
-def needed_bytes(suite: ScaleSuite, replicas: int) -> int:
+def needed_bytes(suite: ScaleSpec, replicas: int) -> int:
     """About what so many replicas of each deployment take, and the cluster where it is ours."""
-    own = processes_of(suite, replicas) * REPLICA_BYTES
+    own = suite.processes(replicas) * REPLICA_BYTES
     if suite.address is not None:
         return own
     return own + BASE_BYTES + (suite.nodes - 1) * RAYLET_BYTES
 
 
-def check_cluster(suite: ScaleSuite, nodes: Sequence[Mapping[str, Any]]) -> None:
+def check_cluster(suite: ScaleSpec, nodes: Sequence[Mapping[str, Any]]) -> None:
     """RunFailed unless the replicas fit into the memory that the nodes of a cluster give out, where
     Ray says it (`memory_bytes` of each)."""
     known = [int(node["memory_bytes"]) for node in nodes if node.get("memory_bytes")]
@@ -67,13 +68,13 @@ def check_cluster(suite: ScaleSuite, nodes: Sequence[Mapping[str, Any]]) -> None
             raise RunFailed(lacking)
 
 
-def _lacking(suite: ScaleSuite, free: int, where: str) -> str | None:
+def _lacking(suite: ScaleSpec, free: int, where: str) -> str | None:
     """What does not fit, and what does; None where all fits."""
     most = max(suite.replicas)
     if needed_bytes(suite, most) <= free:
         return None
-    count, needed = processes_of(suite, most), needed_bytes(suite, most)
-    flag = f"--{_SIZE.get(suite.workload, 'replicas')}"
+    count, needed = suite.processes(most), needed_bytes(suite, most)
+    flag = f"--{suite.size_option}"
     fit = _largest(suite, free)
     way = f"{flag} {fit} fits" if fit else "not even the smallest fits"
     return (
@@ -82,16 +83,12 @@ def _lacking(suite: ScaleSuite, free: int, where: str) -> str | None:
     )
 
 
-#: What is made smaller where memory does not suffice.
-_SIZE: Final = {"ensemble": "fanout", "chain": "length"}
-
-
-def _largest(suite: ScaleSuite, free: int) -> int:
+def _largest(suite: ScaleSpec, free: int) -> int:
     """The largest number of replicas of a deployment, or of nodes of a graph, that fits; or 0."""
 
     def needs(number: int) -> int:
-        if suite.workload in _SIZE:
-            return needed_bytes(replace(suite, size=number), suite.replicas[0])
-        return needed_bytes(suite, number)
+        if suite.size_option == "replicas":
+            return needed_bytes(suite, number)
+        return needed_bytes(replace(suite, **{suite.size_option: number}), suite.replicas[0])
 
     return max(0, 1 + (free - needs(1)) // (needs(2) - needs(1)))

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from serve_bench.benchmarks.rpc.backend import RpcBackend
-from serve_bench.benchmarks.rpc.request import RpcSuite, World
+from serve_bench.benchmarks.rpc.spec import RpcSpec
 from serve_bench.serving.child import Child
 from serve_bench.serving.server import LaunchFailed
 
-WORLD = World(3, True, (4, 5), 2, 3, "cpu", 1)
+SUITE = RpcSpec(world_size=(3,), state_size=("4-5",), master_port=0)
+(WORLD,) = SUITE.worlds
 
 
 def backend_with(code: str, place: Path) -> tuple[RpcBackend, Child]:
     """A backend whose program is a line of Python."""
-    suite = RpcSuite(("torch",), (WORLD,), "world_size", "127.0.0.1", 0)
     child = Child(
         [sys.executable, "-u", "-c", code],
         log=place / "log",
@@ -27,7 +27,7 @@ def backend_with(code: str, place: Path) -> tuple[RpcBackend, Child]:
         env=os.environ,
         name="the rpc program",
     )
-    backend = RpcBackend("torch", suite, "abcdef", "1", place / "log")
+    backend = RpcBackend("torch", SUITE, "abcdef", "1", place / "log")
     backend._child = child
     return backend, child
 

@@ -17,28 +17,28 @@ from serve_bench.benchmarks.rpc import backend as rpc_needs
 from serve_bench.benchmarks.rpc.backend import (
     FILES_EACH,
     address_of,
-    checked,
     interface_of,
     needed_bytes,
+    resolve_device,
 )
-from serve_bench.benchmarks.rpc.request import RpcSuite, World
+from serve_bench.benchmarks.rpc.spec import RpcSpec, World
 from serve_bench.observing import host
 from serve_bench.runner.model_needs import Torch
 from serve_bench.serving.launch_spec import own_ray_version
 from tests.cases import cases
+from tests.records import rpc_suite
 from tests.refused import refusal
 
-WORLD = World(10, True, (10, 20, 10), 5, 10, "cpu", 1)
+WORLD = World(10, True, "10-20-10", 5, 10, "cpu", 1)
 GPU = ("a GPU", 24_000_000_000)
 
 
-def suite_of(*backends: Any, **given: Any) -> RpcSuite:
-    asked = {"master_addr": "127.0.0.1", "master_port": 0, "worlds": (WORLD,), **given}
-    return RpcSuite(backends=backends or ("torch",), x_axis="world_size", **asked)
+def suite_of(*backends: Any, **given: Any) -> RpcSpec:
+    return rpc_suite(**{"backends": backends or ("torch",), "master_port": 0, **given})
 
 
-def refuse(suite: RpcSuite) -> str:
-    return refusal(checked, suite)
+def refuse(suite: RpcSpec) -> str:
+    return refusal(resolve_device, suite)
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_torch_is_asked_for_where_something_needs_it(
     monkeypatch.setattr(rpc_needs, "find_spec", {"ray": "ray"}.get)
     suite = suite_of(*backends.split(), policy_ms=policy_ms)
     assert refuse(suite) == "torch is not installed: pip install torch numpy"
-    assert checked(suite_of("ray", "serve", policy_ms=20.0))
+    assert resolve_device(suite_of("ray", "serve", policy_ms=20.0))
 
 
 def test_ray_is_asked_for_where_a_backend_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_ray_is_asked_for_where_a_backend_needs_it(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(metadata, "version", missing)
     monkeypatch.setattr(rpc_needs, "own_ray_version", own_ray_version)
-    assert checked(suite_of("torch")) == suite_of("torch")
+    assert resolve_device(suite_of("torch")) == suite_of("torch")
     for backends in (("ray",), ("torch", "serve")):
         said = refuse(suite_of(*backends))
         assert said.startswith("Ray is not installed ")
@@ -92,12 +92,12 @@ def test_a_port_that_is_taken_is_named_with_its_flag_and_its_owner() -> None:
         assert said.startswith(f"--master-port: {port} on 127.0.0.1 cannot be used: ")
         assert f"taken by pid {os.getpid()} (" in said
         assert said.endswith("choose another, or 0 for any free one")
-        assert checked(suite_of("ray", "serve", master_port=port))  # they have no use for it
-    assert checked(suite_of(master_port=port)).master_port == port
+        assert resolve_device(suite_of("ray", "serve", master_port=port))  # they have no use for it
+    assert resolve_device(suite_of(master_port=port)).master_port == port
 
 
 def test_an_address_is_kept_as_it_was_given_and_has_an_interface_here() -> None:
-    assert checked(suite_of(master_addr="localhost")).master_addr == "localhost"
+    assert resolve_device(suite_of(master_addr="localhost")).master_addr == "localhost"
     assert address_of("localhost") in ("127.0.0.1", "::1")
     assert address_of("127.0.0.1") == "127.0.0.1"
     assert interface_of("127.0.0.1") == interface_of(address_of("localhost"))
@@ -116,12 +116,12 @@ def test_memory_that_does_not_suffice_is_told_with_the_size_that_fits(
     needed = needed_bytes(world, backend)
     assert backend != "torch" or needed < 16 << 30  # 80 over torch are meant to fit in 16 GiB
     free_bytes(monkeypatch, needed)
-    assert checked(suite_of(backend, worlds=(world,)))
+    assert resolve_device(suite_of(backend, worlds=(world,)))
     free_bytes(monkeypatch, needed - 1)
     said = refuse(suite_of(backend, worlds=(world,)))
     assert said.startswith(f"--world-size: memory: 80 processes on {backend} take about ")
     assert f"{needed / 1e9:.1f} GB, " in said and said.endswith("; --world-size 79 fits")
-    assert checked(suite_of(backend, worlds=(replace(world, world_size=79),)))
+    assert resolve_device(suite_of(backend, worlds=(replace(world, world_size=79),)))
 
 
 def test_the_lower_limit_counts_and_states_too_large_are_not_blamed_on_the_observers(
@@ -130,7 +130,7 @@ def test_the_lower_limit_counts_and_states_too_large_are_not_blamed_on_the_obser
     free_bytes(monkeypatch, 64_000_000_000, limit_bytes=1_100_000_000)  # of a container
     assert "1.1 GB is free" in refuse(suite_of())
     free_bytes(monkeypatch, 2_000_000_000)
-    huge = replace(WORLD, world_size=2, state_size=(1000, 10_000))
+    huge = replace(WORLD, world_size=2, state_size="1000-10000")
     assert refuse(suite_of(worlds=(huge,))).endswith("; try a smaller --state-size")
 
 
@@ -146,10 +146,10 @@ def test_open_files_that_do_not_suffice_are_told_with_the_limit_that_does(
     said = refuse(suite_of())
     assert said.startswith(f"--world-size: an agent with 9 observers needs about {needed} open fi")
     assert f"the hard limit is {needed - 1}: raise it (ulimit -Hn {needed})" in said
-    assert checked(suite_of("ray"))  # its processes share few connections
+    assert resolve_device(suite_of("ray"))  # its processes share few connections
     for enough in (needed, resource.RLIM_INFINITY):
         monkeypatch.setattr(resource, "getrlimit", limits(enough))
-        assert checked(suite_of())
+        assert resolve_device(suite_of())
 
 
 @cases(
@@ -174,7 +174,7 @@ def test_the_device_is_what_torch_has(
     if " " in becomes:
         assert refuse(suite) == f"--device cuda: {becomes}"
     else:
-        assert [world.device for world in checked(suite).worlds] == [becomes]
+        assert [world.device for world in resolve_device(suite).worlds] == [becomes]
     if becomes == "cpu" and not devices:  # what both mean is one world
         both = tuple(replace(WORLD, device=device) for device in ("cpu", "auto"))
         said = "--device: auto is cpu here, which stands there too"

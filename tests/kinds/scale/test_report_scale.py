@@ -14,7 +14,6 @@ import pytest
 
 from serve_bench.analysis.checks import checks
 from serve_bench.benchmarks.perf_metrics import perf_metrics
-from serve_bench.benchmarks.scale import Workload
 from serve_bench.benchmarks.scale.lens import PUBLISHED
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Launch, Metric, Result, VariantUsed
@@ -55,7 +54,7 @@ def curve() -> Result:
     return scale_result(suite, *trials, *curve_trials(suite, LAWS, variant="haproxy")[:2])
 
 
-def one(workload: Workload = "single", nodes: Any = None, **about: Any) -> Result:
+def one(workload: str = "single", nodes: Any = None, **about: Any) -> Result:
     """One launch of one size."""
     suite = scale_suite(workload)
     (of,) = planned(suite)

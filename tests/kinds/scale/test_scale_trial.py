@@ -9,7 +9,7 @@ import pytest
 
 from serve_bench.benchmarks.scale.bench import cpu_us_a_request, nodes_trial
 from serve_bench.benchmarks.scale.cluster import NodeProxy
-from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan
+from serve_bench.benchmarks.scale.spec import SingleSpec, on_nodes, scale_plan
 from serve_bench.core import usage as counts
 from serve_bench.core.load_result import Counts
 from serve_bench.core.plan import list_trials
@@ -26,7 +26,7 @@ from tests.cases import cases
 from tests.load.test_combine import MS, a_result
 
 DEFAULT = (VariantUsed("default"),)
-NODE_ROW = on_nodes(list_trials(scale_plan(ScaleSuite("single", DEFAULT)))[0], 3)
+NODE_ROW = on_nodes(list_trials(scale_plan(SingleSpec(variants=DEFAULT)))[0], 3)
 
 
 def node(**changes: Any) -> dict[str, Any]:

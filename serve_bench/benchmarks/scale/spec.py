@@ -1,0 +1,411 @@
+"""What `serve-bench scale` is asked to measure: the workload, its sizes, and the load on it.
+
+Pure. Rule: the defaults are those of Ray's nightly benchmarks; each workload has only the sizes
+that it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
+
+from msgspec import Meta
+
+from serve_bench.core.axes import only_keys
+from serve_bench.core.errors import BadInput
+from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
+from serve_bench.core.figures import counted
+from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
+from serve_bench.core.plan import LaunchPlan, PlannedCell, orders, without
+from serve_bench.core.result import JsonObject, PlannedTrial, Row, Trial, VariantUsed, trial_key
+from serve_bench.core.slo import slo_of_file
+from serve_bench.core.suite import variants_of
+from serve_bench.core.timeline import seconds_of
+from serve_bench.spec.base import Opt, Spec
+
+AS_IT_IS: Final = "as-it-is"
+"""The variant of a cluster that was there already: its flags are its own."""
+
+#: Seconds to start a cluster, and for each replica, on a host with 2 cores: for the estimate of
+#: time left alone (1, 8, 16 and 32 replicas were deployed in 2.1, 7.1, 11.3 and 23.5 s).
+START_S: Final = 8.0
+EACH_S: Final = 0.8
+REMOVE_S: Final = 4.0
+
+Size: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
+"""Of a fanout or a chain: each node is a deployment with a process of its own."""
+
+Replicas: TypeAlias = Annotated[int, Meta(ge=1, le=100_000)]
+
+
+def _read_time(least: float, most: float, text: str) -> float:
+    seconds = seconds_of(text, "", zero=True)
+    if not least <= seconds <= most:
+        raise ValueError(text)
+    return seconds
+
+
+def _time(help: str, least: float, most: float, *spellings: str) -> Opt:
+    takes = f"a time from {least:g} s to {most:,.0f} s, such as 500ms, 10s or 2m"
+    return Opt(help, "DURATION", spellings, partial(_read_time, least, most), takes)
+
+
+ReplicasOption: TypeAlias = Annotated[
+    tuple[Replicas, ...], Opt("Replicas of each deployment; curve takes several")
+]
+DurationOption: TypeAlias = Annotated[float, _time("Measured time", 1.0, MAX_DURATION_S, "-d")]
+
+WarmupOption: TypeAlias = Annotated[
+    float, _time("Longest warm-up; it ends once the rate is steady", 0.0, 3600.0)
+]
+
+
+@dataclass(frozen=True)
+class ScaleApp:
+    """One application of a workload, as the cluster is told: `builder` is a function of
+    serving/apps/graph.py and `args` what it gets; `replicas` by deployment; `ready_body`: what
+    every request must be answered with, as text; by a handle, as the number that it says."""
+
+    name: str
+    route_prefix: str
+    builder: str
+    args: JsonObject
+    replicas: Mapping[str, int]
+    ready_body: str
+
+
+class ScaleSpec(Spec, frozen=True, kw_only=True):
+    """A run of one workload. `duration` is cut into windows of about 1 s. `nodes`: raylets that are
+    started on this machine. `address`: of a cluster that is there already, whose flags are its own.
+    """
+
+    workload: ClassVar[str]
+    size_option: ClassVar[str] = "replicas"
+    """What is made smaller where memory does not suffice."""
+
+    replicas: ReplicasOption = (1,)
+    max_ongoing_requests: Annotated[
+        int, Meta(ge=1, le=1_000_000), Opt("Requests that one replica takes at once")
+    ] = 100
+    duration: DurationOption = 10.0
+    warmup: WarmupOption = 5.0
+    timeout: Annotated[float, _time("Longest time of a request", 0.001, MAX_TIMEOUT_S)] = 30.0
+    nodes: Annotated[int, Meta(ge=1, le=64), Opt("Raylets to start on this machine")] = 1
+    launches: Annotated[
+        int, Meta(ge=1, le=1000), Opt("Launches: fresh clusters of each variant")
+    ] = 1
+    seed: Annotated[int, Meta(ge=0, le=2**31), Opt("Seed of everything that is drawn")] = 1
+    variants: tuple[VariantUsed, ...] = ()
+    address: str | None = None
+    sample: bool = True
+    slo: str | None = None
+
+    @property
+    def windows(self) -> int:
+        return max(1, round(self.duration))
+
+    @property
+    def window_s(self) -> float:
+        return self.duration / self.windows
+
+    def apps(self, replicas: int) -> tuple[ScaleApp, ...]:
+        """The applications with so many replicas of each deployment."""
+        raise NotImplementedError
+
+    def sizes(self) -> dict[str, Any]:
+        """What its cells hold beside the replicas, as it is recorded."""
+        raise NotImplementedError
+
+    def rows(self) -> tuple[Row, ...]:
+        """The rows of a size, those of one node: `on_nodes` has them of several."""
+        raise NotImplementedError
+
+    def processes(self, replicas: int) -> int:
+        """Replicas of all deployments."""
+        return sum(sum(app.replicas.values()) for app in self.apps(replicas))
+
+    def cell(self, replicas: int) -> dict[str, Any]:
+        """What a size sets, as it is recorded."""
+        return {
+            "workload": self.workload,
+            "num_replicas": replicas,
+            "max_ongoing_requests": self.max_ongoing_requests,
+            **self.sizes(),
+        }
+
+    def expected_s(self, launches: Sequence[LaunchPlan]) -> float:
+        """About how long these launches take."""
+        total = 0.0
+        for launch in launches:
+            total += START_S + self.nodes if self.address is None else 0.0
+            for cell, rows in launch.cells:
+                total += EACH_S * self.processes(int(cell["num_replicas"])) + REMOVE_S
+                total += len(rows) * (self.warmup + self.duration)
+        return total
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": f"scale_{self.workload}", "workload": self.workload, **super().to_json()}
+
+    def checked(self, places: Mapping[str, str]) -> Self:
+        if len(self.replicas) > 1 and self.workload != "curve":
+            raise BadInput(f"{places['replicas']}: takes one number; several are for scale curve")
+        return self
+
+    @property
+    def _name(self) -> str:
+        return f"serve_bench_{self.workload}"
+
+    def _settings(self, replicas: int, **more: Any) -> dict[str, Any]:
+        """What the builder of an application gets."""
+        common = {"num_replicas": replicas, "max_ongoing_requests": self.max_ongoing_requests}
+        return {**common, **more}
+
+
+class LoadedSpec(ScaleSpec, frozen=True, kw_only=True):
+    """Workloads that are loaded from every node."""
+
+    connections: Annotated[
+        int,
+        Meta(ge=1, le=MAX_CONNECTIONS),
+        Opt("Connections of the load from each node", spellings=("-c",)),
+    ] = 10
+
+    def rows(self) -> tuple[Row, ...]:
+        label = f"{counted(self.connections, 'connection')} a node"
+        return (Row(label, "raw", self.connections, 1),)
+
+
+class SingleSpec(LoadedSpec, frozen=True, kw_only=True):
+    """One deployment of many replicas, loaded from every node."""
+
+    workload: ClassVar = "single"
+
+    replicas: ReplicasOption = (1000,)
+    duration: DurationOption = 600.0
+    max_batch_size: Annotated[int, Meta(ge=1, le=100_000), Opt("Largest batch of serve.batch")] = 16
+    batch_wait_timeout_s: Annotated[
+        float, Meta(ge=0.0, le=60.0), Opt("How long serve.batch waits to fill a batch", "SECONDS")
+    ] = 0.01
+
+    def apps(self, replicas: int) -> tuple[ScaleApp, ...]:
+        args = self._settings(
+            replicas,
+            max_batch_size=self.max_batch_size,
+            batch_wait_timeout_s=self.batch_wait_timeout_s,
+        )
+        return (ScaleApp(self._name, f"/{self._name}", "single", args, {"Echo": replicas}, "hi"),)
+
+    def sizes(self) -> dict[str, Any]:
+        return {"max_batch_size": self.max_batch_size}
+
+
+class CurveSpec(SingleSpec, frozen=True, kw_only=True):
+    """How cost and requests/s grow with the number of replicas."""
+
+    workload: ClassVar = "curve"
+
+    replicas: ReplicasOption = (1, 2, 4, 8, 16, 32)
+    duration: DurationOption = 10.0
+
+
+class MultiSpec(LoadedSpec, frozen=True, kw_only=True):
+    """Several deployments; each request hops between them."""
+
+    workload: ClassVar = "multi"
+
+    replicas: ReplicasOption = (100,)
+    duration: DurationOption = 600.0
+    deployments: Annotated[Size, Opt("Number of applications, each with a deployment")] = 10
+    hops: Annotated[int, Meta(ge=0, le=100), Opt("Nested calls of a request")] = 5
+
+    def apps(self, replicas: int) -> tuple[ScaleApp, ...]:
+        names = [f"{self._name}_{number}" for number in range(self.deployments)]
+        args = self._settings(replicas, hops=self.hops, apps=names)
+        return tuple(
+            ScaleApp(
+                name,
+                f"/{name}",
+                "multi",
+                {**args, "seed": self.seed + number},
+                {"Hop": replicas},
+                "hi",
+            )
+            for number, name in enumerate(names)
+        )
+
+    def sizes(self) -> dict[str, Any]:
+        return {"deployments": self.deployments, "hops": self.hops}
+
+
+class GraphSpec(ScaleSpec, frozen=True, kw_only=True):
+    """Workloads of composed deployments, with clients instead of a load from every node."""
+
+    warmup: WarmupOption = 1.0
+    clients: Annotated[
+        int, Meta(ge=1, le=10_000), Opt("Clients at once, of the handle and of HTTP")
+    ] = 4
+    requests: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000),
+        Opt("Requests of each client for the latency, one after the other"),
+    ] = 20
+
+    @property
+    def size(self) -> int:
+        """Nodes of the graph, each a deployment."""
+        return int(getattr(self, self.size_option))
+
+    def sizes(self) -> dict[str, Any]:
+        return {self.size_option: self.size}
+
+    def rows(self) -> tuple[Row, ...]:
+        clients = counted(self.clients, "client")
+        return tuple(
+            Row(
+                f"{clients}, {way}, {what}",
+                HANDLE if way == "handle" else "raw",
+                self.clients,
+                requests_each=requests,
+            )
+            for way in ("handle", "HTTP")
+            for what, requests in (("throughput", None), ("latency", self.requests))
+        )
+
+    def _graph(self, replicas: int, answer: int, *others: str) -> tuple[ScaleApp, ...]:
+        """`others`: names of deployments beside the nodes."""
+        names = [*(f"Node{number}" for number in range(self.size)), *others]
+        args = self._settings(replicas, size=self.size)
+        deployments = dict.fromkeys(names, replicas)
+        return (
+            ScaleApp(self._name, f"/{self._name}", self.workload, args, deployments, str(answer)),
+        )
+
+
+class EnsembleSpec(GraphSpec, frozen=True, kw_only=True):
+    """A wide graph: all nodes at once, their answers added up."""
+
+    workload: ClassVar = "ensemble"
+    size_option: ClassVar = "fanout"
+
+    fanout: Annotated[Size, Opt("Nodes of the ensemble, each a deployment")] = 10
+
+    def apps(self, replicas: int) -> tuple[ScaleApp, ...]:
+        return self._graph(replicas, self.size * (self.size - 1) // 2, "Combiner")
+
+
+class ChainSpec(GraphSpec, frozen=True, kw_only=True):
+    """A long graph: each node adds 1 and passes on."""
+
+    workload: ClassVar = "chain"
+    size_option: ClassVar = "length"
+
+    length: Annotated[Size, Opt("Nodes of the chain, each a deployment")] = 10
+
+    def apps(self, replicas: int) -> tuple[ScaleApp, ...]:
+        return self._graph(replicas, self.size)
+
+
+WORKLOADS: Final[Mapping[str, type[ScaleSpec]]] = {
+    kind.workload: kind for kind in (SingleSpec, MultiSpec, EnsembleSpec, ChainSpec, CurveSpec)
+}
+
+
+GRAPHS: Final = tuple(name for name, kind in WORKLOADS.items() if issubclass(kind, GraphSpec))
+
+
+def read_scale(
+    workload: str,
+    data: Mapping[str, Any],
+    file: str,
+    flags: Mapping[str, str],
+    *,
+    quick: bool = False,
+    variants: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    address: str | None = None,
+    sample: bool = True,
+    slo: str | None = None,
+) -> ScaleSpec:
+    """What a workload is asked for, by a suite file and flags over it. Raises BadInput."""
+    tables = _read_tables(workload, data, file, quick)
+    used = variants_of(data, file, variants, env)
+    if address is not None:
+        if "nodes" in flags:
+            raise BadInput("--nodes: starts raylets here; it does not go with --address")
+        if variants or env:
+            raise BadInput(
+                "--variant and --env do not go with --address: a cluster that is there already has "
+                "its own flags"
+            )
+        flags, used = {**flags, "nodes": "1"}, (VariantUsed(AS_IT_IS),)
+    return WORKLOADS[workload].read(
+        tables,
+        flags,
+        variants=used,
+        address=address,
+        sample=sample,
+        slo=slo or slo_of_file(data, file),
+    )
+
+
+def _read_tables(workload: str, data: Mapping[str, Any], file: str, quick: bool) -> dict[str, Any]:
+    only_keys(data, ("name", "variant", "variants", "scale", "quick", "slo"), file)
+    table = data.get("scale")
+    if not isinstance(table, Mapping):
+        raise BadInput(f"{file}: is no suite of serve-bench scale: it has no table scale")
+    kind = table.get("workload")
+    if kind not in list(WORKLOADS):  # it may be no text
+        raise BadInput(f"{file}: scale.workload: takes {', '.join(WORKLOADS)}")
+    if kind != workload:
+        raise BadInput(f"{file}: is a suite of serve-bench scale {kind}, not {workload}")
+    settings = {name: value for name, value in table.items() if name != "workload"}
+    small = {f"{file}: quick": data.get("quick", {})} if quick else {}
+    return {f"{file}: scale": settings, **small}
+
+
+def stored_scale(data: Mapping[str, Any]) -> ScaleSpec:
+    """What a stored run was asked for. Raises BadInput."""
+    kind = WORKLOADS.get(str(data.get("workload")))
+    if kind is None:
+        raise BadInput("the stored suite cannot be resumed: suite.workload is unknown")
+    return kind.stored(data)
+
+
+def scale_plan(suite: ScaleSpec, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
+    """The launches in order; trials whose keys are `done` are left out. Variants alternate within a
+    round."""
+    launches = (
+        LaunchPlan(variant, round_, tuple(_size(suite, variant.name, round_, n) for n in counts))
+        for round_, counts in orders(suite.launches, suite.replicas, suite.seed)
+        for variant in suite.variants
+    )
+    return without(launches, done)
+
+
+def _size(suite: ScaleSpec, variant: str, round_: int, replicas: int) -> PlannedCell:
+    cell, trials = suite.cell(replicas), []
+    for row in suite.rows():
+        key = trial_key(variant, round_, cell, row.label.replace(",", ""))
+        trials.append(PlannedTrial(key, round_, variant, cell, row))
+    return cell, tuple(trials)
+
+
+def on_nodes(planned: PlannedTrial, nodes: int) -> PlannedTrial:
+    """The same trial, once it is known how many nodes load."""
+    row = planned.row
+    return replace(planned, row=replace(row, connections=row.connections * nodes, processes=nodes))
+
+
+def why_invalid(trial: Trial) -> str | None:
+    """Why a trial is that of a broken run: too many of its requests failed, or none was answered;
+    None where it is not."""
+    counts = trial.counts
+    requests = counts.completed + counts.failed_total
+    if not requests:
+        return "no request was answered"
+    share = counts.failed_total / requests
+    if share <= INVALID_SHARE:
+        return None
+    return f"{100 * share:.1f} % of the requests failed ({failures_of([trial])})"
