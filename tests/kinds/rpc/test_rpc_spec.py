@@ -35,11 +35,6 @@ def with_flags(**flags: str) -> RpcSpec:
     return read_rpc(SHIPPED, "f.toml", flags)
 
 
-def cut(text: str) -> str:
-    """A long text as a refusal shows it."""
-    return repr(text) if len(text) <= 30 else f"{text[:30]!r}"
-
-
 def refuse(data: Mapping[str, Any] = SHIPPED, /, **flags: str) -> str:
     return refusal(read_rpc, data, "f.toml", flags)
 
@@ -97,35 +92,16 @@ def test_batch_has_many_spellings(value: bool, texts: str) -> None:
 @cases(
     "name, texts, takes",
     ("world_size", "1", "a whole number from 2 to 4,096: one agent, and at least one observer"),
-    ("world_size", "4097 x", "a whole number from 2 to 4,096"),
     ("batch", "maybe", "True or False"),
     ("state_size", "10-x 10--10 -10", "whole numbers joined by -, such as 10-20-10"),
-    ("nlayers", "0", "a whole number from 1 to 1,000"),
-    ("out_features", "10001", "a whole number from 1 to 10,000"),
-    ("device", "tpu", "auto, cpu or cuda"),
-    ("threads", "0", "a whole number from 1 to 1,024"),
-    ("master_port", "70000 x", "a whole number from 0 to 65,535"),
-    ("episodes", "0", "a whole number from 1 to 1,000,000"),
-    ("steps", "0 1000001 7.0 1e3 x nan 1_0 \u0663", "a whole number from 1 to 1,000,000"),
-    ("steps", "9" * 5000, "a whole number from 1 to 1,000,000"),
-    ("seconds", "0 nan inf -inf 1s", "a number from 0.1 to 86,400"),
-    ("timeout_s", "inf", "a number from 0.1 to 86,400"),
-    ("launches", "0", "a whole number from 1 to 1,000"),
-    ("policy_ms", "-1", "a number from 0 to 60,000"),
-    ("seed", "-1", "a whole number from 0"),
-    ("backend", "mpi", "torch, ray or serve"),
 )
-def test_a_bad_value_is_named_with_its_flag_and_what_it_takes(
-    name: str, texts: str, takes: str
-) -> None:
+def test_a_bad_value_is_named_with_what_it_takes(name: str, texts: str, takes: str) -> None:
     flag = f"--{name.replace('_', '-')}"
     for text in texts.split():
-        said = f"{flag}: {cut(text)} is not allowed; it takes {takes}"
-        assert refuse(**{name: text}).startswith(said)
-        if name in LISTS:
-            listed = f"{text},{LISTED[name][0].rpartition(',')[2]}"
-            assert refuse(**{name: listed}).startswith(said)
-    assert refuse(**{name: ""}).startswith(f"{flag}: '' is not allowed; it takes ")
+        said = f"{flag}: {text!r} is not allowed; it takes {takes}"
+        assert refuse(**{name: text}) == said
+        listed = f"{text},{LISTED[name][0].rpartition(',')[2]}"
+        assert refuse(**{name: listed}) == said
 
 
 @cases(
@@ -139,18 +115,6 @@ def test_a_bad_value_is_named_with_its_flag_and_what_it_takes(
 def test_a_state_of_nothing_or_too_much_is_refused(text: str, many: str) -> None:
     said = f"makes a state of {many} numbers; it takes 1 to 100,000,000"
     assert refuse(state_size=text) == f"--state-size: {text} {said}"
-
-
-@cases(
-    "name, text, twice",
-    ("world_size", "3,4,3", "3"),
-    ("batch", "True,t", "t"),
-    ("state_size", "4-5,04-5", "04-5"),
-    ("backend", "ray,torch,ray", "ray"),
-)
-def test_a_point_and_a_backend_stand_once(name: str, text: str, twice: str) -> None:
-    flag = f"--{name.replace('_', '-')}"
-    assert refuse(**{name: text}) == f"{flag}: {twice} stands there twice"
 
 
 def test_flags_are_read_and_seconds_without_episodes_end_a_world_alone() -> None:
@@ -174,17 +138,9 @@ def test_a_suite_file_writes_lists_and_values_as_toml_has_them() -> None:
     assert (suite.x_axis, suite.worlds) == ("batch", worlds)
 
 
-@cases(
-    "data, said",
-    ({"load": {}}, "f.toml: unknown key 'load'"),
-    ({"rpc": 3}, "f.toml: rpc: must be a table"),
-    (table(wrld_size=3), "f.toml: rpc: unknown key 'wrld_size'; did you mean 'world_size'?"),
-    (table(world_size=10.5), "f.toml: rpc.world_size: 10.5 is not allowed; it takes "),
-    (table(state_size=[10, "x"]), "f.toml: rpc.state_size: 'x' is not allowed; it takes "),
-    (table(nlayers={"a": 1}), "f.toml: rpc.nlayers: "),
-)
-def test_a_suite_file_with_an_error_is_named_with_its_key(data: dict[str, Any], said: str) -> None:
-    assert refuse(data).startswith(said)
+def test_a_suite_file_of_another_kind_is_refused() -> None:
+    assert refuse({"load": {}}).startswith("f.toml: unknown key 'load'")
+    assert refuse({"rpc": 3}) == "f.toml: rpc: must be a table"
 
 
 def test_two_lists_are_named_with_their_places() -> None:

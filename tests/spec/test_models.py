@@ -1,0 +1,112 @@
+"""Every model of what a run is asked for: each option at its bounds, beyond them, and misspelt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, Literal, get_args, get_origin
+
+import pytest
+from msgspec import inspect
+
+from serve_bench.benchmarks.rpc.spec import RpcSpec
+from serve_bench.benchmarks.scale.spec import WORKLOADS
+from serve_bench.spec.base import Option, Spec
+from tests.refused import refusal
+
+MODELS: Final[dict[str, type[Spec]]] = {"rpc": RpcSpec, **WORKLOADS}
+OPTIONS: Final = [
+    pytest.param(model, option, id=f"{name}-{option.name}")
+    for name, model in MODELS.items()
+    for option in model.options().values()
+]
+each_option = pytest.mark.parametrize("model, option", OPTIONS)
+
+
+def number_of(option: Option) -> inspect.IntType | inspect.FloatType | None:
+    """The type of a number with its bounds, and without a reader of its own."""
+    info = inspect.type_info(option.kind)
+    parts = info.types if isinstance(info, inspect.UnionType) else (info,)
+    for part in parts if option.opt.read is None else ():
+        if isinstance(part, inspect.IntType | inspect.FloatType):
+            return part
+    return None
+
+
+def beyond(option: Option) -> Iterator[str]:
+    """Texts that no option of its type takes."""
+    if get_origin(option.kind) is Literal:
+        yield from ("", "nothing-like-it", f"{get_args(option.kind)[0]}x")
+    elif (number := number_of(option)) is not None:
+        whole = isinstance(number, inspect.IntType)
+        yield from ("", "x", "nan", "inf", "-inf", "1_0", "\u0663", "9" * 5000, "1s")
+        yield from ("7.0", "1e3") if whole else ()
+        step = 1 if whole else 1e-3 * max(1.0, abs(number.ge or 0))
+        yield from (str((number.ge or 0) - step), str((number.le or 0) + 10 * step))
+
+
+@each_option
+def test_what_is_beyond_a_bound_is_refused_in_one_line(model: type[Spec], option: Option) -> None:
+    for text in beyond(option):
+        given = {option.name: text}
+        for place, said in (
+            (option.flag, refusal(model.read, {}, given)),
+            (f"f.toml: t.{option.name}", refusal(model.read, {"f.toml: t": given}, {})),
+        ):
+            assert said.startswith(f"{place}: ") and said.endswith(f"; it takes {option.takes}")
+            assert len(said) < 300 and "\n" not in said
+
+
+@each_option
+def test_what_is_at_a_bound_is_taken_from_a_flag_and_a_file(
+    model: type[Spec], option: Option
+) -> None:
+    number = number_of(option)
+    values: list[Any] = [*get_args(option.kind)] if get_origin(option.kind) is Literal else []
+    if number is not None:
+        values = [bound for bound in (number.ge, number.le) if bound is not None]
+    for value in values:
+        known = (value,) if option.listed else value
+        read = (
+            model.read({}, {option.name: f" {value} "}),
+            model.read({"f.toml: t": {option.name: value}}, {}),
+            model.read({"f.toml: t": {option.name: [value]}} if option.listed else {}, {}),
+        )
+        assert getattr(read[0], option.name) == getattr(read[1], option.name) == known
+        assert not option.listed or getattr(read[2], option.name) == known
+
+
+@each_option
+def test_a_file_with_another_type_or_key_is_refused(model: type[Spec], option: Option) -> None:
+    for value in ({"a": 1}, [[1]], [], ["x", {"a": 1}]):
+        said = refusal(model.read, {"f.toml: t": {option.name: value}}, {})
+        assert said.startswith(f"f.toml: t.{option.name}: ")
+    said = refusal(model.read, {"f.toml: t": {f"{option.name}x": 1}}, {})
+    assert said.startswith(f"f.toml: t: unknown key '{option.name}x'; did you mean ")
+    assert refusal(model.read, {"f.toml: t": [option.name]}, {}) == "f.toml: t: must be a table"
+
+
+@each_option
+def test_a_later_place_goes_before_an_earlier_and_a_value_stands_once(
+    model: type[Spec], option: Option
+) -> None:
+    known = option.default[0] if option.listed else option.default
+    if known is None:
+        return
+    bad, good = {option.name: {"a": 1}}, {option.name: known}
+    assert refusal(model.read, {"f.toml: t": bad, "f.toml: quick": good}, {}).startswith(
+        "f.toml: t"
+    )
+    again = model.read({"f.toml: t": good}, {option.name: str(known)})
+    assert getattr(again, option.name) == ((known,) if option.listed else known)
+    if option.listed:
+        twice = refusal(model.read, {}, {option.name: f"{known}, {known}"})
+        assert twice == f"{option.flag}: {known} stands there twice"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_comes_back_from_its_record_and_damage_names_its_field(name: str) -> None:
+    model = MODELS[name]
+    assert model.stored(model().to_json()) == model()
+    for field in model.options():
+        said = refusal(model.stored, {**model().to_json(), field: {"a": 1}})
+        assert said.startswith(f"the stored suite cannot be resumed: suite.{field}")
