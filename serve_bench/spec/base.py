@@ -8,7 +8,7 @@ or the file and key, and what it takes. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import (
     Annotated,
@@ -64,7 +64,7 @@ class Option:
     def help(self) -> str:
         """With the default, where there is one that can be written."""
         values = self.default if self.listed else [self.default]
-        if values in ((), [None], [msgspec.NODEFAULT]):
+        if values in ((), [None], [MISSING]):
             return f"{self.opt.help}."
         words = [written(value) if type(value) in (int, float) else str(value) for value in values]
         return f"{self.opt.help} [{','.join(words)}]."
@@ -106,7 +106,8 @@ class Option:
             raise BadInput(f"{place}: {shown} is not allowed; it takes {self.takes}") from None
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Spec:
     """What a command measures. Fields without an Opt are what the command line says besides."""
 
     @classmethod
@@ -151,10 +152,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def _options(kind: type[Spec]) -> Mapping[str, Option]:
+def _options(kind: Any) -> Mapping[str, Option]:
     hints = get_type_hints(kind, include_extras=True)
     options = {}
-    for field in msgspec.structs.fields(kind):
+    for field in fields(kind):
         value_type, metas = hints[field.name], []
         if get_origin(value_type) is Annotated:
             value_type, *metas = get_args(value_type)

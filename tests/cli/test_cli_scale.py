@@ -1,5 +1,6 @@
+from dataclasses import replace
+
 import pytest
-from msgspec.structs import replace
 
 from serve_bench.benchmarks.scale import needs as scale_needs
 from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES, check_cluster

@@ -18,10 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import psutil
 
-from serve_bench.benchmarks.rpc.spec import RpcSpec, World
+from serve_bench.benchmarks.rpc.spec import Device, RpcSpec, World
 from serve_bench.core.app_spec import APPS_PACKAGE
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import VariantUsed
@@ -94,10 +93,10 @@ def resolve_device(suite: RpcSpec) -> RpcSpec:
     devices = tuple(map(_device_of, suite.device))
     if len(set(devices)) < len(devices):
         raise BadInput(f"--device: auto is {devices[0]} here, which stands there too")
-    return msgspec.structs.replace(suite, device=devices)
+    return replace(suite, device=devices)
 
 
-def _device_of(device: str) -> str:
+def _device_of(device: Device) -> Device:
     if device == "cpu":
         return device
     torch = torch_of(VariantUsed("rpc"))

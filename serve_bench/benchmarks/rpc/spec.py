@@ -9,10 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
-import msgspec
 from msgspec import Meta
 
 from serve_bench.core.axes import only_keys
@@ -25,6 +24,8 @@ from serve_bench.spec.base import Opt, Spec
 
 Backend: TypeAlias = Literal["torch", "ray", "serve"]
 """torch.distributed.rpc over TensorPipe; Ray actors; a Serve DeploymentHandle."""
+
+Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 
 PUBLISHED_ARGUMENTS: Final = (
     *("world_size", "master_addr", "master_port", "batch", "state_size", "nlayers"),
@@ -101,7 +102,8 @@ class World:
         return tuple(map(int, self.state_size.split("-")))
 
 
-class RpcSpec(Spec, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class RpcSpec(Spec):
     """A run. An episode is `steps` calls of each observer; `seconds` ends a world after the episode
     in which they pass. A warm-up is at least two episodes, and goes on until it is steady or
     `warmup_s` have passed. `policy_ms`: a policy of that fixed time in place of the network."""
@@ -147,10 +149,9 @@ class RpcSpec(Spec, frozen=True, kw_only=True):
     seconds: Annotated[
         Seconds | None, Opt("Time in which episodes begin, instead of their number", "SECONDS")
     ] = None
-    device: Annotated[
-        tuple[Literal["auto", "cpu", "cuda"], ...],
-        Opt("Device of the agent: cpu, cuda, auto", "WORD"),
-    ] = ("cpu",)
+    device: Annotated[tuple[Device, ...], Opt("Device of the agent: cpu, cuda, auto", "WORD")] = (
+        "cpu",
+    )
     threads: Annotated[
         tuple[Annotated[int, Meta(ge=1, le=1024)], ...],
         Opt("Threads of torch's operators in the agent"),
@@ -256,5 +257,5 @@ def read_rpc(
     only_keys(data, ("name", "rpc"), file)
     spec = RpcSpec.read({f"{file}: rpc": data.get("rpc", {})}, flags, **others)
     if "seconds" in flags and "episodes" not in flags:  # time alone ends a world
-        return msgspec.structs.replace(spec, episodes=MOST_EPISODES)
+        return replace(spec, episodes=MOST_EPISODES)
     return spec

@@ -8,9 +8,8 @@ with a way out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
-
-from msgspec.structs import replace
 
 from serve_bench.benchmarks.scale.spec import ScaleSpec
 from serve_bench.core.errors import BadInput, RunFailed
@@ -89,6 +88,7 @@ def _largest(suite: ScaleSpec, free: int) -> int:
     def needs(number: int) -> int:
         if suite.size_option == "replicas":
             return needed_bytes(suite, number)
-        return needed_bytes(replace(suite, **{suite.size_option: number}), suite.replicas[0])
+        size: dict[str, Any] = {suite.size_option: number}
+        return needed_bytes(replace(suite, **size), suite.replicas[0])
 
     return max(0, 1 + (free - needs(1)) // (needs(2) - needs(1)))

@@ -76,7 +76,8 @@ class ScaleApp:
     ready_body: str
 
 
-class ScaleSpec(Spec, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class ScaleSpec(Spec):
     """A run of one workload. `duration` is cut into windows of about 1 s. `nodes`: raylets that are
     started on this machine. `address`: of a cluster that is there already, whose flags are its own.
     """
@@ -163,7 +164,8 @@ class ScaleSpec(Spec, frozen=True, kw_only=True):
         return {**common, **more}
 
 
-class LoadedSpec(ScaleSpec, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class LoadedSpec(ScaleSpec):
     """Workloads that are loaded from every node."""
 
     connections: Annotated[
@@ -177,7 +179,8 @@ class LoadedSpec(ScaleSpec, frozen=True, kw_only=True):
         return (Row(label, "raw", self.connections, 1),)
 
 
-class SingleSpec(LoadedSpec, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class SingleSpec(LoadedSpec):
     """One deployment of many replicas, loaded from every node."""
 
     workload: ClassVar = "single"
@@ -201,7 +204,8 @@ class SingleSpec(LoadedSpec, frozen=True, kw_only=True):
         return {"max_batch_size": self.max_batch_size}
 
 
-class CurveSpec(SingleSpec, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class CurveSpec(SingleSpec):
     """How cost and requests/s grow with the number of replicas."""
 
     workload: ClassVar = "curve"
@@ -210,7 +214,8 @@ class CurveSpec(SingleSpec, frozen=True, kw_only=True):
     duration: DurationOption = 10.0
 
 
-class MultiSpec(LoadedSpec, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class MultiSpec(LoadedSpec):
     """Several deployments; each request hops between them."""
 
     workload: ClassVar = "multi"
@@ -239,7 +244,8 @@ class MultiSpec(LoadedSpec, frozen=True, kw_only=True):
         return {"deployments": self.deployments, "hops": self.hops}
 
 
-class GraphSpec(ScaleSpec, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class GraphSpec(ScaleSpec):
     """Workloads of composed deployments, with clients instead of a load from every node."""
 
     warmup: WarmupOption = 1.0
@@ -283,7 +289,8 @@ class GraphSpec(ScaleSpec, frozen=True, kw_only=True):
         )
 
 
-class EnsembleSpec(GraphSpec, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class EnsembleSpec(GraphSpec):
     """A wide graph: all nodes at once, their answers added up."""
 
     workload: ClassVar = "ensemble"
@@ -295,7 +302,8 @@ class EnsembleSpec(GraphSpec, frozen=True, kw_only=True):
         return self._graph(replicas, self.size * (self.size - 1) // 2, "Combiner")
 
 
-class ChainSpec(GraphSpec, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class ChainSpec(GraphSpec):
     """A long graph: each node adds 1 and passes on."""
 
     workload: ClassVar = "chain"
