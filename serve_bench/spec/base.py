@@ -113,7 +113,8 @@ class Spec:
     @classmethod
     def options(cls) -> Mapping[str, Option]:
         """What the user can set, by field, in the order of the help."""
-        return _options(cls)
+        kind: Any = cls  # mypy takes the hash of a dataclass for that of its class
+        return _options(kind)
 
     @classmethod
     def read(cls, tables: Mapping[str, Any], flags: Mapping[str, str], **others: Any) -> Self:
