@@ -21,7 +21,6 @@ from serve_bench.benchmarks.scale import needs as scale_needs
 from serve_bench.cli.program import app, load_command
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Run
-from serve_bench.core.suite import read_suite
 from serve_bench.runner.load_source import read_load_on
 from serve_bench.store import read
 from serve_bench.store.files import read_toml, suite_file
@@ -29,6 +28,7 @@ from tests.cases import cases
 from tests.fixtures import Call, Patch
 from tests.places import GOLDEN, TOP, execute, git, program
 from tests.servers import serving
+from tests.suites import suite_with
 from tests.versus_records import versus_result
 
 pytestmark = pytest.mark.process
@@ -136,7 +136,7 @@ def store_run(folder: Path, launches: int = 1) -> None:
 def store_begun(folder: Path) -> None:
     """A run of `micro` that only began, for --resume."""
     folder.mkdir(parents=True)
-    suite = read_suite(read_toml(suite_file("micro")), "micro.toml")
+    suite = suite_with(read_toml(suite_file("micro")), "micro.toml")
     begun = Run("id", (), "micro", "2026-01-02T03:04:05+00:00", "0", suite=suite.to_json())
     (folder / "records.jsonl").write_text(to_line(begun))
 

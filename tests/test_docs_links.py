@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.core.suite import read_suite
 from serve_bench.view.figures import COMMON, FIGURES
 from tests.places import TOP
+from tests.suites import suite_with
 
 DOCS = TOP / "docs"
 PAGES = [TOP / "README.md", *sorted(DOCS.glob("*.md"))]
@@ -80,7 +80,7 @@ def test_the_suite_and_the_targets_of_make_that_are_shown_are_there() -> None:
     shown = (DOCS / "commands.md").read_text(encoding="utf-8")
     blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", shown, re.MULTILINE)
     (block,) = (textwrap.dedent(block) for block in blocks if "[variants.mine]" in block)
-    suite = read_suite(tomllib.loads(block), "commands.md")
+    suite = suite_with(tomllib.loads(block), "commands.md")
     assert [variant.name for variant in suite.variants] == ["default", "mine"]
     targets = set(re.findall(r"^(\S+?):", (TOP / "Makefile").read_text(), re.MULTILINE))
     readme = (TOP / "README.md").read_text(encoding="utf-8")

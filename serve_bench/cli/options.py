@@ -10,13 +10,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from serve_bench.cli.command import MOST, Options, argument, flag
+from serve_bench.cli.command import Options, argument, flag
 from serve_bench.cli.panels import USUAL_SHARE
 from serve_bench.core.axes import axis_flags
 from serve_bench.core.chat import Completions, read_lengths
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Events, Streaming
-from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.result import STREAMS
 
 if TYPE_CHECKING:
@@ -84,7 +83,12 @@ class SloOptions(Options):
     def protocols(self) -> set[object]:
         """Those of the flag; http without it. Raises BadInput."""
         text = self.texts.get("protocol")
-        return {"http"} if text is None else set(axis_flags(self.command)["protocol"].values(text))
+        if text is None:
+            return {"http"}
+        flag = axis_flags(self.command)["protocol"]
+        parts = flag.parts(text)
+        listed = parts if isinstance(parts, list) else [parts]
+        return {flag.axis.read(part, flag.where) for part in listed}
 
 
 class StreamOptions(SloOptions):
@@ -202,9 +206,7 @@ class TraceOptions(Options):
 class SuiteOptions(VariantOptions, LoadOnOptions, TraceOptions):
     """A suite of cells and rows, measured on launched clusters."""
 
-    launches: int | None = flag(
-        None, "Launches: fresh clusters of each variant [1].", takes=(1, MOST_LAUNCHES)
-    )
+    launches: int | None = flag(None, "Launches: fresh clusters of each variant [1].")
 
 
 CLASSIC_HELP = "Form: table, classic (as Ray prints), markdown, csv or json."
@@ -217,8 +219,8 @@ class RowOptions(SuiteOptions):
     clients: str | None = flag(
         None, "Rows: N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
     )
-    windows: int | None = flag(None, "Windows of each row [10].", takes=(1, MOST))
-    window_seconds: float | None = flag(None, "Length of a window [1].", takes=(0.01, MOST))
+    windows: int | None = flag(None, "Windows of each row [10].")
+    window_seconds: float | None = flag(None, "Length of a window [1].")
     quick: bool = flag(False, "Measure 3 windows of 0.5 s in each row, await answers for 3 s.")
     profile: str | None = flag(None, "Repeat each row with py-spy on proxy, replica, controller.")
 

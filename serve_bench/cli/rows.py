@@ -11,14 +11,13 @@ from typing import Any
 
 from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import names, share_of
-from serve_bench.cli.options import LadderOptions, RowOptions, StreamOptions, SuiteOptions
+from serve_bench.cli.options import LadderOptions, RowOptions, SloOptions, StreamOptions
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, agenda_lines, print_plan, request_of, sit
-from serve_bench.core.axes import MODEL_APPS, settings, sweeps
+from serve_bench.core.axes import MODEL_APPS, axis_flags
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite, client_of, plan, rows_of
 from serve_bench.core.result import HANDLES, Result, Trial
-from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.core.variants import parse_env
 from serve_bench.observing.inside import Inside
 from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowed
@@ -30,6 +29,8 @@ from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.serving.launch_spec import check_interpreter, check_tracing
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
+from serve_bench.spec.content import Content
+from serve_bench.spec.suite import Around, SuiteKeys, read_suite
 from serve_bench.store.files import read_toml, suite_file
 
 QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
@@ -79,45 +80,51 @@ class RowsRequest:
         return Agenda(self.suite, plan(self.suite), bool(self.profile))
 
 
-def overrides(options: SuiteOptions) -> Overrides:
-    """What the flags of all these commands say against a suite file: axes, variants, launches.
-
-    Raises BadInput, which names the flag and what it takes.
-    """
-    chat = isinstance(options, StreamOptions) and options.chat
-    return Overrides(
-        variants=names(options.variant),
-        env=parse_env(options.env or (), "--env"),
-        matrix=sweeps(options.command, options.texts) | ({"protocol": ("stream",)} if chat else {}),
-        settings=settings(options.command, options.texts),
-        launches=options.launches,
-        slo=options.slo_source,
-        events=options.events if isinstance(options, StreamOptions) else None,
-        event_timeout_s=options.event_timeout_s() if isinstance(options, StreamOptions) else None,
-        openai=chat,
-    )
+def add_axis_flags(content: Content, options: SloOptions) -> Content:
+    """The content of a suite file with the flags of axes over it."""
+    flags = axis_flags(options.command)
+    axes = {name: flags[name] for name in options.texts if name in flags}
+    if any(flag.key.startswith("matrix.") for flag in axes.values()):
+        content = content.without("cells", "matrix")
+    for name, flag in axes.items():
+        content = content.set(flag.key, flag.parts(options.texts[name]), flag.where)
+    if isinstance(options, StreamOptions) and options.chat:
+        content = content.set("load.protocol", ["stream"], "--openai")
+        content = content.set("load.openai", True, "--openai")
+    return content
 
 
-def row_overrides(options: RowOptions) -> Overrides:
+def add_flags(content: Content, options: SloOptions) -> Content:
+    """The content of a suite file with what the flags of all these commands say over it: axes,
+    variants, launches, objectives."""
+    content = add_axis_flags(content, options)
+    content = content.over("env", parse_env(getattr(options, "env", None) or (), "--env"), "--env")
+    variants = list(names(getattr(options, "variant", None)))
+    content = content.set("variant", variants or None, "--variant")
+    content = content.set("slo", options.slo_source, "--slo")
+    given = {name: getattr(options, name, None) for name in SuiteKeys.options()}
+    return SuiteKeys.add_flags(content, {**given, "quick": given["quick"] or None})
+
+
+def add_row_flags(content: Content, options: RowOptions) -> Content:
     """The same, with clients and windows."""
-    windows, window_s = options.windows, options.window_seconds
     if options.quick:
-        windows = QUICK_WINDOWS if windows is None else windows
-        window_s = QUICK_WINDOW_S if window_s is None else window_s
-    return replace(
-        overrides(options),
-        clients=names(options.clients),
-        windows=windows,
-        window_s=window_s,
-        quick=options.quick,
-    )
+        content = content.set("load.windows", QUICK_WINDOWS, "--quick")
+        content = content.set("load.window_seconds", QUICK_WINDOW_S, "--quick")
+    if options.clients is not None:
+        content = content.set("load.clients", list(names(options.clients)), "--clients")
+    return add_flags(content, options)
 
 
-def suite_of(name: str, flags: Overrides) -> Suite:
-    """A suite file, by path or name, and flags over it. Raises BadInput before anything starts."""
+def content_of(name: str) -> Content:
+    """A suite file, by path or name. Raises BadInput."""
     file = suite_file(name)
-    shown = file.name if file.name == f"{name}.toml" else str(file)
-    return known_device(read_suite(read_toml(file), shown, flags))
+    return Content(file.name if file.name == f"{name}.toml" else str(file), read_toml(file))
+
+
+def suite_of(content: Content, around: Around | None = None) -> Suite:
+    """The suite of a file and the flags over it. Raises BadInput before anything starts."""
+    return known_device(read_suite(content, around))
 
 
 def known_device(suite: Suite) -> Suite:

@@ -396,35 +396,23 @@ class AxisFlag:
         """The flag as it is spelt in messages."""
         return f"--{self.name.replace('_', '-')}"
 
-    def values(self, text: str) -> tuple[Value, ...]:
-        """The values of the flag's text; one, unless the flag is swept. Raises BadInput."""
+    @property
+    def key(self) -> str:
+        """Of a suite file, which the flag sets."""
+        table = "load" if self.axis.scope == "load" else "matrix" if self.flag.swept else "cell"
+        return f"{table}.{self.axis.name}"
+
+    def parts(self, text: str) -> str | list[str]:
+        """The text of the flag; where it is swept, its parts."""
         if not self.flag.swept:
-            return (self.axis.read(text.strip(), self.where),)
-        parts = self.flag.words.get(text) or text.split(",")
-        return tuple(self.axis.read(part.strip(), self.where) for part in parts)
+            return text.strip()
+        return [part.strip() for part in self.flag.words.get(text) or text.split(",")]
 
 
 def axis_flags(command: str) -> dict[str, AxisFlag]:
     """The flags of axes that a command has, by the names of their parameters."""
     flags = (AxisFlag(axis, flag) for axis in _DECLARED for flag in axis.flags)
     return {one.name: one for one in flags if command in one.flag.commands}
-
-
-def sweeps(command: str, texts: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
-    """The axes that the flags of a command sweep, by the texts of those that were given. Raises
-    BadInput."""
-    return _given(command, texts, True)
-
-
-def settings(command: str, texts: Mapping[str, str]) -> dict[str, Value]:
-    """The axes that the flags of a command set alike in every cell. Raises BadInput."""
-    return {name: value for name, (value,) in _given(command, texts, False).items()}
-
-
-def _given(command: str, texts: Mapping[str, str], swept: bool) -> dict[str, tuple[Value, ...]]:
-    flags = axis_flags(command)
-    given = ((flags[name], text) for name, text in texts.items())
-    return {one.axis.name: one.values(text) for one, text in given if one.flag.swept is swept}
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from functools import cache
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     Final,
     Literal,
     NamedTuple,
@@ -25,17 +26,18 @@ from typing import (
 import msgspec
 from msgspec import inspect
 
-from serve_bench.core.axes import only_keys
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.numbers import whole_number, written
 from serve_bench.core.schema import built, plain
+from serve_bench.spec.content import Content
 
 
 class Opt(NamedTuple):
     """What a field is for the user. `help`: without its default. `shape`: what its value looks
     like, where its type does not say it; `spellings`: further names of its flag. `read` makes a
     value of a text, or raises ValueError; `takes` is what a refusal says of that. `why` is added to
-    what a refusal says."""
+    what a refusal says. `key`: in a suite file, where it is not that of the field in the table of
+    the Spec."""
 
     help: str
     shape: str | None = None
@@ -43,14 +45,16 @@ class Opt(NamedTuple):
     read: Callable[[str], Any] | None = None
     takes: str | None = None
     why: str = ""
+    key: str | None = None
 
 
 @dataclass(frozen=True)
 class Option:
     """A field of a Spec that the user sets. `kind`: of a value, with its bounds; `listed`: it takes
-    several of them, with commas behind a flag, as a list in a file."""
+    several of them, with commas behind a flag, as a list in a file. `key`: in a suite file."""
 
     name: str
+    key: str
     opt: Opt
     kind: Any
     listed: bool
@@ -108,7 +112,10 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """What a command measures. Fields without an Opt are what the command line says besides."""
+    """What a command measures. Fields without an Opt are what the command line says besides.
+    `table`: of a suite file, in which its keys stand."""
+
+    table: ClassVar[str] = ""
 
     @classmethod
     def options(cls) -> Mapping[str, Option]:
@@ -117,22 +124,22 @@ class Spec:
         return _options(kind)
 
     @classmethod
-    def read(cls, tables: Mapping[str, Any], flags: Mapping[str, str], **others: Any) -> Self:
-        """The defaults, tables of a suite file by their places, a later one over an earlier, and
-        flags over them. `others`: fields that are no options. Raises BadInput."""
-        values: dict[str, Any] = {}
-        places: dict[str, str] = {name: option.flag for name, option in cls.options().items()}
-        for place, table in tables.items():
-            if not isinstance(table, Mapping):
-                raise BadInput(f"{place}: must be a table")
-            only_keys(table, list(cls.options()), place)
-            for name, value in table.items():
-                places[name] = f"{place}.{name}"
-                values[name] = cls.options()[name].read(value, places[name])
-        for name, text in flags.items():
-            places[name] = cls.options()[name].flag
-            values[name] = cls.options()[name].read(text, places[name])
+    def read(cls, content: Content, **others: Any) -> Self:
+        """What a suite file and flags say, over the defaults. `others`: fields that are no options.
+        Raises BadInput."""
+        values, places = {}, {}
+        for name, option in cls.options().items():
+            places[name] = content.where(option.key)
+            if (value := content.get(option.key)) is not None:
+                values[name] = option.read(value, places[name])
         return cls(**values, **others).checked(places)
+
+    @classmethod
+    def add_flags(cls, content: Content, flags: Mapping[str, Any]) -> Content:
+        """The content with the flags of these options that are given, by name."""
+        for name, option in cls.options().items():
+            content = content.set(option.key, flags.get(name), option.flag)
+        return content
 
     def checked(self, places: Mapping[str, str]) -> Self:
         """The same, once it is sure that its fields go together. Raises BadInput, which names the
@@ -166,7 +173,8 @@ def _options(kind: Any) -> Mapping[str, Option]:
             value_type = get_args(value_type)[0] if listed else value_type
             bounds = tuple(meta for meta in metas if isinstance(meta, msgspec.Meta))
             bounded = Annotated[(value_type, *bounds)] if bounds else value_type
-            options[field.name] = Option(field.name, opt, bounded, listed, field.default)
+            key = opt.key or f"{kind.table}.{field.name}".removeprefix(".")
+            options[field.name] = Option(field.name, key, opt, bounded, listed, field.default)
     return options
 
 
@@ -204,4 +212,4 @@ def _describe(kind: Any) -> str:
 
 
 def _write(bound: float) -> str:
-    return f"{bound:,}" if isinstance(bound, int) else f"{bound:,.6g}"
+    return f"{int(bound):,}" if bound == int(bound) else f"{bound:g}"

@@ -6,11 +6,10 @@ import pytest
 
 from serve_bench.benchmarks.own_app.command import OwnRunOptions
 from serve_bench.benchmarks.own_app.flags import own_suite
-from serve_bench.cli.rows import row_overrides
+from serve_bench.cli.rows import add_row_flags
 from serve_bench.core.load_spec import Streaming
 from serve_bench.core.plan import Suite, load_of
 from serve_bench.core.result import Result
-from serve_bench.core.suite import Overrides
 from serve_bench.store import RECORDS_FILE
 from tests import places, records
 from tests.cases import cases
@@ -143,7 +142,7 @@ def test_bodies_are_those_of_a_file_or_chats(tmp_path: Path) -> None:
     (tmp_path / "bodies").write_text('{"n": 1}\n\n{"n": 2}\n')
     file, target = str(tmp_path / "bodies"), f"{EXAMPLE / 'shop.py'}:app"
     for words in (OwnRunOptions(bodies=file), OwnRunOptions(bodies=file, body='{"n": 0}')):
-        suite = own_suite(target, words, Overrides())
+        suite = own_suite(target, words, lambda content: content)
         assert suite is not None and suite.app.own is not None
         asked = suite.app.own.asked
         assert asked.bodies[-2:] == (b'{"n": 1}', b'{"n": 2}') and asked.method == "POST"
@@ -151,7 +150,7 @@ def test_bodies_are_those_of_a_file_or_chats(tmp_path: Path) -> None:
         request = load_of(suite, suite.rows[0], "http://127.0.0.1:1", {}).request
         assert request.all_bodies == asked.bodies
     chat = OwnRunOptions(openai=True, model="m", input_tokens="20,5", route="/v1")
-    shop = own_suite(target, chat, row_overrides(chat))
+    shop = own_suite(target, chat, lambda content: add_row_flags(content, chat))
     assert shop is not None and shop.streaming == Streaming(openai=True)
     assert [row.label for row in shop.rows] == ["100 connections, stream"]
     request = load_of(shop, shop.rows[0], "http://127.0.0.1:1", {}).request

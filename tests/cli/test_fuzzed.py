@@ -14,7 +14,8 @@ from serve_bench.benchmarks.rpc.spec import read_rpc
 from serve_bench.benchmarks.scale.spec import WORKLOADS, read_scale
 from serve_bench.cli.program import load_command, run
 from serve_bench.core.errors import BadInput
-from serve_bench.core.suite import read_suite
+from serve_bench.spec.content import Content
+from serve_bench.spec.suite import read_suite
 from serve_bench.store.files import shipped
 from tests.core.test_damaged import fields_of
 from tests.fixtures import Capture, Patch
@@ -112,10 +113,10 @@ ADDED: Final = [("variants",), ("cells",), ("matrix",), ("base",)]
 def test_an_odd_suite_is_read_or_refused_in_one_line(part: int) -> None:
     files = {file.stem: file.read_text() for file in shipped("scenarios").glob("*.toml")}
     del files["versus"]
-    every: dict[str, Callable[[dict[str, Any]], Any]] = {
-        **dict.fromkeys(files, partial(read_suite, file="f.toml")),
-        "rpc": partial(read_rpc, file="f.toml", flags={}),
-        **{f"scale_{one}": partial(read_scale, one, file="f.toml", flags={}) for one in WORKLOADS},
+    every: dict[str, Callable[[Content], Any]] = {
+        **dict.fromkeys(files, read_suite),
+        "rpc": partial(read_rpc, flags={}),
+        **{f"scale_{one}": partial(read_scale, one, flags={}) for one in WORKLOADS},
     }
     refused = 0
     for number in part_of(SUITES, part):
@@ -127,7 +128,7 @@ def test_an_odd_suite_is_read_or_refused_in_one_line(part: int) -> None:
             place: Any = reduce(lambda at, step: at[step], parents, cast(Any, data))
             place[key] = copy.deepcopy(draw.choice(VALUES))
         try:
-            every[name](data)
+            every[name](Content("f.toml", data))
         except BadInput as error:
             refused += 1
             assert "\n" not in str(error) and str(error), (name, path)

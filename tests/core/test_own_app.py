@@ -35,19 +35,20 @@ from serve_bench.core.redaction import hide_suite
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import VariantUsed
 from serve_bench.core.secrets import hash_value
-from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.doctor.software import ask_interpreter
 from serve_bench.load.driver import drive_load
 from serve_bench.nodes.crew import NodeCrew, NodesFailed
 from serve_bench.runner import model_needs
 from serve_bench.serving import strays
 from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.spec.suite import Around
 from tests.cases import cases, sure
 from tests.load.loads import TIMING
 from tests.places import program
 from tests.records import ROWS
 from tests.refused import refusal
 from tests.servers import serving
+from tests.suites import suite_with
 
 OPTIONS = ("num_replicas", "max_ongoing_requests", "ray_actor_options.num_cpus", "user_config.*")
 RANKER = OwnDeployment("Ranker", 2, 0.5, {"ray_actor_options": {"num_cpus": 0.5, "num_gpus": 0}})
@@ -359,14 +360,14 @@ def test_what_is_wrong_with_a_file(data: dict[str, Any], says: str) -> None:
 def test_all_combinations_and_replicas_change_last() -> None:
     options = {"One.num_replicas": (1, 2), "One.x": (3, 4)}
     rest = parts_of({}, "s.toml").rest
-    suite = read_suite(rest, "s.toml", Overrides(own=APP, options=options))
+    suite = suite_with(rest, "s.toml", Around(own=APP, options=options))
     made = [(cell["One.num_replicas"], cell["One.x"]) for cell in suite.cells]
     assert made == [(1, 3), (2, 3), (1, 4), (2, 4)]
     assert [row.label for row in suite.rows] == ["100 connections"]
     # Without options there is the app as it is, and HTTP options go to every variant.
     http: dict[str, Any] = {"request_timeout_s": 5.0}
-    flags = Overrides(own=APP, variants=("default", "optimized"), http_options=http)
-    suite = read_suite(rest, "s", flags)
+    around = Around(own=APP, http_options=http)
+    suite = suite_with(rest, "s", around, variant=["default", "optimized"])
     assert suite.cells == ({},) and Suite.from_json(suite.to_json()) == suite
     assert [variant.http_options for variant in suite.variants] == [http] * 2
 
@@ -374,6 +375,6 @@ def test_all_combinations_and_replicas_change_last() -> None:
 def test_the_axes_and_bodies_of_our_apps_are_none_of_it() -> None:
     for key in ("cell", "cells", "matrix"):
         with pytest.raises(BadInput, match=f"s: {key} is for the apps that come with the tool"):
-            read_suite({key: {}}, "s", Overrides(own=APP))
+            suite_with({key: {}}, "s", Around(own=APP))
     with pytest.raises(BadInput, match="the app a:b has a body of its own"):
-        read_suite({"load": {"data_size": "large"}}, "s", Overrides(own=APP))
+        suite_with({"load": {"data_size": "large"}}, "s", Around(own=APP))

@@ -7,11 +7,10 @@ import pytest
 
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.cli.rows import RowsRequest
-from serve_bench.core.app_spec import deploy_spec, own_spec
+from serve_bench.core.app_spec import AppSpec, deploy_spec, own_spec
 from serve_bench.core.capacity import closed_row, probe_row
 from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_spec import Streaming
 from serve_bench.core.own_app import Asked, MethodKind, OwnApp, OwnDeployment, OwnGrpc
 from serve_bench.core.plan import (
@@ -26,18 +25,19 @@ from serve_bench.core.plan import (
 )
 from serve_bench.core.result import Metric, PlannedTrial, Traffic, Trial, result_of
 from serve_bench.core.row_places import MetricNames
-from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.runner.load_source import LoadOn
+from serve_bench.spec.suite import Around
 from serve_bench.store.files import read_toml, suite_file
 from tests.cases import cases
 from tests.records import launch, run, trial
 from tests.refused import refusal
+from tests.suites import suite_with
 
 URL = "http://127.0.0.1:8000"
 
 
-def suite(load: dict[str, Any] | None = None, **flags: Any) -> Suite:
-    return read_suite({"load": load or {}}, "a.toml", Overrides(**flags))
+def suite(load: dict[str, Any] | None = None, own: AppSpec | None = None, **flags: Any) -> Suite:
+    return suite_with({"load": load or {}}, "a.toml", Around(own=own), **flags)
 
 
 def own_app() -> OwnApp:
@@ -70,7 +70,7 @@ def test_each_protocol_and_number_of_events_makes_rows() -> None:
     assert [load.request.expect_body for load in loads] == [b"ok", None]
     assert loads[1].request.url == f"{URL}/noop?events=1"
     # Flags go before the file, and rows of the file get the raw client.
-    made = suite({"protocol": "http"}, matrix={"protocol": ("stream",), "stream_events": (3,)})
+    made = suite({"protocol": "http"}, protocol=["stream"], stream_events=[3])
     clients = ["1 connection", "8 connections", "100 connections"]
     assert labels(made) == [f"{one}, stream of 3" for one in clients]
     assert {row.client for row in made.rows} == {"raw"}
@@ -78,10 +78,10 @@ def test_each_protocol_and_number_of_events_makes_rows() -> None:
 
 
 def test_how_streams_are_read_is_of_the_file_or_the_flags() -> None:
-    load = {"protocol": "stream", "events": "lines", "event_timeout_ms": 250}
+    load = {"protocol": "stream", "events": "lines", "event_timeout": "250ms"}
     assert suite(load).streaming == Streaming("lines", 0.25)
     assert suite(load, events="chunks").streaming == Streaming("chunks", 0.25)
-    assert suite(load, event_timeout_s=1.0).streaming == Streaming("lines", 1.0)
+    assert suite(load, event_timeout="1s").streaming == Streaming("lines", 1.0)
     assert suite({"protocol": "stream"}, slo="ttft_p95=1s").slo == "ttft_p95=1s"
     # Settings of the noop app have an effect.
     cells = [{"body_type": "str"}, {"event_gap_ms": 5.0}]
@@ -89,7 +89,7 @@ def test_how_streams_are_read_is_of_the_file_or_the_flags() -> None:
         {"client": "raw:1", "cells": {"body_type": "str"}},
         {"client": "raw:1", "protocol": "stream", "cells": {"event_gap_ms": 5.0}},
     ]
-    made = read_suite({"cells": cells, "rows": rows}, "a.toml")
+    made = suite_with({"cells": cells, "rows": rows}, "a.toml")
     protocols = [[row.protocol for row in made.rows_in(cell)] for cell in made.cells]
     assert protocols == [["http"], ["stream"]]
 
@@ -108,7 +108,7 @@ def test_an_app_of_ones_own_has_its_own_streams_and_one_protocol_of_grpc() -> No
 
 
 def test_a_suite_of_rows_without_names_has_the_usual_metrics() -> None:
-    made = read_suite({"rows": [{"client": "raw:2"}]}, "a.toml")
+    made = suite_with({"rows": [{"client": "raw:2"}]}, "a.toml")
     ((_, (at,)),) = plan(made)[0].cells
     begun = replace(run(at), suite=made.to_json())
     content = json.loads(perf_metrics(result_of([begun, launch(), measured(at)])))
@@ -117,7 +117,7 @@ def test_a_suite_of_rows_without_names_has_the_usual_metrics() -> None:
 
 
 def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
-    made = suite(ladder=Ladder(steps=(1, 5)), settings={"protocol": "stream"})
+    made = suite(users="1,5", protocol="stream")
     assert [row.label for row in rows_of(made)] == ["1 user, stream of 10", "5 users, stream of 10"]
     assert Suite.from_json(made.to_json()) == made
     traffic = Traffic("small", "stream", 10)
@@ -128,21 +128,21 @@ def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
 @cases(
     "load, flags, message",
     ({"protocol": "soap"}, {}, "a.toml: load.protocol: 'soap' is not allowed"),
-    ({"protocol": "handle"}, {"clients": ("8",)}, "--clients: '8': the aiohttp client speaks"),
+    ({"protocol": "handle"}, {"clients": ["8"]}, "--clients: '8': the aiohttp client speaks"),
     ({"protocol": ["http", "http"]}, {}, "http is given twice"),
     ({"response_size": [0, 10]}, {"matrix": {"body_type": ("str",)}}, "rows of response of 10 B"),
-    ({"protocol": "grpc"}, {"settings": {"body_type": "str"}}, "body_type: str has no effect"),
+    ({"protocol": "grpc"}, {"cell": {"body_type": "str"}}, "body_type: str has no effect"),
     ({"response_size": "echo"}, {}, "load.response_size: echo: needs request bodies: set"),
     ({"response_size": "echo"}, {"app": "recsys"}, "echo: is for the app noop"),
     ({"stream_events": 3}, {}, "a.toml: load.stream_events: is for streams of the app noop"),
     ({"events": "sse"}, {}, 'a.toml: load.events: goes with protocol = "stream"'),
-    ({"protocol": "stream", "event_timeout_ms": 0}, {}, "load.event_timeout_ms: 0 is not"),
+    ({"protocol": "stream", "event_timeout": 0}, {}, "load.event_timeout: 0 is not"),
     ({"protocol": "grpc-stream", "events": "lines"}, {}, "lines: of grpc-stream each message"),
     ({"protocol": "stream"}, {"app": "recsys"}, "stream: is for the app noop; recsys has http"),
     ({"protocol": "grpc", "users": [1], "requests_per_client": 5}, {}, "requests_per_client"),
-    ({"protocol": ["http", "stream"]}, {"ladder": Ladder()}, "a load that grows takes one"),
+    ({"protocol": ["http", "stream"]}, {"users": "auto"}, "a load that grows takes one"),
     ({"protocol": ["http", "stream"]}, {"slo": "ttft_p95=1s"}, "--slo: ttft_p95: is measured of"),
-    ({}, {"settings": {"event_gap_ms": 5.0}}, "event_gap_ms: is for rows of streams"),
+    ({}, {"cell": {"event_gap_ms": 5.0}}, "event_gap_ms: is for rows of streams"),
     ({"protocol": "grpc", **TWO}, {"own": own_spec(own_app())}, "grpc: is of apps with a serv"),
     ({"protocol": ["http", "grpc"], **TWO}, {"own": SERVICED}, "grpc stands alone: there is one"),
     ({"protocol": ["http", "handle"]}, {"own": HANDLED}, "handle stands alone"),
@@ -191,9 +191,9 @@ def test_an_echo_has_the_body_of_its_request_by_every_protocol() -> None:
 def test_a_handle_is_of_a_cluster_of_this_interpreter_and_this_host() -> None:
     other = {"variant": "other", "variants": {"other": {"python": "/usr/bin/python3"}}}
     handle = {"load": {"protocol": "handle"}}
-    said = refusal(read_suite, handle | other, "a.toml")
+    said = refusal(suite_with, handle | other, "a.toml")
     assert "protocol: handle: the load is a driver of Ray in this" in said
-    assert "--load-on: the load of a handle" in refusal(RowsRequest, suite(**handle), LoadOn())
+    assert "--load-on: the load of a handle" in refusal(RowsRequest, suite(handle["load"]), LoadOn())
 
 
 def test_a_handle_of_an_app_of_ones_own_calls_one_method() -> None:
@@ -216,7 +216,7 @@ def of_rows(*rows: dict[str, Any], load: dict[str, Any] | None = None, **flags: 
     """A suite of two cells with these rows."""
     cells = [{"max_ongoing_requests": 5}, {"max_ongoing_requests": 9}]
     data = {"load": load or {}, "cells": cells, "rows": list(rows)}
-    return read_suite(data, "a.toml", Overrides(**flags))
+    return suite_with(data, "a.toml", **flags)
 
 
 FIVE: dict[str, Any] = {"client": "raw:2", "cells": {"max_ongoing_requests": 5}}
@@ -248,9 +248,9 @@ def test_rows_are_measured_where_they_belong() -> None:
     ([{**FIVE, "metrics": {"p50": "x"}}], {}, "rows[1].metrics: unknown key 'p50'"),
     ([{**FIVE, "cells": {"num_replicas": 3}}], {}, "rows[1].cells: no cell of the suite is so"),
     ([FIVE], {}, "a.toml: cells: bs1-ongoing9-rep1 has no row"),
-    ([FIVE], {"clients": ("raw:1",)}, "--clients: the suite a.toml has cells and rows of its"),
+    ([FIVE], {"clients": ["raw:1"]}, "--clients: the suite a.toml has cells and rows of its"),
     ([FIVE], {"matrix": {"num_replicas": (1, 2)}}, "--num-replicas: the suite a.toml has"),
-    ([], {}, "a.toml: rows must be tables, as [[rows]]"),
+    ([], {}, "a.toml: rows: at least one is needed"),
     ([FIVE, {**FIVE, "windows": 3}], {}, "rows[2]: 2 connections has other windows before"),
     ([{**FIVE, "windows": 0}], {}, "a.toml: rows[1].windows: 0 is not allowed"),
     ([FIVE, FIVE], {}, "rows[2]: 2 connections is given twice for these cells"),
@@ -298,7 +298,7 @@ def measured(at: PlannedTrial) -> Trial:
 
 def test_the_suite_of_rays_microbenchmark_has_its_names() -> None:
     file = suite_file("ray_microbenchmarks")
-    made = read_suite(read_toml(file), file.name)
+    made = suite_with(read_toml(file), file.name)
     (launch_,) = plan(made)
     trials = [measured(at) for _, rows in launch_.cells for at in rows]
     assert len(trials) == 36

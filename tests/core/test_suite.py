@@ -6,19 +6,20 @@ import pytest
 
 from serve_bench.benchmarks.rpc.spec import read_rpc
 from serve_bench.cli.command import Options, flag
-from serve_bench.core.axes import axis_flags, read_table, sweeps
+from serve_bench.core.axes import axis_flags, read_table
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite, expected_s, label_of, parse_row, plan, without
 from serve_bench.core.result import Traffic
-from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.core.timeline import TimelineTable, timeline_of
+from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, shipped, suite_file
 from tests.cases import cases
 from tests.refused import refusal
+from tests.suites import suite_with
 
 
 def micro(**flags: Any) -> Suite:
-    return read_suite(read_toml(suite_file("micro")), "micro.toml", Overrides(**flags))
+    return suite_with(read_toml(suite_file("micro")), "micro.toml", **flags)
 
 
 def cells_of(suite: Suite) -> list[tuple[object, ...]]:
@@ -36,7 +37,7 @@ def test_micro_holds_the_published_cells_in_order_and_three_rows() -> None:
     product = [(b, c, r) for r in (1, 4) for b in (1, 16) for c in (1, 100)]
     assert cells_of(micro(matrix=matrix)) == product  # with replicas outermost
     # A cell is named by the published axes and what differs from the default.
-    plain, other = micro(), micro(settings={"body_type": "str"})
+    plain, other = micro(), micro(cell={"body_type": "str"})
     published = ("max_batch_size", "max_ongoing_requests", "num_replicas")
     assert list(label_of(plain.cells[0]).items()) == [(name, 1) for name in published]
     assert label_of(other.cells[0])["body_type"] == "str"
@@ -48,20 +49,20 @@ def test_every_shipped_suite_loads(file: Path) -> None:
     assert data["name"] == file.stem
     kind = next((one for one in ("rpc", "scale", "timeline") if one in data), None)
     if kind:  # that of scale is read by test_scale_request.py, with an own app tests/kinds/timeline
-        said = refusal(read_suite, data, file.name)
+        said = refusal(suite_with, data, file.name)
         assert said.endswith(f"{file.name}: is a suite of serve-bench {kind}")
     if kind == "rpc":  # of worlds, not of cells on a Serve
-        assert read_rpc(data, file.name, {}).episodes > 0
+        assert read_rpc(Content(file.name, data), {}).episodes > 0
     elif kind == "timeline":
         assert timeline_of(**read_table(TimelineTable, data["timeline"], file.name)).seconds <= 60
     elif kind is None:
-        suite = read_suite(data, file.name)
+        suite = suite_with(data, file.name)
         assert suite.name == file.stem and suite.cells and suite.variants
         assert bool(suite.rows) != (suite.ladder is not None)
 
 
 def test_env_makes_another_variant_of_every_chosen_one() -> None:
-    suite = micro(variants=("default", "haproxy"), env={"RAY_SERVE_X": "1"})
+    suite = micro(variant=["default", "haproxy"], env={"RAY_SERVE_X": "1"})
     names = [variant.name for variant in suite.variants]
     assert names == ["default+RAY_SERVE_X=1", "haproxy+RAY_SERVE_X=1"]
     assert suite.variants[1].env == {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_X": "1"}
@@ -79,14 +80,14 @@ def test_env_makes_another_variant_of_every_chosen_one() -> None:
 def test_env_keeps_variants(variants: tuple[str, ...], env: dict[str, str], refused: bool) -> None:
     own = {"one": "1", "two": "2", "twin": "2"}
     tables = {name: {"env": {"OMP_NUM_THREADS": value}} for name, value in own.items()}
-    flags = Overrides(variants=variants, env=env)
+    flags: dict[str, Any] = {"variant": [*variants], "env": env}
     if not refused:
-        used = read_suite({"variants": tables}, "f.toml", flags).variants
+        used = suite_with({"variants": tables}, "f.toml", **flags).variants
         assert [variant.name.partition("+")[0] for variant in used] == list(variants)
         return
     changed = next(key for key in env if key != "RAY_SERVE_X")
     with pytest.raises(BadInput, match=rf"sets {changed} for every variant") as error:
-        read_suite({"variants": tables}, "f.toml", flags)
+        suite_with({"variants": tables}, "f.toml", **flags)
     assert f"{variants[0]} and {variants[1]} are the same" in str(error.value)
 
 
@@ -99,7 +100,7 @@ def test_a_variant_of_the_file_has_environment_http_options_and_an_interpreter()
         http_options = {request_timeout_s = 2.5}
         python = "other/bin/python"
     """
-    (mine,) = read_suite(tomllib.loads(text), "f.toml").variants
+    (mine,) = suite_with(tomllib.loads(text), "f.toml").variants
     assert mine.env == {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_Y": "3", "RAY_SERVE_Z": "1"}
     assert mine.http_options == {"request_timeout_s": 2.5}
     assert mine.python == "other/bin/python"
@@ -111,7 +112,7 @@ def test_a_variant_of_the_file_has_environment_http_options_and_an_interpreter()
     ({"load": {"window": 3}}, "f.toml: load: unknown key 'window'; did you mean 'windows'?"),
     ({"load": {"windows": 2.5}}, "f.toml: load.windows: 2.5 is not allowed; it takes a whole"),
     ({"load": {"clients": ["8", "aiohttp:8"]}}, "f.toml: load.clients: 8 clients is given twice"),
-    ({"load": 3}, "f.toml: load must be a table"),
+    ({"load": 3}, "f.toml: load: must be a table, as [load]"),
     ({"cells": [{"num_replica": 1}]}, "did you mean 'num_replicas'?"),
     ({"cells": [{"num_replicas": 0}]}, "f.toml: cells[1].num_replicas: 0 is not allowed"),
     ({"cells": [{"data_size": "large"}]}, "data_size belongs to [load]"),
@@ -124,15 +125,15 @@ def test_a_variant_of_the_file_has_environment_http_options_and_an_interpreter()
     ({"app": "press_noop", "cell": {"ranker": "tuned"}}, "the app press_noop has no ranker"),
     ({"app": "press_noop", "cell": {"max_queued_requests": 0}}, "0 is not allowed; it takes -1"),
     ({"variant": ["fast"]}, "unknown variant 'fast'; allowed: default, haproxy, optimized"),
-    ({"variant": []}, "name at least one variant"),
+    ({"variant": []}, "variant: at least one value is needed"),
     ({"variant": ["default", "default"]}, "default is given twice"),
     ({"variants": {"a b": {}}}, "variant name 'a b'"),
     ({"variants": {"a": {"enw": {}}}}, "unknown key 'enw'; did you mean 'env'?"),
     ({"variants": {"a": {"env": {"1x": "x"}}}}, "'1x' is not an environment name"),
     ({"variants": {"a": {"http_options": {"port": 1}}}}, "http_options.port is set by serve-bench"),
-    ({"launches": 10**9}, "it takes a whole number from 1 to 1000"),
+    ({"launches": 10**9}, "it takes a whole number from 1 to 1,000"),
     ({"cells": []}, "f.toml: cells: at least one is needed"),
-    ({"load": {"clients": []}}, "f.toml: load.clients: at least one is needed"),
+    ({"load": {"clients": []}}, "f.toml: load.clients: at least one value is needed"),
     ({"variants": {"a": {"env": {"X": "a\0b"}}}}, "cannot hold a null character"),
     ({"variants": {"a": {"python": ""}}}, "python must be the path"),
     ({"variants": {"default": {}}}, "default is built in"),
@@ -141,7 +142,7 @@ def test_a_variant_of_the_file_has_environment_http_options_and_an_interpreter()
     ({"cells": [{"num_replicas": "1_0"}]}, "'1_0' is not allowed"),
 )
 def test_a_wrong_suite_is_one_line(data: dict[str, Any], message: str) -> None:
-    assert message in refusal(read_suite, data, "f.toml")
+    assert message in refusal(suite_with, data, "f.toml")
 
 
 def test_an_axis_that_a_command_does_not_list_has_its_flag_after_the_last_that_it_lists() -> None:
@@ -158,13 +159,12 @@ def test_an_axis_that_a_command_does_not_list_has_its_flag_after_the_last_that_i
     options = Listed.of({"early": True, "late": 1, "num_replicas": "1,2", "device": None})
     assert options.texts == {"num_replicas": "1,2"}
     assert options.changed() == ["--early", "--num-replicas"]
-    assert sweeps("micro", options.texts) == {"num_replicas": (1, 2)}
     with pytest.raises(AttributeError, match="late"):
         options.__setattr__("late", 2)
 
 
 def test_two_variants_make_36_trials_on_two_clusters() -> None:
-    launches = plan(micro(variants=("default", "optimized")))
+    launches = plan(micro(variant=["default", "optimized"]))
     assert [launch.variant.name for launch in launches] == ["default", "optimized"]
     keys = [trial.key for launch in launches for _, trials in launch.cells for trial in trials]
     assert len(keys) == len(set(keys)) == 36

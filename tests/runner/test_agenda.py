@@ -7,10 +7,11 @@ from serve_bench.analysis.climb import Climb, climbs_of, throughput_of
 from serve_bench.core.ladder import Ladder, Rung, collapses
 from serve_bench.core.plan import Suite, expected_s, label_of, plan, step_row
 from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, result_of
-from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.runner.agenda import PROFILING_S, Agenda, Climbing, rest_of
+from serve_bench.spec.suite import Around
 from tests.cases import sure
 from tests.records import AT, cell, failure_of, run, trial
+from tests.suites import suite_with
 
 KEPT = ({"role": "replica", "pid": 1, "path": "x", "samples": 9},)
 FAILED = ({"role": "replica", "pid": 1, "failed": "was idle"},)
@@ -18,17 +19,18 @@ LISTED = Ladder(steps=(10, 20, 30))
 
 
 def suite_of(**flags: Any) -> Suite:
-    return read_suite({}, "x.toml", Overrides(variants=("default",), **flags))
+    return suite_with(**{"variant": ["default"], **flags})
 
 
 def planned_rows(of: Suite) -> list[PlannedTrial]:
     return [row for launch in plan(of) for _, rows in launch.cells for row in rows]
 
 
-SUITE = suite_of(matrix={"max_ongoing_requests": (1, 100)}, clients=("1", "raw:100"))
+SUITE = suite_of(matrix={"max_ongoing_requests": (1, 100)}, clients=["1", "raw:100"])
 ROWS = planned_rows(SUITE)
-LADDER = suite_of(ladder=LISTED)
-PRESS = replace(suite_of(ladder=Ladder(steps=(1, 10, 100), runs=3)), requests_per_client=50)
+LADDER = suite_of(users="10,20,30")
+THRICE = Around(climb=Ladder(runs=3))
+PRESS = replace(suite_of(users="1,10,100", around=THRICE), requests_per_client=50)
 
 
 def earlier(suite: Suite, *records: Trial | Failure) -> Result:
@@ -106,7 +108,7 @@ def work_of(suite: Suite, rest: Agenda | None = None) -> Any:
 
 def test_the_first_steps_are_planned_and_named() -> None:
     assert [row.row.connections for row in planned_rows(LADDER)] == [10, 20, 30]
-    assert [row.row.connections for row in planned_rows(suite_of(ladder=Ladder()))] == [10]
+    assert [row.row.connections for row in planned_rows(suite_of(users="auto"))] == [10]
     planned = Climb(LISTED, "optimized", 2, cell(replicas=4)).next()
     assert planned is not None and planned.row == step_row(10)
     assert planned.key == "optimized/r2/bs1-ongoing1-rep4/10-users"

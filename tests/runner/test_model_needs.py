@@ -8,7 +8,6 @@ from serve_bench.core.axes import AXES
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite
 from serve_bench.core.result import VariantUsed
-from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.runner.model_needs import (
     Torch,
     check_gpus,
@@ -21,13 +20,14 @@ from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.store.files import read_toml, suite_file
 from tests.cases import cases
 from tests.places import program
+from tests.suites import suite_with
 
 GPU = ("a GPU", 24_000_000_000)
 
 
 def recsys(**settings: Any) -> Suite:
-    flags = Overrides(settings=settings, variants=("default",))
-    return read_suite(read_toml(suite_file("recsys")), "recsys.toml", flags)
+    data = read_toml(suite_file("recsys"))
+    return suite_with(data, "recsys.toml", cell=settings, variant=["default"])
 
 
 def cell_of(replicas: int, **settings: Any) -> tuple[Suite, dict[str, Any]]:
@@ -73,13 +73,13 @@ def test_press_holds_a_model_and_press_noop_none(monkeypatch: pytest.MonkeyPatch
     one = Torch("2", None, ())
     monkeypatch.setattr("serve_bench.runner.model_needs.torch_of", lambda variant: one)
     shape = {"width": 16, "bottom": "64,16", "table_rows": 1000, "sparse_features": 2}
-    suite = read_suite({"app": "press", "cell": shape}, "x.toml")
+    suite = suite_with({"app": "press", "cell": shape})
     assert [cell["device"] for cell in with_device(suite).cells] == ["cpu"]
-    huge = read_suite({"app": "press", "cell": {**shape, "table_rows": 10_000_000}}, "x.toml")
+    huge = suite_with({"app": "press", "cell": {**shape, "table_rows": 10_000_000}})
     monkeypatch.setattr("serve_bench.runner.model_needs.free_memory_bytes", lambda: 1_500_000_000)
     with pytest.raises(BadInput, match=r"a ranker replica takes about 1\.8 GB"):
         with_device(huge)
-    without = read_suite({"app": "press_noop", "cell": {"sparse_features": 2}}, "x.toml")
+    without = suite_with({"app": "press_noop", "cell": {"sparse_features": 2}})
     assert with_device(without) is without
 
 

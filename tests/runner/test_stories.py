@@ -28,7 +28,6 @@ from serve_bench.core.load_spec import Timing
 from serve_bench.core.plan import list_trials, parse_row, plan
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Result, Traffic
-from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.runner.agenda import Agenda, plan_listed, rest_of
 from serve_bench.runner.runner import Runner
@@ -39,6 +38,7 @@ from tests.cases import cases
 from tests.records import run as run_record
 from tests.runner.fakes import TROUBLES, Looking, Script, install
 from tests.scale_records import scale_suite
+from tests.suites import suite_with
 
 STORIES: Final = Path(__file__).with_name("stories")
 
@@ -56,9 +56,9 @@ SERVICES: Final = tuple(Service(name, Request(f"http://{name}:1/")) for name in 
 def served(**flags: Any) -> Make:
     def make(script: Script, place: Path, earlier: Result | None) -> Work:
         inside: Any = Looking(script) if flags.get("profile") else None
-        overrides = {"launches": 1, "windows": 2, **flags}
-        profile = overrides.pop("profile", False)
-        suite = read_suite({}, "x", Overrides(**overrides))
+        given = {"launches": 1, "windows": 2, **flags}
+        profile = given.pop("profile", False)
+        suite = suite_with(**given)
         agenda = Agenda(suite, plan(suite), profile)
         if earlier is not None:
             agenda = rest_of(earlier, suite, profile)
@@ -138,18 +138,18 @@ CLIENTS: Final = ("8", "raw:100")
 ATTACHED: Final = {"address": "10.0.0.1:6379", "variants": ("as-it-is",)}
 KINDS: Final[Mapping[str, Kind]] = {
     "micro": Kind(
-        served(variants=BOTH, clients=CLIENTS, matrix={"num_replicas": (1, 2)}),
+        served(variant=BOTH, clients=CLIENTS, matrix={"num_replicas": (1, 2)}),
         "import 1: fails; start 1: fails ctrl-c; deploy 1: fails; deploy 2: fails dies;"
         "prove 1: fails; load 1: silent lost-worker; load 4: lost-part;"
         "load 2: refused lost-part refused-and-lost-part killed broken interrupted ctrl-c"
         " interrupted-and-killed; append-trial 2: full",
     ),
     "micro-profiled": Kind(
-        served(variants=("default",), clients=CLIENTS, profile=True),
+        served(variant=["default"], clients=CLIENTS, profile=True),
         "load 3: refused; load 4: interrupted; look 1: fails ctrl-c; looked 1: ctrl-c",
     ),
     "press": Kind(
-        served(variants=("default",), requests_per_client=10, ladder=Ladder((1, 2, 4))),
+        served(variant=["default"], requests_per_client=10, users="1,2,4"),
         "load 1: refused ctrl-c; load 2: cut; load 3: interrupted",
         ladder=True,
     ),

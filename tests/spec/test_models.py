@@ -11,15 +11,34 @@ from msgspec import inspect
 from serve_bench.benchmarks.rpc.spec import RpcSpec
 from serve_bench.benchmarks.scale.spec import WORKLOADS
 from serve_bench.spec.base import Option, Spec
+from serve_bench.spec.content import Content
+from serve_bench.spec.suite import RowKeys, SuiteKeys
 from tests.refused import refusal
 
-MODELS: Final[dict[str, type[Spec]]] = {"rpc": RpcSpec, **WORKLOADS}
+MODELS: Final[dict[str, type[Spec]]] = {
+    "rpc": RpcSpec,
+    **WORKLOADS,
+    "suite": SuiteKeys,
+    "row": RowKeys,
+}
+#: The shortest warm-up is at most the longest.
+TOGETHER: Final = ("warmup_seconds", "warmup_max_seconds")
 OPTIONS: Final = [
     pytest.param(model, option, id=f"{name}-{option.name}")
     for name, model in MODELS.items()
     for option in model.options().values()
 ]
 each_option = pytest.mark.parametrize("model, option", OPTIONS)
+
+
+def file(option: Option, value: Any) -> Content:
+    """A file with a value of an option."""
+    return Content("f.toml").set(option.key, value, f"f.toml: {option.key}")
+
+
+def flags(model: type[Spec], given: dict[str, str], content: Content | None = None) -> Content:
+    """These flags, over a file."""
+    return model.add_flags(content or Content("f.toml"), given)
 
 
 def number_of(option: Option) -> inspect.IntType | inspect.FloatType | None:
@@ -49,8 +68,8 @@ def test_what_is_beyond_a_bound_is_refused_in_one_line(model: type[Spec], option
     for text in beyond(option):
         given = {option.name: text}
         for place, said in (
-            (option.flag, refusal(model.read, {}, given)),
-            (f"f.toml: t.{option.name}", refusal(model.read, {"f.toml: t": given}, {})),
+            (option.flag, refusal(model.read, flags(model, given))),
+            (f"f.toml: {option.key}", refusal(model.read, file(option, text))),
         ):
             assert said.startswith(f"{place}: ") and said.endswith(f"; it takes {option.takes}")
             assert len(said) < 300 and "\n" not in said
@@ -60,6 +79,8 @@ def test_what_is_beyond_a_bound_is_refused_in_one_line(model: type[Spec], option
 def test_what_is_at_a_bound_is_taken_from_a_flag_and_a_file(
     model: type[Spec], option: Option
 ) -> None:
+    if option.name in TOGETHER:
+        return
     number = number_of(option)
     values: list[Any] = [*get_args(option.kind)] if get_origin(option.kind) is Literal else []
     if number is not None:
@@ -67,39 +88,32 @@ def test_what_is_at_a_bound_is_taken_from_a_flag_and_a_file(
     for value in values:
         known = (value,) if option.listed else value
         read = (
-            model.read({}, {option.name: f" {value} "}),
-            model.read({"f.toml: t": {option.name: value}}, {}),
-            model.read({"f.toml: t": {option.name: [value]}} if option.listed else {}, {}),
+            model.read(flags(model, {option.name: f" {value} "})),
+            model.read(file(option, value)),
+            model.read(file(option, [value]) if option.listed else Content("f.toml")),
         )
         assert getattr(read[0], option.name) == getattr(read[1], option.name) == known
         assert not option.listed or getattr(read[2], option.name) == known
 
 
 @each_option
-def test_a_file_with_another_type_or_key_is_refused(model: type[Spec], option: Option) -> None:
+def test_a_file_with_another_type_is_refused(model: type[Spec], option: Option) -> None:
     for value in ({"a": 1}, [[1]], [], ["x", {"a": 1}]):
-        said = refusal(model.read, {"f.toml: t": {option.name: value}}, {})
-        assert said.startswith(f"f.toml: t.{option.name}: ")
-    said = refusal(model.read, {"f.toml: t": {f"{option.name}x": 1}}, {})
-    assert said.startswith(f"f.toml: t: unknown key '{option.name}x'; did you mean ")
-    assert refusal(model.read, {"f.toml: t": [option.name]}, {}) == "f.toml: t: must be a table"
+        said = refusal(model.read, file(option, value))
+        assert said.startswith(f"f.toml: {option.key}: ")
 
 
 @each_option
-def test_a_later_place_goes_before_an_earlier_and_a_value_stands_once(
+def test_a_flag_goes_before_the_file_and_a_value_stands_once(
     model: type[Spec], option: Option
 ) -> None:
     known = option.default[0] if option.listed else option.default
-    if known is None:
+    if known is None or isinstance(known, bool):
         return
-    bad, good = {option.name: {"a": 1}}, {option.name: known}
-    assert refusal(model.read, {"f.toml: t": bad, "f.toml: quick": good}, {}).startswith(
-        "f.toml: t"
-    )
-    again = model.read({"f.toml: t": good}, {option.name: str(known)})
+    again = model.read(flags(model, {option.name: str(known)}, file(option, {"a": 1})))
     assert getattr(again, option.name) == ((known,) if option.listed else known)
     if option.listed:
-        twice = refusal(model.read, {}, {option.name: f"{known}, {known}"})
+        twice = refusal(model.read, flags(model, {option.name: f"{known}, {known}"}))
         assert twice == f"{option.flag}: {known} stands there twice"
 
 

@@ -23,7 +23,7 @@ from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import seconds_of
 from serve_bench.cli.gate import close_gate, read_share
-from serve_bench.cli.rows import overrides, suite_of
+from serve_bench.cli.rows import add_flags, content_of, suite_of
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, launch_lines, print_plan, request_of, sit
 from serve_bench.core.axes import axis_named
@@ -178,17 +178,21 @@ def _suite(options: CapacityOptions) -> Suite:
     asked = _asked(options, slo)
     if options.target is None:
         raise BadInput("TARGET: name an app (module:app, path/file.py:app), a suite, or --url")
-    flags = overrides(options)
     named = re.fullmatch(r"\w+", options.target) is not None
-    suite = None if named else own_suite(options.target, options, flags)
+    suite = (
+        None if named else own_suite(options.target, options, partial(add_flags, options=options))
+    )
     if suite is None:
         wrong = [name for name in OF_OWN_APPS if name != "option" and getattr(options, name)]
         if wrong:
             flag = wrong[0].replace("_", "-")
             raise BadInput(f"--{flag}: {options.target} measures an app that comes with the tool")
-        flags = replace(flags, matrix=_matrix(options.option or ()))
         try:
-            suite = suite_of(options.target, flags)
+            content = content_of(options.target)
+            if matrix := _matrix(options.option or ()):
+                content = content.without("cells", "matrix")
+                content = content.over("matrix", matrix, "--option")
+            suite = suite_of(add_flags(content, options))
         except BadInput as error:
             raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
     suite = _scaled(suite, options)
@@ -229,9 +233,9 @@ def _content(suite: Suite, earlier: Result) -> dict[str, Any]:
     return {**content, "capacity": {**content["capacity"], "budget_s": stored.get("budget_s")}}
 
 
-def _matrix(listed: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+def _matrix(listed: Sequence[str]) -> dict[str, list[Any]]:
     """`num_replicas=1,2` of an app that comes with the tool. Raises BadInput."""
-    matrix: dict[str, tuple[Any, ...]] = {}
+    matrix: dict[str, list[Any]] = {}
     for text in listed:
         name, equals, values = text.partition("=")
         if not equals:
@@ -239,9 +243,9 @@ def _matrix(listed: Sequence[str]) -> dict[str, tuple[Any, ...]]:
         axis = axis_named(name.strip(), "--option")
         if axis.scope != "deploy":
             raise BadInput(f"--option: {axis.name} is no option of a deployment")
-        matrix[axis.name] = tuple(
-            axis.read(_number(one.strip()), f"--option: {axis.name}") for one in values.split(",")
-        )
+        matrix[axis.name] = [
+            axis.read(_number(part.strip()), f"--option: {axis.name}") for part in values.split(",")
+        ]
     return matrix
 
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from serve_bench.cli.command import command, flag
@@ -34,23 +33,18 @@ def sweep(options: SweepOptions) -> int:
 
     Example: serve-bench sweep --num-replicas 2 --variant default,optimized --quick
     """
-    from serve_bench.benchmarks.ladder.flags import ladder_of, measure, timing_of, url_request
-    from serve_bench.cli.rows import overrides, suite_of
+    from serve_bench.benchmarks.ladder.flags import add_climb_flags, ladder_of, measure, url_request
+    from serve_bench.cli.rows import content_of, suite_of
+    from serve_bench.spec.suite import Around
 
     def ladder() -> Ladder:
         return ladder_of(options.users or "auto", options.quick, start=1, runs=COLLAPSE_RUNS)
 
     def suite() -> Suite:
-        timing = timing_of(options.duration, options.quick)
-        flags = replace(
-            overrides(options),
-            app=options.app,
-            ladder=ladder(),
-            windows=timing.windows,
-            window_s=timing.window_s,
-            quick=options.quick,
-        )
-        return suite_of(options.suite, flags)
+        ours = ("load.clients", "load.windows", "load.window_seconds")
+        content = content_of(options.suite).without(*ours)
+        content = content.set("app", options.app, "--app").set("load.users", "auto", "--users")
+        return suite_of(add_climb_flags(content, options), Around(climb=ladder()))
 
     return measure(options, suite, lambda: url_request(options, ladder()))
 
@@ -74,19 +68,18 @@ def recsys(options: RecsysOptions) -> int:
 
     Example: serve-bench recsys --quick --published
     """
-    from serve_bench.benchmarks.ladder.flags import ladder_of, measure, timing_of, url_request
-    from serve_bench.cli.rows import overrides, suite_of
+    from serve_bench.benchmarks.ladder.flags import add_climb_flags, ladder_of, measure, url_request
+    from serve_bench.cli.rows import content_of, suite_of
+    from serve_bench.spec.suite import Around
 
     users, quick = options.users, options.quick
 
     def suite() -> Suite:
-        flags = overrides(options)
-        if users is not None or quick:
-            flags = replace(flags, ladder=ladder_of(users or "auto", quick))
-        if options.duration is not None or quick:
-            timing = timing_of(options.duration, quick)
-            flags = replace(flags, windows=timing.windows, window_s=timing.window_s, quick=quick)
-        return suite_of(options.suite, flags)
+        content = content_of(options.suite)
+        if quick:
+            content = content.set("load.users", "auto", "--quick")
+        around = Around(climb=ladder_of("auto", quick) if users is not None or quick else None)
+        return suite_of(add_climb_flags(content, options), around)
 
     def check(suite: Suite) -> None:
         if suite.app.name != "recsys" or suite.ladder is None:

@@ -26,6 +26,7 @@ from serve_bench.core.result import HANDLES, Protocol, Traffic
 from serve_bench.runner.load_source import LoadOn, read_load_on
 from serve_bench.runner.runner import Plan
 from serve_bench.runner.url_bench import Service, UrlLadders
+from serve_bench.spec.content import Content
 
 #: --quick: steps of 3 s, and no refinement around the best.
 QUICK_DURATION_S = 3.0
@@ -45,6 +46,16 @@ def timing_of(duration_s: float | None, quick: bool) -> Timing:
     seconds = duration_s or (QUICK_DURATION_S if quick else DURATION_S)
     windows = max(3, round(seconds))
     return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, seconds / windows).stretchable(quick)
+
+
+def add_climb_flags(content: Content, options: LadderOptions) -> Content:
+    """The content of a suite with the flags of a load that grows, in steps of --duration."""
+    place = "--duration" if options.duration is not None else "--quick"
+    if options.duration is not None or options.quick or "load.windows" not in content:
+        timing = timing_of(options.duration, options.quick)
+        content = content.set("load.windows", timing.windows, place)
+        content = content.set("load.window_seconds", timing.window_s, place)
+    return rows.add_flags(content.set("load.users", options.users, "--users"), options)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ import typer
 from serve_bench.cli.command import command, flag
 from serve_bench.cli.gate import close_slo
 from serve_bench.cli.options import MATRIX, MODEL, RUN, LoadOnOptions, RowOptions, SloOptions
-from serve_bench.core.axes import settings
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import HANDLES, Trial
@@ -52,10 +51,11 @@ def micro(options: MicroOptions) -> int:
 
     Example: serve-bench micro --variant default,optimized --quick
     """
-    from serve_bench.cli.rows import measure, row_overrides, suite_of
+    from serve_bench.cli.rows import add_row_flags, content_of, measure, suite_of
 
     def suite() -> Suite:
-        return suite_of(options.suite, replace(row_overrides(options), app=options.app))
+        content = add_row_flags(content_of(options.suite), options)
+        return suite_of(content.set("app", options.app, "--app"))
 
     return measure(options, options.report_request(), suite)
 
@@ -88,22 +88,22 @@ def noop(options: NoopOptions) -> int:
 
     Example: serve-bench noop --blocking --num-replicas 8 --variant optimized
     """
-    from serve_bench.cli.rows import RowsRequest, sitting_of, suite_of, targets_of
+    from serve_bench.cli.rows import (
+        RowsRequest,
+        add_flags,
+        content_of,
+        sitting_of,
+        suite_of,
+        targets_of,
+    )
     from serve_bench.cli.sitting import outcome_of, signals
     from serve_bench.core.plan import request_of
-    from serve_bench.core.suite import Overrides
-    from serve_bench.core.variants import parse_env
     from serve_bench.runner.load_source import read_load_on
     from serve_bench.serving.launch_spec import check_port
     from serve_bench.view.inside import describe_profiled
 
-    flags = Overrides(
-        variants=(options.variant,),
-        settings=settings(options.command, options.texts),
-        env=parse_env(options.env or (), "--env"),
-        slo=options.slo_source,
-    )
-    suite = replace(suite_of("noop", flags), requests=options.num_queries)
+    suite = suite_of(add_flags(content_of("noop"), options))
+    suite = replace(suite, requests=options.num_queries)
     profile = targets_of(options.profile)
     request = RowsRequest(
         suite,

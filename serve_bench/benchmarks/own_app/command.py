@@ -78,9 +78,7 @@ def trace(options: TraceRunOptions) -> int:
 
     Example: serve-bench trace examples/own_app/shop.py:app --route /best
     """
-    from dataclasses import replace
-
-    from serve_bench.cli.rows import measure, row_overrides, suite_of
+    from serve_bench.cli.rows import add_row_flags, content_of, measure, suite_of
 
     report = options.report_request()
 
@@ -88,8 +86,8 @@ def trace(options: TraceRunOptions) -> int:
         if options.target != "noop":
             return _suite(options)
         _check_noop(options)
-        flags = replace(row_overrides(options), settings={"num_replicas": 1})
-        return suite_of("noop", flags)
+        content = content_of("noop").set("cell.num_replicas", 1, "TARGET")
+        return suite_of(add_row_flags(content, options))
 
     return measure(options, report, suite)
 
@@ -105,15 +103,14 @@ def _check_noop(options: OwnRunOptions) -> None:
 
 def _suite(options: OwnRunOptions) -> Suite:
     from serve_bench.benchmarks.own_app.flags import own_suite
-    from serve_bench.cli.rows import row_overrides, suite_of
+    from serve_bench.cli.rows import add_row_flags, content_of, suite_of
     from serve_bench.core.errors import BadInput
 
     target = options.target
     if target is None:
         raise BadInput("TARGET: name an app (module:app, path/file.py:app) or a suite file")
-    flags = row_overrides(options)
-    suite = own_suite(target, options, flags)
+    suite = own_suite(target, options, lambda content: add_row_flags(content, options))
     if suite is not None:
         return suite
     _check_noop(options)
-    return suite_of(target, flags)
+    return suite_of(add_row_flags(content_of(target), options))

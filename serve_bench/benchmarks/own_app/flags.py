@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from serve_bench.benchmarks.own_app.facts import (
     app_of_config,
@@ -63,45 +63,50 @@ from serve_bench.core.own_app import (
 from serve_bench.core.plan import Suite
 from serve_bench.core.request_spec import Headers, SpecError, is_json, path_fault
 from serve_bench.core.result import GRPC, HANDLES
-from serve_bench.core.suite import Overrides, protocols_of, read_suite, variants_of
 from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.spec.content import Content
+from serve_bench.spec.suite import Around, protocols_of, read_suite, variants_of
 from serve_bench.store.files import check_reachable, read_toml
 
+AddFlags: TypeAlias = Callable[[Content], Content]
+"""Puts what flags say over the content of a suite file."""
 
-def own_suite(target: str, flags: OwnAppOptions, overrides: Overrides) -> Suite | None:
+
+def own_suite(
+    target: str, flags: OwnAppOptions, add_flags: AddFlags, *, timeline: bool = False
+) -> Suite | None:
     """The suite of a target; None for a suite file over an app that comes with the tool.
+    `timeline`: a file may have one.
 
     Raises BadInput before anything starts.
     """
-    file = Path(target)
+    file, around = Path(target), Around(timeline=timeline)
+    bare = OwnParts(rest=parts_of({"name": target}, target).rest)
     if target.endswith((".yaml", ".yml")):  # a config file of Serve
-        config, parts = _read_config(target, "TARGET", overrides), OwnParts(rest=_bare(target))
-        return _suite_of(target, "TARGET", parts, target, flags, overrides, config)
+        config = _read_config(target, "TARGET", add_flags)
+        return _suite_of(target, "TARGET", bare, target, flags, add_flags, around, config)
     if not target.endswith(".toml"):
-        return _suite_of(target, "TARGET", OwnParts(rest=_bare(target)), target, flags, overrides)
+        return _suite_of(target, "TARGET", bare, target, flags, add_flags, around)
     data = read_toml(file)
     app = data.get("app", "noop")
     if not isinstance(app, str) or not is_own(app):
         return None
     if split_target(app)[0].endswith(".py"):  # beside the file, wherever the tool is started
         app = f"{file.parent / app}"
-    return _suite_of(app, f"{target}: app", parts_of(data, target), target, flags, overrides)
+    parts = parts_of(data, target)
+    return _suite_of(app, f"{target}: app", parts, target, flags, add_flags, around)
 
 
-def _read_config(target: str, where: str, overrides: Overrides) -> ServeConfig:
+def _read_config(target: str, where: str, add_flags: AddFlags) -> ServeConfig:
     """A config file, read by the interpreter of the first variant; this one's where none is named.
 
     Raises BadInput."""
-    variants = variants_of({}, target, overrides.variants, {})
+    variants = variants_of(add_flags(Content(target)))
     check_interpreter(variants[0])
     check_reachable(Path(target), where)
     if not Path(target).is_file():
         raise BadInput(f"{where}: {target}: there is no such file")
     return read_config(target, where, variants[0].python)
-
-
-def _bare(target: str) -> dict[str, Any]:
-    return dict(parts_of({"name": target}, target).rest)
 
 
 def _suite_of(
@@ -110,16 +115,17 @@ def _suite_of(
     parts: OwnParts,
     file: str,
     flags: OwnAppOptions,
-    overrides: Overrides,
+    add_flags: AddFlags,
+    around: Around,
     config: ServeConfig | None = None,
 ) -> Suite:
-    if parts.env:
-        overrides = replace(overrides, env={**parts.env, **overrides.env})
-    variants = variants_of(parts.rest, file, overrides.variants, overrides.env)
+    content = Content(file, parts.rest).over("env", parts.env, f"{file}: serve.env")
+    content = add_flags(content)
+    variants = variants_of(content)
     for variant in variants:
         check_interpreter(variant)
     name = flags.app_name or parts.app_name
-    protocol = protocol_of(protocols_of(parts.rest, file, overrides))
+    protocol = protocol_of(protocols_of(content))
     of_file = parts.servicers if config is None else config.servicers
     servicers = servicers_of(flags.grpc_servicer, protocol, of_file)
     request = dict(parts.request)
@@ -147,9 +153,8 @@ def _suite_of(
         timeout_s = positive_s(flags.request_timeout_s, "--request-timeout-s")
     if timeout_s is not None:
         http["request_timeout_s"] = timeout_s
-        client_s = max(30.0, timeout_s + BEYOND_TIMEOUT_S, overrides.timeout_s or 0.0)
-        overrides = replace(overrides, timeout_s=min(client_s, MAX_TIMEOUT_S))
-    overrides = replace(overrides, http_options=http)
+        client_s = min(max(30.0, timeout_s + BEYOND_TIMEOUT_S), MAX_TIMEOUT_S)
+        content = content.set("load.timeout_ms", client_s * 1e3, "--request-timeout-s")
     about = (variants[0].python, asked, servicers, arguments)
     if config is not None:
         print_note(f"importing the applications of {app}")
@@ -162,9 +167,8 @@ def _suite_of(
             check_servicers(described, servicers, where, variant.python)
     options_where = "--option" if flags.option else f"{file}: options"
     options = read_options(described, wished, options_where)
-    suite = read_suite(
-        parts.rest, file, replace(overrides, own=own_spec(described), options=options)
-    )
+    about_app = replace(around, own=own_spec(described), options=options, http_options=http)
+    suite = read_suite(content, about_app)
     if arguments:
         described = with_arguments(described, suite.cells, where, variants[0].python)
         suite = replace(suite, app=own_spec(described))

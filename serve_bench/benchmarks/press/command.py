@@ -11,22 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from serve_bench.cli.command import MOST, command, flag
+from serve_bench.cli.command import command, flag
 from serve_bench.cli.options import CLASSIC_HELP, RUN, LadderOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder, parse_ladder
-from serve_bench.core.load_spec import MAX_TIMEOUT_S
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.ladder.flags import UrlRequest
     from serve_bench.core.plan import Suite
-    from serve_bench.core.suite import Overrides
+    from serve_bench.spec.content import Content
 
 QUICK_CLIENTS = "1,10,20,50,100,200"
 
 #: Of `--url`, where no suite says it.
-SAMPLES, EACH, MAX_ROW_S, TIMEOUT_MS = 15, 100, 60.0, 200_000.0
+SAMPLES, EACH, TIMEOUT_MS = 15, 100, 200_000.0
 
 
 class PressOptions(LadderOptions):
@@ -40,9 +39,7 @@ class PressOptions(LadderOptions):
     suite: str = flag("press")
     format: str = flag("table", CLASSIC_HELP, "--format", "-f")
     clients: str | None = flag(None, "Numbers of clients, published or auto [published: 1-3000].")
-    requests_per_client: int | None = flag(
-        None, "Requests that each client makes in a row [100].", takes=(1, MOST)
-    )
+    requests_per_client: int | None = flag(None, "Requests that each client makes in a row [100].")
     samples: int | None = flag(
         None, "Samples of a request, each of two strings [15].", takes=(1, MOST_SAMPLES)
     )
@@ -51,12 +48,8 @@ class PressOptions(LadderOptions):
         "App: ranker (DLRM), or noop, which reads the request alone [ranker].",
         takes=("ranker", "noop"),
     )
-    timeout_ms: float | None = flag(
-        None, "Longest time of a request [200000].", takes=(1, MAX_TIMEOUT_S * 1000)
-    )
-    max_row_seconds: float | None = flag(
-        None, "Time after which a row is cut off [60].", takes=(0.5, 86_400)
-    )
+    timeout_ms: float | None = flag(None, "Longest time of a request [200000].")
+    max_row_seconds: float | None = flag(None, "Time after which a row is cut off [60].")
     quick: bool = flag(False, "Measure 1 to 200 clients.")
     log_requests: Path | None = flag(
         None, "Write every request as CSV: client, start, latency, status."
@@ -84,8 +77,7 @@ def press(options: PressOptions) -> int:
     _check_log(options)
 
     def suite() -> Suite:
-        shipped = options.app == "noop" and options.suite == "press"
-        return suite_of("press_noop" if shipped else options.suite, _overrides(options))
+        return suite_of(_content(options))
 
     def check(suite: Suite) -> None:
         if suite.app.bodies is None or suite.requests_per_client is None:
@@ -127,44 +119,41 @@ def _check_reach(ladder: Ladder | None) -> None:
         raise BadInput(f"--clients: {lacking}")
 
 
-def _ladder(options: PressOptions) -> Ladder | None:
-    if options.clients is None and not options.quick:
-        return None
+def _clients(options: PressOptions) -> tuple[str | None, str]:
+    """The numbers of clients that flags ask for, and which flag does."""
     if options.clients is not None and options.quick:
         raise BadInput(f"--quick: stands for --clients {QUICK_CLIENTS}; give one of the two")
-    text = QUICK_CLIENTS if options.clients is None else options.clients
-    return parse_ladder(text, "--clients", ceiling=max(PRESS), published=PRESS)
+    return (QUICK_CLIENTS, "--quick") if options.quick else (options.clients, "--clients")
 
 
-def _overrides(options: PressOptions) -> Overrides:
-    from serve_bench.cli.rows import overrides
+def _content(options: PressOptions) -> Content:
+    from serve_bench.cli.rows import add_flags, content_of
     from serve_bench.load.workers import usable_cores
 
     if options.app is not None and options.suite != "press":
         raise BadInput("--app: a suite names its app; it goes with the shipped suite press")
-    flags, timeout_ms = overrides(options), options.timeout_ms
-    settings = dict(flags.settings)
-    if options.samples is not None:
-        settings["rows_per_request"] = options.samples
-    if options.suite == "press" and "num_replicas" not in flags.matrix:
-        settings["num_replicas"] = max(1, usable_cores() // 2)
-    return replace(
-        flags,
-        settings=settings,
-        ladder=_ladder(options),
-        requests_per_client=options.requests_per_client,
-        max_row_s=options.max_row_seconds,
-        timeout_s=None if timeout_ms is None else timeout_ms / 1000.0,
-    )
+    shipped = options.app == "noop" and options.suite == "press"
+    content = content_of("press_noop" if shipped else options.suite)
+    if options.suite == "press":
+        content = content.set("cell.num_replicas", max(1, usable_cores() // 2), "--num-replicas")
+    content = content.set("cell.rows_per_request", options.samples, "--samples")
+    users, place = _clients(options)
+    return add_flags(content.set("load.users", users, place), options)
 
 
 def _url_request(options: PressOptions) -> UrlRequest:
     from serve_bench.benchmarks.ladder.flags import url_request
     from serve_bench.core.app_spec import bodies
     from serve_bench.core.plan import JSON, row_timing
+    from serve_bench.spec.content import Content
+    from serve_bench.spec.suite import SuiteKeys
 
-    ladder = _ladder(options) or Ladder(steps=PRESS)
+    users, place = _clients(options)
+    ladder = parse_ladder(users or "published", place, max(PRESS), PRESS)
     _check_reach(ladder)
+    given = {"requests_per_client": EACH, "timeout_ms": TIMEOUT_MS}
+    content = SuiteKeys.add_flags(Content("press", {"load": given}), vars(options))
+    keys = SuiteKeys.read(content)
     request = url_request(options, replace(ladder, runs=COLLAPSE_RUNS))
     posted = bodies({"rows_per_request": options.samples or SAMPLES, "sparse_features": 2})
     services = tuple(
@@ -179,7 +168,7 @@ def _url_request(options: PressOptions) -> UrlRequest:
     return replace(
         request,
         services=services,
-        timing=row_timing(options.max_row_seconds or MAX_ROW_S),
-        each=options.requests_per_client or EACH,
-        timeout_s=(options.timeout_ms or TIMEOUT_MS) / 1000.0,
+        timing=row_timing(keys.max_row_seconds),
+        each=keys.requests_per_client,
+        timeout_s=keys.timeout_ms / 1000.0,
     )

@@ -24,6 +24,7 @@ from serve_bench.core.figures import counted
 from serve_bench.core.plan import LaunchPlan, duration_text, list_trials
 from serve_bench.core.result import Result
 from serve_bench.runner.agenda import plan_listed
+from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, same_file, suite_file, why, write_whole
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.lens import look
@@ -112,8 +113,7 @@ def rpc(options: RpcOptions) -> int:
 def _read(options: RpcOptions) -> RpcSpec:
     file, output = suite_file(options.suite), options.output_file_path
     return read_rpc(
-        read_toml(file),
-        file.name,
+        Content(file.name, read_toml(file)),
         options.texts,
         output_file_path=None if output is None else str(output),
         sample=not options.no_sample,

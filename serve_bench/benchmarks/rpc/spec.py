@@ -10,17 +10,17 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from msgspec import Meta
 
-from serve_bench.core.axes import only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.core.plan import LaunchPlan, orders, without
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, VariantUsed, trial_key
 from serve_bench.core.schema import built
 from serve_bench.spec.base import Opt, Spec
+from serve_bench.spec.content import Content
 
 Backend: TypeAlias = Literal["torch", "ray", "serve"]
 """torch.distributed.rpc over TensorPipe; Ray actors; a Serve DeploymentHandle."""
@@ -107,6 +107,8 @@ class RpcSpec(Spec):
     """A run. An episode is `steps` calls of each observer; `seconds` ends a world after the episode
     in which they pass. A warm-up is at least two episodes, and goes on until it is steady or
     `warmup_s` have passed. `policy_ms`: a policy of that fixed time in place of the network."""
+
+    table: ClassVar[str] = "rpc"
 
     name: Literal["rpc"] = "rpc"
     world_size: Annotated[
@@ -250,12 +252,11 @@ def x_of(cell: JsonObject, x_axis: str) -> str:
     return str(cell.get(x_axis, "?"))
 
 
-def read_rpc(
-    data: Mapping[str, Any], file: str, flags: Mapping[str, str], **others: Any
-) -> RpcSpec:
+def read_rpc(content: Content, flags: Mapping[str, str], **others: Any) -> RpcSpec:
     """What a suite file asks for, and flags over it. Raises BadInput."""
-    only_keys(data, ("name", "rpc"), file)
-    spec = RpcSpec.read({f"{file}: rpc": data.get("rpc", {})}, flags, **others)
+    content.check_keys(("name", "rpc"))
+    content.check_keys([*RpcSpec.options()], "rpc")
+    spec = RpcSpec.read(RpcSpec.add_flags(content, flags), **others)
     if "seconds" in flags and "episodes" not in flags:  # time alone ends a world
         return replace(spec, episodes=MOST_EPISODES)
     return spec

@@ -26,6 +26,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import LaunchPlan, duration_text, list_trials
 from serve_bench.core.variants import parse_env
 from serve_bench.runner.agenda import plan_listed
+from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, suite_file
 
 scale = typer.Typer(
@@ -85,8 +86,7 @@ def _measure(workload: str, options: ScaleOptions) -> int:
         file = suite_file(options.suite)
         return read_scale(
             workload,
-            read_toml(file),
-            file.name,
+            Content(file.name, read_toml(file)),
             options.texts,
             quick=options.quick,
             variants=names(options.variant),

@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 from msgspec import Meta
 
-from serve_bench.core.axes import only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
 from serve_bench.core.figures import counted
@@ -21,9 +20,10 @@ from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, 
 from serve_bench.core.plan import LaunchPlan, PlannedCell, orders, without
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, Trial, VariantUsed, trial_key
 from serve_bench.core.slo import slo_of_file
-from serve_bench.core.suite import variants_of
 from serve_bench.core.timeline import seconds_of
 from serve_bench.spec.base import Opt, Spec
+from serve_bench.spec.content import Content
+from serve_bench.spec.suite import variants_of
 
 AS_IT_IS: Final = "as-it-is"
 """The variant of a cluster that was there already: its flags are its own."""
@@ -82,6 +82,7 @@ class ScaleSpec(Spec):
     started on this machine. `address`: of a cluster that is there already, whose flags are its own.
     """
 
+    table: ClassVar[str] = "scale"
     workload: ClassVar[str]
     size_option: ClassVar[str] = "replicas"
     """What is made smaller where memory does not suffice."""
@@ -325,8 +326,7 @@ GRAPHS: Final = tuple(name for name, kind in WORKLOADS.items() if issubclass(kin
 
 def read_scale(
     workload: str,
-    data: Mapping[str, Any],
-    file: str,
+    content: Content,
     flags: Mapping[str, str],
     *,
     quick: bool = False,
@@ -337,8 +337,20 @@ def read_scale(
     slo: str | None = None,
 ) -> ScaleSpec:
     """What a workload is asked for, by a suite file and flags over it. Raises BadInput."""
-    tables = _read_tables(workload, data, file, quick)
-    used = variants_of(data, file, variants, env)
+    kind, file = WORKLOADS[workload], content.file
+    content.check_keys(("name", "variant", "variants", "scale", "quick", "slo"))
+    if "scale" not in content:
+        raise BadInput(f"{file}: is no suite of serve-bench scale: it has no table scale")
+    named = content.get("scale.workload")
+    if named not in list(WORKLOADS):  # it may be no text
+        raise BadInput(f"{content.where('scale.workload')}: takes {', '.join(WORKLOADS)}")
+    if named != workload:
+        raise BadInput(f"{file}: is a suite of serve-bench scale {named}, not {workload}")
+    for table in ("scale", "quick"):
+        content.check_keys(("workload", *kind.options()), table)
+    if quick:
+        content = content.over("scale", content.table("quick"), f"{file}: quick")
+    used = variants_of(content, variants, env)
     if address is not None:
         if "nodes" in flags:
             raise BadInput("--nodes: starts raylets here; it does not go with --address")
@@ -348,29 +360,13 @@ def read_scale(
                 "its own flags"
             )
         flags, used = {**flags, "nodes": "1"}, (VariantUsed(AS_IT_IS),)
-    return WORKLOADS[workload].read(
-        tables,
-        flags,
+    return kind.read(
+        kind.add_flags(content, flags),
         variants=used,
         address=address,
         sample=sample,
-        slo=slo or slo_of_file(data, file),
+        slo=slo or slo_of_file(content.data, file),
     )
-
-
-def _read_tables(workload: str, data: Mapping[str, Any], file: str, quick: bool) -> dict[str, Any]:
-    only_keys(data, ("name", "variant", "variants", "scale", "quick", "slo"), file)
-    table = data.get("scale")
-    if not isinstance(table, Mapping):
-        raise BadInput(f"{file}: is no suite of serve-bench scale: it has no table scale")
-    kind = table.get("workload")
-    if kind not in list(WORKLOADS):  # it may be no text
-        raise BadInput(f"{file}: scale.workload: takes {', '.join(WORKLOADS)}")
-    if kind != workload:
-        raise BadInput(f"{file}: is a suite of serve-bench scale {kind}, not {workload}")
-    settings = {name: value for name, value in table.items() if name != "workload"}
-    small = {f"{file}: quick": data.get("quick", {})} if quick else {}
-    return {f"{file}: scale": settings, **small}
 
 
 def stored_scale(data: Mapping[str, Any]) -> ScaleSpec:

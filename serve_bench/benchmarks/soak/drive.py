@@ -20,7 +20,7 @@ from serve_bench.benchmarks.soak.lens import gate
 from serve_bench.cli import FAILED
 from serve_bench.cli.flag_values import names, seconds_of
 from serve_bench.cli.gate import close_gate
-from serve_bench.cli.rows import overrides, suite_of
+from serve_bench.cli.rows import add_flags, content_of, suite_of
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, done, launch_lines, print_plan, request_of, sit
 from serve_bench.core.errors import BadInput
@@ -181,15 +181,17 @@ def _suite(options: SoakOptions) -> Suite:
     target = options.target
     if target is None:
         raise BadInput("TARGET: name noop, an app (module:app, path/file.py:app), or --url")
-    flags = overrides(options)
-    suite = None if target == "noop" else own_suite(target, options, flags)
+    suite = None
+    if target != "noop":
+        suite = own_suite(target, options, partial(add_flags, options=options))
     if suite is None:
         wrong = [name.replace("_", "-") for name in OF_OWN_APPS if getattr(options, name)]
         if wrong:
             raise BadInput(f"--{wrong[0]}: {target} measures an app that comes with the tool")
         if target != "noop":
             raise BadInput(f"TARGET: {target} is no suite of an app of your own; see noop")
-        suite = suite_of("noop", replace(flags, settings={**flags.settings, "num_replicas": 1}))
+        content = content_of("noop").set("cell.num_replicas", 1, "TARGET")
+        suite = suite_of(add_flags(content, options))
     if len(suite.cells) > 1:
         raise BadInput(f"--option: a soak has one value of each, and this has {len(suite.cells)}")
     row = _row(options, rows_of(suite)[0].traffic)

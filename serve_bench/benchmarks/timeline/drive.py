@@ -15,7 +15,7 @@ from serve_bench.benchmarks.timeline.command import TimelineOptions
 from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import content_of, header_of, statuses_of
 from serve_bench.cli.gate import close_gate
-from serve_bench.cli.rows import overrides
+from serve_bench.cli.rows import add_flags
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, done, launch_lines, print_plan, request_of, sit
 from serve_bench.core.axes import read_table
@@ -159,7 +159,8 @@ def _suite(options: TimelineOptions) -> Suite:
     if slo is not None:
         where = "--slo" if options.slo is not None else f"{target}: slo"
         timeline = replace(timeline, slo=read_slo(slo, where).source)
-    suite = own_suite(target, options, replace(overrides(options), timeline=True))
+    with_flags = partial(add_flags, options=options)
+    suite = own_suite(target, options, with_flags, timeline=True)
     if suite is None or suite.app.own is None:
         raise BadInput(
             f"TARGET: {target} measures an app that comes with the tool; timeline takes your own, "

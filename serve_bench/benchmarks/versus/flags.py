@@ -36,20 +36,19 @@ from serve_bench.benchmarks.versus.request import (
 from serve_bench.benchmarks.versus.slicing import LONGEST_S
 from serve_bench.cli.flag_values import names, seconds_of
 from serve_bench.cli.gate import Gate
-from serve_bench.cli.rows import known_device
+from serve_bench.cli.rows import add_axis_flags, content_of, known_device
 from serve_bench.core.app_spec import AppSpec
-from serve_bench.core.axes import Value, axis_named, settings
+from serve_bench.core.axes import Value, axis_named
 from serve_bench.core.errors import BadInput
 from serve_bench.core.numbers import MOST_LAUNCHES, whole_number
 from serve_bench.core.own_app import arguments_of, option_values, read_options
 from serve_bench.core.plan import Suite
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.result import GRPC, HANDLES, Result, Row, VariantUsed
-from serve_bench.core.suite import Overrides, read_suite, variants_of
 from serve_bench.core.variants import parse_env, with_env
 from serve_bench.runner.url_bench import Service
 from serve_bench.serving.launch_spec import check_interpreter
-from serve_bench.store.files import read_toml, suite_file
+from serve_bench.spec.suite import SuiteKeys, read_suite, variants_of
 
 SHORTEST_SLICE_S = 0.01
 
@@ -120,21 +119,16 @@ def with_urls(options: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Se
 
 
 def _common(options: VersusOptions) -> Suite:
-    file = suite_file(options.suite)
-    flags = Overrides(
-        app=options.app,
-        clients=names(options.clients),
-        settings=settings(options.command, options.texts),
-        events=options.events,
-        event_timeout_s=options.event_timeout_s(),
-    )
-    suite = read_suite(read_toml(file), file.name, flags)
+    content = content_of(options.suite).set("app", options.app, "--app")
+    content = content.set("load.clients", list(names(options.clients)) or None, "--clients")
+    streams = {"events": options.events, "event_timeout": options.event_timeout}
+    suite = read_suite(SuiteKeys.add_flags(add_axis_flags(content, options), streams))
     if suite.places is not None:
-        raise BadInput(f"{file.name}: rows: versus measures each row in each cell")
+        raise BadInput(f"{content.file}: rows: versus measures each row in each cell")
     if suite.ladder is not None:
-        raise BadInput(f"{file.name}: load.users: versus compares rows, not loads that grow")
+        raise BadInput(f"{content.file}: load.users: versus compares rows, not loads that grow")
     if suite.slo is not None:
-        raise BadInput(f"{file.name}: slo: versus compares two sides, and judges no SLO")
+        raise BadInput(f"{content.file}: slo: versus compares two sides, and judges no SLO")
     return known_device(suite)
 
 
@@ -259,9 +253,8 @@ def _parts(word: str, flag: str) -> tuple[str | None, str | None]:
 
 
 def _variant(name: str, flag: str, suite: str) -> VariantUsed:
-    file = suite_file(suite)
     try:
-        (variant,) = variants_of(read_toml(file), file.name, (name,), {})
+        (variant,) = variants_of(content_of(suite), (name,))
     except BadInput as error:
         raise BadInput(str(error).replace("--variant:", f"{flag}:")) from None
     return variant

@@ -18,12 +18,12 @@ from serve_bench.core.plan import Suite, plan
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Failure, Metric
 from serve_bench.core.slo import parse_slo
-from serve_bench.core.suite import read_suite
 from serve_bench.store.files import read_toml, suite_file
 from tests.analysis.test_probes import climb
 from tests.capacity_runs import Service as Known
 from tests.capacity_runs import capacity_result
 from tests.records import AT, trial
+from tests.suites import suite_with
 
 SLO = "p99=50ms"
 CELL = {"max_batch_size": 1, "max_ongoing_requests": 10000, "num_replicas": 8}
@@ -36,7 +36,7 @@ def asked(budget_s: float = 1200.0) -> CapacitySearch:
 
 def suite(budget_s: float) -> Suite:
     """The no-op, whose capacity is searched."""
-    whole = read_suite(read_toml(suite_file("noop")), "noop.toml")
+    whole = suite_with(read_toml(suite_file("noop")), "noop.toml")
     return replace(whole, rows=(closed_row(),), launches=20, capacity=asked(budget_s))
 
 

@@ -21,6 +21,7 @@ from serve_bench.benchmarks.rpc.spec import (
 )
 from serve_bench.core.plan import LaunchPlan, list_trials
 from serve_bench.core.schema import built
+from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, suite_file
 from tests import places
 from tests.cases import cases
@@ -32,11 +33,11 @@ WORLD = World(10, True, "10-20-10", 5, 10, "cpu", 1)
 
 
 def with_flags(**flags: str) -> RpcSpec:
-    return read_rpc(SHIPPED, "f.toml", flags)
+    return read_rpc(Content("f.toml", SHIPPED), flags)
 
 
 def refuse(data: Mapping[str, Any] = SHIPPED, /, **flags: str) -> str:
-    return refusal(read_rpc, data, "f.toml", flags)
+    return refusal(read_rpc, Content("f.toml", data), flags)
 
 
 def suite_of(**given: Any) -> RpcSpec:
@@ -132,7 +133,7 @@ def table(**changed: Any) -> dict[str, Any]:
 
 def test_a_suite_file_writes_lists_and_values_as_toml_has_them() -> None:
     changed = {"batch": [True, False], "seconds": 2.5, "backend": ["torch", "ray"], "world_size": 3}
-    suite = read_rpc(table(**changed), "f.toml", {})
+    suite = read_rpc(Content("f.toml", table(**changed)), {})
     assert suite.backend == ("torch", "ray") and suite.seconds == 2.5
     worlds = tuple(replace(WORLD, world_size=3, batch=batch) for batch in (True, False))
     assert (suite.x_axis, suite.worlds) == ("batch", worlds)
@@ -140,7 +141,7 @@ def test_a_suite_file_writes_lists_and_values_as_toml_has_them() -> None:
 
 def test_a_suite_file_of_another_kind_is_refused() -> None:
     assert refuse({"load": {}}).startswith("f.toml: unknown key 'load'")
-    assert refuse({"rpc": 3}) == "f.toml: rpc: must be a table"
+    assert refuse({"rpc": 3}) == "f.toml: rpc: must be a table, as [rpc]"
 
 
 def test_two_lists_are_named_with_their_places() -> None:

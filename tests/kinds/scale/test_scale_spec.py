@@ -21,6 +21,7 @@ from serve_bench.benchmarks.scale.spec import (
 )
 from serve_bench.core.plan import list_trials
 from serve_bench.core.result import VariantUsed
+from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, suite_file
 from tests.cases import cases
 from tests.refused import refusal
@@ -80,23 +81,23 @@ def test_variants_alternate_and_later_rounds_draw_their_sizes() -> None:
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_each_workload_is_shipped_with_its_defaults_and_smaller_sizes(workload: str) -> None:
     data = read_toml(suite_file(f"scale_{workload}"))
-    suite = read_scale(workload, data, "a.toml", {})
+    suite = read_scale(workload, Content("a.toml", data), {})
     assert set(data["scale"]) == {"workload", *suite.options()}
     assert suite == WORKLOADS[workload](variants=(DEFAULT,))
-    quick = read_scale(workload, data, "a.toml", {}, quick=True)
+    quick = read_scale(workload, Content("a.toml", data), {}, quick=True)
     assert quick.duration <= 20 and max(quick.replicas) <= 4 and quick.window_s == 1.0
 
 
 def test_flags_go_before_the_file_and_before_quick() -> None:
     flags = {"replicas": "3, 5", "duration": "2.5s", "warmup": "500ms", "connections": "7"}
-    suite = read_scale("curve", CURVE, "a.toml", flags, quick=True, variants=("haproxy",))
+    suite = read_scale("curve", Content("a.toml", CURVE), flags, quick=True, variants=("haproxy",))
     assert suite.replicas == (3, 5) and suite.to_json()["connections"] == 7 and suite.warmup == 0.5
     assert (suite.windows, suite.window_s) == (2, 1.25)
     assert [one.name for one in suite.variants] == ["haproxy"]
 
 
 def test_a_cluster_that_is_there_has_its_own_flags() -> None:
-    suite = read_scale("curve", CURVE, "a.toml", {}, address="10.0.0.1:6379")
+    suite = read_scale("curve", Content("a.toml", CURVE), {}, address="10.0.0.1:6379")
     assert [one.name for one in suite.variants] == [AS_IT_IS] and suite.nodes == 1
 
 
@@ -111,4 +112,4 @@ def test_a_cluster_that_is_there_has_its_own_flags() -> None:
     ({**CURVE, "quick": {"timeout": "0s"}}, "a.toml: quick.timeout: '0s' is not allowed"),
 )
 def test_a_broken_file_is_one_line(data: dict[str, Any], message: str) -> None:
-    assert refusal(read_scale, "curve", data, "a.toml", {}, quick=True).startswith(message)
+    assert refusal(read_scale, "curve", Content("a.toml", data), {}, quick=True).startswith(message)

@@ -28,7 +28,6 @@ from serve_bench.core.record_lines import to_line
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Result, Traffic, Trial, result_of
 from serve_bench.core.soak import SoakSpec, block_length_s, planned_blocks, soak_row
-from serve_bench.core.suite import read_suite
 from serve_bench.load.failures import LoadError
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.runner import Runner
@@ -43,6 +42,7 @@ from tests.kinds.sitting import sit_through
 from tests.rounds import round_of
 from tests.runner.fakes import Script, install, interrupt
 from tests.servers import serving
+from tests.suites import suite_with
 
 pytestmark = pytest.mark.process
 
@@ -279,7 +279,7 @@ def test_a_day_of_blocks_fits_in_50_mb() -> None:
 def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One launch; a load that fails costs its block, and an interrupted one has no levels."""
     spec = SoakSpec(25.0, 5.0)
-    whole = read_suite(read_toml(suite_file("noop")), "noop.toml")
+    whole = suite_with(read_toml(suite_file("noop")), "noop.toml")
     suite = replace(whole, rows=(soak_row(10, 50.0, TRAFFIC),), windows=1, window_s=5.0, soak=spec)
     faults: Any = {
         "load 2": LoadError("connect", "127.0.0.1", 1000, "refused"),

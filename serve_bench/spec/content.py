@@ -1,0 +1,108 @@
+"""What a suite file says, and what flags say over it. A flag is a key of the suite that comes from
+elsewhere: both are read by the same reader, and an error names the one or the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from serve_bench.core.axes import only_keys
+from serve_bench.core.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Content:
+    """The tables of a suite file; `file` is its name. `places`: where a key was given that is not
+    written at its place in the file, such as a flag. A key is dotted: `load.windows`."""
+
+    file: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+
+    def where(self, key: str) -> str:
+        """What an error names."""
+        return self.places.get(key, f"{self.file}: {key}")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key. Raises BadInput where what it stands in is no table."""
+        above, _, name = key.rpartition(".")
+        return (self.table(above) if above else self.data).get(name, default)
+
+    def __contains__(self, key: str) -> bool:
+        return self.get(key) is not None
+
+    def table(self, key: str) -> Mapping[str, Any]:
+        """A table; an empty one where there is none. Raises BadInput."""
+        table = self.get(key, {})
+        if not isinstance(table, Mapping):
+            raise BadInput(f"{self.where(key)}: must be a table, as [{key}]")
+        return table
+
+    def set(self, key: str, value: Any, place: str) -> Content:
+        """The same with another value of a key, which was given at `place`; None sets nothing."""
+        if value is None:
+            return self
+        above, _, name = key.rpartition(".")
+        data = {**self.data}
+        if above:
+            data[above] = {**self.table(above), name: value}
+        else:
+            data[name] = value
+        return replace(self, data=data, places={**self.places, key: place})
+
+    def without(self, *keys: str) -> Content:
+        """The same without some keys."""
+        content = self
+        for key in keys:
+            above, _, name = key.rpartition(".")
+            table = {**(content.table(above) if above else content.data)}
+            table.pop(name, None)
+            content = replace(content, data={**content.data, above: table} if above else table)
+        return content
+
+    def over(self, key: str, table: Mapping[str, Any], place: str) -> Content:
+        """The same with a table over that of a key; `place`: where it stands."""
+        content = self
+        for name, value in table.items():
+            content = content.set(f"{key}.{name}", value, f"{place}.{name}")
+        return content
+
+    def check_keys(self, allowed: Sequence[str], key: str = "") -> None:
+        """BadInput on the first key of a table that is none of these, with the nearest."""
+        table = self.table(key) if key else self.data
+        only_keys(table, allowed, self.where(key) if key else self.file)
+
+    def values(self, key: str, default: Any) -> list[Any]:
+        """The values of a key, as a list. BadInput where a value stands there twice, or none."""
+        value = self.get(key, default)
+        values = [*value] if isinstance(value, list | tuple) else [value]
+        check_once([str(part) for part in values], self.where(key))
+        if not values:
+            raise BadInput(f"{self.where(key)}: at least one value is needed")
+        return values
+
+    def text(self, key: str, default: str) -> str:
+        """The text of a key. Raises BadInput."""
+        value = self.get(key, default)
+        if not isinstance(value, str):
+            raise BadInput(f"{self.where(key)}: {value!r} is not allowed; it takes text")
+        return value
+
+    def tables(self, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Each table of a list of them, with its place. Raises BadInput."""
+        listed = self.get(key)
+        if listed == []:
+            raise BadInput(f"{self.where(key)}: at least one is needed")
+        if not isinstance(listed, list) or not all(isinstance(part, Mapping) for part in listed):
+            raise BadInput(f"{self.where(key)} must be tables, as [[{key}]]")
+        for number, table in enumerate(listed, 1):
+            yield f"{self.file}: {key}[{number}]", table
+
+
+def check_once(names: Sequence[str], where: str) -> None:
+    """BadInput where a name is given twice."""
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput(f"{where}: {name} is given twice")

@@ -1,0 +1,529 @@
+"""A suite from the content of a TOML file and from flags.
+
+Pure: the file is read elsewhere (store/files.py). Every error is one line that names the file or
+the flag, the key, and what is allowed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
+
+from msgspec import Meta
+
+from serve_bench.core.app_spec import AppSpec, app_named, check_cell
+from serve_bench.core.axes import AXES, Axis, Value, axis_named, cell_defaults
+from serve_bench.core.errors import BadInput
+from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
+from serve_bench.core.load_spec import MAX_TIMEOUT_S, Streaming
+from serve_bench.core.numbers import MOST_LAUNCHES
+from serve_bench.core.own_app import Option
+from serve_bench.core.plan import Cell, Suite, label_of, parse_row
+from serve_bench.core.request_spec import SpecError
+from serve_bench.core.result import (
+    ECHO,
+    GRPC,
+    HANDLES,
+    STREAMS,
+    Row,
+    Traffic,
+    VariantUsed,
+    body_bytes,
+    cell_slug,
+)
+from serve_bench.core.row_places import MetricNames, PlacedRow
+from serve_bench.core.slo import LATENCY, METRICS, read_slo
+from serve_bench.core.timeline import seconds_of
+from serve_bench.core.variants import BUILT_IN_VARIANTS, all_with_env, parse_env, read_variant
+from serve_bench.spec.base import Opt, Spec
+from serve_bench.spec.content import Content, check_once
+
+Number: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
+Milliseconds: TypeAlias = Annotated[float, Meta(ge=1, le=MAX_TIMEOUT_S * 1e3)]
+WindowSeconds: TypeAlias = Annotated[float, Meta(ge=0.01, le=1_000_000)]
+
+
+def _read_time(text: str) -> float:
+    return seconds_of(text, "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteKeys(Spec):
+    """The numbers of a suite, and how its streams are read."""
+
+    table: ClassVar[str] = "load"
+
+    launches: Annotated[
+        int,
+        Meta(ge=1, le=MOST_LAUNCHES),
+        Opt("Launches: fresh clusters of each variant", key="launches"),
+    ] = 1
+    windows: Annotated[Number, Opt("Windows of each row")] = 10
+    window_seconds: Annotated[WindowSeconds, Opt("Length of a window", "SECONDS")] = 1.0
+    warmup_seconds: Annotated[float, Meta(ge=0, le=86_400), Opt("Shortest warm-up", "SECONDS")] = (
+        0.5
+    )
+    warmup_max_seconds: Annotated[
+        float, Meta(ge=0, le=86_400), Opt("Longest warm-up", "SECONDS")
+    ] = 3.0
+    requests_per_client: Annotated[
+        Number | None, Opt("Requests that each client makes in a row")
+    ] = None
+    max_row_seconds: Annotated[
+        float, Meta(ge=0.1, le=86_400), Opt("Time after which a row is cut off", "SECONDS")
+    ] = 60.0
+    timeout_ms: Annotated[Milliseconds, Opt("Longest time of a request", "MS")] = 30_000.0
+    events: Annotated[
+        Literal["sse", "lines", "chunks"] | None, Opt("Events of a stream: sse, lines or chunks")
+    ] = None
+    event_timeout: Annotated[
+        Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_S)] | None,
+        Opt(
+            "Longest time from one event to the next",
+            "DURATION",
+            read=_read_time,
+            takes="a time above 0, such as 500ms, 10s or 2m",
+        ),
+    ] = None
+    quick: Annotated[bool, Opt("Measure less of everything", key="quick")] = False
+
+    def checked(self, places: Mapping[str, str]) -> Self:
+        if self.warmup_max_seconds < self.warmup_seconds:
+            place = places["warmup_max_seconds"]
+            raise BadInput(
+                f"{place}: {self.warmup_max_seconds:g} is not allowed; it takes at least "
+                f"{self.warmup_seconds:g}, the shortest warm-up"
+            )
+        return self
+
+
+_TRAFFIC: Final = ("protocol", "stream_events", "data_size", "response_size")
+_TOP: Final = (
+    *("name", "app", "variant", "launches", "load", "cell", "cells", "matrix", "variants"),
+    *("slo", "rows", "timeline", "env", "quick"),
+)
+_ROW: Final = ("client", *_TRAFFIC, "cells", "metrics", "windows", "window_seconds")
+_LOAD: Final = (
+    *("clients", "users", "openai", *_TRAFFIC),
+    *(name for name, option in SuiteKeys.options().items() if option.key != name),
+)
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a suite has that no key of its file says. `own`: the user's app, in place of one that
+    comes with the tool, with `options` to be swept; `http_options`: of every variant; `climb`: how
+    a load grows where it does; `timeline`: the file may have one."""
+
+    own: AppSpec | None = None
+    options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)
+    http_options: Mapping[str, Any] = field(default_factory=dict)
+    climb: Ladder | None = None
+    timeline: bool = False
+
+
+def read_suite(content: Content, around: Around | None = None) -> Suite:
+    """A suite from the content of a TOML file and the flags over it.
+
+    Raises BadInput with one line that names the file or the flag, the key and what is allowed.
+    """
+    around = around or Around()
+    for other in ("rpc", "scale"):
+        if other in content:
+            raise BadInput(f"{content.file}: is a suite of serve-bench {other}")
+    content.check_keys(_TOP)
+    content.check_keys(_LOAD, "load")
+    if "timeline" in content and not around.timeline:
+        raise BadInput(f"{content.file}: is a suite of serve-bench timeline")
+    app = around.own or app_named(content.text("app", "noop"), content.where("app"))
+    if "rows" in content and app.own is not None:
+        raise BadInput(f"{content.where('rows')}: is for the apps that come with the tool")
+    if "rows" in content:
+        return _suite_of_rows(content, around, app)
+    keys, traffics = SuiteKeys.read(content), _traffics(content, app)
+    ladder = _ladder(content, around, traffics)
+    if keys.requests_per_client is not None:
+        where = content.where("load.requests_per_client")
+        if ladder is None:
+            raise BadInput(f"{where}: goes with users")
+        if any(traffic.client != "raw" for traffic in traffics):
+            raise BadInput(f'{where}: goes with protocol = "http" or "stream"')
+        ladder = replace(ladder, runs=COLLAPSE_RUNS)
+    cells = _own_cells(content, around) if app.own else _cells(content, app.name)
+    for cell in cells:
+        _check_noop(cell, traffics, content.file)
+    return replace(
+        _base(content, keys, around, app, cells, traffics),
+        rows=() if ladder is not None else _rows(content, traffics),
+        ladder=ladder,
+        requests_per_client=keys.requests_per_client,
+        max_row_s=keys.max_row_seconds,
+    )
+
+
+def _base(
+    content: Content,
+    keys: SuiteKeys,
+    around: Around,
+    app: AppSpec,
+    cells: tuple[Cell, ...],
+    traffics: Sequence[Traffic],
+) -> Suite:
+    for cell in cells if app.own is None else ():
+        check_cell(cell)
+    variants = variants_of(content)
+    _check_handles(traffics, variants)
+    return Suite(
+        name=content.text("name", "suite"),
+        app=app,
+        variants=tuple(
+            replace(variant, http_options={**variant.http_options, **around.http_options})
+            for variant in variants
+        ),
+        cells=cells,
+        rows=(),
+        windows=keys.windows,
+        window_s=keys.window_seconds,
+        warmup_min_s=keys.warmup_seconds / (2 if keys.quick else 1),
+        warmup_max_s=keys.warmup_max_seconds,
+        launches=keys.launches,
+        timeout_s=keys.timeout_ms / 1e3,
+        slo=_slo(content, traffics),
+        streaming=_streaming(content, keys, traffics),
+        quick=keys.quick,
+    )
+
+
+def _suite_of_rows(content: Content, around: Around, app: AppSpec) -> Suite:
+    """A suite whose rows are each of some cells alone. Raises BadInput, also on flags and keys that
+    would make other rows or cells: the names of figures would be those of others."""
+    of_rows = ("load.clients", "load.users", "load.requests_per_client", "load.max_row_seconds")
+    for key, flag in content.places.items():
+        of_cells = key == "app" or key.startswith(("matrix.", "cell."))
+        if of_cells or key in of_rows or key.removeprefix("load.") in _TRAFFIC:
+            raise BadInput(f"{flag}: the suite {content.file} has cells and rows of its own")
+    for key in ("clients", "users", "requests_per_client", *_TRAFFIC):
+        if f"load.{key}" in content:
+            raise BadInput(f"{content.where(f'load.{key}')}: belongs to each of [[rows]]")
+    cells = _cells(content, app.name)
+    rows: dict[str, Row] = {}
+    places: list[PlacedRow] = []
+    for where, table in content.tables("rows"):
+        row, place = _placed_row(where, table, app)
+        if rows.setdefault(row.label, row) != row:
+            raise BadInput(f"{where}: {row.label} is another row before")
+        if any(other.row == row.label and other.shape != place.shape for other in places):
+            raise BadInput(f"{where}: {row.label} has other windows before")
+        if any(other.row == row.label and other.cell == place.cell for other in places):
+            raise BadInput(f"{where}: {row.label} is given twice for these cells")
+        _check_metrics(place, row, cells, [other.metrics for other in places], f"{where}.metrics")
+        if not any(place.holds(row.label, cell) for cell in cells):
+            raise BadInput(f"{where}.cells: no cell of the suite is so")
+        places.append(place)
+    traffics = [row.traffic for row in rows.values()]
+    base = _base(content, SuiteKeys.read(content), around, app, cells, traffics)
+    for cell in cells:
+        if not any(place.holds(place.row, cell) for place in places):
+            raise BadInput(f"{content.where('cells')}: {cell_slug(label_of(cell))} has no row")
+    suite = replace(base, rows=tuple(rows.values()), places=tuple(places))
+    for cell in cells:
+        _check_noop(cell, [row.traffic for row in suite.rows_in(cell)], content.file)
+    return suite
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowKeys(Spec):
+    """Numbers of one of [[rows]], where they are not those of the suite."""
+
+    windows: Annotated[Number | None, Opt("Windows of the row")] = None
+    window_seconds: Annotated[WindowSeconds | None, Opt("Length of a window", "SECONDS")] = None
+
+
+def _placed_row(where: str, table: Mapping[str, Any], app: AppSpec) -> tuple[Row, PlacedRow]:
+    """One of [[rows]], and the cells that have it. Raises BadInput."""
+    places = {f"{above}{key}": f"{where}.{key}" for above in ("", "load.") for key in _ROW}
+    content = Content(where, {"load": table, **table}, places)
+    content.check_keys([*_ROW, "load"])
+    traffics = _traffics(content, app)
+    if len(traffics) != 1 or isinstance(table.get("client"), list):
+        raise BadInput(f"{where}: is one row; it takes one value of each key")
+    (traffic,) = traffics
+    sized = body_bytes(traffic.data_size) > 0
+    row = parse_row(table.get("client", "raw:1"), traffic, f"{where}.client", sized)
+    names = Content(f"{where}.metrics", content.table("metrics"))
+    names.check_keys([part.name for part in fields(MetricNames)])
+    metrics = MetricNames(**{key: names.text(key, "") for key in names.data})
+    keys = RowKeys.read(content)
+    cell = _settings(content, "cells", app.name)
+    return row, PlacedRow(row.label, cell, metrics, keys.windows, keys.window_seconds)
+
+
+def _check_metrics(
+    place: PlacedRow, row: Row, cells: Sequence[Cell], others: Sequence[MetricNames], where: str
+) -> None:
+    """BadInput on names of figures that the row does not have, or that two figures would share."""
+    names = place.metrics
+    for key, value in asdict(names).items():
+        if value != re.sub(r"[^A-Za-z0-9_]", "", value):
+            raise BadInput(f"{where}.{key}: {value!r} is not allowed; it takes letters, digits, _")
+    if (names.gaps or names.events) and not row.traffic.streams:
+        raise BadInput(f"{where}: gaps and events are of streams, and {row.label} is none")
+    if bool(names.gaps) != bool(names.suffix):
+        raise BadInput(f"{where}: gaps and suffix go together")
+    if names.named and sum(place.holds(row.label, cell) for cell in cells) > 1:
+        raise BadInput(f"{where}: several cells have this row, and the names are of one (cells)")
+    for twin in sorted(names.named & {name for one in others for name in one.named}):
+        raise BadInput(f"{where}: {' '.join(twin)} is the name of a figure before")
+
+
+def _traffics(content: Content, app: AppSpec) -> tuple[Traffic, ...]:
+    """What requests are, for each protocol and number of events that is asked for."""
+    sizes, where = _values(content, "data_size")
+    if app.name != "noop" and any(body_bytes(str(size)) for size in sizes):
+        no_body = app.bodies is None and app.own is None
+        its = "takes no body" if no_body else "has a body of its own"
+        raise BadInput(f"{where}: the app {app.name} {its}")
+    protocols, where = _values(content, "protocol")
+    if app.own is not None:
+        for name in sorted(GRPC & {*protocols} if app.own.grpc is None else ()):
+            raise BadInput(f"{where}: {name}: is of apps with a servicer (--grpc-servicer)")
+        for name in sorted((GRPC | HANDLES) & {*protocols} if len(protocols) > 1 else ()):
+            raise BadInput(f"{where}: {name} stands alone: there is one method")
+    for protocol in protocols:
+        if protocol != "http" and app.name != "noop" and app.own is None:
+            raise BadInput(f"{where}: {protocol}: is for the app noop; {app.name} has http alone")
+    events, where = _values(content, "stream_events")
+    if "load.stream_events" in content and (app.name != "noop" or not STREAMS & set(protocols)):
+        raise BadInput(f"{where}: is for streams of the app noop (--protocol stream)")
+    answers, where = _values(content, "response_size")
+    echoed = [str(answer) for answer in answers if answer == ECHO]
+    if any(body_bytes(str(answer)) for answer in answers) and (
+        app.name != "noop" or set(protocols) <= STREAMS
+    ):
+        raise BadInput(
+            f"{where}: is for responses of the app noop (--protocol http, grpc or handle)"
+        )
+    if echoed and app.name != "noop":
+        raise BadInput(f"{where}: echo: is for the app noop")
+    if echoed and not all(body_bytes(str(size)) for size in sizes):
+        raise BadInput(f"{where}: echo: needs request bodies: set data_size (--data-size)")
+    traffics: list[Traffic] = []
+    for size in map(str, sizes):
+        for word in protocols:
+            kind: Any = word  # the axis has checked it
+            if not Traffic(protocol=kind).streams:
+                traffics += [Traffic(size, kind, None, str(answer)) for answer in answers]
+            elif app.name == "noop":
+                # A stream has no size: one row for all sizes of a response, and one that echoes.
+                forms = [*(("small",) if len(echoed) < len(answers) else ()), *echoed]
+                traffics += [
+                    Traffic(size, kind, int(count), form) for form in forms for count in events
+                ]
+            else:
+                traffics.append(Traffic(size, kind))
+    return tuple(traffics)
+
+
+def _check_handles(traffics: Sequence[Traffic], variants: Sequence[VariantUsed]) -> None:
+    for one in traffics:
+        for variant in variants:
+            if one.protocol in HANDLES and variant.python is not None:
+                raise BadInput(
+                    f"protocol: {one.protocol}: the load is a driver of Ray in this interpreter, "
+                    f"and the variant {variant.name} has another ({variant.python})"
+                )
+
+
+def _check_noop(cell: Cell, traffics: Sequence[Traffic], file: str) -> None:
+    """BadInput on settings of the no-op app that have no effect on a cell's rows of these kinds."""
+    if cell.get("event_gap_ms") and not any(one.streams for one in traffics):
+        raise BadInput(f"{file}: event_gap_ms: is for rows of streams (--protocol stream)")
+    for one in traffics if cell.get("body_type") == "str" else ():
+        if one.streams or one.client != "raw" or body_bytes(one.response_size):
+            kind = one.suffix.removeprefix(", ")
+            raise BadInput(f"body_type: str has no effect on rows of {kind}: leave it out")
+
+
+def protocols_of(content: Content) -> tuple[str, ...]:
+    """The protocols that flags or a suite file name. Raises BadInput."""
+    return tuple(map(str, _values(content, "protocol")[0]))
+
+
+def _values(content: Content, name: str) -> tuple[list[Value], str]:
+    """The values of an axis of a load, and where they stand."""
+    key, axis = f"load.{name}", AXES[name]
+    where = content.where(key)
+    return [axis.read(value, where) for value in content.values(key, axis.default)], where
+
+
+def _slo(content: Content, traffics: Sequence[Traffic]) -> str | None:
+    metrics = METRICS if all(traffic.streams for traffic in traffics) else (LATENCY,)
+    if "slo" not in content:
+        return None
+    return read_slo(content.text("slo", ""), content.where("slo"), metrics).source
+
+
+def _streaming(content: Content, keys: SuiteKeys, traffics: Sequence[Traffic]) -> Streaming | None:
+    if not any(traffic.streams for traffic in traffics):
+        for key in ("load.events", "load.event_timeout"):
+            if key in content:
+                raise BadInput(f'{content.where(key)}: goes with protocol = "stream"')
+        return None
+    calls = [one.protocol for one in traffics if one.streams and one.client != "raw"]
+    events = keys.events or "sse"
+    if events != "sse" and calls:
+        where = content.where("load.events")
+        raise BadInput(f"{where}: {events}: of {calls[0]} each message is an event")
+    try:
+        return Streaming(events, keys.event_timeout, content.get("load.openai", False) is True)
+    except SpecError as error:
+        raise BadInput(f"{content.where('load.protocol')}: {error}") from None
+
+
+def _rows(content: Content, traffics: Sequence[Traffic]) -> tuple[Row, ...]:
+    texts, where = (
+        content.values("load.clients", ["1", "8", "raw:100"]),
+        content.where("load.clients"),
+    )
+    by_flag = "load.clients" in content.places
+    if not by_flag and any(traffic.protocol != "http" for traffic in traffics):
+        texts = [_raw(text) for text in texts]
+    sized = len({traffic.data_size for traffic in traffics}) > 1
+    rows = [parse_row(text, traffic, where, sized) for traffic in traffics for text in texts]
+    check_once([row.label for row in rows], where)
+    return tuple(rows)
+
+
+def _raw(text: object) -> object:
+    """A row of a suite file for protocols that the aiohttp client does not speak."""
+    return f"raw:{text}" if str(text).isdigit() else text
+
+
+def _ladder(content: Content, around: Around, traffics: Sequence[Traffic]) -> Ladder | None:
+    if "load.users" not in content:
+        return None
+    if "load.clients" in content:
+        raise BadInput(f"{content.where('load')}: give clients or users, not both")
+    listed = ",".join(map(str, content.values("load.users", [])))
+    counted = "load.requests_per_client" in content
+    ladder = parse_ladder(
+        listed,
+        content.where("load.users"),
+        max(PRESS) if counted else 10_000,
+        PRESS if counted else PUBLISHED,
+    )
+    if around.climb is not None:
+        climb = around.climb
+        ladder = replace(climb, steps=ladder.steps, ceiling=ladder.ceiling)
+    if len(traffics) > 1:
+        kinds = "protocol, size and number of events"
+        raise BadInput(f"{content.where('load')}: a load that grows takes one {kinds}")
+    return ladder if traffics[0] == Traffic() else replace(ladder, traffic=traffics[0])
+
+
+def variants_of(
+    content: Content, chosen: Sequence[str] = (), env: Mapping[str, str] | None = None
+) -> tuple[VariantUsed, ...]:
+    """The variants that a suite names, or those `chosen` by a flag, with `env` added to each.
+
+    Built-in ones, and those of the table `variants`. Raises BadInput, also where `env` makes two
+    variants the same: a table would compare what does not differ.
+    """
+    content = content.set("variant", list(chosen) or None, "--variant")
+    known = dict(BUILT_IN_VARIANTS)
+    for name, table in content.table("variants").items():
+        known[name] = read_variant(name, table, f"{content.file}: variants.{name}")
+    where = content.where("variant")
+    names = content.values("variant", ["default"])
+    for name in names:
+        if not isinstance(name, str) or name not in known:
+            raise BadInput(f"{where}: unknown variant {name!r}; allowed: {', '.join(known)}")
+    pairs = [f"{name}={value}" for name, value in content.table("env").items()]
+    added = {**parse_env(pairs, content.where("env")), **(env or {})}
+    return all_with_env([known[name] for name in names], added)
+
+
+def _cells(content: Content, app: str) -> tuple[Cell, ...]:
+    common = cell_defaults(app) | _settings(content, "cell", app)
+    if "cells" in content and "matrix" in content:
+        raise BadInput(f"{content.file}: give cells or matrix, not both")
+    if "matrix" in content:
+        return _product(content, common, app)
+    if "cells" not in content:
+        return (common,)
+    cells = [
+        {
+            **common,
+            **_settings(Content(content.file, {"cell": table}, {"cell": where}), "cell", app),
+        }
+        for where, table in content.tables("cells")
+    ]
+    check_once([str(cell) for cell in cells], content.where("cells"))
+    return tuple(cells)
+
+
+def _own_cells(content: Content, around: Around) -> tuple[Cell, ...]:
+    """The options of the user's app in all combinations; one cell, the app as it is, without."""
+    for key in ("cell", "cells", "matrix"):
+        if key in content:
+            raise BadInput(
+                f"{content.where(key)} is for the apps that come with the tool; use [options]"
+            )
+    options = around.options
+    names = sorted(options, key=_cheapness)
+    chosen = itertools.product(*(options[name] for name in names))
+    cells = [dict(zip(names, values, strict=True)) for values in chosen]
+    return tuple({name: cell[name] for name in options} for cell in cells)
+
+
+def _cheapness(option: str) -> int:
+    """What changes in place changes most often; what starts all replicas anew the least."""
+    name = option.partition(".")[2]
+    if name in ("max_ongoing_requests", "max_queued_requests") or name.startswith("user_config."):
+        return 2
+    return 1 if name == "num_replicas" else 0
+
+
+def _product(content: Content, common: Cell, app: str) -> tuple[Cell, ...]:
+    """All combinations. What costs a start of processes changes last: another ranker starts all
+    anew, another number of replicas some."""
+    matrix: dict[str, list[Value]] = {}
+    for key in content.table("matrix"):
+        where = content.where(f"matrix.{key}")
+        axis = _check_app(axis_named(key, content.where("matrix")), where, app)
+        values = content.values(f"matrix.{key}", [])
+        matrix[axis.name] = [axis.read(value, where) for value in values]
+        check_once([str(value) for value in matrix[axis.name]], where)
+    costly = ("device", "callable", "ranker", "num_replicas", "log_level", "max_batch_size")
+    names = sorted(matrix, key=lambda name: costly.index(name) if name in costly else len(costly))
+    return tuple(
+        {**common, **dict(zip(names, values, strict=True))}
+        for values in itertools.product(*(matrix[name] for name in names))
+    )
+
+
+def _check_app(axis: Axis, where: str, app: str) -> Axis:
+    """The axis itself, or BadInput if it says nothing to this app."""
+    if axis.apps and app not in axis.apps:
+        others = ", ".join(axis.apps)
+        raise BadInput(f"{where}: the app {app} has no {axis.name}; it is for {others}")
+    return axis
+
+
+def _settings(content: Content, table: str, app: str) -> dict[str, Value]:
+    """The settings of a cell in a table. Raises BadInput."""
+    settings: dict[str, Value] = {}
+    place = content.where(table)
+    for key, value in content.table(table).items():
+        where = content.places.get(f"{table}.{key}", f"{place}.{key}")
+        axis = axis_named(key, place)
+        if axis.scope != "deploy":
+            raise BadInput(f"{place}: {key} belongs to [load], not to a cell")
+        _check_app(axis, where, app)
+        if axis.name in settings:
+            raise BadInput(f"{place}: {axis.name} is given twice ({key})")
+        settings[axis.name] = axis.read(value, where)
+    return settings
