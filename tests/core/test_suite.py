@@ -175,7 +175,7 @@ def test_two_variants_make_36_trials_on_two_clusters() -> None:
     labels = [trial.row.label for trial in rest[0].cells[0][1]]
     assert labels == ["single client", "100 connections"]
     assert without(launches, keys) == ()
-    again = plan(micro(variants=("default", "optimized"), launches=2))  # in turn in a round
+    again = plan(micro(variant=["default", "optimized"], launches=2))  # in turn in a round
     turns = [(launch.round, launch.variant.name) for launch in again]
     assert turns == [(round_, name) for round_ in (1, 2) for name in ("default", "optimized")]
     one_s, two_s = (expected_s(micro(), plan(micro(launches=n))) for n in (1, 2))
