@@ -193,7 +193,9 @@ def test_a_handle_is_of_a_cluster_of_this_interpreter_and_this_host() -> None:
     handle = {"load": {"protocol": "handle"}}
     said = refusal(suite_with, handle | other, "a.toml")
     assert "protocol: handle: the load is a driver of Ray in this" in said
-    assert "--load-on: the load of a handle" in refusal(RowsRequest, suite(handle["load"]), LoadOn())
+    assert "--load-on: the load of a handle" in refusal(
+        RowsRequest, suite(handle["load"]), LoadOn()
+    )
 
 
 def test_a_handle_of_an_app_of_ones_own_calls_one_method() -> None:

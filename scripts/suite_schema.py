@@ -1,0 +1,111 @@
+"""The JSON Schema of suite files, for editors: `python scripts/suite_schema.py` writes it to
+scenarios/suite.schema.json.
+
+Made of the models and axes that read a suite; what goes together is checked by them alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, get_type_hints
+
+import msgspec
+
+from serve_bench.benchmarks.own_app.request import RequestTable, ServeTable
+from serve_bench.benchmarks.rpc.spec import RpcSpec
+from serve_bench.benchmarks.scale.spec import WORKLOADS
+from serve_bench.core.axes import AXES, Axis
+from serve_bench.core.row_places import MetricNames
+from serve_bench.core.timeline import TimelineTable
+from serve_bench.core.variants import VariantTable
+from serve_bench.spec.base import Option
+from serve_bench.spec.suite import RowKeys, SuiteKeys
+
+PLACE: Final = Path(__file__).parent.parent / "scenarios" / "suite.schema.json"
+
+Schema = dict[str, Any]
+
+_TEXT: Final[Schema] = {"type": "string"}
+_TEXTS: Final[Schema] = {"type": ["string", "integer", "array"]}
+_ANY: Final[Schema] = {"type": ["string", "number", "boolean"]}
+
+
+def suite_schema() -> Schema:
+    """The schema of every suite that a command reads."""
+    top = {name: option for name, option in SuiteKeys.options().items() if option.key == name}
+    load = {name: option for name, option in SuiteKeys.options().items() if name not in top}
+    traffic = _of_axes("load", listed=True)
+    cell, matrix = _of_axes("deploy"), _of_axes("deploy", listed=True)
+    scale = {name: option for kind in WORKLOADS.values() for name, option in kind.options().items()}
+    sizes = {"workload": {"enum": [*WORKLOADS]}, **_of_options(scale)}
+    row = {
+        **{"client": {"type": ["string", "integer"]}, "cells": _table(cell)},
+        "metrics": _table(dict.fromkeys(MetricNames.__dataclass_fields__, _TEXT)),
+        **_of_axes("load"),
+        **_of_options(RowKeys.options()),
+    }
+    properties: Schema = {
+        **dict.fromkeys(("name", "app", "app_name", "slo"), _TEXT),
+        **_of_options(top),
+        "quick": {"anyOf": [{"type": "boolean"}, _table(sizes)]},
+        "variant": _TEXTS,
+        "env": {"type": "object"},
+        "variants": {"type": "object", "additionalProperties": _of_type(VariantTable)},
+        "load": _table(
+            {**dict.fromkeys(("clients", "users"), _TEXTS), "openai": {"type": "boolean"}}
+            | traffic
+            | _of_options(load)
+        ),
+        **{"cell": _table(cell), "matrix": _table(matrix)},
+        **{"cells": _listed(_table(cell)), "rows": _listed(_table(row))},
+        "options": {"type": "object", "additionalProperties": {"anyOf": [_ANY, _listed(_ANY)]}},
+        **{"request": _of_type(RequestTable), "serve": _of_type(ServeTable)},
+        **{"timeline": _of_type(TimelineTable), "scale": _table(sizes)},
+        "rpc": _table(_of_options(RpcSpec.options())),
+    }
+    about = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A suite of serve-bench",
+    }
+    return about | _table(properties)
+
+
+def _table(properties: Mapping[str, Schema]) -> Schema:
+    return {"type": "object", "additionalProperties": False, "properties": dict(properties)}
+
+
+def _listed(item: Schema) -> Schema:
+    return {"type": "array", "items": item}
+
+
+def _of_type(kind: Any) -> Schema:
+    """Of a TypedDict, with nothing beside its keys."""
+    hints = get_type_hints(kind, include_extras=True)
+    return _table({name: msgspec.json.schema(value) for name, value in hints.items()})
+
+
+def _of_axes(scope: str, *, listed: bool = False) -> dict[str, Schema]:
+    axes = (axis for axis in AXES.values() if axis.scope == scope)
+    return {axis.name: _of_axis(axis, listed) for axis in axes}
+
+
+def _of_axis(axis: Axis, listed: bool) -> Schema:
+    value = {"anyOf": [_ANY, _listed(_ANY)]} if listed else _ANY
+    return {**value, "description": f"{axis.help}; {axis.kind.allowed}", "default": axis.default}
+
+
+def _of_options(options: Mapping[str, Option]) -> dict[str, Schema]:
+    return {name: _of_option(option) for name, option in options.items()}
+
+
+def _of_option(option: Option) -> Schema:
+    value = _ANY if option.opt.read is not None else msgspec.json.schema(option.kind)
+    if option.listed:
+        value = {"anyOf": [value, _listed(value)]}
+    return {**value, "description": option.help}
+
+
+if __name__ == "__main__":
+    PLACE.write_text(json.dumps(suite_schema(), indent=1) + "\n", encoding="utf-8")
