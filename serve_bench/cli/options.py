@@ -32,9 +32,11 @@ WITH_RESUME = frozenset(
 
 #: Flags that go with --url: nothing is launched.
 WITH_URL = frozenset(
-    """url header users clients requests_per_client samples timeout_ms max_row_seconds duration
-    quick out slo log_requests exclude_connect format published perf_metrics no_sample load_on
-    load_nodes strict_host live""".split()
+    """url header method body paths headers draw bodies expect_status protocol events event_timeout
+    users clients rate stages ramp arrivals connections start requests_per_client samples
+    timeout_ms max_row_seconds duration soak_time after launches launch_time precision budget need
+    leak quick out slo fail_on log_requests exclude_connect format published perf_metrics no_sample
+    load_on load_nodes strict_host dry_run live""".split()
 )
 
 
@@ -152,14 +154,25 @@ class FormatOptions(Options):
 
 
 class RunOptions(FormatOptions, SloOptions):
-    """Where a run is kept, and whether it is a new one. `with_resume`: parameters that go with
-    --resume."""
+    """Where a run is kept, and whether it is a new one. `with_resume`, `with_url`: parameters that
+    go with --resume and with --url."""
 
     with_resume: ClassVar[frozenset[str]] = WITH_RESUME
+    with_url: ClassVar[frozenset[str]] = WITH_URL
 
-    def check_url(self, allowed: Collection[str] = WITH_URL) -> None:
+    url: list[str] | None = None
+    log_requests: Path | None = None
+
+    @property
+    def urls(self) -> list[str]:
+        """Services that are up already: those of --url, or a target that is an address."""
+        target = str(getattr(self, "target", None))
+        return self.url or ([target] if "://" in target else [])
+
+    def check_url(self, allowed: Collection[str] | None = None) -> None:
         """BadInput on flags that say something of a cluster that is launched: none is."""
-        if wrong := self.changed(allowed):
+        allowed = self.with_url if allowed is None else allowed
+        if wrong := self.changed(allowed if self.url else {*allowed, "target"}):
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
 
     suite: str = flag("", "Suite file, or the name of a shipped one.")
@@ -225,6 +238,8 @@ class RowOptions(SuiteOptions):
 
 class LadderOptions(SuiteOptions):
     """A load that grows, on launched clusters or on services that are there already."""
+
+    with_url = WITH_URL - {"protocol"}
 
     users: str | None = flag(None, "Numbers of users, auto or published [auto].")
     duration: float | None = flag(None, "Length of each step [20].", takes=(0.5, 86_400))
@@ -333,5 +348,13 @@ class OwnAppOptions(ChatOptions):
     )
 
 
-class ServiceOptions(SuiteOptions, OwnAppOptions, StreamOptions):
-    """An app that is launched, or a service that is up already, by any protocol."""
+class TargetOptions(SuiteOptions, OwnAppOptions):
+    """An app that is launched, or services that are up already."""
+
+    url: list[str] | None = flag(
+        None, "Load a service that is up already, as [NAME=]URL; repeatable."
+    )
+
+
+class ServiceOptions(TargetOptions, StreamOptions):
+    """The same by any protocol."""

@@ -13,7 +13,6 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, Ladder
 
 if TYPE_CHECKING:
-    from serve_bench.benchmarks.ladder.flags import UrlRequest
     from serve_bench.core.plan import Suite
 
 
@@ -34,7 +33,7 @@ def sweep(options: SweepOptions) -> int:
 
     Example: serve-bench sweep --num-replicas 2 --variant default,optimized --quick
     """
-    from serve_bench.benchmarks.ladder.flags import ladder_of, measure, timing_of, url_request
+    from serve_bench.benchmarks.ladder.flags import ladder_of, measure, timing_of, url_suite
     from serve_bench.cli.rows import overrides, suite_of
 
     def ladder() -> Ladder:
@@ -52,7 +51,7 @@ def sweep(options: SweepOptions) -> int:
         )
         return suite_of(options.suite, flags)
 
-    return measure(options, suite, lambda: url_request(options, ladder()))
+    return measure(options, suite, lambda: url_suite(options, ladder()))
 
 
 class RecsysOptions(LadderOptions):
@@ -74,7 +73,7 @@ def recsys(options: RecsysOptions) -> int:
 
     Example: serve-bench recsys --quick --published
     """
-    from serve_bench.benchmarks.ladder.flags import ladder_of, measure, timing_of, url_request
+    from serve_bench.benchmarks.ladder.flags import ladder_of, measure, timing_of, url_suite
     from serve_bench.cli.rows import overrides, suite_of
 
     users, quick = options.users, options.quick
@@ -93,7 +92,7 @@ def recsys(options: RecsysOptions) -> int:
             needs = 'needs app = "recsys", and users in its [load]'
             raise BadInput(f"--suite: {options.suite} {needs}")
 
-    def urls() -> UrlRequest:
-        return url_request(options, ladder_of(users or "auto", quick), users=True)
+    def services() -> Suite:
+        return url_suite(options, ladder_of(users or "auto", quick), users=True)
 
-    return measure(options, suite, urls, check=check)
+    return measure(options, suite, services, check)

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -52,12 +53,13 @@ def micro(options: MicroOptions) -> int:
 
     Example: serve-bench micro --variant default,optimized --quick
     """
-    from serve_bench.cli.rows import measure, row_overrides, suite_of
+    from serve_bench.cli.experiment import measure
+    from serve_bench.cli.rows import row_overrides, suite_of
 
     def suite() -> Suite:
         return suite_of(options.suite, replace(row_overrides(options), app=options.app))
 
-    return measure(options, options.report_request(), suite)
+    return measure(options, suite)
 
 
 class NoopOptions(LoadOnOptions, SloOptions):
@@ -88,12 +90,14 @@ def noop(options: NoopOptions) -> int:
 
     Example: serve-bench noop --blocking --num-replicas 8 --variant optimized
     """
-    from serve_bench.cli.rows import RowsRequest, sitting_of, suite_of, targets_of
+    from serve_bench.cli.experiment import RowsRequest, sitting_of
+    from serve_bench.cli.rows import suite_of, targets_of
     from serve_bench.cli.sitting import outcome_of, signals
     from serve_bench.core.plan import request_of
     from serve_bench.core.suite import Overrides
     from serve_bench.core.variants import parse_env
     from serve_bench.runner.load_source import read_load_on
+    from serve_bench.runner.served_bench import ServedClusters
     from serve_bench.serving.launch_spec import check_port
     from serve_bench.view.inside import describe_profiled
 
@@ -132,7 +136,10 @@ def noop(options: NoopOptions) -> int:
             sys.stdout.flush()
             _wait_while_alive(serving)
 
-    sitting = sitting_of(request, host=options.host, port=options.port, after_cell=ready)
+    clusters = partial(
+        ServedClusters, host=options.host, port=options.port, after_cell=ready, trace=request.trace
+    )
+    sitting = sitting_of(request, request.agenda(None), clusters)
     with signals():
         outcome = outcome_of(replace(sitting, command="noop", out=options.out))
     for trial in outcome.result.profiled:

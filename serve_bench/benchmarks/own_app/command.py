@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: Flags that say something of an app of one's own alone.
 OF_OWN_APPS = (
     *("option", "arg", "app_name", "route", "paths", "method", "header", "headers", "draw"),
-    *("body", "bodies", "openai", "expect_status", "grpc_servicer", "call"),
+    *("body", "bodies", "openai", "expect_status", "grpc_servicer", "call", "request_timeout_s"),
 )
 
 
@@ -46,11 +46,10 @@ def run(options: OwnRunOptions) -> int:
 
     Example: serve-bench run examples/own_app/shop.py:app --route /best
     """
-    from serve_bench.cli.rows import measure
+    from serve_bench.cli.experiment import measure
 
-    report = options.report_request()
     options.check_chat()
-    return measure(options, report, lambda: _suite(options))
+    return measure(options, lambda: _suite(options))
 
 
 class TraceRunOptions(OwnRunOptions):
@@ -80,9 +79,8 @@ def trace(options: TraceRunOptions) -> int:
     """
     from dataclasses import replace
 
-    from serve_bench.cli.rows import measure, row_overrides, suite_of
-
-    report = options.report_request()
+    from serve_bench.cli.experiment import measure
+    from serve_bench.cli.rows import row_overrides, suite_of
 
     def suite() -> Suite:
         if options.target != "noop":
@@ -91,7 +89,7 @@ def trace(options: TraceRunOptions) -> int:
         flags = replace(row_overrides(options), settings={"num_replicas": 1})
         return suite_of("noop", flags)
 
-    return measure(options, report, suite)
+    return measure(options, suite)
 
 
 def _check_noop(options: OwnRunOptions) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
 from serve_bench.benchmarks.own_app.facts import (
     app_of_config,
     check_options,
@@ -37,6 +39,7 @@ from serve_bench.benchmarks.own_app.request import (
 from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import (
     bodies_of,
+    check_client,
     content_of,
     draw_of,
     header_of,
@@ -45,8 +48,10 @@ from serve_bench.cli.flag_values import (
     paths_of,
     statuses_of,
 )
-from serve_bench.cli.options import OwnAppOptions
+from serve_bench.cli.options import OwnAppOptions, StreamOptions, TargetOptions
+from serve_bench.cli.rows import named_urls, service_suite, suite_of
 from serve_bench.core.app_spec import AppSpec, own_spec
+from serve_bench.core.axes import axis_named
 from serve_bench.core.chat import PROMPTS, chat_path, check_bodies
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Load
@@ -60,12 +65,78 @@ from serve_bench.core.own_app import (
     option_values,
     read_options,
 )
-from serve_bench.core.plan import Suite
+from serve_bench.core.plan import Suite, load_with, step_row
 from serve_bench.core.request_spec import Headers, SpecError, is_json, path_fault
-from serve_bench.core.result import GRPC, HANDLES
+from serve_bench.core.result import GRPC, HANDLES, Protocol, Traffic
 from serve_bench.core.suite import Overrides, protocols_of, read_suite, variants_of
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.store.files import check_reachable, read_toml
+
+
+def target_suite(options: TargetOptions, overrides: Overrides, target: str | None) -> Suite:
+    """The suite of the target: services that are up already, an app of the user's own, or a suite
+    over an app that comes with the tool, by its file or name. Raises BadInput."""
+    if options.urls:
+        return _service_suite(options)
+    if target is None:
+        raise BadInput("TARGET: name an app (module:app, path/file.py:app), a suite, or --url")
+    named = re.fullmatch(r"\w+", target) is not None
+    suite = None if named else own_suite(target, options, overrides)
+    if suite is not None:
+        return suite
+    wrong = [name for name in OF_OWN_APPS if name != "option" and getattr(options, name)]
+    if wrong:
+        flag = wrong[0].replace("_", "-")
+        raise BadInput(f"--{flag}: {target} measures an app that comes with the tool")
+    matrix = {**overrides.matrix, **_matrix(options.option or ())}
+    try:
+        return suite_of(target, replace(overrides, matrix=matrix))
+    except BadInput as error:
+        raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
+
+
+def _matrix(listed: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """`num_replicas=1,2` of an app that comes with the tool. Raises BadInput."""
+    matrix: dict[str, tuple[Any, ...]] = {}
+    for text in listed:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise BadInput(f"--option: {text!r} is not allowed; it takes axis=values, with commas")
+        axis = axis_named(name.strip(), "--option")
+        if axis.scope != "deploy":
+            raise BadInput(f"--option: {axis.name} is no option of a deployment")
+        matrix[axis.name] = tuple(
+            axis.read(value, f"--option: {axis.name}") for value in option_values(values)
+        )
+    return matrix
+
+
+def _service_suite(options: TargetOptions) -> Suite:
+    """Each service of --url with the request of the flags; its row is one client."""
+    (protocol,) = options.protocols()
+    if protocol in HANDLES:
+        raise BadInput("--protocol: handle: is for apps that are launched")
+    traffic = Traffic(protocol=cast("Protocol", protocol))  # the axis has checked it
+    row = step_row(1, traffic=traffic)
+    services = {}
+    try:
+        streaming = options.streaming() if isinstance(options, StreamOptions) else None
+        for name, url in named_urls(options.urls, "url").items():
+            services[name] = asked_of({}, Path(), options, str(protocol), url).request(url)
+        suite = service_suite(
+            options.command,
+            services,
+            rows=(row,),
+            slo=options.slo_source,
+            launches=options.launches or 1,
+            streaming=streaming,
+        )
+        for request in services.values():
+            load_with(request, suite, row)
+    except SpecError as error:
+        text = re.sub("^client grpc", "--protocol grpc:", re.sub("^url:", "--url:", str(error)))
+        raise BadInput(in_flags(text)) from None
+    return suite
 
 
 def own_suite(target: str, flags: OwnAppOptions, overrides: Overrides) -> Suite | None:
@@ -216,8 +287,15 @@ def _option(text: str) -> tuple[str, Sequence[Option]]:
     return name.strip(), option_values(values)
 
 
-def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, protocol: str) -> Asked:
-    """The request: the flags, else `request` of the file, else GET /. Raises BadInput."""
+def asked_of(
+    request: Mapping[str, Any],
+    file: Path,
+    flags: OwnAppOptions,
+    protocol: str,
+    url: str | None = None,
+) -> Asked:
+    """The request: the flags, else `request` of the file, else GET /. `url`: of a service that is
+    up already, which has the route. Raises BadInput."""
     grpc, handle = protocol in GRPC, protocol in HANDLES
     of_http = ("method", "expect_status", "route", "paths", "paths_file", "headers_file")
     for field in of_http[:2] if grpc else of_http if handle else ():
@@ -250,7 +328,8 @@ def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, proto
         raise BadInput("--paths: is asked for instead of --route: give one of them")
     route = request.get("route", "/") if flags.route is None else flags.route
     route = paths[0] if paths else chat_path(route) if flags.openai else route
-    fault = path_fault(route)
+    route = route if url is None else ""
+    fault = path_fault(route) if url is None else None
     if fault is not None:
         raise BadInput(f"{f'{file}: request.route' if flags.route is None else '--route'}: {fault}")
     statuses = statuses_of(flags.expect_status)
@@ -270,15 +349,15 @@ def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, proto
         call=call,
     )
     try:
-        made = asked.request("http://127.0.0.1")
+        made = asked.request("http://127.0.0.1" if url is None else url)
         if grpc:
-            Load(made, client="grpc")
+            check_client(Load(made, client="grpc"))
         if flags.openai:
             check_bodies(made)
     except SpecError as error:
         field = str(error).partition(" ")[0]
         if field == "url:":
-            where = "--paths" if paths else "--route"
+            where = "--paths" if paths else "--route" if url is None else "--url"
             raise BadInput(str(error).replace("url:", f"{where}:", 1)) from None
         by_flag = {
             "method": flags.method,

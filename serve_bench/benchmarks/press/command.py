@@ -19,7 +19,6 @@ from serve_bench.core.load_spec import MAX_TIMEOUT_S
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 
 if TYPE_CHECKING:
-    from serve_bench.benchmarks.ladder.flags import UrlRequest
     from serve_bench.core.plan import Suite
     from serve_bench.core.suite import Overrides
 
@@ -95,13 +94,7 @@ def press(options: PressOptions) -> int:
             )
         _check_reach(suite.ladder)
 
-    return measure(
-        options,
-        suite,
-        lambda: _url_request(options),
-        check=check,
-        log_requests=options.log_requests,
-    )
+    return measure(options, suite, lambda: _url_suite(options), check)
 
 
 def _check_log(options: PressOptions) -> None:
@@ -158,28 +151,23 @@ def _overrides(options: PressOptions) -> Overrides:
     )
 
 
-def _url_request(options: PressOptions) -> UrlRequest:
-    from serve_bench.benchmarks.ladder.flags import url_request
+def _url_suite(options: PressOptions) -> Suite:
+    from serve_bench.benchmarks.ladder.flags import url_suite
     from serve_bench.core.app_spec import bodies
-    from serve_bench.core.plan import JSON, row_timing
+    from serve_bench.core.plan import JSON
 
     ladder = _ladder(options) or Ladder(steps=PRESS)
     _check_reach(ladder)
-    request = url_request(options, replace(ladder, runs=COLLAPSE_RUNS))
+    suite = url_suite(options, replace(ladder, runs=COLLAPSE_RUNS))
     posted = bodies({"rows_per_request": options.samples or SAMPLES, "sparse_features": 2})
-    services = tuple(
-        replace(
-            one,
-            request=replace(
-                one.request, method="POST", headers=(*JSON, *one.request.headers), bodies=posted
-            ),
-        )
-        for one in request.services
-    )
+    services = {
+        name: replace(request, method="POST", headers=(*JSON, *request.headers), bodies=posted)
+        for name, request in suite.services.items()
+    }
     return replace(
-        request,
+        suite,
         services=services,
-        timing=row_timing(options.max_row_seconds or MAX_ROW_S),
-        each=options.requests_per_client or EACH,
+        requests_per_client=options.requests_per_client or EACH,
+        max_row_s=options.max_row_seconds or MAX_ROW_S,
         timeout_s=(options.timeout_ms or TIMEOUT_MS) / 1000.0,
     )

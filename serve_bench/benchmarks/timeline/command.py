@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import OwnAppOptions, SuiteOptions
+from serve_bench.cli.options import TargetOptions
 
 
-class TimelineOptions(SuiteOptions, OwnAppOptions):
+class TimelineOptions(TargetOptions):
     command = "timeline"
     order = """target url stages ramp fault after option app_name route paths method header
         headers draw body bodies expect_status request_timeout_s arrivals connections launches
@@ -23,9 +23,6 @@ class TimelineOptions(SuiteOptions, OwnAppOptions):
         "(.toml), or autoscale_step, autoscale_spike, rolling_update, replica_death.",
         default=None,
         metavar="[TARGET]",
-    )
-    url: str | None = flag(
-        None, "Load a Serve on this host that is up already; no faults.", metavar="URL"
     )
     stages: str | None = flag(None, "Load over time, such as 50:20s,500:30s,50:40s.")
     ramp: bool = flag(False, "Move the rate linearly from each stage to the next.")
@@ -50,6 +47,6 @@ def timeline(options: TimelineOptions) -> int:
 
     Example: serve-bench timeline autoscale_step
     """
-    from serve_bench.benchmarks.timeline.drive import run
+    from serve_bench.benchmarks.timeline.drive import TimelineRun
 
-    return run(options)
+    return TimelineRun(options).run()
