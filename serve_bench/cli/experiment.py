@@ -7,71 +7,64 @@ already. A kind says what is its own: its suite, what it measures with, its plan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from serve_bench.cli.flag_values import share_of
+from serve_bench.cli.gate import close_gate
 from serve_bench.cli.options import RowOptions, SuiteOptions
 from serve_bench.cli.rows import targets_of
-from serve_bench.cli.sitting import Place, Sitting, agenda_lines, print_plan, request_of, sit
+from serve_bench.cli.sitting import (
+    Place,
+    Sitting,
+    agenda_lines,
+    launch_lines,
+    print_plan,
+    request_of,
+    sit,
+)
 from serve_bench.core.errors import BadInput
-from serve_bench.core.plan import Suite, client_of, list_trials, plan, rows_of
+from serve_bench.core.plan import LaunchPlan, Suite, client_of, label_of, list_trials, plan, rows_of
 from serve_bench.core.redaction import hide_in_text
-from serve_bench.core.result import HANDLES, Result
+from serve_bench.core.result import HANDLES, PlannedTrial, Result
 from serve_bench.observing.inside import Inside
 from serve_bench.runner.agenda import Agenda, rest_of
-from serve_bench.runner.load_source import LoadOn, read_load_on
+from serve_bench.runner.load_source import read_load_on
 from serve_bench.runner.runner import Plan
 from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.serving.launch_spec import check_interpreter, check_tracing
 from serve_bench.serving.strays import marks
 
+if TYPE_CHECKING:
+    from serve_bench.view.lens import View
+
 
 @dataclass(frozen=True)
 class RowsRequest:
-    """A suite to be measured, where its load comes from, and what is looked at beside it.
+    """A suite to be measured, and what is looked at beside its load.
 
     `sample`: CPU, memory and GPU beside each load; `metrics`: Serve's own around it; `profile`:
-    targets of a profiled repetition of each row; `load_on`: nodes of a Ray cluster; None: of none.
-    `trace`: the share of requests whose way through Serve is marked; 0: of those alone that other
-    loads choose; None: of none.
+    targets of a profiled repetition of each row. `trace`: the share of requests whose way through
+    Serve is marked; 0: of those alone that other loads choose; None: of none.
     """
 
     suite: Suite
-    load_on: LoadOn | None = None
     sample: bool = True
     metrics: bool = False
     profile: tuple[str, ...] = ()
     trace: float | None = None
 
     def __post_init__(self) -> None:
-        if self.load_on is not None and any(one.protocol in HANDLES for one in self.suite.rows):
+        suite = self.suite
+        if suite.load_on is not None and any(row.protocol in HANDLES for row in suite.rows):
             raise BadInput("--load-on: the load of a handle is a driver on this host")
-        if self.trace and self.load_on is not None:
+        if self.trace and suite.load_on is not None:
             raise BadInput("--trace: the times of a load from nodes are of another clock")
-        if self.trace and not any(client_of(row) == "raw" for row in rows_of(self.suite)):
+        if self.trace and not any(client_of(row) == "raw" for row in rows_of(suite)):
             raise BadInput("--trace: is for rows of the raw client (--clients raw:8)")
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record."""
-        place = None if self.load_on is None else asdict(self.load_on)
-        return self.suite.to_json() | {"load_on": place}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> RowsRequest:
-        """The reverse, for going on with a stored run."""
-        content = dict(data)
-        load_on = content.pop("load_on", None)
-        return cls(Suite.from_json(content), None if load_on is None else LoadOn(**load_on))
-
-    def agenda(self, earlier: Result | None) -> Agenda:
-        """What is done with each row: all, or what an earlier sitting lacks."""
-        if earlier is not None:
-            return rest_of(earlier, self.suite, bool(self.profile))
-        return Agenda(self.suite, plan(self.suite), bool(self.profile))
 
 
 O = TypeVar("O", bound=SuiteOptions)  # noqa: E741
@@ -103,13 +96,16 @@ class Experiment(Generic[O]):
             raise BadInput(f"the stored suite cannot be resumed: suite.{self.part} is missing")
         return suite
 
-    def content(self, request: RowsRequest, earlier: Result) -> Mapping[str, Any]:
+    def content(self, suite: Suite, earlier: Result) -> Mapping[str, Any]:
         """What has to be as in a stored run, to go on with it."""
-        return request.to_json()
+        return suite.to_json()
 
     def agenda(self, request: RowsRequest, earlier: Result | None) -> Agenda:
-        """What is left to be measured."""
-        return request.agenda(earlier)
+        """What is done with each row: all, or what an earlier sitting lacks."""
+        suite, profile = request.suite, bool(request.profile)
+        if earlier is not None:
+            return rest_of(earlier, suite, profile)
+        return Agenda(suite, plan(suite), profile)
 
     def plan_lines(self, agenda: Agenda) -> Iterable[str]:
         """The plan of a dry run."""
@@ -122,28 +118,31 @@ class Experiment(Generic[O]):
         """What makes the runner's part, of the fields that all kinds have."""
         return partial(ServedClusters, trace=request.trace)
 
+    def breaches(self, view: View) -> Sequence[str]:
+        """What breaks the gate of the kind."""
+        return ()
+
     def show(self, result: Result, folder: Path) -> int:
-        """Prints the report. Returns the exit code of the gate."""
-        return self.report.close(result, folder)
+        """Prints the report, and what breaks the gate. Returns the exit code of the gate."""
+        self.report.show(looked := self.report.report(result, folder))
+        return close_gate(self.breaches(looked.view))
 
     def run(self) -> int:
         """Measures what the options ask for, or prints the plan of it. Returns the exit code."""
         options = self.options
         if options.urls:
             options.check_url()
-        request, earlier = request_of(
+        load_on = read_load_on(options.load_on, options.load_nodes)
+        suite, earlier = request_of(
             options,
-            from_flags=lambda: RowsRequest(
-                self.read_suite(), read_load_on(options.load_on, options.load_nodes)
-            ),
-            from_record=RowsRequest.from_json,
+            from_flags=lambda: replace(self.read_suite(), load_on=load_on),
+            from_record=Suite.from_json,
             content=self.content,
         )
-        suite = self.check(request.suite, earlier)
+        suite = self.check(suite, earlier)
         profile = targets_of(options.profile) if isinstance(options, RowOptions) else ()
-        request = replace(
-            request,
-            suite=suite,
+        request = RowsRequest(
+            suite,
             sample=self.sampled and not options.no_sample,
             metrics=options.serve_metrics,
             profile=profile,
@@ -151,26 +150,33 @@ class Experiment(Generic[O]):
         )
         agenda = self.agenda(request, earlier)
         if options.dry_run:
-            lines = (*_service_lines(suite), *self.plan_lines(agenda))
+            urls = [f"{name}: {hide_in_text(at.url)}" for name, at in suite.services.items()]
+            lines = (*urls, *self.plan_lines(agenda))
             return print_plan(lines, None if earlier else options.out, suite.slo)
         self.begin(agenda)
         again = options.command
         again += f" --profile {','.join(profile)}" if profile else ""
         again += "" if request.trace is None else f" --trace {request.trace:g}"
-        sitting = sitting_of(request, agenda, self.clusters(request), self.children_every_s)
-        sitting = replace(
-            sitting,
+        sitting = sitting_of(
+            request,
+            agenda,
+            self.clusters(request),
+            self.children_every_s,
             earlier=earlier,
             rounds=None if earlier is None else suite.launches,
             again=None if suite.services else again,
-            log_requests=getattr(options, "log_requests", None),
+            log_requests=options.log_requests,
         )
         return sit(sitting, options, self.show)
 
 
-def _service_lines(suite: Suite) -> Iterator[str]:
-    for name, request in suite.services.items():
-        yield f"{name}: {hide_in_text(request.url)}"
+def list_launches(
+    launches: Iterable[LaunchPlan], describe: Callable[[Sequence[PlannedTrial]], list[str]]
+) -> Iterator[str]:
+    """Launches of a dry run, with what `describe` says of the rows of each cell."""
+    for launch in launches:
+        cells = ((label_of(cell), describe(rows)) for cell, rows in launch.cells)
+        yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
 
 
 def sitting_of(
@@ -178,8 +184,10 @@ def sitting_of(
     agenda: Agenda,
     clusters: Callable[..., ServedClusters] = ServedClusters,
     children_every_s: float = 1.0,
+    **more: Any,
 ) -> Sitting:
-    """The sitting that measures an agenda. Raises BadInput where an interpreter has no Ray."""
+    """The sitting that measures an agenda. `more`: other fields of it. Raises BadInput where an
+    interpreter has no Ray."""
     suite = request.suite
 
     def work(place: Place) -> Plan[Any, Any]:
@@ -198,14 +206,15 @@ def sitting_of(
         check_interpreter(variant)
         if request.trace is not None:
             check_tracing(variant)
-    sitting = Sitting(
-        request.to_json(),
+    return Sitting(
+        suite.to_json(),
         list_trials(plan(suite)),
         work,
         left=bool(agenda.launches),
-        load_on=request.load_on,
+        load_on=suite.load_on,
+        set_env=None if suite.services else "use --env to set it",
+        **more,
     )
-    return replace(sitting, set_env=None) if suite.services else sitting
 
 
 class _Rows(Experiment[SuiteOptions]):

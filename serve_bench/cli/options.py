@@ -6,6 +6,7 @@ all commands; a command whose help or default differs declares the field again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -165,9 +166,8 @@ class RunOptions(FormatOptions, SloOptions):
 
     @property
     def urls(self) -> list[str]:
-        """Services that are up already: those of --url, or a target that is an address."""
-        target = str(getattr(self, "target", None))
-        return self.url or ([target] if "://" in target else [])
+        """Services that are up already."""
+        return self.url or []
 
     def check_url(self, allowed: Collection[str] | None = None) -> None:
         """BadInput on flags that say something of a cluster that is launched: none is."""
@@ -316,6 +316,7 @@ class ChatOptions(VariedOptions):
 class OwnAppOptions(ChatOptions):
     """An app of the user's own, and the requests to it."""
 
+    target: str | None = None
     option: list[str] | None = flag(
         None, "Deployment.option=value,value...; repeatable: all combinations are measured."
     )
@@ -354,6 +355,14 @@ class TargetOptions(SuiteOptions, OwnAppOptions):
     url: list[str] | None = flag(
         None, "Load a service that is up already, as [NAME=]URL; repeatable."
     )
+
+    @property
+    def urls(self) -> list[str]:
+        """Those of --url, or a target that is an address."""
+        return self.url or [target for target in (self.target or "",) if "://" in target]
+
+    def of_file(self) -> bool:
+        return not self.urls and re.fullmatch(r"\w+|.+\.toml", str(self.target)) is not None
 
 
 class ServiceOptions(TargetOptions, StreamOptions):

@@ -15,7 +15,7 @@ from serve_bench.core.axes import MODEL_APPS, settings, sweeps
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import VariantUsed
+from serve_bench.core.result import Row, VariantUsed
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.core.variants import parse_env
 from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowed
@@ -101,9 +101,11 @@ def named_urls(urls: Sequence[str], unnamed: str | None = None) -> dict[str, str
     return named
 
 
-def service_suite(command: str, services: Mapping[str, Request], **parts: Any) -> Suite:
+def service_suite(
+    command: str, services: Mapping[str, Request], rows: tuple[Row, ...] = (), **parts: Any
+) -> Suite:
     """Services that are up already, as variants of a suite without settings. `parts`: the fields of
     the suite that say how they are loaded."""
     variants = tuple(map(VariantUsed, services))
     no_op = APPS["noop"]  # a suite has an app; nothing asks for this one
-    return Suite(command, no_op, variants, ({},), (), services=services, **parts)
+    return Suite(command, no_op, variants, ({},), rows, services=services, **parts)

@@ -334,7 +334,7 @@ def launch_lines(
     for flag, value in (env or {}).items():
         yield f"    {flag}={hide_env_value(flag, value)}"
     for label, rows in cells:
-        yield f"  {settings_text(label)}"
+        yield from [f"  {settings_text(label)}"] if label else []
         for row in rows:
             yield f"    {row}"
 

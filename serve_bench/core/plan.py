@@ -14,7 +14,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import FAILED_LATENCY, HISTOGRAMS, LoadResult
-from serve_bench.core.load_spec import CLIENTS, HANDLE, Client, Load, Streaming, Timing
+from serve_bench.core.load_spec import CLIENTS, HANDLE, Client, Load, LoadOn, Streaming, Timing
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.request_spec import Request
@@ -75,6 +75,7 @@ class Suite:
     places: tuple[PlacedRow, ...] | None = None  # which rows are of which cells; None: all of all
     timeline: Timeline | None = None  # an open loop in stages, in place of rows
     quick: bool = False  # drains and looks at waits have bounds, stretched windows a lower one
+    load_on: LoadOn | None = None  # nodes of a Ray cluster that the load comes from
     #: What is asked of services that are up already, by variant; without, the app is launched.
     services: Mapping[str, Request] = field(default_factory=dict)
 

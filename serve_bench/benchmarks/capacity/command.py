@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from serve_bench.cli.command import argument, command, flag
@@ -24,10 +23,6 @@ class CapacityOptions(ServiceOptions):
         no_sample strict_host serve_metrics dry_run live format"""
 
     with_resume = frozenset("resume budget no_sample strict_host dry_run live format".split())
-
-    def of_file(self) -> bool:
-        """A suite, by its file or its name."""
-        return not self.urls and re.fullmatch(r"\w+|.+\.toml", str(self.target)) is not None
 
     target: str | None = argument(
         "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite.",

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from serve_bench.analysis.capacity.launch import Searches
 from serve_bench.benchmarks.capacity.bench import CapacityClusters, expected_s
 from serve_bench.benchmarks.capacity.command import CapacityOptions
 from serve_bench.benchmarks.own_app.flags import target_suite
 from serve_bench.cli import print_note
-from serve_bench.cli.experiment import Experiment, RowsRequest
+from serve_bench.cli.experiment import Experiment, RowsRequest, list_launches
 from serve_bench.cli.flag_values import seconds_of
-from serve_bench.cli.gate import close_gate, read_share
+from serve_bench.cli.gate import read_share
 from serve_bench.cli.rows import overrides
-from serve_bench.cli.sitting import launch_lines
 from serve_bench.core.capacity import BUDGET_S, LAUNCHES, MOST_LAUNCHES, CapacitySearch, closed_row
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_DURATION_S, MAX_RATE
@@ -27,6 +25,9 @@ from serve_bench.core.slo import check_limits, parse_slo, read_slo
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.view.rows import front_of
+
+if TYPE_CHECKING:
+    from serve_bench.view.lens import View
 
 QUICK_LAUNCH_S: Final = 60.0
 QUICK_PRECISION: Final = 0.1
@@ -46,7 +47,7 @@ class CapacityRun(Experiment[CapacityOptions]):
             raise BadInput("--slo: say what has to hold, such as --slo p99=50ms,errors=0.1%")
         slo = read_slo(options.slo, metrics=options.slo_metrics())
         asked = _asked(options, slo.source)
-        suite = _scaled(target_suite(options, overrides(options), options.target), options)
+        suite = _scaled(target_suite(options, overrides(options)), options)
         if suite.places is not None:
             raise BadInput(f"TARGET: {options.target} has rows of its own, and no load that grows")
         check_limits(slo, suite.timeout_s)
@@ -67,9 +68,9 @@ class CapacityRun(Experiment[CapacityOptions]):
         asked = replace(_search_in(suite), budget_s=_budget_s(self.options, suite))
         return replace(suite, capacity=asked)
 
-    def content(self, request: RowsRequest, earlier: Result) -> dict[str, Any]:
+    def content(self, suite: Suite, earlier: Result) -> dict[str, Any]:
         """All but the budget."""
-        content = request.to_json()
+        content = suite.to_json()
         stored = earlier.run.suite.get("capacity") or {}
         return {**content, "capacity": {**content["capacity"], "budget_s": stored.get("budget_s")}}
 
@@ -87,9 +88,8 @@ class CapacityRun(Experiment[CapacityOptions]):
     def clusters(self, request: RowsRequest) -> Callable[..., ServedClusters]:
         return partial(CapacityClusters, searches=self.searches)
 
-    def show(self, result: Result, folder: Path) -> int:
-        self.report.show(looked := self.report.report(result, folder))
-        return close_gate(looked.view.faults)
+    def breaches(self, view: View) -> Sequence[str]:
+        return view.faults
 
 
 def _search_in(suite: Suite) -> CapacitySearch:
@@ -184,11 +184,9 @@ def plan_lines(suite: Suite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
     asked = _search_in(suite)
     yield f"SLO: {parse_slo(asked.slo).text}"
     text = f"closed loop of {asked.connections} connections, then open-loop probes"
-    for launch in launches:
-        if launch.round > max(asked.launches, launches[0].round):
-            break
-        cells = ((label_of(cell), [text]) for cell, _ in launch.cells)
-        yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
+    last = max(asked.launches, launches[0].round) if launches else 0
+    first = [launch for launch in launches if launch.round <= last]
+    yield from list_launches(first, lambda _: [text])
     if asked.most_launches > asked.launches:
         yield f"further launches until the interval is at most {100 * asked.precision:g} % wide"
     least = duration_text(expected_s(suite, asked, launches))

@@ -72,20 +72,15 @@ def url_suite(options: LadderOptions, ladder: Ladder, *, users: bool = False) ->
 
 def services_of(urls: Sequence[str], headers: Sequence[str], users: bool) -> tuple[Service, ...]:
     """Each `NAME=URL` as a service; with `users` for one user after the other."""
-    sent = tuple(header_of(header) for header in headers)
-    return tuple(_service(name, url, sent, users) for name, url in named_urls(urls).items())
-
-
-def _service(name: str, url: str, headers: tuple[tuple[str, str], ...], users: bool) -> Service:
-    try:
+    sent, services = tuple(header_of(header) for header in headers), []
+    for name, url in named_urls(urls).items():
+        try:
+            request = Request(url, headers=sent, expect_status=(200,))
+        except SpecError as error:
+            raise BadInput(f"--url: {str(error).removeprefix('url: ')}") from None
         parts = urlsplit(url)
-    except ValueError as error:
-        raise BadInput(f"--url: {url!r} cannot be read: {error}") from None
-    if users and (parts.query or parts.fragment):
-        raise BadInput(f"--url: {url!r} is not allowed; ?user_id=... is added to it")
-    paths = tuple(f"{parts.path or '/'}?user_id={user}" for user in USERS) if users else ()
-    try:
-        request = Request(url, headers=headers, expect_status=(200,), paths=paths)
-    except SpecError as error:
-        raise BadInput(f"--url: {str(error).removeprefix('url: ')}") from None
-    return Service(name, request)
+        if users and (parts.query or parts.fragment):
+            raise BadInput(f"--url: {url!r} is not allowed; ?user_id=... is added to it")
+        paths = [f"{parts.path or '/'}?user_id={user}" for user in USERS] if users else ()
+        services.append(Service(name, replace(request, paths=tuple(paths))))
+    return tuple(services)

@@ -93,9 +93,10 @@ def noop(options: NoopOptions) -> int:
     from serve_bench.cli.experiment import RowsRequest, sitting_of
     from serve_bench.cli.rows import suite_of, targets_of
     from serve_bench.cli.sitting import outcome_of, signals
-    from serve_bench.core.plan import request_of
+    from serve_bench.core.plan import plan, request_of
     from serve_bench.core.suite import Overrides
     from serve_bench.core.variants import parse_env
+    from serve_bench.runner.agenda import Agenda
     from serve_bench.runner.load_source import read_load_on
     from serve_bench.runner.served_bench import ServedClusters
     from serve_bench.serving.launch_spec import check_port
@@ -109,9 +110,9 @@ def noop(options: NoopOptions) -> int:
     )
     suite = replace(suite_of("noop", flags), requests=options.num_queries)
     profile = targets_of(options.profile)
+    load_on = read_load_on(options.load_on, options.load_nodes)
     request = RowsRequest(
-        suite,
-        read_load_on(options.load_on, options.load_nodes),
+        replace(suite, load_on=load_on),
         sample=not options.no_sample,
         metrics=options.serve_metrics,
         profile=profile,
@@ -139,7 +140,8 @@ def noop(options: NoopOptions) -> int:
     clusters = partial(
         ServedClusters, host=options.host, port=options.port, after_cell=ready, trace=request.trace
     )
-    sitting = sitting_of(request, request.agenda(None), clusters)
+    agenda = Agenda(request.suite, plan(request.suite), bool(profile))
+    sitting = sitting_of(request, agenda, clusters)
     with signals():
         outcome = outcome_of(replace(sitting, command="noop", out=options.out))
     for trial in outcome.result.profiled:

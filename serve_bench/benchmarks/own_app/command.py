@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
 
 #: Flags that say something of an app of one's own alone.
-OF_OWN_APPS = (
-    *("option", "arg", "app_name", "route", "paths", "method", "header", "headers", "draw"),
-    *("body", "bodies", "openai", "expect_status", "grpc_servicer", "call", "request_timeout_s"),
-)
+OF_OWN_APPS = """arg app_name route paths method header headers draw body bodies openai
+    expect_status grpc_servicer call request_timeout_s""".split()
 
 
 class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
@@ -46,10 +44,12 @@ def run(options: OwnRunOptions) -> int:
 
     Example: serve-bench run examples/own_app/shop.py:app --route /best
     """
+    from serve_bench.benchmarks.own_app.flags import target_suite
     from serve_bench.cli.experiment import measure
+    from serve_bench.cli.rows import row_overrides
 
     options.check_chat()
-    return measure(options, lambda: _suite(options))
+    return measure(options, lambda: target_suite(options, row_overrides(options)))
 
 
 class TraceRunOptions(OwnRunOptions):
@@ -77,41 +77,21 @@ def trace(options: TraceRunOptions) -> int:
 
     Example: serve-bench trace examples/own_app/shop.py:app --route /best
     """
-    from dataclasses import replace
-
+    from serve_bench.benchmarks.own_app.flags import target_suite
     from serve_bench.cli.experiment import measure
-    from serve_bench.cli.rows import row_overrides, suite_of
+    from serve_bench.cli.rows import row_overrides
 
     def suite() -> Suite:
-        if options.target != "noop":
-            return _suite(options)
-        _check_noop(options)
-        flags = replace(row_overrides(options), settings={"num_replicas": 1})
-        return suite_of("noop", flags)
+        return target_suite(options, row_overrides(options), alone=True)
 
     return measure(options, suite)
 
 
-def _check_noop(options: OwnRunOptions) -> None:
+def check_built_in(options: OwnAppOptions, target: str) -> None:
+    """BadInput on flags that go with an app of one's own alone: `target` is none."""
     from serve_bench.core.errors import BadInput
 
     wrong = [f"--{name.replace('_', '-')}" for name in OF_OWN_APPS if getattr(options, name)]
     wrong += options.arguments or ()
     if wrong:
-        raise BadInput(f"{wrong[0]}: {options.target} measures an app that comes with the tool")
-
-
-def _suite(options: OwnRunOptions) -> Suite:
-    from serve_bench.benchmarks.own_app.flags import own_suite
-    from serve_bench.cli.rows import row_overrides, suite_of
-    from serve_bench.core.errors import BadInput
-
-    target = options.target
-    if target is None:
-        raise BadInput("TARGET: name an app (module:app, path/file.py:app) or a suite file")
-    flags = row_overrides(options)
-    suite = own_suite(target, options, flags)
-    if suite is not None:
-        return suite
-    _check_noop(options)
-    return suite_of(target, flags)
+        raise BadInput(f"{wrong[0]}: {target} measures an app that comes with the tool")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
+from serve_bench.benchmarks.own_app.command import check_built_in
 from serve_bench.benchmarks.own_app.facts import (
     app_of_config,
     check_options,
@@ -73,22 +73,31 @@ from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.store.files import check_reachable, read_toml
 
 
-def target_suite(options: TargetOptions, overrides: Overrides, target: str | None) -> Suite:
+def named_target(options: OwnAppOptions) -> str:
+    """The target of the command line. BadInput without one."""
+    if options.target is None:
+        others = ", a suite, or --url" if isinstance(options, TargetOptions) else " or a suite"
+        raise BadInput(f"TARGET: name an app (module:app, path/file.py:app){others}")
+    return options.target
+
+
+def target_suite(
+    options: OwnAppOptions, overrides: Overrides, target: str = "", *, alone: bool = False
+) -> Suite:
     """The suite of the target: services that are up already, an app of the user's own, or a suite
-    over an app that comes with the tool, by its file or name. Raises BadInput."""
-    if options.urls:
+    over an app that comes with the tool, by its file or name. `target`: in place of that of the
+    command line; `alone`: the no-op app has one replica, unless --option says more. BadInput."""
+    if isinstance(options, TargetOptions) and options.urls:
         return _service_suite(options)
-    if target is None:
-        raise BadInput("TARGET: name an app (module:app, path/file.py:app), a suite, or --url")
+    target = target or named_target(options)
     named = re.fullmatch(r"\w+", target) is not None
     suite = None if named else own_suite(target, options, overrides)
     if suite is not None:
         return suite
-    wrong = [name for name in OF_OWN_APPS if name != "option" and getattr(options, name)]
-    if wrong:
-        flag = wrong[0].replace("_", "-")
-        raise BadInput(f"--{flag}: {target} measures an app that comes with the tool")
+    check_built_in(options, target)
     matrix = {**overrides.matrix, **_matrix(options.option or ())}
+    if alone and target == "noop":
+        matrix = {"num_replicas": (1,), **matrix}
     try:
         return suite_of(target, replace(overrides, matrix=matrix))
     except BadInput as error:
@@ -99,15 +108,11 @@ def _matrix(listed: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """`num_replicas=1,2` of an app that comes with the tool. Raises BadInput."""
     matrix: dict[str, tuple[Any, ...]] = {}
     for text in listed:
-        name, equals, values = text.partition("=")
-        if not equals:
-            raise BadInput(f"--option: {text!r} is not allowed; it takes axis=values, with commas")
-        axis = axis_named(name.strip(), "--option")
+        name, values = _option(text, "axis=values")
+        axis = axis_named(name, "--option")
         if axis.scope != "deploy":
             raise BadInput(f"--option: {axis.name} is no option of a deployment")
-        matrix[axis.name] = tuple(
-            axis.read(value, f"--option: {axis.name}") for value in option_values(values)
-        )
+        matrix[axis.name] = tuple(axis.read(value, f"--option: {axis.name}") for value in values)
     return matrix
 
 
@@ -118,24 +123,18 @@ def _service_suite(options: TargetOptions) -> Suite:
         raise BadInput("--protocol: handle: is for apps that are launched")
     traffic = Traffic(protocol=cast("Protocol", protocol))  # the axis has checked it
     row = step_row(1, traffic=traffic)
-    services = {}
+    parts = {"slo": options.slo_source, "launches": options.launches or 1}
     try:
+        services = {
+            name: asked_of({}, Path(), options, str(protocol), url).request(url)
+            for name, url in named_urls(options.urls, "url").items()
+        }
         streaming = options.streaming() if isinstance(options, StreamOptions) else None
-        for name, url in named_urls(options.urls, "url").items():
-            services[name] = asked_of({}, Path(), options, str(protocol), url).request(url)
-        suite = service_suite(
-            options.command,
-            services,
-            rows=(row,),
-            slo=options.slo_source,
-            launches=options.launches or 1,
-            streaming=streaming,
-        )
+        suite = service_suite(options.command, services, (row,), streaming=streaming, **parts)
         for request in services.values():
             load_with(request, suite, row)
     except SpecError as error:
-        text = re.sub("^client grpc", "--protocol grpc:", re.sub("^url:", "--url:", str(error)))
-        raise BadInput(in_flags(text)) from None
+        raise BadInput(in_flags(re.sub("^url:", "--url:", str(error)))) from None
     return suite
 
 
@@ -278,12 +277,10 @@ def _arguments(flags: OwnAppOptions) -> list[tuple[str, tuple[Option, ...]]]:
     return arguments
 
 
-def _option(text: str) -> tuple[str, Sequence[Option]]:
+def _option(text: str, takes: str = "Deployment.option=values") -> tuple[str, Sequence[Option]]:
     name, equals, values = text.partition("=")
     if not equals:
-        raise BadInput(
-            f"--option: {text!r} is not allowed; it takes Deployment.option=values, with commas"
-        )
+        raise BadInput(f"--option: {text!r} is not allowed; it takes {takes}, with commas")
     return name.strip(), option_values(values)
 
 

@@ -13,10 +13,6 @@ class SoakOptions(ServiceOptions):
         header headers draw body expect_status request_timeout_s protocol events event_timeout
         quick variant env out resume leak fail_on slo dry_run live format"""
 
-    def of_file(self) -> bool:
-        """A suite, by its file."""
-        return not self.urls and str(self.target).endswith(".toml")
-
     target: str | None = argument(
         "App: noop, module:app, path/file.py:app, a config file of Serve (.yaml), or a suite.",
         default=None,

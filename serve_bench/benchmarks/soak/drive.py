@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +12,12 @@ from serve_bench.benchmarks.soak.bench import SoakClusters
 from serve_bench.benchmarks.soak.command import SoakOptions
 from serve_bench.benchmarks.soak.lens import gate
 from serve_bench.cli import FAILED
-from serve_bench.cli.experiment import Experiment, RowsRequest
+from serve_bench.cli.experiment import Experiment, RowsRequest, list_launches
 from serve_bench.cli.flag_values import names, seconds_of
 from serve_bench.cli.gate import close_gate
 from serve_bench.cli.rows import overrides
-from serve_bench.cli.sitting import launch_lines
 from serve_bench.core.errors import BadInput
-from serve_bench.core.plan import Suite, duration_text, label_of, parse_row, rows_of
+from serve_bench.core.plan import Suite, duration_text, parse_row, rows_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.result import Result, Row, Traffic
 from serve_bench.core.soak import CONNECTIONS, LEAK, SoakSpec, block_length_s, soak_row
@@ -49,10 +47,7 @@ class SoakRun(Experiment[SoakOptions]):
         options = self.options
         spec = read_spec(options)
         _row(options, Traffic())  # refused before an app is imported
-        target, flags = options.target, overrides(options)
-        if target == "noop" and not options.option:
-            flags = replace(flags, settings={**flags.settings, "num_replicas": 1})
-        suite = target_suite(options, flags, target)
+        suite = target_suite(options, overrides(options), alone=True)
         if len(suite.cells) > 1:
             count = len(suite.cells)
             raise BadInput(f"--option: a soak has one value of each, and this has {count}")
@@ -74,15 +69,10 @@ class SoakRun(Experiment[SoakOptions]):
     def plan_lines(self, agenda: Agenda) -> Iterator[str]:
         suite = agenda.suite
         (row,) = suite.rows
-        for launch in agenda.launches:
-            cells = [
-                (
-                    label_of(cell),
-                    [f"{row.label} ({row.client}): {len(blocks)} blocks of {suite.window_s:g} s"],
-                )
-                for cell, blocks in launch.cells
-            ]
-            yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
+        load, length = f"{row.label} ({row.client})", f"blocks of {suite.window_s:g} s"
+        yield from list_launches(
+            agenda.launches, lambda blocks: [f"{load}: {len(blocks)} {length}"]
+        )
         yield f"about {duration_text(agenda.expected_s())} in all"
 
     def begin(self, agenda: Agenda) -> None:
@@ -123,9 +113,7 @@ def read_spec(options: SoakOptions) -> SoakSpec:
     if options.soak_time is not None:
         if options.quick:
             raise BadInput("--quick: stands for --for")
-        days = re.fullmatch(r"(\d+(?:\.\d*)?)d", options.soak_time.strip(), re.ASCII)
-        text = f"{24 * float(days[1])}h" if days is not None else options.soak_time
-        for_s = seconds_of(text, "--for")
+        for_s = seconds_of(options.soak_time, "--for")
         if not LEAST_S <= for_s <= MOST_S:
             raise BadInput(f"--for: {options.soak_time!r} is not allowed; it takes 30s to 7d")
     if options.rate is None and options.arrivals != "constant":
@@ -139,12 +127,10 @@ def read_spec(options: SoakOptions) -> SoakSpec:
 
 
 def _row(options: SoakOptions, traffic: Traffic) -> Row:
-    if options.rate is not None:
-        if options.clients is not None:
-            raise BadInput("--rate: an open loop has no --clients: give one of them")
-        return soak_row(CONNECTIONS, options.rate, traffic)
     if options.clients is None:
-        return soak_row(CONNECTIONS, None, traffic)
+        return soak_row(CONNECTIONS, options.rate, traffic)
+    if options.rate is not None:
+        raise BadInput("--rate: an open loop has no --clients: give one of them")
     row = parse_row(options.clients, traffic, "--clients")
     if row.client == "aiohttp":
         raise BadInput(f"--clients: {options.clients!r} is not allowed; it takes raw:N")

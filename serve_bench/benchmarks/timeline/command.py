@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import TargetOptions
 
@@ -13,10 +11,6 @@ class TimelineOptions(TargetOptions):
     order = """target url stages ramp fault after option app_name route paths method header
         headers draw body bodies expect_status request_timeout_s arrivals connections launches
         nodes variant env out resume dry_run live slo fail_on strict_host format"""
-
-    def of_file(self) -> bool:
-        """A suite, by its file or its name."""
-        return re.fullmatch(r"\w+|.+\.toml", str(self.target)) is not None
 
     target: str | None = argument(
         "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite: a file "

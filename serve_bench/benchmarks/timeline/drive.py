@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from serve_bench.benchmarks.own_app.flags import target_suite
-from serve_bench.benchmarks.timeline.bench import LOOK_S, TimelineClusters
+from serve_bench.benchmarks.own_app.flags import named_target, target_suite
+from serve_bench.benchmarks.timeline.bench import LOOK_S, WARMUP_S, TimelineClusters
 from serve_bench.benchmarks.timeline.command import TimelineOptions
 from serve_bench.cli import print_note
-from serve_bench.cli.experiment import Experiment, RowsRequest
-from serve_bench.cli.gate import close_gate
+from serve_bench.cli.experiment import Experiment, RowsRequest, list_launches
 from serve_bench.cli.rows import overrides
-from serve_bench.cli.sitting import launch_lines
 from serve_bench.core.axes import read_table
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
-from serve_bench.core.plan import Suite, duration_text, label_of
+from serve_bench.core.plan import Suite, duration_text
 from serve_bench.core.result import Result, Row
 from serve_bench.core.slo import check_limits, parse_slo, read_slo
 from serve_bench.core.timeline import (
@@ -36,6 +34,9 @@ from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.store.files import read_toml, shipped
 
+if TYPE_CHECKING:
+    from serve_bench.view.lens import View
+
 
 class TimelineRun(Experiment[TimelineOptions]):
     """An open loop in stages on each launch; seconds out of the SLO break the gate."""
@@ -45,20 +46,18 @@ class TimelineRun(Experiment[TimelineOptions]):
 
     def read_suite(self) -> Suite:
         options = self.options
-        target = options.target if options.target is None or options.urls else _file(options.target)
+        target = "" if options.urls else _file(named_target(options))
         table: TimelineTable = {}
         slo, where = options.slo, "--slo"
-        if target is not None and target.endswith(".toml"):
+        if target.endswith(".toml"):
             data = read_toml(Path(target))
             table = read_table(TimelineTable, data.get("timeline", {}), f"{target}: timeline")
             if slo is None:
                 slo, where = data.get("slo"), f"{target}: slo"
             if slo is not None and not isinstance(slo, str):
                 raise BadInput(f"{where}: {slo!r} is not allowed; it takes text")
-        if target is None and not options.urls:
-            raise BadInput("TARGET: name an app (module:app, path/file.py:app), a suite, or --url")
         source = ERRORS_ALONE if slo is None else read_slo(slo, where).source
-        timeline = _timeline(options, table, f"{target}", source)
+        timeline = _timeline(options, table, target, source)
         suite = target_suite(options, replace(overrides(options), timeline=True), target)
         if suite.app.own is not None:
             names = [deployment.name for deployment in suite.app.own.deployments]
@@ -99,15 +98,13 @@ class TimelineRun(Experiment[TimelineOptions]):
             yield f"fault: {fault.text}"
             if fault.target == NODE:
                 yield f"    nodes: {timeline.nodes}, all on this host"
-        for launch in agenda.launches:
-            cells = ((label_of(cell), [timeline.source]) for cell, _ in launch.cells)
-            yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
-        each_s = timeline.seconds + timeline.after_s + 15.0
+        yield from list_launches(agenda.launches, lambda _: [timeline.source])
+        beside_s, where = 15.0, ", each on a cluster of its own"
+        if agenda.suite.services:
+            beside_s, where = WARMUP_S, ""
         count = len(agenda.launches)
-        yield (
-            f"{counted(count, 'launch', 'launches')}, each on a cluster of its own; about "
-            f"{duration_text(count * each_s)} in all"
-        )
+        about = duration_text(count * (timeline.seconds + timeline.after_s + beside_s))
+        yield f"{counted(count, 'launch', 'launches')}{where}; about {about} in all"
 
     def begin(self, agenda: Agenda) -> None:
         if not all(behind(request.url) for request in agenda.suite.services.values()):
@@ -121,9 +118,8 @@ class TimelineRun(Experiment[TimelineOptions]):
         slo = parse_slo(timeline.slo)
         return partial(TimelineClusters, timeline=timeline, slo=slo, raylets=timeline.nodes)
 
-    def show(self, result: Result, folder: Path) -> int:
-        self.report.show(looked := self.report.report(result, folder))
-        return close_gate(looked.view.faults) if self.options.fail_on == "slo" else 0
+    def breaches(self, view: View) -> Sequence[str]:
+        return view.faults if self.options.fail_on == "slo" else ()
 
 
 def _timeline_in(suite: Suite) -> Timeline:
@@ -134,15 +130,9 @@ def _timeline_in(suite: Suite) -> Timeline:
 def _timeline(options: TimelineOptions, table: Mapping[str, Any], file: str, slo: str) -> Timeline:
     keys = {name: value for name, value in table.items() if name != "stages"}
     stages, where = table.get("stages"), f"{file}: timeline."
-    given = {
-        "after": options.after,
-        "arrivals": options.arrivals,
-        "connections": options.connections,
-        "nodes": options.nodes,
-        "faults": options.fault or None,
-        "ramp": options.ramp or None,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
+    names = ("after", "arrivals", "connections", "nodes", "ramp")
+    given = {name: getattr(options, name) for name in names} | {"faults": options.fault or None}
+    given = {k: v for k, v in given.items() if v is not None and v is not False}
     if options.stages is not None:
         stages = options.stages
     if options.stages is not None or given or not table:
