@@ -73,12 +73,11 @@ O = TypeVar("O", bound=SuiteOptions)  # noqa: E741
 class Experiment(Generic[O]):
     """A kind of run: what it does otherwise than a run of rows or ladders stands in its class.
 
-    `part`: the field that its suites have; `sampled`: whether CPU and memory are read beside its
-    loads, and `children_every_s`: how often later processes are looked for.
+    `part`: the field that its suites have; `children_every_s`: how often processes that come later
+    are looked for.
     """
 
     part: ClassVar[str] = ""
-    sampled: ClassVar[bool] = True
     children_every_s: ClassVar[float] = 1.0
 
     def __init__(self, options: O) -> None:
@@ -143,7 +142,7 @@ class Experiment(Generic[O]):
         profile = targets_of(options.profile) if isinstance(options, RowOptions) else ()
         request = RowsRequest(
             suite,
-            sample=self.sampled and not options.no_sample,
+            sample=not options.no_sample,
             metrics=options.serve_metrics,
             profile=profile,
             trace=share_of(options.trace, options.trace_out),

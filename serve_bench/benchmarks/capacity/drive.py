@@ -59,14 +59,15 @@ class CapacityRun(Experiment[CapacityOptions]):
             requests=None,
             launches=asked.most_launches,
             slo=None,
-            capacity=replace(asked, budget_s=_budget_s(options, suite)),
+            capacity=asked,
         )
 
     def check(self, suite: Suite, earlier: Result | None) -> Suite:
-        """A resumed run has the budget of its command line."""
-        suite = super().check(suite, earlier)
-        asked = replace(_search_in(suite), budget_s=_budget_s(self.options, suite))
-        return replace(suite, capacity=asked)
+        """With the budget of the command line, in a resumed run too."""
+        suite, budget = super().check(suite, earlier), self.options.budget
+        usual_s = len(suite.cells) * len(suite.variants) * BUDGET_S
+        budget_s = usual_s if budget is None else seconds_of(budget, "--budget")
+        return replace(suite, capacity=replace(_search_in(suite), budget_s=budget_s))
 
     def content(self, suite: Suite, earlier: Result) -> dict[str, Any]:
         """All but the budget."""
@@ -116,13 +117,6 @@ def _asked(options: CapacityOptions, slo: str) -> CapacitySearch:
             raise BadInput(f"--launch-time: must be {LEAST_LAUNCH_S:g}s or more")
         return replace(search, launch_s=seconds)
     return replace(search, launch_s=QUICK_LAUNCH_S) if options.quick else search
-
-
-def _budget_s(options: CapacityOptions, suite: Suite) -> float:
-    """The budget of the flag, else BUDGET_S for each cell and variant, or service."""
-    if options.budget is not None:
-        return seconds_of(options.budget, "--budget")
-    return len(suite.cells) * len(suite.variants) * BUDGET_S
 
 
 def _rate(text: str, flag: str) -> float:

@@ -83,6 +83,9 @@ def load_of_block(load: Load, block: Row, spec: SoakSpec | None) -> Load:
 class SoakClusters(ServedClusters):
     """Loads the blocks of the agenda on a cluster of each variant, or on services."""
 
+    def __post_init__(self) -> None:
+        self.inside = None  # what is observed beside a block would be in each record
+
     def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], Bench[Cell, PlannedLoad]]:
         return partial(UrlBlocks if self.agenda.suite.services else SoakBench, self, launch)
 

@@ -37,7 +37,6 @@ class SoakRun(Experiment[SoakOptions]):
     """A load in blocks; the levels of all processes are read behind each."""
 
     part = "soak"
-    sampled = False
 
     def __init__(self, options: SoakOptions) -> None:
         super().__init__(options)
