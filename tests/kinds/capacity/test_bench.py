@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches
-from serve_bench.benchmarks.capacity.bench import (
-    CapacityClusters,
-    Progressing,
-    UrlProbes,
-    timing_of,
-)
+from serve_bench.benchmarks.capacity.bench import CapacityClusters, Progressing, timing_of
 from serve_bench.benchmarks.capacity.drive import find_searches, launches_left, plan_lines
 from serve_bench.cli.rows import service_suite
 from serve_bench.core.capacity import CapacitySearch, closed_row
@@ -116,8 +111,7 @@ def test_a_probe_lasts_as_long_as_its_responses(slo: str, drain_s: float | None)
 def test_a_later_search_of_a_service_starts_where_the_first_ended(tmp_path: Path) -> None:
     """The plan is made before anything is known."""
     searches = Searches(asked(), parse_slo("p99=20ms,errors=1%"))
-    services = {"a": Request("http://127.0.0.1:1/")}
-    of = service_suite("capacity", services, rows=(closed_row(),), launches=2)
+    of = service_suite("x", {"a": Request("http://127.0.0.1:1/")}, (closed_row(),), launches=2)
     clusters = CapacityClusters(Agenda(of, plan(of)), "x", tmp_path, searches=searches)
     clusters.plan()
     first, second = plan(of)
@@ -125,7 +119,7 @@ def test_a_later_search_of_a_service_starts_where_the_first_ended(tmp_path: Path
     assert later.start is None
     climb(clusters.search(first, {}), 800)
     journal: Any = None
-    UrlProbes(clusters, second, 1, journal)
+    clusters._bench(second)(1, journal)
     found = searches.estimates(("a", "app"))[0].rate
     assert found is not None
     assert clusters.search(second, {}).start == pytest.approx(found)

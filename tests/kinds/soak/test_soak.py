@@ -88,7 +88,7 @@ class Fake:
             self.measured.append(row[0].row.label)
             yield self.trial(row[0], next(answered))
 
-        return sit_through(sitting, "soak", measure, lambda: len(self.measured) >= self.stops)
+        return sit_through(sitting, measure, lambda: len(self.measured) >= self.stops)
 
     def trial(self, at: PlannedTrial, answered: int) -> Trial:
         """A block of 5 s."""
@@ -153,11 +153,10 @@ def planned_blocks(spec: SoakSpec) -> list[PlannedTrial]:
 def soaked(fake: Fake, blocks: int = 60, leak: float = 50.0) -> Result:
     """The records of a soak of one launch."""
     spec = SoakSpec(5.0 * blocks, 5.0, leak=leak)
-    blocks_ = planned_blocks(spec)
+    rows = planned_blocks(spec)
     fake.launches += 1
-    trials = [fake.trial(block, at * DONE) for at, block in enumerate(blocks_)]
-    suite = {"name": "soak", "soak": vars(spec)}
-    asked = replace(records.run(*blocks_), command="soak", suite=suite)
+    trials = [fake.trial(block, at * DONE) for at, block in enumerate(rows)]
+    asked = replace(records.run(*rows), command="soak", suite={"name": "soak", "soak": vars(spec)})
     return result_of([asked, *trials])
 
 
@@ -323,8 +322,7 @@ def test_a_server_that_runs_already_is_loaded(
         monkeypatch.setattr(module, "behind", lambda url: [here, gone])
     monkeypatch.setattr(drive, "read_spec", lambda options: SoakSpec(0.8, 0.05))
     with serving() as server:
-        url = ["--url", server.url]
-        assert run(["soak", *url, "--out", "run", "--rate", "200", "--live", "plain"]) == 0
+        assert run(["soak", server.url, "--out", "run", "--rate", "200", "--live", "plain"]) == 0
     assert "proxy" in capsys.readouterr().out
     usages = [trial.usage for trial in read(Path("run")).trials]
     assert len(usages) == 16 and all(usage["host"]["free_mb"] > 0 for usage in usages)
