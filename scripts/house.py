@@ -61,7 +61,7 @@ ROOMS: Final = (
         "spec",
         """core/* spec/* benchmarks/*/spec.py benchmarks/*/command.py benchmarks/*/drive.py
         benchmarks/*/facts.py benchmarks/*/flags.py benchmarks/*/request.py cli/command.py
-        cli/flag_values.py cli/options.py cli/panels.py cli/rows.py""",
+        cli/experiment.py cli/flag_values.py cli/options.py cli/panels.py cli/rows.py""",
         11_650,
         3_000,
         2_600,

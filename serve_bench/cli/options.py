@@ -6,6 +6,7 @@ all commands; a command whose help or default differs declares the field again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -31,9 +32,11 @@ WITH_RESUME = frozenset(
 
 #: Flags that go with --url: nothing is launched.
 WITH_URL = frozenset(
-    """url header users clients requests_per_client samples timeout_ms max_row_seconds duration
-    quick out slo log_requests exclude_connect format published perf_metrics no_sample load_on
-    load_nodes strict_host live""".split()
+    """url header method body paths headers draw bodies expect_status protocol events event_timeout
+    users clients rate stages ramp arrivals connections start requests_per_client samples
+    timeout_ms max_row_seconds duration soak_time after launches launch_time precision budget need
+    leak quick out slo fail_on log_requests exclude_connect format published perf_metrics no_sample
+    load_on load_nodes strict_host dry_run live""".split()
 )
 
 
@@ -156,14 +159,24 @@ class FormatOptions(Options):
 
 
 class RunOptions(FormatOptions, SloOptions):
-    """Where a run is kept, and whether it is a new one. `with_resume`: parameters that go with
-    --resume."""
+    """Where a run is kept, and whether it is a new one. `with_resume`, `with_url`: parameters that
+    go with --resume and with --url."""
 
     with_resume: ClassVar[frozenset[str]] = WITH_RESUME
+    with_url: ClassVar[frozenset[str]] = WITH_URL
 
-    def check_url(self, allowed: Collection[str] = WITH_URL) -> None:
+    url: list[str] | None = None
+    log_requests: Path | None = None
+
+    @property
+    def urls(self) -> list[str]:
+        """Services that are up already."""
+        return self.url or []
+
+    def check_url(self, allowed: Collection[str] | None = None) -> None:
         """BadInput on flags that say something of a cluster that is launched: none is."""
-        if wrong := self.changed(allowed):
+        allowed = self.with_url if allowed is None else allowed
+        if wrong := self.changed(allowed if self.url else {*allowed, "target"}):
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
 
     suite: str = flag("", "Suite file, or the name of a shipped one.")
@@ -227,6 +240,8 @@ class RowOptions(SuiteOptions):
 
 class LadderOptions(SuiteOptions):
     """A load that grows, on launched clusters or on services that are there already."""
+
+    with_url = WITH_URL - {"protocol"}
 
     users: str | None = flag(None, "Numbers of users, auto or published [auto].")
     duration: float | None = flag(None, "Length of each step [20].", takes=(0.5, 86_400))
@@ -303,6 +318,7 @@ class ChatOptions(VariedOptions):
 class OwnAppOptions(ChatOptions):
     """An app of the user's own, and the requests to it."""
 
+    target: str | None = None
     option: list[str] | None = flag(
         None, "Deployment.option=value,value...; repeatable: all combinations are measured."
     )
@@ -335,5 +351,21 @@ class OwnAppOptions(ChatOptions):
     )
 
 
-class ServiceOptions(SuiteOptions, OwnAppOptions, StreamOptions):
-    """An app that is launched, or a service that is up already, by any protocol."""
+class TargetOptions(SuiteOptions, OwnAppOptions):
+    """An app that is launched, or services that are up already."""
+
+    url: list[str] | None = flag(
+        None, "Load a service that is up already, as [NAME=]URL; repeatable."
+    )
+
+    @property
+    def urls(self) -> list[str]:
+        """Those of --url, or a target that is an address."""
+        return self.url or [target for target in (self.target or "",) if "://" in target]
+
+    def of_file(self) -> bool:
+        return not self.urls and re.fullmatch(r"\w+|.+\.toml", str(self.target)) is not None
+
+
+class ServiceOptions(TargetOptions, StreamOptions):
+    """The same by any protocol."""

@@ -334,7 +334,7 @@ def launch_lines(
     for flag, value in (env or {}).items():
         yield f"    {flag}={hide_env_value(flag, value)}"
     for label, rows in cells:
-        yield f"  {settings_text(label)}"
+        yield from [f"  {settings_text(label)}"] if label else []
         for row in rows:
             yield f"    {row}"
 
@@ -345,7 +345,6 @@ def agenda_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
         cells = ((label_of(cell), agenda.texts_of(rows)) for cell, rows in launch.cells)
         yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
     loads = [profiled for _, profiled in agenda.loads()]
-    clusters = counted(len(agenda.launches), "cluster")
     again = f", {sum(loads)} of them profiled repetitions" if any(loads) else ""
     guess = "about " if suite.ladder is not None and suite.ladder.steps is None else ""
     length = f"{suite.windows} x {suite.window_s:g} s"
@@ -354,7 +353,7 @@ def agenda_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
     own = sum(one.shape != (None, None) for one in suite.places or ())
     length += f" ({own} of windows of their own)" if own else ""
     yield (
-        f"{guess}{counted(len(loads), 'trial')} of {length} on {clusters}{again}; "
+        f"{guess}{counted(len(loads), 'trial')} of {length} on {agenda.targets_text}{again}; "
         f"about {duration_text(agenda.expected_s())} in all"
     )
     if suite.requests_per_client is None:

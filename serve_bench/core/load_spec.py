@@ -420,3 +420,12 @@ def fitted_windows(
         return windows, window_s
     length_s = math.ceil(10 * responses * response_s) / 10
     return max(min(windows, FEWEST_WINDOWS), int(windows * window_s / length_s)), length_s
+
+
+@dataclass(frozen=True)
+class LoadOn:
+    """The values of `--load-on` and `--load-nodes`. `address`: HOST:PORT of a cluster; None: the
+    measured one. `nodes`: how many; None: all that are alive."""
+
+    address: str | None = None
+    nodes: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from serve_bench.core.app_spec import AppSpec, app_from_json
@@ -14,7 +14,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import FAILED_LATENCY, HISTOGRAMS, LoadResult
-from serve_bench.core.load_spec import CLIENTS, HANDLE, Client, Load, Streaming, Timing
+from serve_bench.core.load_spec import CLIENTS, HANDLE, Client, Load, LoadOn, Streaming, Timing
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.request_spec import Request
@@ -32,7 +32,7 @@ from serve_bench.core.result import (
 )
 from serve_bench.core.row_places import PlacedRow
 from serve_bench.core.schema import plain, stored_suite
-from serve_bench.core.soak import SoakSpec
+from serve_bench.core.soak import SoakSpec, block_rows
 from serve_bench.core.timeline import Timeline
 
 # Suite and plan: what is to be measured, and in which order.
@@ -75,9 +75,14 @@ class Suite:
     places: tuple[PlacedRow, ...] | None = None  # which rows are of which cells; None: all of all
     timeline: Timeline | None = None  # an open loop in stages, in place of rows
     quick: bool = False  # drains and looks at waits have bounds, stretched windows a lower one
+    load_on: LoadOn | None = None  # nodes of a Ray cluster that the load comes from
+    #: What is asked of services that are up already, by variant; without, the app is launched.
+    services: Mapping[str, Request] = field(default_factory=dict)
 
     def rows_in(self, cell: Cell) -> tuple[Row, ...]:
         """The rows of a cell that are known beforehand."""
+        if self.soak is not None:
+            return block_rows(self.soak, self.rows[0])
         if self.places is None:
             return rows_of(self)
         return tuple(
@@ -93,8 +98,13 @@ class Suite:
         return count, length
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record."""
-        return plain({**vars(self), "app": self.app.to_json()})
+        """Plain content for the Run record: of services their addresses alone."""
+        content = {**vars(self), "app": self.app.to_json()}
+        if services := content.pop("services"):
+            for name in ("app", "variants", "cells"):
+                del content[name]
+            content["urls"] = {name: request.url for name, request in services.items()}
+        return plain(content)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Suite:
@@ -274,6 +284,9 @@ def expected_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
     """About how long the launches will take."""
     total = 0.0
     for launch in launches:
+        if suite.services:
+            total += sum(expected_trial_s(suite, trial.row) for trial in list_trials([launch]))
+            continue
         total += LAUNCH_S + FIRST_DEPLOY_S
         replicas, rankers, kind = 1, 0, None
         for cell, trials in launch.cells:
@@ -321,8 +334,13 @@ CUT_DRAIN_S: Final = 2.0
 def load_of(suite: Suite, row: Row, url: str, cell: Cell) -> Load:
     """The load of a row on a cell, against a server at `url` (without a path), which is that of its
     gRPC for a row of gRPC, and of the GCS for one of a handle."""
+    return load_with(request_of(suite.app, row, url, cell), suite, row)
+
+
+def load_with(request: Request, suite: Suite, row: Row) -> Load:
+    """The load of a row, of requests like this one."""
     return Load(
-        request_of(suite.app, row, url, cell),
+        request,
         client=client_of(row),
         connections=row.connections,
         processes=row.processes,

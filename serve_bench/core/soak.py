@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from serve_bench.core.load_spec import Arrivals
 from serve_bench.core.numbers import Positive
-from serve_bench.core.result import JsonObject, PlannedTrial, Row, Traffic, trial_key
+from serve_bench.core.result import Row, Traffic
 
 BLOCKS: Final = 60
 """Readings of a soak, unless its blocks become shorter than SHORTEST_S or longer than LONGEST_S."""
@@ -55,11 +54,8 @@ def soak_row(connections: int, rate: float | None, traffic: Traffic) -> Row:
     return Row(label, traffic.client, connections, loop="open", rate_per_s=rate, **vars(traffic))
 
 
-def planned_blocks(
-    spec: SoakSpec, variants: Sequence[str], cell: JsonObject, row: Row
-) -> Iterator[PlannedTrial]:
-    """All blocks, variant after variant."""
-    for variant in variants:
-        for number in range(1, spec.blocks + 1):
-            block = replace(row, label=f"block {number}", run=number)
-            yield PlannedTrial(trial_key(variant, 1, cell, block.label), 1, variant, cell, block)
+def block_rows(spec: SoakSpec, row: Row) -> tuple[Row, ...]:
+    """The blocks of a load."""
+    return tuple(
+        replace(row, label=f"block {number}", run=number) for number in range(1, spec.blocks + 1)
+    )

@@ -118,8 +118,9 @@ def seconds_of(text: str, where: str, zero: bool = False) -> float:
 
     Raises BadInput.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)?", text.strip(), re.ASCII)
-    seconds = float(match[1]) * {"ms": 1e-3, "m": 60, "h": 3600}.get(match[2], 1) if match else -1
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?", text.strip(), re.ASCII)
+    units = {"ms": 1e-3, "m": 60, "h": 3600, "d": 86_400}
+    seconds = float(match[1]) * units.get(match[2], 1) if match else -1
     if seconds < 0 or (seconds == 0 and not zero):
         least = "0 or more" if zero else "above 0"
         raise BadInput(

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from serve_bench.analysis.climb import Climb, LadderPlace, climbs_of, throughput_of
+from serve_bench.core.figures import counted
 from serve_bench.core.ladder import LEAST_GAIN, Ladder
 from serve_bench.core.plan import (
     A_RATE,
@@ -61,6 +62,12 @@ class Agenda:
             f"{row.row.label} ({row.row.client}{', profiled' if profiled else ''})"
             for row, profiled in self.of(rows)
         ]
+
+    @property
+    def targets_text(self) -> str:
+        """What is loaded, such as `2 clusters`."""
+        services = self.suite.services
+        return counted(len(services or self.launches), "service" if services else "cluster")
 
     def of(self, trials: Iterable[PlannedTrial]) -> list[PlannedLoad]:
         """The loads of a cell in order: the plain ones, then the profiled ones (True)."""

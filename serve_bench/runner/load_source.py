@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_result import LoadResult, WorkerFailure
 from serve_bench.core.load_spec import Load, Stage, Timing
+from serve_bench.core.load_spec import LoadOn as LoadOn
 from serve_bench.core.request_spec import SpecError
 from serve_bench.load.driver import OnProgress, drive_load
 from serve_bench.load.failures import LoadError, LoadInterrupted
@@ -90,15 +91,6 @@ class Joinable(Protocol):
     def gcs_address(self) -> str: ...
     @property
     def joining(self) -> Mapping[str, str]: ...
-
-
-@dataclass(frozen=True)
-class LoadOn:
-    """The values of `--load-on` and `--load-nodes`. `address`: HOST:PORT of a cluster; None: the
-    measured one. `nodes`: how many; None: all that are alive."""
-
-    address: str | None = None
-    nodes: int | None = None
 
 
 class LocalLoads:

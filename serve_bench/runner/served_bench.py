@@ -58,6 +58,7 @@ from serve_bench.runner.runner import (
     next_phase,
 )
 from serve_bench.runner.traced import trace_log, waterfall
+from serve_bench.runner.url_bench import UrlBench
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped, marks
@@ -92,7 +93,8 @@ def launch_spec(
 
 @dataclass
 class ServedClusters:
-    """Measures an agenda on clusters of ours. `folder`: of the run; `port` 0: a free one.
+    """Measures an agenda on clusters of ours, or on services that are up already. `folder`: of the
+    run; `port` 0: a free one.
 
     `after_cell` is called with the cluster and the trials of each measured cell. `inside` None:
     nothing is observed beside the load. `place`: where the load comes from. `trace`: the share of
@@ -125,16 +127,17 @@ class ServedClusters:
         ]
         return PlannedLaunch(launch.variant.name, launch.round, works, self._bench(launch))
 
-    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], ServedBench]:
+    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], Bench[Cell, PlannedLoad]]:
         """The bench of a launch, of the number of its first part and the journal."""
-        return partial(ServedBench, self, launch)
+        return partial(UrlBench if self.agenda.suite.services else ServedBench, self, launch)
 
     def _expected_s(self, place: int, at: int | None) -> float:
         launch, *later = self.agenda.launches[place:]
         if at is None:
             return self.agenda.expected_s([launch, *later])
         rest = replace(launch, cells=launch.cells[at:])
-        return self.agenda.expected_s([rest, *later]) - LAUNCH_S
+        up_s = 0.0 if self.agenda.suite.services else LAUNCH_S
+        return self.agenda.expected_s([rest, *later]) - up_s
 
 
 class ServedBench(Bench[Cell, PlannedLoad]):

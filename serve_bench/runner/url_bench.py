@@ -9,19 +9,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from serve_bench.analysis.climb import Climb
 from serve_bench.core.failed_requests import why_failed
-from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.marks import ProcessMarks
-from serve_bench.core.plan import trial_of
+from serve_bench.core.plan import (
+    Cell,
+    LaunchPlan,
+    load_with,
+    rows_of,
+    step_row,
+    timing_of,
+    trial_of,
+)
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Row, Trial
 from serve_bench.core.schema import plain
@@ -34,16 +40,16 @@ from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.processes import is_here
 from serve_bench.observing.profiler import Profilable, Profiling
 from serve_bench.observing.sampler import sampler_of
-from serve_bench.runner.agenda import Climbing, PlannedLoad
+from serve_bench.runner.agenda import PlannedLoad
 from serve_bench.runner.extra_loads import Settling, is_settled
-from serve_bench.runner.load_source import LoadDriver, LocalLoads, NodeLoads
-from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Plan, PlannedLaunch
+from serve_bench.runner.load_source import LoadDriver
+from serve_bench.runner.runner import Bench, Fault, Journal, Loaded
 from serve_bench.runner.traced import waterfall
 from serve_bench.serving.strays import marks
 from serve_bench.store import StoreError, now_iso
 
-C = TypeVar("C")  # a cell of a launch
-R = TypeVar("R")  # a row of a cell
+if TYPE_CHECKING:
+    from serve_bench.runner.served_bench import ServedClusters
 
 
 @dataclass(frozen=True)
@@ -72,57 +78,20 @@ class Tracing(NamedTuple):
     marks: Callable[[], Sequence[ProcessMarks]]
 
 
-@dataclass
-class UrlLadders:
-    """A ladder of closed-loop clients against each service, one service after the other.
-
-    `each`: requests of each client if they end a step; `timeout_s`: of a request. `folder`: of the
-    run; `place`: where the load comes from. A failed step counts as throughput 0, and the ladder
-    goes on.
-    """
-
-    services: tuple[Service, ...]
-    ladder: Ladder
-    timing: Timing
-    folder: Path
-    run_id: str
-    sample: bool = True
-    each: int | None = None
-    timeout_s: float = 30.0
-    place: LocalLoads | NodeLoads = field(default_factory=LocalLoads)
-
-    def plan(self) -> Plan[Service, PlannedLoad]:
-        """A launch for each service, which starts nothing."""
-        launches = [
-            PlannedLaunch(
-                one.name, 1, [(one, partial(self._work, one))], partial(UrlBench, self, one)
-            )
-            for one in self.services
-        ]
-        return Plan(launches, self._expected_s)
-
-    def _work(self, service: Service) -> Climbing:
-        timing = self.timing
-
-        def cost(row: Row | None, rate: float) -> float:
-            if row is None:
-                return timing.warmup_min_s + timing.measured_s
-            return min(timing.measured_s, (row.requests or 0) / rate)
-
-        return Climbing(Climb(self.ladder, service.name, 1, {}, self.each), cost)
-
-    def _expected_s(self, place: int, at: int | None) -> float:
-        return sum(self._work(one).left_s() for one in self.services[place:])
-
-
-class ServiceBench(Bench[C, R]):
-    """A running service. Nothing is started, and nothing ended. `samples`: the folder for CPU and
-    memory beside the loads; None: no sampling."""
+class ServiceBench(Bench[Cell, PlannedLoad]):
+    """A service that is up already. Nothing is started, and nothing ended."""
 
     def __init__(
-        self, run_id: str, journal: Journal, place: LocalLoads | NodeLoads, samples: Path | None
+        self, plan: ServedClusters, launch: LaunchPlan, number: int, journal: Journal
     ) -> None:
-        self._run_id, self._journal, self._place, self._samples = run_id, journal, place, samples
+        self._run_id, self._journal, self._place = plan.run_id, journal, plan.place
+        self._suite = plan.agenda.suite
+        self._request = self._suite.services[launch.variant.name]
+        sampled = plan.inside is not None and plan.inside.sample
+        self._samples = plan.folder if sampled else None
+
+    def _load(self, row: Row) -> Load:
+        return load_with(self._request, self._suite, row)
 
     def _drive(
         self,
@@ -165,45 +134,45 @@ class ServiceBench(Bench[C, R]):
         faults = tuple(Fault(what, message, at=planned) for what, message in problems)
         return Loaded((trial,), faults, interrupted, log)
 
-    def _settling(self, load: Load) -> Settling:
+    def _settling(self) -> Settling:
         """What waits until one client is served steadily."""
         progress = self._progress(None, "until one client is served steadily")
+        load = self._load(step_row(1, traffic=rows_of(self._suite)[0].traffic))
         return Settling(load, marks(self._run_id), progress)
 
     def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
         return lambda now: self._journal.say(phase or now.phase_text, row=row, load=now)
 
 
-class UrlBench(ServiceBench[Service, PlannedLoad]):
-    """A service that is climbed step by step."""
+class UrlBench(ServiceBench):
+    """A service that is loaded row by row."""
 
-    def __init__(self, plan: UrlLadders, service: Service, number: int, journal: Journal) -> None:
-        super().__init__(plan.run_id, journal, plan.place, plan.folder if plan.sample else None)
-        self._plan, self._service = plan, service
+    def __init__(
+        self, plan: ServedClusters, launch: LaunchPlan, number: int, journal: Journal
+    ) -> None:
+        super().__init__(plan, launch, number, journal)
         self._flags: dict[str, bool] = {}  # of the next trial
         self._cut = False  # the last row left requests behind
-        self._settles = self._settling(Load(service.request, timeout_s=plan.timeout_s))
+        self._settles = self._settling()
 
-    def put(self, cell: Service) -> None:
+    def put(self, cell: Cell) -> None:
         """Before rows without a warm-up: waits until one client is served steadily."""
-        if self._plan.each is not None and not is_settled(self._settles.first()):
+        if self._suite.requests_per_client is not None and not is_settled(self._settles.first()):
             self._flags = {"unsettled": True}
 
     def load(self, row: PlannedLoad) -> Loaded:
-        """A step of the ladder."""
-        plan, planned = self._plan, row[0]
+        """A row of the suite."""
+        planned = row[0]
         if self._cut and not self._settles.recovered():
             self._flags = {"unsettled": True}
         flags, self._flags = self._flags, {}
-        load = Load(
-            self._service.request,
-            connections=planned.row.connections,
-            each=plan.each,
-            timeout_s=plan.timeout_s,
-        )
         log = None if self._journal.requests is None else RequestLog()
         loaded = self._drive(
-            planned, load, plan.timing, lambda driven: driven.trial.flagged(*flags), log
+            planned,
+            self._load(planned.row),
+            timing_of(self._suite, planned.row),
+            lambda driven: driven.trial.flagged(*flags),
+            log,
         )
         self._cut = any(trial.flags.get("cut") for trial in loaded.trials)
         return loaded

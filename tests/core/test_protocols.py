@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from serve_bench.benchmarks.perf_metrics import perf_metrics
-from serve_bench.cli.rows import RowsRequest
+from serve_bench.cli.experiment import RowsRequest
 from serve_bench.core.app_spec import AppSpec, deploy_spec, own_spec
 from serve_bench.core.capacity import closed_row, probe_row
 from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_spec import Streaming
+from serve_bench.core.load_spec import LoadOn, Streaming
 from serve_bench.core.own_app import Asked, MethodKind, OwnApp, OwnDeployment, OwnGrpc
 from serve_bench.core.plan import (
     TRIAL_S,
@@ -25,7 +25,6 @@ from serve_bench.core.plan import (
 )
 from serve_bench.core.result import Metric, PlannedTrial, Traffic, Trial, result_of
 from serve_bench.core.row_places import MetricNames
-from serve_bench.runner.load_source import LoadOn
 from serve_bench.spec.suite import Around
 from serve_bench.store.files import read_toml, suite_file
 from tests.cases import cases
@@ -193,9 +192,8 @@ def test_a_handle_is_of_a_cluster_of_this_interpreter_and_this_host() -> None:
     handle = {"load": {"protocol": "handle"}}
     said = refusal(suite_with, handle | other, "a.toml")
     assert "protocol: handle: the load is a driver of Ray in this" in said
-    assert "--load-on: the load of a handle" in refusal(
-        RowsRequest, suite(handle["load"]), LoadOn()
-    )
+    from_nodes = replace(suite(handle["load"]), load_on=LoadOn())
+    assert "--load-on: the load of a handle" in refusal(RowsRequest, from_nodes)
 
 
 def test_a_handle_of_an_app_of_ones_own_calls_one_method() -> None:

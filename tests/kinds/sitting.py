@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from typing import Any
 
-from serve_bench.cli.sitting import Outcome, Place, Sitting, run_record
-from serve_bench.core.result import Resume, Trial
+from serve_bench.cli.sitting import Outcome, Place, Sitting, _opened
+from serve_bench.core.result import Trial
 from serve_bench.runner.load_source import LocalLoads
-from serve_bench.store import RunFolder, read
-from tests.records import AT
+from serve_bench.store import read
 
 
 def sit_through(
-    sitting: Sitting,
-    command: str,
-    measure: Callable[[Any], Iterable[Trial]],
-    stopped: Callable[[], bool],
+    sitting: Sitting, measure: Callable[[Any], Iterable[Trial]], stopped: Callable[[], bool]
 ) -> Outcome:
     """Keeps what is measured in each row that is left, until a Ctrl-C comes before a row."""
-    assert sitting.out is not None
-    if sitting.earlier is None:
-        folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
-        folder.append(run_record(folder, command, tuple(sitting.plan), sitting.suite))
-    else:
-        folder, _ = RunFolder.resume(sitting.out)
-        folder.append(Resume((), AT, rounds=sitting.rounds))
+    folder = _opened(sitting)
     plan: Any = sitting.work(Place(folder.path, "x", LocalLoads()))
     interrupted = False
     with folder:

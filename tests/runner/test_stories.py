@@ -21,18 +21,19 @@ from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, tax_plan
 from serve_bench.benchmarks.versus.bench import Pairs
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
+from serve_bench.cli.rows import service_suite
 from serve_bench.cli.sitting import done
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.ladder import Ladder
-from serve_bench.core.load_spec import Timing
 from serve_bench.core.plan import list_trials, parse_row, plan
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Result, Traffic
 from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.observing.inside import Inside
 from serve_bench.runner.agenda import Agenda, plan_listed, rest_of
 from serve_bench.runner.runner import Runner
 from serve_bench.runner.served_bench import ServedClusters
-from serve_bench.runner.url_bench import Service, UrlLadders
+from serve_bench.runner.url_bench import Service
 from serve_bench.store import RunFolder, StoreError, read
 from tests.cases import cases
 from tests.records import run as run_record
@@ -70,8 +71,10 @@ def served(**flags: Any) -> Make:
 
 
 def url(script: Script, place: Path, earlier: Result | None) -> Work:
-    timing = Timing(1.0, 5.0, 3, 1.0)
-    ladders = UrlLadders(SERVICES, Ladder((1, 2)), timing, place, "abc123", each=None)
+    services = {service.name: service.request for service in SERVICES}
+    suite = service_suite("sweep", services, windows=3, ladder=Ladder((1, 2)))
+    inside = Inside(place)
+    ladders = ServedClusters(Agenda(suite, plan(suite)), "abc123", place, inside=inside)
     return [], ladders.plan()
 
 

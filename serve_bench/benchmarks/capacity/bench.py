@@ -8,10 +8,9 @@ about as fast as at first; where that takes too long, its trial is flagged.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 from zlib import crc32
 
@@ -27,13 +26,20 @@ from serve_bench.core.capacity import CLOSED_WINDOWS, SLICE_S, CapacitySearch
 from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.plan import CHANGE_S, FIRST_DEPLOY_S, LAUNCH_S, Cell, LaunchPlan, label_of
+from serve_bench.core.plan import (
+    CHANGE_S,
+    FIRST_DEPLOY_S,
+    LAUNCH_S,
+    Cell,
+    LaunchPlan,
+    Suite,
+    label_of,
+)
 from serve_bench.core.result import PlannedTrial, Row, RunStop, Trial
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Observation
 from serve_bench.runner.agenda import PlannedLoad
-from serve_bench.runner.load_source import LocalLoads
-from serve_bench.runner.runner import Journal, Loaded, Plan, PlannedLaunch
+from serve_bench.runner.runner import Bench, Journal, Loaded, Plan, PlannedLaunch
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
 from serve_bench.runner.url_bench import Driven, ServiceBench
 from serve_bench.store import now_iso
@@ -156,12 +162,9 @@ class Progressing:
         return RunStop(round_, of, "budget", now_iso()) if over else None
 
 
-# Clusters of ours.
-
-
 @dataclass
 class CapacityClusters(ServedClusters):
-    """Searches the capacity of each cell on each launch of the agenda."""
+    """Searches the capacity of each cell, or service, on each launch of the agenda."""
 
     searches: Searches = field(kw_only=True)
 
@@ -191,24 +194,27 @@ class CapacityClusters(ServedClusters):
         """The search of a cell on a launch."""
         return self.searches.at(launch.variant.name, launch.round, label_of(cell))
 
-    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], ServedBench]:
-        return partial(CapacityBench, self, launch)
+    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], Bench[Cell, PlannedLoad]]:
+        return partial(UrlProbes if self.agenda.suite.services else CapacityBench, self, launch)
 
     def _expected_s(self, place: int, at: int | None) -> float:
         launches = self.agenda.launches[place:]
         left = replace(launches[0], cells=launches[0].cells[at or 0 :])
-        whole = expected_s(self.searches.asked, [left, *launches[1:]])
-        return whole - (LAUNCH_S + FIRST_DEPLOY_S if at is not None else 0.0)
+        suite = self.agenda.suite
+        whole = expected_s(suite, self.searches.asked, [left, *launches[1:]])
+        return whole - (0.0 if at is None or suite.services else LAUNCH_S + FIRST_DEPLOY_S)
 
 
-def expected_s(asked: CapacitySearch, launches: Sequence[LaunchPlan]) -> float:
+def expected_s(suite: Suite, asked: CapacitySearch, launches: Sequence[LaunchPlan]) -> float:
     """Expected seconds of the launches, up to the fewest that were asked for; of later ones those
     of the first one's round."""
     last = max(launches[0].round, asked.launches) if launches else 0
     left = [one for one in launches if one.round <= last]
+    each_s = search_s(asked)
+    if suite.services:
+        return len(left) * each_s
     cells = sum(len(one.cells) for one in left)
-    each = search_s(asked) + CHANGE_S
-    return len(left) * (LAUNCH_S + FIRST_DEPLOY_S) + cells * each
+    return len(left) * (LAUNCH_S + FIRST_DEPLOY_S) + cells * (each_s + CHANGE_S)
 
 
 def search_s(asked: CapacitySearch) -> float:
@@ -265,69 +271,19 @@ class CapacityBench(ServedBench):
         return trial if trial.row.loop == "open" else super()._waits(trial)
 
 
-# Running services.
-
-
-@dataclass
-class UrlCapacities:
-    """Searches the capacity of each service, `launches` times over."""
-
-    loads: Mapping[str, Load]  # by the name of the service, of one client
-    searches: Searches
-    folder: Path
-    run_id: str
-    sample: bool = True
-    place: LocalLoads = field(default_factory=LocalLoads)
-
-    def plan(self) -> Plan[str, PlannedLoad]:
-        """A launch for each service and round, which starts nothing."""
-        asked = self.searches.asked
-        launches = [
-            PlannedLaunch(
-                name,
-                round_,
-                [(name, partial(self._work, name, round_))],
-                partial(UrlProbes, self, name, round_),
-            )
-            for round_ in range(1, asked.most_launches + 1)
-            for name in self.loads
-        ]
-        place = iter(range(len(launches)))
-        count = len(self.loads)
-        progress = Progressing(self.searches)
-
-        def over() -> RunStop | None:
-            round_, rest = divmod(next(place) + 1, count)
-            return None if rest else progress.over(round_, asked.most_launches)
-
-        def expected_s(at: int, cell: int | None) -> float:
-            rounds = max(asked.launches, 1 + at // count)
-            return max(0, rounds * count - at) * search_s(asked)
-
-        return Plan(launches, expected_s, over=over)
-
-    def search(self, service: str, round_: int) -> LaunchSearch:
-        """The search of a service in a round."""
-        return self.searches.at(service, round_, {})
-
-    def _work(self, service: str, round_: int) -> Probing:
-        return Probing(self.search(service, round_))
-
-
-class UrlProbes(ServiceBench[str, PlannedLoad]):
+class UrlProbes(ServiceBench):
     """A service whose capacity is searched."""
 
     def __init__(
-        self, plan: UrlCapacities, service: str, round_: int, number: int, journal: Journal
+        self, plan: CapacityClusters, launch: LaunchPlan, number: int, journal: Journal
     ) -> None:
-        super().__init__(plan.run_id, journal, plan.place, plan.folder if plan.sample else None)
+        super().__init__(plan, launch, number, journal)
         # With what earlier searches say, which was not known when the plan was made.
-        self._search = plan.searches.renew(service, round_, {})
-        self._load = plan.loads[service]
-        self._settles = self._settling(self._load)
+        self._search = plan.searches.renew(launch.variant.name, launch.round, {})
+        self._settles = self._settling()
         self._shaken, self._since_s = False, 0.0
 
-    def put(self, cell: str) -> None:
+    def put(self, cell: Cell) -> None:
         """Waits until one client is served steadily."""
         self._since_s = time.monotonic()
         self._settles.first()
@@ -344,7 +300,7 @@ class UrlProbes(ServiceBench[str, PlannedLoad]):
 
         loaded = self._drive(
             planned,
-            load_of(search, self._load, planned.row, self._run_id),
+            load_of(search, self._load(planned.row), planned.row, self._run_id),
             timing_of(search, planned.row),
             finish,
             log,

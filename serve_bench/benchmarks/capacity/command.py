@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from serve_bench.cli.command import argument, command, flag
@@ -25,17 +24,12 @@ class CapacityOptions(ServiceOptions):
 
     with_resume = frozenset("resume budget no_sample strict_host dry_run live format".split())
 
-    def of_file(self) -> bool:
-        """A suite, by its file or its name."""
-        return not self.url and re.fullmatch(r"\w+|.+\.toml", str(self.target)) is not None
-
     target: str | None = argument(
         "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite.",
         default=None,
         metavar="[TARGET]",
     )
     slo: str | None = flag(None, "What has to hold, such as p99=50ms,errors=0.1%.")
-    url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")
     option: list[str] | None = flag(
         None, "Deployment.option=value,value...; of a suite axis=value,value...; repeatable."
     )
@@ -69,6 +63,6 @@ def capacity(options: CapacityOptions) -> int:
 
     Example: serve-bench capacity examples/own_app/shop.py:app --route /best --slo p99=200ms
     """
-    from serve_bench.benchmarks.capacity.drive import run
+    from serve_bench.benchmarks.capacity.drive import CapacityRun
 
-    return run(options)
+    return CapacityRun(options).run()

@@ -12,7 +12,6 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, Ladder
 
 if TYPE_CHECKING:
-    from serve_bench.benchmarks.ladder.flags import UrlRequest
     from serve_bench.core.plan import Suite
 
 
@@ -33,8 +32,8 @@ def sweep(options: SweepOptions) -> int:
 
     Example: serve-bench sweep --num-replicas 2 --variant default,optimized --quick
     """
-    from serve_bench.benchmarks.ladder.flags import add_climb_flags, ladder_of, measure, url_request
-    from serve_bench.cli.rows import content_of, suite_of
+    from serve_bench.benchmarks.ladder.flags import add_climb_flags, ladder_of, measure, url_suite
+    from serve_bench.cli.rows import read_content, suite_of
     from serve_bench.spec.suite import Around
 
     def ladder() -> Ladder:
@@ -42,11 +41,11 @@ def sweep(options: SweepOptions) -> int:
 
     def suite() -> Suite:
         ours = ("load.clients", "load.windows", "load.window_seconds")
-        content = content_of(options.suite).without(*ours)
+        content = read_content(options.suite).without(*ours)
         content = content.set("app", options.app, "--app").set("load.users", "auto", "--users")
         return suite_of(add_climb_flags(content, options), Around(climb=ladder()))
 
-    return measure(options, suite, lambda: url_request(options, ladder()))
+    return measure(options, suite, lambda: url_suite(options, ladder()))
 
 
 class RecsysOptions(LadderOptions):
@@ -68,14 +67,14 @@ def recsys(options: RecsysOptions) -> int:
 
     Example: serve-bench recsys --quick --published
     """
-    from serve_bench.benchmarks.ladder.flags import add_climb_flags, ladder_of, measure, url_request
-    from serve_bench.cli.rows import content_of, suite_of
+    from serve_bench.benchmarks.ladder.flags import add_climb_flags, ladder_of, measure, url_suite
+    from serve_bench.cli.rows import read_content, suite_of
     from serve_bench.spec.suite import Around
 
     users, quick = options.users, options.quick
 
     def suite() -> Suite:
-        content = content_of(options.suite)
+        content = read_content(options.suite)
         if quick:
             content = content.set("load.users", "auto", "--quick")
         around = Around(climb=ladder_of("auto", quick) if users is not None or quick else None)
@@ -86,7 +85,7 @@ def recsys(options: RecsysOptions) -> int:
             needs = 'needs app = "recsys", and users in its [load]'
             raise BadInput(f"--suite: {options.suite} {needs}")
 
-    def urls() -> UrlRequest:
-        return url_request(options, ladder_of(users or "auto", quick), users=True)
+    def services() -> Suite:
+        return url_suite(options, ladder_of(users or "auto", quick), users=True)
 
-    return measure(options, suite, urls, check=check)
+    return measure(options, suite, services, check)

@@ -1,4 +1,4 @@
-"""`serve-bench load` after its flags are read: drive, record, print."""
+"""What `serve-bench load` does with its options: request, load, record, summary."""
 
 from __future__ import annotations
 
@@ -9,26 +9,53 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import cast
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.connections import connection_wait
+from serve_bench.benchmarks.load.command import LoadOptions
 from serve_bench.cli import FAILED, INTERRUPTED, print_note
-from serve_bench.cli.flag_values import share_of
+from serve_bench.cli.flag_values import (
+    bodies_of,
+    check_client,
+    content_of,
+    draw_of,
+    header_of,
+    header_sets_of,
+    in_flags,
+    paths_of,
+    seconds_of,
+    share_of,
+    stages_of,
+    statuses_of,
+)
 from serve_bench.cli.gate import GATE_BROKEN, close_host, close_slo
+from serve_bench.cli.options import UNSAMPLED
 from serve_bench.cli.progress import Display
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import run_mark, run_record, signals, source_of
+from serve_bench.core.chat import PROMPTS, chat_url, check_bodies
 from serve_bench.core.errors import BadInput, RunFailed, visible
 from serve_bench.core.failed_requests import too_many_failed, why_failed
 from serve_bench.core.load_result import Progress
-from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
-from serve_bench.core.plan import row_of
+from serve_bench.core.load_spec import EVENTS, HANDLE, Arrivals, Client, Load, Streaming, Timing
+from serve_bench.core.plan import JSON, row_of
 from serve_bench.core.redaction import hide_in_text
-from serve_bench.core.request_spec import SpecError
-from serve_bench.core.result import Failure, PlannedTrial, Result, Run, trial_key
+from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.core.result import (
+    GRPC,
+    HANDLES,
+    Failure,
+    PlannedTrial,
+    Result,
+    Run,
+    Trial,
+    trial_key,
+)
+from serve_bench.load.connection import lacking_descriptors, tls_context
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
+from serve_bench.load.workers import enough_processes, usable_cores
 from serve_bench.observing.host import CpuWatch
 from serve_bench.observing.processes import ServeProcess, behind
 from serve_bench.observing.profiler import (
@@ -38,34 +65,185 @@ from serve_bench.observing.profiler import (
     py_spy,
     to_profile,
 )
-from serve_bench.runner.load_source import LoadOn
+from serve_bench.runner.load_source import LoadOn, read_load_on
 from serve_bench.runner.traced import trace_log
 from serve_bench.runner.url_bench import Driven, Tracing, drive_profiled, drive_url
 from serve_bench.serving.launch_spec import port_owner
 from serve_bench.serving.server import marks_folder, read_marks
 from serve_bench.serving.strays import marks
-from serve_bench.store import RESULTS, RunFolder, StoreError, fresh_folder, now_iso, read
-from serve_bench.store.files import why
+from serve_bench.store import RunFolder, StoreError, now_iso, read
 from serve_bench.view.inside import describe_profiled
 
-if TYPE_CHECKING:
-    from serve_bench.benchmarks.load.command import LoadOptions
+DEFAULT_DURATION_S = 10.0
+DEFAULT_WARMUP_S = 0.5
+
+#: A window's least length (Timing) bounds that of a load.
+LEAST_DURATION_S = 0.01
+
+#: With a count, the load ends with its last response; this only bounds a server that hangs.
+LONGEST_COUNT_S = 24 * 3600.0
 
 
-def run(
-    load: Load, timing: Timing, options: LoadOptions, nodes: LoadOn | None, watch: CpuWatch | None
-) -> int:
+def run(options: LoadOptions, watch: CpuWatch | None) -> int:
     """Drives the load, with --profile once more, keeps its record and prints the summary. 1 when
-    more than 1 % failed or our connections were too few for the rate; with an SLO see close_slo."""
+    more than 1 % failed or our connections were too few for the rate; with an SLO see close_slo.
+    `watch`: of the use of the host before."""
+    nodes = read_load_on(options.load_on, options.load_nodes)
+    options.check_chat()
+    try:
+        request = _request(options)
+        _check_together(options, request)
+        load = _load(options, request)
+        timing = _timing(load, options.duration, options.warmup)
+    except SpecError as error:
+        raise BadInput(in_flags(str(error))) from None
+    _check_here(load)
     slo = options.slo_source  # refused before anything is made
     if options.profile is None:
-        return _drive(load, timing, options, options.out, nodes, slo, watch)
+        return _drive(load, timing, options, nodes, slo, watch)[0]
     chosen = processes_behind(load.request.url, options.profile)
-    place = _folder(options.out)
-    code = _drive(load, timing, options, place, nodes, slo, watch)
+    code, place = _drive(load, timing, options, nodes, slo, watch)
     if code not in (0, GATE_BROKEN):
         return code
     return _repeat(load, timing, place, chosen, options) or code
+
+
+def _check_together(options: LoadOptions, request: Request) -> None:
+    """BadInput on flags that contradict each other: a flag without effect would go unnoticed."""
+    count, stages, timed = options.count is not None, options.stages, options.duration is not None
+    profiled, cacert = options.profile is not None, options.cacert is not None
+    most = max(map(len, (request.bodies, request.paths, request.header_sets)))
+    for wrong, line in (
+        (
+            options.allow_late and not (options.rate or stages),
+            "--allow-late: give --rate or --stages",
+        ),
+        (count and timed, "-n: give a number of requests or -d"),
+        (count and stages is not None, "-n: give a number of requests or --stages"),
+        (count and options.warmup is not None, "--warmup: a load with -n has none"),
+        (timed and stages is not None, "-d: stages have durations of their own"),
+        (
+            options.arrivals == "poisson" and not (options.rate or stages),
+            "--arrivals: give --rate or --stages",
+        ),
+        (
+            options.draw == "random" and most < 2,
+            "--draw: give two or more of --body, or --bodies, --paths or --headers with two or "
+            "more lines",
+        ),
+        (cacert and options.insecure, "--cacert: has no use with --insecure"),
+        (cacert and not options.url.startswith("https:"), "--cacert: is for https://"),
+        (
+            options.load_on and options.trace is not None,
+            "--trace: the times of a load from nodes are of another clock",
+        ),
+        (options.load_on and profiled, "--profile: does not go with --load-on"),
+        (options.strict_host and options.no_sample, UNSAMPLED),
+        (
+            options.unix_socket is not None and profiled,
+            "--profile: does not go with --unix-socket, on which no Serve listens",
+        ),
+    ):
+        if wrong:
+            raise BadInput(line)
+
+
+def _request(options: LoadOptions) -> Request:
+    bodies = tuple(content_of(text, "--body") for text in options.body or ())
+    bodies += bodies_of(options.bodies)
+    if options.openai and not bodies:
+        most = PROMPTS if options.count is None else max(1, options.count)
+        bodies = options.completions().bodies(most)
+    headers = tuple(header_of(text) for text in options.header or [])
+    if options.openai and "content-type" not in (name.lower() for name, _ in headers):
+        headers += JSON
+    expected = options.expect_body
+    usual = "POST" if bodies or options.protocols() & GRPC else "GET"
+    request = Request(
+        url=chat_url(options.url) if options.openai else options.url,
+        method=(usual if options.method is None else options.method).upper(),
+        headers=headers,
+        body=bodies[0] if len(bodies) == 1 else b"",
+        bodies=bodies if len(bodies) > 1 else (),
+        paths=paths_of(options.paths),
+        header_sets=header_sets_of(options.headers),
+        draw=draw_of(options.draw),
+        expect_status=statuses_of(options.expect_status),
+        expect_body=None if expected is None else content_of(expected, "--expect-body"),
+        unix_socket=options.unix_socket,
+        verify_tls=not options.insecure,
+        ca_file=options.cacert,
+    )
+    if options.openai:
+        check_bodies(request)
+    return request
+
+
+def _load(options: LoadOptions, request: Request) -> Load:
+    return Load(
+        request,
+        client=_client(options),
+        connections=options.connections,
+        processes=options.processes,
+        timeout_s=seconds_of(options.timeout, "--timeout"),
+        connect_timeout_s=seconds_of(options.connect_timeout, "--connect-timeout"),
+        keepalive=options.keepalive,
+        retries=options.retries,
+        rate=options.rate,
+        arrivals=cast("Arrivals", options.arrivals),  # checked there
+        stages=stages_of(options.stages),
+        ramp=options.ramp,
+        count=options.count,
+        max_connections=options.max_connections,
+        seed=options.seed,
+        spin=options.spin,
+        streaming=options.streaming(),
+    )
+
+
+def _client(options: LoadOptions) -> Client:
+    if (wrong := options.protocols() & HANDLES) or options.client == HANDLE:
+        flag = f"--protocol: {wrong.pop()}" if wrong else "--client: handle"
+        raise BadInput(f"{flag}: calls an app that serve-bench launches: see run and micro")
+    if not options.protocols() & GRPC:
+        if options.client == "grpc":
+            raise BadInput("--client: grpc goes with --protocol grpc or grpc-stream")
+        if options.client not in ("raw", "aiohttp"):
+            raise BadInput(f"--client: {options.client!r} is not allowed; it takes raw or aiohttp")
+        return cast("Client", options.client)  # checked where the load is made
+    if options.client not in ("raw", "grpc"):
+        raise BadInput(f"--client: {options.client} speaks no gRPC; leave it out")
+    return "grpc"
+
+
+def _check_here(load: Load) -> None:
+    check_client(load)
+    processes = enough_processes(load, usable_cores())
+    lacking = lacking_descriptors(-(-load.connection_limit // processes))
+    if lacking is not None:
+        raise BadInput(f"--connections: {lacking}")
+    if load.request.ca_file is not None:
+        try:
+            tls_context(load.request)
+        except LoadError as error:
+            raise BadInput(f"--cacert: {error.reason}") from None
+
+
+def _timing(load: Load, duration: str | None, warmup: str | None) -> Timing:
+    if load.count is not None:
+        return Timing(0.0, 0.0, windows=1, window_s=LONGEST_COUNT_S)
+    total_s = sum(stage.duration_s for stage in load.stages) or (
+        seconds_of(duration, "-d") if duration is not None else DEFAULT_DURATION_S
+    )
+    usual_s = DEFAULT_WARMUP_S if warmup is None else seconds_of(warmup, "--warmup", zero=True)
+    # That of a short load is a quarter of what is measured.
+    warmup_s = min(usual_s, total_s / 4) if warmup is None else usual_s
+    if total_s < LEAST_DURATION_S:
+        flag, length = ("--stages", f"{total_s:g}s") if load.stages else ("-d", duration)
+        raise BadInput(f"{flag}: must last {1000 * LEAST_DURATION_S:g}ms or more, got {length}")
+    windows = min(1000, max(10, round(total_s))) if total_s >= 0.1 else 1
+    timing = Timing(warmup_s, 6 * usual_s, windows, total_s / windows)
+    return timing.stretchable() if duration is None else replace(timing, stretched_s=total_s)
 
 
 def check_first(load: Load, nodes: LoadOn | None, show: Callable[[str, str], None]) -> str | None:
@@ -122,16 +300,16 @@ def _drive(
     load: Load,
     timing: Timing,
     options: LoadOptions,
-    out: Path | None,
     nodes: LoadOn | None,
     slo: str | None,
     watch: CpuWatch | None,
-) -> int:
+) -> tuple[int, Path]:
+    """The exit code, and the folder of the run."""
     where, sample = load.request, not options.no_sample
     tracing = tracing_of(options.trace, load, timing)
     cell, row = {"url": hide_in_text(where.url)}, row_of(load)
     planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
-    folder = RunFolder.create(out, now=datetime.now(UTC))
+    folder = RunFolder.create(options.out, now=datetime.now(UTC))
     with folder, signals(), run_mark() as run_id:
         try:
             with Display(plain=options.live == "plain") as display:
@@ -165,7 +343,7 @@ def _drive(
         except KeyboardInterrupt:
             folder.append(Failure("trial", "interrupted", now_iso(), key=planned.key))
             print_note("serve-bench: interrupted before anything was measured")
-            return INTERRUPTED
+            return INTERRUPTED, folder.path
         except LoadError as error:
             folder.discard()
             raise RunFailed(str(error)) from None
@@ -178,19 +356,24 @@ def _drive(
         request.show(request.report(result, folder.path))
     for trouble in troubles:
         print_note(f"serve-bench: {trouble}")
+    return _close(options, trial, result, bool(troubles)), folder.path
+
+
+def _close(options: LoadOptions, trial: Trial, result: Result, troubled: bool) -> int:
+    """The exit code; says on stderr what it stands for."""
     if trial.flags.get("interrupted"):
         print_note("serve-bench: interrupted: the figures end there")
         return INTERRUPTED
     host = close_host(result) if options.strict_host else 0
     wait = None if options.allow_late else connection_wait(trial)
-    late = wait is not None and wait.missed
-    if wait is not None and late:
+    if wait is not None and wait.missed:
         print_note(f"serve-bench: {wait.text} (--allow-late accepts that)")
-    if slo is not None:
-        return max(host, close_slo(result)) or (FAILED if troubles or late else 0)
+        troubled = True
+    if options.slo is not None:
+        return max(host, close_slo(result)) or (FAILED if troubled else 0)
     if (words := too_many_failed(trial)) is not None:
         print_note(f"serve-bench: {words}")
-    return host or (FAILED if troubles or late or words is not None else 0)
+    return host or (FAILED if troubled or words is not None else 0)
 
 
 def tracing_of(trace: str | None, load: Load, timing: Timing) -> Tracing | None:
@@ -270,15 +453,6 @@ def processes_behind(url: str, targets: str) -> list[ServeProcess]:
     for one in chosen:
         check_process(one.pid)
     return chosen
-
-
-def _folder(out: Path | None) -> Path:
-    if out is not None:
-        return out
-    try:
-        return fresh_folder(RESULTS, datetime.now(UTC))
-    except OSError as error:
-        raise BadInput(f"{RESULTS}: cannot make a folder for the run: {why(error)}") from None
 
 
 def _repeat(

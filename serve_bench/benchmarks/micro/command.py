@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -51,13 +52,14 @@ def micro(options: MicroOptions) -> int:
 
     Example: serve-bench micro --variant default,optimized --quick
     """
-    from serve_bench.cli.rows import add_row_flags, content_of, measure, suite_of
+    from serve_bench.cli.experiment import measure
+    from serve_bench.cli.rows import add_row_flags, read_content, suite_of
 
     def suite() -> Suite:
-        content = add_row_flags(content_of(options.suite), options)
+        content = add_row_flags(read_content(options.suite), options)
         return suite_of(content.set("app", options.app, "--app"))
 
-    return measure(options, options.report_request(), suite)
+    return measure(options, suite)
 
 
 class NoopOptions(LoadOnOptions, SloOptions):
@@ -88,26 +90,22 @@ def noop(options: NoopOptions) -> int:
 
     Example: serve-bench noop --blocking --num-replicas 8 --variant optimized
     """
-    from serve_bench.cli.rows import (
-        RowsRequest,
-        add_flags,
-        content_of,
-        sitting_of,
-        suite_of,
-        targets_of,
-    )
+    from serve_bench.cli.experiment import RowsRequest, sitting_of
+    from serve_bench.cli.rows import add_flags, read_content, suite_of, targets_of
     from serve_bench.cli.sitting import outcome_of, signals
-    from serve_bench.core.plan import request_of
+    from serve_bench.core.plan import plan, request_of
+    from serve_bench.runner.agenda import Agenda
     from serve_bench.runner.load_source import read_load_on
+    from serve_bench.runner.served_bench import ServedClusters
     from serve_bench.serving.launch_spec import check_port
     from serve_bench.view.inside import describe_profiled
 
-    suite = suite_of(add_flags(content_of("noop"), options))
+    suite = suite_of(add_flags(read_content("noop"), options))
     suite = replace(suite, requests=options.num_queries)
     profile = targets_of(options.profile)
+    load_on = read_load_on(options.load_on, options.load_nodes)
     request = RowsRequest(
-        suite,
-        read_load_on(options.load_on, options.load_nodes),
+        replace(suite, load_on=load_on),
         sample=not options.no_sample,
         metrics=options.serve_metrics,
         profile=profile,
@@ -132,7 +130,11 @@ def noop(options: NoopOptions) -> int:
             sys.stdout.flush()
             _wait_while_alive(serving)
 
-    sitting = sitting_of(request, host=options.host, port=options.port, after_cell=ready)
+    clusters = partial(
+        ServedClusters, host=options.host, port=options.port, after_cell=ready, trace=request.trace
+    )
+    agenda = Agenda(request.suite, plan(request.suite), bool(profile))
+    sitting = sitting_of(request, agenda, clusters)
     with signals():
         outcome = outcome_of(replace(sitting, command="noop", out=options.out))
     for trial in outcome.result.profiled:

@@ -3,6 +3,7 @@ requests goes."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from serve_bench.cli.command import argument, command, flag
@@ -13,10 +14,8 @@ if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
 
 #: Flags that say something of an app of one's own alone.
-OF_OWN_APPS = (
-    *("option", "arg", "app_name", "route", "paths", "method", "header", "headers", "draw"),
-    *("body", "bodies", "openai", "expect_status", "grpc_servicer", "call"),
-)
+OF_OWN_APPS = """arg app_name route paths method header headers draw body bodies openai
+    expect_status grpc_servicer call request_timeout_s""".split()
 
 
 class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
@@ -46,11 +45,12 @@ def run(options: OwnRunOptions) -> int:
 
     Example: serve-bench run examples/own_app/shop.py:app --route /best
     """
-    from serve_bench.cli.rows import measure
+    from serve_bench.benchmarks.own_app.flags import target_suite
+    from serve_bench.cli.experiment import measure
+    from serve_bench.cli.rows import add_row_flags
 
-    report = options.report_request()
     options.check_chat()
-    return measure(options, report, lambda: _suite(options))
+    return measure(options, lambda: target_suite(options, partial(add_row_flags, options=options)))
 
 
 class TraceRunOptions(OwnRunOptions):
@@ -78,39 +78,21 @@ def trace(options: TraceRunOptions) -> int:
 
     Example: serve-bench trace examples/own_app/shop.py:app --route /best
     """
-    from serve_bench.cli.rows import add_row_flags, content_of, measure, suite_of
-
-    report = options.report_request()
+    from serve_bench.benchmarks.own_app.flags import target_suite
+    from serve_bench.cli.experiment import measure
+    from serve_bench.cli.rows import add_row_flags
 
     def suite() -> Suite:
-        if options.target != "noop":
-            return _suite(options)
-        _check_noop(options)
-        content = content_of("noop").set("cell.num_replicas", 1, "TARGET")
-        return suite_of(add_row_flags(content, options))
+        return target_suite(options, partial(add_row_flags, options=options), alone=True)
 
-    return measure(options, report, suite)
+    return measure(options, suite)
 
 
-def _check_noop(options: OwnRunOptions) -> None:
+def check_built_in(options: OwnAppOptions, target: str) -> None:
+    """BadInput on flags that go with an app of one's own alone: `target` is none."""
     from serve_bench.core.errors import BadInput
 
     wrong = [f"--{name.replace('_', '-')}" for name in OF_OWN_APPS if getattr(options, name)]
     wrong += options.arguments or ()
     if wrong:
-        raise BadInput(f"{wrong[0]}: {options.target} measures an app that comes with the tool")
-
-
-def _suite(options: OwnRunOptions) -> Suite:
-    from serve_bench.benchmarks.own_app.flags import own_suite
-    from serve_bench.cli.rows import add_row_flags, content_of, suite_of
-    from serve_bench.core.errors import BadInput
-
-    target = options.target
-    if target is None:
-        raise BadInput("TARGET: name an app (module:app, path/file.py:app) or a suite file")
-    suite = own_suite(target, options, lambda content: add_row_flags(content, options))
-    if suite is not None:
-        return suite
-    _check_noop(options)
-    return suite_of(add_row_flags(content_of(target), options))
+        raise BadInput(f"{wrong[0]}: {target} measures an app that comes with the tool")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
+from serve_bench.benchmarks.own_app.command import check_built_in
 from serve_bench.benchmarks.own_app.facts import (
     app_of_config,
     check_options,
@@ -37,6 +39,7 @@ from serve_bench.benchmarks.own_app.request import (
 from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import (
     bodies_of,
+    check_client,
     content_of,
     draw_of,
     header_of,
@@ -45,8 +48,10 @@ from serve_bench.cli.flag_values import (
     paths_of,
     statuses_of,
 )
-from serve_bench.cli.options import OwnAppOptions
+from serve_bench.cli.options import OwnAppOptions, StreamOptions, TargetOptions
+from serve_bench.cli.rows import keys_of, named_urls, read_content, service_suite, suite_of
 from serve_bench.core.app_spec import AppSpec, own_spec
+from serve_bench.core.axes import axis_named
 from serve_bench.core.chat import PROMPTS, chat_path, check_bodies
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Load
@@ -60,27 +65,103 @@ from serve_bench.core.own_app import (
     option_values,
     read_options,
 )
-from serve_bench.core.plan import Suite
+from serve_bench.core.plan import Suite, load_with, step_row
 from serve_bench.core.request_spec import Headers, SpecError, is_json, path_fault
-from serve_bench.core.result import GRPC, HANDLES
+from serve_bench.core.result import GRPC, HANDLES, Protocol, Traffic
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.spec.content import Content
 from serve_bench.spec.suite import Around, protocols_of, read_suite, variants_of
 from serve_bench.store.files import check_reachable, read_toml
 
+
+def named_target(options: OwnAppOptions) -> str:
+    """The target of the command line. BadInput without one."""
+    if options.target is None:
+        others = ", a suite, or --url" if isinstance(options, TargetOptions) else " or a suite"
+        raise BadInput(f"TARGET: name an app (module:app, path/file.py:app){others}")
+    return options.target
+
+
 AddFlags: TypeAlias = Callable[[Content], Content]
 """Puts what flags say over the content of a suite file."""
 
 
+def target_suite(
+    options: OwnAppOptions,
+    add_flags: AddFlags,
+    target: str = "",
+    *,
+    alone: bool = False,
+    timeline: bool = False,
+) -> Suite:
+    """The suite of the target: services that are up already, an app of the user's own, or a suite
+    over an app that comes with the tool, by its file or name. `target`: in place of that of the
+    command line; `alone`: the no-op app has one replica, unless --option says more; `timeline`: a
+    file may have one. Raises BadInput."""
+    if isinstance(options, TargetOptions) and options.urls:
+        return _service_suite(options)
+    target = target or named_target(options)
+    named = re.fullmatch(r"\w+", target) is not None
+    suite = None
+    if not named:
+        suite = own_suite(target, options, add_flags, Around(timeline=timeline))
+    if suite is not None:
+        return suite
+    check_built_in(options, target)
+    matrix = _matrix(options.option or ())
+    if alone and target == "noop":
+        matrix = {"num_replicas": [1], **matrix}
+    try:
+        content = read_content(target)
+        if matrix:
+            content = content.without("cells", "matrix").over("matrix", matrix, "--option")
+        return suite_of(add_flags(content))
+    except BadInput as error:
+        raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
+
+
+def _matrix(listed: Sequence[str]) -> dict[str, list[Any]]:
+    """`num_replicas=1,2` of an app that comes with the tool. Raises BadInput."""
+    matrix: dict[str, list[Any]] = {}
+    for text in listed:
+        name, values = _option(text, "axis=values")
+        axis = axis_named(name, "--option")
+        if axis.scope != "deploy":
+            raise BadInput(f"--option: {axis.name} is no option of a deployment")
+        matrix[axis.name] = [axis.read(value, f"--option: {axis.name}") for value in values]
+    return matrix
+
+
+def _service_suite(options: TargetOptions) -> Suite:
+    """Each service of --url with the request of the flags; its row is one client."""
+    (protocol,) = options.protocols()
+    if protocol in HANDLES:
+        raise BadInput("--protocol: handle: is for apps that are launched")
+    traffic = Traffic(protocol=cast("Protocol", protocol))  # the axis has checked it
+    row = step_row(1, traffic=traffic)
+    parts = {"slo": options.slo_source, "launches": keys_of(options).launches}
+    try:
+        services = {
+            name: asked_of({}, Path(), options, str(protocol), url).request(url)
+            for name, url in named_urls(options.urls, "url").items()
+        }
+        streaming = options.streaming() if isinstance(options, StreamOptions) else None
+        suite = service_suite(options.command, services, (row,), streaming=streaming, **parts)
+        for request in services.values():
+            load_with(request, suite, row)
+    except SpecError as error:
+        raise BadInput(in_flags(re.sub("^url:", "--url:", str(error)))) from None
+    return suite
+
+
 def own_suite(
-    target: str, flags: OwnAppOptions, add_flags: AddFlags, *, timeline: bool = False
+    target: str, flags: OwnAppOptions, add_flags: AddFlags, around: Around | None = None
 ) -> Suite | None:
     """The suite of a target; None for a suite file over an app that comes with the tool.
-    `timeline`: a file may have one.
 
     Raises BadInput before anything starts.
     """
-    file, around = Path(target), Around(timeline=timeline)
+    file, around = Path(target), around or Around()
     bare = OwnParts(rest=parts_of({"name": target}, target).rest)
     if target.endswith((".yaml", ".yml")):  # a config file of Serve
         config = _read_config(target, "TARGET", add_flags)
@@ -119,8 +200,7 @@ def _suite_of(
     around: Around,
     config: ServeConfig | None = None,
 ) -> Suite:
-    content = Content(file, parts.rest).over("env", parts.env, f"{file}: serve.env")
-    content = add_flags(content)
+    content = add_flags(Content(file, parts.rest).over("env", parts.env, f"{file}: serve.env"))
     variants = variants_of(content)
     for variant in variants:
         check_interpreter(variant)
@@ -211,17 +291,22 @@ def _arguments(flags: OwnAppOptions) -> list[tuple[str, tuple[Option, ...]]]:
     return arguments
 
 
-def _option(text: str) -> tuple[str, Sequence[Option]]:
+def _option(text: str, takes: str = "Deployment.option=values") -> tuple[str, Sequence[Option]]:
     name, equals, values = text.partition("=")
     if not equals:
-        raise BadInput(
-            f"--option: {text!r} is not allowed; it takes Deployment.option=values, with commas"
-        )
+        raise BadInput(f"--option: {text!r} is not allowed; it takes {takes}, with commas")
     return name.strip(), option_values(values)
 
 
-def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, protocol: str) -> Asked:
-    """The request: the flags, else `request` of the file, else GET /. Raises BadInput."""
+def asked_of(
+    request: Mapping[str, Any],
+    file: Path,
+    flags: OwnAppOptions,
+    protocol: str,
+    url: str | None = None,
+) -> Asked:
+    """The request: the flags, else `request` of the file, else GET /. `url`: of a service that is
+    up already, which has the route. Raises BadInput."""
     grpc, handle = protocol in GRPC, protocol in HANDLES
     of_http = ("method", "expect_status", "route", "paths", "paths_file", "headers_file")
     for field in of_http[:2] if grpc else of_http if handle else ():
@@ -254,7 +339,8 @@ def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, proto
         raise BadInput("--paths: is asked for instead of --route: give one of them")
     route = request.get("route", "/") if flags.route is None else flags.route
     route = paths[0] if paths else chat_path(route) if flags.openai else route
-    fault = path_fault(route)
+    route = route if url is None else ""
+    fault = path_fault(route) if url is None else None
     if fault is not None:
         raise BadInput(f"{f'{file}: request.route' if flags.route is None else '--route'}: {fault}")
     statuses = statuses_of(flags.expect_status)
@@ -274,15 +360,15 @@ def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, proto
         call=call,
     )
     try:
-        made = asked.request("http://127.0.0.1")
+        made = asked.request("http://127.0.0.1" if url is None else url)
         if grpc:
-            Load(made, client="grpc")
+            check_client(Load(made, client="grpc"))
         if flags.openai:
             check_bodies(made)
     except SpecError as error:
         field = str(error).partition(" ")[0]
         if field == "url:":
-            where = "--paths" if paths else "--route"
+            where = "--paths" if paths else "--route" if url is None else "--url"
             raise BadInput(str(error).replace("url:", f"{where}:", 1)) from None
         by_flag = {
             "method": flags.method,

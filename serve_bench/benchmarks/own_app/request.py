@@ -15,7 +15,7 @@ from serve_bench.core.variants import parse_env
 
 # The suite file of an app of the user's own: its request, its options, what Serve is started with.
 #
-# Rule: pure. `parts_of` takes out of the file what core/suite.py does not know and hands the rest
+# Rule: pure. `parts_of` takes out of the file what spec/suite.py does not know and hands the rest
 # on. What is named by a path is read elsewhere (benchmarks/own_app/flags.py).
 
 
@@ -43,7 +43,7 @@ class ServeTable(TypedDict, total=False):
     grpc_servicers: str | list[str]
 
 
-#: Keys of the file that core/suite.py does not know.
+#: Keys of the file that spec/suite.py does not know.
 _OWN: Final = ("request", "serve", "options", "app", "app_name")
 
 #: What a load of the user's app is unless it is told: one row, that fills what it meets.
@@ -55,7 +55,7 @@ BEYOND_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True)
 class OwnParts:
-    """What a file says of the user's app; `rest` is for core/suite.py."""
+    """What a file says of the user's app; `rest` is for spec/suite.py."""
 
     request: Mapping[str, Any] = field(default_factory=dict)
     options: tuple[tuple[str, tuple[Option, ...]], ...] = ()

@@ -18,7 +18,6 @@ from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder, parse_ladder
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 
 if TYPE_CHECKING:
-    from serve_bench.benchmarks.ladder.flags import UrlRequest
     from serve_bench.core.plan import Suite
     from serve_bench.spec.content import Content
 
@@ -87,13 +86,7 @@ def press(options: PressOptions) -> int:
             )
         _check_reach(suite.ladder)
 
-    return measure(
-        options,
-        suite,
-        lambda: _url_request(options),
-        check=check,
-        log_requests=options.log_requests,
-    )
+    return measure(options, suite, lambda: _url_suite(options), check)
 
 
 def _check_log(options: PressOptions) -> None:
@@ -127,13 +120,13 @@ def _clients(options: PressOptions) -> tuple[str | None, str]:
 
 
 def _content(options: PressOptions) -> Content:
-    from serve_bench.cli.rows import add_flags, content_of
+    from serve_bench.cli.rows import add_flags, read_content
     from serve_bench.load.workers import usable_cores
 
     if options.app is not None and options.suite != "press":
         raise BadInput("--app: a suite names its app; it goes with the shipped suite press")
     shipped = options.app == "noop" and options.suite == "press"
-    content = content_of("press_noop" if shipped else options.suite)
+    content = read_content("press_noop" if shipped else options.suite)
     if options.suite == "press":
         content = content.set("cell.num_replicas", max(1, usable_cores() // 2), "--num-replicas")
     content = content.set("cell.rows_per_request", options.samples, "--samples")
@@ -141,34 +134,26 @@ def _content(options: PressOptions) -> Content:
     return add_flags(content.set("load.users", users, place), options)
 
 
-def _url_request(options: PressOptions) -> UrlRequest:
-    from serve_bench.benchmarks.ladder.flags import url_request
+def _url_suite(options: PressOptions) -> Suite:
+    from serve_bench.benchmarks.ladder.flags import url_suite
+    from serve_bench.cli.rows import keys_of
     from serve_bench.core.app_spec import bodies
-    from serve_bench.core.plan import JSON, row_timing
-    from serve_bench.spec.content import Content
-    from serve_bench.spec.suite import SuiteKeys
+    from serve_bench.core.plan import JSON
 
     users, place = _clients(options)
     ladder = parse_ladder(users or "published", place, max(PRESS), PRESS)
     _check_reach(ladder)
-    given = {"requests_per_client": EACH, "timeout_ms": TIMEOUT_MS}
-    content = SuiteKeys.add_flags(Content("press", {"load": given}), vars(options))
-    keys = SuiteKeys.read(content)
-    request = url_request(options, replace(ladder, runs=COLLAPSE_RUNS))
+    suite = url_suite(options, replace(ladder, runs=COLLAPSE_RUNS))
     posted = bodies({"rows_per_request": options.samples or SAMPLES, "sparse_features": 2})
-    services = tuple(
-        replace(
-            one,
-            request=replace(
-                one.request, method="POST", headers=(*JSON, *one.request.headers), bodies=posted
-            ),
-        )
-        for one in request.services
-    )
+    services = {
+        name: replace(request, method="POST", headers=(*JSON, *request.headers), bodies=posted)
+        for name, request in suite.services.items()
+    }
+    keys = keys_of(options, requests_per_client=EACH, timeout_ms=TIMEOUT_MS)
     return replace(
-        request,
+        suite,
         services=services,
-        timing=row_timing(keys.max_row_seconds),
-        each=keys.requests_per_client,
+        requests_per_client=keys.requests_per_client,
+        max_row_s=keys.max_row_seconds,
         timeout_s=keys.timeout_ms / 1000.0,
     )

@@ -7,22 +7,21 @@ is in flight. Its record is small: a day of them has to fit in 50 MB.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import CENSORED_BY
-from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.plan import LaunchPlan
-from serve_bench.core.result import Metric, PlannedTrial, Row, Trial
+from serve_bench.core.load_spec import Load
+from serve_bench.core.plan import Cell, LaunchPlan, timing_of
+from serve_bench.core.result import Metric, Row, Trial
 from serve_bench.core.soak import SoakSpec
 from serve_bench.observing.processes import behind
 from serve_bench.observing.profiler import Profilable
 from serve_bench.observing.sampler import levels_of
-from serve_bench.runner.agenda import Listed, PlannedLoad
-from serve_bench.runner.load_source import LocalLoads
-from serve_bench.runner.runner import Journal, Loaded, Plan, PlannedLaunch
+from serve_bench.runner.agenda import PlannedLoad
+from serve_bench.runner.runner import Bench, Journal, Loaded
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
 from serve_bench.runner.url_bench import ServiceBench
 
@@ -39,9 +38,6 @@ KEPT_OF_CLIENT: Final = (
 
 MOST_CONNECTIONS: Final = 1000
 """Of an open loop that falls behind."""
-
-BETWEEN_S: Final = 0.5
-"""Seconds beside a block: connections, drain, readings; an estimate."""
 
 
 def thinned(trial: Trial, processes: Iterable[Profilable]) -> Trial:
@@ -71,10 +67,9 @@ def _coarser(metric: Metric) -> Metric:
     )
 
 
-def load_of_block(load: Load, block: Row, spec: SoakSpec) -> Load:
-    """The load of a block, of that of a closed loop of one client."""
-    load = replace(load, connections=block.connections)
-    if block.rate_per_s is None:
+def load_of_block(load: Load, block: Row, spec: SoakSpec | None) -> Load:
+    """The load of a block, of that of a closed loop."""
+    if block.rate_per_s is None or spec is None:
         return load
     return replace(
         load,
@@ -85,27 +80,21 @@ def load_of_block(load: Load, block: Row, spec: SoakSpec) -> Load:
     )
 
 
-@dataclass
 class SoakClusters(ServedClusters):
-    """Loads the blocks of the agenda on a cluster of each variant."""
+    """Loads the blocks of the agenda on a cluster of each variant, or on services."""
 
-    spec: SoakSpec = field(kw_only=True)
+    def __post_init__(self) -> None:
+        self.inside = None  # what is observed beside a block would be in each record
 
-    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], ServedBench]:
-        return partial(SoakBench, self, launch)
+    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], Bench[Cell, PlannedLoad]]:
+        return partial(UrlBlocks if self.agenda.suite.services else SoakBench, self, launch)
 
 
 class SoakBench(ServedBench):
     """One cluster of one variant."""
 
-    def __init__(
-        self, plan: SoakClusters, launch: LaunchPlan, number: int, journal: Journal
-    ) -> None:
-        super().__init__(plan, launch, number, journal)
-        self._spec = plan.spec
-
     def _load(self, row: Row) -> Load:
-        return load_of_block(super()._load(row), row, self._spec)
+        return load_of_block(super()._load(row), row, self._suite.soak)
 
     def load(self, row: PlannedLoad) -> Loaded:
         """A block, and the levels behind it."""
@@ -116,39 +105,15 @@ class SoakBench(ServedBench):
         return replace(loaded, trials=tuple(thinned(one, processes) for one in loaded.trials))
 
 
-@dataclass
-class UrlSoak:
-    """Loads the blocks on a Serve that runs already. `load`: of one client."""
-
-    name: str
-    load: Load
-    spec: SoakSpec
-    blocks: tuple[PlannedTrial, ...]
-    run_id: str
-    place: LocalLoads = field(default_factory=LocalLoads)
-
-    def plan(self) -> Plan[str, PlannedLoad]:
-        """One launch, which starts nothing."""
-        each_s = self.spec.block_s + BETWEEN_S
-        loads = [(one, False) for one in self.blocks]
-        work = partial(Listed, loads, lambda _: each_s)
-        launch = PlannedLaunch(self.name, 1, [(self.name, work)], partial(UrlBlocks, self))
-        return Plan([launch], lambda place, at: len(loads) * each_s, about=False)
-
-
-class UrlBlocks(ServiceBench[str, PlannedLoad]):
+class UrlBlocks(ServiceBench):
     """A running Serve whose processes are read after each block."""
-
-    def __init__(self, plan: UrlSoak, number: int, journal: Journal) -> None:
-        super().__init__(plan.run_id, journal, plan.place, None)
-        self._plan = plan
 
     def load(self, row: PlannedLoad) -> Loaded:
         """A block, and the levels behind it."""
-        plan, planned = self._plan, row[0]
+        planned = row[0]
         return self._drive(
             planned,
-            load_of_block(plan.load, planned.row, plan.spec),
-            Timing(0.0, 0.0, 1, plan.spec.block_s),
-            lambda driven: thinned(driven.trial, behind(plan.load.request.url)),
+            load_of_block(self._load(planned.row), planned.row, self._suite.soak),
+            timing_of(self._suite, planned.row),
+            lambda driven: thinned(driven.trial, behind(self._request.url)),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import WITH_RESUME, ServiceOptions
+from serve_bench.cli.options import ServiceOptions
 from serve_bench.core.load_spec import ARRIVALS, MAX_RATE
 
 
@@ -12,12 +12,6 @@ class SoakOptions(ServiceOptions):
     order = """target soak_time rate clients arrivals url option app_name route paths method
         header headers draw body expect_status request_timeout_s protocol events event_timeout
         quick variant env out resume leak fail_on slo dry_run live format"""
-
-    with_resume = WITH_RESUME
-
-    def of_file(self) -> bool:
-        """A suite, by its file."""
-        return not self.url and str(self.target).endswith(".toml")
 
     target: str | None = argument(
         "App: noop, module:app, path/file.py:app, a config file of Serve (.yaml), or a suite.",
@@ -30,7 +24,6 @@ class SoakOptions(ServiceOptions):
     )
     clients: str | None = flag(None, "Closed loop: raw:N connections [raw:10].", metavar="ROW")
     arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.", takes=ARRIVALS)
-    url: str | None = flag(None, "Load a Serve of this host that is up already.", metavar="URL")
     option: list[str] | None = flag(None, "Deployment.option=value; repeatable.")
     quick: bool = flag(False, "Load for 1 minute.")
     leak: float | None = flag(
@@ -51,6 +44,6 @@ def soak(options: SoakOptions) -> int:
 
     Example: serve-bench soak examples/own_app/shop.py:app --route /best --for 1h --rate 100
     """
-    from serve_bench.benchmarks.soak.drive import run
+    from serve_bench.benchmarks.soak.drive import SoakRun
 
-    return run(options)
+    return SoakRun(options).run()

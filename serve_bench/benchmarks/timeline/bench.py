@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
@@ -44,9 +43,9 @@ from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadInterrupted
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Observation
-from serve_bench.runner.agenda import Listed, PlannedLoad
-from serve_bench.runner.load_source import LocalLoads
-from serve_bench.runner.runner import Journal, Loaded, Plan, PlannedLaunch
+from serve_bench.observing.processes import behind
+from serve_bench.runner.agenda import PlannedLoad
+from serve_bench.runner.runner import Bench, Journal, Loaded
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
 from serve_bench.runner.url_bench import Driven, ServiceBench
 from serve_bench.serving.server import LaunchFailed, Process, Serving
@@ -99,13 +98,14 @@ def watch_after(timeline: Timeline, zero_ns: int, say: Callable[[str], None]) ->
 
 @dataclass
 class TimelineClusters(ServedClusters):
-    """A load over time on each launch of the agenda."""
+    """A load over time on each launch of the agenda, or on services."""
 
     timeline: Timeline = field(kw_only=True)
     slo: Slo = field(kw_only=True)
 
-    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], ServedBench]:
-        return partial(TimelineBench, self, launch)
+    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], Bench[Cell, PlannedLoad]]:
+        kind = UrlTimelineBench if self.agenda.suite.services else TimelineBench
+        return partial(kind, self, launch)
 
     def _expected_s(self, place: int, at: int | None) -> float:
         launches = len(self.agenda.launches) - place
@@ -209,52 +209,27 @@ class TimelineBench(ServedBench):
         return Loaded((trial,), tuple(faults), None, log)
 
 
-# A Serve that is up already.
+class UrlTimelineBench(ServiceBench):
+    """A Serve that is up already. No fault is done to it."""
 
-
-@dataclass
-class UrlTimeline:
-    """The load over time of a Serve on this host. Nothing is started, and nothing ended."""
-
-    load: Load
-    planned: tuple[PlannedTrial, ...]
-    timeline: Timeline
-    slo: Slo
-    folder: Path
-    run_id: str
-    processes: Callable[[], Any]  # those of the Serve behind the URL
-
-    def plan(self) -> Plan[str, PlannedTrial]:
-        """A launch for each round, which starts nothing."""
-        launches = [
-            PlannedLaunch(
-                "url", one.round, [("url", partial(Listed, [one]))], partial(UrlTimelineBench, self)
-            )
-            for one in self.planned
-        ]
-        each_s = self.timeline.seconds + self.timeline.after_s + WARMUP_S
-        return Plan(launches, lambda place, at: (len(launches) - place) * each_s, about=False)
-
-
-class UrlTimelineBench(ServiceBench[str, PlannedTrial]):
-    """A running Serve."""
-
-    def __init__(self, plan: UrlTimeline, number: int, journal: Journal) -> None:
-        super().__init__(plan.run_id, journal, LocalLoads(), plan.folder)
-        self._plan = plan
+    def __init__(
+        self, plan: TimelineClusters, launch: LaunchPlan, number: int, journal: Journal
+    ) -> None:
+        super().__init__(plan, launch, number, journal)
+        self._timeline, self._slo = plan.timeline, plan.slo
+        self._key = f"{launch.variant.name}/{launch.round}"
         self._zero_ns = 0
 
-    def load(self, row: PlannedTrial) -> Loaded:
+    def load(self, row: PlannedLoad) -> Loaded:
         """A load over time."""
-        plan, timeline = self._plan, self._plan.timeline
-        log = RequestLog(gap_limits(plan.slo))
+        planned, timeline, log = row[0], self._timeline, RequestLog(gap_limits(self._slo))
 
         def finish(driven: Driven) -> Trial:
             trial = driven.trial
             return with_course(
                 trial,
                 log,
-                plan.slo,
+                self._slo,
                 self._zero_ns,
                 measured_seconds(timeline, trial.seconds["measured"]),
                 tracks=driven.tracks,
@@ -265,13 +240,13 @@ class UrlTimelineBench(ServiceBench[str, PlannedTrial]):
             )
 
         return self._drive(
-            row,
-            load_of(timeline, plan.load, plan.run_id, row.key),
+            planned,
+            load_of(timeline, self._load(planned.row), self._run_id, self._key),
             timing_of(timeline),
             finish,
             log,
             drive=self._over_time,
-            server=plan.processes(),
+            server=behind(self._request.url),
             children_every_s=LOOK_S,
         )
 
@@ -279,7 +254,7 @@ class UrlTimelineBench(ServiceBench[str, PlannedTrial]):
         """Drives the load, and watches behind it. Raises as `drive_load` does."""
         result = drive_load(load, timing, on_measure=self._begin, **beside)
         try:
-            watch_after(self._plan.timeline, self._zero_ns, self._journal.say)
+            watch_after(self._timeline, self._zero_ns, self._journal.say)
         except KeyboardInterrupt as early:  # behind the load, which is whole
             raise LoadInterrupted(result) from early
         return result

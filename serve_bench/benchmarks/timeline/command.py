@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import re
-
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import OwnAppOptions, SuiteOptions
+from serve_bench.cli.options import TargetOptions
 
 
-class TimelineOptions(SuiteOptions, OwnAppOptions):
+class TimelineOptions(TargetOptions):
     command = "timeline"
     order = """target url stages ramp fault after option app_name route paths method header
         headers draw body bodies expect_status request_timeout_s arrivals connections launches
         nodes variant env out resume dry_run live slo fail_on strict_host format"""
-
-    def of_file(self) -> bool:
-        """A suite, by its file or its name."""
-        return re.fullmatch(r"\w+|.+\.toml", str(self.target)) is not None
 
     target: str | None = argument(
         "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite: a file "
         "(.toml), or autoscale_step, autoscale_spike, rolling_update, replica_death.",
         default=None,
         metavar="[TARGET]",
-    )
-    url: str | None = flag(
-        None, "Load a Serve on this host that is up already; no faults.", metavar="URL"
     )
     stages: str | None = flag(None, "Load over time, such as 50:20s,500:30s,50:40s.")
     ramp: bool = flag(False, "Move the rate linearly from each stage to the next.")
@@ -50,6 +41,6 @@ def timeline(options: TimelineOptions) -> int:
 
     Example: serve-bench timeline autoscale_step
     """
-    from serve_bench.benchmarks.timeline.drive import run
+    from serve_bench.benchmarks.timeline.drive import TimelineRun
 
-    return run(options)
+    return TimelineRun(options).run()

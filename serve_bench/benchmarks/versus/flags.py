@@ -36,7 +36,7 @@ from serve_bench.benchmarks.versus.request import (
 from serve_bench.benchmarks.versus.slicing import LONGEST_S
 from serve_bench.cli.flag_values import names, seconds_of
 from serve_bench.cli.gate import Gate
-from serve_bench.cli.rows import add_axis_flags, content_of, known_device
+from serve_bench.cli.rows import add_axis_flags, known_device, read_content
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import Value, axis_named
 from serve_bench.core.errors import BadInput
@@ -119,7 +119,7 @@ def with_urls(options: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Se
 
 
 def _common(options: VersusOptions) -> Suite:
-    content = content_of(options.suite).set("app", options.app, "--app")
+    content = read_content(options.suite).set("app", options.app, "--app")
     content = content.set("load.clients", list(names(options.clients)) or None, "--clients")
     streams = {"events": options.events, "event_timeout": options.event_timeout}
     suite = read_suite(SuiteKeys.add_flags(add_axis_flags(content, options), streams))
@@ -254,7 +254,7 @@ def _parts(word: str, flag: str) -> tuple[str | None, str | None]:
 
 def _variant(name: str, flag: str, suite: str) -> VariantUsed:
     try:
-        (variant,) = variants_of(content_of(suite), (name,))
+        (variant,) = variants_of(read_content(suite), (name,))
     except BadInput as error:
         raise BadInput(str(error).replace("--variant:", f"{flag}:")) from None
     return variant

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches
-from serve_bench.benchmarks.capacity.bench import Progressing, UrlCapacities, UrlProbes, timing_of
-from serve_bench.benchmarks.capacity.drive import _left, _plan_lines, _searches
+from serve_bench.benchmarks.capacity.bench import CapacityClusters, Progressing, timing_of
+from serve_bench.benchmarks.capacity.drive import find_searches, launches_left, plan_lines
+from serve_bench.cli.rows import service_suite
 from serve_bench.core.capacity import CapacitySearch, closed_row
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import Suite, plan
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Failure, Metric
 from serve_bench.core.slo import parse_slo
+from serve_bench.runner.agenda import Agenda
 from serve_bench.store.files import read_toml, suite_file
 from tests.analysis.test_probes import climb
 from tests.capacity_runs import Service as Known
@@ -44,12 +45,13 @@ def test_what_is_settled_is_gone_on_with_only_after_a_failure() -> None:
     """A launch that failed is made again, though the run had ended. A resumed run has the budget of
     its command line, not that of the run that it goes on with."""
     earlier, of = capacity_result("a", {"default": [Known(400.0)] * 3}, cell=CELL), suite(77.0)
-    searches = _searches(of, earlier)
+    searches = find_searches(of, earlier)
     assert searches.asked.budget_s == 77.0
     assert len(searches.estimates(("default", "bs1-ongoing10000-rep8"))) == 3
-    assert _left(of, searches, earlier) == ()
+    assert launches_left(of, searches, earlier) == ()
     hurt = replace(earlier, failures=(Failure("trial", "gone", AT),))
-    assert [one.round for one in _left(of, _searches(of, hurt), hurt)] == list(range(4, 21))
+    left = launches_left(of, find_searches(of, hurt), hurt)
+    assert [one.round for one in left] == list(range(4, 21))
 
 
 def test_the_budget_ends_a_run_before_the_round_that_would_exceed_it() -> None:
@@ -66,7 +68,7 @@ def test_the_budget_says_before_the_start_what_it_will_not_buy() -> None:
     """A round of 120 s of probes takes 3 to 4 minutes."""
     for minutes, said in ((20, []), (9, ["2 of 3 launches: a wide"]), (5, ["1 of 3 launches: no"])):
         of = suite(60.0 * minutes)
-        lines = [line for line in _plan_lines(of, plan(of)) if line.startswith("a budget of")]
+        lines = [line for line in plan_lines(of, plan(of)) if line.startswith("a budget of")]
         assert [f"a budget of {minutes} min 0 s is for about {line}" for line in said] == [
             line.rpartition(" interval")[0] for line in lines
         ]
@@ -109,13 +111,15 @@ def test_a_probe_lasts_as_long_as_its_responses(slo: str, drain_s: float | None)
 def test_a_later_search_of_a_service_starts_where_the_first_ended(tmp_path: Path) -> None:
     """The plan is made before anything is known."""
     searches = Searches(asked(), parse_slo("p99=20ms,errors=1%"))
-    plan = UrlCapacities({"a": Load(Request("http://127.0.0.1:1/"))}, searches, tmp_path, "x")
-    plan.plan()
-    later: LaunchSearch = plan.search("a", 2)  # as the runner does for its counts
+    of = service_suite("x", {"a": Request("http://127.0.0.1:1/")}, (closed_row(),), launches=2)
+    clusters = CapacityClusters(Agenda(of, plan(of)), "x", tmp_path, searches=searches)
+    clusters.plan()
+    first, second = plan(of)
+    later: LaunchSearch = clusters.search(second, {})  # as the runner does for its counts
     assert later.start is None
-    climb(plan.search("a", 1), 800)
+    climb(clusters.search(first, {}), 800)
     journal: Any = None
-    UrlProbes(plan, "a", 2, 1, journal)
+    clusters._bench(second)(1, journal)
     found = searches.estimates(("a", "app"))[0].rate
     assert found is not None
-    assert plan.search("a", 2).start == pytest.approx(found)
+    assert clusters.search(second, {}).start == pytest.approx(found)

@@ -24,10 +24,11 @@ from serve_bench.cli.sitting import Outcome, Sitting, run_record
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.load_spec import Load
+from serve_bench.core.plan import Suite, list_trials, plan
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Result, Traffic, Trial, result_of
-from serve_bench.core.soak import SoakSpec, block_length_s, planned_blocks, soak_row
+from serve_bench.core.soak import SoakSpec, block_length_s, soak_row
 from serve_bench.load.failures import LoadError
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.runner import Runner
@@ -87,7 +88,7 @@ class Fake:
             self.measured.append(row[0].row.label)
             yield self.trial(row[0], next(answered))
 
-        return sit_through(sitting, "soak", measure, lambda: len(self.measured) >= self.stops)
+        return sit_through(sitting, measure, lambda: len(self.measured) >= self.stops)
 
     def trial(self, at: PlannedTrial, answered: int) -> Trial:
         """A block of 5 s."""
@@ -140,13 +141,22 @@ def processes(result: Result) -> dict[str, ViewRow]:
     return {point.name: point for point in points if point.dims["point"] == "process"}
 
 
+def soak_suite(spec: SoakSpec, rate: float | None = None) -> Suite:
+    whole = suite_with(read_toml(suite_file("noop")), "noop.toml")
+    return replace(whole, rows=(soak_row(10, rate, TRAFFIC),), soak=spec)
+
+
+def planned_blocks(spec: SoakSpec) -> list[PlannedTrial]:
+    return list_trials(plan(replace(soak_suite(spec), cells=({},))))
+
+
 def soaked(fake: Fake, blocks: int = 60, leak: float = 50.0) -> Result:
     """The records of a soak of one launch."""
     spec = SoakSpec(5.0 * blocks, 5.0, leak=leak)
-    plan = [*planned_blocks(spec, ["default"], {}, soak_row(10, None, TRAFFIC))]
+    rows = planned_blocks(spec)
     fake.launches += 1
-    trials = [fake.trial(block, at * DONE) for at, block in enumerate(plan)]
-    asked = replace(records.run(*plan), command="soak", suite={"name": "soak", "soak": vars(spec)})
+    trials = [fake.trial(block, at * DONE) for at, block in enumerate(rows)]
+    asked = replace(records.run(*rows), command="soak", suite={"name": "soak", "soak": vars(spec)})
     return result_of([asked, *trials])
 
 
@@ -260,7 +270,7 @@ def test_a_day_of_blocks_fits_in_50_mb() -> None:
     assert (spec.blocks, spec.block_s) == (1440, 60.0)
     assert [block_length_s(for_s) for for_s in (30.0, 300.0, 3600.0)] == [5.0, 5.0, 60.0]
     draw = random.Random(1)
-    plan = list(planned_blocks(spec, ["default"], {}, soak_row(10, None, TRAFFIC)))
+    plan = planned_blocks(spec)
     latency = Histogram.of(round(1e6 * draw.lognormvariate(1, 0.8)) for _ in range(120_000))
     block = Fake({f"role_{at}": still for at in range(25)}).trial(plan[-1], 10**8)
     whole = Metric("ns", "lower", histogram=latency.encode())
@@ -279,8 +289,7 @@ def test_a_day_of_blocks_fits_in_50_mb() -> None:
 def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One launch; a load that fails costs its block, and an interrupted one has no levels."""
     spec = SoakSpec(25.0, 5.0)
-    whole = suite_with(read_toml(suite_file("noop")), "noop.toml")
-    suite = replace(whole, rows=(soak_row(10, 50.0, TRAFFIC),), windows=1, window_s=5.0, soak=spec)
+    suite = replace(soak_suite(spec, 50.0), windows=1, window_s=5.0)
     faults: Any = {
         "load 2": LoadError("connect", "127.0.0.1", 1000, "refused"),
         "load 4": interrupt,
@@ -289,10 +298,8 @@ def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder = RunFolder.create(tmp_path / "run", now=datetime.now(UTC))
     install(script, monkeypatch)
     with folder:
-        planned = [one for at in drive._launches(suite, spec) for _, own in at.cells for one in own]
-        folder.append(run_record(folder, "soak", tuple(planned), suite.to_json()))
-        agenda = Agenda(suite, drive._launches(suite, spec))
-        clusters = bench.SoakClusters(agenda, "abc123", folder.path, spec=spec)
+        folder.append(run_record(folder, "soak", tuple(list_trials(plan(suite))), suite.to_json()))
+        clusters = bench.SoakClusters(Agenda(suite, plan(suite)), "abc123", folder.path)
         with pytest.raises(KeyboardInterrupt):
             Runner(clusters.plan(), folder, script).run()
     result = read(folder.path)
@@ -313,10 +320,9 @@ def test_a_server_that_runs_already_is_loaded(
     gone = SimpleNamespace(pid=2**22 + 1, role="replica", title="x")
     for module in (bench, drive):
         monkeypatch.setattr(module, "behind", lambda url: [here, gone])
-    monkeypatch.setattr(drive, "_spec", lambda options: SoakSpec(0.8, 0.05))
+    monkeypatch.setattr(drive, "read_spec", lambda options: SoakSpec(0.8, 0.05))
     with serving() as server:
-        url = ["--url", server.url]
-        assert run(["soak", *url, "--out", "run", "--rate", "200", "--live", "plain"]) == 0
+        assert run(["soak", server.url, "--out", "run", "--rate", "200", "--live", "plain"]) == 0
     assert "proxy" in capsys.readouterr().out
     usages = [trial.usage for trial in read(Path("run")).trials]
     assert len(usages) == 16 and all(usage["host"]["free_mb"] > 0 for usage in usages)
@@ -328,7 +334,7 @@ def test_a_server_that_runs_already_is_loaded(
 def test_an_open_loop_has_room_when_it_falls_behind() -> None:
     row = replace(soak_row(10, 50.0, TRAFFIC), run=3)
     load = bench.load_of_block(
-        Load(Request("http://127.0.0.1:1/")), row, SoakSpec(60.0, 5.0, "poisson")
+        Load(Request("http://127.0.0.1:1/"), connections=10), row, SoakSpec(60.0, 5.0, "poisson")
     )
     assert (load.rate, load.connections, load.max_connections) == (50.0, 10, 1000)
     assert (load.arrivals, load.seed) == ("poisson", 3)

@@ -51,7 +51,7 @@ class Fake:
             self.measured.append(f"{row.parts[0].planned[0].round}/{row.row.label}")
             yield from (self.trial(at) for part in row.parts for at in part.planned)
 
-        return sit_through(sitting, "tax", measure, lambda: len(self.measured) >= self.stops)
+        return sit_through(sitting, measure, lambda: len(self.measured) >= self.stops)
 
     def trial(self, at: PlannedTrial) -> Trial:
         noise = random.Random(at.key).gauss(0, self.sd)
