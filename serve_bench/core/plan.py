@@ -321,8 +321,13 @@ CUT_DRAIN_S: Final = 2.0
 def load_of(suite: Suite, row: Row, url: str, cell: Cell) -> Load:
     """The load of a row on a cell, against a server at `url` (without a path), which is that of its
     gRPC for a row of gRPC, and of the GCS for one of a handle."""
+    return load_with(request_of(suite.app, row, url, cell), suite, row)
+
+
+def load_with(request: Request, suite: Suite, row: Row) -> Load:
+    """The load of a row, of requests like this one."""
     return Load(
-        request_of(suite.app, row, url, cell),
+        request,
         client=client_of(row),
         connections=row.connections,
         processes=row.processes,

@@ -6,27 +6,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import RUN, OwnAppOptions, RowOptions, StreamOptions
+from serve_bench.cli.options import REQUEST, RUN, OwnAppOptions, RowOptions, StreamOptions
 from serve_bench.cli.panels import USUAL_SHARE
 
 if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
 
 #: Flags that say something of an app of one's own alone.
-OF_OWN_APPS = (
-    *("option", "arg", "app_name", "route", "paths", "method", "header", "headers", "draw"),
-    *("body", "bodies", "openai", "expect_status", "grpc_servicer", "call"),
-)
+OF_OWN_APPS = f"option arg app_name {REQUEST} openai grpc_servicer call".split()
 
 
 class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
     """The options of `run`."""
 
     command = "run"
-    order = f"""target arguments option arg app_name route paths method header headers draw body
-        bodies openai model input_tokens output_tokens expect_status request_timeout_s protocol
-        grpc_servicer call events event_timeout clients windows window_seconds launches quick
-        variant env out resume profile trace {RUN} slo format perf_metrics trace_out"""
+    order = f"""target arguments option arg app_name {REQUEST} openai model input_tokens
+        output_tokens protocol grpc_servicer call events event_timeout clients windows
+        window_seconds launches quick variant env out resume profile trace {RUN} slo format
+        perf_metrics trace_out"""
 
     target: str | None = argument(
         "App: module:app, path/file.py:app, a suite (.toml) or a config file of Serve (.yaml).",
@@ -57,9 +54,8 @@ class TraceRunOptions(OwnRunOptions):
     """The options of `trace`: those of `run`, for one load."""
 
     command = "trace"
-    order = f"""target arguments option arg app_name route paths method header headers draw body
-        bodies expect_status request_timeout_s clients windows window_seconds quick variant env
-        out resume trace {RUN} slo format trace_out"""
+    order = f"""target arguments option arg app_name {REQUEST} clients windows window_seconds quick
+        variant env out resume trace {RUN} slo format trace_out"""
 
     target: str | None = argument(
         "App: noop, module:app, path/file.py:app, or a config file of Serve (.yaml).",
@@ -87,20 +83,21 @@ def trace(options: TraceRunOptions) -> int:
     def suite() -> Suite:
         if options.target != "noop":
             return _suite(options)
-        _check_noop(options)
+        check_built_in(options, "noop")
         flags = replace(row_overrides(options), settings={"num_replicas": 1})
         return suite_of("noop", flags)
 
     return measure(options, report, suite)
 
 
-def _check_noop(options: OwnRunOptions) -> None:
+def check_built_in(options: OwnAppOptions, target: str) -> None:
+    """BadInput on flags that go with an app of one's own alone: `target` is none."""
     from serve_bench.core.errors import BadInput
 
     wrong = [f"--{name.replace('_', '-')}" for name in OF_OWN_APPS if getattr(options, name)]
     wrong += options.arguments or ()
     if wrong:
-        raise BadInput(f"{wrong[0]}: {options.target} measures an app that comes with the tool")
+        raise BadInput(f"{wrong[0]}: {target} measures an app that comes with the tool")
 
 
 def _suite(options: OwnRunOptions) -> Suite:
@@ -115,5 +112,5 @@ def _suite(options: OwnRunOptions) -> Suite:
     suite = own_suite(target, options, flags)
     if suite is not None:
         return suite
-    _check_noop(options)
+    check_built_in(options, target)
     return suite_of(target, flags)

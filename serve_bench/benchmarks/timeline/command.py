@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import OwnAppOptions, SuiteOptions
+from serve_bench.cli.options import REQUEST, OwnAppOptions, SuiteOptions
 
 
 class TimelineOptions(SuiteOptions, OwnAppOptions):
     command = "timeline"
-    order = """target url stages ramp fault after option app_name route paths method header
-        headers draw body bodies expect_status request_timeout_s arrivals connections launches
-        nodes variant env out resume dry_run live slo fail_on strict_host format"""
+    order = f"""target url stages ramp fault after option app_name {REQUEST} arrivals connections
+        launches nodes variant env out resume dry_run live slo fail_on strict_host format"""
 
     def of_file(self) -> bool:
         """A suite, by its file or its name."""
