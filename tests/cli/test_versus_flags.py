@@ -153,20 +153,24 @@ def varied(tmp_path: Path) -> Varied:
 def test_requests_that_differ_are_those_of_run(monkeypatch: Patch, varied: Varied) -> None:
     seen = imported(monkeypatch)
     varied |= {"header": ["X-A: 1"], "expect_status": "200,404", "draw": "random"}
-    suite = planned(a="a:app", b="optimized,b:app", **varied, request_timeout_s=40.0)
+    varied["request_timeout_s"] = 40.0
+    suite = planned(a="a:app", b="optimized,b:app", **varied)
     asked = asked_of({}, Path(), OwnRunOptions(target="a:app", **varied), "http")
     assert [one[3] for one in seen] == [asked] * 2
     assert [*map(len, (asked.paths, asked.bodies, asked.header_sets))] == [7, 2, 3]
     assert [side.variant.http_options for side in suite.sides] == [{"request_timeout_s": 40.0}] * 2
     assert suite.timeout_s == 45.0
-    # What the record keeps of them, and what --resume holds against it.
+    # What the record keeps, and what --resume refuses to change.
     kept = hide_suite(suite.to_json())
     assert "secret" not in json.dumps(kept)
-    for other in ({"draw": "cycle"}, {"bodies": varied["headers"]}, {"request_timeout_s": 9.0}):
-        again = planned(
-            a="a:app", b="optimized,b:app", **(varied | {"request_timeout_s": 40.0} | other)
-        )
-        assert differs(kept, again.to_json()) is not None
+    for name, other, words in (
+        ("draw", "cycle", 'sides.0.app.asked.draw is "cycle", and was "random"'),
+        ("bodies", varied["headers"], "sides.0.app.asked.bodies is "),
+        ("header", ["X-A: 2"], "sides.0.app.asked.headers.0.1 is "),
+        ("request_timeout_s", 9.0, "sides.0.variant.http_options.request_timeout_s is 9.0, and"),
+    ):
+        again = planned(a="a:app", b="optimized,b:app", **(varied | {name: other}))
+        assert str(differs(kept, again.to_json())).startswith(words)
     assert differs(kept, suite.to_json()) is None
 
 
