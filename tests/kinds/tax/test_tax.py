@@ -217,7 +217,7 @@ def test_all_layers_get_the_same_requests_in_the_same_order(
     assert suite.versus.timeout_s == 55.0
     with serving() as bare, serving(delay_s=0.004) as slow, serving(delay_s=0.002) as quick:
         up = iter((slow, quick))
-        urls = defaultdict(lambda: next(up).url)
+        urls: dict[int, str] = defaultdict(lambda: next(up).url)
         monkeypatch.setattr(BareServer, "url", bare.url.rstrip("/"))
         for kind in (BareServer, Serving):
             monkeypatch.setattr(kind, "alive", lambda self: True)
