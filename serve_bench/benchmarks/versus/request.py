@@ -113,10 +113,10 @@ class VersusSuite:
     request: Asked | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record."""
-        request = None if self.request is None else self.request.to_json()
-        sides = [side.to_json() for side in self.sides]
-        return plain({**vars(self), "sides": sides, "request": request})
+        """Plain content for the Run record; without `request` where clusters are started."""
+        content = {**vars(self), "sides": [side.to_json() for side in self.sides]}
+        request: Asked | None = content.pop("request")
+        return plain(content) | ({} if request is None else {"request": request.to_json()})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> VersusSuite:
