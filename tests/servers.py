@@ -63,6 +63,15 @@ class KnownServer:
         return f"{self.scheme}://{host}:{self.port}/"
 
     @property
+    def asked(self) -> list[list[tuple[str, bytes]]]:
+        """Path and body of the requests, by connection."""
+        by_peer: dict[int, list[tuple[str, bytes]]] = {}
+        for exchange in self.log:
+            request = exchange.head.split()[1].decode(), exchange.body
+            by_peer.setdefault(exchange.peer, []).append(request)
+        return [*by_peer.values()]
+
+    @property
     def actions(self) -> Counter[str]:
         return Counter(exchange.action for exchange in self.log)
 

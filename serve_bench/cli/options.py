@@ -44,6 +44,7 @@ WITH_URL = frozenset(
 MATRIX = "max_batch_size max_ongoing_requests num_replicas batch_wait_timeout_s"
 MODEL = "ranker device threads table_rows gpu_fraction"
 RUN = "no_sample strict_host load_on load_nodes serve_metrics dry_run live"
+REQUEST = "route paths method header headers draw body bodies expect_status request_timeout_s"
 
 
 VERBOSE_HELP = "Print all sections of a table: each launch or run, and the method."

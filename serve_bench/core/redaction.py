@@ -116,8 +116,7 @@ def _hide_env(value: Any) -> Any:
 
 def named_by(suite: Mapping[str, Any], built_in: Mapping[str, Mapping[str, str]]) -> list[str]:
     """What a stored suite would have us run, write to or connect to, in words: it is used only
-    once the user has named it again. `built_in`: environments of variants that come with the tool.
-    """
+    once the user has named it again. `built_in`: environments of variants of the tool."""
     flags = {pair for env in built_in.values() for pair in env.items()}
     sides = [one for one in suite.get("sides") or () if isinstance(one, dict)]
     names = []
@@ -163,12 +162,13 @@ def differs(stored: Mapping[str, Any], again: Mapping[str, Any]) -> str | None:
     return _difference(stored, hide_suite(again))
 
 
-def _difference(was: Mapping[str, Any], now: Mapping[str, Any], above: str = "") -> str | None:
+def _difference(was: Mapping[Any, Any], now: Mapping[Any, Any], above: str = "") -> str | None:
     for name in {**was, **now}:
         old, new, within = was.get(name), now.get(name), None
         if old == new:
             continue
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            within = _difference(old, new, f"{above}{name}.")
+        a, b = (dict(enumerate(part)) if isinstance(part, list) else part for part in (old, new))
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            within = _difference(a, b, f"{above}{name}.")
         return within or f"{above}{name} is {shown(new, 100)}, and was {shown(old, 100)}"
     return None

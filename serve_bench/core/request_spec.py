@@ -48,9 +48,9 @@ class Request:
     URL's own when not empty) and `header_sets` (each goes over `headers`) are cycled in order or
     drawn at random. Together they make as many requests as the longest has entries: request k takes
     of each the entry k modulo its length, and these requests are what is cycled or drawn (`turns`).
-    Each load worker cycles by itself: through bodies from the first on, all workers alike; with
-    `paths` or `header_sets`, worker w of n begins w/n of the way on, so that no two ask for the
-    same in step.
+    Each load worker cycles by itself from the request of the seed on: through bodies all workers
+    alike; with `paths` or `header_sets`, worker w of n begins w/n of the way on, so that no two ask
+    for the same in step.
     `expect_status` empty means any 2xx. `expect_body` None means that the body is not compared.
     `unix_socket` is a path to connect to; the URL then gives only Host and path.
     """

@@ -544,24 +544,24 @@ def drive_windows(
     drives: Sequence[Drive | None] = (),
 ) -> SlicedResult:
     """Load the targets in turn, in windows of `plan.slice_s`; the warm-up of the plan comes
-    before each. `drives`: what runs a window of each; None: `drive_load`. Raises LoadError as
-    `drive_load` does; a KeyboardInterrupt leaves nothing."""
+    before each. Requests that differ begin at the same one on all targets, drawn for each turn.
+    `drives`: what runs a window of each; None: `drive_load`. Raises LoadError as `drive_load` does;
+    a KeyboardInterrupt leaves nothing."""
     by = [one or drive_load for one in drives or [None] * len(loads)]
-    draw = random.Random(f"{plan.seed}/slices")
     timing = Timing(plan.warmup_s, plan.warmup_s, 1, plan.slice_s, plan.drain_s)
     results: list[list[LoadResult]] = [[] for _ in loads]
     slices: list[Slice] = []
     began_ns = 0
     for pair in range(plan.pairs):
-        order = [*range(len(loads))]
-        draw.shuffle(order)
-        for side in order:
-            result = by[side](loads[side], timing, on_progress=on_progress, mark=mark)
+        draw = random.Random(f"{plan.seed}/{pair}")
+        seed = draw.getrandbits(31)
+        for side in draw.sample(range(len(loads)), len(loads)):
+            load = replace(loads[side], seed=seed)
+            result = by[side](load, timing, on_progress=on_progress, mark=mark)
             began_ns = began_ns or result.started_at_ns
             results[side].append(result)
             slices.append(_as_slice(result, side, pair, began_ns))
-    sides = (joined(load, some) for load, some in zip(loads, results, strict=True))
-    return SlicedResult(tuple(sides), tuple(slices))
+    return SlicedResult(tuple(map(joined, loads, results)), tuple(slices))
 
 
 def _as_slice(result: LoadResult, side: int, pair: int, began_ns: int) -> Slice:

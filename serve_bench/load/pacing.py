@@ -52,14 +52,14 @@ _R = TypeVar("_R")
 def next_turn(load: Load, share: WorkerShare, requests: Sequence[_R]) -> Callable[[], _R]:
     """A function that returns the next of `requests`, one for each of `load.request.turns`.
 
-    Workers that cycle through paths or headers begin as far apart as possible: one close behind
-    another would hit the server's caches.
+    A cycle begins at the request of the seed, the first with seed 1. Workers that cycle through
+    paths or headers begin far apart: one close behind another would hit the server's caches.
     """
     if load.request.draw == "random":
         draw = random.Random(f"{load.seed}/body/{share.worker}").choice
         return lambda: draw(requests)
-    apart = load.request.paths or load.request.header_sets
-    first = len(requests) * share.worker // share.workers if apart else 0
+    apart = share.worker if load.request.paths or load.request.header_sets else 0
+    first = (load.seed - 1 + len(requests) * apart // share.workers) % len(requests)
     return cycle([*requests[first:], *requests[:first]]).__next__
 
 

@@ -2,13 +2,16 @@ import json
 import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
+from serve_bench.benchmarks.own_app.command import OwnRunOptions
+from serve_bench.benchmarks.own_app.flags import asked_of
 from serve_bench.benchmarks.versus import flags as versus_flags
 from serve_bench.benchmarks.versus import measure as versus_rows
 from serve_bench.benchmarks.versus.command import VersusOptions
@@ -18,7 +21,8 @@ from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
-from serve_bench.core.redaction import hide_suite
+from serve_bench.core.redaction import differs, hide_suite
+from serve_bench.core.request_spec import Request
 from serve_bench.core.secrets import hash_value
 from serve_bench.runner.url_bench import Service
 from serve_bench.store import read
@@ -97,10 +101,10 @@ def imported(monkeypatch: Patch) -> list[tuple[Any, ...]]:
     def app_of(*told: Any) -> AppSpec:
         word, _, _, request, servicers, _ = told
         seen.append(told[:4])
-        if servicers is None:
-            return own_spec(own_app(word))
-        grpc = OwnGrpc(servicers.functions, {"/a.B/C": "unary-unary"})
-        return own_spec(replace(own_app(word), asked=request, grpc=grpc))
+        app = replace(own_app(word), asked=request)
+        if servicers is not None:
+            app = replace(app, grpc=OwnGrpc(servicers.functions, {"/a.B/C": "unary-unary"}))
+        return own_spec(app)
 
     monkeypatch.setattr(versus_flags, "app_of", app_of)
     monkeypatch.setattr(versus_flags, "check_options", lambda *_: None)
@@ -129,6 +133,47 @@ def test_a_word_may_name_an_app(monkeypatch: Patch) -> None:
     assert VersusSuite.from_json(json.loads(json.dumps(suite.to_json()))) == suite
 
 
+Varied: TypeAlias = dict[str, Any]
+BODIES = ('{"a": 1}', '{"a": "a-secret-body"}')
+
+
+@pytest.fixture
+def varied(tmp_path: Path) -> Varied:
+    """Files of requests that differ: seven paths, two bodies, three sets of headers."""
+    lines = {
+        "paths": [f"/item?id={k}" for k in range(7)],
+        "bodies": BODIES,
+        "headers": [json.dumps({"x-user": f"secret-user-{k}"}) for k in range(3)],
+    }
+    for name, content in lines.items():
+        (tmp_path / name).write_text("\n".join(content))
+    return {name: str(tmp_path / name) for name in lines}
+
+
+def test_requests_that_differ_are_those_of_run(monkeypatch: Patch, varied: Varied) -> None:
+    seen = imported(monkeypatch)
+    varied |= {"header": ["X-A: 1"], "expect_status": "200,404", "draw": "random"}
+    varied["request_timeout_s"] = 40.0
+    suite = planned(a="a:app", b="optimized,b:app", **varied)
+    asked = asked_of({}, Path(), OwnRunOptions(target="a:app", **varied), "http")
+    assert [one[3] for one in seen] == [asked] * 2
+    assert [*map(len, (asked.paths, asked.bodies, asked.header_sets))] == [7, 2, 3]
+    assert [side.variant.http_options for side in suite.sides] == [{"request_timeout_s": 40.0}] * 2
+    assert suite.timeout_s == 45.0
+    # What the record keeps, and what --resume refuses to change.
+    kept = hide_suite(suite.to_json())
+    assert "secret" not in json.dumps(kept)
+    for name, other, words in (
+        ("draw", "cycle", 'sides.0.app.asked.draw is "cycle", and was "random"'),
+        ("bodies", varied["headers"], "sides.0.app.asked.bodies is "),
+        ("header", ["X-A: 2"], "sides.0.app.asked.headers.0.1 is "),
+        ("request_timeout_s", 9.0, "sides.0.variant.http_options.request_timeout_s is 9.0, and"),
+    ):
+        again = planned(a="a:app", b="optimized,b:app", **(varied | {name: other}))
+        assert str(differs(kept, again.to_json())).startswith(words)
+    assert differs(kept, suite.to_json()) is None
+
+
 def test_options_are_those_of_deployments_and_no_password_of_one_is_in_a_name(
     monkeypatch: Patch,
 ) -> None:
@@ -145,13 +190,17 @@ def test_options_are_those_of_deployments_and_no_password_of_one_is_in_a_name(
 @cases(
     "given, message",
     ({"a": "a:app", "b": "optimized"}, "--b: optimized is built-in app noop; the other side"),
-    ({**BOTH, "route": "/x"}, r"--route, --method, .* are for apps of your own"),
+    ({**BOTH, "paths": "x"}, "--paths: noop measures an app that comes with the tool"),
+    ({**BOTH, "request_timeout_s": 9.0}, "--request-timeout-s: noop measures an app that comes"),
+    ({"a": "a:app", "b": "b:app", "draw": "random"}, "--draw: give --bodies, --paths or --head"),
+    ({"a": "a:app", "b": "b:app", "paths": "no/such"}, "--paths: no/such cannot be read: no"),
+    ({"a": "a:app", "b": "b:app", "call": "ask"}, "--call: goes with --protocol handle"),
     ({"a": "a:app", "b": "b:app", "app": "noop"}, "--app: noop: the sides name apps of your own"),
     ({"a": "a:app", "b": "a:app", "b_option": ["Two.x=2"]}, "a:app has no deployment 'Two'"),
     ({"a": "a:app", "b": "b:app", **GRPC, "route": "/a.B/D"}, "/a.B/D is no method of the serv"),
     ({"a": "a:app", "b": "b:app", "texts": GRPC["texts"]}, "grpc: give --grpc-servicer"),
     ({"a": "a:app", "b": "b:app", "grpc_servicer": ["b.add"]}, "goes with --protocol grpc"),
-    ({**BOTH, **GRPC}, "--grpc-servicer: are for apps of your own"),
+    ({**BOTH, **GRPC}, "--grpc-servicer: noop measures an app that comes with the tool"),
 )
 def test_what_does_not_go_with_an_own_app(
     given: dict[str, Any], message: str, monkeypatch: Patch
@@ -164,7 +213,13 @@ def test_what_does_not_go_with_an_own_app(
 def test_two_services_that_are_up() -> None:
     suite, services = with_urls(*URLS, header=["X-A: 1"])
     assert suite.urls == {"old": "http://127.0.0.1:8000/x", "new": "http://127.0.0.1:8001/x"}
-    assert [one.request.headers for one in services] == [(("X-A", "1"),)] * 2
+    assert [one.request for one in services] == [
+        Request(u, headers=(("X-A", "1"),)) for u in (suite.urls or {}).values()
+    ]
+    opened, services = with_urls(*URLS, rate=5.0, body="[1]", method="put", expect_status="204")
+    assert [row.rate_per_s for row in opened.rows] == [5.0]
+    assert services[1].request == replace(services[0].request, url="http://127.0.0.1:8001/x")
+    assert services[1].request.method == "PUT" and services[1].request.expect_status == (204,)
     keys = [one.key for one in versus_plan(suite)[0].pairings[0].planned]
     assert keys == ["old/r1/app/100-connections", "new/r1/app/100-connections"]
     twins, same = with_urls(URLS[0], aa=True)
@@ -255,6 +310,34 @@ def test_a_regression_is_told_and_breaks_the_gate(
     assert "regressed" in call("report", folder)[0]  # the same records, without a gate
     _, err = call("versus", "--resume", folder, code=2)
     assert "whose headers are not kept" in err
+
+
+@pytest.mark.alone
+@cases("client", "raw:1", "1")
+def test_both_services_get_the_same_requests_in_the_same_order(
+    client: str, two: tuple[KnownServer, KnownServer], tmp_path: Path, call: Call, varied: Varied
+) -> None:
+    flags = [word for name, file in varied.items() for word in (f"--{name}", file)]
+    line = [*urls(*two), "--quick", "--clients", client, *flags, "-H", "X-Key: secret-key"]
+    call(*line, "--method", "PUT", "--out", tmp_path / "run")
+    turns = [(f"/item?id={k}", BODIES[k % 2].encode()) for k in range(7)]
+    for server in two:
+        assert {exchange.method for exchange in server.log} == {"PUT"}
+        heads = [exchange.head for exchange in server.log]
+        assert all(b"X-Key: secret-key" in head for head in heads)
+        users = Counter(re.findall(rb"secret-user-(\d)", b"".join(heads)))
+        assert users.keys() == {b"0", b"1", b"2"}
+    for more, fewer in zip(*(server.asked for server in two), strict=True):  # a load for each
+        length = min(len(more), len(fewer))
+        assert length > 1 and more[:length] == fewer[:length]
+        assert [turns.index(one) for one in more] == [
+            (turns.index(more[0]) + k) % 7 for k in range(len(more))
+        ]
+    begins = {part[0] for part in two[0].asked}
+    assert len(begins) > 1
+    suite = read(tmp_path / "run").run.suite
+    assert suite["request"]["bodies_count"] == 2 and len(suite["request"]["header_sets"]) == 3
+    assert "secret" not in (tmp_path / "run" / "records.jsonl").read_text()
 
 
 @pytest.mark.alone

@@ -237,7 +237,7 @@ def test_a_plan_that_is_named_again_must_be_the_stored_one() -> None:
     stored = hide_suite(again)
     assert differs(stored, again) is None
     other = {"windows": 3, "variants": [{"name": "x", "env": {"MODE": "b"}}]}
-    assert (differs(stored, other) or "").startswith("variants is ")
+    assert (differs(stored, other) or "").startswith("variants.0.env.MODE is ")
     assert differs(stored, {**stored, "windows": 4}) == "windows is 4, and was 3"
     app, moved = ({"own": {"folder": at, "sources": ["shop.py"]}} for at in ("/a", "/b"))
     assert differs({"app": app}, {"app": moved}) == 'app.own.folder is "/b", and was "/a"'

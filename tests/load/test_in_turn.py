@@ -8,7 +8,7 @@ import pytest
 
 from serve_bench.core.load_result import SlicedResult, Warmup
 from serve_bench.core.load_spec import Client, Load, Slices
-from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.core.request_spec import Draw, Request, SpecError
 from serve_bench.core.schema import built, plain
 from serve_bench.load.driver import drive_slices, drive_windows, joined
 from serve_bench.load.tally import LATE_NS
@@ -60,6 +60,27 @@ def test_two_targets_in_turn(client: Client) -> None:
     assert all(part.length_s >= plan.slice_s for part in result.slices)
     check_turns(result, (fast, slow))
     assert built(SlicedResult, plain(result), "it") == result
+
+
+@cases("drive", drive_slices, drive_windows)
+@cases("draw", "cycle", "random")
+def test_requests_that_differ_come_in_the_same_order_to_all(drive: Any, draw: Draw) -> None:
+    """The slower server has fewer of them. Each window begins at another."""
+    paths, bodies = tuple(f"/{k}" for k in range(50)), (b"x", b"y", b"z")
+    with serving(delay_s=0.001) as fast, serving(delay_s=0.003) as slow:
+        requests = [Request(s.url, "POST", (), b"", bodies, paths, draw) for s in (fast, slow)]
+        drive([Load(one, seed=7) for one in requests], Slices(3, 0.05, 0.01, seed=4))
+    assert len(fast.asked) == len(slow.asked) == (1 if drive is drive_slices else 3)
+    for more, fewer in zip(fast.asked, slow.asked, strict=True):
+        assert len(more) > len(fewer) > 5 and more[: len(fewer)] == fewer
+        if draw == "cycle":
+            begin = int(more[0][0][1:])
+            turns = [(begin + k) % 50 for k in range(len(more))]
+            assert more == [(f"/{turn}", bodies[turn % 3]) for turn in turns]
+    begins = [requests[0] for requests in fast.asked]
+    assert len(set(begins)) == len(begins)
+    if draw == "cycle" and drive is drive_slices:
+        assert begins == [("/6", b"x")]  # the seventh
 
 
 @pytest.mark.parametrize("client", CLIENTS)

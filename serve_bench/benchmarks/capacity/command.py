@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import ServiceOptions
+from serve_bench.cli.options import REQUEST, ServiceOptions
 from serve_bench.core.capacity import MOST_LAUNCHES
 from serve_bench.core.load_spec import ARRIVALS
 
@@ -17,10 +17,9 @@ class CapacityOptions(ServiceOptions):
     """The options of `capacity`."""
 
     command = "capacity"
-    order = """target slo url option app_name route paths method header headers draw body
-        expect_status request_timeout_s protocol events event_timeout replicas arrivals start
-        connections launches launch_time precision budget quick need variant env out resume
-        no_sample strict_host serve_metrics dry_run live format"""
+    order = f"""target slo url option app_name {REQUEST} protocol events event_timeout replicas
+        arrivals start connections launches launch_time precision budget quick need variant env out
+        resume no_sample strict_host serve_metrics dry_run live format"""
 
     with_resume = frozenset("resume budget no_sample strict_host dry_run live format".split())
 

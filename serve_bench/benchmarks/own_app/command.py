@@ -7,25 +7,24 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import RUN, OwnAppOptions, RowOptions, StreamOptions
+from serve_bench.cli.options import REQUEST, RUN, OwnAppOptions, RowOptions, StreamOptions
 from serve_bench.cli.panels import USUAL_SHARE
 
 if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
 
 #: Flags that say something of an app of one's own alone.
-OF_OWN_APPS = """arg app_name route paths method header headers draw body bodies openai
-    expect_status grpc_servicer call request_timeout_s""".split()
+OF_OWN_APPS = f"arg app_name {REQUEST} openai grpc_servicer call".split()
 
 
 class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
     """The options of `run`."""
 
     command = "run"
-    order = f"""target arguments option arg app_name route paths method header headers draw body
-        bodies openai model input_tokens output_tokens expect_status request_timeout_s protocol
-        grpc_servicer call events event_timeout clients windows window_seconds launches quick
-        variant env out resume profile trace {RUN} slo format perf_metrics trace_out"""
+    order = f"""target arguments option arg app_name {REQUEST} openai model input_tokens
+        output_tokens protocol grpc_servicer call events event_timeout clients windows
+        window_seconds launches quick variant env out resume profile trace {RUN} slo format
+        perf_metrics trace_out"""
 
     target: str | None = argument(
         "App: module:app, path/file.py:app, a suite (.toml) or a config file of Serve (.yaml).",
@@ -57,9 +56,8 @@ class TraceRunOptions(OwnRunOptions):
     """The options of `trace`: those of `run`, for one load."""
 
     command = "trace"
-    order = f"""target arguments option arg app_name route paths method header headers draw body
-        bodies expect_status request_timeout_s clients windows window_seconds quick variant env
-        out resume trace {RUN} slo format trace_out"""
+    order = f"""target arguments option arg app_name {REQUEST} clients windows window_seconds quick
+        variant env out resume trace {RUN} slo format trace_out"""
 
     target: str | None = argument(
         "App: noop, module:app, path/file.py:app, or a config file of Serve (.yaml).",

@@ -225,16 +225,10 @@ def _suite_of(
     listed = [option for option in parts.options if option[0] not in dict(words)]
     wished = [*([_option(text) for text in flags.option or ()] or listed), *words]
     arguments = arguments_of({name: values[0] for name, values in wished if values})
-    timeout_s = http.get("request_timeout_s", parts.request_timeout_s)
-    given = (flags.request_timeout_s, parts.request_timeout_s) != (None, None)
-    if given and protocol in HANDLES:
-        raise BadInput(f"request_timeout_s: is of requests by HTTP, and not of {protocol}")
-    if flags.request_timeout_s is not None:
-        timeout_s = positive_s(flags.request_timeout_s, "--request-timeout-s")
-    if timeout_s is not None:
-        http["request_timeout_s"] = timeout_s
-        client_s = min(max(30.0, timeout_s + BEYOND_TIMEOUT_S), MAX_TIMEOUT_S)
-        content = content.set("load.timeout_ms", client_s * 1e3, "--request-timeout-s")
+    http |= timeout_of(flags, protocol, parts.request_timeout_s)
+    if http.get("request_timeout_s") is not None:
+        client_ms = client_timeout_s(http) * 1e3
+        content = content.set("load.timeout_ms", client_ms, "--request-timeout-s")
     about = (variants[0].python, asked, servicers, arguments)
     if config is not None:
         print_note(f"importing the applications of {app}")
@@ -257,6 +251,23 @@ def _suite_of(
             check_options(described, suite.cells, options_where, variant.python)
     described.check_room(suite.cells, where)
     return suite
+
+
+def timeout_of(
+    flags: OwnAppOptions, protocol: str, of_file: float | None = None
+) -> dict[str, float]:
+    """The HTTP option of Serve that gives requests up: of the flag, else of the file. BadInput."""
+    if flags.request_timeout_s is not None:
+        of_file = positive_s(flags.request_timeout_s, "--request-timeout-s")
+    if of_file is not None and protocol in HANDLES:
+        raise BadInput(f"request_timeout_s: is of requests by HTTP, and not of {protocol}")
+    return {} if of_file is None else {"request_timeout_s": of_file}
+
+
+def client_timeout_s(http_options: Mapping[str, Any]) -> float:
+    """How long a client waits for a Serve that gives requests up, and is to be the first."""
+    longest_s = float(http_options["request_timeout_s"]) + BEYOND_TIMEOUT_S
+    return min(max(30.0, longest_s), MAX_TIMEOUT_S)
 
 
 def app_of(

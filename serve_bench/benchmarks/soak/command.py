@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import ServiceOptions
+from serve_bench.cli.options import REQUEST, ServiceOptions
 from serve_bench.core.load_spec import ARRIVALS, MAX_RATE
 
 
 class SoakOptions(ServiceOptions):
     command = "soak"
-    order = """target soak_time rate clients arrivals url option app_name route paths method
-        header headers draw body expect_status request_timeout_s protocol events event_timeout
-        quick variant env out resume leak fail_on slo dry_run live format"""
+    order = f"""target soak_time rate clients arrivals url option app_name {REQUEST} protocol
+        events event_timeout quick variant env out resume leak fail_on slo dry_run live format"""
 
     target: str | None = argument(
         "App: noop, module:app, path/file.py:app, a config file of Serve (.yaml), or a suite.",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from serve_bench.benchmarks.versus.command import VersusOptions
 from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.options import REQUEST
 
 
 class TaxOptions(VersusOptions):
     """The options of `tax`: those of versus that hold for all layers."""
 
     command = "tax"
-    order = """target layers rounds clients protocol route method header body expect_status
-        option quick threshold slice seed suite out resume no_sample strict_host dry_run live
-        format"""
+    order = f"""target layers rounds clients protocol {REQUEST} option quick threshold slice seed
+        suite out resume no_sample strict_host dry_run live format"""
 
     target: str = argument(
         "App: noop, or your own as module:name or path/file.py:name [noop].", "noop", "TARGET"
@@ -26,9 +26,6 @@ class TaxOptions(VersusOptions):
     )
     option: list[str] | None = flag(
         None, "Option of each Serve, such as max_ongoing_requests=5; repeatable."
-    )
-    header: list[str] | None = flag(
-        None, "Header of requests to own apps; repeatable.", "-H", "--header"
     )
     threshold: str | None = flag(None, "Smallest change that is regressed or improved [5%].")
     quick: bool = flag(False, "Measure 3 rounds of 2 s on each layer.")

@@ -34,6 +34,7 @@ from serve_bench.benchmarks.versus.request import Pairing, VersusSuite
 from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import names
 from serve_bench.cli.gate import read_flags
+from serve_bench.cli.options import REQUEST
 from serve_bench.cli.sitting import Place, Sitting, done, print_plan, request_of, sit
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
@@ -46,10 +47,7 @@ from serve_bench.serving.launch_spec import check_interpreter
 
 PROTOCOLS: Final = ("http", "stream")
 
-OF_VERSUS: Final = tuple(
-    """route method header body expect_status quick threshold slice seed suite no_sample
-    texts""".split()
-)
+OF_VERSUS: Final = tuple(f"{REQUEST} quick threshold slice seed suite no_sample texts".split())
 """Options that mean the same in `versus`."""
 
 

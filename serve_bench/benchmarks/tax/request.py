@@ -27,7 +27,7 @@ from serve_bench.benchmarks.versus.request import (
 from serve_bench.benchmarks.versus.slicing import WINDOW_S
 from serve_bench.core.errors import FormatError
 from serve_bench.core.plan import FIRST_DEPLOY_S, parse_row
-from serve_bench.core.result import HANDLES, PlannedTrial, Row, Traffic, trial_key
+from serve_bench.core.result import HANDLES, PlannedTrial, Row, trial_key
 from serve_bench.core.schema import built
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 
@@ -110,11 +110,6 @@ class TaxSuite:
         names = dict.fromkeys(one.on for one in self.layers if one.on)
         return tuple(_cluster(name, self.versus.sides[0]) for name in names)
 
-    @property
-    def traffic(self) -> Traffic:
-        """Of all rows."""
-        return self.versus.rows[0].traffic
-
     def row_of(self, row: Row, layer: Layer) -> Row:
         """A row as it is called on a layer: by a handle it has another client and name."""
         if layer.way != "handle":
@@ -138,7 +133,8 @@ def named(layers: Sequence[Layer], bare: str) -> tuple[Layer, ...]:
 
 
 def _cluster(variant: str, side: Side) -> Side:
-    return replace(side, label=variant, variant=BUILT_IN_VARIANTS[variant])
+    used = replace(BUILT_IN_VARIANTS[variant], http_options=side.variant.http_options)
+    return replace(side, label=variant, variant=used)
 
 
 @dataclass(frozen=True)
@@ -152,7 +148,7 @@ class LayerRow:
     @property
     def keys(self) -> tuple[str, ...]:
         """Of all its trials."""
-        return tuple(one.key for part in self.parts for one in part.planned)
+        return tuple(key for part in self.parts for key in part.keys)
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import TargetOptions
+from serve_bench.cli.options import REQUEST, TargetOptions
 
 
 class TimelineOptions(TargetOptions):
     command = "timeline"
-    order = """target url stages ramp fault after option app_name route paths method header
-        headers draw body bodies expect_status request_timeout_s arrivals connections launches
-        nodes variant env out resume dry_run live slo fail_on strict_host format"""
+    order = f"""target url stages ramp fault after option app_name {REQUEST} arrivals connections
+        launches nodes variant env out resume dry_run live slo fail_on strict_host format"""
 
     target: str | None = argument(
         "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite: a file "

@@ -28,8 +28,7 @@ from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import Progress
-from serve_bench.core.load_spec import Load
-from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_of, streaming_of
+from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_of, load_with
 from serve_bench.core.result import Deploy, Launch, RunStop, Trial
 from serve_bench.load.failures import LoadError
 from serve_bench.runner.agenda import Listed
@@ -335,25 +334,17 @@ class PairBench(Bench[Cell, Pairing]):
     # -------------------------------------------------------------------------------- rows
 
     def _target(self, at: Pairing, side: int) -> Target:
+        suite, whole = self._suite.of_side(self._suite.sides[side], at.cell)
         if self._plan.services is not None:
-            load = Load(
-                self._plan.services[side].request,
-                client="aiohttp" if at.row.client == "aiohttp" else "raw",
-                connections=at.row.connections,
-                timeout_s=self._suite.timeout_s,
-                rate=at.row.rate_per_s,
-                streaming=streaming_of(self._suite.streaming, at.row),
-            )
-            return Target(load)
+            load = load_with(self._plan.services[side].request, suite, at.row)
+            return Target(replace(load, rate=at.row.rate_per_s))
         up = self._both[side]
-        suite, whole = self._suite.of_side(up.side, at.cell)
-        url = up.serving.url_of(at.row)
-        load = replace(
-            load_of(suite, at.row, url, whole),
-            rate=at.row.rate_per_s,
-            environment=up.serving.environment_of(at.row),
-        )
         serving = up.serving
+        load = replace(
+            load_of(suite, at.row, serving.url_of(at.row), whole),
+            rate=at.row.rate_per_s,
+            environment=serving.environment_of(at.row),
+        )
         return Target(load, up.part.number, serving.processes, serving.marks, ended=serving.missing)
 
     def _not_measured(self, at: Pairing, message: str, guilty: int | None) -> Loaded:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from serve_bench.cli.command import MOST, command, flag
 from serve_bench.cli.gate import GateOptions
 from serve_bench.cli.options import (
+    REQUEST,
     WITH_RESUME,
     OwnAppOptions,
     RunOptions,
@@ -17,12 +18,9 @@ from serve_bench.core.load_spec import MAX_RATE
 
 #: Flags of clusters that are started, and looked into: none with --url.
 OF_LAUNCHES = frozenset(
-    """a b app a_env b_env a_python b_python a_option b_option budget route method body
-    expect_status grpc_servicer no_sample trace""".split()
+    """a b app a_env b_env a_python b_python a_option b_option budget route request_timeout_s
+    grpc_servicer call no_sample trace""".split()
 )
-
-#: Flags of the request of an app of the user's own.
-OF_OWN_APPS = ("route", "method", "header", "body", "expect_status", "grpc_servicer")
 
 
 class SideFlags(NamedTuple):
@@ -39,10 +37,10 @@ class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, Gate
 
     command = "versus"
     with_resume = WITH_RESUME - {"no_sample"} | {"rounds"}
-    order = """a b rounds all_rounds app clients rate url header route method body expect_status
-        protocol grpc_servicer events event_timeout aa quick threshold gate fail_on noise budget
-        a_env b_env a_python b_python a_option b_option slice seed suite out resume trace
-        no_sample strict_host dry_run live format"""
+    order = f"""a b rounds all_rounds app clients rate url {REQUEST} protocol grpc_servicer call
+        events event_timeout aa quick threshold gate fail_on noise budget a_env b_env a_python
+        b_python a_option b_option slice seed suite out resume trace no_sample strict_host dry_run
+        live format"""
 
     suite: str = flag("versus")
     a: str | None = flag(None, "First side: VARIANT, APP or VARIANT,APP.")
@@ -59,15 +57,6 @@ class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, Gate
         None, "Open loop at this rate; in windows, which are noisier.", takes=(0.1, MAX_RATE)
     )
     url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")
-    header: list[str] | None = flag(
-        None, "Header of requests to --url or own apps; repeatable.", "-H", "--header"
-    )
-    route: str | None = flag(None, "Path of the requests to own apps [/].")
-    method: str | None = flag(None, "HTTP method for own apps [GET; POST with a body].")
-    body: str | None = flag(None, "Request body for own apps.")
-    expect_status: str | None = flag(
-        None, "Status codes that are no failure, for own apps [any 2xx]."
-    )
     aa: bool = flag(False, "Compare A (default) with itself: the noise floor.")
     quick: bool = flag(False, "Measure at most 3 rounds of 4 s on each side.")
     budget: str | None = flag(None, "Longest time of the run, such as 10m [none].")
@@ -78,7 +67,7 @@ class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, Gate
     a_option: list[str] | None = flag(None, "Option of A, such as num_replicas=2; repeatable.")
     b_option: list[str] | None = flag(None, "Option of B; repeatable.")
     slice: str | None = flag(None, "Length of a slice, 10ms to 2s [7 drains].")
-    seed: int = flag(1, "Seed of the order in every pair.", takes=(0, MOST))
+    seed: int = flag(1, "Seed of the orders of sides and requests.", takes=(0, MOST))
     format: str = flag("table", "Form: table, markdown, csv or json.", "--format", "-f")
 
     @property

@@ -6,15 +6,16 @@ ask an interpreter which Ray it has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from serve_bench.analysis.comparing import floors_of
+from serve_bench.benchmarks.own_app.command import check_built_in
 from serve_bench.benchmarks.own_app.facts import check_options, is_own
-from serve_bench.benchmarks.own_app.flags import app_of, asked_of
+from serve_bench.benchmarks.own_app.flags import app_of, asked_of, client_timeout_s, timeout_of
 from serve_bench.benchmarks.own_app.request import protocol_of, servicers_of
-from serve_bench.benchmarks.versus.command import OF_OWN_APPS, VersusOptions
+from serve_bench.benchmarks.versus.command import VersusOptions
 from serve_bench.benchmarks.versus.request import (
     GATE,
     QUICK_ROUNDS,
@@ -52,13 +53,14 @@ from serve_bench.spec.suite import SuiteKeys, read_suite, variants_of
 
 SHORTEST_SLICE_S = 0.01
 
-Texts = Sequence[str]
-
 
 def planned(options: VersusOptions, gate: Gate) -> VersusSuite:
     """The suite of two sides that are launched. Raises BadInput."""
     common = _common(options)
-    first = _side(options, 0, common)
+    http = timeout_of(options, protocol_of([row.protocol for row in common.rows]))
+    if http:
+        common = replace(common, timeout_s=client_timeout_s(http))
+    first = _side(options, 0, common, http)
     if options.aa:
         for name, value in zip(
             ("b", "b-env", "b-python", "b-option"), options.sides[1], strict=True
@@ -67,20 +69,17 @@ def planned(options: VersusOptions, gate: Gate) -> VersusSuite:
                 raise BadInput(f"--aa: runs A against itself; it does not go with --{name}")
         second = first
     else:
-        second = _side(options, 1, common)
+        second = _side(options, 1, common, http)
         check_apart(first, second)
     check_apps(first, second)
-    suite = _suite(options, gate, common, sides_of(first, second))
-    if first.app.own is not None and options.app is not None:
+    if first.app.own is None:
+        check_built_in(options, first.app.name)
+    elif options.app is not None:
         raise BadInput(f"--app: {options.app}: the sides name apps of your own: leave it out")
-    if first.app.own is not None:  # the cells of the suite are of an app that comes with the tool
-        suite = replace(suite, cells=({},), rows=_of_others(suite.rows, own=True))
-        _check_options(suite)
-    elif any(getattr(options, name) for name in OF_OWN_APPS):
-        raise BadInput(
-            "--route, --method, --header, --body, --expect-status, --grpc-servicer: are for apps "
-            f"of your own (--a module:name); {first.app.name} has a request of its own"
-        )
+    else:
+        common = _of_others(common, own=True)
+    suite = _suite(options, gate, common, sides_of(first, second))
+    _check_options(suite)
     check_cells(suite)
     for number, side in enumerate(suite.sides[: 1 if options.aa else 2]):
         check_interpreter(side.variant, f"--{'ab'[number]}-python")
@@ -95,25 +94,27 @@ def with_urls(options: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Se
     """The suite of two services that are up already, and they. Raises BadInput."""
     from serve_bench.benchmarks.ladder.flags import services_of
 
-    services = services_of(options.url or (), options.header or (), users=False)
+    services = services_of(options.url or (), (), users=False)
     wanted = 1 if options.aa else 2
     if len(services) != wanted:
         usage = "once: NAME=URL" if options.aa else "twice: NAME=URL of A, then of B"
         with_aa = " with --aa" if options.aa else ""
         raise BadInput(f"--url: {len(services)} given; versus{with_aa} takes it {usage}")
-    first, second = services[0], services[-1]
+    common = _of_others(_common(options))
+    asked = asked_of({}, Path(), options, common.rows[0].protocol)
+    request = asked.request("http://127.0.0.1")
+    first, second = (
+        Service(service.name, replace(request, url=service.request.url))
+        for service in (services[0], services[-1])
+    )
     sides = sides_of(Side(first.name), Side(second.name))
-    common = _common(options)
     if gate.metrics is not None and "cpu" in gate.metrics:
         raise BadInput("--gate: cpu: nothing is known of the processes of --url; leave it out")
     suite = replace(
         _suite(options, gate, common, sides),
-        cells=({},),
-        rows=_of_others(common.rows),
         gate=URL_GATE if gate.metrics is None else gate.metrics,
-        urls={
-            side.label: one.request.url for side, one in zip(sides, (first, second), strict=True)
-        },
+        urls={sides[0].label: first.request.url, sides[1].label: second.request.url},
+        request=asked,
     )
     return suite, (first, second)
 
@@ -132,17 +133,17 @@ def _common(options: VersusOptions) -> Suite:
     return known_device(suite)
 
 
-def _of_others(rows: Sequence[Row], own: bool = False) -> tuple[Row, ...]:
-    """Rows of an app or a service that is not ours: how many events a stream has is its own affair.
-    BadInput for gRPC and handles of a service, whose methods nobody named."""
-    for row in rows:
+def _of_others(suite: Suite, own: bool = False) -> Suite:
+    """The suite of an app or a service that does not come with the tool: it has other cells, and
+    says itself how many events a stream has. BadInput for gRPC and handles of a service."""
+    rows = []
+    for row in suite.rows:
         if row.protocol in GRPC | HANDLES and not own:
             raise BadInput(f"--protocol: {row.protocol}: is for apps that are launched")
-    plain = [replace(row.traffic, stream_events=None).suffix for row in rows]
-    return tuple(
-        replace(row, label=row.label.removesuffix(row.traffic.suffix) + own, stream_events=None)
-        for row, own in zip(rows, plain, strict=True)
-    )
+        suffix = replace(row.traffic, stream_events=None).suffix
+        label = row.label.removesuffix(row.traffic.suffix) + suffix
+        rows.append(replace(row, label=label, stream_events=None))
+    return replace(suite, cells=({},), rows=tuple(rows))
 
 
 def _suite(
@@ -209,7 +210,9 @@ def _row(row: Row, rate: float | None) -> Row:
     return replace(row, label=f"{row.label} at {rate:g} a second", loop="open", rate_per_s=rate)
 
 
-def _side(options: VersusOptions, number: int, common: Suite) -> Side:
+def _side(
+    options: VersusOptions, number: int, common: Suite, http_options: Mapping[str, float]
+) -> Side:
     flag = f"--{'ab'[number]}"
     flags = options.sides[number]
     word = flags.word
@@ -221,7 +224,11 @@ def _side(options: VersusOptions, number: int, common: Suite) -> Side:
     name, its_app = _parts(word, flag)
     variant = _variant(name or "default", flag, options.suite)
     env = parse_env(flags.env, f"{flag}-env")
-    variant = replace(with_env(variant, env), python=flags.python or variant.python)
+    variant = replace(
+        with_env(variant, env),
+        python=flags.python or variant.python,
+        http_options={**variant.http_options, **http_options},
+    )
     app = common.app
     if its_app is not None:
         check_interpreter(variant, f"{flag}-python")
@@ -270,7 +277,7 @@ def _check_options(suite: VersusSuite) -> None:
         side.app.own.check_room([side.settings], f"--{'ab'[number]}")
 
 
-def _settings(pairs: Texts, flag: str, app: AppSpec) -> dict[str, Value]:
+def _settings(pairs: Sequence[str], flag: str, app: AppSpec) -> dict[str, Value]:
     settings: dict[str, Value] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

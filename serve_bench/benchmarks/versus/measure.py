@@ -121,7 +121,7 @@ class PairRows:
         slicing = self.chosen.get(place_of(at))
         if slicing is None:
             slicing = self.chosen[place_of(at)] = self._choose(at, targets)
-        loads = _with_connections(targets, slicing.connections)
+        loads = _loads(at, targets, slicing.connections)
         steady = self._steady(at, loads, slicing, targets)
         processes = [list(target.processes()) for target in targets]
         watch = self._sampler(processes) if self.suite.sample else nullcontext()
@@ -159,7 +159,7 @@ class PairRows:
             return in_windows(connections, 0.0, "an open loop cannot be sliced")
         if at.row.client == HANDLE:
             return in_windows(connections, 0.0, "a process is a driver of one cluster alone")
-        loads = _with_connections(targets, connections)
+        loads = _loads(at, targets, connections)
         slow = any([self._warm(at, load, targets) > SLOW_S for load in loads])
         next_ = choose(connections, looks, self.suite.slice_s)
         while not isinstance(next_, Slicing):
@@ -275,8 +275,10 @@ def warmup_of(at: Pairing, slicing: Slicing) -> float:
     return max(least_s, slicing.drain_s)
 
 
-def _with_connections(targets: Sequence[Target], connections: int) -> tuple[Load, ...]:
-    return tuple(replace(target.load, connections=connections) for target in targets)
+def _loads(at: Pairing, targets: Sequence[Target], connections: int) -> tuple[Load, ...]:
+    """The loads of the sides: the same requests in the same order, which begins in each round at
+    another, since the slower side of a round ends at an earlier one of a long list."""
+    return tuple(replace(target.load, connections=connections, seed=at.seed) for target in targets)
 
 
 def _check_whole(loads: Sequence[Load], results: Sequence[LoadResult]) -> None:

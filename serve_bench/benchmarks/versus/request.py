@@ -18,6 +18,7 @@ from serve_bench.core.app_spec import APPS, AppSpec, app_from_json
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Streaming
+from serve_bench.core.own_app import Asked
 from serve_bench.core.plan import (
     CHANGE_S,
     FIRST_DEPLOY_S,
@@ -65,11 +66,7 @@ class Side:
     def same_as(self, other: Side) -> bool:
         """Whether nothing tells the two apart but their labels."""
         named = replace(self.variant, name=other.variant.name)
-        return (named, self.app, dict(self.settings)) == (
-            other.variant,
-            other.app,
-            dict(other.settings),
-        )
+        return replace(self, label=other.label, variant=named) == other
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
@@ -86,10 +83,11 @@ class VersusSuite:
     """What a run of versus measures. Seconds are wall-clock; `cells` are complete.
 
     `side_s`: measured in each round of each side and row, in slices; `steady_s`: beside it, without
-    slices. `slice_s`: as asked; None: chosen. `urls`: services that are up already, by label; None:
-    clusters are started. `budget_s`: the longest time of the run, None: without a limit.
-    `threshold`, `gate`, `floors` (of the A/A run `noise`): what its verdicts are held against.
-    `looks`: it is judged after each round, and ends once it is settled; `rounds` are the most.
+    slices. `slice_s`: as asked; None: chosen. `urls`: services that are up already, by label, and
+    the `request` to them; None: clusters are started. `budget_s`: the longest time of the run,
+    None: without a limit. `threshold`, `gate`, `floors` (of the A/A run `noise`): what its verdicts
+    are held against. `looks`: it is judged after each round, and ends once it is settled; `rounds`
+    are the most.
     """
 
     name: str
@@ -112,10 +110,13 @@ class VersusSuite:
     timeout_s: float = 30.0
     looks: bool = False
     streaming: Streaming | None = None
+    request: Asked | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record."""
-        return plain({**vars(self), "sides": [side.to_json() for side in self.sides]})
+        """Plain content for the Run record; without `request` where clusters are started."""
+        content = {**vars(self), "sides": [side.to_json() for side in self.sides]}
+        request: Asked | None = content.pop("request")
+        return plain(content) | ({} if request is None else {"request": request.to_json()})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> VersusSuite:
@@ -195,6 +196,11 @@ class Pairing:
     steady_order: tuple[int, ...]
     seed: int
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Of the trials."""
+        return tuple(planned.key for planned in self.planned)
+
 
 @dataclass(frozen=True)
 class RoundPlan:
@@ -223,15 +229,12 @@ def versus_plan(suite: VersusSuite, done: Iterable[str] = ()) -> tuple[RoundPlan
     finished = set(done)
     rounds = []
     for round_ in range(1, suite.rounds + 1):
-        pairings = [one for one in _pairings(suite, round_) if not _both(one, finished)]
+        every = _pairings(suite, round_)
+        pairings = [pairing for pairing in every if not finished.issuperset(pairing.keys)]
         if pairings:
             order = (0, 1) if round_ % 2 else (1, 0)
             rounds.append(RoundPlan(round_, suite.sides, order, tuple(pairings)))
     return tuple(rounds)
-
-
-def _both(pairing: Pairing, done: set[str]) -> bool:
-    return all(planned.key in done for planned in pairing.planned)
 
 
 def _pairings(suite: VersusSuite, round_: int) -> list[Pairing]:

@@ -1,22 +1,35 @@
 """The command with planted figures: what it plans, says, keeps, resumes."""
 
+import json
 import math
 import random
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.tax.bench import LayerCpu
+from serve_bench.benchmarks.tax import drive as tax_drive
+from serve_bench.benchmarks.tax.bench import LayerCpu, TaxRun
+from serve_bench.benchmarks.tax.command import TaxOptions
 from serve_bench.benchmarks.tax.lens import LENS
 from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, expected_s, tax_plan
+from serve_bench.benchmarks.versus import flags as versus_flags
+from serve_bench.benchmarks.versus import measure as versus_measure
 from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.sitting import Outcome, Sitting
+from serve_bench.core.app_spec import own_spec
 from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.load_spec import Timing
+from serve_bench.core.own_app import OwnApp, OwnDeployment
 from serve_bench.core.result import Metric, PlannedTrial, Trial
+from serve_bench.serving.bare import BareServer
+from serve_bench.serving.server import Serving
+from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import read
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
@@ -24,6 +37,7 @@ from serve_bench.view.lens import View, look
 from tests.fixtures import Call, Patch
 from tests.kinds.sitting import sit_through
 from tests.records import AT, ROWS
+from tests.servers import serving
 from tests.versus_records import sliced
 
 RATES = {
@@ -174,6 +188,54 @@ def test_cpu_of_a_layer_is_without_what_it_uses_while_others_are_loaded() -> Non
     assert made.client["slices"]["cpu_s"] == {"proxy": 1.6, "replica": 0.5}
     cpu.add(before, {7: ("proxy", 3_000_000_000)})  # a process ended: not judged
     assert "server_cpu" not in cpu.added_to(trial).metrics
+
+
+@pytest.mark.alone
+def test_all_layers_get_the_same_requests_in_the_same_order(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """Servers with a known answer stand for the layers: a bare one, and those of two clusters."""
+    made = OwnApp("a:b", "a:b", "/", (OwnDeployment("Shop", 1),), ())
+    app_of = lambda *about: own_spec(replace(made, asked=about[3]))  # noqa: E731
+    monkeypatch.setattr(versus_flags, "app_of", app_of)
+    monkeypatch.setattr(tax_drive, "ingress_of", lambda *_: ("FastAPI", ()))
+    monkeypatch.setattr(versus_measure, "WARMING", Timing(0.1, 0.3, 1, 0.05))
+    (tmp_path / "paths").write_text("\n".join(f"/{k}" for k in range(7)))
+    (tmp_path / "bodies").write_text("a-secret-body\nanother-secret")
+    options = TaxOptions(
+        target="a:b",
+        layers="app,default,optimized",
+        clients="raw:1",
+        paths=str(tmp_path / "paths"),
+        bodies=str(tmp_path / "bodies"),
+        request_timeout_s=50.0,
+    )
+    suite = tax_drive._from_flags(options)
+    suite = replace(suite, versus=replace(suite.versus, side_s=0.3, steady_s=0.2, sample=False))
+    assert "secret" not in json.dumps(suite.to_json())
+    assert [side.variant.http_options for side in suite.clusters] == [{"request_timeout_s": 50}] * 2
+    assert suite.versus.timeout_s == 55.0
+    with serving() as bare, serving(delay_s=0.004) as slow, serving(delay_s=0.002) as quick:
+        up = iter((slow, quick))
+        urls: dict[int, str] = defaultdict(lambda: next(up).url)
+        monkeypatch.setattr(BareServer, "url", bare.url.rstrip("/"))
+        for kind in (BareServer, Serving):
+            monkeypatch.setattr(kind, "alive", lambda self: True)
+            for name in ("processes", "missing", "casualties"):
+                monkeypatch.setattr(kind, name, lambda self: [], raising=False)
+        monkeypatch.setattr(Serving, "environment_of", lambda self, row: {})
+        monkeypatch.setattr(Serving, "url_of", lambda self, row: urls[id(self)].rstrip("/"))
+        run_id, plan = new_run(), tax_plan(suite)
+        launch = TaxRun(suite, plan, tmp_path, run_id, {}).plan().launches[0]
+        journal: Any = SimpleNamespace(say=lambda *_, **__: None)
+        loaded = launch.bench(1, journal).load(plan[0].rows[0])
+        reap(run_id)
+    assert len(loaded.trials) == 3
+    turns = [(f"/{k}", (b"a-secret-body", b"another-secret")[k % 2]) for k in range(7)]
+    for parts in zip(*(server.asked for server in (bare, slow, quick)), strict=True):
+        for part in parts:
+            begin = turns.index(parts[0][0])
+            assert len(part) > 1 and part == [turns[(begin + k) % 7] for k in range(len(part))]
 
 
 @pytest.mark.usefixtures("fake")
