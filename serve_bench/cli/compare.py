@@ -13,10 +13,11 @@ from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli import print_note
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import Gate, GateOptions, read_flags, read_share
-from serve_bench.cli.options import VERBOSE_HELP
+from serve_bench.cli.options import VERBOSE_HELP, format_flag
 from serve_bench.cli.report import place_of_page, target_of, write_text
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
+from serve_bench.report import COMPARED
 from serve_bench.view.csv import json_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class CompareOptions(GateOptions):
         None, "Spread between runs of the suite, such as 3% [that of runs beside both]."
     )
     force: bool = flag(False, "Compare unlike hosts, Ray versions and suites too.")
-    format: str = flag("table", "Form: table, markdown, csv, json or html.", "--format", "-f")
+    format: str = format_flag(*COMPARED, "html")
     verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
     output: str | None = flag(
         None,
@@ -64,12 +65,10 @@ def compare(options: CompareOptions) -> int:
 
     Example: serve-bench compare results/before results/after --fail-on regressed
     """
-    from serve_bench.cli.show import check_format, layout_for, print_warnings, render
-    from serve_bench.report import COMPARED
+    from serve_bench.cli.show import layout_for, print_warnings, render
     from serve_bench.view.comparison import comparison_document, comparison_json
 
     form, html = options.format, options.format == "html"
-    check_format(form, (*COMPARED, "html"))
     gate = read_flags(options)
     to = place_of_page(options.output, Path(PAGE)) if html else target_of(options.output)
     sd = options.session_sd

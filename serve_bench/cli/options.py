@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from serve_bench.cli.command import MOST, Options, argument, flag
 from serve_bench.cli.panels import USUAL_SHARE
 from serve_bench.core.axes import axis_flags
 from serve_bench.core.chat import Completions, read_lengths
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import Events, Streaming
+from serve_bench.core.load_spec import EVENTS, Events, Streaming
 from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.result import STREAMS
+from serve_bench.report import COMPARED, FORMATS
 
 if TYPE_CHECKING:
     from serve_bench.cli.show import ReportRequest
@@ -45,6 +46,13 @@ RUN = "no_sample strict_host load_on load_nodes serve_metrics dry_run live"
 
 
 VERBOSE_HELP = "Print all sections of a table: each launch or run, and the method."
+
+
+def format_flag(*forms: str) -> Any:
+    """`--format` of a command that has these forms."""
+    return flag("table", f"Form: {', '.join(forms)}.", "--format", "-f", takes=forms)
+
+
 UNSAMPLED = "--strict-host: needs the samples that --no-sample leaves out"
 LIVE = flag(
     "auto", "Progress: auto (a live view on a terminal) or plain (lines).", takes=("auto", "plain")
@@ -90,7 +98,7 @@ class SloOptions(Options):
 class StreamOptions(SloOptions):
     """Responses of an app or a service that is not ours, which may be streams of events."""
 
-    events: str | None = flag(None, "Events of a stream: sse, lines or chunks [sse].")
+    events: str | None = flag(None, "Events of a stream: sse, lines or chunks [sse].", takes=EVENTS)
     event_timeout: str | None = flag(
         None, "Longest time from one event to the next [that of the request]."
     )
@@ -128,7 +136,7 @@ class StreamOptions(SloOptions):
 class FormatOptions(Options):
     """How a run is reported."""
 
-    format: str = flag("table", "Form: table, markdown, csv or json.", "--format", "-f")
+    format: str = format_flag(*COMPARED)
     published: bool = flag(False, "Show the published figures too.")
     perf_metrics: Path | None = flag(
         None, "Write the perf_metrics JSON of Ray's release tooling here."
@@ -138,7 +146,7 @@ class FormatOptions(Options):
 
     def report_request(self) -> ReportRequest:
         """How the run is to be reported. Raises BadInput unless it can be."""
-        from serve_bench.cli.show import ReportRequest, formats_of
+        from serve_bench.cli.show import ReportRequest
 
         request = ReportRequest(
             self.format,
@@ -147,7 +155,7 @@ class FormatOptions(Options):
             self.exclude_connect,
             trace_out=self.trace_out,
         )
-        request.check(formats_of(self.command))
+        request.check()
         return request
 
 
@@ -164,7 +172,7 @@ class RunOptions(FormatOptions, SloOptions):
 
     suite: str = flag("", "Suite file, or the name of a shipped one.")
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
-    resume: Path | None = flag(None, "Resume the run in this folder with its stored plan.")
+    resume: Path | None = flag(None, "Resume the run in this folder with its plan.")
     no_sample: bool = flag(False, "Do not sample CPU and memory during the load.")
     dry_run: bool = flag(False, "Print the plan and its expected time.")
     live: str = LIVE
@@ -207,17 +215,14 @@ class SuiteOptions(VariantOptions, LoadOnOptions, TraceOptions):
     )
 
 
-CLASSIC_HELP = "Form: table, classic (as Ray prints), markdown, csv or json."
-
-
 class RowOptions(SuiteOptions):
     """Rows that are known beforehand, and their length."""
 
-    format: str = flag("table", CLASSIC_HELP, "--format", "-f")
+    format: str = format_flag(*FORMATS)
     clients: str | None = flag(
-        None, "Rows: N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
+        None, "N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
     )
-    windows: int | None = flag(None, "Windows of each row [10].", takes=(1, MOST))
+    windows: int | None = flag(None, "Windows of each row, of 1 s [10].", takes=(1, MOST))
     window_seconds: float | None = flag(None, "Length of a window [1].", takes=(0.01, MOST))
     quick: bool = flag(False, "Measure 3 windows of 0.5 s in each row, await answers for 3 s.")
     profile: str | None = flag(None, "Repeat each row with py-spy on proxy, replica, controller.")
@@ -248,7 +253,9 @@ class VariedOptions(Options):
         None, "File of JSON objects, one on a line: headers in turn.", metavar="FILE"
     )
     draw: str | None = flag(
-        None, "Order of several bodies, paths or headers: cycle or random [cycle]."
+        None,
+        "Order of several bodies, paths or headers: cycle or random [cycle].",
+        takes=("cycle", "random"),
     )
 
 
@@ -302,7 +309,7 @@ class OwnAppOptions(ChatOptions):
     """An app of the user's own, and the requests to it."""
 
     option: list[str] | None = flag(
-        None, "Deployment.option=value,value...; repeatable: all combinations are measured."
+        None, "Values, as Model.num_replicas=1,2,4; repeatable: all combinations are measured."
     )
     arguments: list[str] | None = argument(
         "Arguments of the app's builder, as serve run takes them.", None, "[NAME=VALUE]..."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from serve_bench.cli import print_note
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import Gate, GateOptions, read_flags
-from serve_bench.cli.options import VERBOSE_HELP, FormatOptions
+from serve_bench.cli.options import VERBOSE_HELP, FormatOptions, format_flag
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 from serve_bench.report import FORMATS, FORMS
@@ -41,12 +41,7 @@ class ReportCommandOptions(FormatOptions, GateOptions):
         None,
         metavar="[RUN]...",
     )
-    format: str = flag(
-        "table",
-        "Form: table, classic (as Ray prints), markdown, csv, json, html.",
-        "--format",
-        "-f",
-    )
+    format: str = format_flag(*FORMATS, "html")
     output: str | None = flag(
         None,
         "Write it here, - is stdout [stdout; of html: report.html in the run's folder, of several "
@@ -188,10 +183,7 @@ def judged_by(result: Result, gate: Gate) -> Result:
 
 
 def _check(request: ReportRequest, runs: int, html: bool) -> None:
-    """BadInput unless the report can be made; the message names html, which no other has."""
-    from serve_bench.cli.show import check_format
-
-    check_format(request.format, (*FORMATS, "html"))
+    """BadInput unless the report can be made."""
     most = SIDES if request.format in FORMS else 1
     if runs > most and not html:
         raise BadInput(f"--format {request.format}: takes at most {most}; there are {runs} runs")

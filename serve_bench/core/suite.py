@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 from serve_bench.core.app_spec import AppSpec, app_named, check_cell
-from serve_bench.core.axes import AXES, Axis, Value, axis_named, cell_defaults, only_keys
+from serve_bench.core.axes import AXES, Axis, Value, axis_named, cell_defaults, nearest, only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Streaming
@@ -440,7 +440,7 @@ def variants_of(
     where = "--variant" if chosen else f"{file}: variant"
     for name in names:
         if name not in known:
-            raise BadInput(f"{where}: unknown variant {name!r}; allowed: {', '.join(known)}")
+            raise BadInput(f"{where}: unknown variant {name!r}{nearest(name, known)}")
     _no_twins(names, where)
     if not names:
         raise BadInput(f"{where}: name at least one variant of {', '.join(known)}")

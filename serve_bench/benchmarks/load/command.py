@@ -15,6 +15,7 @@ from serve_bench.cli.options import (
     StreamOptions,
     TraceOptions,
 )
+from serve_bench.core.load_spec import ARRIVALS
 
 if TYPE_CHECKING:
     from serve_bench.core.load_spec import Arrivals, Client, Load, Timing
@@ -51,10 +52,12 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
         None, "Stop after this number of requests; no warm-up.", "-n", "--requests"
     )
     rate: float | None = flag(None, "Open loop: requests/s that are due.", "-r", "--rate")
-    arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.")
+    arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.", takes=ARRIVALS)
     stages: str | None = flag(None, "Open loop in stages, such as 100:30s,500:30s.")
     ramp: bool = flag(False, "Move linearly from stage to stage.")
-    client: str = flag("raw", "Client: raw or aiohttp; grpc with its protocols.")
+    client: str = flag(
+        "raw", "Client: raw or aiohttp; grpc with its protocols.", takes=("raw", "aiohttp", "grpc")
+    )
     processes: int | None = flag(None, "Number of worker processes [as the load needs].")
     max_connections: int | None = flag(None, "Open loop: largest number of connections.")
     allow_late: bool = flag(False, "Open loop: exit code 0 though connections were too few.")
@@ -235,17 +238,15 @@ def _load(options: LoadOptions, variants: Variants) -> Load:
 
 def _client(options: LoadOptions) -> Client:
     from serve_bench.core.errors import BadInput
-    from serve_bench.core.load_spec import HANDLE
     from serve_bench.core.result import GRPC, HANDLES
 
-    if (wrong := options.protocols() & HANDLES) or options.client == HANDLE:
-        flag = f"--protocol: {wrong.pop()}" if wrong else "--client: handle"
-        raise BadInput(f"{flag}: calls an app that serve-bench launches: see run and micro")
+    if wrong := options.protocols() & HANDLES:
+        raise BadInput(
+            f"--protocol: {wrong.pop()}: calls an app that serve-bench launches: see run and micro"
+        )
     if not options.protocols() & GRPC:
         if options.client == "grpc":
             raise BadInput("--client: grpc goes with --protocol grpc or grpc-stream")
-        if options.client not in ("raw", "aiohttp"):
-            raise BadInput(f"--client: {options.client!r} is not allowed; it takes raw or aiohttp")
         return cast("Client", options.client)  # checked where the load is made
     if options.client not in ("raw", "grpc"):
         raise BadInput(f"--client: {options.client} speaks no gRPC; leave it out")

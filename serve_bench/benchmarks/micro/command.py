@@ -34,11 +34,9 @@ class MicroOptions(RowOptions):
         format published perf_metrics trace_out"""
 
     suite: str = flag("micro")
-    app: str | None = flag(
-        None, "App: noop, ranker (a DLRM) or recsys (ingress and ranker) [noop]."
-    )
+    app: str | None = flag(None, "App: noop, ranker (a DLRM) or recsys [noop].")
     clients: str | None = flag(
-        None, "Rows: N aiohttp clients, raw:N connections [1,8,raw:100].", metavar="ROW[,ROW...]"
+        None, "N aiohttp clients, raw:N connections [1,8,raw:100].", metavar="ROW[,ROW...]"
     )
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from serve_bench.cli.command import MOST, command, flag
-from serve_bench.cli.options import CLASSIC_HELP, RUN, LadderOptions
+from serve_bench.cli.options import RUN, LadderOptions, format_flag
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S
+from serve_bench.report import FORMATS
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class PressOptions(LadderOptions):
         published perf_metrics trace_out"""
 
     suite: str = flag("press")
-    format: str = flag("table", CLASSIC_HELP, "--format", "-f")
+    format: str = format_flag(*FORMATS)
     clients: str | None = flag(None, "Numbers of clients, published or auto [published: 1-3000].")
     requests_per_client: int | None = flag(
         None, "Requests that each client makes in a row [100].", takes=(1, MOST)

@@ -151,6 +151,8 @@ class LayerBench(Bench[Cell, LayerRow]):
 class _Clusters(PairBench):
     """The bench of versus, whose sides are layers: some on one cluster, some on none."""
 
+    letters = ""
+
     def __init__(
         self, layers: LayerBench, pairs: Pairs, launch: RoundPlan, number: int, journal: Journal
     ) -> None:

@@ -6,6 +6,7 @@ import re
 
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import OwnAppOptions, SuiteOptions
+from serve_bench.core.load_spec import ARRIVALS
 
 
 class TimelineOptions(SuiteOptions, OwnAppOptions):
@@ -24,9 +25,7 @@ class TimelineOptions(SuiteOptions, OwnAppOptions):
         default=None,
         metavar="[TARGET]",
     )
-    url: str | None = flag(
-        None, "Load a Serve on this host that is up already; no faults.", metavar="URL"
-    )
+    url: str | None = flag(None, "Load a Serve on this host that is up; no faults.", metavar="URL")
     stages: str | None = flag(None, "Load over time, such as 50:20s,500:30s,50:40s.")
     ramp: bool = flag(False, "Move the rate linearly from each stage to the next.")
     fault: list[str] | None = flag(
@@ -35,7 +34,7 @@ class TimelineOptions(SuiteOptions, OwnAppOptions):
     after: str | None = flag(
         None, "Watch replicas for so long behind the last stage [0s].", metavar="DURATION"
     )
-    arrivals: str | None = flag(None, "Arrivals: constant or poisson [constant].")
+    arrivals: str | None = flag(None, "Arrivals: constant or poisson [constant].", takes=ARRIVALS)
     connections: int | None = flag(None, "Connections at first; up to 4000 as needed [100].")
     nodes: int | None = flag(None, "Nodes of the cluster, all on this host [1].")
     slo: str | None = flag(None, "What has to hold in each second, such as p99=200ms [errors=1%].")
