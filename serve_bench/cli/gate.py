@@ -32,10 +32,11 @@ FAIL_ON: Final = ("regressed", "slower", "inconclusive")
 
 
 class GateOptions(Options):
+    """What a comparison is judged by, and how much of it is told."""
+
+    verbose: bool = flag(False, "Print each launch or run, and the method.", "--verbose", "-v")
     threshold: str | None = flag(None, "Smallest loss that is regressed [5%].")
-    gate: str | None = flag(
-        None, "Metrics in the gate besides throughput: p50, p99, cpu [versus: cpu]."
-    )
+    gate: str | None = flag(None, "Metrics gated besides throughput: p50, p99, cpu [versus: cpu].")
     fail_on: str | None = flag(
         None, "End with exit code 3 on: regressed, slower (any loss), inconclusive.", takes=FAIL_ON
     )

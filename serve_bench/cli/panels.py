@@ -58,12 +58,12 @@ COMMON: Final = frozenset(
 _SHAPES: Final[Mapping[str, str]] = {
     name: shape
     for shape, names in {
-        "DURATION": """duration timeout connect_timeout event_timeout warmup budget slice
+        "DURATION": """duration timeout connect_timeout event_timeout warmup budget slice after
             launch_time soak_time""",
         "N": """rounds threads master_port episodes steps launches connections nodes seed hops
             deployments fanout requests length""",
         "N[,N...]": "users replicas clients world_size nlayers out_features",
-        "NAME": "app app_name model client deployment recipe ranker cell row",
+        "NAME": "app app_name call model client deployment recipe ranker cell row",
         "NAME[,NAME...]": "variant backend layers",
         "NAME=VALUE": "env a_env b_env",
         "MODULE.FUNCTION": "grpc_servicer",
@@ -73,7 +73,10 @@ _SHAPES: Final[Mapping[str, str]] = {
         "NAME=URL": "url",
         "NAME=LIMIT[,...]": "slo",
         "RATE": "rate start need",
-        "FILE": "suite perf_metrics trace_out log_requests plot cacert output_file_path",
+        "[SHARE]": "trace",
+        "FAULT": "fault",
+        "FILE": """suite perf_metrics trace_out log_requests plot cacert output_file_path output
+            bodies paths headers""",
         "FOLDER": "out resume noise run",
         "PATH": "route unix_socket",
         "PROGRAM": "python a_python b_python",

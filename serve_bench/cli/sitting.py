@@ -191,10 +191,8 @@ def outcome_of(sitting: Sitting) -> Outcome:
         for name in ignored_environment() if sitting.set_env is not None else ():
             print_note(f"note: {name} of the shell is left out; {sitting.set_env}")
         source = source_of(sitting.load_on, folder.path, run_id)
-        with (
-            Display(plain=sitting.plain, letters=sitting.letters) as display,
-            contextlib.closing(source),
-        ):
+        display = Display(plain=sitting.plain, letters=sitting.letters)
+        with display, contextlib.closing(source):
             work = sitting.work(Place(folder.path, run_id, source))
             if (notice := long_notice(work)) is not None:
                 print_note(notice)

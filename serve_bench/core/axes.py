@@ -125,15 +125,6 @@ def _layers(value: object) -> str:
     return ",".join(str(_count(part.strip() if isinstance(part, str) else part)) for part in parts)
 
 
-def _one_of(*choices: str) -> Callable[[object], str]:
-    def parse(value: object) -> str:
-        if isinstance(value, str) and value in choices:
-            return value
-        raise ValueError(value)
-
-    return parse
-
-
 def _data_size(value: object, *words: str) -> str:
     if isinstance(value, str) and value in (*DATA_SIZES, *words):
         return value
@@ -171,7 +162,13 @@ RESPONSE_SIZE: Final = Kind(
 
 def one_of(*choices: str) -> Kind:
     """One of these words."""
-    return Kind(_one_of(*choices), f"{', '.join(choices[:-1])} or {choices[-1]}", words=choices)
+
+    def parse(value: object) -> str:
+        if isinstance(value, str) and value in choices:
+            return value
+        raise ValueError(value)
+
+    return Kind(parse, f"{', '.join(choices[:-1])} or {choices[-1]}", words=choices)
 
 
 MODEL_APPS: Final = ("ranker", "recsys", "press")

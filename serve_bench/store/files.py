@@ -112,9 +112,7 @@ def shipped(folder: str) -> Path:
     for place in (_PACKAGE / folder, _PACKAGE.parent / folder):
         if place.is_dir():
             return place
-    raise BadInput(
-        f"the folder {folder!r} that comes with serve-bench is missing: install it again"
-    )
+    raise BadInput(f"the folder {folder!r} of serve-bench is missing: install it again")
 
 
 def suite_file(name: str) -> Path:

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import ServiceOptions
+from serve_bench.cli.options import REQUEST, ServiceOptions
 from serve_bench.core.capacity import MOST_LAUNCHES
 from serve_bench.core.load_spec import ARRIVALS
 
@@ -18,10 +18,9 @@ class CapacityOptions(ServiceOptions):
     """The options of `capacity`."""
 
     command = "capacity"
-    order = """target slo url option app_name route paths method header headers draw body
-        expect_status request_timeout_s protocol events event_timeout replicas arrivals start
-        connections launches launch_time precision budget quick need variant env out resume
-        no_sample strict_host serve_metrics dry_run live format"""
+    order = f"""target slo url option app_name {REQUEST} protocol events event_timeout replicas
+        arrivals start connections launches launch_time precision budget quick need variant env
+        out resume no_sample strict_host serve_metrics dry_run live format"""
 
     with_resume = frozenset("resume budget no_sample strict_host dry_run live format".split())
 
@@ -30,9 +29,7 @@ class CapacityOptions(ServiceOptions):
         return not self.url and re.fullmatch(r"\w+|.+\.toml", str(self.target)) is not None
 
     target: str | None = argument(
-        "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite.",
-        default=None,
-        metavar="[TARGET]",
+        "App: module:app, path/file.py:app, config.yaml of Serve, or a suite.", None, "[TARGET]"
     )
     slo: str | None = flag(None, "What has to hold, such as p99=50ms,errors=0.1%.")
     url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")
@@ -40,20 +37,12 @@ class CapacityOptions(ServiceOptions):
         None, "Deployment.option=value,value...; of a suite axis=value,value...; repeatable."
     )
     replicas: str | None = flag(
-        None,
-        "Of an app that Serve scales: fixed, the most that it may have, or auto [auto].",
-        takes=("fixed", "auto"),
+        None, "Of an app that Serve scales: fixed, its most, auto [auto].", takes=("fixed", "auto")
     )
     arrivals: str = flag("poisson", "Arrivals: poisson or constant.", takes=ARRIVALS)
-    start: float | None = flag(
-        None, "First rate, requests/s [half of a closed loop's].", takes=(1, MOST_START)
-    )
-    connections: int = flag(
-        10, "Connections of the closed loop before the search.", takes=(1, 10_000)
-    )
-    launches: int | None = flag(
-        None, "Fresh launches at least; 1: no more than one [3].", takes=(1, MOST_LAUNCHES)
-    )
+    start: float | None = flag(None, "First rate [half of a closed loop's].", takes=(1, MOST_START))
+    connections: int = flag(10, "Connections of the closed loop at first.", takes=(1, 10_000))
+    launches: int | None = flag(None, "Fewest launches; 1: just one [3].", takes=(1, MOST_LAUNCHES))
     precision: str = flag("5%", "Width of the 95 % interval that is narrow enough.")
     budget: str | None = flag(None, "Longest time of the run, or of its rest [20m for each cell].")
     launch_time: str | None = flag(None, "Measured time of the search on each launch [120s].")

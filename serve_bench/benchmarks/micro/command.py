@@ -8,7 +8,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -70,12 +69,8 @@ class NoopOptions(LoadOnOptions, SloOptions):
     port: int = flag(8000, "HTTP port; 0 for any free one.")
     variant: str = flag("default", "Variant: default, haproxy or optimized.")
     env: list[str] | None = flag(None, "Variable of the environment of the variant; repeatable.")
-    profile: str | None = flag(
-        None, "Repeat the warm-up with py-spy on proxy, replica, controller; with commas."
-    )
+    profile: str | None = flag(None, "Repeat the warm-up with py-spy: proxy, replica, controller.")
     trace: bool = flag(False, "Mark the requests that load --trace chooses.")
-    no_sample: bool = flag(False, "Do not sample CPU and memory during the load.")
-    out: Path | None = flag(None, "Folder of the run [results/<time>].")
 
 
 @command(NoopOptions)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import RUN, OwnAppOptions, RowOptions, StreamOptions
+from serve_bench.cli.options import REQUEST, RUN, OwnAppOptions, RowOptions, StreamOptions
 from serve_bench.cli.panels import USUAL_SHARE
 
 if TYPE_CHECKING:
@@ -23,15 +23,13 @@ class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
     """The options of `run`."""
 
     command = "run"
-    order = f"""target arguments option arg app_name route paths method header headers draw body
-        bodies openai model input_tokens output_tokens expect_status request_timeout_s protocol
-        grpc_servicer call events event_timeout clients windows window_seconds launches quick
-        variant env out resume profile trace {RUN} slo format perf_metrics trace_out"""
+    order = f"""target arguments option arg app_name {REQUEST} bodies openai model input_tokens
+        output_tokens protocol grpc_servicer call events event_timeout clients windows
+        window_seconds launches quick variant env out resume profile trace {RUN} slo format
+        perf_metrics trace_out"""
 
     target: str | None = argument(
-        "App: module:app, path/file.py:app, a suite (.toml) or a config file of Serve (.yaml).",
-        default=None,
-        metavar="[TARGET]",
+        "App: module:app, path/file.py:app, config.yaml, or a suite (.toml).", None, "[TARGET]"
     )
 
     def of_file(self) -> bool:
@@ -57,14 +55,11 @@ class TraceRunOptions(OwnRunOptions):
     """The options of `trace`: those of `run`, for one load."""
 
     command = "trace"
-    order = f"""target arguments option arg app_name route paths method header headers draw body
-        bodies expect_status request_timeout_s clients windows window_seconds quick variant env
-        out resume trace {RUN} slo format trace_out"""
+    order = f"""target arguments option arg app_name {REQUEST} bodies clients windows
+        window_seconds quick variant env out resume trace {RUN} slo format trace_out"""
 
     target: str | None = argument(
-        "App: noop, module:app, path/file.py:app, or a config file of Serve (.yaml).",
-        default=None,
-        metavar="[TARGET]",
+        "App: noop, module:app, path/file.py:app, or config.yaml of Serve.", None, "[TARGET]"
     )
     clients: str | None = flag("raw:100", "Row: raw:N connections.", metavar="ROW[,ROW...]")
     trace: str | None = flag(USUAL_SHARE)

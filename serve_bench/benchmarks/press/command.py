@@ -41,28 +41,17 @@ class PressOptions(LadderOptions):
     suite: str = flag("press")
     format: str = format_flag(*FORMATS)
     clients: str | None = flag(None, "Numbers of clients, published or auto [published: 1-3000].")
-    requests_per_client: int | None = flag(
-        None, "Requests that each client makes in a row [100].", takes=(1, MOST)
-    )
-    samples: int | None = flag(
-        None, "Samples of a request, each of two strings [15].", takes=(1, MOST_SAMPLES)
-    )
+    requests_per_client: int | None = flag(None, "Requests of each client [100].", takes=(1, MOST))
+    samples: int | None = flag(None, "Samples in a request [15].", takes=(1, MOST_SAMPLES))
     app: str | None = flag(
-        None,
-        "App: ranker (DLRM), or noop, which reads the request alone [ranker].",
-        takes=("ranker", "noop"),
+        None, "App: ranker (DLRM) or noop, which reads requests [ranker].", takes=("ranker", "noop")
     )
     timeout_ms: float | None = flag(
         None, "Longest time of a request [200000].", takes=(1, MAX_TIMEOUT_S * 1000)
     )
-    max_row_seconds: float | None = flag(
-        None, "Time after which a row is cut off [60].", takes=(0.5, 86_400)
-    )
+    max_row_seconds: float | None = flag(None, "Longest time of a row [60].", takes=(0.5, 86_400))
     quick: bool = flag(False, "Measure 1 to 200 clients.")
-    log_requests: Path | None = flag(
-        None, "Write every request as CSV: client, start, latency, status."
-    )
-    exclude_connect: bool = flag(False, "Add totals without the opening of connections (press).")
+    log_requests: Path | None = flag(None, "Write requests as CSV: client, start, latency, status.")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:

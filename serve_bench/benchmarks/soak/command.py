@@ -3,44 +3,33 @@
 from __future__ import annotations
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import WITH_RESUME, ServiceOptions
+from serve_bench.cli.options import REQUEST, ServiceOptions
 from serve_bench.core.load_spec import ARRIVALS, MAX_RATE
 
 
 class SoakOptions(ServiceOptions):
     command = "soak"
-    order = """target soak_time rate clients arrivals url option app_name route paths method
-        header headers draw body expect_status request_timeout_s protocol events event_timeout
-        quick variant env out resume leak fail_on slo dry_run live format"""
-
-    with_resume = WITH_RESUME
+    order = f"""target soak_time rate clients arrivals url option app_name {REQUEST} protocol events
+        event_timeout quick variant env out resume leak fail_on slo dry_run live format"""
 
     def of_file(self) -> bool:
         """A suite, by its file."""
         return not self.url and str(self.target).endswith(".toml")
 
     target: str | None = argument(
-        "App: noop, module:app, path/file.py:app, a config file of Serve (.yaml), or a suite.",
-        default=None,
-        metavar="[TARGET]",
+        "App: noop, module:app, path/file.py:app, config.yaml, or a suite.", None, "[TARGET]"
     )
     soak_time: str | None = flag(None, "Length of the load: 30s to 7d [1h].", "--for")
-    rate: float | None = flag(
-        None, "Open loop: requests/s that are due [a closed loop].", takes=(0.001, MAX_RATE)
-    )
+    rate: float | None = flag(None, "Open loop: requests/s [closed loop].", takes=(0.001, MAX_RATE))
     clients: str | None = flag(None, "Closed loop: raw:N connections [raw:10].", metavar="ROW")
     arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.", takes=ARRIVALS)
     url: str | None = flag(None, "Load a Serve of this host that is up already.", metavar="URL")
     option: list[str] | None = flag(None, "Deployment.option=value; repeatable.")
     quick: bool = flag(False, "Load for 1 minute.")
     leak: float | None = flag(
-        None,
-        "Smallest growth that matters, in MB of memory per million requests [50].",
-        takes=(0.001, MAX_RATE),
+        None, "Least growth that matters, in MB per million requests [50].", takes=(0.001, MAX_RATE)
     )
-    fail_on: list[str] | None = flag(
-        None, "End with exit code 3 on: leak, slo; repeatable, or with commas."
-    )
+    fail_on: list[str] | None = flag(None, "Exit code 3 on: leak, slo; repeatable, or with commas.")
 
 
 @command(SoakOptions)

@@ -151,12 +151,10 @@ class LayerBench(Bench[Cell, LayerRow]):
 class _Clusters(PairBench):
     """The bench of versus, whose sides are layers: some on one cluster, some on none."""
 
-    letters = ""
-
     def __init__(
         self, layers: LayerBench, pairs: Pairs, launch: RoundPlan, number: int, journal: Journal
     ) -> None:
-        self._of = layers
+        self._of, self.letters = layers, ""
         super().__init__(pairs, launch, number, journal)
 
     def _up_of(self, at: Pairing, side: int) -> Up | None:

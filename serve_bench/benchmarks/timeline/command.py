@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import OwnAppOptions, SuiteOptions
+from serve_bench.cli.options import REQUEST, OwnAppOptions, SuiteOptions
 from serve_bench.core.load_spec import ARRIVALS
 
 
 class TimelineOptions(SuiteOptions, OwnAppOptions):
     command = "timeline"
-    order = """target url stages ramp fault after option app_name route paths method header
-        headers draw body bodies expect_status request_timeout_s arrivals connections launches
-        nodes variant env out resume dry_run live slo fail_on strict_host format"""
+    order = f"""target url stages ramp fault after option app_name {REQUEST} bodies arrivals connections
+        launches nodes variant env out resume dry_run live slo fail_on strict_host format"""
 
     def of_file(self) -> bool:
         """A suite, by its file or its name."""
@@ -28,12 +27,8 @@ class TimelineOptions(SuiteOptions, OwnAppOptions):
     url: str | None = flag(None, "Load a Serve on this host that is up; no faults.", metavar="URL")
     stages: str | None = flag(None, "Load over time, such as 50:20s,500:30s,50:40s.")
     ramp: bool = flag(False, "Move the rate linearly from each stage to the next.")
-    fault: list[str] | None = flag(
-        None, "Fault on the clock, such as kill:replica@30s; repeatable.", metavar="FAULT"
-    )
-    after: str | None = flag(
-        None, "Watch replicas for so long behind the last stage [0s].", metavar="DURATION"
-    )
+    fault: list[str] | None = flag(None, "Fault, such as kill:replica@30s; repeatable.")
+    after: str | None = flag(None, "Watch replicas for so long behind the last stage [0s].")
     arrivals: str | None = flag(None, "Arrivals: constant or poisson [constant].", takes=ARRIVALS)
     connections: int | None = flag(None, "Connections at first; up to 4000 as needed [100].")
     nodes: int | None = flag(None, "Nodes of the cluster, all on this host [1].")

@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.comparing import of_versus
@@ -229,7 +229,7 @@ class Pairs:
 class PairBench(Bench[Cell, Pairing]):
     """Both sides of a round. Its parts are in the order in which they are started."""
 
-    letters: ClassVar[str] = "AB"  # what progress calls the sides; empty: by their labels
+    letters = "AB"  # what progress calls the sides; empty: by their labels
 
     def __init__(self, plan: Pairs, launch: RoundPlan, number: int, journal: Journal) -> None:
         self._plan, self._suite, self._journal = plan, plan.suite, journal
@@ -249,9 +249,8 @@ class PairBench(Bench[Cell, Pairing]):
         who = f"round {launch.round}, {self.letters[at] if self.letters else side.label}"
         part = Part(str(number), side.launched, launch.round, who)
         cells = [side.cell(cell) for cell, _ in launch.cells]
-        spec = launch_spec(
-            part, self._plan.run_id, self._plan.folder, side.app, cells, self._suite.rows
-        )
+        about = part, self._plan.run_id, self._plan.folder
+        spec = launch_spec(*about, side.app, cells, self._suite.rows)
         return part, replace(spec, traced=self._plan.trace is not None)
 
     def start(self) -> None:
