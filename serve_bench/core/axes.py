@@ -149,12 +149,10 @@ SHARE: Final = Kind(_share, "a number above 0, up to 1", "NUMBER")
 SEED: Final = Kind(_seed, "a whole number from 0")
 QUEUE: Final = Kind(_queue, f"-1 (no limit) or {COUNT_WORDS}", "N")
 GAP_MS: Final = Kind(lambda value: _seconds(value, 60_000), "milliseconds from 0 to 60000", "MS")
-DATA_SIZE: Final = Kind(
-    _data_size, "small, large or a number of bytes up to 1 GiB", "SIZE", (*DATA_SIZES,)
-)
+DATA_SIZE: Final = Kind(_data_size, "small, large or bytes up to 1 GiB", "SIZE", (*DATA_SIZES,))
 RESPONSE_SIZE: Final = Kind(
     lambda value: _data_size(value, ECHO),
-    "small, large, echo or a number of bytes up to 1 GiB",
+    "small, large, echo or bytes up to 1 GiB",
     "SIZE",
     (*DATA_SIZES, ECHO),
 )

@@ -11,8 +11,9 @@ from serve_bench.core.load_spec import ARRIVALS
 
 class TimelineOptions(SuiteOptions, OwnAppOptions):
     command = "timeline"
-    order = f"""target url stages ramp fault after option app_name {REQUEST} bodies arrivals connections
-        launches nodes variant env out resume dry_run live slo fail_on strict_host format"""
+    order = f"""target url stages ramp fault after option app_name {REQUEST} bodies arrivals
+        connections launches nodes variant env out resume dry_run live slo fail_on strict_host
+        format"""
 
     def of_file(self) -> bool:
         """A suite, by its file or its name."""
