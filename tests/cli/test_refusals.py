@@ -34,11 +34,18 @@ BAD = {
         ("versus --a default --b optimized --trace 1% --clients 8", "--trace: is for rows"),
         ("micro --trace 1% --load-on ray", "--trace: the times of a load from nodes are"),
         ("micro --env FOO", "--env: 'sha256:9520437c' is not allowed; it takes NAME=VALUE"),
-        ("micro --suite nosuch", "--suite: no file 'nosuch'; a path, or one of: "),
         ("micro --suite ./nosuch.toml", "nosuch.toml: cannot be read: no such file"),
         (f"micro --resume {MICRO} --quick", "--resume follows the stored plan"),
         ("report nosuch --perf-metrics -", "--perf-metrics: - is not allowed; it takes a file"),
         ("--bogus", "No such option: --bogus"),
+        ("run --optoin x", "No such option: --optoin; did you mean --option?"),
+        ("mirco", "No such command 'mirco'. Did you mean 'micro'?"),
+        ("micro --variant haproxi", "unknown variant 'haproxi'; did you mean 'haproxy'?"),
+        ("micro --app rankr", "--app: unknown app 'rankr'; did you mean 'ranker'?"),
+        ("micro --suite micr", "; did you mean 'micro'?"),
+        ("micro --protocol http,strem", "; did you mean 'stream'?"),
+        ("history x --metric thruput,p99", "; did you mean 'throughput'?"),
+        ("load http://h/ --keepalive --no-keepalive", "--keepalive: is given twice"),
         ("micro more words", "Got unexpected extra argument(s) (more words)"),
         ("micro --clients raw:0", "--clients: 'raw:0' is not allowed; the number must be 1"),
         ("soak", "TARGET: name noop, an app (module:app, path/file.py:app), or --url"),
@@ -127,7 +134,6 @@ BAD = {
         ("https://h/ -k --cacert x", "--cacert: has no use with --insecure"),
         ("http://h/ --cacert x", "--cacert: is for https://"),
         ("https://h/ --cacert nosuch", "--cacert: CA file nosuch: no such file"),
-        ("http://h/ --protocol x", "--protocol: 'x' is not allowed; it takes http, stream, grpc, "),
         ("http://h/ --events sse", "--events: goes with --protocol stream"),
         ("http://h/ --protocol stream --event-timeout 1h", "--event-timeout must be at most"),
         ("http://h/ --protocol stream --expect-body x", "--expect-body has no use with a"),
@@ -259,7 +265,7 @@ def test_a_flag_takes_what_it_declares_and_no_empty_text() -> None:
                 with pytest.raises(BadInput, match=said):
                     kind(**{name: value})
             for word in [] if ends else flag.takes:
-                with pytest.raises(BadInput, match="; did you mean '.*'"):
+                with pytest.raises(BadInput, match="; did you mean '"):
                     kind(**{name: f"{word}x"})
 
 
