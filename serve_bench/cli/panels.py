@@ -166,7 +166,7 @@ class Panels(_Parser):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """BadInput on an option that is given twice and takes one value."""
         if not ctx.resilient_parsing:
-            _, _, given = self.make_parser(ctx).parse_args([*args])
+            given: list[Any] = self.make_parser(ctx).parse_args([*args])[2]
             more = (param for param in dict.fromkeys(given) if given.count(param) > 1)
             for param in more:
                 if not (param.multiple or (param.is_flag and not param.secondary_opts)):
