@@ -4,5 +4,13 @@ import sys
 
 from serve_bench.cli.program import main
 
+#: Flags of the published form, by their spellings; one that is given stands in its place.
+USUAL = {("--clients",): "1,8", ("--format", "-f"): "classic"}
+
 if __name__ == "__main__":
-    main(["micro", "--clients", "1,8", "--format", "classic", *sys.argv[1:]])
+    given = sys.argv[1:]
+    words = ["micro"]
+    for names, value in USUAL.items():
+        if not any(word.startswith(names) for word in given):
+            words += [names[0], value]
+    main([*words, *given])

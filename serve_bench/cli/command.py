@@ -26,8 +26,9 @@ from typing import (
 
 import typer
 
+from serve_bench.cli.completion import completion_of
 from serve_bench.cli.panels import PANELS, PanelCommand, shape
-from serve_bench.core.axes import AxisFlag, axis_flags
+from serve_bench.core.axes import AxisFlag, axis_flags, suggest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.numbers import written
 from serve_bench.core.redaction import hide_option
@@ -39,7 +40,7 @@ _REQUIRED: Any = inspect.Parameter.empty
 class Parameter(NamedTuple):
     """A parameter of a command. `spellings`: of the flag, where it is not just that of its name;
     `named`: by a flag, and not by its place. `takes`: the words that it may be, or the least and
-    the largest number."""
+    the largest number. A default that is not decided here stands in `help`, as `[10]`."""
 
     default: Any
     help: str | None
@@ -52,9 +53,11 @@ class Parameter(NamedTuple):
     def of_axis(cls, one: AxisFlag) -> Parameter:
         """The flag of an axis; one that takes no value says yes."""
         names = (one.name, *one.axis.spellings) if one.flag.name is None else ()
-        default = False if one.switch else None
         spellings = tuple(map(_spelt, names)) if len(names) > 1 else ()
-        return cls(default, one.flag.help, spellings, None if one.switch else one.shape)
+        if one.switch:
+            return cls(False, one.flag.help, spellings)
+        help = show_default(one.flag.help, one.usual)
+        return cls(None, help, spellings, one.shape, takes=one.takes)
 
     @classmethod
     def of_option(cls, option: Option) -> Parameter:
@@ -64,14 +67,21 @@ class Parameter(NamedTuple):
 
     def signature(self, name: str, kind: Any) -> inspect.Parameter:
         """The parameter as typer reads it. `kind`: its type."""
-        info = typer.Argument(help=self.help, metavar=self.metavar)
+        words = tuple(word for word in self.takes if isinstance(word, str))
+        complete = completion_of(name, words)
+        help = self.help and show_default(self.help, self.default)
+        info = typer.Argument(
+            help=help, metavar=self.metavar, show_default=False, autocompletion=complete
+        )
         if self.named:
             names = self.spellings or ((_spelt(name),) if kind is bool else ())
             info = typer.Option(
                 *names,
-                help=self.help,
+                help=help,
                 metavar=self.metavar or shape(name, kind),
                 rich_help_panel=PANELS.get(name),
+                show_default=False,
+                autocompletion=complete,
             )
         annotation = Annotated[kind, info] if self.help is not None else kind
         place = inspect.Parameter.KEYWORD_ONLY
@@ -90,7 +100,7 @@ class Parameter(NamedTuple):
         elif self.named and isinstance(value, Path) and str(value).startswith("--"):
             allowed, shown = f"a path (./{value} for one of that name)", repr(str(value))
         elif self.takes and isinstance(value, str) and value not in self.takes:
-            allowed = ", ".join(self.takes)
+            allowed = ", ".join(self.takes) + suggest(value, self.takes)
         elif self.takes and type(value) in (int, float):
             (least, most), shown = self.takes, f"{value:g}"
             allowed = "" if least <= value <= most else f"{written(least)} to {written(most)}"
@@ -253,3 +263,11 @@ def _annotations(kind: type) -> dict[str, Any]:
 
 def _spelt(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+def show_default(help: str, default: object) -> str:
+    """`Form: table or json [table].`: the help with a default that is worth a word at its end."""
+    if default is _REQUIRED or default in (None, False, ""):
+        return help
+    word = f"{default:g}" if isinstance(default, float) else str(default)
+    return f"{help.removesuffix('.')} [{word}]."

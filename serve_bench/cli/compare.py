@@ -13,10 +13,11 @@ from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli import print_note
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import Gate, GateOptions, read_flags, read_share
-from serve_bench.cli.options import VERBOSE_HELP
+from serve_bench.cli.options import format_flag
 from serve_bench.cli.report import place_of_page, target_of, write_text
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
+from serve_bench.report import COMPARED
 from serve_bench.view.csv import json_of
 
 if TYPE_CHECKING:
@@ -34,22 +35,12 @@ class CompareOptions(GateOptions):
 
     run_a: Path = argument("Folder of a run, or of several, as the base.", metavar="RUN_A")
     run_b: Path = argument("Folder of what is compared with it.", metavar="RUN_B")
-    variant_a: str | None = flag(None, "Compare this variant of RUN_A [those of the same name].")
-    variant_b: str | None = flag(
-        None, "Compare it with this variant of RUN_B [those of the same name]."
-    )
-    session_sd: str | None = flag(
-        None, "Spread between runs of the suite, such as 3% [that of runs beside both]."
-    )
+    variant_a: str | None = flag(None, "Compare this variant of RUN_A [of the same name].")
+    variant_b: str | None = flag(None, "Compare it with this variant of RUN_B [the same].")
+    session_sd: str | None = flag(None, "Spread between runs, as 3% [of the runs beside both].")
     force: bool = flag(False, "Compare unlike hosts, Ray versions and suites too.")
-    format: str = flag("table", "Form: table, markdown, csv, json or html.", "--format", "-f")
-    verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
-    output: str | None = flag(
-        None,
-        "Write it here, - is stdout [stdout; of html: compare.html here].",
-        *("--output", "-o"),
-        metavar="FILE",
-    )
+    format: str = format_flag(*COMPARED, "html")
+    output: str | None = flag(None, "Write it here [-; html: compare.html].", "--output", "-o")
 
 
 @command(CompareOptions)
@@ -64,12 +55,10 @@ def compare(options: CompareOptions) -> int:
 
     Example: serve-bench compare results/before results/after --fail-on regressed
     """
-    from serve_bench.cli.show import check_format, layout_for, print_warnings, render
-    from serve_bench.report import COMPARED
+    from serve_bench.cli.show import layout_for, print_warnings, render
     from serve_bench.view.comparison import comparison_document, comparison_json
 
     form, html = options.format, options.format == "html"
-    check_format(form, (*COMPARED, "html"))
     gate = read_flags(options)
     to = place_of_page(options.output, Path(PAGE)) if html else target_of(options.output)
     sd = options.session_sd

@@ -15,7 +15,7 @@ from pathlib import Path
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
 from serve_bench.core.numbers import whole_number
-from serve_bench.core.request_spec import Draw, Headers, path_fault
+from serve_bench.core.request_spec import DRAWS, Draw, Headers, path_fault
 from serve_bench.core.secrets import MOST, hash_value
 from serve_bench.core.timeline import seconds_of as seconds_of
 from serve_bench.core.timeline import stages_of as stages_of
@@ -50,33 +50,18 @@ def check_client(load: Load) -> None:
 #: Upper end of a file with a body or paths: each load worker holds all of it.
 MOST_BYTES = 256 << 20
 
-#: What a field of Load and Request is called on the command line.
+#: Fields of Load and Request that are called as their flags are, and those that are not.
+SAME = """unix_socket events openai: max_connections expect_status expect_body connections processes
+    retries method header client stages: paths: rate ramp spin""".split()
 FLAGS = {
-    "unix_socket": "--unix-socket",
     "connect_timeout_s": "--connect-timeout",
     "event_timeout_s": "--event-timeout",
     "streaming": "--protocol stream",
     "streaming:": "--protocol stream:",
-    "events": "--events",
-    "openai:": "--openai:",
     "timeout_s": "--timeout",
-    "max_connections": "--max-connections",
-    "expect_status": "--expect-status",
-    "expect_body": "--expect-body",
-    "connections": "--connections",
-    "processes": "--processes",
-    "retries": "--retries",
-    "arrivals": "--arrivals",
-    "method": "--method",
-    "header": "--header",
-    "client": "--client",
     "header_sets:": "--headers:",
-    "stages:": "--stages:",
-    "paths:": "--paths:",
     "count": "--requests",
-    "rate": "--rate",
-    "ramp": "--ramp",
-    "spin": "--spin",
+    **{name: f"--{name.replace('_', '-')}" for name in SAME},
 }
 
 
@@ -187,6 +172,6 @@ def statuses_of(text: str | None) -> tuple[int, ...]:
 
 def draw_of(value: str | None, flag: str = "--draw") -> Draw:
     """How requests that differ follow one another; in turn by default."""
-    if value not in (None, "cycle", "random"):
-        raise BadInput(f"{flag}: {value!r} is not allowed; it takes cycle or random")
+    if value not in (None, *DRAWS):
+        raise BadInput(f"{flag}: {value!r} is not allowed; it takes {', '.join(DRAWS)}")
     return "random" if value == "random" else "cycle"

@@ -15,6 +15,7 @@ from serve_bench.analysis.checks import unfair_sentences
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.cli import FAILED, print_note
 from serve_bench.cli.command import Options, flag
+from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 from serve_bench.store import read
@@ -31,10 +32,11 @@ FAIL_ON: Final = ("regressed", "slower", "inconclusive")
 
 
 class GateOptions(Options):
-    threshold: str | None = flag(None, "Smallest loss that is regressed: 5% or 0.05 [5%].")
-    gate: str | None = flag(
-        None, "Metrics in the gate besides throughput: p50, p99, cpu [versus: cpu]."
-    )
+    """What a comparison is judged by, and how much of it is told."""
+
+    verbose: bool = flag(False, "Print each launch or run, and the method.", "--verbose", "-v")
+    threshold: str | None = flag(None, "Smallest loss that is regressed [5%].")
+    gate: str | None = flag(None, "Metrics gated besides throughput: p50, p99, cpu [versus: cpu].")
     fail_on: str | None = flag(
         None, "End with exit code 3 on: regressed, slower (any loss), inconclusive.", takes=FAIL_ON
     )
@@ -147,7 +149,8 @@ def metric_names(text: str, flag: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(","))
     for name in names:
         if name not in NAMES:
-            raise BadInput(f"{flag}: {name!r} is not allowed; it takes {', '.join(NAMES)}")
+            takes = f"it takes {', '.join(NAMES)}{suggest(name, NAMES)}"
+            raise BadInput(f"{flag}: {name!r} is not allowed; {takes}")
     return names
 
 

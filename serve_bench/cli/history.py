@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli.command import MOST, argument, command, flag
 from serve_bench.cli.gate import FAIL_ON, Gate, GateOptions, metric_names, read_share
-from serve_bench.cli.options import VERBOSE_HELP
+from serve_bench.cli.options import format_flag
 from serve_bench.cli.report import check_plot, place_of_page, target_of, write_plot, write_text
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.report import PLAIN, Layout
@@ -26,34 +26,18 @@ class HistoryOptions(GateOptions):
     order = """dirs metric variant cell row last threshold fail_on force format output plot
         verbose"""
 
-    dirs: list[Path] = argument(
-        "One or more folders of runs, or folders that hold some.", metavar="DIR..."
-    )
+    dirs: list[Path] = argument("Folders of runs, or folders that hold some.", metavar="DIR...")
     metric: str = flag("throughput", "Metrics: throughput, p50, p99, cpu, ttft_p99, itl_p99.")
     variant: str | None = flag(None, "Show this variant alone.")
     cell: str | None = flag(None, "Show this cell alone, such as bs1-ongoing10000-rep8.")
     row: str | None = flag(None, "Show this row alone, such as '100 connections'.")
     last: int = flag(10, "Compare the newest run with so many before it.", takes=(1, MOST))
     fail_on: str | None = flag(
-        None,
-        "End with exit code 3 on: regressed, slower (any loss), inconclusive; on a newest run that "
-        "cannot be judged too.",
-        takes=FAIL_ON,
+        None, "End with exit code 3 on: regressed, slower, inconclusive; not judged.", takes=FAIL_ON
     )
     force: bool = flag(False, "Put runs of unlike hosts into one history.")
-    format: str = flag(
-        "table",
-        "Form: table, markdown, json, html; of other tools: otava, otava-config, bencher, "
-        "github-action-benchmark.",
-        *("--format", "-f"),
-    )
-    output: str | None = flag(
-        None,
-        "Write it here, - is stdout [stdout; of html: history.html here].",
-        *("--output", "-o"),
-        metavar="FILE",
-    )
-    verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
+    format: str = format_flag(*TOLD, "otava", "otava-config", "bencher", "github-action-benchmark")
+    output: str | None = flag(None, "Write it here [-; html: history.html].", "--output", "-o")
     plot: Path | None = flag(None, "Draw it too, into this file: .png or .svg.")
 
 
@@ -68,13 +52,11 @@ def history(options: HistoryOptions) -> int:
     """
     from serve_bench.analysis.history import PassedOver, build_history
     from serve_bench.analysis.ratios import THRESHOLD
-    from serve_bench.benchmarks.history.exports import EXPORTS
     from serve_bench.benchmarks.history.lens import documents
-    from serve_bench.cli.show import check_format, layout_for, print_warnings
+    from serve_bench.cli.show import layout_for, print_warnings
     from serve_bench.store.search import search
 
     form, output, plot = options.format, options.output, options.plot
-    check_format(form, (*TOLD, *EXPORTS))
     metrics = tuple(dict.fromkeys(metric_names(options.metric, "--metric")))
     share = options.threshold
     threshold = THRESHOLD if share is None else read_share(share, "--threshold")

@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from serve_bench.cli.command import Options, argument, flag
 from serve_bench.cli.panels import USUAL_SHARE
 from serve_bench.core.axes import axis_flags
 from serve_bench.core.chat import Completions, read_lengths
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import Events, Streaming
+from serve_bench.core.load_spec import EVENTS, Events, Streaming
+from serve_bench.core.request_spec import DRAWS
 from serve_bench.core.result import STREAMS
+from serve_bench.report import COMPARED, FORMATS
 
 if TYPE_CHECKING:
     from serve_bench.cli.show import ReportRequest
@@ -47,19 +49,21 @@ RUN = "no_sample strict_host load_on load_nodes serve_metrics dry_run live"
 REQUEST = "route paths method header headers draw body bodies expect_status request_timeout_s"
 
 
-VERBOSE_HELP = "Print all sections of a table: each launch or run, and the method."
+def format_flag(*forms: str) -> Any:
+    """`--format` of a command that has these forms."""
+    return flag("table", f"Form: {', '.join(forms)}.", "--format", "-f", takes=forms)
+
+
 UNSAMPLED = "--strict-host: needs the samples that --no-sample leaves out"
-LIVE = flag(
-    "auto", "Progress: auto (a live view on a terminal) or plain (lines).", takes=("auto", "plain")
-)
 
 
 class SloOptions(Options):
-    """What each row of a run must hold."""
+    """Where a run is kept, what is seen of it, and what each row must hold."""
 
-    slo: str | None = flag(
-        None, "Objectives of each row, as p99=50ms,errors=0.1%; exit code 3 if one is missed."
-    )
+    out: Path | None = flag(None, "Folder of the run [results/<time>].")
+    live: str = flag("auto", "Progress: auto (live view) or plain lines.", takes=("auto", "plain"))
+    no_sample: bool = flag(False, "Do not sample CPU and memory during the load.")
+    slo: str | None = flag(None, "Objectives of each row, as p99=50ms,errors=0.1%; or exit code 3.")
     strict_host: bool = flag(
         False, "End with exit code 3 if other programs used over 15% of a core for most of a row."
     )
@@ -98,10 +102,8 @@ class SloOptions(Options):
 class StreamOptions(SloOptions):
     """Responses of an app or a service that is not ours, which may be streams of events."""
 
-    events: str | None = flag(None, "Events of a stream: sse, lines or chunks [sse].")
-    event_timeout: str | None = flag(
-        None, "Longest time from one event to the next [that of the request]."
-    )
+    events: str | None = flag(None, "Events of a stream: sse, lines or chunks [sse].", takes=EVENTS)
+    event_timeout: str | None = flag(None, "Longest time between two events [that of the request].")
 
     @property
     def chat(self) -> bool:
@@ -136,17 +138,15 @@ class StreamOptions(SloOptions):
 class FormatOptions(Options):
     """How a run is reported."""
 
-    format: str = flag("table", "Form: table, markdown, csv or json.", "--format", "-f")
+    format: str = format_flag(*COMPARED)
     published: bool = flag(False, "Show the published figures too.")
-    perf_metrics: Path | None = flag(
-        None, "Write the perf_metrics JSON of Ray's release tooling here."
-    )
+    perf_metrics: Path | None = flag(None, "Write the perf_metrics JSON of Ray's release tooling.")
     trace_out: Path | None = flag(None, "Write single traced requests here, for Perfetto.")
     exclude_connect: bool = flag(False, "Add totals without the opening of connections (press).")
 
     def report_request(self) -> ReportRequest:
         """How the run is to be reported. Raises BadInput unless it can be."""
-        from serve_bench.cli.show import ReportRequest, formats_of
+        from serve_bench.cli.show import ReportRequest
 
         request = ReportRequest(
             self.format,
@@ -155,7 +155,7 @@ class FormatOptions(Options):
             self.exclude_connect,
             trace_out=self.trace_out,
         )
-        request.check(formats_of(self.command))
+        request.check()
         return request
 
 
@@ -181,28 +181,21 @@ class RunOptions(FormatOptions, SloOptions):
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
 
     suite: str = flag("", "Suite file, or the name of a shipped one.")
-    out: Path | None = flag(None, "Folder of the run [results/<time>].")
-    resume: Path | None = flag(None, "Resume the run in this folder with its stored plan.")
-    no_sample: bool = flag(False, "Do not sample CPU and memory during the load.")
+    resume: Path | None = flag(None, "Resume the run in this folder with its plan.")
     dry_run: bool = flag(False, "Print the plan and its expected time.")
-    live: str = LIVE
 
 
 class VariantOptions(RunOptions):
     """How clusters are started."""
 
-    variant: str | None = flag(
-        None, "Variants: default, haproxy, optimized, or those of the suite."
-    )
+    variant: str | None = flag(None, "Variants: default, haproxy, optimized, or of the suite.")
     env: list[str] | None = flag(None, "Variable of the environment of every variant; repeatable.")
 
 
 class LoadOnOptions(Options):
     """Where a load comes from."""
 
-    load_on: str | None = flag(
-        None, "Load from the nodes of a Ray cluster: ray (the one that serves) or HOST:PORT."
-    )
+    load_on: str | None = flag(None, "Load from a Ray cluster's nodes: ray (Serve's) or HOST:PORT.")
     load_nodes: int | None = flag(None, "Number of nodes that load with --load-on [all].")
     serve_metrics: bool = flag(False, "Read Serve's own metrics too; about 1 s more per row.")
 
@@ -210,30 +203,23 @@ class LoadOnOptions(Options):
 class TraceOptions(Options):
     """Whether requests are traced through Serve."""
 
-    trace: str | None = flag(
-        None,
-        f"Trace this share of requests [{USUAL_SHARE}], at least 50 a row, through Serve.",
-        metavar="[SHARE]",
-    )
+    trace: str | None = flag(None, f"Trace a share of requests [{USUAL_SHARE}], at least 50 a row.")
 
 
 class SuiteOptions(VariantOptions, LoadOnOptions, TraceOptions):
     """A suite of cells and rows, measured on launched clusters."""
 
-    launches: int | None = flag(None, "Launches: fresh clusters of each variant [1].")
-
-
-CLASSIC_HELP = "Form: table, classic (as Ray prints), markdown, csv or json."
+    launches: int | None = flag(None, "Launches of each variant [1].")
 
 
 class RowOptions(SuiteOptions):
     """Rows that are known beforehand, and their length."""
 
-    format: str = flag("table", CLASSIC_HELP, "--format", "-f")
+    format: str = format_flag(*FORMATS)
     clients: str | None = flag(
-        None, "Rows: N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
+        None, "N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
     )
-    windows: int | None = flag(None, "Windows of each row [10].")
+    windows: int | None = flag(None, "Windows of each row, of 1 s [10].")
     window_seconds: float | None = flag(None, "Length of a window [1].")
     quick: bool = flag(False, "Measure 3 windows of 0.5 s in each row, await answers for 3 s.")
     profile: str | None = flag(None, "Repeat each row with py-spy on proxy, replica, controller.")
@@ -247,39 +233,27 @@ class LadderOptions(SuiteOptions):
     users: str | None = flag(None, "Numbers of users, auto or published [auto].")
     duration: float | None = flag(None, "Length of each step [20].", takes=(0.5, 86_400))
     url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")
-    header: list[str] | None = flag(
-        None, "Header of requests to --url; repeatable.", "-H", "--header"
-    )
+    header: list[str] | None = flag(None, "Header of --url requests; repeatable.", "-H", "--header")
     quick: bool = flag(False, "Measure steps of 3 s, without refinement around the best.")
 
 
 class VariedOptions(Options):
     """Requests that differ from one to the next."""
 
-    bodies: str | None = flag(
-        None, "File of bodies, one on a line, requested in turn.", metavar="FILE"
-    )
-    paths: str | None = flag(
-        None, "File of paths with queries, one on a line, requested in turn.", metavar="FILE"
-    )
-    headers: str | None = flag(
-        None, "File of JSON objects, one on a line: headers in turn.", metavar="FILE"
-    )
+    bodies: str | None = flag(None, "File of bodies, one on a line, requested in turn.")
+    paths: str | None = flag(None, "File of paths with queries, one on a line, requested in turn.")
+    headers: str | None = flag(None, "File of JSON objects, one on a line: headers in turn.")
     draw: str | None = flag(
-        None, "Order of several bodies, paths or headers: cycle or random [cycle]."
+        None, "Order of bodies, paths or headers: cycle or random [cycle].", takes=DRAWS
     )
 
 
 class ChatOptions(VariedOptions):
     """Requests to a service that completes chats."""
 
-    openai: bool = flag(
-        False, "Post chat completions to an OpenAI-compatible service; --protocol stream."
-    )
+    openai: bool = flag(False, "Post chat completions, as OpenAI's API has them, as a stream.")
     model: str | None = flag(None, "Model of --openai, as the service names it.")
-    input_tokens: str | None = flag(
-        None, "Length of prompts: the mean and std of a normal distribution [200]."
-    )
+    input_tokens: str | None = flag(None, "Tokens of prompts, normally distributed [200].")
     output_tokens: str | None = flag(None, "Longest answers in tokens, drawn likewise [100].")
 
     @property
@@ -321,34 +295,24 @@ class OwnAppOptions(ChatOptions):
 
     target: str | None = None
     option: list[str] | None = flag(
-        None, "Deployment.option=value,value...; repeatable: all combinations are measured."
+        None, "Values, as Model.num_replicas=1,2,4; repeatable: all combinations are measured."
     )
     arguments: list[str] | None = argument(
         "Arguments of the app's builder, as serve run takes them.", None, "[NAME=VALUE]..."
     )
-    arg: list[str] | None = flag(
-        None, "Argument of the app's builder, with values to be swept; repeatable."
-    )
-    app_name: str | None = flag(
-        None, "Name of the app within Serve, or in a config file [default]."
-    )
+    arg: list[str] | None = flag(None, "Argument of the app's builder, to be swept; repeatable.")
+    app_name: str | None = flag(None, "Name of the app in Serve, or in a config file [default].")
     route: str | None = flag(None, "Path of the requests [/].")
     method: str | None = flag(None, "HTTP method [GET; POST with a body].")
     header: list[str] | None = flag(None, "Header of the requests; repeatable.", "-H", "--header")
     body: str | None = flag(None, "Request body.")
     expect_status: str | None = flag(None, "Status codes that are no failure [any 2xx].")
-    request_timeout_s: float | None = flag(
-        None, "Time after which Serve gives a request up [never]."
-    )
+    request_timeout_s: float | None = flag(None, "Longest time of a request in Serve [no end].")
     call: str | None = flag(
-        None,
-        "Method of the ingress that a handle calls, with the body as its argument [__call__].",
-        metavar="NAME",
+        None, "Method of the ingress that a handle calls, its argument the body [__call__]."
     )
     grpc_servicer: list[str] | None = flag(
-        None,
-        "Function that adds the app's gRPC service, as my_pb2_grpc.add_MyServicer_to_server; "
-        "repeatable.",
+        None, "Function that adds a gRPC service, as my_pb2_grpc.add_Mine_to_server; repeatable."
     )
 
 

@@ -1,17 +1,22 @@
-"""Which panel of a command's help an option stands in, and what its value looks like.
+"""Which panel of a command's help an option stands in, whether it is common, and what its value
+looks like.
 
-Rule: a name means the same in all commands, so both are said once, by name. An option in no list is
-what is measured, as are the axes of a deployment.
+Rule: a name means the same in all commands, so all three are said once, by name. An option in no
+list of a panel is what is measured, as are the axes of a deployment.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
-from typer.core import TyperCommand, TyperGroup
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from serve_bench.core.errors import BadInput
 
 USUAL_SHARE: Final = "1%"
 """Of a `--trace` without a share."""
@@ -39,15 +44,26 @@ PANELS: Final[Mapping[str, str]] = {
 }
 ORDER: Final = ("What", "Load", "Server", "Output", "Advanced")
 
+MOST_LINES: Final = 40
+"""Of a `--help`. One that would be longer lists the common options alone."""
+
+COMMON: Final = frozenset(
+    """option app url a b aa num_replicas max_batch_size max_ongoing_requests ranker_replicas
+    layers world_size backend batch metric last route method body header clients connections count
+    users windows quick launches rounds duration soak_time rate stages fault need num_queries
+    variant blocking port out output verbose plot format published slo threshold fail_on dry_run
+    resume profile help help_all""".split()
+)
+
 _SHAPES: Final[Mapping[str, str]] = {
     name: shape
     for shape, names in {
-        "DURATION": """duration timeout connect_timeout event_timeout warmup budget slice
+        "DURATION": """duration timeout connect_timeout event_timeout warmup budget slice after
             launch_time soak_time""",
         "N": """rounds threads master_port episodes steps launches connections nodes seed hops
             deployments fanout requests length""",
         "N[,N...]": "users replicas clients world_size nlayers out_features",
-        "NAME": "app app_name model client deployment recipe ranker cell row",
+        "NAME": "app app_name call model client deployment recipe ranker cell row",
         "NAME[,NAME...]": "variant backend layers",
         "NAME=VALUE": "env a_env b_env",
         "MODULE.FUNCTION": "grpc_servicer",
@@ -57,7 +73,10 @@ _SHAPES: Final[Mapping[str, str]] = {
         "NAME=URL": "url",
         "NAME=LIMIT[,...]": "slo",
         "RATE": "rate start need",
-        "FILE": "suite perf_metrics trace_out log_requests plot cacert output_file_path",
+        "[SHARE]": "trace",
+        "FAULT": "fault",
+        "FILE": """suite perf_metrics trace_out log_requests plot cacert output_file_path output
+            bodies paths headers""",
         "FOLDER": "out resume noise run",
         "PATH": "route unix_socket",
         "PROGRAM": "python a_python b_python",
@@ -97,23 +116,88 @@ def shape(name: str, kind: Any) -> str | None:
     return "N" if kind is int else _SHAPES.get(name, _KINDS.get(kind))
 
 
-def _write(command: Any, ctx: Any, formatter: Any) -> None:
-    sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{one: [] for one in ORDER}}
-    for param in command.get_params(ctx):
-        if (record := param.get_help_record(ctx)) is not None:
+if TYPE_CHECKING:
+    _Parser = TyperCommand
+else:
+    _Parser = object
+
+
+#: Keys of a context: all options are asked for; the common ones alone are shown.
+_WHOLE: Final = "serve_bench.whole"
+_SHORT: Final = "serve_bench.short"
+_OF_HELP: Final = ("help", "help_all")
+
+
+def _show_all(context: Any, _option: Any, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        context.meta[_WHOLE] = True
+        typer.echo(context.get_help())
+        context.exit()
+
+
+@cache
+def _help_all() -> Any:
+    return TyperOption(
+        param_decls=["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_all,
+        help="Show all options and exit.",
+    )
+
+
+class Panels(_Parser):
+    """Help in panels, and a command line that says nothing twice. Without rich: its import slows
+    the start."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, and the two of the help."""
+        return [*super().get_params(ctx), _help_all()]
+
+    def get_help(self, ctx: Any) -> str:
+        """The whole help, or that of the common options where the whole is long."""
+        whole = super().get_help(ctx)
+        if _WHOLE in ctx.meta or len(whole.splitlines()) <= MOST_LINES:
+            return whole
+        ctx.meta[_SHORT] = True
+        return super().get_help(ctx)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """BadInput on an option that is given twice and takes one value."""
+        if not ctx.resilient_parsing:
+            given: list[Any] = self.make_parser(ctx).parse_args([*args])[2]
+            more = (param for param in dict.fromkeys(given) if given.count(param) > 1)
+            for param in more:
+                if not (param.multiple or (param.is_flag and not param.secondary_opts)):
+                    flag = next(name for name in param.opts if name.startswith("--"))
+                    raise BadInput(f"{flag}: is given twice; it takes one value")
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes the panels; of a short help one list."""
+        short = _SHORT in ctx.meta
+        of_help = ORDER[-1] if short else "Output"
+        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{one: [] for one in ORDER}}
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is None:
+                continue
             if param.param_type_name == "argument":
-                sections["Arguments"].append((param.metavar or param.name, record[1]))
-            else:
-                panel = "Output" if param.name == "help" else param.rich_help_panel or ORDER[0]
-                sections[panel].append(record)
-    for title, records in sections.items():
-        if records:
-            with formatter.section(title):
-                formatter.write_dl(records)
+                panels["Arguments"].append((param.metavar or param.name, record[1]))
+            elif param.name in COMMON if short else param.name != "help_all":
+                panel = of_help if param.name in _OF_HELP else param.rich_help_panel or ORDER[0]
+                panels[panel].append(record)
+        if short:
+            common = [record for panel in ORDER for record in panels[panel]]
+            panels = {"Arguments": panels["Arguments"], "Common options": common}
+        for title, records in panels.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
 
-class PanelCommand(TyperCommand):
-    """A command whose options stand in panels. Without rich: its import slows the start."""
+class PanelCommand(Panels, TyperCommand):
+    """A command whose options stand in panels."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """`[OPTIONS] URL`: arguments as their help shows them."""
@@ -131,11 +215,8 @@ class PanelCommand(TyperCommand):
                 args = [*args[:at], USUAL_SHARE, *args[at:]]
         return super().parse_args(ctx, args)
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        _write(self, ctx, formatter)
 
-
-class PanelGroup(TyperGroup):
+class PanelGroup(Panels, TyperGroup):
     """The same of a command with others below it."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -144,5 +225,5 @@ class PanelGroup(TyperGroup):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the panels, then the commands."""
-        _write(self, ctx, formatter)
+        super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)

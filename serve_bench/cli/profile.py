@@ -63,7 +63,8 @@ def record(options: ProfileOptions) -> int | None:
 
     pid, target, out = options.pid, options.target, options.out
     if options.list_:
-        _check_list(options)
+        if given := options.changed(("list_",)):
+            raise BadInput(f"{given[0]}: does not go with --list, which shows every Serve process")
         return list_processes()
     if options.recipe is not None and pid is None and target is None:
         target = _recipe(options.recipe).target
@@ -116,15 +117,6 @@ def diff(options: DiffOptions) -> int:
         readings.append(reading_of(name, stacks, rules, keep_idle=options.idle))
     typer.echo(difference_text(readings[0], readings[1], rules), nl=False)
     return 0
-
-
-def _check_list(options: ProfileOptions) -> None:
-    """BadInput where another flag stands beside --list, which shows every process: it would have no
-    effect, whatever its value."""
-    for name in options.parameters():
-        value = getattr(options, name)
-        if not (value is None or value is False or name in ("context", "list_")):
-            raise BadInput(f"--{name}: does not go with --list, which shows every Serve process")
 
 
 def _recipe(name: str) -> Recipe:

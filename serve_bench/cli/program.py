@@ -31,6 +31,17 @@ from serve_bench.core.secrets import hide
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
+START: Final = """\
+Three commands to begin with:
+
+  serve-bench run my_module:app --route /      # your own Serve app
+  serve-bench micro --quick                    # Serve itself, with a no-op app
+  serve-bench load http://127.0.0.1:8000/      # a URL that is up
+
+All commands: serve-bench --help. The options of one: serve-bench run --help"""
+"""Printed where no command is named."""
+
+
 class _Grouped(TyperGroup):
     """All commands, listed by their groups. Without rich: its import slows the start."""
 
@@ -67,6 +78,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
 )
 
 
@@ -98,11 +110,13 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        typer.echo(START)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -144,7 +158,7 @@ def _hiding(write: Callable[[str], int]) -> Callable[[str], int]:
 def run(argv: Sequence[str]) -> int:
     """Runs the CLI with these arguments and returns the exit code."""
     try:
-        words = list(argv) or ["--help"]
+        words = list(argv)
         for name, value in pairwise(words):  # as a path it would be the current folder
             if name in PATHS and not value:
                 raise BadInput(f"{name}: '' is not allowed; it takes a path")
@@ -176,8 +190,10 @@ def _drop_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _usage(error: BaseException) -> str:
-    message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+def _usage(error: Any) -> str:
+    message = " ".join(error.format_message().split())
+    if near := getattr(error, "possibilities", None):  # of an option that there is not
+        message = f"{error.message}; did you mean {near[0]}?"
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "serve-bench"
     return f"{message} (see `{path} --help`)"

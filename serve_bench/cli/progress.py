@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
 from serve_bench.analysis.statistics import has_spread, latency_figures, windows_of
@@ -126,9 +126,10 @@ class Display:
         stream: TextIO | None = None,
         plain: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        letters: Mapping[str, str] | None = None,
     ) -> None:
         self._stream: TextIO | None = stream or sys.stderr
-        self._plain, self._clock = plain, clock
+        self._plain, self._clock, self._letters = plain, clock, letters or {}
         self._view = LineView()
         self._live: Live | None = None
         self._last: object = None
@@ -165,7 +166,8 @@ class Display:
 
     def trial(self, trial: Trial, number: int, of: int) -> None:
         """A line for a measured trial."""
-        self._keep(trial_text(trial, number, of))
+        who = self._letters.get(trial.variant, trial.variant)
+        self._keep(trial_text(replace(trial, variant=who), number, of))
 
     def failure(self, failure: Failure) -> None:
         """The failure and what explains it."""

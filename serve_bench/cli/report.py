@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from serve_bench.cli import print_note
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import Gate, GateOptions, read_flags
-from serve_bench.cli.options import VERBOSE_HELP, FormatOptions
+from serve_bench.cli.options import FormatOptions, format_flag
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 from serve_bench.report import FORMATS, FORMS
@@ -36,32 +36,15 @@ class ReportCommandOptions(FormatOptions, GateOptions):
         gate fail_on noise verbose wide plot chart schema"""
 
     folders: list[Path] | None = argument(
-        "Folders of runs, or records.jsonl files; a folder that holds runs: its index.\n\n"
-        "\\[the newest run in results]",
-        None,
-        metavar="[RUN]...",
+        "Runs, records.jsonl files, or a folder of runs [newest in results].", None, "[RUN]..."
     )
-    format: str = flag(
-        "table",
-        "Form: table, classic (as Ray prints), markdown, csv, json, html.",
-        "--format",
-        "-f",
-    )
+    format: str = format_flag(*FORMATS, "html")
     output: str | None = flag(
-        None,
-        "Write it here, - is stdout [stdout; of html: report.html in the run's folder, of several "
-        "runs in this one].",
-        *("--output", "-o"),
-        metavar="FILE",
+        None, "Write it here [-: stdout; html: report.html in the run's folder].", "--output", "-o"
     )
-    verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
     wide: bool = flag(False, "Tables with all their columns, however wide.")
-    plot: Path | None = flag(
-        None, "Draw a picture too, .svg or .png: the finding, its figures, the main chart."
-    )
-    chart: str | None = flag(
-        None, "Draw the charts with these words in their title (--plot); '' draws all."
-    )
+    plot: Path | None = flag(None, "Draw a picture too, .svg or .png: finding and main chart.")
+    chart: str | None = flag(None, "Draw charts with these words in their title; '' draws all.")
     schema: bool = flag(False, "Print the JSON Schema of --format json, and nothing else.")
 
 
@@ -188,10 +171,7 @@ def judged_by(result: Result, gate: Gate) -> Result:
 
 
 def _check(request: ReportRequest, runs: int, html: bool) -> None:
-    """BadInput unless the report can be made; the message names html, which no other has."""
-    from serve_bench.cli.show import check_format
-
-    check_format(request.format, (*FORMATS, "html"))
+    """BadInput unless the report can be made."""
     most = SIDES if request.format in FORMS else 1
     if runs > most and not html:
         raise BadInput(f"--format {request.format}: takes at most {most}; there are {runs} runs")

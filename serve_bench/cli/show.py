@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from serve_bench.benchmarks.registry import BENCHMARKS, benchmark_of
 from serve_bench.cli import print_note
+from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
 from serve_bench.report import COMPARED, FORMATS, FORMS, PLAIN, Layout
@@ -81,10 +82,8 @@ class ReportRequest:
     wide: bool = False
     trace_out: Path | None = None
 
-    def check(self, formats: Collection[str] = FORMATS) -> None:
-        """BadInput unless the report can be had. To be called before anything starts. `formats`:
-        those that runs of the command have."""
-        check_format(self.format, formats)
+    def check(self) -> None:
+        """BadInput unless the files beside it can be had. To be called before anything starts."""
         for path, flag in ((self.perf_metrics, "--perf-metrics"), (self.trace_out, "--trace-out")):
             if path == Path("-"):  # stdout has the report
                 raise BadInput(f"{flag}: - is not allowed; it takes a file")
@@ -134,7 +133,8 @@ def formats_of(command: str) -> tuple[str, ...]:
 def check_format(format: str, allowed: Collection[str] = FORMATS) -> None:
     """BadInput unless the report can be had in this format."""
     if format not in allowed:
-        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(allowed)}")
+        takes = f"it takes {', '.join(allowed)}{suggest(format, allowed)}"
+        raise BadInput(f"--format: {format!r} is not allowed; {takes}")
 
 
 def check_target(path: Path, flag: str) -> None:

@@ -11,7 +11,7 @@ import importlib
 import re
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -131,7 +131,7 @@ class Sitting:
     `rounds`: of a run that goes on, up to which round it is planned now; None: as before.
     `again`: the words of the command that resumes the run; None: it cannot be resumed. `set_env`:
     how to set what launches do not take from the shell; None: no launch. `plain`: progress in
-    lines, on a terminal too.
+    lines, on a terminal too. `letters`: what progress calls variants with long names.
     """
 
     suite: Mapping[str, Any]
@@ -147,6 +147,7 @@ class Sitting:
     set_env: str | None = "use --env to set it"
     log_requests: Path | None = None
     plain: bool = False
+    letters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,8 @@ def outcome_of(sitting: Sitting) -> Outcome:
         for name in ignored_environment() if sitting.set_env is not None else ():
             print_note(f"note: {name} of the shell is left out; {sitting.set_env}")
         source = source_of(sitting.load_on, folder.path, run_id)
-        with Display(plain=sitting.plain) as display, contextlib.closing(source):
+        display = Display(plain=sitting.plain, letters=sitting.letters)
+        with display, contextlib.closing(source):
             work = sitting.work(Place(folder.path, run_id, source))
             if (notice := long_notice(work)) is not None:
                 print_note(notice)

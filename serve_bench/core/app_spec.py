@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from serve_bench.core.axes import AXES, MODEL_APPS, REQUEST_APPS, Value
+from serve_bench.core.axes import AXES, MODEL_APPS, REQUEST_APPS, Value, nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import OwnApp, checks_of, deployments_of
 
@@ -179,7 +179,7 @@ APPS: Final[dict[str, AppSpec]] = {
 def app_named(name: str, where: str) -> AppSpec:
     """The app of that name, or BadInput."""
     if name not in APPS:
-        raise BadInput(f"{where}: unknown app {name!r}; allowed: {', '.join(APPS)}")
+        raise BadInput(f"{where}: unknown app {name!r}{nearest(name, APPS)}")
     return APPS[name]
 
 

@@ -27,11 +27,13 @@ LARGEST_COUNT: Final = 10_000_000
 @dataclass(frozen=True)
 class Kind:
     """The values of an axis. `parse` turns text or a TOML value into one, or raises ValueError or
-    TypeError; `allowed` says in a few words what it takes, `shape` in one what it looks like."""
+    TypeError; `allowed` says in a few words what it takes, `shape` in one what it looks like.
+    `words`: all that it takes, or what is no number."""
 
     parse: Callable[[object], Value]
     allowed: str
     shape: str = "WORD"
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Flag:
 
     `swept`: it takes several values, with commas; each makes cells of its own. `name`: of the flag,
     where it is not that of the axis. `words`: texts that stand for several values. `most`: the
-    upper end there, where it is lower.
+    upper end there, where it is lower. `usual`: the default there, where it is not the axis's.
     """
 
     help: str
@@ -49,6 +51,7 @@ class Flag:
     name: str | None = None
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     most: float | None = None
+    usual: Value | None = None
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,8 @@ class Axis:
         try:
             return self.kind.parse(value)
         except (ValueError, TypeError, OverflowError):
-            raise BadInput(
-                f"{where}: {value!r} is not allowed; it takes {self.kind.allowed}"
-            ) from None
+            takes = f"it takes {self.kind.allowed}{suggest(value, self.kind.words)}"
+            raise BadInput(f"{where}: {value!r} is not allowed; {takes}") from None
 
 
 def _count(value: object) -> int:
@@ -123,15 +125,6 @@ def _layers(value: object) -> str:
     return ",".join(str(_count(part.strip() if isinstance(part, str) else part)) for part in parts)
 
 
-def _one_of(*choices: str) -> Callable[[object], str]:
-    def parse(value: object) -> str:
-        if isinstance(value, str) and value in choices:
-            return value
-        raise ValueError(value)
-
-    return parse
-
-
 def _data_size(value: object, *words: str) -> str:
     if isinstance(value, str) and value in (*DATA_SIZES, *words):
         return value
@@ -156,17 +149,24 @@ SHARE: Final = Kind(_share, "a number above 0, up to 1", "NUMBER")
 SEED: Final = Kind(_seed, "a whole number from 0")
 QUEUE: Final = Kind(_queue, f"-1 (no limit) or {COUNT_WORDS}", "N")
 GAP_MS: Final = Kind(lambda value: _seconds(value, 60_000), "milliseconds from 0 to 60000", "MS")
-DATA_SIZE: Final = Kind(_data_size, "small, large or a number of bytes up to 1 GiB", "SIZE")
+DATA_SIZE: Final = Kind(_data_size, "small, large or bytes up to 1 GiB", "SIZE", (*DATA_SIZES,))
 RESPONSE_SIZE: Final = Kind(
     lambda value: _data_size(value, ECHO),
-    "small, large, echo or a number of bytes up to 1 GiB",
+    "small, large, echo or bytes up to 1 GiB",
     "SIZE",
+    (*DATA_SIZES, ECHO),
 )
 
 
 def one_of(*choices: str) -> Kind:
     """One of these words."""
-    return Kind(_one_of(*choices), f"{', '.join(choices[:-1])} or {choices[-1]}")
+
+    def parse(value: object) -> str:
+        if isinstance(value, str) and value in choices:
+            return value
+        raise ValueError(value)
+
+    return Kind(parse, f"{', '.join(choices[:-1])} or {choices[-1]}", words=choices)
 
 
 MODEL_APPS: Final = ("ranker", "recsys", "press")
@@ -206,22 +206,22 @@ _BOTH: Final = {"both": ("plain", "tuned")}
 _MODEL = (
     _of_model(
         *("ranker", one_of("plain", "tuned"), "plain", "which"),
-        _swept("Ranker of the model: plain, tuned or both [plain].", *MODELS, words=_BOTH),
+        _swept("Ranker of the model: plain, tuned or both.", *MODELS, words=_BOTH),
         named=True,
     ),
     _of_model(
         *("device", one_of("auto", "cpu", "cuda"), "auto", "where"),
-        Flag("Device of the model: auto, cpu or cuda [auto].", (*MATRICES, "recsys")),
-        _swept("Devices of the model: auto, cpu, cuda [auto].", "press"),
+        Flag("Device of the model: auto, cpu or cuda.", (*MATRICES, "recsys")),
+        _swept("Devices of the model: auto, cpu, cuda.", "press"),
         named=True,
     ),
     _of_model(
         *("threads", COUNT, 1, "of torch, in each ranker on a CPU"),
-        Flag("Threads of torch in each ranker, on a CPU [1].", MODELS),
+        Flag("Threads of torch in each ranker, on a CPU.", MODELS),
     ),
     _of_model(
         *("gpu_fraction", SHARE, 1.0, "of a GPU, each ranker"),
-        Flag("Share of a GPU for each ranker replica [1].", MODELS),
+        Flag("Share of a GPU for each ranker replica.", MODELS),
     ),
     _of_model("seed", SEED, 0, "of weights and features", brief=""),
     _of_model("rows_per_request", COUNT, 32, "candidates of a user", apps=REQUEST_APPS, brief=""),
@@ -232,8 +232,8 @@ _MODEL = (
     _of_model("width", COUNT, 64, "length of an embedding", brief=""),
     _of_model(
         *("table_rows", COUNT, 100_000, "rows of each table"),
-        Flag("Rows of each embedding table [100000].", (*MATRICES, "recsys")),
-        Flag("Rows of each embedding table [1000].", ("press",)),
+        Flag("Rows of each embedding table.", (*MATRICES, "recsys")),
+        Flag("Rows of each embedding table.", ("press",), usual=1000),
         brief="",
     ),
     _of_model("bottom", LAYERS, "256,64", "widths of the bottom layers", brief=""),
@@ -248,47 +248,48 @@ _PRESS = (
     _of_cell(
         *("log_level", one_of("DEBUG", "INFO", "WARNING", "ERROR"), "INFO"),
         "of Serve (proxy, controller, replicas) and of the app",
-        _swept("Log levels: DEBUG, INFO, WARNING, ERROR [INFO].", "press"),
+        _swept("Log levels: DEBUG, INFO, WARNING, ERROR.", "press"),
         apps=PRESS_APPS,
         named=True,
     ),
     _of_cell(
         *("callable", one_of("async", "sync", "fastapi-def"), "async"),
         "what the handler is: a coroutine, blocking in a thread, a def endpoint of FastAPI",
-        _swept("Handlers: async, sync, fastapi-def [async].", "press"),
+        _swept("Handlers: async, sync, fastapi-def.", "press"),
         apps=PRESS_APPS,
     ),
     _of_cell(
         *("max_queued_requests", QUEUE, -1),
         "requests that wait at the proxy beyond those that replicas take; more get a 503",
-        _swept("Requests that may wait for a replica; more get a 503 [-1: no limit].", "press"),
+        _swept("Requests that may wait for a replica; more get a 503; -1: no limit.", "press"),
         apps=PRESS_APPS,
         option="max_queued_requests",
     ),
 )
 
 _BODY_TYPES: Final = "What is returned: response (Content-Length) or str (chunked, as published)."
-_PROTOCOLS: Final = "http, stream, grpc, grpc-stream, handle, handle-stream [http]."
+_PROTOCOLS: Final = "http, stream, grpc, grpc-stream, handle, handle-stream."
 _DECLARED = (
     _of_cell(
         *("num_replicas", COUNT, 1, "replicas of the measured deployment"),
-        _swept("Replicas of the measured deployment.", *MATRICES),
-        _swept("Replicas of the measured deployment [half the cores].", "press"),
+        _swept("Replicas of the measured deployment.", *MATRICES, usual=""),
+        _swept("Replicas of the measured deployment.", "press", usual="half the cores"),
         _swept(
-            "Replicas of the ranker; 2 of the ingress for each [1,2,4].",
+            "Replicas of the ranker; 2 of the ingress for each.",
             "recsys",
             name="ranker_replicas",
+            usual="1,2,4",
         ),
-        Flag("Replicas of the deployment [8].", ("noop",)),
+        Flag("Replicas of the deployment.", ("noop",), usual=8),
         brief="replicas",
         option="num_replicas",
     ),
     _of_cell(
         *("max_ongoing_requests", COUNT, 10000),
         "requests that one replica takes at once, as Serve calls it",
-        _swept("Requests that one replica takes at once.", *SWEEPS),
-        Flag("Requests that one replica takes at once [10000].", ("noop",)),
-        Flag("Requests that one replica takes at once.", ("scale",), most=1_000_000),
+        _swept("Requests that one replica takes at once.", *SWEEPS, usual=""),
+        Flag("Requests that one replica takes at once.", ("noop",)),
+        Flag("Requests that one replica takes at once.", ("scale",), most=1_000_000, usual=""),
         spellings=("max_concurrent_queries",),  # in published commands
         brief="ongoing",
         option="max_ongoing_requests",
@@ -296,17 +297,17 @@ _DECLARED = (
     _of_cell(
         *("max_batch_size", COUNT, 1),
         "requests that serve.batch may put together; 1 means no batching",
-        _swept("Largest batch of serve.batch; 1: no batching.", *SWEEPS),
-        Flag("Requests that a ranker scores at once [100].", ("recsys",)),
-        Flag("Largest batch [1: no batching].", ("noop",)),
-        Flag("Largest batch of serve.batch.", ("scale",), most=100_000),
+        _swept("Largest batch of serve.batch; 1: no batching.", *SWEEPS, usual=""),
+        Flag("Requests that a ranker scores at once.", ("recsys",), usual=100),
+        Flag("Largest batch of serve.batch; 1: no batching.", ("noop",)),
+        Flag("Largest batch of serve.batch.", ("scale",), most=100_000, usual=""),
         brief="batch",
         option="user_config.max_batch_size",
     ),
     _of_cell(
         *("batch_wait_timeout_s", SECONDS, 0.0, "how long serve.batch waits for a batch to fill"),
-        Flag("How long serve.batch waits to fill a batch [0].", (*SWEEPS, "noop")),
-        Flag("How long serve.batch waits to fill a batch [0].", ("scale",), most=60.0),
+        Flag("How long serve.batch waits to fill a batch.", (*SWEEPS, "noop")),
+        Flag("How long serve.batch waits to fill a batch.", ("scale",), most=60.0),
         option="user_config.batch_wait_timeout_s",
     ),
     _of_cell(
@@ -330,7 +331,7 @@ _DECLARED = (
     _of_cell(
         *("event_gap_ms", GAP_MS, 0.0),
         "how long the no-op app waits before each event of a stream",
-        Flag("Milliseconds before each event of the no-op app [0].", (*MATRICES, "noop")),
+        Flag("Milliseconds before each event of the no-op app.", (*MATRICES, "noop")),
         apps=("noop",),
         brief="ms a gap",
         option="user_config.event_gap_ms",
@@ -353,14 +354,14 @@ _DECLARED = (
         *("protocol", one_of(*PROTOCOLS), "http"),
         "how a request is made, and answered: at once or as a stream of events that are timed",
         _swept(f"Protocols: {_PROTOCOLS}", "micro", "run"),
-        Flag("Protocol: http, stream, grpc or grpc-stream [http].", ("load",)),
-        Flag("Protocol: http or stream [http].", ("tax",)),
+        Flag("Protocol: http, stream, grpc or grpc-stream.", ("load",)),
+        Flag("Protocol: http or stream.", ("tax",)),
         Flag(f"Protocol: {_PROTOCOLS}", ONE_PROTOCOL),
     ),
     _of_load(
         *("stream_events", COUNT, 10, "events of each stream of the no-op app"),
-        _swept("Events of each stream of the no-op app [10].", "micro"),
-        Flag("Events of each stream of the no-op app [10].", ("sweep", "noop")),
+        _swept("Events of each stream of the no-op app.", "micro"),
+        Flag("Events of each stream of the no-op app.", ("sweep", "noop")),
         apps=("noop",),
     ),
 )
@@ -392,6 +393,16 @@ class AxisFlag:
         return f"{one}[,{one}...]" if self.flag.swept else one
 
     @property
+    def usual(self) -> Value:
+        """Its default, as the help shows it; "" where a suite decides."""
+        return self.axis.default if self.flag.usual is None else self.flag.usual
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """The words that it takes."""
+        return (*self.axis.kind.words, *self.flag.words)
+
+    @property
     def where(self) -> str:
         """The flag as it is spelt in messages."""
         return f"--{self.name.replace('_', '-')}"
@@ -415,13 +426,15 @@ def axis_flags(command: str) -> dict[str, AxisFlag]:
     return {one.name: one for one in flags if command in one.flag.commands}
 
 
+def suggest(word: object, allowed: Iterable[str]) -> str:
+    """A hint such as `; did you mean 'stream'?`, or nothing where no word is near."""
+    near = difflib.get_close_matches(str(word), sorted(allowed), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
-    """A hint such as `; did you mean "num_replicas"?`, or what is allowed if nothing is near."""
-    names = sorted(allowed)
-    near = difflib.get_close_matches(name, names, n=1)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; allowed: {', '.join(names)}"
+    """A hint such as `; did you mean 'num_replicas'?`, or what is allowed if nothing is near."""
+    return suggest(name, allowed) or f"; allowed: {', '.join(sorted(allowed))}"
 
 
 def axis_named(name: str, where: str) -> Axis:

@@ -1,16 +1,16 @@
-"""Forms of a report: a Document as text for a terminal, Markdown, a page, pictures.
-
-Rule: a form knows no kind of run. Its module is imported when it is needed.
-"""
+"""Forms of a report: a Document as text for a terminal, Markdown, a page, pictures. A form knows
+no kind of run, and is imported when it is needed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from serve_bench.core.errors import visible
-from serve_bench.view.document import Document
+
+if TYPE_CHECKING:
+    from serve_bench.view.document import Document
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 from msgspec import Meta
 
 from serve_bench.core.app_spec import AppSpec, app_named, check_cell
-from serve_bench.core.axes import AXES, Axis, Value, axis_named, cell_defaults
+from serve_bench.core.axes import AXES, Axis, Value, axis_named, cell_defaults, nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Streaming
@@ -440,7 +440,7 @@ def variants_of(
     names = content.values("variant", ["default"])
     for name in names:
         if not isinstance(name, str) or name not in known:
-            raise BadInput(f"{where}: unknown variant {name!r}; allowed: {', '.join(known)}")
+            raise BadInput(f"{where}: unknown variant {name!r}{nearest(str(name), known)}")
     pairs = [f"{name}={value}" for name, value in content.table("env").items()]
     added = {**parse_env(pairs, content.where("env")), **(env or {})}
     return all_with_env([known[name] for name in names], added)

@@ -10,6 +10,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
+from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput, RunFailed
 
 # A file that is there whole or not at all, whatever happens while it is written.
@@ -111,9 +112,7 @@ def shipped(folder: str) -> Path:
     for place in (_PACKAGE / folder, _PACKAGE.parent / folder):
         if place.is_dir():
             return place
-    raise BadInput(
-        f"the folder {folder!r} that comes with serve-bench is missing: install it again"
-    )
+    raise BadInput(f"the folder {folder!r} of serve-bench is missing: install it again")
 
 
 def suite_file(name: str) -> Path:
@@ -122,8 +121,8 @@ def suite_file(name: str) -> Path:
         return Path(name)
     suites = {file.stem: file for file in shipped("scenarios").glob("*.toml")}
     if name not in suites:
-        names = ", ".join(sorted(suites))
-        raise BadInput(f"--suite: no file {name!r}; a path, or one of: {names}")
+        known = f"{', '.join(sorted(suites))}{suggest(name, suites)}"
+        raise BadInput(f"--suite: no file {name!r}; a path, or one of: {known}")
     return suites[name]
 
 

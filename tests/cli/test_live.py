@@ -134,3 +134,9 @@ def test_a_long_run_says_so_before_it_starts(seconds: float | None, notice: str 
     both = ["--max-ongoing-requests", "--max-concurrent-queries"]
     assert long_name(both) == both[0]  # an option is recorded by its first long name
     assert long_name(["-c", "--connections"]) == "--connections" and long_name(["-c"]) == "-c"
+
+
+def test_sides_with_long_names_are_a_and_b() -> None:
+    out, trial = io.StringIO(), records.trial(records.planned())
+    Display(out, letters={trial.variant: "B"}).trial(trial, 2, 6)
+    assert out.getvalue().startswith("[2/6] B, ")

@@ -24,29 +24,19 @@ class CapacityOptions(ServiceOptions):
     with_resume = frozenset("resume budget no_sample strict_host dry_run live format".split())
 
     target: str | None = argument(
-        "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite.",
-        default=None,
-        metavar="[TARGET]",
+        "App: module:app, path/file.py:app, config.yaml of Serve, or a suite.", None, "[TARGET]"
     )
     slo: str | None = flag(None, "What has to hold, such as p99=50ms,errors=0.1%.")
     option: list[str] | None = flag(
         None, "Deployment.option=value,value...; of a suite axis=value,value...; repeatable."
     )
     replicas: str | None = flag(
-        None,
-        "Of an app that Serve scales: fixed, the most that it may have, or auto [auto].",
-        takes=("fixed", "auto"),
+        None, "Of an app that Serve scales: fixed, its most, auto [auto].", takes=("fixed", "auto")
     )
     arrivals: str = flag("poisson", "Arrivals: poisson or constant.", takes=ARRIVALS)
-    start: float | None = flag(
-        None, "First rate, requests/s [half of a closed loop's].", takes=(1, MOST_START)
-    )
-    connections: int = flag(
-        10, "Connections of the closed loop before the search.", takes=(1, 10_000)
-    )
-    launches: int | None = flag(
-        None, "Fresh launches at least; 1: no more than one [3].", takes=(1, MOST_LAUNCHES)
-    )
+    start: float | None = flag(None, "First rate [half of a closed loop's].", takes=(1, MOST_START))
+    connections: int = flag(10, "Connections of the closed loop at first.", takes=(1, 10_000))
+    launches: int | None = flag(None, "Fewest launches; 1: just one [3].", takes=(1, MOST_LAUNCHES))
     precision: str = flag("5%", "Width of the 95 % interval that is narrow enough.")
     budget: str | None = flag(None, "Longest time of the run, or of its rest [20m for each cell].")
     launch_time: str | None = flag(None, "Measured time of the search on each launch [120s].")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import LIVE, ChatOptions, LoadOnOptions, StreamOptions, TraceOptions
+from serve_bench.cli.options import ChatOptions, LoadOnOptions, StreamOptions, TraceOptions
+from serve_bench.core.load_spec import ARRIVALS
 
 
 class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
@@ -19,20 +18,14 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
         seed profile trace no_sample strict_host load_on load_nodes json slo out live"""
 
     url: str = argument("Address that is loaded, http:// or https://.", metavar="URL")
-    connections: int = flag(
-        10, "Number of connections, or of clients with aiohttp.", "-c", "--connections"
-    )
-    duration: str | None = flag(
-        None, "Length of the load, such as 10s, 2m, 0.5 [10s].", "-d", "--duration"
-    )
-    count: int | None = flag(
-        None, "Stop after this number of requests; no warm-up.", "-n", "--requests"
-    )
+    connections: int = flag(10, "Connections, or clients with aiohttp.", "-c", "--connections")
+    duration: str | None = flag(None, "Length of the load, as 10s or 2m [10s].", "-d", "--duration")
+    count: int | None = flag(None, "Stop after so many requests; no warm-up.", "-n", "--requests")
     rate: float | None = flag(None, "Open loop: requests/s that are due.", "-r", "--rate")
-    arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.")
+    arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.", takes=ARRIVALS)
     stages: str | None = flag(None, "Open loop in stages, such as 100:30s,500:30s.")
     ramp: bool = flag(False, "Move linearly from stage to stage.")
-    client: str = flag("raw", "Client: raw or aiohttp; grpc with its protocols.")
+    client: str = flag("raw", "Client: raw, aiohttp or grpc.", takes=("raw", "aiohttp", "grpc"))
     processes: int | None = flag(None, "Number of worker processes [as the load needs].")
     max_connections: int | None = flag(None, "Open loop: largest number of connections.")
     allow_late: bool = flag(False, "Open loop: exit code 0 though connections were too few.")
@@ -51,13 +44,8 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
     cacert: str | None = flag(None, "File of certificates to trust.")
     warmup: str | None = flag(None, "Shortest warm-up [0.5s, at most a quarter of -d].")
     seed: int = flag(1, "Seed of random arrivals, bodies and paths.")
-    profile: str | None = flag(
-        None, "Repeat the load with py-spy on proxy, replica, controller of the Serve."
-    )
-    no_sample: bool = flag(False, "Do not sample CPU and memory during the load.")
+    profile: str | None = flag(None, "Repeat the load with py-spy on proxy, replica, controller.")
     json: bool = flag(False, "Print the records' figures as JSON.")
-    live: str = LIVE
-    out: Path | None = flag(None, "Folder of the run [results/<time>].")
 
 
 @command(LoadOptions)

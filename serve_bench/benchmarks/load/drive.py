@@ -38,7 +38,7 @@ from serve_bench.core.chat import PROMPTS, chat_url, check_bodies
 from serve_bench.core.errors import BadInput, RunFailed, visible
 from serve_bench.core.failed_requests import too_many_failed, why_failed
 from serve_bench.core.load_result import Progress
-from serve_bench.core.load_spec import EVENTS, HANDLE, Arrivals, Client, Load, Streaming, Timing
+from serve_bench.core.load_spec import EVENTS, Arrivals, Client, Load, Streaming, Timing
 from serve_bench.core.plan import JSON, row_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Request, SpecError
@@ -202,14 +202,13 @@ def _load(options: LoadOptions, request: Request) -> Load:
 
 
 def _client(options: LoadOptions) -> Client:
-    if (wrong := options.protocols() & HANDLES) or options.client == HANDLE:
-        flag = f"--protocol: {wrong.pop()}" if wrong else "--client: handle"
-        raise BadInput(f"{flag}: calls an app that serve-bench launches: see run and micro")
+    if wrong := options.protocols() & HANDLES:
+        raise BadInput(
+            f"--protocol: {wrong.pop()}: calls an app that serve-bench launches: see run and micro"
+        )
     if not options.protocols() & GRPC:
         if options.client == "grpc":
             raise BadInput("--client: grpc goes with --protocol grpc or grpc-stream")
-        if options.client not in ("raw", "aiohttp"):
-            raise BadInput(f"--client: {options.client!r} is not allowed; it takes raw or aiohttp")
         return cast("Client", options.client)  # checked where the load is made
     if options.client not in ("raw", "grpc"):
         raise BadInput(f"--client: {options.client} speaks no gRPC; leave it out")

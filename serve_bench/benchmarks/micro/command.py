@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -34,11 +33,9 @@ class MicroOptions(RowOptions):
         format published perf_metrics trace_out"""
 
     suite: str = flag("micro")
-    app: str | None = flag(
-        None, "App: noop, ranker (a DLRM) or recsys (ingress and ranker) [noop]."
-    )
+    app: str | None = flag(None, "App: noop, ranker (a DLRM) or recsys [noop].")
     clients: str | None = flag(
-        None, "Rows: N aiohttp clients, raw:N connections [1,8,raw:100].", metavar="ROW[,ROW...]"
+        None, "N aiohttp clients, raw:N connections [1,8,raw:100].", metavar="ROW[,ROW...]"
     )
 
 
@@ -74,12 +71,8 @@ class NoopOptions(LoadOnOptions, SloOptions):
     port: int = flag(8000, "HTTP port; 0 for any free one.")
     variant: str = flag("default", "Variant: default, haproxy or optimized.")
     env: list[str] | None = flag(None, "Variable of the environment of the variant; repeatable.")
-    profile: str | None = flag(
-        None, "Repeat the warm-up with py-spy on proxy, replica, controller; with commas."
-    )
+    profile: str | None = flag(None, "Repeat the warm-up with py-spy: proxy, replica, controller.")
     trace: bool = flag(False, "Mark the requests that load --trace chooses.")
-    no_sample: bool = flag(False, "Do not sample CPU and memory during the load.")
-    out: Path | None = flag(None, "Folder of the run [results/<time>].")
 
 
 @command(NoopOptions)

@@ -27,9 +27,7 @@ class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
         perf_metrics trace_out"""
 
     target: str | None = argument(
-        "App: module:app, path/file.py:app, a suite (.toml) or a config file of Serve (.yaml).",
-        default=None,
-        metavar="[TARGET]",
+        "App: module:app, path/file.py:app, config.yaml, or a suite (.toml).", None, "[TARGET]"
     )
 
     def of_file(self) -> bool:
@@ -60,9 +58,7 @@ class TraceRunOptions(OwnRunOptions):
         variant env out resume trace {RUN} slo format trace_out"""
 
     target: str | None = argument(
-        "App: noop, module:app, path/file.py:app, or a config file of Serve (.yaml).",
-        default=None,
-        metavar="[TARGET]",
+        "App: noop, module:app, path/file.py:app, or config.yaml of Serve.", None, "[TARGET]"
     )
     clients: str | None = flag("raw:100", "Row: raw:N connections.", metavar="ROW[,ROW...]")
     trace: str | None = flag(USUAL_SHARE)

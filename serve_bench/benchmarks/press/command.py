@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from serve_bench.cli.command import command, flag
-from serve_bench.cli.options import CLASSIC_HELP, RUN, LadderOptions
+from serve_bench.cli.options import RUN, LadderOptions, format_flag
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder, parse_ladder
+from serve_bench.report import FORMATS
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 
 if TYPE_CHECKING:
@@ -36,24 +37,17 @@ class PressOptions(LadderOptions):
         published perf_metrics trace_out"""
 
     suite: str = flag("press")
-    format: str = flag("table", CLASSIC_HELP, "--format", "-f")
+    format: str = format_flag(*FORMATS)
     clients: str | None = flag(None, "Numbers of clients, published or auto [published: 1-3000].")
-    requests_per_client: int | None = flag(None, "Requests that each client makes in a row [100].")
-    samples: int | None = flag(
-        None, "Samples of a request, each of two strings [15].", takes=(1, MOST_SAMPLES)
-    )
+    requests_per_client: int | None = flag(None, "Requests of each client [100].")
+    samples: int | None = flag(None, "Samples in a request [15].", takes=(1, MOST_SAMPLES))
     app: str | None = flag(
-        None,
-        "App: ranker (DLRM), or noop, which reads the request alone [ranker].",
-        takes=("ranker", "noop"),
+        None, "App: ranker (DLRM) or noop, which reads requests [ranker].", takes=("ranker", "noop")
     )
     timeout_ms: float | None = flag(None, "Longest time of a request [200000].")
-    max_row_seconds: float | None = flag(None, "Time after which a row is cut off [60].")
+    max_row_seconds: float | None = flag(None, "Longest time of a row [60].")
     quick: bool = flag(False, "Measure 1 to 200 clients.")
-    log_requests: Path | None = flag(
-        None, "Write every request as CSV: client, start, latency, status."
-    )
-    exclude_connect: bool = flag(False, "Add totals without the opening of connections (press).")
+    log_requests: Path | None = flag(None, "Write requests as CSV: client, start, latency, status.")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:

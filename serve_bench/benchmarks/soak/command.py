@@ -13,26 +13,18 @@ class SoakOptions(ServiceOptions):
         events event_timeout quick variant env out resume leak fail_on slo dry_run live format"""
 
     target: str | None = argument(
-        "App: noop, module:app, path/file.py:app, a config file of Serve (.yaml), or a suite.",
-        default=None,
-        metavar="[TARGET]",
+        "App: noop, module:app, path/file.py:app, config.yaml, or a suite.", None, "[TARGET]"
     )
     soak_time: str | None = flag(None, "Length of the load: 30s to 7d [1h].", "--for")
-    rate: float | None = flag(
-        None, "Open loop: requests/s that are due [a closed loop].", takes=(0.001, MAX_RATE)
-    )
+    rate: float | None = flag(None, "Open loop: requests/s [closed loop].", takes=(0.001, MAX_RATE))
     clients: str | None = flag(None, "Closed loop: raw:N connections [raw:10].", metavar="ROW")
     arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.", takes=ARRIVALS)
     option: list[str] | None = flag(None, "Deployment.option=value; repeatable.")
     quick: bool = flag(False, "Load for 1 minute.")
     leak: float | None = flag(
-        None,
-        "Smallest growth that matters, in MB of memory per million requests [50].",
-        takes=(0.001, MAX_RATE),
+        None, "Least growth that matters, in MB per million requests [50].", takes=(0.001, MAX_RATE)
     )
-    fail_on: list[str] | None = flag(
-        None, "End with exit code 3 on: leak, slo; repeatable, or with commas."
-    )
+    fail_on: list[str] | None = flag(None, "Exit code 3 on: leak, slo; repeatable, or with commas.")
 
 
 @command(SoakOptions)

@@ -154,7 +154,7 @@ class _Clusters(PairBench):
     def __init__(
         self, layers: LayerBench, pairs: Pairs, launch: RoundPlan, number: int, journal: Journal
     ) -> None:
-        self._of = layers
+        self._of, self.letters = layers, ""
         super().__init__(pairs, launch, number, journal)
 
     def _up_of(self, at: Pairing, side: int) -> Up | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import REQUEST, TargetOptions
+from serve_bench.core.load_spec import ARRIVALS
 
 
 class TimelineOptions(TargetOptions):
@@ -19,13 +20,9 @@ class TimelineOptions(TargetOptions):
     )
     stages: str | None = flag(None, "Load over time, such as 50:20s,500:30s,50:40s.")
     ramp: bool = flag(False, "Move the rate linearly from each stage to the next.")
-    fault: list[str] | None = flag(
-        None, "Fault on the clock, such as kill:replica@30s; repeatable.", metavar="FAULT"
-    )
-    after: str | None = flag(
-        None, "Watch replicas for so long behind the last stage [0s].", metavar="DURATION"
-    )
-    arrivals: str | None = flag(None, "Arrivals: constant or poisson [constant].")
+    fault: list[str] | None = flag(None, "Fault, such as kill:replica@30s; repeatable.")
+    after: str | None = flag(None, "Watch replicas for so long behind the last stage [0s].")
+    arrivals: str | None = flag(None, "Arrivals: constant or poisson [constant].", takes=ARRIVALS)
     connections: int | None = flag(None, "Connections at first; up to 4000 as needed [100].")
     nodes: int | None = flag(None, "Nodes of the cluster, all on this host [1].")
     slo: str | None = flag(None, "What has to hold in each second, such as p99=200ms [errors=1%].")

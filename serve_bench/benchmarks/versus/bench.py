@@ -228,6 +228,8 @@ class Pairs:
 class PairBench(Bench[Cell, Pairing]):
     """Both sides of a round. Its parts are in the order in which they are started."""
 
+    letters = "AB"  # what progress calls the sides; empty: by their labels
+
     def __init__(self, plan: Pairs, launch: RoundPlan, number: int, journal: Journal) -> None:
         self._plan, self._suite, self._journal = plan, plan.suite, journal
         self._round = launch.round
@@ -236,21 +238,18 @@ class PairBench(Bench[Cell, Pairing]):
         if plan.services is not None:
             return
         for at, side in enumerate(launch.order):
-            self._ups[side] = self._up(launch, launch.sides[side], number + at)
+            part, spec = self._spec(launch, side, number + at)
+            self._ups[side] = Up(launch.sides[side], part, Serving(spec))
         self._both = [self._ups[side] for side in sorted(self._ups)]
         self.parts = [up.part for up in self._ups.values()]
 
-    def _up(self, launch: RoundPlan, side: Side, number: int) -> Up:
-        part, spec = self._spec(launch, side, number)
-        return Up(side, part, Serving(spec))
-
-    def _spec(self, launch: RoundPlan, side: Side, number: int) -> tuple[Part, LaunchSpec]:
-        who = f"round {launch.round}, {side.label}"
+    def _spec(self, launch: RoundPlan, at: int, number: int) -> tuple[Part, LaunchSpec]:
+        side = launch.sides[at]
+        who = f"round {launch.round}, {self.letters[at] if self.letters else side.label}"
         part = Part(str(number), side.launched, launch.round, who)
         cells = [side.cell(cell) for cell, _ in launch.cells]
-        spec = launch_spec(
-            part, self._plan.run_id, self._plan.folder, side.app, cells, self._suite.rows
-        )
+        about = part, self._plan.run_id, self._plan.folder
+        spec = launch_spec(*about, side.app, cells, self._suite.rows)
         return part, replace(spec, traced=self._plan.trace is not None)
 
     def start(self) -> None:
@@ -384,7 +383,7 @@ class PairBench(Bench[Cell, Pairing]):
         self._journal.say(phase, who=up.part.who)
 
     def _say_row(self, at: Pairing, phase: str, load: Progress | None) -> None:
-        self._say(" : ".join(planned.variant for planned in at.planned), phase, at, load)
+        self._say("A and B", phase, at, load)
 
     def _say(
         self, who: str, phase: str, at: Pairing | None = None, load: Progress | None = None

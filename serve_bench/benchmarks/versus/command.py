@@ -68,7 +68,6 @@ class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, Gate
     b_option: list[str] | None = flag(None, "Option of B; repeatable.")
     slice: str | None = flag(None, "Length of a slice, 10ms to 2s [7 drains].")
     seed: int = flag(1, "Seed of the orders of sides and requests.", takes=(0, MOST))
-    format: str = flag("table", "Form: table, markdown, csv or json.", "--format", "-f")
 
     @property
     def sides(self) -> tuple[SideFlags, SideFlags]:

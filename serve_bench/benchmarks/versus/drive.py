@@ -79,6 +79,8 @@ def run(
             "note: running services are not launched: the interval excludes the spread between "
             "launches"
         )
+    letters = {side.label: letter for letter, side in zip("AB", suite.sides, strict=True)}
+    print_note("note: " + ", ".join(f"{letter} is {label}" for label, letter in letters.items()))
     every = [one for plan in versus_plan(suite) for one in plan.pairings]
     budget_s = suite.budget_s if earlier is None else None
 
@@ -96,6 +98,7 @@ def run(
         rounds=None if earlier is None else suite.rounds,
         again=None if services is not None else "versus",
         set_env=None if services is not None else "--a-env, --b-env set it",
+        letters=letters,
     )
 
     def show(result: Result, folder: Path) -> int:

@@ -1,0 +1,88 @@
+"""The command line as it is met first: help, what is said twice, what a shell completes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.benchmarks.commands import COMMANDS
+from serve_bench.cli.panels import COMMON, MOST_LINES, PANELS
+from serve_bench.cli.program import load_command
+from tests.cases import cases
+from tests.fixtures import Call, Patch, Refuses
+
+WHOLE: dict[str, Any] = {name: load_command(name) for group in COMMANDS.values() for name in group}
+PARSERS = WHOLE | {
+    f"{name} {below}": inner
+    for name, command in WHOLE.items()
+    for below, inner in getattr(command, "commands", {}).items()
+}
+"""All commands by their words, those below others too."""
+
+
+def test_an_option_that_has_a_panel_or_is_common_is_one_of_a_command() -> None:
+    known = {param.name for command in PARSERS.values() for param in command.params}
+    assert {*COMMON, *PANELS} <= known | {"help", "help_all"}
+
+
+@cases("words", *PARSERS)
+def test_help_fits_40_lines_and_the_whole_has_every_option(
+    words: str, call: Call, monkeypatch: Patch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    short, _ = call(*words.split(), "--help")
+    whole, _ = call(*words.split(), "--help-all")
+    assert len(short.splitlines()) <= MOST_LINES
+    assert ("--help-all" in short) == (short != whole)
+    for param in PARSERS[words].params:
+        for name in param.opts if param.param_type_name == "option" else ():
+            assert name in whole and (name in short or param.name not in COMMON)
+
+
+@cases("words", *PARSERS)
+def test_an_option_that_takes_one_value_is_refused_twice(words: str, refuses: Refuses) -> None:
+    for param in PARSERS[words].params:
+        if param.param_type_name == "option" and not (param.multiple or param.is_flag):
+            flag = next(name for name in param.opts if name.startswith("--"))
+            line = f"{words} {param.opts[0]} 1 {param.opts[-1]} 1"
+            refuses(line, f"{flag}: is given twice; it takes one value")
+
+
+def test_without_a_command_it_shows_three_to_paste(call: Call) -> None:
+    out, _ = call()
+    shown = [line.split("#")[0].split() for line in out.splitlines() if line.startswith("  ")]
+    assert [words[1] for words in shown] == ["run", "micro", "load"]
+    for words in shown:
+        call(*words[1:], "--help-all")
+
+
+@pytest.mark.process
+def test_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
+    program = tmp_path / "serve-bench"
+    program.write_text(f'#!/bin/bash\nexec {sys.executable} -m serve_bench "$@"\n')
+    program.chmod(0o755)
+    run = tmp_path / "results/20260102-030405"
+    run.mkdir(parents=True)
+    (run / "records.jsonl").touch()
+    wanted = {
+        "vers": "versus",
+        "micro --live ": "auto plain",
+        "micro --protocol http,st": "http,stream",
+        "versus --b o": "optimized",
+        "micro --suite scale_c": "scale_chain scale_curve",
+        "report -f j": "json",
+        "report res": "results/20260102-030405",
+        "run --help-": "--help-all",
+    }
+    script = 'eval "$(serve-bench --show-completion)"\n'
+    for line in wanted:
+        words = ["serve-bench", *line.split(" ")]
+        script += f"COMP_WORDS=({' '.join(map(repr, words))}) COMP_CWORD={len(words) - 1}\n"
+        script += '_serve_bench_completion serve-bench; echo "${COMPREPLY[*]}"\n'
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": os.getcwd()}
+    shell = ["bash", "-c", script]
+    told = subprocess.run(shell, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines() == [*wanted.values()], told.stderr
