@@ -20,9 +20,8 @@ from serve_bench.view.document import (
     Table,
     with_charts,
 )
-from serve_bench.view.frame import make_rows
 from serve_bench.view.ladders import LadderView, view_ladders
-from serve_bench.view.rows import page_of
+from serve_bench.view.rows import make_page
 from tests.rendering import render
 
 Part = TypeVar("Part", bound=Block)
@@ -56,11 +55,12 @@ def opened(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
 
 
 def names(sheet: Document) -> list[str]:
-    return [one.name for one in sheet.sections if one.blocks]
+    return [one.name for one in sheet.sections if [*with_charts(one.blocks)]]
 
 
 def part(sheet: Document, name: str) -> tuple[Block, ...]:
-    return next(one.blocks for one in sheet.sections if one.name == name)
+    blocks = next(one.blocks for one in sheet.sections if one.name == name)
+    return tuple(with_charts(blocks))
 
 
 def at(of: Table, name: str, unit: str | None = None) -> int:
@@ -96,7 +96,7 @@ def sheet(result: Result, where: str | None = None, published: bool = False) -> 
 
 
 def ladders_of(result: Result) -> list[LadderView]:
-    return view_ladders(result, make_rows(page_of(result), ()))
+    return view_ladders(result, [*make_page(result).rows])
 
 
 page_sheet = load_sheet = ladder_sheet = sheet

@@ -21,6 +21,7 @@ from serve_bench.report import Layout
 from serve_bench.report.columns import WIDEST, table_blocks, wrapped
 from serve_bench.view.document import (
     Block,
+    Charts,
     Code,
     Column,
     Document,
@@ -28,6 +29,7 @@ from serve_bench.view.document import (
     Finding,
     Flamegraph,
     Folded,
+    Later,
     Prose,
     Section,
     Table,
@@ -148,6 +150,11 @@ class _Writer:
                 yield from ((line, "plain") for line in block.text.splitlines())
             case Flamegraph():
                 yield f"{block.title}: {block.stacks}", "quiet"
+            case Charts():
+                pass
+            case Later():
+                for made in block.blocks:
+                    yield from self._block(made, bare)
             case Folded() if self.verbose:
                 yield from self._wrap(block.title, None)
                 for inner in block.blocks:

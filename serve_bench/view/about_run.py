@@ -124,25 +124,25 @@ def machine(run: Run) -> Facts:
     return Facts((*pairs, ("serve-bench", f"{run.tool_version}{commit}")))
 
 
-def inside_blocks(page: Page) -> Iterator[Block]:
+def inside_blocks(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
     """CPU and memory by process in each cell, and what each verdict rests on; folded."""
     sampled: dict[str, dict[str, Sequence[Trial]]] = {}
-    for line in (entry.line for entry in page.entries):
+    limits = []
+    for row in page.rows:
+        line = row.load
         if line.status != "profiled" and mean_by_role(line.trials):
             caption = f"Variant {line.variant}: {cell_title(line.cell)}, % of a core"
             sampled.setdefault(caption, {})[page.names.rows[line.row]] = line.trials
+        for launch, verdict in row.verdicts.items():
+            reasons = "; ".join(dict.fromkeys(verdict.reasons + verdict.unseen)) or "-"
+            cells = (launch, verdict.text, reasons)
+            limits.append(TableRow(cells, group=page.names.name(line)))
     if sampled:
         tables = starmap(usage_table, sampled.items())
         yield Folded("CPU and memory by process, in figures", tuple(tables))
-    rows = []
-    for entry in page.entries:
-        for launch, verdict in entry.verdicts.items():
-            reasons = "; ".join(dict.fromkeys(verdict.reasons + verdict.unseen)) or "-"
-            cells = (launch, verdict.text, reasons)
-            rows.append(TableRow(cells, group=page.names.name(entry.line)))
-    heads = ("launch", "limited by", "reasons, and what was not seen")
-    if rows:
-        yield Folded("Limits by row, with evidence", (word_table("By launch", heads, rows),))
+    if limits:
+        heads = ("launch", "limited by", "reasons, and what was not seen")
+        yield Folded("Limits by row, with evidence", (word_table("By launch", heads, limits),))
 
 
 def failure_blocks(page: Page) -> Iterator[Block]:
@@ -156,7 +156,7 @@ def failure_blocks(page: Page) -> Iterator[Block]:
         yield Folded("Failures, with the last log lines", tuple(blocks))
 
 
-def flamegraphs(rows: Sequence[ViewRow]) -> Iterator[Block]:
+def flamegraphs(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
     """The flamegraphs of profiled rows, those of each folded but for the first row."""
     words = "flamegraph: the wider a frame, the more samples had it on the stack"
     folded = []
@@ -179,9 +179,9 @@ def method(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Bloc
     names = " ".join(("client rate_per_s", *EXECUTION, "batch_size_mean forward"))
     spec = make_spec("Plan and execution", names, row="row", notes=until)
     ran = [
-        replace(row, name=page.names.name(row.entry.line), group="", warnings=(), tones={})
+        replace(row, name=page.names.name(row.line), group="", warnings=(), tones={})
         for row in rows
-        if row.entry is not None
+        if row.line is not None
     ]
     if ran:
         yield make_table(spec, ran)

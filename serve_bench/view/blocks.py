@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from serve_bench.analysis.verdict import Verdict
-from serve_bench.view.document import Block, Column, Detail, Finding, Section, Table, TableRow
-from serve_bench.view.rows import Page, VariantPart, warning_finding
+from serve_bench.view.document import Block, Column, Detail, Section, Table, TableRow
 
 
 def section(
@@ -20,16 +19,6 @@ def section(
 def word_table(caption: str, heads: Iterable[str], rows: Iterable[TableRow]) -> Table:
     """A table of words alone."""
     return Table(caption, tuple(Column(head, number=False) for head in heads), tuple(rows))
-
-
-def page_doubts(page: Page) -> Iterator[Finding]:
-    """Failures and doubts of a whole page, then of each variant."""
-    parts: list[Page | VariantPart] = [page, *page.variants]
-    for part in parts:
-        for failure in part.failures:
-            where = "" if failure.variant is None else f" of {failure.variant}"
-            yield Finding(f"{failure.what}{where}: {failure.message}", "failed", "bad")
-        yield from dict.fromkeys(map(warning_finding, part.warnings))
 
 
 def sentence(text: str) -> str:

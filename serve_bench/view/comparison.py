@@ -302,7 +302,6 @@ def comparison_document(comparing: Comparing, where: Sequence[str] = ()) -> Docu
             *sentences(comparing.warnings, "doubt"),
         ),
         sections=(*view.sections, *view.charts),
-        where=" and ".join(where) or None,
         records=tuple(where),
     )
 

@@ -6,8 +6,8 @@ table, an object of JSON and a point of a chart are views of rows, and know no k
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any, Final, TypeGuard
@@ -19,85 +19,16 @@ from serve_bench.view.csv import pick
 from serve_bench.view.document import (
     Cell,
     Column,
-    Finding,
     Number,
     Table,
     TableRow,
     Text,
     Tile,
-    Tone,
     as_text,
     cell_text,
 )
-from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values, find_figure, scale
-from serve_bench.view.rows import Entry, Page, warning_finding
-
-
-@dataclass(frozen=True)
-class ViewRow:
-    """What was observed somewhere. `dims`: what tells it from the others; `name`: the same in few
-    words; `group`: a heading over it and others. `gap`: what is missing of it; `notes`: small
-    print. `entry`: the load that it is of, or the one that a derived row stands for."""
-
-    dims: Mapping[str, Any]
-    values: Mapping[str, Value] = field(default_factory=dict)
-    name: str = ""
-    group: str = ""
-    warnings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
-    gap: str = ""
-    tones: Mapping[str, Tone] = field(default_factory=dict)
-    entry: Entry | None = None
-
-    def value(self, figure: str) -> float | None:
-        """A figure; None where it was not seen."""
-        return self.values[figure].value if figure in self.values else None
-
-    def text(self, figure: str) -> str:
-        """A figure in words."""
-        return FIGURES[figure].show(self.values.get(figure))
-
-    @property
-    def trials(self) -> Sequence[Trial]:
-        """What was measured."""
-        return () if self.entry is None else self.entry.line.trials
-
-
-def make_rows(
-    page: Page, figures: Sequence[str], codes: Collection[str] | None = None
-) -> list[ViewRow]:
-    """The loads of a run, planned ones that were not measured too. `figures`: beside those that
-    every load has. Warnings: what is missing in part, failed or is doubted (of these `codes` alone,
-    if any are given); in which launch."""
-    rows = []
-    for entry in page.entries:
-        line, gap, warnings = entry.line, "", []
-        if line.status == "not measured":
-            gap = line.status
-        elif line.status == "partly measured":
-            gap = f"{len(line.trials)} of {len(line.keys)} launches measured"
-            warnings.append(Finding("", gap, "doubt"))
-        warnings += [Finding(failure.message, "failed", "bad") for failure in entry.failures]
-        several = len(line.keys) > 1
-        launch = {trial.key: f"launch {trial.round}" for trial in line.trials if several}
-        doubts = (
-            warning_finding(seen, launch.get(str(seen.key), ""))
-            for seen in entry.warnings
-            if codes is None or seen.code in codes
-        )
-        dims = {
-            "variant": line.variant,
-            **line.cell,
-            "row": line.row.label,
-            **pick(line.row, "client", "loop", "connections", "rate_per_s", "run"),
-            "status": line.status,
-            "limit": entry.limited.cause if entry.limited else None,
-        }
-        values = dict(compute_values(line, (*ROW_FIGURES, *figures)))
-        name = f"{line.row.label}{' (profiled)' if line.status == 'profiled' else ''}"
-        found = (*warnings, *doubts)
-        rows.append(ViewRow(dims, values, name, "", found, entry.facts, gap, entry=entry))
-    return rows
+from serve_bench.view.figures import FIGURES, Value, find_figure, scale
+from serve_bench.view.rows import ViewRow as ViewRow
 
 
 def describe_figures(row: ViewRow) -> str:
@@ -233,7 +164,7 @@ def make_tiles(row: ViewRow | None, names: Sequence[str] = (MAIN, "latency_p99")
         tone = cell.tone if isinstance(cell, Text) else "plain"  # of a figure it needs a sign
         if text != "-":
             yield Tile(column.name, text, column.unit, row.name, tone)
-    if row.entry is not None and (limit := row.entry.limited) is not None:
+    if (limit := row.limited) is not None:
         known = f"{limit.figures} ({limit.confidence})"
         why = limit.reasons[0] if limit.cause == "unclear" and limit.reasons else known
         yield Tile("limited by", limit.cause, note=why)
@@ -255,8 +186,8 @@ def row_json(row: ViewRow) -> dict[str, Any]:
         "dims": {name: value for name, value in row.dims.items() if value is not None},
         "figures": {name: value_json(name, value) for name, value in row.values.items()},
     }
-    if row.entry is not None:
-        data |= {"limited_by": row.entry.verdicts, "failed": row.entry.line.failed}
+    if row.line is not None:
+        data |= {"limited_by": row.verdicts, "failed": row.line.failed}
     return data
 
 

@@ -65,7 +65,6 @@ def index_runs(runs: list[tuple[str, TableRow]], place: str, skipped: Sequence[s
         findings=sentences([f"{counted(len(runs), 'run')} in {place}; the newest: {newest}"]),
         doubts=sentences([f"passed over: {why}" for why in skipped], "doubt"),
         sections=(Section("runs", "Runs", (table, Charts(partial(_draw, runs))), "headline"),),
-        where=place,
     )
 
 

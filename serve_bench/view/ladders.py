@@ -103,8 +103,8 @@ def view_ladders(result: Result, rows: Sequence[ViewRow]) -> list[LadderView]:
     groups: dict[tuple[str, str], list[ViewRow]] = defaultdict(list)
     settings: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
-        if row.entry is not None and row.dims["status"] != "profiled":
-            variant, cell = row.entry.line.variant, row.entry.line.cell
+        if row.line is not None and row.dims["status"] != "profiled":
+            variant, cell = row.line.variant, row.line.cell
             key = (variant, cell_slug(cell))
             groups[key].append(row)
             # A cell as recorded leaves out what stands at its default; one of others is empty.
@@ -257,7 +257,7 @@ def _make_knee(view: LadderView) -> ViewRow:
         name=view.name,
         group="",
         warnings=tuple(dict.fromkeys((*step.warnings, *top.warnings))),
-        notes=(limit_words(step.entry.limited if step.entry else None), f"climb: {end}"),
+        notes=(limit_words(step.limited), f"climb: {end}"),
     )
 
 
@@ -272,7 +272,7 @@ def _make_collapse(result: Result, view: LadderView, users: int) -> ViewRow:
     if len(rates) > 1:
         span = dict.fromkeys(map(number, (min(rates), max(rates))))
         words = [f"{fell}: {' to '.join(span)} requests/s"]
-    words.append(limit_words(step.entry.limited if step.entry else None))
+    words.append(limit_words(step.limited))
     if result.run.suite.get("app") in ("noop", "press_noop"):  # of a single deployment
         wait_s = router_wait_s(result.launches, view.settings["variant"])
         replicas = int(view.settings.get("num_replicas", 0))

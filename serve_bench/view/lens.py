@@ -8,25 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 from serve_bench.analysis.checks import unfair_sentences
 from serve_bench.core.result import Failure, PlannedTrial, Result, Row, Trial, trial_key
 from serve_bench.view import about_run, waterfall
-from serve_bench.view.blocks import page_doubts, section, statement
+from serve_bench.view.blocks import section, statement
 from serve_bench.view.csv import json_of, pick, run_json
 from serve_bench.view.document import (
+    Block,
     Document,
     Finding,
+    Later,
     Prose,
     ReportOptions,
     Section,
     Tile,
     sentences,
 )
-from serve_bench.view.frame import ViewRow, make_rows, make_tiles, row_json, trial_json
-from serve_bench.view.rows import Page, UsageOf, page_of
+from serve_bench.view.frame import ViewRow, make_tiles, row_json, trial_json
+from serve_bench.view.rows import Page, UsageOf, engaged_of, make_page, warning_finding
 from serve_bench.view.slo import slo_json, slo_parts
 
 FORMAT: Final = 2
@@ -95,12 +97,11 @@ class RunLook:
         """What is missing, what the rows show, what is doubted; the SLO behind the headline."""
         bad = (*unfair_sentences(self.result.trials), *self.view.alarms, *self._gaps())
         found = sentences(self.view.findings)
-        slo = () if self._slo is None else self._slo[:1]
-        return (*sentences(bad, "bad"), *found[:1], *slo, *found[1:])
+        return (*sentences(bad, "bad"), *found[:1], *self._slo[:1], *found[1:])
 
     @cached_property
-    def _slo(self) -> tuple[Finding, Section] | None:
-        return slo_parts(self.result)
+    def _slo(self) -> tuple[Finding, Section] | tuple[()]:
+        return slo_parts(self.result.run, self.page)
 
     def _gaps(self) -> Iterator[str]:
         """The sentence that comes first where rows are missing or something failed."""
@@ -127,21 +128,31 @@ class RunLook:
         """The run for people."""
         run, view, where = self.result.run, self.view, self.options.where
         first, *others = self._sections()
-        slo = () if self._slo is None else self._slo[1:]
         return Document(
             title=f"{view.title or f'serve-bench {run.command}'}, run {run.id}",
             command=run.command,
             run=about_run.asked(run, view.facts),
             machine=about_run.machine(run),
             findings=self.findings,
-            doubts=tuple(page_doubts(self.page)),
-            sections=(first, *slo, *others),
-            where=where,
+            doubts=tuple(self._doubts()),
+            sections=(first, *self._slo[1:], *others),
             records=() if where is None else (where,),
             tiles=tuple(view.tiles or make_tiles(view.lead)),
         )
 
+    def _doubts(self) -> Iterator[Finding]:
+        """Failures and doubts that are about no row."""
+        for failure in self.page.failures:
+            where = "" if failure.variant is None else f" of {failure.variant}"
+            yield Finding(f"{failure.what}{where}: {failure.message}", "failed", "bad")
+        yield from dict.fromkeys(map(warning_finding, self.page.warnings))
+
     def _sections(self) -> Iterator[Section]:
+        """What few readers need is made when a form shows it."""
+
+        def further(name: str, title: str, make: Callable[..., Iterable[Block]]) -> Section:
+            return Section(name, title, (Later(partial(make, self.result, page, view.rows)),))
+
         view, page = self.view, self.page
         yield from view.sections or [
             Section("results", "Results", (Prose(("Nothing was measured.",), "doubt"),), "headline")
@@ -151,10 +162,10 @@ class RunLook:
         if texts := (*view.definitions, *notes):
             yield Section("how", "Notes", (Prose(texts, "quiet", listed=True),))
         yield from view.charts
-        yield from section("cpu", "CPU by process, and limits", about_run.inside_blocks(page))
+        yield further("cpu", "CPU by process, and limits", about_run.inside_blocks)
         yield from waterfall.sections(view.traced)
-        yield from section("profiles", "Flamegraphs", about_run.flamegraphs(view.rows))
-        yield from section("method", "Method", about_run.method(self.result, page, view.rows))
+        yield further("profiles", "Flamegraphs", about_run.flamegraphs)
+        yield further("method", "Method", about_run.method)
 
     def json_text(self) -> str:
         """The run for programs: figures unrounded, with their units."""
@@ -166,24 +177,40 @@ class RunLook:
                 "format": FORMAT,
                 "run": run_json(result.run, self.options.where),
                 "host": result.run.host,
-                "variants": page.variants,
+                "variants": [*map(self._variant_json, page.variants)],
                 "launches": launches,
                 "deploys": deploys,
                 "findings": self.findings,
                 "rows": [*map(self._row_json, view.rows)],
                 "points": [*map(row_json, view.points)],
                 "comparisons": [*map(row_json, view.comparisons)],
-                **pick(page, "warnings", "failures", "notes"),
+                "warnings": [seen for seen in page.warnings if seen.variant is None],
+                "failures": [seen for seen in page.failures if seen.variant not in page.variants],
+                "notes": page.notes,
             }
         )
 
+    def _variant_json(self, name: str) -> dict[str, Any]:
+        """A variant: its flags, those that were asked for if no launch succeeded, what the proof of
+        its launches says, and what is doubted and failed of it that is about none of its rows."""
+        result, page = self.result, self.page
+        launches = [launch for launch in result.launches if launch.variant.name == name]
+        planned = {part["name"]: part.get("env") for part in result.run.suite.get("variants", ())}
+        flags = launches[0].variant.env if launches else planned.get(name)
+        return {
+            "name": name,
+            "env": [f"{key}={value}" for key, value in (flags or {}).items()],
+            "engaged": ", ".join(engaged_of(launches)),
+            "warnings": [seen for seen in page.warnings if seen.variant == name],
+            "failures": [seen for seen in page.failures if seen.variant == name],
+        }
+
     def _row_json(self, row: ViewRow) -> dict[str, Any]:
         data = row_json(row)
-        if row.entry is not None:
-            line = row.entry.line
-            data |= slo_json(self.result.run, line) | pick(line, "row", "keys")
-            data["failures"] = row.entry.failures
-            data["trials"] = {trial.launch: trial_json(trial) for trial in line.trials}
+        if row.line is not None:
+            data |= slo_json(self.result.run, row.line) | pick(row.line, "row", "keys")
+            data["failures"] = row.failures
+            data["trials"] = {trial.launch: trial_json(trial) for trial in row.trials}
         return data
 
     def classic_text(self) -> str:
@@ -194,10 +221,10 @@ class RunLook:
 
 def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
     """A run through the lens of its kind. Raises FormatError for damaged records."""
-    shown = lens.condense(result)
-    page = page_of(shown, lens.usage_of)
-    rows = make_rows(page, (*about_run.EXECUTION, *lens.figures), lens.codes)
-    return RunLook(result, shown, options, lens, page, lens.build(result, page, rows, options))
+    shown, figures = lens.condense(result), (*about_run.EXECUTION, *lens.figures)
+    page = make_page(shown, figures, lens.usage_of, lens.codes)
+    view = lens.build(result, page, [*page.rows], options)
+    return RunLook(result, shown, options, lens, page, view)
 
 
 # Where trials are no rows to compare: other rows in their place.

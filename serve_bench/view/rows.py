@@ -1,22 +1,23 @@
-"""What a report shows: the rows of a run with what doubts them, and its variants.
+"""The rows of a run, each with what is doubted and failed of it, and what is about none of them.
 
 Rule: all that belongs together is joined here once; a form of report only lays it out. Nothing is
-left out: what was planned and not measured has its entry too, and a failure stands where it struck
+left out: what was planned and not measured has its row too, and a failure stands where it struck
 (row, variant or run). No layout, no colour here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, answered, summarize, variants
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
 from serve_bench.core.result import Failure, Launch, Result, Trial
-from serve_bench.view.document import Finding
+from serve_bench.view.csv import pick
+from serve_bench.view.document import Finding, Tone
+from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values
 from serve_bench.view.inside import describe_profiled, describe_trial
 from serve_bench.view.names import RowNames, names_of_lines
 
@@ -24,15 +25,42 @@ NS_PER_MS: Final = 1e6
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One row, with the doubts and failures that are about it alone. `facts`: lines that are
-    neither; `verdicts`: by launch, where CPU was sampled."""
+class ViewRow:
+    """What was observed somewhere. `dims`: what tells it from the others; `name`: the same in few
+    words; `group`: a heading over it and others. `gap`: what is missing of it; `notes`: small
+    print. `line`: the load that it is of, or the one that a derived row stands for, with its
+    `failures` and, where CPU was sampled, its `verdicts` by launch."""
 
-    line: Line
-    warnings: tuple[Warning, ...]
-    failures: tuple[Failure, ...]
-    facts: tuple[str, ...] = ()
+    dims: Mapping[str, Any]
+    values: Mapping[str, Value] = field(default_factory=dict)
+    name: str = ""
+    group: str = ""
+    warnings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    gap: str = ""
+    tones: Mapping[str, Tone] = field(default_factory=dict)
+    line: Line | None = None
+    failures: tuple[Failure, ...] = ()
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+
+    def value(self, figure: str) -> float | None:
+        """A figure; None where it was not seen."""
+        return self.values[figure].value if figure in self.values else None
+
+    def text(self, figure: str) -> str:
+        """A figure in words."""
+        return FIGURES[figure].show(self.values.get(figure))
+
+    @property
+    def load(self) -> Line:
+        """The load that it is of; an AssertionError of a row that stands for none."""
+        assert self.line is not None, f"{self.name} stands for no load"
+        return self.line
+
+    @property
+    def trials(self) -> Sequence[Trial]:
+        """What was measured."""
+        return () if self.line is None else self.line.trials
 
     @property
     def limited(self) -> Verdict | None:
@@ -46,69 +74,48 @@ class Entry:
         return f"hint, {limit.cause}: {limit.hint}" if limit is not None and limit.hint else ""
 
 
-def warning_finding(warning: Warning, about: str = "") -> Finding:
-    """A warning of analysis/checks.py as a finding."""
-    return Finding(warning.message, warning.code, "doubt", warning.hint, about)
-
-
-@dataclass(frozen=True)
-class VariantPart:
-    """One variant: its flags, those that were asked for if no launch succeeded, what the proof of
-    its launches says, and what is doubted and failed of it that is about none of its rows alone."""
-
-    name: str
-    env: tuple[str, ...]
-    engaged: str
-    warnings: tuple[Warning, ...]
-    failures: tuple[Failure, ...]
+UsageOf: TypeAlias = Callable[[Trial], Mapping[str, Any]]
+"""What was sampled by which the limit of a trial is judged; empty: it is not judged."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """A run as it is to be shown: its rows by variant and cell, its variants, and what is about
-    neither; `all_failures`: those of variants and rows too. `notes`: how the figures were got."""
+    """A run as it is to be shown: its rows by variant and cell, the names of its variants, and the
+    failures that are about no row; `all_failures`: those of rows too."""
 
-    entries: tuple[Entry, ...]
+    rows: Sequence[ViewRow]
     names: RowNames
-    variants: tuple[VariantPart, ...]
+    variants: tuple[str, ...]
     warnings: tuple[Warning, ...]
     failures: tuple[Failure, ...]
     all_failures: tuple[Failure, ...]
     notes: tuple[str, ...]
 
 
-UsageOf: TypeAlias = Callable[[Trial], Mapping[str, Any]]
-"""What was sampled by which the limit of a trial is judged; empty: it is not judged."""
-
-
-def page_of(result: Result, usage_of: UsageOf = lambda trial: trial.usage) -> Page:
-    """Joins figures, doubts and failures."""
-    lines, warnings, names = summarize(result), checks(result), variants(result)
-    entries = tuple(_entry(line, result, warnings, usage_of) for line in lines)
+def make_page(
+    result: Result,
+    figures: Sequence[str] = (),
+    usage_of: UsageOf = lambda trial: trial.usage,
+    codes: Collection[str] | None = None,
+) -> Page:
+    """The loads of a run, planned ones that were not measured too. `figures`: beside those that
+    every load has; `codes`: the warnings of rows that hold for it, None: all."""
+    lines, warnings = summarize(result), checks(result)
+    rows = [_make_row(line, figures, result, warnings, usage_of, codes) for line in lines]
     keys = {key for line in lines for key in line.keys}
     struck = [failure for failure in result.failures if failure.what != "worker"]
-    others = [failure for failure in result.failures if failure.key not in keys]
-    planned = {part["name"]: part.get("env", {}) for part in result.run.suite.get("variants", ())}
-    parts = []
-    for name in names:
-        launches = [launch for launch in result.launches if launch.variant.name == name]
-        flags = launches[0].variant.env if launches else planned.get(name, {})
-        doubts = tuple(seen for seen in warnings if seen.variant == name)
-        failed = tuple(failure for failure in others if failure.variant == name)
-        env = tuple(f"{key}={value}" for key, value in flags.items())
-        parts.append(VariantPart(name, env, ", ".join(engaged_of(launches)), doubts, failed))
     return Page(
-        entries=entries,
+        rows=rows,
         names=names_of_lines(lines),
-        variants=tuple(parts),
-        warnings=tuple(seen for seen in warnings if seen.key is None and seen.variant is None),
-        failures=tuple(failure for failure in others if failure.variant not in names),
+        variants=variants(result),
+        warnings=tuple(seen for seen in warnings if seen.key is None),
+        failures=tuple(failure for failure in result.failures if failure.key not in keys),
         all_failures=tuple(sorted(struck, key=lambda failure: failure.key in keys)),
-        notes=tuple(_notes(result, entries)),
+        notes=tuple(_notes(result, rows)),
     )
 
 
-def _notes(result: Result, entries: Sequence[Entry]) -> Iterator[str]:
+def _notes(result: Result, rows: Sequence[ViewRow]) -> Iterator[str]:
     """How the figures were got, and what to try against each cause that limited a row."""
     windows = {
         (len(metric.windows), trial.window_s)
@@ -121,30 +128,87 @@ def _notes(result: Result, entries: Sequence[Entry]) -> Iterator[str]:
     seen = [trial.serve_metrics for trial in result.trials]
     if absent := [metrics.get("why") for metrics in seen if metrics.get("status") == "absent"]:
         yield f"Serve's own metrics are absent in {len(absent)} trials: {absent[0]}"
-    yield from dict.fromkeys(entry.hint for entry in entries if entry.hint)
+    yield from dict.fromkeys(filter(None, (row.hint for row in rows)))
 
 
-def _entry(line: Line, result: Result, warnings: Sequence[Warning], usage_of: UsageOf) -> Entry:
-    """A row with all that is about it."""
-    profiled, front = line.status == "profiled", front_of(result.run.suite)
+def _make_row(
+    line: Line,
+    figures: Sequence[str],
+    result: Result,
+    warnings: Sequence[Warning],
+    usage_of: UsageOf,
+    codes: Collection[str] | None,
+) -> ViewRow:
+    """A load with all that is about it; of several launches a warning names its own."""
+    profiled, gap = line.status == "profiled", ""
+    found: list[Finding] = []
+    if line.status == "not measured":
+        gap = line.status
+    elif line.status == "partly measured":
+        gap = f"{len(line.trials)} of {len(line.keys)} launches measured"
+        found.append(Finding("", gap, "doubt"))
+    struck = [seen for seen in result.failures if seen.key in line.keys and seen.what != "worker"]
+    failures = () if profiled else tuple(struck)
+    found += [Finding(failure.message, "failed", "bad") for failure in failures]
+    launch = {trial.key: f"launch {trial.round}" for trial in line.trials if line.keys[1:]}
+    for seen in warnings:
+        of_row = seen.key in line.keys and seen.profiled == profiled
+        if of_row and (codes is None or seen.code in codes):
+            found.append(warning_finding(seen, launch.get(str(seen.key), "")))
+    verdicts = {} if profiled else _judge(line, result, struck, usage_of)
+    limit = prevailing(tuple(verdicts.values())) if verdicts else None
+    dims = {
+        "variant": line.variant,
+        **line.cell,
+        "row": line.row.label,
+        **pick(line.row, "client", "loop", "connections", "rate_per_s", "run"),
+        "status": line.status,
+        "limit": limit.cause if limit else None,
+    }
+    facts = (
+        fact
+        for trial in line.trials
+        for fact in (describe_profiled(trial, result) if profiled else describe_trial(trial))
+    )
+    return ViewRow(
+        dims=dims,
+        values=dict(compute_values(line, (*ROW_FIGURES, *figures))),
+        name=f"{line.row.label}{' (profiled)' if profiled else ''}",
+        warnings=tuple(found),
+        notes=tuple(dict.fromkeys(facts)),
+        gap=gap,
+        line=line,
+        failures=failures,
+        verdicts=verdicts,
+    )
+
+
+def warning_finding(warning: Warning, about: str = "") -> Finding:
+    """A warning of analysis/checks.py as a finding."""
+    return Finding(warning.message, warning.code, "doubt", warning.hint, about)
+
+
+def _judge(
+    line: Line, result: Result, struck: Sequence[Failure], usage_of: UsageOf
+) -> Mapping[str, Verdict]:
+    """What limited the load in each launch. What ended in a cluster explains the figures of a trial
+    of which some requests succeeded."""
+    front, verdicts = front_of(result.run.suite), {}
     place = line.variant, line.cell
     beside = [trial for trial in result.trials if (trial.variant, trial.cell) == place]
-    struck = [seen for seen in result.failures if seen.key in line.keys and seen.what != "worker"]
-    # What ended in a cluster explains the figures of a trial of which some requests succeeded.
-    messages = ((failure.key, failure.message) for failure in struck if failure.what == "trial")
-    ended = {key: message for key, message in messages if key in result.broken}
-    # Where nothing was completed the question is why it failed: full slots are a reason.
-    verdicts = {
-        trial.launch: Verdict("unclear", "unclear", "none", reasons=(ended[trial.key],))
-        if trial.key in ended and trial.counts.completed and not trial.flags.get("interrupted")
-        else limited_by(replace(trial, usage=usage), front, beside=beside)
-        for trial in (() if profiled else line.trials)
-        if (usage := usage_of(trial)) and (answered(trial) or trial.counts.failed.get("rejected"))
-    }
-    describe = partial(describe_profiled, result=result) if profiled else describe_trial
-    facts = tuple(dict.fromkeys(fact for trial in line.trials for fact in describe(trial)))
-    doubts = [seen for seen in warnings if seen.key in line.keys and seen.profiled == profiled]
-    return Entry(line, tuple(doubts), () if profiled else tuple(struck), facts, verdicts)
+    messages = {failure.key: failure.message for failure in struck if failure.what == "trial"}
+    for trial in line.trials:
+        usage, ended = usage_of(trial), messages.get(trial.key)
+        # Where nothing was completed the question is why it failed: full slots are a reason.
+        if not usage or not (answered(trial) or trial.counts.failed.get("rejected")):
+            continue
+        hurt = trial.key in result.broken and trial.counts.completed
+        if ended is not None and hurt and not trial.flags.get("interrupted"):
+            verdict = Verdict("unclear", "unclear", "none", reasons=(ended,))
+        else:
+            verdict = limited_by(replace(trial, usage=usage), front, beside=beside)
+        verdicts[trial.launch] = verdict
+    return verdicts
 
 
 def front_of(suite: Mapping[str, Any]) -> str | None:

@@ -6,8 +6,8 @@ not judged. A run without `slo` in its suite has nothing of this in any form.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from serve_bench.analysis.slo import RowSlo, SloWord, judge
@@ -17,8 +17,8 @@ from serve_bench.core.figures import counted
 from serve_bench.core.result import Result, Run
 from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.view.document import Column, Finding, Number, Section, Table, TableRow, Text, Tone
-from serve_bench.view.names import names_of_lines
-from serve_bench.view.rows import NS_PER_MS
+from serve_bench.view.names import RowNames, names_of_lines
+from serve_bench.view.rows import NS_PER_MS, Page
 
 TONES: Final[dict[SloWord, Tone]] = {"met": "good", "missed": "bad", "not judged": "doubt"}
 UNMET: Final[tuple[SloWord, ...]] = ("missed", "not judged")
@@ -33,21 +33,26 @@ def slo_of(run: Run) -> Slo | None:
         raise FormatError(str(error)) from None
 
 
+def judge_lines(run: Run, lines: Iterable[Line], names: RowNames) -> Iterator[RowSlo]:
+    """The rows of a run that has an SLO, in the order of the plan, without profiled ones."""
+    if (slo := slo_of(run)) is not None:
+        for line in lines:
+            if line.status != "profiled":
+                yield RowSlo(names.name(line), judge(slo, line.trials))
+
+
 def judged_rows(result: Result) -> tuple[RowSlo, ...]:
-    """The rows of a run that has an SLO, in the order of the plan; else none."""
-    slo = slo_of(result.run)
-    if slo is None:
-        return ()
-    lines = summarize(replace(result, profiled=()))
-    names = names_of_lines(lines)
-    return tuple(RowSlo(names.name(line), judge(slo, line.trials)) for line in lines)
+    """The same of a run of which nothing else is looked at."""
+    lines = summarize(result)
+    return tuple(judge_lines(result.run, lines, names_of_lines(lines)))
 
 
-def slo_parts(result: Result) -> tuple[Finding, Section] | None:
+def slo_parts(run: Run, page: Page) -> tuple[Finding, Section] | tuple[()]:
     """What a document says of the SLO: behind its first finding, behind its first section."""
-    slo, rows = slo_of(result.run), judged_rows(result)
+    slo = slo_of(run)
+    rows = () if slo is None else [*judge_lines(run, (row.load for row in page.rows), page.names)]
     if slo is None or not rows:
-        return None
+        return ()
     goals = (Column(goal.name, goal.text.removeprefix(f"{goal.name} ")) for goal in slo.objectives)
     ends = Column("margin", "of the limit"), Column("SLO", number=False)
     title, columns = "Service level objectives", (Column("row", number=False), *goals, *ends)
@@ -55,8 +60,7 @@ def slo_parts(result: Result) -> tuple[Finding, Section] | None:
     words = f"met by {sum(row.word == 'met' for row in rows)} of {counted(len(rows), 'row')}"
     whys = {word: why for word in UNMET if (why := reasons(rows, word))}
     words = "; ".join((words, *(f"{word}: {why}" for word, why in whys.items())))
-    tone = TONES[next(iter(whys), "met")]
-    found = Finding(f"{slo.text}: {words}.", "slo", tone)
+    found = Finding(f"{slo.text}: {words}.", "slo", TONES[next(iter(whys), "met")])
     return found, Section("slo", title, (table,), "headline")
 
 

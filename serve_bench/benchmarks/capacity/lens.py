@@ -142,8 +142,7 @@ def find_cells(searches: Searches, page: Page, rows: Sequence[ViewRow]) -> Itera
     loads = {trial.key: row for row in rows for trial in row.trials}
     loops = [row for row in rows if row.trials and row.dims["rate_per_s"] is None]
     for loop in loops:
-        assert loop.entry is not None
-        line = loop.entry.line
+        line = loop.load
         name = page.names.name(line, load=False) if len(loops) > 1 else line.variant
         place = (line.variant, cell_slug(line.cell))
         probes = [
@@ -200,8 +199,8 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
         for goal in search.slo.objectives
         if (figure := find_figure(name_figure(goal))) and last.tones.get(figure.name) == "bad"
     ]
-    entries = [row.entry for row in (last, cell.loop) if row.entry is not None]
-    limited = [at for at in entries if at.limited and at.limited.cause not in NO_LIMIT]
+    limits = ((row, row.limited) for row in (last, cell.loop))
+    seen = next((row for row, limit in limits if limit and limit.cause not in NO_LIMIT), None)
     return ViewRow(
         {
             **{"point": "capacity", "variant": search.variant, **search.cell},
@@ -217,7 +216,7 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
         cell.name,
         warnings=tuple(_warn_of_cell(cell, fresh)),
         gap="none" if ceiling == "floor" else describe_ends(has),
-        entry=limited[0] if limited else None,
+        **({} if seen is None else pick(seen, "line", "failures", "verdicts")),
     )
 
 
@@ -322,7 +321,7 @@ def find(points: Sequence[ViewRow]) -> Iterator[str]:
     yield from (text for _, text in judge_need(points))
     if dims["binds"]:
         cliff = f", a cliff: beyond it {dims['beyond']}" if dims["cliff"] else ""
-        limit, load = best.entry and best.entry.limited, best.entry and best.entry.line.row.label
+        limit, load = best.limited, best.line and best.line.row.label
         seen = f"({load}): {limit.text}" if limit else "there: not seen"
         yield f"what binds: {dims['binds']}{cliff}; limit {seen}"
 

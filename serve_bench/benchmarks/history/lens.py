@@ -63,6 +63,7 @@ def _make_document(history: History, group: Group) -> Document:
     compared, rows = comparison_document(group.comparison), [*series_rows(group)]
     shown = [row for row in rows if row.dims["number"] >= len(group.runs) - group.before]
     request = [("runs", f"{history.total} found, {len(group.runs)} in this history")]
+    request += [("folders", f"{group.runs[0].where} to {group.runs[-1].where}")]
     request += [("by force", "runs of unlike hosts are in one history")] if history.forced else []
     gaps = (Finding(text, "not judged", "doubt") for text in group.gaps)
     return replace(
@@ -76,7 +77,6 @@ def _make_document(history: History, group: Group) -> Document:
             Section("runs", "The runs", (make_table(VALUES, shown),), "table"),
             *compared.sections[1:],
         ),
-        where=f"{len(group.runs)} folders, {group.runs[0].where} to {group.runs[-1].where}",
     )
 
 

@@ -254,7 +254,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     growths = [*_growth_points(sizes)] if workload == "curve" else []
     # Requests one after the other make no throughput.
     hidden = {MAIN, "launch_ratio"}
-    timed = [row for row in shown if row.entry and row.entry.line.row.requests_each is None]
+    timed = [row for row in shown if row.load.row.requests_each is None]
     kept = ({k: value for k, value in row.values.items() if k not in hidden} for row in shown)
     tabled = [a if a in timed else replace(a, values=b) for a, b in zip(shown, kept, strict=True)]
     sections = [Section("results", "Results", (make_table(ROWS, tabled),), "headline")]
@@ -409,7 +409,7 @@ def invalid_lines(rows: Sequence[ViewRow]) -> list[str]:
     return [
         f"INVALID, {row.name}, launch {failure.round}: {failure.message.removeprefix(INVALID)}"
         for row in rows
-        for failure in (row.entry.failures if row.entry else ())
+        for failure in row.failures
         if failure.message.startswith(INVALID)
     ]
 

@@ -265,9 +265,9 @@ def find(result: Result, slo: Slo, cells: Sequence[tuple[ViewRow, Launches]]) ->
             f"{about}{row.text('out_s')} of {seconds} s are out of the SLO ({slo.text}); lost: "
             f"{lost:,} of {due:,} requests{parts}"
         )
-    if ranked and (entry := row.entry):
-        own = has_own_router(result, entry.line.cell)
-        wait_s = None if own else router_wait_s(result.launches, entry.line.variant)
+    if ranked:
+        own = has_own_router(result, row.load.cell)
+        wait_s = None if own else router_wait_s(result.launches, row.load.variant)
         yield from filter(None, [describe_stop(launches, wait_s)])
 
 
@@ -362,8 +362,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     points: list[ViewRow] = []
     charts: list[Charts] = []
     for row in rows:
-        assert row.entry is not None
-        line = row.entry.line
+        line = row.load
         name = page.names.name(line, load=False) if len(rows) > 1 else line.variant
         trials = [trial for trial in line.trials if trial.course]
         launches = [(trial, read_transient(trial, timeline, slo)) for trial in trials]
