@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from serve_bench.benchmarks.registry import benchmark_of
+from serve_bench.benchmarks.registry import look_at
 from serve_bench.core.result import Result
 from serve_bench.report.drawing import describe, draw
 from serve_bench.report.theme import list_series, looks_of
@@ -92,7 +92,7 @@ def is_sound(sheet: Document) -> None:
 
 
 def sheet(result: Result, where: str | None = None, published: bool = False) -> Document:
-    return benchmark_of(result.run).look(result, ReportOptions(where, published)).document
+    return look_at(result, ReportOptions(where, published)).document
 
 
 def ladders_of(result: Result) -> list[LadderView]:

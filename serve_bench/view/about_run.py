@@ -136,7 +136,7 @@ def inside_blocks(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterat
         for launch, verdict in row.verdicts.items():
             reasons = "; ".join(dict.fromkeys(verdict.reasons + verdict.unseen)) or "-"
             cells = (launch, verdict.text, reasons)
-            limits.append(TableRow(cells, group=page.names.name(line)))
+            limits.append(TableRow(cells, group=row.name))
     if sampled:
         tables = starmap(usage_table, sampled.items())
         yield Folded("CPU and memory by process, in figures", tuple(tables))
@@ -178,13 +178,8 @@ def method(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Bloc
     until = (f"warm-up: {least} to {most} s, until the rate is steady",) if most else ()
     names = " ".join(("client rate_per_s", *EXECUTION, "batch_size_mean forward"))
     spec = make_spec("Plan and execution", names, row="row", notes=until)
-    ran = [
-        replace(row, name=page.names.name(row.line), group="", warnings=(), tones={})
-        for row in rows
-        if row.line is not None
-    ]
-    if ran:
-        yield make_table(spec, ran)
+    if rows:
+        yield make_table(spec, [replace(row, group="", warnings=(), tones={}) for row in rows])
     if result.launches:
         yield _proofs(result.launches)
     yield Prose(("How each figure is computed, with sources: docs/methodology.md.",), "quiet")

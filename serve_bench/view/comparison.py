@@ -226,8 +226,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
         facts.append((f"{side.dims['side']}, {side.name}", ", ".join(alone_here)))
     facts.append(("both", ", ".join(note for note in a.notes if note in b.notes)))
     facts.append(("differs", "; ".join(few(verdict.dims["differs"] or ()))))
-    lost = [(f"{row.dims['variant']}, {row.name}", row.warnings) for row in rows]
-    failed = tuple(f"{place}: {finding.line}" for place, found in lost for finding in found)
+    failed = tuple(f"{row.name}: {finding.line}" for row in rows for finding in row.warnings)
     words = (*(f"not compared: {row.notes[0]}" for row in alone), *comparing.notes)
     results: list[Block] = [verdict_table(comparing, compared)]
     results.append(Facts(tuple(fact for fact in facts if fact[1])))

@@ -119,7 +119,7 @@ def view_ladders(result: Result, rows: Sequence[ViewRow]) -> list[LadderView]:
             dims = {**row.dims, "ladder": name, "users": row.dims["connections"]}
             dims["mark"] = "in doubt" if any(trial.key in again for trial in row.trials) else ""
             if len(groups) > 1:
-                row = replace(row, name=f"{name}, {row.name}", group=name)
+                row = replace(row, name=f"{name}, {row.dims['row']}", group=name)
             loads.append(replace(row, dims=dims))
         mine = [climb for climb in climbs if (climb.variant, cell_slug(climb.cell)) == key]
         views.append(_view_ladder(name, settings[key], loads, mine))

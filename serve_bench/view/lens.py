@@ -68,14 +68,16 @@ class View:
 class Lens:
     """How a kind of run is looked at. `figures`: of its rows, beside those of all kinds; `noun`:
     what a row is called; `classic`: its published form; `condense`: the run with the rows that are
-    shown, where its trials are none; `usage_of`: by which the limit of a trial is judged; `codes`:
-    of the warnings that hold for such a row, None: of all."""
+    shown, where its trials are none, `compared`: with those that `compare` and `history` read;
+    `usage_of`: by which the limit of a trial is judged; `codes`: of the warnings that hold for such
+    a row, None: of all."""
 
     build: Callable[[Result, Page, list[ViewRow], ReportOptions], View]
     figures: Sequence[str] = ()
     noun: str = "row"
     classic: Callable[[Result, Page, View], str] | None = None
     condense: Callable[[Result], Result] = lambda result: result
+    compared: Callable[[Result], Result] = lambda result: result
     usage_of: UsageOf = lambda trial: trial.usage
     codes: Collection[str] | None = None
 
@@ -101,7 +103,7 @@ class RunLook:
 
     @cached_property
     def _slo(self) -> tuple[Finding, Section] | tuple[()]:
-        return slo_parts(self.result.run, self.page)
+        return slo_parts(self.result.run, self.page.rows)
 
     def _gaps(self) -> Iterator[str]:
         """The sentence that comes first where rows are missing or something failed."""
@@ -208,7 +210,7 @@ class RunLook:
     def _row_json(self, row: ViewRow) -> dict[str, Any]:
         data = row_json(row)
         if row.line is not None:
-            data |= slo_json(self.result.run, row.line) | pick(row.line, "row", "keys")
+            data |= slo_json(self.result.run, row) | pick(row.line, "row", "keys")
             data["failures"] = row.failures
             data["trials"] = {trial.launch: trial_json(trial) for trial in row.trials}
         return data

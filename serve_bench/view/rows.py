@@ -101,12 +101,16 @@ def make_page(
     """The loads of a run, planned ones that were not measured too. `figures`: beside those that
     every load has; `codes`: the warnings of rows that hold for it, None: all."""
     lines, warnings = summarize(result), checks(result)
-    rows = [_make_row(line, figures, result, warnings, usage_of, codes) for line in lines]
+    names = names_of_lines(lines)
+    rows = [
+        replace(_make_row(line, figures, result, warnings, usage_of, codes), name=names.name(line))
+        for line in lines
+    ]
     keys = {key for line in lines for key in line.keys}
     struck = [failure for failure in result.failures if failure.what != "worker"]
     return Page(
         rows=rows,
-        names=names_of_lines(lines),
+        names=names,
         variants=variants(result),
         warnings=tuple(seen for seen in warnings if seen.key is None),
         failures=tuple(failure for failure in result.failures if failure.key not in keys),
@@ -173,7 +177,6 @@ def _make_row(
     return ViewRow(
         dims=dims,
         values=dict(compute_values(line, (*ROW_FIGURES, *figures))),
-        name=f"{line.row.label}{' (profiled)' if profiled else ''}",
         warnings=tuple(found),
         notes=tuple(dict.fromkeys(facts)),
         gap=gap,

@@ -6,19 +6,18 @@ not judged. A run without `slo` in its suite has nothing of this in any form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from serve_bench.analysis.slo import RowSlo, SloWord, judge
-from serve_bench.analysis.statistics import Line, LowerBound, summarize
+from serve_bench.analysis.statistics import LowerBound
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted
 from serve_bench.core.result import Result, Run
 from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.view.document import Column, Finding, Number, Section, Table, TableRow, Text, Tone
-from serve_bench.view.names import RowNames, names_of_lines
-from serve_bench.view.rows import NS_PER_MS, Page
+from serve_bench.view.rows import NS_PER_MS, ViewRow, make_page
 
 TONES: Final[dict[SloWord, Tone]] = {"met": "good", "missed": "bad", "not judged": "doubt"}
 UNMET: Final[tuple[SloWord, ...]] = ("missed", "not judged")
@@ -33,24 +32,22 @@ def slo_of(run: Run) -> Slo | None:
         raise FormatError(str(error)) from None
 
 
-def judge_lines(run: Run, lines: Iterable[Line], names: RowNames) -> Iterator[RowSlo]:
+def judge_rows(run: Run, rows: Iterable[ViewRow]) -> tuple[RowSlo, ...]:
     """The rows of a run that has an SLO, in the order of the plan, without profiled ones."""
-    if (slo := slo_of(run)) is not None:
-        for line in lines:
-            if line.status != "profiled":
-                yield RowSlo(names.name(line), judge(slo, line.trials))
+    if (slo := slo_of(run)) is None:
+        return ()
+    measured = (row for row in rows if row.dims["status"] != "profiled")
+    return tuple(RowSlo(row.name, judge(slo, row.trials)) for row in measured)
 
 
 def judged_rows(result: Result) -> tuple[RowSlo, ...]:
     """The same of a run of which nothing else is looked at."""
-    lines = summarize(result)
-    return tuple(judge_lines(result.run, lines, names_of_lines(lines)))
+    return judge_rows(result.run, make_page(result).rows)
 
 
-def slo_parts(run: Run, page: Page) -> tuple[Finding, Section] | tuple[()]:
+def slo_parts(run: Run, shown: Iterable[ViewRow]) -> tuple[Finding, Section] | tuple[()]:
     """What a document says of the SLO: behind its first finding, behind its first section."""
-    slo = slo_of(run)
-    rows = () if slo is None else [*judge_lines(run, (row.load for row in page.rows), page.names)]
+    slo, rows = slo_of(run), judge_rows(run, shown)
     if slo is None or not rows:
         return ()
     goals = (Column(goal.name, goal.text.removeprefix(f"{goal.name} ")) for goal in slo.objectives)
@@ -86,12 +83,10 @@ def _table_row(row: RowSlo) -> TableRow:
     return TableRow((row.name, *cells, Text(row.word, TONES[row.word])), doubts)
 
 
-def slo_json(run: Run, line: Line) -> dict[str, Any]:
+def slo_json(run: Run, row: ViewRow) -> dict[str, Any]:
     """The key `slo` of a row; empty where the run has no SLO, or the row was profiled."""
-    slo = slo_of(run)
-    if slo is None or line.status == "profiled":
-        return {}
-    return {"slo": slo_facts(RowSlo("", judge(slo, line.trials)))}
+    judged = judge_rows(run, [row])
+    return {"slo": slo_facts(judged[0])} if judged else {}
 
 
 def slo_facts(row: RowSlo) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY
 from serve_bench.analysis.waterfall import ANSWERED, ORDER, HopShift, slowest_of
-from serve_bench.view.blocks import section
 from serve_bench.view.charts import Chart, stack_bars
 from serve_bench.view.document import Block, Charts, Prose, Section, Table
 from serve_bench.view.figures import FIGURES, Value, declare_all
@@ -51,6 +50,7 @@ class TracedRow:
     figures, of which `tail` are the slowest; `timers`: hops that one makes, and its ms."""
 
     name: str
+    variant: str
     hops: Mapping[str, Mapping[str, float]]
     missing: Mapping[str, int]
     seen: int
@@ -58,7 +58,7 @@ class TracedRow:
     timers: Mapping[str, float]
 
 
-def read_traced(name: str, falls: Iterable[Mapping[str, Any]]) -> TracedRow:
+def read_traced(name: str, falls: Iterable[Mapping[str, Any]], variant: str = "") -> TracedRow:
     """What was traced of a row, from the waterfalls of its trials."""
     missing, timers, seen, tail = Counter[str](), dict[str, float](), 0, 0
     launches: list[Mapping[str, Mapping[str, float]]] = []
@@ -79,7 +79,7 @@ def read_traced(name: str, falls: Iterable[Mapping[str, Any]]) -> TracedRow:
             times = [fall.get(hop, {}).get(part, 0.0) for fall in launches]
             hops.setdefault(hop, {})[part] = fmean(times)
         hops[hop]["of_latency"] = 100.0 * hops[hop]["mean"] / hops[LATENCY]["mean"]
-    return TracedRow(name, hops, +missing, seen, tail, timers)
+    return TracedRow(name, variant, hops, +missing, seen, tail, timers)
 
 
 def _place(hop: str) -> float:
@@ -87,45 +87,47 @@ def _place(hop: str) -> float:
     return WAY.index(hop) if hop in WAY else WAY.index("downstream") + 0.5
 
 
-def read_rows(rows: Iterable[ViewRow]) -> list[tuple[ViewRow, TracedRow]]:
+def read_rows(rows: Iterable[ViewRow]) -> list[TracedRow]:
     """The rows that were traced."""
     falls = [(row, [trial.waterfall for trial in row.trials]) for row in rows]
-    return [(row, read_traced(row.name, of_row)) for row, of_row in falls if any(of_row)]
+    return [read_traced(row.name, of, row.dims["variant"]) for row, of in falls if any(of)]
 
 
 def sections(rows: Iterable[ViewRow]) -> Iterator[Section]:
     """The hops of the rows that were traced; none without."""
-    traced = read_rows(rows)
+    if not (traced := read_rows(rows)):
+        return
     none = "no traced request left marks: could Serve write them? (docs/waterfall.md, Limits)"
-    bare = tuple(f"{of.name}: {none}" for _, of in traced if not of.hops)
+    bare = tuple(f"{row.name}: {none}" for row in traced if not row.hops)
     blocks: list[Block] = [Prose(bare, "doubt")] if bare else []
-    if shown := [pair for pair in traced if pair[1].hops]:
+    if shown := [row for row in traced if row.hops]:
         blocks += [_make_table(shown), Charts(partial(_draw, shown))]
-    yield from section("waterfall", TITLE, blocks, "table")
+    yield Section("waterfall", TITLE, tuple(blocks), "table")
 
 
-def _make_table(rows: Sequence[tuple[ViewRow, TracedRow]]) -> Table:
+def _make_table(rows: Sequence[TracedRow]) -> Table:
     """The latency and its hops, with those of calls indented; the variants of a load beside each
     other."""
-    loads: dict[str, dict[str, dict[str, Value]]] = {}
+    lines: dict[tuple[str, str], dict[str, Value]] = {}
     variants: dict[str, None] = {}
     notes = []
-    for row, traced in rows:
-        missing = ", ".join(f"{count:,} {words}" for words, count in traced.missing.items())
+    for row in rows:
+        missing = ", ".join(f"{count:,} {words}" for words, count in row.missing.items())
         notes.append(
-            f"{row.name}: {traced.seen:,} traced requests; slowest: the {traced.tail:,} that took "
+            f"{row.name}: {row.seen:,} traced requests; slowest: the {row.tail:,} that took "
             f"longest{'; not in the figures: ' if missing else ''}{missing}"
         )
-        load, _, _ = row.name.partition(f", {row.dims['variant']}")
-        variant = "" if load == row.name else str(row.dims["variant"])
+        load, comma, _ = row.name.partition(f", {row.variant}")
+        variant = row.variant if comma else ""
         variants[variant] = None
-        for hop, parts in traced.hops.items():
-            values = loads.setdefault(load, {}).setdefault(hop, {})
+        for hop, parts in row.hops.items():
+            values = lines.setdefault((load, hop), {})
             values |= {f"hop_{part}.{variant}": Value(value) for part, value in parts.items()}
-    lines = [
-        ViewRow({}, hops[hop], hop if hop in WAY else f"  {hop}", group=load)
-        for load, hops in loads.items()
-        for hop in sorted(hops, key=_place)
+    loads = list(dict.fromkeys(load for load, _ in lines))
+    ordered = sorted(lines.items(), key=lambda line: (loads.index(line[0][0]), _place(line[0][1])))
+    hops = [
+        ViewRow({}, values, hop if hop in WAY else f"  {hop}", group=load)
+        for (load, hop), values in ordered
     ]
     fields = (
         Field(f"hop_{part}.{variant}", detail=part not in ("mean", "p99"))
@@ -134,17 +136,17 @@ def _make_table(rows: Sequence[tuple[ViewRow, TracedRow]]) -> Table:
     )
     caption = "Traced requests by hop; the hops of each add up to its latency"
     notes.append("what each hop is: docs/waterfall.md, Hops")
-    return make_table(TableSpec(caption, (Field("name", "hop"), *fields), tuple(notes)), lines)
+    return make_table(TableSpec(caption, (Field("name", "hop"), *fields), tuple(notes)), hops)
 
 
-def _draw(rows: Sequence[tuple[ViewRow, TracedRow]]) -> Iterator[Chart]:
+def _draw(rows: Sequence[TracedRow]) -> Iterator[Chart]:
     """The hops of all requests of each row, and of the slowest."""
     bars = {
-        f"{of.name}, {label}": {
-            hop: times[part] / NS_PER_MS for hop, times in of.hops.items() if hop in ORDER
+        f"{row.name}, {label}": {
+            hop: times[part] / NS_PER_MS for hop, times in row.hops.items() if hop in ORDER
         }
-        for _, of in rows
-        for label, part in (("mean", "mean"), (f"slowest {of.tail:,}", "tail"))
+        for row in rows
+        for label, part in (("mean", "mean"), (f"slowest {row.tail:,}", "tail"))
     }
     return stack_bars(TITLE, bars, "ms")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.benchmarks.registry import benchmark_of
+from serve_bench.benchmarks.registry import look_at
 from serve_bench.cli.program import run
 from serve_bench.core.errors import BadInput
 from serve_bench.report.picture import charts_of, picture
@@ -17,7 +17,7 @@ from tests import places
 
 def stored(name: str) -> Document:
     result = read(places.FORMATS / f"2-{name}.jsonl")
-    return benchmark_of(result.run).look(result, ReportOptions(None)).document
+    return look_at(result, ReportOptions(None)).document
 
 
 @pytest.mark.parametrize("name", ["press", "sweep", "rpc", "scale-curve", "micro"])

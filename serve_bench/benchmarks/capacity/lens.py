@@ -441,5 +441,6 @@ LENS: Final = Lens(
     ("cpu_service", "cpu_client", "cpu_host"),
     noun="search",
     condense=name_probes,
+    compared=condensed,
     codes=("errors",),  # others say nothing of a load that is short
 )

@@ -119,7 +119,6 @@ def _name_row(row: ViewRow, page: Page, options: ReportOptions) -> ViewRow:
         row,
         dims=dims,
         values=values,
-        name=names.name(line),
         group=dims["cell" if names.by_load else "load"] if several else "",
         tones={MAIN: "bad"} if row.failures else {},
     )
@@ -166,7 +165,7 @@ def _find(
         yield sentence(f"Not clearly slower: {'; '.join(texts[:MOST_LIKE])}{more}")
     yield from find_collapses(measured, page.names)
     yield from _find_ratios(measured, page, lead)
-    for _, traced in waterfall.read_rows(measured):
+    for traced in waterfall.read_rows(measured):
         yield from map(sentence, waterfall.sentences(traced))
 
 

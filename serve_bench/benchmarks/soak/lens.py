@@ -379,4 +379,4 @@ def draw_memory(processes: Sequence[ViewRow], blocks: Sequence[Trial]) -> Iterat
         yield from split_lines(Chart(title, "lines", points, "MB", x_name))
 
 
-LENS: Final = Lens(build, noun="block", condense=condensed)
+LENS: Final = Lens(build, noun="block", condense=condensed, compared=condensed)

@@ -423,6 +423,7 @@ def condensed(result: Result) -> Result:
 LENS: Final = Lens(
     build,
     noun="load",
+    compared=condensed,
     codes="""client-bound busy-host other-programs worker-failed other-host
     variant-not-engaged unclean-teardown""".split(),  # others are of rates that should be steady
     usage_of=lambda trial: {},  # a verdict is of a load that does not change
