@@ -114,7 +114,7 @@ class ReportRequest:
 
             write_output(self.perf_metrics, perf_metrics(result))
         if self.trace_out is not None:
-            from serve_bench.view.trace_files import trace_text
+            from serve_bench.view.waterfall import trace_text
 
             if text := trace_text(result):
                 write_output(self.trace_out, text)

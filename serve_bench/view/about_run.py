@@ -31,8 +31,7 @@ from serve_bench.view.document import (
 from serve_bench.view.figures import Value, declare, mean_of
 from serve_bench.view.frame import ViewRow, make_spec, make_table
 from serve_bench.view.inside import mean_by_role, usage_table
-from serve_bench.view.names import cell_title
-from serve_bench.view.rows import Page, engaged_of
+from serve_bench.view.rows import Page, cell_title, engaged_of
 
 
 def _connections_used(line: Line) -> Value | None:

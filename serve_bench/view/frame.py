@@ -264,25 +264,4 @@ def line_chart(
         yield from split_lines(look(title, "lines", points, unit, x_name or x))
 
 
-FAR: Final = 20.0
-"""An axis whose largest value is so many times its smallest is logarithmic."""
-
 BARS: Final = "Bars: the lowest and highest launch; of a single one ± the std of its windows."
-
-
-def draw_over(
-    title: str, rows: Sequence[ViewRow], x: str, figures: Sequence[str], series: str
-) -> Iterator[Chart]:
-    """Figures over the dimension `x`: lines where it has several numbers, all above 0. Else the
-    first of them as a dot for each row, a colour for each value of the dimension `series`."""
-    first, xs = FIGURES[figures[0]], [row.dims[x] for row in rows]
-    if len(set(map(str, xs))) > 1 and all(_is_number(value) and value > 0 for value in xs):
-        caption, log_x = BARS if len(figures) == 1 else "", max(xs) >= FAR * min(xs)
-        yield from line_chart(title, rows, x, figures, series, caption=caption, log_x=log_x)
-        return
-    points = []
-    for row in (row for row in rows if first.name in row.values):
-        shown, low, high = first.place(row.values[first.name])
-        points.append(Point(f"{x} {row.dims[x]}", shown, str(row.dims[series]), low, high))
-    if points:
-        yield Chart(title, "dots", points, first.shown, caption=BARS)

@@ -186,26 +186,19 @@ class RunLook:
                 "rows": [*map(self._row_json, view.rows)],
                 "points": [*map(row_json, view.points)],
                 "comparisons": [*map(row_json, view.comparisons)],
-                "warnings": [seen for seen in page.warnings if seen.variant is None],
-                "failures": [seen for seen in page.failures if seen.variant not in page.variants],
-                "notes": page.notes,
+                **pick(page, "warnings", "failures", "notes"),
             }
         )
 
     def _variant_json(self, name: str) -> dict[str, Any]:
-        """A variant: its flags, those that were asked for if no launch succeeded, what the proof of
-        its launches says, and what is doubted and failed of it that is about none of its rows."""
-        result, page = self.result, self.page
-        launches = [launch for launch in result.launches if launch.variant.name == name]
-        planned = {part["name"]: part.get("env") for part in result.run.suite.get("variants", ())}
-        flags = launches[0].variant.env if launches else planned.get(name)
-        return {
-            "name": name,
-            "env": [f"{key}={value}" for key, value in (flags or {}).items()],
-            "engaged": ", ".join(engaged_of(launches)),
-            "warnings": [seen for seen in page.warnings if seen.variant == name],
-            "failures": [seen for seen in page.failures if seen.variant == name],
-        }
+        """A variant: its flags, those asked for if no launch succeeded, and what the proof of its
+        launches says."""
+        launches = [launch for launch in self.result.launches if launch.variant.name == name]
+        suite = self.result.run.suite.get("variants", ())
+        asked = {part["name"]: part.get("env") for part in suite}
+        flags = launches[0].variant.env if launches else asked.get(name)
+        env = [f"{key}={value}" for key, value in (flags or {}).items()]
+        return {"name": name, "env": env, "engaged": ", ".join(engaged_of(launches))}
 
     def _row_json(self, row: ViewRow) -> dict[str, Any]:
         data = row_json(row)

@@ -32,9 +32,8 @@ from serve_bench.report.comment import escaped
 from serve_bench.report.terminal import terminal
 from serve_bench.store import read
 from serve_bench.view.document import Number, Table, Text
-from serve_bench.view.names import BRIEFS
 from serve_bench.view.published import published_for
-from serve_bench.view.rows import make_page
+from serve_bench.view.rows import BRIEFS, make_page
 from tests import places
 from tests.records import (
     AT,

@@ -19,10 +19,9 @@ from serve_bench.view.document import Finding, Prose, ReportOptions, Section
 from serve_bench.view.figures import Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.names import BRIEFS, RowNames, cell_title
 from serve_bench.view.published import published_for, published_notes
 from serve_bench.view.row_charts import chart_sections
-from serve_bench.view.rows import Page
+from serve_bench.view.rows import BRIEFS, Page, RowNames, cell_title
 
 
 def _payload(line: Line) -> float | None:

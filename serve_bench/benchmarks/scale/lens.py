@@ -47,10 +47,11 @@ from serve_bench.view.figures import (
     tier_of,
 )
 from serve_bench.view.frame import (
+    BARS,
     ViewRow,
     describe_figures,
-    draw_over,
     figure_table,
+    line_chart,
     make_spec,
     make_table,
 )
@@ -383,8 +384,10 @@ def describe_growth(exponent: Value | None) -> str:
 
 
 def _draw_costs(sizes: Sequence[ViewRow]) -> Iterator[Chart]:
+    some = [row for row in sizes if row.dims["replicas"]]  # 0 has no place on its axis
+    draw = partial(line_chart, rows=some, x="replicas", series="variant", caption=BARS)
     for name in CURVE_METRICS:
-        yield from draw_over(FIGURES[name].title, sizes, "replicas", (name,), "variant")
+        yield from draw(FIGURES[name].title, figures=(name,))
 
 
 def fit_growth(points: Sequence[tuple[int, float]]) -> dict[str, Value]:
