@@ -28,7 +28,7 @@ from serve_bench.view.document import (
     sentences,
 )
 from serve_bench.view.frame import ViewRow, make_tiles, row_json, trial_json
-from serve_bench.view.rows import Page, UsageOf, engaged_of, make_page, warning_finding
+from serve_bench.view.rows import Page, UsageOf, make_page, warning_finding
 from serve_bench.view.slo import slo_json, slo_parts
 
 FORMAT: Final = 2
@@ -43,8 +43,8 @@ class View:
     whose hops are shown. `facts`: what was asked, beside what every run says. `definitions`: what
     columns mean; `notes`: in place of those of the page. `title`: without the id of the run.
     `lead`: the row whose figures are seen first, or `tiles` in their place. `planned`: how many of
-    how many were not measured, and the plural of the noun, where that is not said of rows; of 0
-    nothing is said. `faults`: why its gate is broken."""
+    how many of what were not measured, where that is not said of rows; of 0 nothing is said.
+    `faults`: why its gate is broken."""
 
     rows: Sequence[ViewRow]
     points: Sequence[ViewRow] = ()
@@ -66,15 +66,13 @@ class View:
 
 @dataclass(frozen=True)
 class Lens:
-    """How a kind of run is looked at. `figures`: of its rows, beside those of all kinds; `noun`:
-    what a row is called; `classic`: its published form; `condense`: the run with the rows that are
-    shown, where its trials are none, `compared`: with those that `compare` and `history` read;
-    `usage_of`: by which the limit of a trial is judged; `codes`: of the warnings that hold for such
-    a row, None: of all."""
+    """How a kind of run is looked at. `figures`: of its rows, beside those of all kinds; `classic`:
+    its published form; `condense`: the run with the rows that are shown, where its trials are none,
+    `compared`: with those that `compare` and `history` read; `usage_of`: by which the limit of a
+    trial is judged; `codes`: of the warnings that hold for such a row, None: of all."""
 
     build: Callable[[Result, Page, list[ViewRow], ReportOptions], View]
     figures: Sequence[str] = ()
-    noun: str = "row"
     classic: Callable[[Result, Page, View], str] | None = None
     condense: Callable[[Result], Result] = lambda result: result
     compared: Callable[[Result], Result] = lambda result: result
@@ -107,13 +105,15 @@ class RunLook:
 
     def _gaps(self) -> Iterator[str]:
         """The sentence that comes first where rows are missing or something failed."""
-        noun, states = self.lens.noun, [row.dims["status"] for row in self.view.rows]
-        rows = len(states) - states.count("profiled")
-        counted = rows - states.count("measured"), rows, ""
-        missing, planned, nouns = self.view.planned or counted
-        words, of_all = [], f"of {planned} {nouns or f'{noun}s'}"
+        states = [row.dims["status"] for row in self.view.rows if row.dims["status"] != "profiled"]
+        missing, planned, nouns = self.view.planned or (
+            len(states) - states.count("measured"),
+            len(states),
+            "rows",
+        )
+        words, of_all = [], f"of {planned} {nouns}"
         if missing:
-            which = f"{missing} {of_all}" if planned > 1 else f"The {noun}"
+            which = f"{missing} {of_all}" if planned > 1 else "The run"
             words.append(f"{which} {'was' if missing == 1 else 'were'} incomplete")
         if failed := [failure.message for failure in self.page.all_failures]:
             message, more = failed[0], len(set(failed)) - 1
@@ -179,26 +179,15 @@ class RunLook:
                 "format": FORMAT,
                 "run": run_json(result.run, self.options.where),
                 "host": result.run.host,
-                "variants": [*map(self._variant_json, page.variants)],
                 "launches": launches,
                 "deploys": deploys,
                 "findings": self.findings,
                 "rows": [*map(self._row_json, view.rows)],
                 "points": [*map(row_json, view.points)],
                 "comparisons": [*map(row_json, view.comparisons)],
-                **pick(page, "warnings", "failures", "notes"),
+                **pick(page, "variants", "warnings", "failures", "notes"),
             }
         )
-
-    def _variant_json(self, name: str) -> dict[str, Any]:
-        """A variant: its flags, those asked for if no launch succeeded, and what the proof of its
-        launches says."""
-        launches = [launch for launch in self.result.launches if launch.variant.name == name]
-        suite = self.result.run.suite.get("variants", ())
-        asked = {part["name"]: part.get("env") for part in suite}
-        flags = launches[0].variant.env if launches else asked.get(name)
-        env = [f"{key}={value}" for key, value in (flags or {}).items()]
-        return {"name": name, "env": env, "engaged": ", ".join(engaged_of(launches))}
 
     def _row_json(self, row: ViewRow) -> dict[str, Any]:
         data = row_json(row)

@@ -439,7 +439,6 @@ def _measure(search: LaunchSearch, row: Row) -> Trial:
 LENS: Final = Lens(
     build,
     ("cpu_service", "cpu_client", "cpu_host"),
-    noun="search",
     condense=name_probes,
     compared=condensed,
     codes=("errors",),  # others say nothing of a load that is short

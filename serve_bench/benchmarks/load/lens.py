@@ -147,4 +147,4 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "connections", f"{client['reconnects']:,} opened again"
 
 
-LENS: Final = Lens(build, ("tokens",), "load")
+LENS: Final = Lens(build, ("tokens",))

@@ -241,7 +241,6 @@ def classic_text(result: Result, page: Page, view: View) -> str:
 LENS: Final = Lens(
     build,
     ("cpu_host",),
-    noun="world",
     classic=classic_text,
     usage_of=lambda trial: {},  # what limits a server is not what limits a world
 )

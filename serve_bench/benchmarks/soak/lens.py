@@ -358,7 +358,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         rows=shown,
         points=[*processes, *load],
         findings=findings,
-        planned=(len(result.missing), len(result.plan), ""),
+        planned=(len(result.missing), len(result.plan), "blocks"),
         tiles=[*make_tiles(next(iter(processes), None), ("pss_mb_slope", "verdict"))],
         sections=sections if load else (),
         facts=[("threshold", f"{number(spec.leak, 3)} MB per million requests")],
@@ -379,4 +379,4 @@ def draw_memory(processes: Sequence[ViewRow], blocks: Sequence[Trial]) -> Iterat
         yield from split_lines(Chart(title, "lines", points, "MB", x_name))
 
 
-LENS: Final = Lens(build, noun="block", condense=condensed, compared=condensed)
+LENS: Final = Lens(build, condense=condensed, compared=condensed)

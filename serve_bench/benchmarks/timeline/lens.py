@@ -390,7 +390,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
             for row in shown
             if (out := count_all(row, "out_s"))
         ],
-        planned=(len(result.missing), len(result.plan), ""),
+        planned=(len(result.missing), len(result.plan), "loads"),
         sections=sections if charts else (),
         charts=[*section("course", "Course", charts[:MOST_DRAWN])],
         facts=[("load", f"{timeline.source}; open loop, {timeline.arrivals} arrivals")],
@@ -422,7 +422,6 @@ def condensed(result: Result) -> Result:
 
 LENS: Final = Lens(
     build,
-    noun="load",
     compared=condensed,
     codes="""client-bound busy-host other-programs worker-failed other-host
     variant-not-engaged unclean-teardown""".split(),  # others are of rates that should be steady
