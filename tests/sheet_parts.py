@@ -18,7 +18,7 @@ from serve_bench.view.document import (
     Number,
     ReportOptions,
     Table,
-    with_charts,
+    made,
 )
 from serve_bench.view.ladders import LadderView, view_ladders
 from serve_bench.view.rows import make_page
@@ -30,7 +30,7 @@ Part = TypeVar("Part", bound=Block)
 def every(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
     """The blocks of a kind, folded ones too."""
     found: list[Part] = []
-    for one in with_charts(blocks):
+    for one in made(blocks):
         if isinstance(one, kind):
             found.append(one)
         if isinstance(one, Folded):
@@ -51,16 +51,16 @@ def chart(sheet: Document, title: str) -> Chart:
 
 
 def opened(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
-    return [one for one in with_charts(blocks) if isinstance(one, kind)]
+    return [one for one in made(blocks) if isinstance(one, kind)]
 
 
 def names(sheet: Document) -> list[str]:
-    return [one.name for one in sheet.sections if [*with_charts(one.blocks)]]
+    return [one.name for one in sheet.sections if [*made(one.blocks)]]
 
 
 def part(sheet: Document, name: str) -> tuple[Block, ...]:
     blocks = next(one.blocks for one in sheet.sections if one.name == name)
-    return tuple(with_charts(blocks))
+    return tuple(made(blocks))
 
 
 def at(of: Table, name: str, unit: str | None = None) -> int:

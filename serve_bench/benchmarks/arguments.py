@@ -69,12 +69,7 @@ class Arguments:
 
     def value(self, name: str, kind: Kind) -> Any:
         """The value of an argument. Raises BadInput."""
-        text = self.texts[name].strip()
-        try:
-            return kind.parse(text)
-        except ValueError:
-            allowed = f"{text[:30]!r} is not allowed; it takes {kind.allowed}"
-            raise BadInput(f"{self.places[name]}: {allowed}") from None
+        return kind.read(self.texts[name].strip(), self.places[name])
 
     def values(self, kinds: Mapping[str, Kind]) -> dict[str, Any]:
         """The values of those of these arguments that are given. Raises BadInput."""

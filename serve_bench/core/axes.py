@@ -33,6 +33,13 @@ class Kind:
     allowed: str
     shape: str = "WORD"
 
+    def read(self, value: object, where: str) -> Any:
+        """The value, or BadInput with one line that begins with `where` (a flag, a file's key)."""
+        try:
+            return self.parse(value)
+        except (ValueError, TypeError, OverflowError):
+            raise BadInput(f"{where}: {value!r} is not allowed; it takes {self.allowed}") from None
+
 
 @dataclass(frozen=True)
 class Flag:
@@ -67,15 +74,6 @@ class Axis:
     named: bool = False  # part of a cell's name at its default too
     brief: str | None = None  # its name where a run is followed; "": it is left out there
     option: str | None = None  # of Serve, which it sets on the measured deployment
-
-    def read(self, value: object, where: str) -> Value:
-        """The value, or BadInput with one line that begins with `where` (a flag, a file's key)."""
-        try:
-            return self.kind.parse(value)
-        except (ValueError, TypeError, OverflowError):
-            raise BadInput(
-                f"{where}: {value!r} is not allowed; it takes {self.kind.allowed}"
-            ) from None
 
 
 def _count(value: object) -> int:
@@ -399,9 +397,9 @@ class AxisFlag:
     def values(self, text: str) -> tuple[Value, ...]:
         """The values of the flag's text; one, unless the flag is swept. Raises BadInput."""
         if not self.flag.swept:
-            return (self.axis.read(text.strip(), self.where),)
+            return (self.axis.kind.read(text.strip(), self.where),)
         parts = self.flag.words.get(text) or text.split(",")
-        return tuple(self.axis.read(part.strip(), self.where) for part in parts)
+        return tuple(self.axis.kind.read(part.strip(), self.where) for part in parts)
 
 
 def axis_flags(command: str) -> dict[str, AxisFlag]:

@@ -341,7 +341,7 @@ def _values(
         return given, f"--{name.replace('_', '-')}"
     where = f"{place}.{name}"
     axis = AXES[name]
-    values = tuple(axis.read(value, where) for value in _list(load.get(name, axis.default)))
+    values = tuple(axis.kind.read(value, where) for value in _list(load.get(name, axis.default)))
     _no_twins([str(value) for value in values], where)
     if not values:
         raise BadInput(f"{where}: at least one value is needed")
@@ -465,7 +465,7 @@ def _cells(data: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tu
         return _product(
             common,
             {
-                axis.name: tuple(axis.read(value, f"{where}.{key}") for value in _list(values))
+                axis.name: tuple(axis.kind.read(value, f"{where}.{key}") for value in _list(values))
                 for key, values in table.items()
                 for axis in [_check_app(axis_named(key, where), f"{where}.{key}", app)]
             },
@@ -534,7 +534,7 @@ def _settings(table: Mapping[str, Any], where: str, app: str) -> dict[str, Value
         _check_app(axis, f"{where}.{key}", app)
         if axis.name in settings:
             raise BadInput(f"{where}: {axis.name} is given twice ({key})")
-        settings[axis.name] = axis.read(value, f"{where}.{key}")
+        settings[axis.name] = axis.kind.read(value, f"{where}.{key}")
     return settings
 
 

@@ -25,7 +25,7 @@ from serve_bench.report.theme import (
     write,
 )
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Document, unfolded, with_charts
+from serve_bench.view.document import Document, unfolded
 
 KINDS: Final = (".svg", ".png")
 """The ends of the name of a picture."""
@@ -53,7 +53,7 @@ def charts_of(documents: Iterable[Document], words: str | None = None) -> list[C
     titles: list[str] = []
     for document in documents:
         blocks = (block for section in document.sections for block in section.blocks)
-        found = [block for block in with_charts(unfolded(blocks)) if isinstance(block, Chart)]
+        found = [block for block in unfolded(blocks) if isinstance(block, Chart)]
         titles += [chart.title for chart in found]
         named = [chart for chart in found if (words or "").casefold() in chart.title.casefold()]
         charts += found[:1] if words is None else named

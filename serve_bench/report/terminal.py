@@ -21,7 +21,6 @@ from serve_bench.report import Layout
 from serve_bench.report.columns import WIDEST, table_blocks, wrapped
 from serve_bench.view.document import (
     Block,
-    Charts,
     Code,
     Column,
     Document,
@@ -150,11 +149,9 @@ class _Writer:
                 yield from ((line, "plain") for line in block.text.splitlines())
             case Flamegraph():
                 yield f"{block.title}: {block.stacks}", "quiet"
-            case Charts():
-                pass
-            case Later():
-                for made in block.blocks:
-                    yield from self._block(made, bare)
+            case Later() if self.verbose:
+                for inner in block.blocks:
+                    yield from self._block(inner, bare)
             case Folded() if self.verbose:
                 yield from self._wrap(block.title, None)
                 for inner in block.blocks:

@@ -33,10 +33,10 @@ from serve_bench.view.charts import Chart, Point
 from serve_bench.view.csv import pick, run_json
 from serve_bench.view.document import (
     Block,
-    Charts,
     Document,
     Facts,
     Finding,
+    Later,
     Prose,
     Section,
     Table,
@@ -242,7 +242,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
             Section("results", "Verdicts", tuple(results), "headline"),
             *section("hops", HOPS.caption, [make_table(HOPS, hops)] if hops else [], "table"),
         ],
-        charts=[Section("ratios", "Ratios", (Charts(draw),))],
+        charts=[Section("ratios", "Ratios", (Later(draw),))],
         facts=[("threshold", percent(comparing.threshold)), ("gate", ", ".join(comparing.gate))],
         notes=(),
         title=subject(comparing),

@@ -188,7 +188,7 @@ class Folded:
 
 @dataclass(frozen=True)
 class Later:
-    """Blocks that are made when a form shows them."""
+    """Blocks that are made when a form shows them: charts, and what few readers need."""
 
     make: Callable[[], Iterable[Block]]
 
@@ -197,27 +197,19 @@ class Later:
         return tuple(self.make())
 
 
-class Charts(Later):
-    """Charts alone: forms of text never make them."""
-
-
 Block: TypeAlias = Table | Chart | Later | Prose | Facts | Code | Flamegraph | Folded
 
 
 def unfolded(blocks: Iterable[Block]) -> Iterator[Block]:
-    """All blocks in their order but for charts, those within others in the place of these."""
+    """All blocks in their order, those within others in the place of these."""
     for block in blocks:
-        match block:
-            case Folded() | Later() if not isinstance(block, Charts):
-                yield from unfolded(block.blocks)
-            case _:
-                yield block
+        yield from unfolded(block.blocks) if isinstance(block, Folded | Later) else (block,)
 
 
-def with_charts(blocks: Iterable[Block]) -> Iterator[Block]:
+def made(blocks: Iterable[Block]) -> Iterator[Block]:
     """The blocks, with all that was to be made later in its place."""
     for block in blocks:
-        yield from with_charts(block.blocks) if isinstance(block, Later) else (block,)
+        yield from made(block.blocks) if isinstance(block, Later) else (block,)
 
 
 Detail: TypeAlias = Literal["headline", "table", "further"]

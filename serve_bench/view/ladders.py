@@ -27,7 +27,7 @@ from serve_bench.core.result import Result, cell_slug
 from serve_bench.core.schema import built
 from serve_bench.view.blocks import limit_words, section, sentence
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Charts, Section, Tone
+from serve_bench.view.document import Later, Section, Tone
 from serve_bench.view.figures import FIGURES, Value, declare
 from serve_bench.view.frame import (
     BARS,
@@ -205,7 +205,7 @@ def view_run(
     settings = [make_table(SETTINGS, knees)] if len(views) > 1 else []
     ratios = [make_table(RATIOS, compared)] if compared else []
     others = [make_table(PUBLISHED, published)] if published else []
-    charts = [Charts(partial(_draw_load, views))] if any(view.steps for view in views) else []
+    charts = [Later(partial(_draw_load, views))] if any(view.steps for view in views) else []
     sections = [
         *section("results", "Results", settings, "headline"),
         Section("steps", f"Steps{mean}", (steps,), "headline" if single else "table"),

@@ -19,17 +19,7 @@ from serve_bench.core.histogram import Histogram, bounded, slot_middle
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.result import Trial
 from serve_bench.view.charts import Chart, Point, nines, split_lines, stack_bars
-from serve_bench.view.document import (
-    Block,
-    Charts,
-    Column,
-    Folded,
-    Later,
-    Number,
-    Section,
-    Table,
-    TableRow,
-)
+from serve_bench.view.document import Block, Column, Folded, Later, Number, Section, Table, TableRow
 from serve_bench.view.figures import FIGURES
 from serve_bench.view.frame import BARS, ViewRow, differ
 from serve_bench.view.inside import OTHERS, mean_by_role, others_percent
@@ -70,7 +60,7 @@ def _fold(rows: Sequence[ViewRow], title: str, figure: str, draw: Draw) -> Itera
             groups.setdefault(row.group, []).append(row)
     fastest = sorted(groups, key=lambda name: -max(row.values[MAIN].value for row in groups[name]))
     titles = {name: f"{title}: {name}" if name else title for name in fastest}
-    charts = [Charts(partial(draw, titles[name], groups[name])) for name in fastest]
+    charts = [Later(partial(draw, titles[name], groups[name])) for name in fastest]
     yield from charts[:OPEN]
     if rest := charts[OPEN:]:
         yield Folded(f"The other charts ({len(rest)})", tuple(rest))

@@ -21,7 +21,7 @@ from serve_bench.analysis.statistics import LATENCY
 from serve_bench.analysis.waterfall import ANSWERED, ORDER, HopShift, slowest_of
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.view.charts import Chart, stack_bars
-from serve_bench.view.document import Block, Charts, Prose, Section, Table
+from serve_bench.view.document import Block, Later, Prose, Section, Table
 from serve_bench.view.figures import FIGURES, Value, declare_all
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table
 from serve_bench.view.rows import NS_PER_MS
@@ -104,7 +104,7 @@ def sections(rows: Iterable[ViewRow]) -> Iterator[Section]:
     bare = tuple(f"{row.name}: {none}" for row in traced if not row.hops)
     blocks: list[Block] = [Prose(bare, "doubt")] if bare else []
     if shown := [row for row in traced if row.hops]:
-        blocks += [_make_table(shown), Charts(partial(_draw, shown))]
+        blocks += [_make_table(shown), Later(partial(_draw, shown))]
     yield Section("waterfall", TITLE, tuple(blocks), "table")
 
 

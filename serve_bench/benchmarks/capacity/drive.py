@@ -240,7 +240,8 @@ def _matrix(listed: Sequence[str]) -> dict[str, tuple[Any, ...]]:
         if axis.scope != "deploy":
             raise BadInput(f"--option: {axis.name} is no option of a deployment")
         matrix[axis.name] = tuple(
-            axis.read(_number(one.strip()), f"--option: {axis.name}") for one in values.split(",")
+            axis.kind.read(_number(one.strip()), f"--option: {axis.name}")
+            for one in values.split(",")
         )
     return matrix
 

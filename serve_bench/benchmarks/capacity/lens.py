@@ -27,7 +27,7 @@ from serve_bench.core.slo import Objective, parse_slo
 from serve_bench.view.blocks import section, statement
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Charts, Finding, ReportOptions, Section, Tone
+from serve_bench.view.document import Finding, Later, ReportOptions, Section, Tone
 from serve_bench.view.figures import Value, declare_all, find_figure, known_values, mean_of
 from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_table, make_tiles
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
@@ -355,7 +355,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         Section("launches", "Launches", (make_table(LAUNCHES, launches),), "table"),
         Section("probes", "Probes", (make_table(every_probe, probes),)),
     ]
-    charts = [Charts(partial(_draw, cell)) for cell in cells]
+    charts = [Later(partial(_draw, cell)) for cell in cells]
     why = "launches used up" if result.stop is None else result.stop.why
     found, faults = [*find(points)], [text for able, text in judge_need(points) if not able]
     if points and all(point.dims["ceiling"] == "floor" for point in points):

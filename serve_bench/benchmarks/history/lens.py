@@ -22,7 +22,7 @@ from serve_bench.view.comparison import (
     scale_value,
 )
 from serve_bench.view.csv import pick, run_json
-from serve_bench.view.document import Charts, Document, Facts, Finding, Prose, Section, sentences
+from serve_bench.view.document import Document, Facts, Finding, Later, Prose, Section, sentences
 from serve_bench.view.figures import FIGURES, Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, line_chart, make_table, row_json
 from serve_bench.view.lens import FORMAT
@@ -73,7 +73,7 @@ def _make_document(history: History, group: Group) -> Document:
         doubts=(*gaps, *compared.doubts, *sentences(group.notes, "doubt")),
         sections=(
             compared.sections[0],
-            Section("runs-over-time", "Runs over time", (Charts(partial(_draw, rows)),)),
+            Section("runs-over-time", "Runs over time", (Later(partial(_draw, rows)),)),
             Section("runs", "The runs", (make_table(VALUES, shown),), "table"),
             *compared.sections[1:],
         ),

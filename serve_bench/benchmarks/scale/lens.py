@@ -35,7 +35,7 @@ from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Result, Trial
 from serve_bench.view.blocks import sentence
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Charts, Finding, ReportOptions, Section
+from serve_bench.view.document import Finding, Later, ReportOptions, Section
 from serve_bench.view.figures import (
     FIGURES,
     INSIDE,
@@ -260,7 +260,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     tabled = [a if a in timed else replace(a, values=b) for a, b in zip(shown, kept, strict=True)]
     sections = [Section("results", "Results", (make_table(ROWS, tabled),), "headline")]
     if growths:
-        cost = (make_table(GROWTH, growths), Charts(partial(_draw_costs, sizes)))
+        cost = (make_table(GROWTH, growths), Later(partial(_draw_costs, sizes)))
         sections.append(Section("growth", "Cost per replica", cost, "table"))
     elif any(row.values for row in sizes):
         known = scale_published(workload) if options.published else {}

@@ -25,7 +25,7 @@ from serve_bench.core.soak import SoakSpec, soak_row
 from serve_bench.core.usage import deployment_of
 from serve_bench.view.blocks import listed, statement
 from serve_bench.view.charts import MOST_LINES, Chart, Point, split_lines
-from serve_bench.view.document import Charts, ReportOptions, Section, Tone
+from serve_bench.view.document import Later, ReportOptions, Section, Tone
 from serve_bench.view.figures import (
     FIGURES,
     ROW_FIGURES,
@@ -336,7 +336,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     processes: list[ViewRow] = []
     load: list[ViewRow] = []
     findings: list[str] = []
-    charts: list[Charts] = []
+    charts: list[Later] = []
     for row in rows:
         name = row.dims["variant"]
         row = replace(row, name=name, group=name if len(rows) > 1 else "")
@@ -345,7 +345,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
             texts = filter(None, [*describe_leaks(found), describe_rest(row, found)])
             before = f"{name}: " if row.group else ""
             findings += [statement(f"{before}{text}", [before]) for text in texts]
-            charts.append(Charts(partial(draw_memory, found, ours)))
+            charts.append(Later(partial(draw_memory, found, ours)))
             processes += found
             load += make_load(result, row, ours)
         shown.append(row)

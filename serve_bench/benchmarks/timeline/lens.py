@@ -41,7 +41,7 @@ from serve_bench.core.timeline import Timeline
 from serve_bench.view.blocks import section, statement
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Charts, Detail, Finding, ReportOptions, Section
+from serve_bench.view.document import Detail, Finding, Later, ReportOptions, Section
 from serve_bench.view.figures import Value, declare, declare_all, known_values, shorten
 from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_table, make_tiles
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
@@ -360,7 +360,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     timeline, slo = read_timeline(result)
     cells: list[tuple[ViewRow, Launches]] = []
     points: list[ViewRow] = []
-    charts: list[Charts] = []
+    charts: list[Later] = []
     for row in rows:
         line = row.load
         name = page.names.name(line, load=False) if len(rows) > 1 else line.variant
@@ -370,7 +370,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         points += spans
         for trial, transient in launches:
             course = [*make_course(trial, transient, name)]
-            charts.append(Charts(partial(draw_course, course, select(spans, "fault"), slo)))
+            charts.append(Later(partial(draw_course, course, select(spans, "fault"), slo)))
             points += course
         cells.append((make_cell(replace(row, name=name), launches), launches))
     shown, sections = [row for row, _ in cells], []

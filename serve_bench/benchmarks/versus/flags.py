@@ -292,7 +292,7 @@ def _settings(pairs: Texts, flag: str, app: AppSpec) -> dict[str, Value]:
             axis = axis_named(name.strip(), flag)
             if axis.scope != "deploy" or (axis.apps and app.name not in axis.apps):
                 raise BadInput(f"{flag}: {name} is no option of the app {app.name}")
-            key, setting = axis.name, axis.read(value.strip(), flag)
+            key, setting = axis.name, axis.kind.read(value.strip(), flag)
         if key in settings:
             raise BadInput(f"{flag}: {key} is given twice")
         settings[key] = setting
