@@ -18,6 +18,7 @@ from serve_bench.view.document import (
     Number,
     ReportOptions,
     Table,
+    as_text,
     made,
 )
 from serve_bench.view.ladders import LadderView, view_ladders
@@ -40,6 +41,10 @@ def every(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
 
 def tables(sheet: Document) -> list[Table]:
     return [table for section in sheet.sections for table in every(section.blocks, Table)]
+
+
+def tiles(sheet: Document) -> list[str]:
+    return [as_text(cell).text for row in getattr(sheet.tiles, "rows", ()) for cell in row.cells]
 
 
 def charts(sheet: Document) -> list[Chart]:

@@ -246,7 +246,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
         facts=[("threshold", percent(comparing.threshold)), ("gate", ", ".join(comparing.gate))],
         notes=(),
         title=subject(comparing),
-        tiles=[*make_tiles(next(iter(compared), None), ("b_over_a", "verdict"))],
+        tiles=make_tiles(compared[:1], "b_over_a verdict"),
         planned=(0, 0, ""),
     )
 

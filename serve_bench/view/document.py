@@ -238,21 +238,10 @@ class ReportOptions:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A figure that is seen first: `name` above it, `unit` behind it, `note` below it."""
-
-    name: str
-    text: str
-    unit: str = ""
-    note: str = ""
-    tone: Tone = "plain"
-
-
-@dataclass(frozen=True)
 class Document:
     """What a run says. `run`: the request; `findings`: about three sentences that the figures
     support, the headline first; `doubts`: warnings of the whole run. `records`: the folders of its
-    records, each as it can be copied."""
+    records, each as it can be copied; `tiles`: what is seen first, a group for each row."""
 
     title: str
     command: str
@@ -262,7 +251,7 @@ class Document:
     doubts: tuple[Finding, ...]
     sections: tuple[Section, ...]
     records: tuple[str, ...] = ()
-    tiles: tuple[Tile, ...] = ()
+    tiles: Table | None = None
 
     @property
     def lead(self) -> tuple[Finding, ...]:

@@ -16,17 +16,7 @@ from serve_bench.analysis.statistics import LATENCY, MAIN, LowerBound
 from serve_bench.core.result import Trial
 from serve_bench.view.charts import Chart, Point, split_lines
 from serve_bench.view.csv import pick
-from serve_bench.view.document import (
-    Cell,
-    Column,
-    Number,
-    Table,
-    TableRow,
-    Text,
-    Tile,
-    as_text,
-    cell_text,
-)
+from serve_bench.view.document import Cell, Column, Number, Table, TableRow, Text, cell_text
 from serve_bench.view.figures import FIGURES, Value, find_figure, scale
 from serve_bench.view.rows import ViewRow as ViewRow
 
@@ -153,21 +143,12 @@ def figure_table(
     return Table(caption, columns, tuple(map(TableRow, lines)), tuple(notes), unlike=True)
 
 
-def make_tiles(row: ViewRow | None, names: Sequence[str] = (MAIN, "latency_p99")) -> Iterator[Tile]:
-    """Figures and dimensions of a row that are seen first, as far as they are known; then what
-    limited it, with the evidence."""
-    if row is None:
-        return
-    for item in map(Field, names):
-        cell = item.cell(row)
-        column, text = item.column([cell]), as_text(cell).text
-        tone = cell.tone if isinstance(cell, Text) else "plain"  # of a figure it needs a sign
-        if text != "-":
-            yield Tile(column.name, text, column.unit, row.name, tone)
-    if (limit := row.limited) is not None:
-        known = f"{limit.figures} ({limit.confidence})"
-        why = limit.reasons[0] if limit.cause == "unclear" and limit.reasons else known
-        yield Tile("limited by", limit.cause, note=why)
+def make_tiles(rows: Iterable[ViewRow], names: str = f"{MAIN} latency_p99") -> Table:
+    """What is seen first of rows: these figures and dimensions, as far as they are known, and what
+    limited the row."""
+    known = [replace(row, group=row.name) for row in rows if row.values]
+    fields = (*map(Field, names.split()), Field("limit", "limited by"))
+    return make_table(TableSpec("", fields), known, bare=True)
 
 
 def differ(rows: Sequence[ViewRow], dims: Iterable[str]) -> list[str]:

@@ -252,7 +252,11 @@ def _make_knee(view: LadderView) -> ViewRow:
     step, top = view.steps[view.knee.clients], view.steps[view.best.clients]
     return replace(
         step,
-        dims={**dims, "users": view.knee.clients, "best_with": view.best.clients},
+        dims=dims
+        | {
+            **{"users": view.knee.clients, "best_with": view.best.clients},
+            **{"limit": step.dims["limit"]},
+        },
         values={**step.values, "best": top.values[MAIN]},
         name=view.name,
         group="",

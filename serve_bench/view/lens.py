@@ -24,7 +24,7 @@ from serve_bench.view.document import (
     Prose,
     ReportOptions,
     Section,
-    Tile,
+    Table,
     sentences,
 )
 from serve_bench.view.frame import ViewRow, make_tiles, row_json, trial_json
@@ -42,8 +42,8 @@ class View:
     sentences, the headline first. `sections`: of tables; `charts`: of charts; `traced`: the rows
     whose hops are shown. `facts`: what was asked, beside what every run says. `definitions`: what
     columns mean; `notes`: in place of those of the page. `title`: without the id of the run.
-    `lead`: the row whose figures are seen first, or `tiles` in their place. `planned`: how many of
-    how many of what were not measured, where that is not said of rows; of 0 nothing is said.
+    `lead`: the row whose figures are seen first, or `tiles` in place of these. `planned`: how many
+    of how many of what were not measured, where that is not said of rows; of 0 nothing is said.
     `faults`: why its gate is broken."""
 
     rows: Sequence[ViewRow]
@@ -59,7 +59,7 @@ class View:
     notes: Sequence[str] | None = None
     title: str = ""
     lead: ViewRow | None = None
-    tiles: Sequence[Tile] = ()
+    tiles: Table | None = None
     planned: tuple[int, int, str] | None = None
     faults: Sequence[str] = ()
 
@@ -139,7 +139,7 @@ class RunLook:
             doubts=tuple(self._doubts()),
             sections=(first, *self._slo[1:], *others),
             records=() if where is None else (where,),
-            tiles=tuple(view.tiles or make_tiles(view.lead)),
+            tiles=view.tiles or (make_tiles([view.lead]) if view.lead else None),
         )
 
     def _doubts(self) -> Iterator[Finding]:

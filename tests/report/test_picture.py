@@ -13,6 +13,7 @@ from serve_bench.report.picture import charts_of, picture
 from serve_bench.store import read
 from serve_bench.view.document import Document, ReportOptions
 from tests import places
+from tests.sheet_parts import tiles
 
 
 def stored(name: str) -> Document:
@@ -26,7 +27,7 @@ def test_a_picture_says_what_it_shows(name: str) -> None:
     charts = charts_of([document])
     svg = picture([document], charts, ".svg").decode("utf-8")
     text = " ".join(re.findall(r">([^<>]+)<", svg))
-    for words in (document.title, charts[0].title, *(tile.text for tile in document.tiles)):
+    for words in (document.title, charts[0].title, *tiles(document)):
         assert words in text, words
     assert len(charts) == 1
     assert not re.search(r'(href|src)="[^#]', svg)

@@ -211,6 +211,7 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
             "cliff": 2 * sum(launch.cliff for launch in launches) > len(launches),
             "binds": statistics.mode(binding) if binding else None,
             "beyond": " and ".join(misses) or None,
+            "limit": None if seen is None else seen.dims["limit"],
         },
         measure_cell(cell, first),
         cell.name,
@@ -369,7 +370,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         sections=sections if cells else (),
         charts=[*section("rates", "What binds, over the rate", charts)],
         facts=[("ended", "broken off" if missing else why)],
-        tiles=[*make_tiles(points[0], ("capacity", "binds", "closed_loop"))] if points else [],
+        tiles=make_tiles(points[:1], "capacity binds closed_loop"),
     )
 
 

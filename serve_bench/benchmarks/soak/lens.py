@@ -359,7 +359,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         points=[*processes, *load],
         findings=findings,
         planned=(len(result.missing), len(result.plan), "blocks"),
-        tiles=[*make_tiles(next(iter(processes), None), ("pss_mb_slope", "verdict"))],
+        tiles=make_tiles(processes[:1], "pss_mb_slope verdict"),
         sections=sections if load else (),
         facts=[("threshold", f"{number(spec.leak, 3)} MB per million requests")],
     )

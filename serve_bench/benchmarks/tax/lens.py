@@ -96,7 +96,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         ],
         charts=[Section("chart", "Shares with their intervals", (draw,))],
         facts=[("left out", "; ".join(suite.left_out))] if suite.left_out else [],
-        tiles=[tile for row in rates for tile in make_tiles(row, ("b_over_a",))][-3:],
+        tiles=make_tiles(rates[-3:], "b_over_a"),
         notes=(),
     )
 

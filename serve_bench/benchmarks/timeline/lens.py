@@ -394,7 +394,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         sections=sections if charts else (),
         charts=[*section("course", "Course", charts[:MOST_DRAWN])],
         facts=[("load", f"{timeline.source}; open loop, {timeline.arrivals} arrivals")],
-        tiles=[*make_tiles(shown[0] if shown else None, ("out_s", "lost", "due"))],
+        tiles=make_tiles(shown[:1], "out_s lost due"),
     )
 
 
