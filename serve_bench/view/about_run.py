@@ -131,7 +131,7 @@ def inside_blocks(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterat
         line = row.load
         if line.status != "profiled" and mean_by_role(line.trials):
             caption = f"Variant {line.variant}: {cell_title(line.cell)}, % of a core"
-            sampled.setdefault(caption, {})[page.names.rows[line.row]] = line.trials
+            sampled.setdefault(caption, {})[page.loads[line.row]] = line.trials
         for launch, verdict in row.verdicts.items():
             reasons = "; ".join(dict.fromkeys(verdict.reasons + verdict.unseen)) or "-"
             cells = (launch, verdict.text, reasons)

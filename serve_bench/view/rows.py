@@ -15,14 +15,13 @@ from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, answered, summarize, variants
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
 from serve_bench.core.axes import AXES
-from serve_bench.core.result import Failure, JsonObject, Launch, Result, Row, Trial, cell_slug
+from serve_bench.core.result import Failure, JsonObject, Launch, Result, Row, Trial
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Finding, Tone
 from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values
 from serve_bench.view.inside import describe_profiled, describe_trial
 
 NS_PER_MS: Final = 1e6
-
 
 BRIEFS: Final = {axis.name: axis.brief for axis in AXES.values() if axis.brief}
 """Axes by the names that they have where rows are told apart."""
@@ -31,59 +30,6 @@ BRIEFS: Final = {axis.name: axis.brief for axis in AXES.values() if axis.brief}
 def cell_title(cell: JsonObject) -> str:
     """A cell in words: `max_batch_size 1, max_ongoing_requests 10000, num_replicas 8`."""
     return ", ".join(f"{name} {value}" for name, value in cell.items()) or "app as it is"
-
-
-@dataclass(frozen=True)
-class RowNames:
-    """How the rows of a run are called. `axes`: those that vary among its cells; `cells`: how many
-    there are; `rows`: its loads by name, in their order; `variants`: whether there are several."""
-
-    axes: tuple[str, ...]
-    cells: int
-    rows: Mapping[Row, str]
-    variants: bool
-
-    @property
-    def by_load(self) -> bool:
-        """Whether a row of a table is called by its load, below its cell; else by its cell, below
-        its load. Headings are those of which there are fewer; a matrix is always of a load."""
-        return len(self.rows) >= self.cells and len(self.axes) < 2
-
-    def cell(self, cell: JsonObject) -> str:
-        """What sets a cell apart: `batch 1, ongoing 10000`."""
-        shown = (axis for axis in self.axes if axis in cell)
-        return cell_title({BRIEFS.get(axis, axis): cell[axis] for axis in shown})
-
-    def name(self, line: Line, load: bool = True, cell: bool = True) -> str:
-        """`8 clients, num_replicas 2, optimized`: what sets a row apart from all others of the run;
-        without its `load` or its `cell`, from those that differ in the rest."""
-        words = [self.rows[line.row]] if load and (len(self.rows) > 1 or not self.axes) else []
-        words += [self.cell(line.cell)] if cell and self.axes else []
-        words += [line.variant] if self.variants else []
-        mark = " (profiled)" if line.status == "profiled" else ""
-        return f"{', '.join(words) or self.rows[line.row]}{mark}"
-
-
-def names_of_lines(lines: Sequence[Line]) -> RowNames:
-    """The names of a run's rows: by their labels; with client, size of the data or place where
-    labels are alike."""
-    axes = dict.fromkeys(axis for line in lines for axis in line.cell)
-    rows = list(dict.fromkeys(line.row for line in lines))
-    choices = [
-        [row.label for row in rows],
-        [f"{row.label} ({row.client})" for row in rows],
-        [f"{row.label} ({row.client}, {row.data_size} data)" for row in rows],
-        [f"{row.label} (row {number})" for number, row in enumerate(rows, 1)],
-    ]
-    return RowNames(
-        tuple(axis for axis in axes if len({repr(line.cell.get(axis)) for line in lines}) > 1),
-        len({cell_slug(line.cell) for line in lines}),
-        {
-            row: next(names[place] for names in choices if names.count(names[place]) == 1)
-            for place, row in enumerate(rows)
-        },
-        len({line.variant for line in lines}) > 1,
-    )
 
 
 @dataclass(frozen=True)
@@ -142,16 +88,32 @@ UsageOf: TypeAlias = Callable[[Trial], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Page:
-    """A run as it is to be shown: its rows by variant and cell, the names of its variants, and the
-    failures that are about no row; `all_failures`: those of rows too."""
+    """A run as it is to be shown. `variants`: by name; `axes`: those that vary among its cells;
+    `loads`: by name, in their order. `rows`: by variant and cell; `warnings` and `failures` are
+    about no row, `all_failures` about rows too."""
 
-    rows: Sequence[ViewRow]
-    names: RowNames
     variants: tuple[str, ...]
+    axes: tuple[str, ...]
+    loads: Mapping[Row, str]
     warnings: tuple[Warning, ...]
     failures: tuple[Failure, ...]
     all_failures: tuple[Failure, ...]
-    notes: tuple[str, ...]
+    rows: Sequence[ViewRow] = ()
+    notes: tuple[str, ...] = ()
+
+    def name_cell(self, line: Line) -> str:
+        """What sets a cell apart: `batch 1, ongoing 10000`."""
+        shown = (axis for axis in self.axes if axis in line.cell)
+        return cell_title({BRIEFS.get(axis, axis): line.cell[axis] for axis in shown})
+
+    def name(self, line: Line, load: bool = True) -> str:
+        """`8 clients, num_replicas 2, optimized`: what sets a row apart from all others of the run;
+        without its `load`, from those that differ in the rest."""
+        words = [self.loads[line.row]] if load and (len(self.loads) > 1 or not self.axes) else []
+        words += [self.name_cell(line)] if self.axes else []
+        words += [line.variant] if self.variants[1:] else []
+        mark = " (profiled)" if line.status == "profiled" else ""
+        return f"{', '.join(words) or self.loads[line.row]}{mark}"
 
 
 def make_page(
@@ -163,22 +125,36 @@ def make_page(
     """The loads of a run, planned ones that were not measured too. `figures`: beside those that
     every load has; `codes`: the warnings of rows that hold for it, None: all."""
     lines, warnings = summarize(result), checks(result)
-    names = names_of_lines(lines)
-    rows = [
-        replace(_make_row(line, figures, result, warnings, usage_of, codes), name=names.name(line))
-        for line in lines
-    ]
+    axes = dict.fromkeys(axis for line in lines for axis in line.cell)
     keys = {key for line in lines for key in line.keys}
     struck = [failure for failure in result.failures if failure.what != "worker"]
-    return Page(
-        rows=rows,
-        names=names,
+    page = Page(
         variants=variants(result),
+        axes=tuple(axis for axis in axes if len({repr(line.cell.get(axis)) for line in lines}) > 1),
+        loads=_name_loads(list(dict.fromkeys(line.row for line in lines))),
         warnings=tuple(seen for seen in warnings if seen.key is None),
         failures=tuple(failure for failure in result.failures if failure.key not in keys),
         all_failures=tuple(sorted(struck, key=lambda failure: failure.key in keys)),
-        notes=tuple(_notes(result, rows)),
     )
+    rows = [
+        replace(_make_row(line, figures, result, warnings, usage_of, codes), name=page.name(line))
+        for line in lines
+    ]
+    return replace(page, rows=rows, notes=tuple(_notes(result, rows)))
+
+
+def _name_loads(rows: Sequence[Row]) -> dict[Row, str]:
+    """Loads by their labels; with client, size of the data or place where labels are alike."""
+    choices = [
+        [row.label for row in rows],
+        [f"{row.label} ({row.client})" for row in rows],
+        [f"{row.label} ({row.client}, {row.data_size} data)" for row in rows],
+        [f"{row.label} (row {number})" for number, row in enumerate(rows, 1)],
+    ]
+    return {
+        row: next(names[place] for names in choices if names.count(names[place]) == 1)
+        for place, row in enumerate(rows)
+    }
 
 
 def _notes(result: Result, rows: Sequence[ViewRow]) -> Iterator[str]:

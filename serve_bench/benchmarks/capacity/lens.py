@@ -143,7 +143,7 @@ def find_cells(searches: Searches, page: Page, rows: Sequence[ViewRow]) -> Itera
     loops = [row for row in rows if row.trials and row.dims["rate_per_s"] is None]
     for loop in loops:
         line = loop.load
-        name = page.names.name(line, load=False) if len(loops) > 1 else line.variant
+        name = page.name(line, load=False) if len(loops) > 1 else line.variant
         place = (line.variant, cell_slug(line.cell))
         probes = [
             _describe_probe(loads[trial.key], probe, search, name)

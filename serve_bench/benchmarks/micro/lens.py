@@ -21,7 +21,7 @@ from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, 
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.published import published_for, published_notes
 from serve_bench.view.row_charts import chart_sections
-from serve_bench.view.rows import BRIEFS, Page, RowNames, cell_title
+from serve_bench.view.rows import BRIEFS, Page, cell_title
 
 
 def _payload(line: Line) -> float | None:
@@ -61,8 +61,12 @@ FIGURES: Final = (
 
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
-    """The rows of a run, those of the same cell and load under all variants beside each other."""
-    rows = [_name_row(row, page, options) for row in rows]
+    """The rows of a run, those of the same cell and load under all variants beside each other. A
+    row of the table is called by its load, below its cell; else by its cell, below its load.
+    Headings are those of which there are fewer; a matrix is always of a load."""
+    cells = len({cell_slug(row.load.cell) for row in rows})
+    by_load = not page.axes or (len(page.loads) >= cells and len(page.axes) < 2)
+    rows = [_name_row(row, page, options, by_load) for row in rows]
     places = list(dict.fromkeys(PLACE(row.dims) for row in rows))
     rows.sort(key=lambda row: places.index(PLACE(row.dims)))
     groups = list(dict.fromkeys(row.group for row in rows))
@@ -72,9 +76,9 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     sound = [row for row in measured if not row.load.broken]
     lead = next(iter(top or sound or measured), None)
     cell = rows[0].load.cell if rows else {}
-    same = {axis: value for axis, value in cell.items() if axis not in page.names.axes}
+    same = {axis: value for axis, value in cell.items() if axis not in page.axes}
     notes = (f"every cell: {cell_title(same)}", *(published_notes() if options.published else ()))
-    fields = (*_name_fields(page.names), *FIGURES)
+    fields = (*_name_fields(page, by_load), *FIGURES)
     spec = TableSpec("Throughput, latency and limit by row", fields, notes)
     hints = [lead.hint] if lead is not None and lead.hint else []
     launches = max((len(row.values[MAIN].launches) for row in measured), default=FEWEST)
@@ -96,9 +100,9 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     )
 
 
-def _name_row(row: ViewRow, page: Page, options: ReportOptions) -> ViewRow:
+def _name_row(row: ViewRow, page: Page, options: ReportOptions, by_load: bool) -> ViewRow:
     """The row under its names, with its warnings and the figures of this kind."""
-    names, line, values = page.names, row.load, dict(row.values)
+    line, values = row.load, dict(row.values)
     profiled, base = line.status == "profiled", page.variants[0] if page.variants[1:] else None
     if base == line.variant and line.trials and not profiled:
         values[RATIO] = Value(1.0)
@@ -107,32 +111,32 @@ def _name_row(row: ViewRow, page: Page, options: ReportOptions) -> ViewRow:
     if any(trial.flags.get("interrupted") for trial in line.trials):
         broken = Finding("its load was broken off", "interrupted", "doubt")
         row = replace(row, warnings=(*row.warnings, broken))
-    load = f"{names.rows[line.row]}{' (profiled)' if profiled else ''}"
-    dims = {**row.dims, "load": load, "cell": names.cell(line.cell)}
+    load = f"{page.loads[line.row]}{' (profiled)' if profiled else ''}"
+    dims = {**row.dims, "load": load, "cell": page.name_cell(line)}
     if cause := dims["limit"]:
         count = sum(limit.cause == cause for limit in row.verdicts.values())
         if count < len(row.verdicts):
             dims["limit"] = f"{cause}, in {count} of {len(row.verdicts)} launches"
-    several = names.axes and len(names.rows) > 1
+    several = page.axes and len(page.loads) > 1
     return replace(
         row,
         dims=dims,
         values=values,
-        group=dims["cell" if names.by_load else "load"] if several else "",
+        group=dims["cell" if by_load else "load"] if several else "",
         tones={MAIN: "bad"} if row.failures else {},
     )
 
 
-def _name_fields(names: RowNames) -> Iterator[Field]:
+def _name_fields(page: Page, by_load: bool) -> Iterator[Field]:
     """What names a row: its load, or its cell with a column for each axis; its variant."""
-    if names.by_load or not names.axes:
+    if by_load:
         yield Field("load", noted=True)
     else:
-        for axis in names.axes:
+        for axis in page.axes:
             deployment, _, option = axis.rpartition(".")
             title = BRIEFS.get(axis, option)
-            yield Field(axis, title, head=deployment, noted=axis == names.axes[0])
-    if names.variants:
+            yield Field(axis, title, head=deployment, noted=axis == page.axes[0])
+    if page.variants[1:]:
         yield Field("variant")
 
 
@@ -162,13 +166,13 @@ def _find(
     if texts:
         more = f" and {len(texts) - MOST_LIKE} more" if len(texts) > MOST_LIKE else ""
         yield sentence(f"Not clearly slower: {'; '.join(texts[:MOST_LIKE])}{more}")
-    yield from find_collapses(measured, page.names)
+    yield from _find_collapses(measured, page)
     yield from _find_ratios(measured, page, lead)
     for traced in waterfall.read_rows(measured):
         yield from map(sentence, waterfall.sentences(traced))
 
 
-def find_collapses(rows: Sequence[ViewRow], names: RowNames) -> Iterator[str]:
+def _find_collapses(rows: Sequence[ViewRow], page: Page) -> Iterator[str]:
     """A sentence on each cell and kind of clients whose throughput collapses with more of them."""
     ladders: dict[tuple[object, ...], dict[int, ViewRow]] = {}
     for row in rows:
@@ -183,8 +187,8 @@ def find_collapses(rows: Sequence[ViewRow], names: RowNames) -> Iterator[str]:
             continue
         last = steps[lower[-1].clients]
         after = " and ".join(f"{number(step.throughput)} with {step.clients}" for step in lower)
-        several = names.axes or names.variants
-        text = names.name(last.load, load=False) if several else "The throughput"
+        several = page.axes or page.variants[1:]
+        text = page.name(last.load, load=False) if several else "The throughput"
         text += f" collapses with more clients, from {number(top.throughput)} requests/s "
         text += f"with {top.clients} to {after}"
         if last.limited is not None and last.limited.cause != "unclear":

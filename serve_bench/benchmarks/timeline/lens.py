@@ -363,7 +363,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     charts: list[Later] = []
     for row in rows:
         line = row.load
-        name = page.names.name(line, load=False) if len(rows) > 1 else line.variant
+        name = page.name(line, load=False) if len(rows) > 1 else line.variant
         trials = [trial for trial in line.trials if trial.course]
         launches = [(trial, read_transient(trial, timeline, slo)) for trial in trials]
         spans = [*make_spans(timeline, launches, name)]
