@@ -47,14 +47,13 @@ def _send_rate(line: Line) -> float | None:
     return mean_of(sent / seconds for sent, seconds in spans if seconds)
 
 
+declare(
+    *("connections_used", "connections", "connections of the load, mean of the launches"),
+    _connections_used,
+    title="connections",
+    shown="",
+)
 for _name, _unit, _title, _meaning, _compute in (
-    (
-        "connections_used",
-        "connections",
-        "connections",
-        "connections of the load",
-        _connections_used,
-    ),
     ("send_rate", "requests/s", "sent", "requests sent in a second of the windows", _send_rate),
     (
         *("measured_time", "s", "measured", "length of the windows together"),
@@ -69,17 +68,14 @@ for _name, _unit, _title, _meaning, _compute in (
         lambda line: mean_of(added[0] for trial in line.trials if (added := added_of(trial))),
     ),
 ):
-    _shown = "" if _unit == "connections" else None
-    _words = f"{_meaning}, mean of the launches"
-    declare(_name, _unit, _words, _compute, title=_title, shown=_shown)
+    declare(_name, _unit, f"{_meaning}, mean of the launches", _compute, title=_title)
 
 EXECUTION: Final = ("connections_used", "send_rate", "measured_time", "warmup", "client_adds")
 """What proves that a row ran as it was asked."""
 
 
 def asked(run: Run, more: Iterable[tuple[str, str]] = ()) -> Facts:
-    """What was asked for: the command as it was typed, the suite, when; and `more`, which may stand
-    in the place of one of the same name."""
+    """What was asked for: the command as it was typed, the suite, when; and `more`."""
     app = run.suite.get("app")
     pairs = {
         "command": command_line(run),
@@ -158,16 +154,15 @@ def failure_blocks(page: Page) -> Iterator[Block]:
 def flamegraphs(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
     """The flamegraphs of profiled rows, those of each folded but for the first row."""
     words = "flamegraph: the wider a frame, the more samples had it on the stack"
-    folded = []
+    drawn: dict[str, list[Flamegraph]] = {}
     for row in rows:
-        drawn = [
-            Flamegraph(f"{row.name}: {part['role']} {part['pid']}", str(part["path"]), words)
-            for trial in row.trials
-            for part in trial.profiles
-            if part.get("path") and "failed" not in part
-        ]
-        folded += [Folded(row.name, tuple(drawn))] if drawn else []
-    yield from (*folded[0].blocks, *folded[1:]) if folded else ()
+        for part in (part for trial in row.trials for part in trial.profiles):
+            if part.get("path") and "failed" not in part:
+                title = f"{row.name}: {part['role']} {part['pid']}"
+                graph = Flamegraph(title, str(part["path"]), words)
+                drawn.setdefault(row.name, []).append(graph)
+    for number, (name, graphs) in enumerate(drawn.items()):
+        yield from [Folded(name, tuple(graphs))] if number else graphs
 
 
 def method(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
