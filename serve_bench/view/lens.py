@@ -29,7 +29,7 @@ from serve_bench.view.document import (
 )
 from serve_bench.view.frame import ViewRow, make_tiles, row_json, trial_json
 from serve_bench.view.rows import Page, UsageOf, make_page, warning_finding
-from serve_bench.view.slo import slo_json, slo_parts
+from serve_bench.view.slo import judge_rows, slo_facts, slo_parts
 
 FORMAT: Final = 2
 """Of the JSON; that of the records."""
@@ -192,8 +192,9 @@ class RunLook:
     def _row_json(self, row: ViewRow) -> dict[str, Any]:
         data = row_json(row)
         if row.line is not None:
-            data |= slo_json(self.result.run, row) | pick(row.line, "row", "keys")
-            data["failures"] = row.failures
+            if slo := judge_rows(self.result.run, [row]):
+                data["slo"] = slo_facts(slo[0])
+            data |= pick(row.line, "row", "keys") | pick(row, "failures")
             data["trials"] = {trial.launch: trial_json(trial) for trial in row.trials}
         return data
 

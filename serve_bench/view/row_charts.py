@@ -1,8 +1,7 @@
 """Charts of rows: throughput, percentile curves, windows over time, CPU.
 
 Rows under one heading share a chart; of many headings those with the highest requests/s stand open,
-the others are folded. Profiled rows are in no chart: the profiler slowed them down. All is made
-when a form shows it.
+the others are folded. Profiled rows are in no chart: the profiler slowed them down.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ def _fold(rows: Sequence[ViewRow], title: str, figure: str, draw: Draw) -> Itera
             groups.setdefault(row.group, []).append(row)
     fastest = sorted(groups, key=lambda name: -max(row.values[MAIN].value for row in groups[name]))
     titles = {name: f"{title}: {name}" if name else title for name in fastest}
-    charts = [Later(partial(draw, titles[name], groups[name])) for name in fastest]
-    yield from charts[:OPEN]
+    charts = [draw(titles[name], groups[name]) for name in fastest]
+    yield from chain(*charts[:OPEN])
     if rest := charts[OPEN:]:
-        yield Folded(f"The other charts ({len(rest)})", tuple(rest))
+        yield Folded(f"The other charts ({len(rest)})", tuple(chain(*rest)))
 
 
 def _draw_rates(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:

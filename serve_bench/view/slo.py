@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from serve_bench.analysis.slo import RowSlo, SloWord, judge
 from serve_bench.analysis.statistics import LowerBound
-from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted
 from serve_bench.core.result import Result, Run
 from serve_bench.core.slo import Slo, parse_slo
@@ -24,12 +23,9 @@ UNMET: Final[tuple[SloWord, ...]] = ("missed", "not judged")
 
 
 def slo_of(run: Run) -> Slo | None:
-    """The SLO that a run was given. FormatError where a hand has changed it."""
+    """The SLO that a run was given. BadInput where a hand has changed it."""
     stored = run.suite.get("slo")
-    try:
-        return None if stored is None else parse_slo(str(stored), "suite.slo")
-    except BadInput as error:
-        raise FormatError(str(error)) from None
+    return None if stored is None else parse_slo(str(stored), "suite.slo")
 
 
 def judge_rows(run: Run, rows: Iterable[ViewRow]) -> tuple[RowSlo, ...]:
@@ -81,12 +77,6 @@ def _table_row(row: RowSlo) -> TableRow:
     whys = (judgement.why_not for judgement in row.judgements if judgement.met is None)
     doubts = tuple(Finding(why, "not-judged", "doubt") for why in whys)
     return TableRow((row.name, *cells, Text(row.word, TONES[row.word])), doubts)
-
-
-def slo_json(run: Run, row: ViewRow) -> dict[str, Any]:
-    """The key `slo` of a row; empty where the run has no SLO, or the row was profiled."""
-    judged = judge_rows(run, [row])
-    return {"slo": slo_facts(judged[0])} if judged else {}
 
 
 def slo_facts(row: RowSlo) -> dict[str, Any]:
