@@ -14,12 +14,12 @@ from serve_bench.view.document import (
     Chart,
     Document,
     Finding,
-    Folded,
     Number,
     ReportOptions,
     Table,
     as_text,
     made,
+    unfolded,
 )
 from serve_bench.view.ladders import LadderView, view_ladders
 from serve_bench.view.rows import make_page
@@ -30,13 +30,7 @@ Part = TypeVar("Part", bound=Block)
 
 def every(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
     """The blocks of a kind, folded ones too."""
-    found: list[Part] = []
-    for one in made(blocks):
-        if isinstance(one, kind):
-            found.append(one)
-        if isinstance(one, Folded):
-            found += every(one.blocks, kind)
-    return found
+    return [block for block in unfolded(blocks) if isinstance(block, kind)]
 
 
 def tables(sheet: Document) -> list[Table]:
@@ -64,8 +58,7 @@ def names(sheet: Document) -> list[str]:
 
 
 def part(sheet: Document, name: str) -> tuple[Block, ...]:
-    blocks = next(one.blocks for one in sheet.sections if one.name == name)
-    return tuple(made(blocks))
+    return tuple(made(next(one for one in sheet.sections if one.name == name).blocks))
 
 
 def at(of: Table, name: str, unit: str | None = None) -> int:
