@@ -43,8 +43,7 @@ def judged_rows(result: Result) -> tuple[RowSlo, ...]:
 
 def slo_parts(run: Run, shown: Iterable[ViewRow]) -> tuple[Finding, Section] | tuple[()]:
     """What a document says of the SLO: behind its first finding, behind its first section."""
-    slo, rows = slo_of(run), judge_rows(run, shown)
-    if slo is None or not rows:
+    if (slo := slo_of(run)) is None or not (rows := judge_rows(run, shown)):
         return ()
     goals = (Column(goal.name, goal.text.removeprefix(f"{goal.name} ")) for goal in slo.objectives)
     ends = Column("margin", "of the limit"), Column("SLO", number=False)
