@@ -108,13 +108,11 @@ _HOST: Final = (
 def machine(run: Run) -> Facts:
     """The host before the start, as far as it is recorded, and the versions on it."""
     pairs = []
-    for name in _HOST:
+    for name in filter(run.host.get, _HOST):
         title = name.removesuffix("_bytes").replace("_", " ").replace("cpu", "CPU")
-        value = run.host.get(name)
-        text = f"{value:.3g}" if isinstance(value, float) else f"{value or ''}"
-        if value and name.endswith("_bytes"):
-            text = f"{value / 2**30:.1f} GiB"
-        pairs += [(title, text)] if text else []
+        value = run.host[name]
+        text = f"{value:.3g}" if isinstance(value, float) else f"{value}"
+        pairs.append((title, f"{value / 2**30:.1f} GiB" if name.endswith("_bytes") else text))
     commit = f", commit {run.git_commit}" if run.git_commit else ""
     return Facts((*pairs, ("serve-bench", f"{run.tool_version}{commit}")))
 
@@ -143,24 +141,21 @@ def inside_blocks(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterat
 def failure_blocks(page: Page) -> Iterator[Block]:
     """The failures whose last lines are known; the messages alone stand where they struck."""
     blocks: list[Block] = []
-    for failure in page.all_failures:
-        if failure.detail:
-            blocks.append(Prose((f"failed: {failure.what}: {failure.message}",), "bad"))
-            blocks.append(Code("\n".join(failure.detail)))
+    for failure in (failure for failure in page.all_failures if failure.detail):
+        blocks.append(Prose((f"failed: {failure.what}: {failure.message}",), "bad"))
+        blocks.append(Code("\n".join(failure.detail)))
     if blocks:
         yield Folded("Failures, with the last log lines", tuple(blocks))
 
 
 def flamegraphs(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
     """The flamegraphs of profiled rows, those of each folded but for the first row."""
-    words = "flamegraph: the wider a frame, the more samples had it on the stack"
     drawn: dict[str, list[Flamegraph]] = {}
     for row in rows:
         for part in (part for trial in row.trials for part in trial.profiles):
             if part.get("path") and "failed" not in part:
                 title = f"{row.name}: {part['role']} {part['pid']}"
-                graph = Flamegraph(title, str(part["path"]), words)
-                drawn.setdefault(row.name, []).append(graph)
+                drawn.setdefault(row.name, []).append(Flamegraph(title, str(part["path"])))
     for number, (name, graphs) in enumerate(drawn.items()):
         yield from [Folded(name, tuple(graphs))] if number else graphs
 

@@ -42,13 +42,3 @@ def limit_words(limit: Verdict | None) -> str:
 def listed(words: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def distinct(names: Sequence[str]) -> list[str]:
-    """Names of the form `a, b, c` without the parts that are the same in all."""
-    parts = [name.split(", ") for name in names]
-    if len(names) < 2 or len({len(words) for words in parts}) > 1:
-        return list(names)
-    kept = [place for place, values in enumerate(zip(*parts, strict=True)) if len(set(values)) > 1]
-    short = [", ".join(words[place] for place in kept) for words in parts]
-    return short if len(set(short)) == len(set(names)) and all(short) else list(names)

@@ -175,7 +175,7 @@ class Flamegraph:
 
     title: str
     stacks: str
-    words: str
+    words: str = "flamegraph: the wider a frame, the more samples had it on the stack"
 
 
 @dataclass(frozen=True)

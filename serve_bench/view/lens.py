@@ -106,11 +106,8 @@ class RunLook:
     def _gaps(self) -> Iterator[str]:
         """The sentence that comes first where rows are missing or something failed."""
         states = [row.dims["status"] for row in self.view.rows if row.dims["status"] != "profiled"]
-        missing, planned, nouns = self.view.planned or (
-            len(states) - states.count("measured"),
-            len(states),
-            "rows",
-        )
+        left = len(states) - states.count("measured")
+        missing, planned, nouns = self.view.planned or (left, len(states), "rows")
         words, of_all = [], f"of {planned} {nouns}"
         if missing:
             which = f"{missing} {of_all}" if planned > 1 else "The run"

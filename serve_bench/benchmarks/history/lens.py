@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from serve_bench.analysis.comparing.match import few
 from serve_bench.analysis.history import Group, History
-from serve_bench.view.blocks import distinct, section
+from serve_bench.view.blocks import section
 from serve_bench.view.charts import Chart
 from serve_bench.view.comparison import (
     METRICS,
@@ -24,7 +24,15 @@ from serve_bench.view.comparison import (
 from serve_bench.view.csv import pick, run_json
 from serve_bench.view.document import Document, Facts, Finding, Later, Prose, Section, sentences
 from serve_bench.view.figures import FIGURES, Value, declare
-from serve_bench.view.frame import Field, TableSpec, ViewRow, line_chart, make_table, row_json
+from serve_bench.view.frame import (
+    Field,
+    TableSpec,
+    ViewRow,
+    differ,
+    line_chart,
+    make_table,
+    row_json,
+)
 from serve_bench.view.lens import FORMAT
 
 declare("of_first", "1", "a value over that of the first run that has a value", title="ratio")
@@ -85,9 +93,11 @@ def series_rows(group: Group) -> Iterator[ViewRow]:
     when the run began (UTC), in minutes if that tells them apart: `2026-01-02 03:04`."""
     times = [run.run.started_at.replace("T", " ") for run in group.runs]
     digits = 16 if len({time[:16] for time in times}) == len(times) else 19
-    places = (series.place for series in group.series)
-    titles = distinct([f"{name}, {row.cell}, {row.row} ({row.client})" for name, row in places])
-    for series, title in zip(group.series, titles, strict=True):
+    pairs = (series.place for series in group.series)
+    places = [ViewRow({"variant": of, **pick(row, "cell", "row", "client")}) for of, row in pairs]
+    parts = differ(places, ("variant", "cell", "row", "client")) or ["row"]
+    for series, place in zip(group.series, places, strict=True):
+        title = ", ".join(place.dims[part] for part in parts)
         figure = FIGURES[METRICS[series.measure.name]]
         shown = f"{figure.title} {figure.shown}".removeprefix("throughput ")
         first = next(point.value for point in series.points if point.value is not None)
