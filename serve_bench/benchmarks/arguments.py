@@ -64,8 +64,8 @@ class Arguments:
         for name in keys:
             if name not in (*texts, *optional):
                 raise BadInput(f"{next(iter(tables))}: {name} is missing")
-        asked = {name: f"--{name.replace('_', '-')}" for name in flags}
-        return cls({**texts, **flags}, {**places, **asked})
+        places |= {name: f"--{name.replace('_', '-')}" for name in flags}
+        return cls({**texts, **flags}, places)
 
     def value(self, name: str, kind: Kind) -> Any:
         """The value of an argument. Raises BadInput."""

@@ -69,9 +69,7 @@ def perf_metrics(result: Result) -> str:
 def _scale_metrics(rows: Sequence[ViewRow]) -> Iterator[Metric]:
     """Those of the rows of scale; of a curve, which has no published names, they hold the replicas
     and the unit."""
-    for row in rows:
-        if not row.trials:
-            continue
+    for row in (row for row in rows if row.trials):
         dims, curve = row.dims, row.dims.get("workload") == "curve"
         prefix = "" if dims["variant"] == rows[0].dims["variant"] else f"{dims['variant']}_"
         prefix += f"replicas_{dims['replicas']}_" if curve else ""

@@ -38,8 +38,7 @@ CLASSIC: Final = ("run", "trace", "micro", "noop", "press")
 def find_lens(command: str) -> Lens:
     """How runs of a command are looked at. BadInput for one that this version does not know."""
     if command not in FOLDERS:
-        known = ", ".join(FOLDERS)
-        raise BadInput(f"a run of {command!r} cannot be shown; those of {known} can")
+        raise BadInput(f"a run of {command!r} cannot be shown; those of {', '.join(FOLDERS)} can")
     module = import_module(f"serve_bench.benchmarks.{FOLDERS[command]}.lens")
     return cast("Lens", module.LENS)
 

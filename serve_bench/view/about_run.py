@@ -16,10 +16,10 @@ from serve_bench.analysis.checks import added_of
 from serve_bench.analysis.statistics import Line
 from serve_bench.core.proof import contradictions
 from serve_bench.core.result import Launch, Result, Run, Trial
-from serve_bench.view.blocks import word_table
 from serve_bench.view.document import (
     Block,
     Code,
+    Column,
     Facts,
     Flamegraph,
     Folded,
@@ -135,7 +135,11 @@ def inside_blocks(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterat
         yield Folded("CPU and memory by process, in figures", tuple(tables))
     if limits:
         heads = ("launch", "limited by", "reasons, and what was not seen")
-        yield Folded("Limits by row, with evidence", (word_table("By launch", heads, limits),))
+        yield Folded("Limits by row, with evidence", (_word_table("By launch", heads, limits),))
+
+
+def _word_table(caption: str, heads: Iterable[str], rows: Iterable[TableRow]) -> Table:
+    return Table(caption, tuple(Column(head, number=False) for head in heads), tuple(rows))
 
 
 def failure_blocks(page: Page) -> Iterator[Block]:
@@ -190,4 +194,4 @@ def _proofs(launches: Sequence[Launch]) -> Table:
         )
         alike.setdefault(cells, []).append(launch.id)
     rows = (TableRow((", ".join(ids), *cells)) for cells, ids in alike.items())
-    return word_table("Proof", ("launches", "variant", "in force", "requested"), rows)
+    return _word_table("Proof", ("launches", "variant", "in force", "requested"), rows)

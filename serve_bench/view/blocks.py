@@ -1,11 +1,11 @@
-"""Small pieces that the pages of several kinds of run are made of: sections, tables, sentences."""
+"""Small pieces that the pages of several kinds of run are made of: sections and sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from serve_bench.analysis.verdict import Verdict
-from serve_bench.view.document import Block, Column, Detail, Section, Table, TableRow
+from serve_bench.view.document import Block, Detail, Section
 
 
 def section(
@@ -14,11 +14,6 @@ def section(
     """The section; none where it would be empty."""
     if content := tuple(blocks):
         yield Section(name, title, content, detail)
-
-
-def word_table(caption: str, heads: Iterable[str], rows: Iterable[TableRow]) -> Table:
-    """A table of words alone."""
-    return Table(caption, tuple(Column(head, number=False) for head in heads), tuple(rows))
 
 
 def sentence(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, LowerBound
 from serve_bench.core.result import Trial
@@ -29,9 +29,6 @@ def describe_figures(row: ViewRow) -> str:
     times = [f"{time}_{share}" for time in (LATENCY, "ttft", "itl") for share in ("p50", "p99")]
     words += [f"{FIGURES[name].title} {row.text(name)} ms" for name in times if name in row.values]
     return ", ".join(words)
-
-
-# Tables.
 
 
 @dataclass(frozen=True)
@@ -79,18 +76,15 @@ class Field:
         return Number(f"{figure.show(value, unit)}{several}", shown, tone, figure.spans(value))
 
     def _dimension(self, row: ViewRow) -> Cell:
-        dim = row.name if self.name == "name" else row.dims.get(self.name)
-        text = "-" if dim is None else f"{dim:,}" if _is_number(dim) else str(dim)
+        dim: Any = row.name if self.name == "name" else row.dims.get(self.name)
+        is_number = isinstance(dim, int | float) and not isinstance(dim, bool)
+        text = "-" if dim is None else f"{dim:,}" if is_number else str(dim)
         tone, noted = row.tones.get(self.name, "plain"), self.noted or self.name == "name"
         if self.name == "users" and row.dims.get("run", 1) > 1:
             text += f" (run {row.dims['run']})"
-        if _is_number(dim) and not noted:
+        if is_number and not noted:
             return Number(text, dim, tone)
         return Text(text, tone, row.notes if noted else ())
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -156,9 +150,6 @@ def differ(rows: Sequence[ViewRow], dims: Iterable[str]) -> list[str]:
     return [dim for dim in dims if len({str(row.dims.get(dim)) for row in rows}) > 1]
 
 
-# For programs.
-
-
 def row_json(row: ViewRow) -> dict[str, Any]:
     """A row: dimensions, figures unrounded with their units; of a load what limited it, and its
     failed requests."""
@@ -202,9 +193,6 @@ def trial_json(trial: Trial) -> dict[str, Any]:
         **({"nodes": nodes} if (nodes := client.get("nodes")) else {}),
         "profiles": trial.profiles,
     }
-
-
-# Charts.
 
 
 def line_chart(

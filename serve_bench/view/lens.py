@@ -14,7 +14,7 @@ from typing import Any, Final
 from serve_bench.analysis.checks import unfair_sentences
 from serve_bench.core.result import Failure, PlannedTrial, Result, Row, Trial, trial_key
 from serve_bench.view import about_run, waterfall
-from serve_bench.view.blocks import section, statement
+from serve_bench.view.blocks import statement
 from serve_bench.view.csv import json_of, pick, run_json
 from serve_bench.view.document import (
     Block,
@@ -156,13 +156,12 @@ class RunLook:
         yield from view.sections or [
             Section("results", "Results", (Prose(("Nothing was measured.",), "doubt"),), "headline")
         ]
-        yield from section("failures", "Failures", about_run.failure_blocks(page), "table")
+        yield Section("failures", "Failures", tuple(about_run.failure_blocks(page)), "table")
         notes = page.notes if view.notes is None else view.notes
-        if texts := (*view.definitions, *notes):
-            yield Section("how", "Notes", (Prose(texts, "quiet", listed=True),))
+        yield Section("how", "Notes", (Prose((*view.definitions, *notes), "quiet", listed=True),))
         yield from view.charts
         yield further("cpu", "CPU by process, and limits", about_run.inside_blocks)
-        yield from waterfall.sections(view.traced)
+        yield waterfall.make_section(view.traced)
         yield further("profiles", "Flamegraphs", about_run.flamegraphs)
         yield further("method", "Method", about_run.method)
 

@@ -36,30 +36,30 @@ OPEN: Final = 2
 
 def chart_sections(rows: Sequence[ViewRow]) -> list[Section]:
     """The charts of rows that were measured without a profiler. A variant has a colour."""
-    curves: Iterator[tuple[str, str, str, str, Draw]] = (
-        (time, f"{title} by percentile", title, f"{time}_count", partial(_draw_curves, time))
+    curves: Iterator[tuple[str, str, str, Draw]] = (
+        (time, f"{title} by percentile", title, partial(_draw_curves, time))
         for time, title in ((LATENCY, "Latency"), ("ttft", "TTFT"), ("itl", "ITL"))
     )
     return [
-        Section(name, heading, (Later(partial(_fold, rows, title, figure, draw)),))
-        for name, heading, title, figure, draw in (
-            ("throughput", "Throughput by row", "Requests/s", MAIN, _draw_rates),
+        Section(name, heading, (Later(partial(_fold, rows, title, draw)),))
+        for name, heading, title, draw in (
+            ("throughput", "Throughput by row", "Requests/s", _draw_rates),
             *curves,
-            ("windows", "Windows over time", "Requests/s", MAIN, _draw_windows),
-            ("cpu-charts", "CPU by process", "CPU", MAIN, _draw_cpu),
+            ("windows", "Windows over time", "Requests/s", _draw_windows),
+            ("cpu-charts", "CPU by process", "CPU", _draw_cpu),
         )
     ]
 
 
-def _fold(rows: Sequence[ViewRow], title: str, figure: str, draw: Draw) -> Iterator[Block]:
-    """A chart for each heading of the rows that have the figure; those of the fastest are open."""
+def _fold(rows: Sequence[ViewRow], title: str, draw: Draw) -> Iterator[Block]:
+    """The charts of each heading that has any; those of the fastest are open."""
     groups: dict[str, list[ViewRow]] = {}
     for row in rows:
-        if {MAIN, figure} <= row.values.keys() and row.dims.get("status") != "profiled":
+        if MAIN in row.values and row.dims.get("status") != "profiled":
             groups.setdefault(row.group, []).append(row)
     fastest = sorted(groups, key=lambda name: -max(row.values[MAIN].value for row in groups[name]))
     titles = {name: f"{title}: {name}" if name else title for name in fastest}
-    charts = [draw(titles[name], groups[name]) for name in fastest]
+    charts = [made for name in fastest if (made := tuple(draw(titles[name], groups[name])))]
     yield from chain(*charts[:OPEN])
     if rest := charts[OPEN:]:
         yield Folded(f"The other charts ({len(rest)})", tuple(chain(*rest)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import Warning, checks
@@ -207,11 +208,8 @@ def _make_row(
         "status": line.status,
         "limit": limit.cause if limit else None,
     }
-    facts = (
-        fact
-        for trial in line.trials
-        for fact in (describe_profiled(trial, result) if profiled else describe_trial(trial))
-    )
+    describe = partial(describe_profiled, result=result) if profiled else describe_trial
+    facts = (fact for trial in line.trials for fact in describe(trial))
     return ViewRow(
         dims=dims,
         values=dict(compute_values(line, (*ROW_FIGURES, *figures))),

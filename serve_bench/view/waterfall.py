@@ -96,16 +96,15 @@ def read_rows(rows: Iterable[ViewRow]) -> list[TracedRow]:
     return [read_traced(row.name, of, row.dims["variant"]) for row, of in falls if any(of)]
 
 
-def sections(rows: Iterable[ViewRow]) -> Iterator[Section]:
-    """The hops of the rows that were traced; none without."""
-    if not (traced := read_rows(rows)):
-        return
+def make_section(rows: Iterable[ViewRow]) -> Section:
+    """The hops of the rows that were traced; nothing in it without."""
+    traced = read_rows(rows)
     none = "no traced request left marks: could Serve write them? (docs/waterfall.md, Limits)"
     bare = tuple(f"{row.name}: {none}" for row in traced if not row.hops)
     blocks: list[Block] = [Prose(bare, "doubt")] if bare else []
     if shown := [row for row in traced if row.hops]:
         blocks += [_make_table(shown), Later(partial(_draw, shown))]
-    yield Section("waterfall", TITLE, tuple(blocks), "table")
+    return Section("waterfall", TITLE, tuple(blocks), "table")
 
 
 def _make_table(rows: Sequence[TracedRow]) -> Table:
@@ -170,10 +169,8 @@ def sentences(row: TracedRow) -> Iterator[str]:
             f"{_ms(total['tail'])} ms, {_ms(hops[most]['tail'])} of them {most}; at p50 it is "
             f"{_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
         )
-    if (
-        main not in ("user code", "downstream", *row.timers)
-        and hops[main]["mean"] > 0.5 * total["mean"]
-    ):
+    is_own = main in ("user code", "downstream", *row.timers)
+    if not is_own and hops[main]["mean"] > 0.5 * total["mean"]:
         spent = _ms(hops[main]["mean"])
         yield f"{row.name}: of the mean latency of {_ms(total['mean'])} ms, {spent} are {main}"
     for hop, timer in sorted(row.timers.items()):
