@@ -241,8 +241,8 @@ def _judge(
         # Where nothing was completed the question is why it failed: full slots are a reason.
         if not usage or not (answered(trial) or trial.counts.failed.get("rejected")):
             continue
-        hurt = trial.key in result.broken and trial.counts.completed
-        if ended is not None and hurt and not trial.flags.get("interrupted"):
+        is_whole = trial.counts.completed and not trial.flags.get("interrupted")
+        if ended is not None and is_whole and trial.key in result.broken:
             verdict = Verdict("unclear", "unclear", "none", reasons=(ended,))
         else:
             verdict = limited_by(replace(trial, usage=usage), front, beside=beside)
