@@ -208,11 +208,8 @@ def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
     return RunLook(result, shown, options, lens, page, view)
 
 
-# Where trials are no rows to compare: other rows in their place.
-
-
 def plan_row(part: PlannedTrial | Trial, row: Row) -> PlannedTrial:
-    """The trial that a part of it becomes."""
+    """The trial that a part of it becomes, where trials are no rows to compare."""
     key = trial_key(part.variant, part.round, part.cell, row.label)
     return PlannedTrial(key, part.round, part.variant, part.cell, row)
 

@@ -105,9 +105,11 @@ def _draw_curves(metric: str, title: str, rows: Sequence[ViewRow]) -> Iterator[C
         yield from split_lines(look(title, "lines", points, "ms", x_name, caption))
 
 
-#: Shares of a percentile curve at equal distances on its axis, up to the one that the slowest of
-#: 100,000 stands for.
-_SHARES: Final = tuple(1 - 10 ** (-step / 6) for step in range(1, 31))
+#: Shares of a percentile curve, up to the one that the slowest of 100,000 stands for.
+_SHARES: Final = (
+    *(0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.965, 0.98),
+    *(0.99, 0.9925, 0.995, 0.9965, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 0.99995, 0.99999),
+)
 
 
 def latency_curve(trials: Sequence[Trial], name: str = LATENCY) -> list[tuple[float, float]]:
