@@ -113,6 +113,6 @@ def sheet(name: str = "a row", **changes: Any) -> Document:
             Section("latency", "Latency", (curves(),)),
             Section("profiles", "Profiles", profiles),
         ),
-        "where": "results/20261122T052133Z",
+        "records": ("results/20261122T052133Z",),
     }
     return Document(**{**given, **changes})

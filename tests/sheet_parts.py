@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from serve_bench.benchmarks.registry import benchmark_of
+from serve_bench.benchmarks.registry import look_at
 from serve_bench.core.result import Result
 from serve_bench.report.drawing import describe, draw
 from serve_bench.report.theme import list_series, looks_of
@@ -14,15 +14,15 @@ from serve_bench.view.document import (
     Chart,
     Document,
     Finding,
-    Folded,
     Number,
     ReportOptions,
     Table,
-    with_charts,
+    as_text,
+    made,
+    unfolded,
 )
-from serve_bench.view.frame import make_rows
 from serve_bench.view.ladders import LadderView, view_ladders
-from serve_bench.view.rows import page_of
+from serve_bench.view.rows import make_page
 from tests.rendering import render
 
 Part = TypeVar("Part", bound=Block)
@@ -30,17 +30,15 @@ Part = TypeVar("Part", bound=Block)
 
 def every(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
     """The blocks of a kind, folded ones too."""
-    found: list[Part] = []
-    for one in with_charts(blocks):
-        if isinstance(one, kind):
-            found.append(one)
-        if isinstance(one, Folded):
-            found += every(one.blocks, kind)
-    return found
+    return [block for block in unfolded(blocks) if isinstance(block, kind)]
 
 
 def tables(sheet: Document) -> list[Table]:
     return [table for section in sheet.sections for table in every(section.blocks, Table)]
+
+
+def tiles(sheet: Document) -> list[str]:
+    return [as_text(cell).text for row in getattr(sheet.tiles, "rows", ()) for cell in row.cells]
 
 
 def charts(sheet: Document) -> list[Chart]:
@@ -52,15 +50,15 @@ def chart(sheet: Document, title: str) -> Chart:
 
 
 def opened(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
-    return [one for one in with_charts(blocks) if isinstance(one, kind)]
+    return [one for one in made(blocks) if isinstance(one, kind)]
 
 
 def names(sheet: Document) -> list[str]:
-    return [one.name for one in sheet.sections if one.blocks]
+    return [one.name for one in sheet.sections if [*made(one.blocks)]]
 
 
 def part(sheet: Document, name: str) -> tuple[Block, ...]:
-    return next(one.blocks for one in sheet.sections if one.name == name)
+    return tuple(made(next(one for one in sheet.sections if one.name == name).blocks))
 
 
 def at(of: Table, name: str, unit: str | None = None) -> int:
@@ -92,11 +90,11 @@ def is_sound(sheet: Document) -> None:
 
 
 def sheet(result: Result, where: str | None = None, published: bool = False) -> Document:
-    return benchmark_of(result.run).look(result, ReportOptions(where, published)).document
+    return look_at(result, ReportOptions(where, published)).document
 
 
 def ladders_of(result: Result) -> list[LadderView]:
-    return view_ladders(result, make_rows(page_of(result), ()))
+    return view_ladders(result, [*make_page(result).rows])
 
 
 page_sheet = load_sheet = ladder_sheet = sheet

@@ -69,13 +69,11 @@ def perf_metrics(result: Result) -> str:
 def _scale_metrics(rows: Sequence[ViewRow]) -> Iterator[Metric]:
     """Those of the rows of scale; of a curve, which has no published names, they hold the replicas
     and the unit."""
-    for row in rows:
-        if row.entry is None or not row.trials:
-            continue
+    for row in (row for row in rows if row.trials):
         dims, curve = row.dims, row.dims.get("workload") == "curve"
         prefix = "" if dims["variant"] == rows[0].dims["variant"] else f"{dims['variant']}_"
         prefix += f"replicas_{dims['replicas']}_" if curve else ""
-        for name in CURVE_METRICS if curve else metric_names(row.entry.line):
+        for name in CURVE_METRICS if curve else metric_names(row.load):
             figure, value = FIGURES[name], row.value(name)
             unit = f"_{figure.shown}" if curve and name != RATE else ""
             shown = None if value is None else value * scale(figure.unit, figure.shown)

@@ -1,14 +1,14 @@
-"""The kinds of run, one line each: the folder of its modules by the command that makes it.
+"""The kinds of run: the folder of its lens by the command that makes it.
 
-A folder has `lens.py` with LENS, by which its runs are looked at, some also `condensed`. They are
-imported when they are needed. Nothing else in the package compares the command of a run.
+Rule: a lens is imported when it is needed; the figures of its kind are declared with it. Nothing
+else in the package compares the command of a run.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -24,69 +24,41 @@ if TYPE_CHECKING:
     from serve_bench.view.document import Document, ReportOptions
     from serve_bench.view.lens import Lens, RunLook
 
-
-@dataclass(frozen=True)
-class Benchmark:
-    """A kind of run. `folder`: of its modules, below benchmarks/. `condenses`: its lens has
-    `condensed`, since its trials are no rows to compare. `classic`: its figures were published
-    in a form of their own, which its lens writes."""
-
-    folder: str
-    condenses: bool = False
-    classic: bool = False
-
-    @property
-    def lens(self) -> Lens:
-        """How its runs are looked at; the figures of its own are declared with it."""
-        return cast("Lens", self._import("lens").LENS)
-
-    def look(self, result: Result, options: ReportOptions) -> RunLook:
-        """A run of this kind through its lens. Raises FormatError for damaged records."""
-        from serve_bench.view.lens import look
-
-        return look(result, options, self.lens)
-
-    def condensed(self, result: Result) -> Result:
-        """A run of this kind with the rows that are compared. Raises FormatError."""
-        return self._import("lens").condensed(result) if self.condenses else result
-
-    def _import(self, module: str) -> Any:
-        return import_module(f"serve_bench.benchmarks.{self.folder}.{module}")
-
-
-BENCHMARKS: Final[dict[str, Benchmark]] = {
-    **dict.fromkeys(("run", "trace", "micro", "noop"), Benchmark("micro", classic=True)),
-    "load": Benchmark("load"),
-    "capacity": Benchmark("capacity", condenses=True),
-    "soak": Benchmark("soak", condenses=True),
-    **dict.fromkeys(("sweep", "recsys"), Benchmark("ladder")),
-    "press": Benchmark("press", classic=True),
-    "rpc": Benchmark("rpc"),
-    "scale": Benchmark("scale"),
-    "versus": Benchmark("versus"),
-    "tax": Benchmark("tax"),
-    "timeline": Benchmark("timeline", condenses=True),
+FOLDERS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("run", "trace", "micro", "noop"), "micro"),
+    **dict.fromkeys(("sweep", "recsys"), "ladder"),
+    **{name: name for name in "load capacity soak press rpc scale versus tax timeline".split()},
 }
-"""By command."""
+"""Below benchmarks/, by command."""
+
+CLASSIC: Final = ("run", "trace", "micro", "noop", "press")
+"""Commands whose figures were published in a form of their own, which their lens writes."""
 
 
-def benchmark_of(run: Run) -> Benchmark:
-    """The kind of a run. Raises BadInput for a command that this version does not know."""
-    if run.command not in BENCHMARKS:
-        known = ", ".join(BENCHMARKS)
-        raise BadInput(f"a run of {run.command!r} cannot be shown; those of {known} can")
-    return BENCHMARKS[run.command]
+def find_lens(command: str) -> Lens:
+    """How runs of a command are looked at. BadInput for one that this version does not know."""
+    if command not in FOLDERS:
+        raise BadInput(f"a run of {command!r} cannot be shown; those of {', '.join(FOLDERS)} can")
+    module = import_module(f"serve_bench.benchmarks.{FOLDERS[command]}.lens")
+    return cast("Lens", module.LENS)
+
+
+def look_at(result: Result, options: ReportOptions) -> RunLook:
+    """A run through the lens of its kind. Raises BadInput, FormatError for damaged records."""
+    from serve_bench.view.lens import look
+
+    return look(result, options, find_lens(result.run.command))
 
 
 def read_rows(path: Path, like: Run | None = None) -> Result:
     """A stored run as `compare` and `history` read it; one of another command than `like`, with
     which it has no row in common, as it is. Raises BadInput in one line."""
     result = read(path)
-    kind = BENCHMARKS.get(result.run.command)
-    if kind is None or (like is not None and like.command != result.run.command):
+    command = result.run.command
+    if command not in FOLDERS or (like is not None and like.command != command):
         return result
     try:
-        return kind.condensed(result)
+        return find_lens(command).compared(result)
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
 
@@ -112,7 +84,7 @@ def index_of(place: Path, note: Callable[[str], None]) -> Document:
         skipped += [f"{folder}: {message}" for message in seen]
         link = quote(os.path.relpath(page if page.exists() else folder, place))
         try:
-            look = benchmark_of(result.run).look(result, ReportOptions(str(folder)))
+            look = look_at(result, ReportOptions(str(folder)))
             rows.append(index_row(look, os.path.relpath(folder, place), link))
         except BadInput as error:
             skipped.append(f"{folder}: {error}")
@@ -120,8 +92,20 @@ def index_of(place: Path, note: Callable[[str], None]) -> Document:
 
 
 def run_schema() -> dict[str, Any]:
-    """The JSON Schema of the JSON of every kind of run, with the figures of all of them."""
-    from serve_bench.view.schema import make_schema
+    """The JSON Schema of the JSON of every kind of run: a shipped file, with the figures of all. Of
+    a family, such as `batch_size_mean.Ranker`, each member has unit and meaning of the family."""
+    from serve_bench.view.figures import FIGURES
+    from serve_bench.view.published import reference
 
-    assert all(kind.lens for kind in BENCHMARKS.values())  # their figures are declared now
-    return make_schema()
+    assert all(map(find_lens, FOLDERS))  # their figures are declared now
+    schema: dict[str, Any] = deepcopy(reference("run.schema.json"))
+    schema["$defs"]["figures"]["patternProperties"] = {
+        rf"^{name}(\..+)?$": {
+            "$ref": "#/$defs/value",
+            "title": figure.title,
+            "description": figure.meaning,
+            "properties": {"unit": {"const": figure.unit}},
+        }
+        for name, figure in sorted(FIGURES.items())
+    }
+    return schema

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from serve_bench.analysis.checks import unfair_sentences
-from serve_bench.benchmarks.registry import benchmark_of
+from serve_bench.benchmarks.registry import find_lens
 from serve_bench.cli import FAILED, print_note
 from serve_bench.cli.command import Options, flag
 from serve_bench.core.axes import suggest
@@ -91,7 +91,7 @@ def close_slo(result: Result) -> int:
     Returns the exit code: GATE_BROKEN, FAILED, or 0 where all met it and where there is none."""
     from serve_bench.view.slo import judged_rows, reasons
 
-    rows = judged_rows(benchmark_of(result.run).condensed(result))
+    rows = judged_rows(find_lens(result.run.command).compared(result))
     missed = reasons(rows, "missed")
     return _close("slo", [missed] if missed else [], reasons(rows, "not judged"))
 

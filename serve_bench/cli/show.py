@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serve_bench.benchmarks.registry import BENCHMARKS, benchmark_of
+from serve_bench.benchmarks.registry import CLASSIC, look_at
 from serve_bench.cli import print_note
 from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput, visible
@@ -93,7 +93,7 @@ class ReportRequest:
     def report(self, result: Result, folder: Path) -> RunLook:
         """What is reported. Raises FormatError for damaged records."""
         options = ReportOptions(str(folder), self.published, self.exclude_connect)
-        return benchmark_of(result.run).look(result, options)
+        return look_at(result, options)
 
     def layout(self, to_file: bool = False) -> Layout:
         """Of stdout, or of a file."""
@@ -113,7 +113,7 @@ class ReportRequest:
 
             write_output(self.perf_metrics, perf_metrics(result))
         if self.trace_out is not None:
-            from serve_bench.view.trace_files import trace_text
+            from serve_bench.view.waterfall import trace_text
 
             if text := trace_text(result):
                 write_output(self.trace_out, text)
@@ -127,7 +127,7 @@ class ReportRequest:
 
 
 def formats_of(command: str) -> tuple[str, ...]:
-    return FORMATS if BENCHMARKS[command].classic else COMPARED
+    return FORMATS if command in CLASSIC else COMPARED
 
 
 def check_format(format: str, allowed: Collection[str] = FORMATS) -> None:

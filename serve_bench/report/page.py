@@ -36,8 +36,8 @@ from serve_bench.view.document import (
     Section,
     as_text,
     explain,
+    made,
     unfolded,
-    with_charts,
 )
 
 MADE_BY: Final = '<meta name="generator" content="serve-bench '
@@ -150,7 +150,7 @@ def _made(blocks: Iterable[Block]) -> tuple[Block, ...]:
     folded."""
     return tuple(
         replace(block, blocks=_made(block.blocks)) if isinstance(block, Folded) else block
-        for block in with_charts(blocks)
+        for block in made(blocks)
         if not (isinstance(block, Prose) and not block.paragraphs)
     )
 

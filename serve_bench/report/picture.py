@@ -25,7 +25,7 @@ from serve_bench.report.theme import (
     write,
 )
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Document, unfolded, with_charts
+from serve_bench.view.document import Document, Table, as_text, unfolded
 
 KINDS: Final = (".svg", ".png")
 """The ends of the name of a picture."""
@@ -53,7 +53,7 @@ def charts_of(documents: Iterable[Document], words: str | None = None) -> list[C
     titles: list[str] = []
     for document in documents:
         blocks = (block for section in document.sections for block in section.blocks)
-        found = [block for block in with_charts(unfolded(blocks)) if isinstance(block, Chart)]
+        found = [block for block in unfolded(blocks) if isinstance(block, Chart)]
         titles += [chart.title for chart in found]
         named = [chart for chart in found if (words or "").casefold() in chart.title.casefold()]
         charts += found[:1] if words is None else named
@@ -89,8 +89,13 @@ def draw_picture(documents: Sequence[Document], charts: Sequence[Chart]) -> str:
     sheet, looks = _Sheet(), looks_of(charts)
     for document in documents:
         sheet.write(document.headline or document.title, 16, font_weight="bold")
-        tiles = (f"{tile.name}: {tile.text} {tile.unit}".strip() for tile in document.tiles)
-        sheet.write("; ".join(tiles), 13)
+        tiles = document.tiles or Table("", (), ())
+        figures = (
+            f"{column.name}: {as_text(cell).text} {column.unit}".strip()
+            for row in tiles.rows
+            for column, cell in zip(tiles.columns, row.cells, strict=True)
+        )
+        sheet.write("; ".join(figures), 13)
         facts = (facts.pairs for facts in (document.run, document.machine) if facts.pairs)
         for words in (document.title, *("; ".join(map(" ".join, pairs)) for pairs in facts)):
             sheet.write(words, 10, fill=QUIET)

@@ -28,6 +28,7 @@ from serve_bench.view.document import (
     Finding,
     Flamegraph,
     Folded,
+    Later,
     Prose,
     Section,
     Table,
@@ -148,6 +149,9 @@ class _Writer:
                 yield from ((line, "plain") for line in block.text.splitlines())
             case Flamegraph():
                 yield f"{block.title}: {block.stacks}", "quiet"
+            case Later() if self.verbose:
+                for inner in block.blocks:
+                    yield from self._block(inner, bare)
             case Folded() if self.verbose:
                 yield from self._wrap(block.title, None)
                 for inner in block.blocks:

@@ -16,10 +16,10 @@ from serve_bench.analysis.checks import added_of
 from serve_bench.analysis.statistics import Line
 from serve_bench.core.proof import contradictions
 from serve_bench.core.result import Launch, Result, Run, Trial
-from serve_bench.view.blocks import word_table
 from serve_bench.view.document import (
     Block,
     Code,
+    Column,
     Facts,
     Flamegraph,
     Folded,
@@ -31,8 +31,7 @@ from serve_bench.view.document import (
 from serve_bench.view.figures import Value, declare, mean_of
 from serve_bench.view.frame import ViewRow, make_spec, make_table
 from serve_bench.view.inside import mean_by_role, usage_table
-from serve_bench.view.names import cell_title
-from serve_bench.view.rows import Page, engaged_of
+from serve_bench.view.rows import Page, cell_title, engaged_of
 
 
 def _connections_used(line: Line) -> Value | None:
@@ -48,14 +47,13 @@ def _send_rate(line: Line) -> float | None:
     return mean_of(sent / seconds for sent, seconds in spans if seconds)
 
 
+declare(
+    *("connections_used", "connections", "connections of the load, mean of the launches"),
+    _connections_used,
+    title="connections",
+    shown="",
+)
 for _name, _unit, _title, _meaning, _compute in (
-    (
-        "connections_used",
-        "connections",
-        "connections",
-        "connections of the load",
-        _connections_used,
-    ),
     ("send_rate", "requests/s", "sent", "requests sent in a second of the windows", _send_rate),
     (
         *("measured_time", "s", "measured", "length of the windows together"),
@@ -70,17 +68,14 @@ for _name, _unit, _title, _meaning, _compute in (
         lambda line: mean_of(added[0] for trial in line.trials if (added := added_of(trial))),
     ),
 ):
-    _shown = "" if _unit == "connections" else None
-    _words = f"{_meaning}, mean of the launches"
-    declare(_name, _unit, _words, _compute, title=_title, shown=_shown)
+    declare(_name, _unit, f"{_meaning}, mean of the launches", _compute, title=_title)
 
 EXECUTION: Final = ("connections_used", "send_rate", "measured_time", "warmup", "client_adds")
 """What proves that a row ran as it was asked."""
 
 
 def asked(run: Run, more: Iterable[tuple[str, str]] = ()) -> Facts:
-    """What was asked for: the command as it was typed, the suite, when; and `more`, which may stand
-    in the place of one of the same name."""
+    """What was asked for: the command as it was typed, the suite, when; and `more`."""
     app = run.suite.get("app")
     pairs = {
         "command": command_line(run),
@@ -113,62 +108,60 @@ _HOST: Final = (
 def machine(run: Run) -> Facts:
     """The host before the start, as far as it is recorded, and the versions on it."""
     pairs = []
-    for name in _HOST:
+    for name in filter(run.host.get, _HOST):
         title = name.removesuffix("_bytes").replace("_", " ").replace("cpu", "CPU")
-        value = run.host.get(name)
-        text = f"{value:.3g}" if isinstance(value, float) else f"{value or ''}"
-        if value and name.endswith("_bytes"):
-            text = f"{value / 2**30:.1f} GiB"
-        pairs += [(title, text)] if text else []
+        value = run.host[name]
+        text = f"{value:.3g}" if isinstance(value, float) else f"{value}"
+        pairs.append((title, f"{value / 2**30:.1f} GiB" if name.endswith("_bytes") else text))
     commit = f", commit {run.git_commit}" if run.git_commit else ""
     return Facts((*pairs, ("serve-bench", f"{run.tool_version}{commit}")))
 
 
-def inside_blocks(page: Page) -> Iterator[Block]:
+def inside_blocks(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
     """CPU and memory by process in each cell, and what each verdict rests on; folded."""
     sampled: dict[str, dict[str, Sequence[Trial]]] = {}
-    for line in (entry.line for entry in page.entries):
+    limits = []
+    for row in page.rows:
+        line = row.load
         if line.status != "profiled" and mean_by_role(line.trials):
             caption = f"Variant {line.variant}: {cell_title(line.cell)}, % of a core"
-            sampled.setdefault(caption, {})[page.names.rows[line.row]] = line.trials
+            sampled.setdefault(caption, {})[page.loads[line.row]] = line.trials
+        for launch, verdict in row.verdicts.items():
+            reasons = "; ".join(dict.fromkeys(verdict.reasons + verdict.unseen)) or "-"
+            cells = (launch, verdict.text, reasons)
+            limits.append(TableRow(cells, group=row.name))
     if sampled:
         tables = starmap(usage_table, sampled.items())
         yield Folded("CPU and memory by process, in figures", tuple(tables))
-    rows = []
-    for entry in page.entries:
-        for launch, verdict in entry.verdicts.items():
-            reasons = "; ".join(dict.fromkeys(verdict.reasons + verdict.unseen)) or "-"
-            cells = (launch, verdict.text, reasons)
-            rows.append(TableRow(cells, group=page.names.name(entry.line)))
-    heads = ("launch", "limited by", "reasons, and what was not seen")
-    if rows:
-        yield Folded("Limits by row, with evidence", (word_table("By launch", heads, rows),))
+    if limits:
+        heads = ("launch", "limited by", "reasons, and what was not seen")
+        yield Folded("Limits by row, with evidence", (_word_table("By launch", heads, limits),))
+
+
+def _word_table(caption: str, heads: Iterable[str], rows: Iterable[TableRow]) -> Table:
+    return Table(caption, tuple(Column(head, number=False) for head in heads), tuple(rows))
 
 
 def failure_blocks(page: Page) -> Iterator[Block]:
     """The failures whose last lines are known; the messages alone stand where they struck."""
     blocks: list[Block] = []
-    for failure in page.all_failures:
-        if failure.detail:
-            blocks.append(Prose((f"failed: {failure.what}: {failure.message}",), "bad"))
-            blocks.append(Code("\n".join(failure.detail)))
+    for failure in (failure for failure in page.all_failures if failure.detail):
+        blocks.append(Prose((f"failed: {failure.what}: {failure.message}",), "bad"))
+        blocks.append(Code("\n".join(failure.detail)))
     if blocks:
         yield Folded("Failures, with the last log lines", tuple(blocks))
 
 
-def flamegraphs(rows: Sequence[ViewRow]) -> Iterator[Block]:
+def flamegraphs(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
     """The flamegraphs of profiled rows, those of each folded but for the first row."""
-    words = "flamegraph: the wider a frame, the more samples had it on the stack"
-    folded = []
+    drawn: dict[str, list[Flamegraph]] = {}
     for row in rows:
-        drawn = [
-            Flamegraph(f"{row.name}: {part['role']} {part['pid']}", str(part["path"]), words)
-            for trial in row.trials
-            for part in trial.profiles
-            if part.get("path") and "failed" not in part
-        ]
-        folded += [Folded(row.name, tuple(drawn))] if drawn else []
-    yield from (*folded[0].blocks, *folded[1:]) if folded else ()
+        for part in (part for trial in row.trials for part in trial.profiles):
+            if part.get("path") and "failed" not in part:
+                title = f"{row.name}: {part['role']} {part['pid']}"
+                drawn.setdefault(row.name, []).append(Flamegraph(title, str(part["path"])))
+    for number, (name, graphs) in enumerate(drawn.items()):
+        yield from [Folded(name, tuple(graphs))] if number else graphs
 
 
 def method(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
@@ -178,13 +171,8 @@ def method(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Bloc
     until = (f"warm-up: {least} to {most} s, until the rate is steady",) if most else ()
     names = " ".join(("client rate_per_s", *EXECUTION, "batch_size_mean forward"))
     spec = make_spec("Plan and execution", names, row="row", notes=until)
-    ran = [
-        replace(row, name=page.names.name(row.entry.line), group="", warnings=(), tones={})
-        for row in rows
-        if row.entry is not None
-    ]
-    if ran:
-        yield make_table(spec, ran)
+    if rows:
+        yield make_table(spec, [replace(row, group="", warnings=(), tones={}) for row in rows])
     if result.launches:
         yield _proofs(result.launches)
     yield Prose(("How each figure is computed, with sources: docs/methodology.md.",), "quiet")
@@ -206,4 +194,4 @@ def _proofs(launches: Sequence[Launch]) -> Table:
         )
         alike.setdefault(cells, []).append(launch.id)
     rows = (TableRow((", ".join(ids), *cells)) for cells, ids in alike.items())
-    return word_table("Proof", ("launches", "variant", "in force", "requested"), rows)
+    return _word_table("Proof", ("launches", "variant", "in force", "requested"), rows)

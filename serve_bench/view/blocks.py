@@ -1,12 +1,11 @@
-"""Small pieces that the pages of several kinds of run are made of: sections, tables, sentences."""
+"""Small pieces that the pages of several kinds of run are made of: sections and sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from serve_bench.analysis.verdict import Verdict
-from serve_bench.view.document import Block, Column, Detail, Finding, Section, Table, TableRow
-from serve_bench.view.rows import Page, VariantPart, warning_finding
+from serve_bench.view.document import Block, Detail, Section
 
 
 def section(
@@ -15,21 +14,6 @@ def section(
     """The section; none where it would be empty."""
     if content := tuple(blocks):
         yield Section(name, title, content, detail)
-
-
-def word_table(caption: str, heads: Iterable[str], rows: Iterable[TableRow]) -> Table:
-    """A table of words alone."""
-    return Table(caption, tuple(Column(head, number=False) for head in heads), tuple(rows))
-
-
-def page_doubts(page: Page) -> Iterator[Finding]:
-    """Failures and doubts of a whole page, then of each variant."""
-    parts: list[Page | VariantPart] = [page, *page.variants]
-    for part in parts:
-        for failure in part.failures:
-            where = "" if failure.variant is None else f" of {failure.variant}"
-            yield Finding(f"{failure.what}{where}: {failure.message}", "failed", "bad")
-        yield from dict.fromkeys(map(warning_finding, part.warnings))
 
 
 def sentence(text: str) -> str:
@@ -53,13 +37,3 @@ def limit_words(limit: Verdict | None) -> str:
 def listed(words: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def distinct(names: Sequence[str]) -> list[str]:
-    """Names of the form `a, b, c` without the parts that are the same in all."""
-    parts = [name.split(", ") for name in names]
-    if len(names) < 2 or len({len(words) for words in parts}) > 1:
-        return list(names)
-    kept = [place for place, values in enumerate(zip(*parts, strict=True)) if len(set(values)) > 1]
-    short = [", ".join(words[place] for place in kept) for words in parts]
-    return short if len(set(short)) == len(set(names)) and all(short) else list(names)

@@ -33,10 +33,10 @@ from serve_bench.view.charts import Chart, Point
 from serve_bench.view.csv import pick, run_json
 from serve_bench.view.document import (
     Block,
-    Charts,
     Document,
     Facts,
     Finding,
+    Later,
     Prose,
     Section,
     Table,
@@ -226,8 +226,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
         facts.append((f"{side.dims['side']}, {side.name}", ", ".join(alone_here)))
     facts.append(("both", ", ".join(note for note in a.notes if note in b.notes)))
     facts.append(("differs", "; ".join(few(verdict.dims["differs"] or ()))))
-    lost = [(f"{row.dims['variant']}, {row.name}", row.warnings) for row in rows]
-    failed = tuple(f"{place}: {finding.line}" for place, found in lost for finding in found)
+    failed = tuple(f"{row.name}: {finding.line}" for row in rows for finding in row.warnings)
     words = (*(f"not compared: {row.notes[0]}" for row in alone), *comparing.notes)
     results: list[Block] = [verdict_table(comparing, compared)]
     results.append(Facts(tuple(fact for fact in facts if fact[1])))
@@ -243,11 +242,11 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
             Section("results", "Verdicts", tuple(results), "headline"),
             *section("hops", HOPS.caption, [make_table(HOPS, hops)] if hops else [], "table"),
         ],
-        charts=[Section("ratios", "Ratios", (Charts(draw),))],
+        charts=[Section("ratios", "Ratios", (Later(draw),))],
         facts=[("threshold", percent(comparing.threshold)), ("gate", ", ".join(comparing.gate))],
         notes=(),
         title=subject(comparing),
-        tiles=[*make_tiles(next(iter(compared), None), ("b_over_a", "verdict"))],
+        tiles=make_tiles(compared[:1], "b_over_a verdict"),
         planned=(0, 0, ""),
     )
 
@@ -302,7 +301,6 @@ def comparison_document(comparing: Comparing, where: Sequence[str] = ()) -> Docu
             *sentences(comparing.warnings, "doubt"),
         ),
         sections=(*view.sections, *view.charts),
-        where=" and ".join(where) or None,
         records=tuple(where),
     )
 

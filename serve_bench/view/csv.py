@@ -21,8 +21,6 @@ from serve_bench.view.document import Document, Number, Table, cell_text, unfold
 FORMULA: Final = re.compile(r"[=@\t]|[+-](?!\d*\.?\d+(e[+-]?\d+)?$)")
 """Begins a cell that a spreadsheet calculates (OWASP, CSV injection); a number is none."""
 
-COLUMNS: Final = ("run", "section", "table", "line", "group", "row", "column", "value", "text")
-
 
 def json_of(content: object) -> str:
     """Content as JSON, indented: a dataclass as an object of its fields."""
@@ -49,7 +47,8 @@ def run_json(run: Run, where: str | None) -> dict[str, Any]:
 
 def csv_text(document: Document, run: str) -> str:
     """A line for each finding and each cell of the tables of the run with this id."""
-    return csv_of(COLUMNS, ({"run": run, **line} for line in _lines(document)))
+    names = ("run", "section", "table", "line", "group", "row", "column", "value", "text")
+    return csv_of(names, ({"run": run, **line} for line in _lines(document)))
 
 
 def _lines(document: Document) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby, takewhile
 from typing import Literal, TypeAlias
 
@@ -174,7 +175,7 @@ class Flamegraph:
 
     title: str
     stacks: str
-    words: str
+    words: str = "flamegraph: the wider a frame, the more samples had it on the stack"
 
 
 @dataclass(frozen=True)
@@ -186,25 +187,29 @@ class Folded:
 
 
 @dataclass(frozen=True)
-class Charts:
-    """Charts that `make` returns when a form draws them. Forms of text never call it."""
+class Later:
+    """Blocks that are made when a form shows them: charts, and what few readers need."""
 
-    make: Callable[[], Iterable[Chart]]
+    make: Callable[[], Iterable[Block]]
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        return tuple(self.make())
 
 
-Block: TypeAlias = Table | Chart | Charts | Prose | Facts | Code | Flamegraph | Folded
+Block: TypeAlias = Table | Chart | Later | Prose | Facts | Code | Flamegraph | Folded
 
 
 def unfolded(blocks: Iterable[Block]) -> Iterator[Block]:
-    """All blocks in their order, those within folded ones in the place of these."""
+    """All blocks in their order, those within others in the place of these."""
     for block in blocks:
-        yield from unfolded(block.blocks) if isinstance(block, Folded) else (block,)
+        yield from unfolded(block.blocks) if isinstance(block, Folded | Later) else (block,)
 
 
-def with_charts(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The blocks, with the charts of `Charts` in their place."""
+def made(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks, with all that was to be made later in its place."""
     for block in blocks:
-        yield from block.make() if isinstance(block, Charts) else (block,)
+        yield from made(block.blocks) if isinstance(block, Later) else (block,)
 
 
 Detail: TypeAlias = Literal["headline", "table", "further"]
@@ -233,21 +238,10 @@ class ReportOptions:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A figure that is seen first: `name` above it, `unit` behind it, `note` below it."""
-
-    name: str
-    text: str
-    unit: str = ""
-    note: str = ""
-    tone: Tone = "plain"
-
-
-@dataclass(frozen=True)
 class Document:
     """What a run says. `run`: the request; `findings`: about three sentences that the figures
-    support, the headline first; `doubts`: warnings of the whole run. `where`: its folder, as it is
-    shown; `records`: the folders of all its records, each as it can be copied."""
+    support, the headline first; `doubts`: warnings of the whole run. `records`: the folders of its
+    records, each as it can be copied; `tiles`: what is seen first, a group for each row."""
 
     title: str
     command: str
@@ -256,9 +250,8 @@ class Document:
     findings: tuple[Finding, ...]
     doubts: tuple[Finding, ...]
     sections: tuple[Section, ...]
-    where: str | None = None
     records: tuple[str, ...] = ()
-    tiles: tuple[Tile, ...] = ()
+    tiles: Table | None = None
 
     @property
     def lead(self) -> tuple[Finding, ...]:

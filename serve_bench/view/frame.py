@@ -6,98 +6,19 @@ table, an object of JSON and a point of a chart are views of rows, and know no k
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, LowerBound
 from serve_bench.core.result import Trial
 from serve_bench.view.charts import Chart, Point, split_lines
 from serve_bench.view.csv import pick
-from serve_bench.view.document import (
-    Cell,
-    Column,
-    Finding,
-    Number,
-    Table,
-    TableRow,
-    Text,
-    Tile,
-    Tone,
-    as_text,
-    cell_text,
-)
-from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values, find_figure, scale
-from serve_bench.view.rows import Entry, Page, warning_finding
-
-
-@dataclass(frozen=True)
-class ViewRow:
-    """What was observed somewhere. `dims`: what tells it from the others; `name`: the same in few
-    words; `group`: a heading over it and others. `gap`: what is missing of it; `notes`: small
-    print. `entry`: the load that it is of, or the one that a derived row stands for."""
-
-    dims: Mapping[str, Any]
-    values: Mapping[str, Value] = field(default_factory=dict)
-    name: str = ""
-    group: str = ""
-    warnings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
-    gap: str = ""
-    tones: Mapping[str, Tone] = field(default_factory=dict)
-    entry: Entry | None = None
-
-    def value(self, figure: str) -> float | None:
-        """A figure; None where it was not seen."""
-        return self.values[figure].value if figure in self.values else None
-
-    def text(self, figure: str) -> str:
-        """A figure in words."""
-        return FIGURES[figure].show(self.values.get(figure))
-
-    @property
-    def trials(self) -> Sequence[Trial]:
-        """What was measured."""
-        return () if self.entry is None else self.entry.line.trials
-
-
-def make_rows(
-    page: Page, figures: Sequence[str], codes: Collection[str] | None = None
-) -> list[ViewRow]:
-    """The loads of a run, planned ones that were not measured too. `figures`: beside those that
-    every load has. Warnings: what is missing in part, failed or is doubted (of these `codes` alone,
-    if any are given); in which launch."""
-    rows = []
-    for entry in page.entries:
-        line, gap, warnings = entry.line, "", []
-        if line.status == "not measured":
-            gap = line.status
-        elif line.status == "partly measured":
-            gap = f"{len(line.trials)} of {len(line.keys)} launches measured"
-            warnings.append(Finding("", gap, "doubt"))
-        warnings += [Finding(failure.message, "failed", "bad") for failure in entry.failures]
-        several = len(line.keys) > 1
-        launch = {trial.key: f"launch {trial.round}" for trial in line.trials if several}
-        doubts = (
-            warning_finding(seen, launch.get(str(seen.key), ""))
-            for seen in entry.warnings
-            if codes is None or seen.code in codes
-        )
-        dims = {
-            "variant": line.variant,
-            **line.cell,
-            "row": line.row.label,
-            **pick(line.row, "client", "loop", "connections", "rate_per_s", "run"),
-            "status": line.status,
-            "limit": entry.limited.cause if entry.limited else None,
-        }
-        values = dict(compute_values(line, (*ROW_FIGURES, *figures)))
-        name = f"{line.row.label}{' (profiled)' if line.status == 'profiled' else ''}"
-        found = (*warnings, *doubts)
-        rows.append(ViewRow(dims, values, name, "", found, entry.facts, gap, entry=entry))
-    return rows
+from serve_bench.view.document import Cell, Column, Number, Table, TableRow, Text, cell_text
+from serve_bench.view.figures import FIGURES, Value, find_figure, scale
+from serve_bench.view.rows import ViewRow as ViewRow
 
 
 def describe_figures(row: ViewRow) -> str:
@@ -108,9 +29,6 @@ def describe_figures(row: ViewRow) -> str:
     times = [f"{time}_{share}" for time in (LATENCY, "ttft", "itl") for share in ("p50", "p99")]
     words += [f"{FIGURES[name].title} {row.text(name)} ms" for name in times if name in row.values]
     return ", ".join(words)
-
-
-# Tables.
 
 
 @dataclass(frozen=True)
@@ -158,18 +76,15 @@ class Field:
         return Number(f"{figure.show(value, unit)}{several}", shown, tone, figure.spans(value))
 
     def _dimension(self, row: ViewRow) -> Cell:
-        dim = row.name if self.name == "name" else row.dims.get(self.name)
-        text = "-" if dim is None else f"{dim:,}" if _is_number(dim) else str(dim)
+        dim: Any = row.name if self.name == "name" else row.dims.get(self.name)
+        is_number = isinstance(dim, int | float) and not isinstance(dim, bool)
+        text = "-" if dim is None else f"{dim:,}" if is_number else str(dim)
         tone, noted = row.tones.get(self.name, "plain"), self.noted or self.name == "name"
         if self.name == "users" and row.dims.get("run", 1) > 1:
             text += f" (run {row.dims['run']})"
-        if _is_number(dim) and not noted:
+        if is_number and not noted:
             return Number(text, dim, tone)
         return Text(text, tone, row.notes if noted else ())
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -222,29 +137,17 @@ def figure_table(
     return Table(caption, columns, tuple(map(TableRow, lines)), tuple(notes), unlike=True)
 
 
-def make_tiles(row: ViewRow | None, names: Sequence[str] = (MAIN, "latency_p99")) -> Iterator[Tile]:
-    """Figures and dimensions of a row that are seen first, as far as they are known; then what
-    limited it, with the evidence."""
-    if row is None:
-        return
-    for item in map(Field, names):
-        cell = item.cell(row)
-        column, text = item.column([cell]), as_text(cell).text
-        tone = cell.tone if isinstance(cell, Text) else "plain"  # of a figure it needs a sign
-        if text != "-":
-            yield Tile(column.name, text, column.unit, row.name, tone)
-    if row.entry is not None and (limit := row.entry.limited) is not None:
-        known = f"{limit.figures} ({limit.confidence})"
-        why = limit.reasons[0] if limit.cause == "unclear" and limit.reasons else known
-        yield Tile("limited by", limit.cause, note=why)
+def make_tiles(rows: Iterable[ViewRow], names: str = f"{MAIN} latency_p99") -> Table:
+    """What is seen first of rows: these figures and dimensions, as far as they are known, and what
+    limited the row."""
+    known = [replace(row, group=row.name) for row in rows if row.values]
+    fields = (*map(Field, names.split()), Field("limit", "limited by"))
+    return make_table(TableSpec("", fields), known, bare=True)
 
 
 def differ(rows: Sequence[ViewRow], dims: Iterable[str]) -> list[str]:
     """The dimensions of which the rows have several values, in their order."""
     return [dim for dim in dims if len({str(row.dims.get(dim)) for row in rows}) > 1]
-
-
-# For programs.
 
 
 def row_json(row: ViewRow) -> dict[str, Any]:
@@ -255,8 +158,8 @@ def row_json(row: ViewRow) -> dict[str, Any]:
         "dims": {name: value for name, value in row.dims.items() if value is not None},
         "figures": {name: value_json(name, value) for name, value in row.values.items()},
     }
-    if row.entry is not None:
-        data |= {"limited_by": row.entry.verdicts, "failed": row.entry.line.failed}
+    if row.line is not None:
+        data |= {"limited_by": row.verdicts, "failed": row.line.failed}
     return data
 
 
@@ -290,9 +193,6 @@ def trial_json(trial: Trial) -> dict[str, Any]:
         **({"nodes": nodes} if (nodes := client.get("nodes")) else {}),
         "profiles": trial.profiles,
     }
-
-
-# Charts.
 
 
 def line_chart(
@@ -333,25 +233,4 @@ def line_chart(
         yield from split_lines(look(title, "lines", points, unit, x_name or x))
 
 
-FAR: Final = 20.0
-"""An axis whose largest value is so many times its smallest is logarithmic."""
-
 BARS: Final = "Bars: the lowest and highest launch; of a single one ± the std of its windows."
-
-
-def draw_over(
-    title: str, rows: Sequence[ViewRow], x: str, figures: Sequence[str], series: str
-) -> Iterator[Chart]:
-    """Figures over the dimension `x`: lines where it has several numbers, all above 0. Else the
-    first of them as a dot for each row, a colour for each value of the dimension `series`."""
-    first, xs = FIGURES[figures[0]], [row.dims[x] for row in rows]
-    if len(set(map(str, xs))) > 1 and all(_is_number(value) and value > 0 for value in xs):
-        caption, log_x = BARS if len(figures) == 1 else "", max(xs) >= FAR * min(xs)
-        yield from line_chart(title, rows, x, figures, series, caption=caption, log_x=log_x)
-        return
-    points = []
-    for row in (row for row in rows if first.name in row.values):
-        shown, low, high = first.place(row.values[first.name])
-        points.append(Point(f"{x} {row.dims[x]}", shown, str(row.dims[series]), low, high))
-    if points:
-        yield Chart(title, "dots", points, first.shown, caption=BARS)

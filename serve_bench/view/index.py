@@ -11,11 +11,11 @@ from serve_bench.core.figures import counted, number
 from serve_bench.view.about_run import command_line, moment
 from serve_bench.view.charts import Chart, Point, split_lines
 from serve_bench.view.document import (
-    Charts,
     Column,
     Document,
     Facts,
     Finding,
+    Later,
     Number,
     Section,
     Table,
@@ -64,8 +64,7 @@ def index_runs(runs: list[tuple[str, TableRow]], place: str, skipped: Sequence[s
         machine=Facts(()),
         findings=sentences([f"{counted(len(runs), 'run')} in {place}; the newest: {newest}"]),
         doubts=sentences([f"passed over: {why}" for why in skipped], "doubt"),
-        sections=(Section("runs", "Runs", (table, Charts(partial(_draw, runs))), "headline"),),
-        where=place,
+        sections=(Section("runs", "Runs", (table, Later(partial(_draw, runs))), "headline"),),
     )
 
 

@@ -124,11 +124,9 @@ def describe_profiled(trial: Trial, result: Result) -> Iterator[str]:
     for plain in result.trials:
         alike = (plain.key, plain.launch) == (trial.key, trial.launch)
         if alike and (before := mean_rate(plain)) and during is not None:
-            lost = (
-                f"{before:,.1f} -> {during:,.1f} requests/s ({100 * (during / before - 1):+.0f} %)"
-            )
-            what = counted(len(kept), "process", "processes")
-            yield f"cost of profiling {what}: {lost}, same launch"
+            what, share = counted(len(kept), "process", "processes"), 100 * (during / before - 1)
+            rates = f"{before:,.1f} -> {during:,.1f} requests/s ({share:+.0f} %)"
+            yield f"cost of profiling {what}: {rates}, same launch"
     if kept:
         place = str(kept[0]["path"]).rpartition("/")[0]
         names = (f"{part['role']} {part['pid']} ({part.get('samples', '?')})" for part in kept)

@@ -27,7 +27,7 @@ from serve_bench.core.result import Result, cell_slug
 from serve_bench.core.schema import built
 from serve_bench.view.blocks import limit_words, section, sentence
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Charts, Section, Tone
+from serve_bench.view.document import Later, Section, Tone
 from serve_bench.view.figures import FIGURES, Value, declare
 from serve_bench.view.frame import (
     BARS,
@@ -103,8 +103,8 @@ def view_ladders(result: Result, rows: Sequence[ViewRow]) -> list[LadderView]:
     groups: dict[tuple[str, str], list[ViewRow]] = defaultdict(list)
     settings: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
-        if row.entry is not None and row.dims["status"] != "profiled":
-            variant, cell = row.entry.line.variant, row.entry.line.cell
+        if row.line is not None and row.dims["status"] != "profiled":
+            variant, cell = row.line.variant, row.line.cell
             key = (variant, cell_slug(cell))
             groups[key].append(row)
             # A cell as recorded leaves out what stands at its default; one of others is empty.
@@ -119,7 +119,7 @@ def view_ladders(result: Result, rows: Sequence[ViewRow]) -> list[LadderView]:
             dims = {**row.dims, "ladder": name, "users": row.dims["connections"]}
             dims["mark"] = "in doubt" if any(trial.key in again for trial in row.trials) else ""
             if len(groups) > 1:
-                row = replace(row, name=f"{name}, {row.name}", group=name)
+                row = replace(row, name=f"{name}, {row.dims['row']}", group=name)
             loads.append(replace(row, dims=dims))
         mine = [climb for climb in climbs if (climb.variant, cell_slug(climb.cell)) == key]
         views.append(_view_ladder(name, settings[key], loads, mine))
@@ -205,7 +205,7 @@ def view_run(
     settings = [make_table(SETTINGS, knees)] if len(views) > 1 else []
     ratios = [make_table(RATIOS, compared)] if compared else []
     others = [make_table(PUBLISHED, published)] if published else []
-    charts = [Charts(partial(_draw_load, views))] if any(view.steps for view in views) else []
+    charts = [Later(partial(_draw_load, views))] if any(view.steps for view in views) else []
     sections = [
         *section("results", "Results", settings, "headline"),
         Section("steps", f"Steps{mean}", (steps,), "headline" if single else "table"),
@@ -252,12 +252,16 @@ def _make_knee(view: LadderView) -> ViewRow:
     step, top = view.steps[view.knee.clients], view.steps[view.best.clients]
     return replace(
         step,
-        dims={**dims, "users": view.knee.clients, "best_with": view.best.clients},
+        dims=dims
+        | {
+            **{"users": view.knee.clients, "best_with": view.best.clients},
+            **{"limit": step.dims["limit"]},
+        },
         values={**step.values, "best": top.values[MAIN]},
         name=view.name,
         group="",
         warnings=tuple(dict.fromkeys((*step.warnings, *top.warnings))),
-        notes=(limit_words(step.entry.limited if step.entry else None), f"climb: {end}"),
+        notes=(limit_words(step.limited), f"climb: {end}"),
     )
 
 
@@ -272,7 +276,7 @@ def _make_collapse(result: Result, view: LadderView, users: int) -> ViewRow:
     if len(rates) > 1:
         span = dict.fromkeys(map(number, (min(rates), max(rates))))
         words = [f"{fell}: {' to '.join(span)} requests/s"]
-    words.append(limit_words(step.entry.limited if step.entry else None))
+    words.append(limit_words(step.limited))
     if result.run.suite.get("app") in ("noop", "press_noop"):  # of a single deployment
         wait_s = router_wait_s(result.launches, view.settings["variant"])
         replicas = int(view.settings.get("num_replicas", 0))

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 from serve_bench.analysis.checks import unfair_sentences
 from serve_bench.core.result import Failure, PlannedTrial, Result, Row, Trial, trial_key
 from serve_bench.view import about_run, waterfall
-from serve_bench.view.blocks import page_doubts, section, statement
+from serve_bench.view.blocks import statement
 from serve_bench.view.csv import json_of, pick, run_json
 from serve_bench.view.document import (
+    Block,
     Document,
     Finding,
+    Later,
     Prose,
     ReportOptions,
     Section,
-    Tile,
+    Table,
     sentences,
 )
-from serve_bench.view.frame import ViewRow, make_rows, make_tiles, row_json, trial_json
-from serve_bench.view.rows import Page, UsageOf, page_of
-from serve_bench.view.slo import slo_json, slo_parts
+from serve_bench.view.frame import ViewRow, make_tiles, row_json, trial_json
+from serve_bench.view.rows import Page, UsageOf, make_page, warning_finding
+from serve_bench.view.slo import judge_rows, slo_facts, slo_parts
 
 FORMAT: Final = 2
 """Of the JSON; that of the records."""
@@ -40,9 +42,9 @@ class View:
     sentences, the headline first. `sections`: of tables; `charts`: of charts; `traced`: the rows
     whose hops are shown. `facts`: what was asked, beside what every run says. `definitions`: what
     columns mean; `notes`: in place of those of the page. `title`: without the id of the run.
-    `lead`: the row whose figures are seen first, or `tiles` in their place. `planned`: how many of
-    how many were not measured, and the plural of the noun, where that is not said of rows; of 0
-    nothing is said. `faults`: why its gate is broken."""
+    `lead`: the row whose figures are seen first, or `tiles` in place of these. `planned`: how many
+    of how many of what were not measured, where that is not said of rows; of 0 nothing is said.
+    `faults`: why its gate is broken."""
 
     rows: Sequence[ViewRow]
     points: Sequence[ViewRow] = ()
@@ -57,23 +59,23 @@ class View:
     notes: Sequence[str] | None = None
     title: str = ""
     lead: ViewRow | None = None
-    tiles: Sequence[Tile] = ()
+    tiles: Table | None = None
     planned: tuple[int, int, str] | None = None
     faults: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Lens:
-    """How a kind of run is looked at. `figures`: of its rows, beside those of all kinds; `noun`:
-    what a row is called; `classic`: its published form; `condense`: the run with the rows that are
-    shown, where its trials are none; `usage_of`: by which the limit of a trial is judged; `codes`:
-    of the warnings that hold for such a row, None: of all."""
+    """How a kind of run is looked at. `figures`: of its rows, beside those of all kinds; `classic`:
+    its published form; `condense`: the run with the rows that are shown, where its trials are none,
+    `compared`: with those that `compare` and `history` read; `usage_of`: by which the limit of a
+    trial is judged; `codes`: of the warnings that hold for such a row, None: of all."""
 
     build: Callable[[Result, Page, list[ViewRow], ReportOptions], View]
     figures: Sequence[str] = ()
-    noun: str = "row"
     classic: Callable[[Result, Page, View], str] | None = None
     condense: Callable[[Result], Result] = lambda result: result
+    compared: Callable[[Result], Result] = lambda result: result
     usage_of: UsageOf = lambda trial: trial.usage
     codes: Collection[str] | None = None
 
@@ -95,22 +97,20 @@ class RunLook:
         """What is missing, what the rows show, what is doubted; the SLO behind the headline."""
         bad = (*unfair_sentences(self.result.trials), *self.view.alarms, *self._gaps())
         found = sentences(self.view.findings)
-        slo = () if self._slo is None else self._slo[:1]
-        return (*sentences(bad, "bad"), *found[:1], *slo, *found[1:])
+        return (*sentences(bad, "bad"), *found[:1], *self._slo[:1], *found[1:])
 
     @cached_property
-    def _slo(self) -> tuple[Finding, Section] | None:
-        return slo_parts(self.result)
+    def _slo(self) -> tuple[Finding, Section] | tuple[()]:
+        return slo_parts(self.result.run, self.page.rows)
 
     def _gaps(self) -> Iterator[str]:
         """The sentence that comes first where rows are missing or something failed."""
-        noun, states = self.lens.noun, [row.dims["status"] for row in self.view.rows]
-        rows = len(states) - states.count("profiled")
-        counted = rows - states.count("measured"), rows, ""
-        missing, planned, nouns = self.view.planned or counted
-        words, of_all = [], f"of {planned} {nouns or f'{noun}s'}"
+        states = [row.dims["status"] for row in self.view.rows if row.dims["status"] != "profiled"]
+        left = len(states) - states.count("measured")
+        missing, planned, nouns = self.view.planned or (left, len(states), "rows")
+        words, of_all = [], f"of {planned} {nouns}"
         if missing:
-            which = f"{missing} {of_all}" if planned > 1 else f"The {noun}"
+            which = f"{missing} {of_all}" if planned > 1 else "The run"
             words.append(f"{which} {'was' if missing == 1 else 'were'} incomplete")
         if failed := [failure.message for failure in self.page.all_failures]:
             message, more = failed[0], len(set(failed)) - 1
@@ -127,34 +127,43 @@ class RunLook:
         """The run for people."""
         run, view, where = self.result.run, self.view, self.options.where
         first, *others = self._sections()
-        slo = () if self._slo is None else self._slo[1:]
         return Document(
             title=f"{view.title or f'serve-bench {run.command}'}, run {run.id}",
             command=run.command,
             run=about_run.asked(run, view.facts),
             machine=about_run.machine(run),
             findings=self.findings,
-            doubts=tuple(page_doubts(self.page)),
-            sections=(first, *slo, *others),
-            where=where,
+            doubts=tuple(self._doubts()),
+            sections=(first, *self._slo[1:], *others),
             records=() if where is None else (where,),
-            tiles=tuple(view.tiles or make_tiles(view.lead)),
+            tiles=view.tiles or (make_tiles([view.lead]) if view.lead else None),
         )
 
+    def _doubts(self) -> Iterator[Finding]:
+        """Failures and doubts that are about no row."""
+        for failure in self.page.failures:
+            where = "" if failure.variant is None else f" of {failure.variant}"
+            yield Finding(f"{failure.what}{where}: {failure.message}", "failed", "bad")
+        yield from dict.fromkeys(map(warning_finding, self.page.warnings))
+
     def _sections(self) -> Iterator[Section]:
+        """What few readers need is made when a form shows it."""
+
+        def further(name: str, title: str, make: Callable[..., Iterable[Block]]) -> Section:
+            return Section(name, title, (Later(partial(make, self.result, page, view.rows)),))
+
         view, page = self.view, self.page
         yield from view.sections or [
             Section("results", "Results", (Prose(("Nothing was measured.",), "doubt"),), "headline")
         ]
-        yield from section("failures", "Failures", about_run.failure_blocks(page), "table")
+        yield Section("failures", "Failures", tuple(about_run.failure_blocks(page)), "table")
         notes = page.notes if view.notes is None else view.notes
-        if texts := (*view.definitions, *notes):
-            yield Section("how", "Notes", (Prose(texts, "quiet", listed=True),))
+        yield Section("how", "Notes", (Prose((*view.definitions, *notes), "quiet", listed=True),))
         yield from view.charts
-        yield from section("cpu", "CPU by process, and limits", about_run.inside_blocks(page))
-        yield from waterfall.sections(view.traced)
-        yield from section("profiles", "Flamegraphs", about_run.flamegraphs(view.rows))
-        yield from section("method", "Method", about_run.method(self.result, page, view.rows))
+        yield further("cpu", "CPU by process, and limits", about_run.inside_blocks)
+        yield waterfall.make_section(view.traced)
+        yield further("profiles", "Flamegraphs", about_run.flamegraphs)
+        yield further("method", "Method", about_run.method)
 
     def json_text(self) -> str:
         """The run for programs: figures unrounded, with their units."""
@@ -166,24 +175,23 @@ class RunLook:
                 "format": FORMAT,
                 "run": run_json(result.run, self.options.where),
                 "host": result.run.host,
-                "variants": page.variants,
                 "launches": launches,
                 "deploys": deploys,
                 "findings": self.findings,
                 "rows": [*map(self._row_json, view.rows)],
                 "points": [*map(row_json, view.points)],
                 "comparisons": [*map(row_json, view.comparisons)],
-                **pick(page, "warnings", "failures", "notes"),
+                **pick(page, "variants", "warnings", "failures", "notes"),
             }
         )
 
     def _row_json(self, row: ViewRow) -> dict[str, Any]:
         data = row_json(row)
-        if row.entry is not None:
-            line = row.entry.line
-            data |= slo_json(self.result.run, line) | pick(line, "row", "keys")
-            data["failures"] = row.entry.failures
-            data["trials"] = {trial.launch: trial_json(trial) for trial in line.trials}
+        if row.line is not None:
+            if slo := judge_rows(self.result.run, [row]):
+                data["slo"] = slo_facts(slo[0])
+            data |= pick(row.line, "row", "keys") | pick(row, "failures")
+            data["trials"] = {trial.launch: trial_json(trial) for trial in row.trials}
         return data
 
     def classic_text(self) -> str:
@@ -194,17 +202,14 @@ class RunLook:
 
 def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
     """A run through the lens of its kind. Raises FormatError for damaged records."""
-    shown = lens.condense(result)
-    page = page_of(shown, lens.usage_of)
-    rows = make_rows(page, (*about_run.EXECUTION, *lens.figures), lens.codes)
-    return RunLook(result, shown, options, lens, page, lens.build(result, page, rows, options))
-
-
-# Where trials are no rows to compare: other rows in their place.
+    shown, figures = lens.condense(result), (*about_run.EXECUTION, *lens.figures)
+    page = make_page(shown, figures, lens.usage_of, lens.codes)
+    view = lens.build(result, page, [*page.rows], options)
+    return RunLook(result, shown, options, lens, page, view)
 
 
 def plan_row(part: PlannedTrial | Trial, row: Row) -> PlannedTrial:
-    """The trial that a part of it becomes."""
+    """The trial that a part of it becomes, where trials are no rows to compare."""
     key = trial_key(part.variant, part.round, part.cell, row.label)
     return PlannedTrial(key, part.round, part.variant, part.cell, row)
 

@@ -23,7 +23,7 @@ RPC: Final = "torch_rpc.json"
 
 @functools.cache
 def reference(name: str) -> Any:
-    """A shipped file of published figures."""
+    """A shipped file."""
     place = resources.files("serve_bench").joinpath("reference", name)
     return json.loads(place.read_text(encoding="utf-8"))
 

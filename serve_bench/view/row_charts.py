@@ -1,8 +1,7 @@
 """Charts of rows: throughput, percentile curves, windows over time, CPU.
 
 Rows under one heading share a chart; of many headings those with the highest requests/s stand open,
-the others are folded. Profiled rows are in no chart: the profiler slowed them down. All is made
-when a form shows it.
+the others are folded. Profiled rows are in no chart: the profiler slowed them down.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from serve_bench.core.histogram import Histogram, bounded, slot_middle
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.result import Trial
 from serve_bench.view.charts import Chart, Point, nines, split_lines, stack_bars
-from serve_bench.view.document import Charts, Column, Folded, Number, Section, Table, TableRow
+from serve_bench.view.document import Block, Column, Folded, Later, Number, Section, Table, TableRow
 from serve_bench.view.figures import FIGURES
 from serve_bench.view.frame import BARS, ViewRow, differ
 from serve_bench.view.inside import OTHERS, mean_by_role, others_percent
@@ -37,42 +36,40 @@ OPEN: Final = 2
 
 def chart_sections(rows: Sequence[ViewRow]) -> list[Section]:
     """The charts of rows that were measured without a profiler. A variant has a colour."""
-    sections: list[tuple[str, str, str, str, Draw]] = [
-        (time, f"{title} by percentile", title, f"{time}_count", partial(_draw_curves, time))
+    curves: Iterator[tuple[str, str, str, Draw]] = (
+        (time, f"{title} by percentile", title, partial(_draw_curves, time))
         for time, title in ((LATENCY, "Latency"), ("ttft", "TTFT"), ("itl", "ITL"))
-    ]
-    sections.insert(0, ("throughput", "Throughput by row", "Requests/s", MAIN, _draw_rates))
-    sections.append(("windows", "Windows over time", "Requests/s", MAIN, _draw_windows))
-    if any(mean_by_role(row.trials) for row in rows):
-        sections.append(("cpu-charts", "CPU by process", "CPU", MAIN, _draw_cpu))
+    )
     return [
-        Section(name, heading, blocks)
-        for name, heading, title, figure, draw in sections
-        if (blocks := tuple(_fold(rows, title, figure, draw)))
+        Section(name, heading, (Later(partial(_fold, rows, title, draw)),))
+        for name, heading, title, draw in (
+            ("throughput", "Throughput by row", "Requests/s", _draw_rates),
+            *curves,
+            ("windows", "Windows over time", "Requests/s", _draw_windows),
+            ("cpu-charts", "CPU by process", "CPU", _draw_cpu),
+        )
     ]
 
 
-def _fold(
-    rows: Sequence[ViewRow], title: str, figure: str, draw: Draw
-) -> Iterator[Charts | Folded]:
-    """A chart for each heading of the rows that have the figure; those of the fastest are open."""
+def _fold(rows: Sequence[ViewRow], title: str, draw: Draw) -> Iterator[Block]:
+    """The charts of each heading that has any; those of the fastest are open."""
     groups: dict[str, list[ViewRow]] = {}
     for row in rows:
-        if {MAIN, figure} <= row.values.keys() and row.dims.get("status") != "profiled":
+        if MAIN in row.values and row.dims.get("status") != "profiled":
             groups.setdefault(row.group, []).append(row)
     fastest = sorted(groups, key=lambda name: -max(row.values[MAIN].value for row in groups[name]))
     titles = {name: f"{title}: {name}" if name else title for name in fastest}
-    charts = [Charts(partial(draw, titles[name], groups[name])) for name in fastest]
-    yield from charts[:OPEN]
+    charts = [made for name in fastest if (made := tuple(draw(titles[name], groups[name])))]
+    yield from chain(*charts[:OPEN])
     if rest := charts[OPEN:]:
-        yield Folded(f"The other charts ({len(rest)})", tuple(rest))
+        yield Folded(f"The other charts ({len(rest)})", tuple(chain(*rest)))
 
 
 def _draw_rates(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
     """Requests/s of all rows, as a heat map where cells differ in several axes and at least half of
     it would be filled: the axis with the most values is across, the others and the variant are
     down. Else as dots, the variants of a load beside each other."""
-    cells = [row.entry.line.cell for row in rows if row.entry is not None]
+    cells = [row.line.cell for row in rows if row.line is not None]
     axes = differ(rows, dict.fromkeys(chain(*cells)))
     sizes = {axis: len({str(row.dims.get(axis)) for row in rows}) for axis in axes}
     across = max(axes, key=sizes.__getitem__, default="")

@@ -1,13 +1,13 @@
-"""What a report shows: the rows of a run with what doubts them, and its variants.
+"""The rows of a run, each with what is doubted and failed of it, and what is about none of them.
 
 Rule: all that belongs together is joined here once; a form of report only lays it out. Nothing is
-left out: what was planned and not measured has its entry too, and a failure stands where it struck
+left out: what was planned and not measured has its row too, and a failure stands where it struck
 (row, variant or run). No layout, no colour here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -15,24 +15,61 @@ from typing import Any, Final, TypeAlias
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, answered, summarize, variants
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
-from serve_bench.core.result import Failure, Launch, Result, Trial
-from serve_bench.view.document import Finding
+from serve_bench.core.axes import AXES
+from serve_bench.core.result import Failure, JsonObject, Launch, Result, Row, Trial
+from serve_bench.view.csv import pick
+from serve_bench.view.document import Finding, Tone
+from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values
 from serve_bench.view.inside import describe_profiled, describe_trial
-from serve_bench.view.names import RowNames, names_of_lines
 
 NS_PER_MS: Final = 1e6
 
+BRIEFS: Final = {axis.name: axis.brief for axis in AXES.values() if axis.brief}
+"""Axes by the names that they have where rows are told apart."""
+
+
+def cell_title(cell: JsonObject) -> str:
+    """A cell in words: `max_batch_size 1, max_ongoing_requests 10000, num_replicas 8`."""
+    return ", ".join(f"{name} {value}" for name, value in cell.items()) or "app as it is"
+
 
 @dataclass(frozen=True)
-class Entry:
-    """One row, with the doubts and failures that are about it alone. `facts`: lines that are
-    neither; `verdicts`: by launch, where CPU was sampled."""
+class ViewRow:
+    """What was observed somewhere. `dims`: what tells it from the others; `name`: the same in few
+    words; `group`: a heading over it and others. `gap`: what is missing of it; `notes`: small
+    print. `line`: the load that it is of, or the one that a derived row stands for, with its
+    `failures` and, where CPU was sampled, its `verdicts` by launch."""
 
-    line: Line
-    warnings: tuple[Warning, ...]
-    failures: tuple[Failure, ...]
-    facts: tuple[str, ...] = ()
+    dims: Mapping[str, Any]
+    values: Mapping[str, Value] = field(default_factory=dict)
+    name: str = ""
+    group: str = ""
+    warnings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    gap: str = ""
+    tones: Mapping[str, Tone] = field(default_factory=dict)
+    line: Line | None = None
+    failures: tuple[Failure, ...] = ()
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+
+    def value(self, figure: str) -> float | None:
+        """A figure; None where it was not seen."""
+        return self.values[figure].value if figure in self.values else None
+
+    def text(self, figure: str) -> str:
+        """A figure in words."""
+        return FIGURES[figure].show(self.values.get(figure))
+
+    @property
+    def load(self) -> Line:
+        """The load that it is of; an AssertionError of a row that stands for none."""
+        assert self.line is not None, f"{self.name} stands for no load"
+        return self.line
+
+    @property
+    def trials(self) -> Sequence[Trial]:
+        """What was measured."""
+        return () if self.line is None else self.line.trials
 
     @property
     def limited(self) -> Verdict | None:
@@ -46,69 +83,82 @@ class Entry:
         return f"hint, {limit.cause}: {limit.hint}" if limit is not None and limit.hint else ""
 
 
-def warning_finding(warning: Warning, about: str = "") -> Finding:
-    """A warning of analysis/checks.py as a finding."""
-    return Finding(warning.message, warning.code, "doubt", warning.hint, about)
-
-
-@dataclass(frozen=True)
-class VariantPart:
-    """One variant: its flags, those that were asked for if no launch succeeded, what the proof of
-    its launches says, and what is doubted and failed of it that is about none of its rows alone."""
-
-    name: str
-    env: tuple[str, ...]
-    engaged: str
-    warnings: tuple[Warning, ...]
-    failures: tuple[Failure, ...]
-
-
-@dataclass(frozen=True)
-class Page:
-    """A run as it is to be shown: its rows by variant and cell, its variants, and what is about
-    neither; `all_failures`: those of variants and rows too. `notes`: how the figures were got."""
-
-    entries: tuple[Entry, ...]
-    names: RowNames
-    variants: tuple[VariantPart, ...]
-    warnings: tuple[Warning, ...]
-    failures: tuple[Failure, ...]
-    all_failures: tuple[Failure, ...]
-    notes: tuple[str, ...]
-
-
 UsageOf: TypeAlias = Callable[[Trial], Mapping[str, Any]]
 """What was sampled by which the limit of a trial is judged; empty: it is not judged."""
 
 
-def page_of(result: Result, usage_of: UsageOf = lambda trial: trial.usage) -> Page:
-    """Joins figures, doubts and failures."""
-    lines, warnings, names = summarize(result), checks(result), variants(result)
-    entries = tuple(_entry(line, result, warnings, usage_of) for line in lines)
+@dataclass(frozen=True)
+class Page:
+    """A run as it is to be shown. `variants`: by name; `axes`: those that vary among its cells;
+    `loads`: by name, in their order. `rows`: by variant and cell; `warnings` and `failures` are
+    about no row, `all_failures` about rows too."""
+
+    variants: tuple[str, ...]
+    axes: tuple[str, ...]
+    loads: Mapping[Row, str]
+    warnings: tuple[Warning, ...]
+    failures: tuple[Failure, ...]
+    all_failures: tuple[Failure, ...]
+    rows: Sequence[ViewRow] = ()
+    notes: tuple[str, ...] = ()
+
+    def name_cell(self, line: Line) -> str:
+        """What sets a cell apart: `batch 1, ongoing 10000`."""
+        shown = (axis for axis in self.axes if axis in line.cell)
+        return cell_title({BRIEFS.get(axis, axis): line.cell[axis] for axis in shown})
+
+    def name(self, line: Line, load: bool = True) -> str:
+        """`8 clients, num_replicas 2, optimized`: what sets a row apart from all others of the run;
+        without its `load`, from those that differ in the rest."""
+        words = [self.loads[line.row]] if load and (len(self.loads) > 1 or not self.axes) else []
+        words += [self.name_cell(line)] if self.axes else []
+        words += [line.variant] if self.variants[1:] else []
+        mark = " (profiled)" if line.status == "profiled" else ""
+        return f"{', '.join(words) or self.loads[line.row]}{mark}"
+
+
+def make_page(
+    result: Result,
+    figures: Sequence[str] = (),
+    usage_of: UsageOf = lambda trial: trial.usage,
+    codes: Collection[str] | None = None,
+) -> Page:
+    """The loads of a run, planned ones that were not measured too. `figures`: beside those that
+    every load has; `codes`: the warnings of rows that hold for it, None: all."""
+    lines, warnings = summarize(result), checks(result)
+    axes = dict.fromkeys(axis for line in lines for axis in line.cell)
     keys = {key for line in lines for key in line.keys}
     struck = [failure for failure in result.failures if failure.what != "worker"]
-    others = [failure for failure in result.failures if failure.key not in keys]
-    planned = {part["name"]: part.get("env", {}) for part in result.run.suite.get("variants", ())}
-    parts = []
-    for name in names:
-        launches = [launch for launch in result.launches if launch.variant.name == name]
-        flags = launches[0].variant.env if launches else planned.get(name, {})
-        doubts = tuple(seen for seen in warnings if seen.variant == name)
-        failed = tuple(failure for failure in others if failure.variant == name)
-        env = tuple(f"{key}={value}" for key, value in flags.items())
-        parts.append(VariantPart(name, env, ", ".join(engaged_of(launches)), doubts, failed))
-    return Page(
-        entries=entries,
-        names=names_of_lines(lines),
-        variants=tuple(parts),
-        warnings=tuple(seen for seen in warnings if seen.key is None and seen.variant is None),
-        failures=tuple(failure for failure in others if failure.variant not in names),
+    page = Page(
+        variants=variants(result),
+        axes=tuple(axis for axis in axes if len({repr(line.cell.get(axis)) for line in lines}) > 1),
+        loads=_name_loads(list(dict.fromkeys(line.row for line in lines))),
+        warnings=tuple(seen for seen in warnings if seen.key is None),
+        failures=tuple(failure for failure in result.failures if failure.key not in keys),
         all_failures=tuple(sorted(struck, key=lambda failure: failure.key in keys)),
-        notes=tuple(_notes(result, entries)),
     )
+    rows = [
+        replace(_make_row(line, figures, result, warnings, usage_of, codes), name=page.name(line))
+        for line in lines
+    ]
+    return replace(page, rows=rows, notes=tuple(_notes(result, rows)))
 
 
-def _notes(result: Result, entries: Sequence[Entry]) -> Iterator[str]:
+def _name_loads(rows: Sequence[Row]) -> dict[Row, str]:
+    """Loads by their labels; with client, size of the data or place where labels are alike."""
+    choices = [
+        [row.label for row in rows],
+        [f"{row.label} ({row.client})" for row in rows],
+        [f"{row.label} ({row.client}, {row.data_size} data)" for row in rows],
+        [f"{row.label} (row {number})" for number, row in enumerate(rows, 1)],
+    ]
+    return {
+        row: next(names[place] for names in choices if names.count(names[place]) == 1)
+        for place, row in enumerate(rows)
+    }
+
+
+def _notes(result: Result, rows: Sequence[ViewRow]) -> Iterator[str]:
     """How the figures were got, and what to try against each cause that limited a row."""
     windows = {
         (len(metric.windows), trial.window_s)
@@ -121,30 +171,83 @@ def _notes(result: Result, entries: Sequence[Entry]) -> Iterator[str]:
     seen = [trial.serve_metrics for trial in result.trials]
     if absent := [metrics.get("why") for metrics in seen if metrics.get("status") == "absent"]:
         yield f"Serve's own metrics are absent in {len(absent)} trials: {absent[0]}"
-    yield from dict.fromkeys(entry.hint for entry in entries if entry.hint)
+    yield from dict.fromkeys(filter(None, (row.hint for row in rows)))
 
 
-def _entry(line: Line, result: Result, warnings: Sequence[Warning], usage_of: UsageOf) -> Entry:
-    """A row with all that is about it."""
-    profiled, front = line.status == "profiled", front_of(result.run.suite)
-    place = line.variant, line.cell
-    beside = [trial for trial in result.trials if (trial.variant, trial.cell) == place]
+def _make_row(
+    line: Line,
+    figures: Sequence[str],
+    result: Result,
+    warnings: Sequence[Warning],
+    usage_of: UsageOf,
+    codes: Collection[str] | None,
+) -> ViewRow:
+    """A load with all that is about it; of several launches a warning names its own."""
+    profiled, gap = line.status == "profiled", ""
+    found: list[Finding] = []
+    if line.status == "not measured":
+        gap = line.status
+    elif line.status == "partly measured":
+        gap = f"{len(line.trials)} of {len(line.keys)} launches measured"
+        found.append(Finding("", gap, "doubt"))
     struck = [seen for seen in result.failures if seen.key in line.keys and seen.what != "worker"]
-    # What ended in a cluster explains the figures of a trial of which some requests succeeded.
-    messages = ((failure.key, failure.message) for failure in struck if failure.what == "trial")
-    ended = {key: message for key, message in messages if key in result.broken}
-    # Where nothing was completed the question is why it failed: full slots are a reason.
-    verdicts = {
-        trial.launch: Verdict("unclear", "unclear", "none", reasons=(ended[trial.key],))
-        if trial.key in ended and trial.counts.completed and not trial.flags.get("interrupted")
-        else limited_by(replace(trial, usage=usage), front, beside=beside)
-        for trial in (() if profiled else line.trials)
-        if (usage := usage_of(trial)) and (answered(trial) or trial.counts.failed.get("rejected"))
+    failures = () if profiled else tuple(struck)
+    found += [Finding(failure.message, "failed", "bad") for failure in failures]
+    launch = {trial.key: f"launch {trial.round}" for trial in line.trials if line.keys[1:]}
+    for seen in warnings:
+        of_row = seen.key in line.keys and seen.profiled == profiled
+        if of_row and (codes is None or seen.code in codes):
+            found.append(warning_finding(seen, launch.get(str(seen.key), "")))
+    verdicts = {} if profiled else _judge(line, result, struck, usage_of)
+    limit = prevailing(tuple(verdicts.values())) if verdicts else None
+    dims = {
+        "variant": line.variant,
+        **line.cell,
+        "row": line.row.label,
+        **pick(line.row, "client", "loop", "connections", "rate_per_s", "run"),
+        "status": line.status,
+        "limit": limit.cause if limit else None,
     }
     describe = partial(describe_profiled, result=result) if profiled else describe_trial
-    facts = tuple(dict.fromkeys(fact for trial in line.trials for fact in describe(trial)))
-    doubts = [seen for seen in warnings if seen.key in line.keys and seen.profiled == profiled]
-    return Entry(line, tuple(doubts), () if profiled else tuple(struck), facts, verdicts)
+    facts = (fact for trial in line.trials for fact in describe(trial))
+    return ViewRow(
+        dims=dims,
+        values=dict(compute_values(line, (*ROW_FIGURES, *figures))),
+        warnings=tuple(found),
+        notes=tuple(dict.fromkeys(facts)),
+        gap=gap,
+        line=line,
+        failures=failures,
+        verdicts=verdicts,
+    )
+
+
+def warning_finding(warning: Warning, about: str = "") -> Finding:
+    """A warning of analysis/checks.py as a finding."""
+    return Finding(warning.message, warning.code, "doubt", warning.hint, about)
+
+
+def _judge(
+    line: Line, result: Result, struck: Sequence[Failure], usage_of: UsageOf
+) -> Mapping[str, Verdict]:
+    """What limited the load in each launch. What ended in a cluster explains the figures of a trial
+    of which some requests succeeded."""
+    front, verdicts = front_of(result.run.suite), {}
+    place = line.variant, line.cell
+    beside = [trial for trial in result.trials if (trial.variant, trial.cell) == place]
+    messages = {failure.key: failure.message for failure in struck if failure.what == "trial"}
+    for trial in line.trials:
+        usage, ended = usage_of(trial), messages.get(trial.key)
+        # Where nothing was completed the question is why it failed: full slots are a reason.
+        if not usage or not (answered(trial) or trial.counts.failed.get("rejected")):
+            continue
+        is_whole = trial.counts.completed and not trial.flags.get("interrupted")
+        if ended is not None and is_whole and trial.key in result.broken:
+            verdict = Verdict("unclear", "unclear", "none", reasons=(ended,))
+        else:
+            verdict = limited_by(replace(trial, usage=usage), front, beside=beside)
+        verdicts[trial.launch] = verdict
+    return verdicts
 
 
 def front_of(suite: Mapping[str, Any]) -> str | None:

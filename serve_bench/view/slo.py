@@ -6,48 +6,45 @@ not judged. A run without `slo` in its suite has nothing of this in any form.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from serve_bench.analysis.slo import RowSlo, SloWord, judge
-from serve_bench.analysis.statistics import Line, LowerBound, summarize
-from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.analysis.statistics import LowerBound
 from serve_bench.core.figures import counted
 from serve_bench.core.result import Result, Run
 from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.view.document import Column, Finding, Number, Section, Table, TableRow, Text, Tone
-from serve_bench.view.names import names_of_lines
-from serve_bench.view.rows import NS_PER_MS
+from serve_bench.view.rows import NS_PER_MS, ViewRow, make_page
 
 TONES: Final[dict[SloWord, Tone]] = {"met": "good", "missed": "bad", "not judged": "doubt"}
 UNMET: Final[tuple[SloWord, ...]] = ("missed", "not judged")
 
 
 def slo_of(run: Run) -> Slo | None:
-    """The SLO that a run was given. FormatError where a hand has changed it."""
+    """The SLO that a run was given. BadInput where a hand has changed it."""
     stored = run.suite.get("slo")
-    try:
-        return None if stored is None else parse_slo(str(stored), "suite.slo")
-    except BadInput as error:
-        raise FormatError(str(error)) from None
+    return None if stored is None else parse_slo(str(stored), "suite.slo")
+
+
+def judge_rows(run: Run, rows: Iterable[ViewRow]) -> tuple[RowSlo, ...]:
+    """The rows of a run that has an SLO, in the order of the plan, without profiled ones."""
+    if (slo := slo_of(run)) is None:
+        return ()
+    measured = (row for row in rows if row.dims["status"] != "profiled")
+    return tuple(RowSlo(row.name, judge(slo, row.trials)) for row in measured)
 
 
 def judged_rows(result: Result) -> tuple[RowSlo, ...]:
-    """The rows of a run that has an SLO, in the order of the plan; else none."""
-    slo = slo_of(result.run)
-    if slo is None:
-        return ()
-    lines = summarize(replace(result, profiled=()))
-    names = names_of_lines(lines)
-    return tuple(RowSlo(names.name(line), judge(slo, line.trials)) for line in lines)
+    """The same of a run of which nothing else is looked at."""
+    return judge_rows(result.run, make_page(result).rows)
 
 
-def slo_parts(result: Result) -> tuple[Finding, Section] | None:
+def slo_parts(run: Run, shown: Iterable[ViewRow]) -> tuple[Finding, Section] | tuple[()]:
     """What a document says of the SLO: behind its first finding, behind its first section."""
-    slo, rows = slo_of(result.run), judged_rows(result)
-    if slo is None or not rows:
-        return None
+    if (slo := slo_of(run)) is None or not (rows := judge_rows(run, shown)):
+        return ()
     goals = (Column(goal.name, goal.text.removeprefix(f"{goal.name} ")) for goal in slo.objectives)
     ends = Column("margin", "of the limit"), Column("SLO", number=False)
     title, columns = "Service level objectives", (Column("row", number=False), *goals, *ends)
@@ -55,8 +52,7 @@ def slo_parts(result: Result) -> tuple[Finding, Section] | None:
     words = f"met by {sum(row.word == 'met' for row in rows)} of {counted(len(rows), 'row')}"
     whys = {word: why for word in UNMET if (why := reasons(rows, word))}
     words = "; ".join((words, *(f"{word}: {why}" for word, why in whys.items())))
-    tone = TONES[next(iter(whys), "met")]
-    found = Finding(f"{slo.text}: {words}.", "slo", tone)
+    found = Finding(f"{slo.text}: {words}.", "slo", TONES[next(iter(whys), "met")])
     return found, Section("slo", title, (table,), "headline")
 
 
@@ -80,14 +76,6 @@ def _table_row(row: RowSlo) -> TableRow:
     whys = (judgement.why_not for judgement in row.judgements if judgement.met is None)
     doubts = tuple(Finding(why, "not-judged", "doubt") for why in whys)
     return TableRow((row.name, *cells, Text(row.word, TONES[row.word])), doubts)
-
-
-def slo_json(run: Run, line: Line) -> dict[str, Any]:
-    """The key `slo` of a row; empty where the run has no SLO, or the row was profiled."""
-    slo = slo_of(run)
-    if slo is None or line.status == "profiled":
-        return {}
-    return {"slo": slo_facts(RowSlo("", judge(slo, line.trials)))}
 
 
 def slo_facts(row: RowSlo) -> dict[str, Any]:

@@ -7,6 +7,7 @@ spend lies within `downstream`, and stands below it by their names.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,12 @@ from itertools import chain
 from statistics import fmean
 from typing import Any, Final
 
+from serve_bench import __version__
 from serve_bench.analysis.statistics import LATENCY
 from serve_bench.analysis.waterfall import ANSWERED, ORDER, HopShift, slowest_of
-from serve_bench.view.blocks import section
+from serve_bench.core.result import Result, cell_slug
 from serve_bench.view.charts import Chart, stack_bars
-from serve_bench.view.document import Block, Charts, Prose, Section, Table
+from serve_bench.view.document import Block, Later, Prose, Section, Table
 from serve_bench.view.figures import FIGURES, Value, declare_all
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table
 from serve_bench.view.rows import NS_PER_MS
@@ -51,6 +53,7 @@ class TracedRow:
     figures, of which `tail` are the slowest; `timers`: hops that one makes, and its ms."""
 
     name: str
+    variant: str
     hops: Mapping[str, Mapping[str, float]]
     missing: Mapping[str, int]
     seen: int
@@ -58,7 +61,7 @@ class TracedRow:
     timers: Mapping[str, float]
 
 
-def read_traced(name: str, falls: Iterable[Mapping[str, Any]]) -> TracedRow:
+def read_traced(name: str, falls: Iterable[Mapping[str, Any]], variant: str = "") -> TracedRow:
     """What was traced of a row, from the waterfalls of its trials."""
     missing, timers, seen, tail = Counter[str](), dict[str, float](), 0, 0
     launches: list[Mapping[str, Mapping[str, float]]] = []
@@ -79,7 +82,7 @@ def read_traced(name: str, falls: Iterable[Mapping[str, Any]]) -> TracedRow:
             times = [fall.get(hop, {}).get(part, 0.0) for fall in launches]
             hops.setdefault(hop, {})[part] = fmean(times)
         hops[hop]["of_latency"] = 100.0 * hops[hop]["mean"] / hops[LATENCY]["mean"]
-    return TracedRow(name, hops, +missing, seen, tail, timers)
+    return TracedRow(name, variant, hops, +missing, seen, tail, timers)
 
 
 def _place(hop: str) -> float:
@@ -87,45 +90,46 @@ def _place(hop: str) -> float:
     return WAY.index(hop) if hop in WAY else WAY.index("downstream") + 0.5
 
 
-def read_rows(rows: Iterable[ViewRow]) -> list[tuple[ViewRow, TracedRow]]:
+def read_rows(rows: Iterable[ViewRow]) -> list[TracedRow]:
     """The rows that were traced."""
     falls = [(row, [trial.waterfall for trial in row.trials]) for row in rows]
-    return [(row, read_traced(row.name, of_row)) for row, of_row in falls if any(of_row)]
+    return [read_traced(row.name, of, row.dims["variant"]) for row, of in falls if any(of)]
 
 
-def sections(rows: Iterable[ViewRow]) -> Iterator[Section]:
-    """The hops of the rows that were traced; none without."""
+def make_section(rows: Iterable[ViewRow]) -> Section:
+    """The hops of the rows that were traced; nothing in it without."""
     traced = read_rows(rows)
     none = "no traced request left marks: could Serve write them? (docs/waterfall.md, Limits)"
-    bare = tuple(f"{of.name}: {none}" for _, of in traced if not of.hops)
+    bare = tuple(f"{row.name}: {none}" for row in traced if not row.hops)
     blocks: list[Block] = [Prose(bare, "doubt")] if bare else []
-    if shown := [pair for pair in traced if pair[1].hops]:
-        blocks += [_make_table(shown), Charts(partial(_draw, shown))]
-    yield from section("waterfall", TITLE, blocks, "table")
+    if shown := [row for row in traced if row.hops]:
+        blocks += [_make_table(shown), Later(partial(_draw, shown))]
+    return Section("waterfall", TITLE, tuple(blocks), "table")
 
 
-def _make_table(rows: Sequence[tuple[ViewRow, TracedRow]]) -> Table:
+def _make_table(rows: Sequence[TracedRow]) -> Table:
     """The latency and its hops, with those of calls indented; the variants of a load beside each
     other."""
-    loads: dict[str, dict[str, dict[str, Value]]] = {}
+    lines: dict[tuple[str, str], dict[str, Value]] = {}
     variants: dict[str, None] = {}
     notes = []
-    for row, traced in rows:
-        missing = ", ".join(f"{count:,} {words}" for words, count in traced.missing.items())
+    for row in rows:
+        missing = ", ".join(f"{count:,} {words}" for words, count in row.missing.items())
         notes.append(
-            f"{row.name}: {traced.seen:,} traced requests; slowest: the {traced.tail:,} that took "
+            f"{row.name}: {row.seen:,} traced requests; slowest: the {row.tail:,} that took "
             f"longest{'; not in the figures: ' if missing else ''}{missing}"
         )
-        load, _, _ = row.name.partition(f", {row.dims['variant']}")
-        variant = "" if load == row.name else str(row.dims["variant"])
+        load, comma, _ = row.name.partition(f", {row.variant}")
+        variant = row.variant if comma else ""
         variants[variant] = None
-        for hop, parts in traced.hops.items():
-            values = loads.setdefault(load, {}).setdefault(hop, {})
+        for hop, parts in row.hops.items():
+            values = lines.setdefault((load, hop), {})
             values |= {f"hop_{part}.{variant}": Value(value) for part, value in parts.items()}
-    lines = [
-        ViewRow({}, hops[hop], hop if hop in WAY else f"  {hop}", group=load)
-        for load, hops in loads.items()
-        for hop in sorted(hops, key=_place)
+    loads = list(dict.fromkeys(load for load, _ in lines))
+    ordered = sorted(lines.items(), key=lambda line: (loads.index(line[0][0]), _place(line[0][1])))
+    hops = [
+        ViewRow({}, values, hop if hop in WAY else f"  {hop}", group=load)
+        for (load, hop), values in ordered
     ]
     fields = (
         Field(f"hop_{part}.{variant}", detail=part not in ("mean", "p99"))
@@ -134,17 +138,17 @@ def _make_table(rows: Sequence[tuple[ViewRow, TracedRow]]) -> Table:
     )
     caption = "Traced requests by hop; the hops of each add up to its latency"
     notes.append("what each hop is: docs/waterfall.md, Hops")
-    return make_table(TableSpec(caption, (Field("name", "hop"), *fields), tuple(notes)), lines)
+    return make_table(TableSpec(caption, (Field("name", "hop"), *fields), tuple(notes)), hops)
 
 
-def _draw(rows: Sequence[tuple[ViewRow, TracedRow]]) -> Iterator[Chart]:
+def _draw(rows: Sequence[TracedRow]) -> Iterator[Chart]:
     """The hops of all requests of each row, and of the slowest."""
     bars = {
-        f"{of.name}, {label}": {
-            hop: times[part] / NS_PER_MS for hop, times in of.hops.items() if hop in ORDER
+        f"{row.name}, {label}": {
+            hop: times[part] / NS_PER_MS for hop, times in row.hops.items() if hop in ORDER
         }
-        for _, of in rows
-        for label, part in (("mean", "mean"), (f"slowest {of.tail:,}", "tail"))
+        for row in rows
+        for label, part in (("mean", "mean"), (f"slowest {row.tail:,}", "tail"))
     }
     return stack_bars(TITLE, bars, "ms")
 
@@ -165,10 +169,8 @@ def sentences(row: TracedRow) -> Iterator[str]:
             f"{_ms(total['tail'])} ms, {_ms(hops[most]['tail'])} of them {most}; at p50 it is "
             f"{_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
         )
-    if (
-        main not in ("user code", "downstream", *row.timers)
-        and hops[main]["mean"] > 0.5 * total["mean"]
-    ):
+    is_own = main in ("user code", "downstream", *row.timers)
+    if not is_own and hops[main]["mean"] > 0.5 * total["mean"]:
         spent = _ms(hops[main]["mean"])
         yield f"{row.name}: of the mean latency of {_ms(total['mean'])} ms, {spent} are {main}"
     for hop, timer in sorted(row.timers.items()):
@@ -189,3 +191,39 @@ def shift_sentence(name: str, hops: Sequence[HopShift]) -> str | None:
 
 def _ms(value_ns: float) -> str:
     return FIGURES["hop_mean"].show(Value(value_ns))
+
+
+def trace_text(result: Result) -> str:
+    """The traced requests that the records keep, as a file in the trace event format of Chrome,
+    which Perfetto opens: a process for each trial, a thread for each request and for each call that
+    it made, since calls overlap and events of a thread may not. Empty: none was traced."""
+    trials = [trial for trial in result.trials if trial.waterfall.get("requests")]
+    dues = [request["due_unix_ns"] for of in trials for request in of.waterfall["requests"]]
+    if not dues:
+        return ""
+    events: list[dict[str, Any]] = []
+    for pid, trial in enumerate(trials, 1):
+        name = f"{trial.variant}, {cell_slug(trial.cell)}, {trial.row.label}, launch {trial.launch}"
+        events.append({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}})
+        tid = 0
+        for request in sorted(trial.waterfall["requests"], key=lambda made: made["due_unix_ns"]):
+            begin_ns = request["due_unix_ns"] - min(dues)
+            for name, deployment, spans in _list_tracks(request):
+                tid += 1
+                place = {"pid": pid, "tid": tid}
+                events.append({"name": "thread_name", "ph": "M", **place, "args": {"name": name}})
+                about = {"ph": "X", "cat": deployment, "args": {"trace": request["trace"]}, **place}
+                for hop, after_ns, ns in spans:
+                    times = {"ts": (begin_ns + after_ns) / 1e3, "dur": ns / 1e3}  # us
+                    events.append({"name": hop, **times, **about})
+    about_run = {"tool": f"serve-bench {__version__}", "begin_unix_ns": min(dues)}
+    made = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about_run}
+    return json.dumps(made, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def _list_tracks(fall: Mapping[str, Any], indent: str = "") -> Iterator[tuple[str, str, list[Any]]]:
+    """The spans of a request, then those of each call below it, with their names."""
+    whole = [] if indent else [["request", 0, fall["total_ns"]]]
+    yield f"{indent}{fall['deployment']}", fall["deployment"], [*whole, *fall["spans"]]
+    for call in fall["calls"]:
+        yield from _list_tracks(call, f"{indent}  ")

@@ -170,7 +170,7 @@ def test_a_plot_and_a_report_go_to_a_new_file_each_and_replace_none(
     assert err == f"serve-bench: --output and --plot: both are {svg}\n"
     call(*line, "--plot", svg)
     said = "\n".join(re.findall(r">([^<>]+)<", svg.read_text()))
-    assert "over 9 runs" in said and "100 connections (raw)" in said and "2026-01-02 03:04" in said
+    assert "over 9 runs" in said and "100 connections, raw" in said and "2026-01-02 03:04" in said
     for flags in (["--plot", png], ["-f", "markdown", "-o", to]):
         call(*line, *flags)
         _, err = call(*line, *flags, code=2)

@@ -16,7 +16,7 @@ import pytest
 from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.perf_metrics import perf_metrics
-from serve_bench.benchmarks.registry import benchmark_of
+from serve_bench.benchmarks.registry import look_at
 from serve_bench.benchmarks.rpc.spec import RpcSpec
 from serve_bench.benchmarks.scale.spec import stored_scale
 from serve_bench.benchmarks.versus.request import VersusSuite
@@ -162,7 +162,7 @@ def in_form(result: Result, _: Result, form: str) -> str:
 
 def page(result: Result, whole: Result) -> str:
     options = ReportOptions(WHERE, True, False)
-    return html_text([benchmark_of(result.run).look(result, options).document])
+    return html_text([look_at(result, options).document])
 
 
 FORMS: Final[dict[str, Callable[[Result, Result], str]]] = {

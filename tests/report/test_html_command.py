@@ -25,7 +25,7 @@ def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
         return sheet(
             title=f"run {result.run.id}",
             sections=(Section("profiles", "Profiles", (within, beyond)),),
-            where=options.where,
+            records=(options.where or "",),
         )
 
     monkeypatch.setattr("serve_bench.view.lens.RunLook.document", property(filled))

@@ -13,7 +13,7 @@ from serve_bench.core.record_lines import parse
 from serve_bench.report.page import html_text
 from tests import places
 from tests.rendering import render
-from tests.sheet_parts import page_sheet
+from tests.sheet_parts import page_sheet, tiles
 
 NEWEST_FIRST = ("sweep", "micro-resumed", "press")
 
@@ -83,7 +83,7 @@ def test_the_index_is_a_page_too_and_no_data(
 
 def test_a_page_shows_verdict_tiles_chart_and_table_first() -> None:
     sheet = page_sheet(parse((places.FORMATS / "2-micro.jsonl").read_text().splitlines()))
-    assert [tile.text for tile in sheet.tiles] == ["4,552 ± 601", "39.3", "replica CPU"]
+    assert tiles(sheet) == ["4,552 ± 601", "39.3", "replica CPU"]
     page = html_text([sheet])
     order = [page.index(f'<section id="{name}"') for name in ("throughput", "results", "findings")]
     assert order == sorted(order) and page.index("tiles") < order[0]

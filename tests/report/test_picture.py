@@ -6,18 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.benchmarks.registry import benchmark_of
+from serve_bench.benchmarks.registry import look_at
 from serve_bench.cli.program import run
 from serve_bench.core.errors import BadInput
 from serve_bench.report.picture import charts_of, picture
 from serve_bench.store import read
 from serve_bench.view.document import Document, ReportOptions
 from tests import places
+from tests.sheet_parts import tiles
 
 
 def stored(name: str) -> Document:
     result = read(places.FORMATS / f"2-{name}.jsonl")
-    return benchmark_of(result.run).look(result, ReportOptions(None)).document
+    return look_at(result, ReportOptions(None)).document
 
 
 @pytest.mark.parametrize("name", ["press", "sweep", "rpc", "scale-curve", "micro"])
@@ -26,7 +27,7 @@ def test_a_picture_says_what_it_shows(name: str) -> None:
     charts = charts_of([document])
     svg = picture([document], charts, ".svg").decode("utf-8")
     text = " ".join(re.findall(r">([^<>]+)<", svg))
-    for words in (document.title, charts[0].title, *(tile.text for tile in document.tiles)):
+    for words in (document.title, charts[0].title, *tiles(document)):
         assert words in text, words
     assert len(charts) == 1
     assert not re.search(r'(href|src)="[^#]', svg)

@@ -32,9 +32,8 @@ from serve_bench.report.comment import escaped
 from serve_bench.report.terminal import terminal
 from serve_bench.store import read
 from serve_bench.view.document import Number, Table, Text
-from serve_bench.view.names import BRIEFS
 from serve_bench.view.published import published_for
-from serve_bench.view.rows import page_of
+from serve_bench.view.rows import BRIEFS, make_page
 from tests import places
 from tests.records import (
     AT,
@@ -187,7 +186,7 @@ def test_a_row_without_samples_and_a_profiled_one_have_no_verdict() -> None:
     bare = result_of([run(at), trial(at), sampled(at, 97.0, profiled=True)])
     for name, text in everywhere(bare).items():
         assert "limited by" not in text, name
-    (entry, profiled) = page_of(bare).entries
+    (entry, profiled) = make_page(bare).rows
     assert (entry.limited, profiled.limited) == (None, None)
 
 
@@ -374,8 +373,8 @@ def test_no_row_is_offered_load_that_others_refute(name: str, tmp_path: Path) ->
     """Where more of the same clients get fewer answers, they were not too few."""
     shutil.copy(list_runs()[name], tmp_path / "records.jsonl")
     ladders: dict[str, list[tuple[int, float, str]]] = {}
-    for entry in page_of(read(tmp_path)).entries:
-        line, cause = entry.line, "" if entry.limited is None else entry.limited.cause
+    for entry in make_page(read(tmp_path)).rows:
+        line, cause = entry.load, "" if entry.limited is None else entry.limited.cause
         if MAIN in line.spreads and line.row.loop == "closed":
             place = f"{line.variant} {line.cell} {line.row.client}"
             step = (line.row.connections, line.spreads[MAIN].value, cause)

@@ -9,7 +9,7 @@ import pytest
 from serve_bench.analysis.comparing.match import unlike
 from serve_bench.analysis.slo import RowSlo
 from serve_bench.benchmarks.perf_metrics import perf_metrics
-from serve_bench.core.errors import FormatError
+from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, result_of
 from serve_bench.report.page import html_text
@@ -114,5 +114,5 @@ def test_runs_that_differ_in_their_slo_alone_can_be_compared() -> None:
 
 
 def test_an_slo_that_a_hand_has_changed_is_one_line() -> None:
-    with pytest.raises(FormatError, match=r"^suite\.slo: 'p99' is not allowed"):
+    with pytest.raises(BadInput, match=r"^suite\.slo: 'p99' is not allowed"):
         render(micro("p99", 10.0))

@@ -27,7 +27,7 @@ from serve_bench.core.slo import Objective, parse_slo
 from serve_bench.view.blocks import section, statement
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Charts, Finding, ReportOptions, Section, Tone
+from serve_bench.view.document import Finding, Later, ReportOptions, Section, Tone
 from serve_bench.view.figures import Value, declare_all, find_figure, known_values, mean_of
 from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_table, make_tiles
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
@@ -142,9 +142,8 @@ def find_cells(searches: Searches, page: Page, rows: Sequence[ViewRow]) -> Itera
     loads = {trial.key: row for row in rows for trial in row.trials}
     loops = [row for row in rows if row.trials and row.dims["rate_per_s"] is None]
     for loop in loops:
-        assert loop.entry is not None
-        line = loop.entry.line
-        name = page.names.name(line, load=False) if len(loops) > 1 else line.variant
+        line = loop.load
+        name = page.name(line, load=False) if len(loops) > 1 else line.variant
         place = (line.variant, cell_slug(line.cell))
         probes = [
             _describe_probe(loads[trial.key], probe, search, name)
@@ -200,8 +199,8 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
         for goal in search.slo.objectives
         if (figure := find_figure(name_figure(goal))) and last.tones.get(figure.name) == "bad"
     ]
-    entries = [row.entry for row in (last, cell.loop) if row.entry is not None]
-    limited = [at for at in entries if at.limited and at.limited.cause not in NO_LIMIT]
+    limits = ((row, row.limited) for row in (last, cell.loop))
+    seen = next((row for row, limit in limits if limit and limit.cause not in NO_LIMIT), None)
     return ViewRow(
         {
             **{"point": "capacity", "variant": search.variant, **search.cell},
@@ -212,12 +211,13 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
             "cliff": 2 * sum(launch.cliff for launch in launches) > len(launches),
             "binds": statistics.mode(binding) if binding else None,
             "beyond": " and ".join(misses) or None,
+            "limit": None if seen is None else seen.dims["limit"],
         },
         measure_cell(cell, first),
         cell.name,
         warnings=tuple(_warn_of_cell(cell, fresh)),
         gap="none" if ceiling == "floor" else describe_ends(has),
-        entry=limited[0] if limited else None,
+        **({} if seen is None else pick(seen, "line", "failures", "verdicts")),
     )
 
 
@@ -322,7 +322,7 @@ def find(points: Sequence[ViewRow]) -> Iterator[str]:
     yield from (text for _, text in judge_need(points))
     if dims["binds"]:
         cliff = f", a cliff: beyond it {dims['beyond']}" if dims["cliff"] else ""
-        limit, load = best.entry and best.entry.limited, best.entry and best.entry.line.row.label
+        limit, load = best.limited, best.line and best.line.row.label
         seen = f"({load}): {limit.text}" if limit else "there: not seen"
         yield f"what binds: {dims['binds']}{cliff}; limit {seen}"
 
@@ -356,7 +356,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         Section("launches", "Launches", (make_table(LAUNCHES, launches),), "table"),
         Section("probes", "Probes", (make_table(every_probe, probes),)),
     ]
-    charts = [Charts(partial(_draw, cell)) for cell in cells]
+    charts = [Later(partial(_draw, cell)) for cell in cells]
     why = "launches used up" if result.stop is None else result.stop.why
     found, faults = [*find(points)], [text for able, text in judge_need(points) if not able]
     if points and all(point.dims["ceiling"] == "floor" for point in points):
@@ -370,7 +370,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         sections=sections if cells else (),
         charts=[*section("rates", "What binds, over the rate", charts)],
         facts=[("ended", "broken off" if missing else why)],
-        tiles=[*make_tiles(points[0], ("capacity", "binds", "closed_loop"))] if points else [],
+        tiles=make_tiles(points[:1], "capacity binds closed_loop"),
     )
 
 
@@ -440,7 +440,7 @@ def _measure(search: LaunchSearch, row: Row) -> Trial:
 LENS: Final = Lens(
     build,
     ("cpu_service", "cpu_client", "cpu_host"),
-    noun="search",
     condense=name_probes,
+    compared=condensed,
     codes=("errors",),  # others say nothing of a load that is short
 )

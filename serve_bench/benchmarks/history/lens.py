@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from serve_bench.analysis.comparing.match import few
 from serve_bench.analysis.history import Group, History
-from serve_bench.view.blocks import distinct, section
+from serve_bench.view.blocks import section
 from serve_bench.view.charts import Chart
 from serve_bench.view.comparison import (
     METRICS,
@@ -22,9 +22,17 @@ from serve_bench.view.comparison import (
     scale_value,
 )
 from serve_bench.view.csv import pick, run_json
-from serve_bench.view.document import Charts, Document, Facts, Finding, Prose, Section, sentences
+from serve_bench.view.document import Document, Facts, Finding, Later, Prose, Section, sentences
 from serve_bench.view.figures import FIGURES, Value, declare
-from serve_bench.view.frame import Field, TableSpec, ViewRow, line_chart, make_table, row_json
+from serve_bench.view.frame import (
+    Field,
+    TableSpec,
+    ViewRow,
+    differ,
+    line_chart,
+    make_table,
+    row_json,
+)
 from serve_bench.view.lens import FORMAT
 
 declare("of_first", "1", "a value over that of the first run that has a value", title="ratio")
@@ -63,6 +71,7 @@ def _make_document(history: History, group: Group) -> Document:
     compared, rows = comparison_document(group.comparison), [*series_rows(group)]
     shown = [row for row in rows if row.dims["number"] >= len(group.runs) - group.before]
     request = [("runs", f"{history.total} found, {len(group.runs)} in this history")]
+    request += [("folders", f"{group.runs[0].where} to {group.runs[-1].where}")]
     request += [("by force", "runs of unlike hosts are in one history")] if history.forced else []
     gaps = (Finding(text, "not judged", "doubt") for text in group.gaps)
     return replace(
@@ -72,11 +81,10 @@ def _make_document(history: History, group: Group) -> Document:
         doubts=(*gaps, *compared.doubts, *sentences(group.notes, "doubt")),
         sections=(
             compared.sections[0],
-            Section("runs-over-time", "Runs over time", (Charts(partial(_draw, rows)),)),
+            Section("runs-over-time", "Runs over time", (Later(partial(_draw, rows)),)),
             Section("runs", "The runs", (make_table(VALUES, shown),), "table"),
             *compared.sections[1:],
         ),
-        where=f"{len(group.runs)} folders, {group.runs[0].where} to {group.runs[-1].where}",
     )
 
 
@@ -85,9 +93,11 @@ def series_rows(group: Group) -> Iterator[ViewRow]:
     when the run began (UTC), in minutes if that tells them apart: `2026-01-02 03:04`."""
     times = [run.run.started_at.replace("T", " ") for run in group.runs]
     digits = 16 if len({time[:16] for time in times}) == len(times) else 19
-    places = (series.place for series in group.series)
-    titles = distinct([f"{name}, {row.cell}, {row.row} ({row.client})" for name, row in places])
-    for series, title in zip(group.series, titles, strict=True):
+    pairs = (series.place for series in group.series)
+    places = [ViewRow({"variant": of, **pick(row, "cell", "row", "client")}) for of, row in pairs]
+    parts = differ(places, ("variant", "cell", "row", "client")) or ["row"]
+    for series, place in zip(group.series, places, strict=True):
+        title = ", ".join(place.dims[part] for part in parts)
         figure = FIGURES[METRICS[series.measure.name]]
         shown = f"{figure.title} {figure.shown}".removeprefix("throughput ")
         first = next(point.value for point in series.points if point.value is not None)

@@ -36,4 +36,4 @@ def _published() -> Iterator[ViewRow]:
             yield ViewRow({"users": row["users"]}, known, row["variant"], source)
 
 
-LENS: Final = Lens(build, INSIDE, noun="step")
+LENS: Final = Lens(build, INSIDE)

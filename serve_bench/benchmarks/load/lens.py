@@ -50,11 +50,11 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     shown = [time for time in times if time not in parts]
     blocks: list[Block] = [make_table(TIMES, shown)] if rows else []
     texts = [note for row in loads for note in row.notes]
-    if lead is not None and lead.entry is not None:
+    if lead is not None:
         trial = lead.trials[0]
         blocks += [Facts(tuple(_account(trial))), *draw_histogram(merged([trial], LATENCY))]
-        limit = lead.entry.limited
-        texts += [lead.entry.hint] if limit is not None and limit.cause not in OBVIOUS else []
+        limit = lead.limited
+        texts += [lead.hint] if limit is not None and limit.cause not in OBVIOUS else []
     if texts := list(dict.fromkeys(filter(None, texts))):
         blocks.append(Prose(tuple(texts), "quiet", listed=True))
     requests = [make_table(REQUESTS, loads, bare=True)] if loads else []
@@ -97,8 +97,8 @@ def _find(row: ViewRow) -> Iterator[str]:
     used = row.value("connections_used") or 0 if row.dims["loop"] == "open" else 0
     grown = f", grown to {used:,.0f}" if used > row.dims["connections"] else ""
     yield sentence(f"{row.name}{grown} ({row.dims['client']}): {describe_figures(row)}")
-    if row.entry is not None and row.entry.limited is not None:
-        yield statement(limit_words(row.entry.limited))
+    if row.limited is not None:
+        yield statement(limit_words(row.limited))
 
 
 def _list_times(row: ViewRow, group: str) -> list[ViewRow]:
@@ -147,4 +147,4 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "connections", f"{client['reconnects']:,} opened again"
 
 
-LENS: Final = Lens(build, ("tokens",), "load")
+LENS: Final = Lens(build, ("tokens",))

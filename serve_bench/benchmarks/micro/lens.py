@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Final
@@ -12,17 +12,16 @@ from serve_bench.analysis.statistics import FEWEST, MAIN, Line, best, rate
 from serve_bench.core import ladder
 from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import Rung
-from serve_bench.core.result import Result, cell_slug
+from serve_bench.core.result import Failure, Result, cell_slug
 from serve_bench.view import waterfall
 from serve_bench.view.blocks import limit_words, sentence
-from serve_bench.view.document import Block, Finding, Prose, ReportOptions, Section
+from serve_bench.view.document import Finding, Prose, ReportOptions, Section
 from serve_bench.view.figures import Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.names import BRIEFS, RowNames, cell_title
 from serve_bench.view.published import published_for, published_notes
 from serve_bench.view.row_charts import chart_sections
-from serve_bench.view.rows import Entry, Page
+from serve_bench.view.rows import BRIEFS, Page, cell_title
 
 
 def _payload(line: Line) -> float | None:
@@ -62,34 +61,38 @@ FIGURES: Final = (
 
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
-    """The rows of a run, those of the same cell and load under all variants beside each other."""
-    rows = [_name_row(row, page, options) for row in rows]
+    """The rows of a run, those of the same cell and load under all variants beside each other. A
+    row of the table is called by its load, below its cell; else by its cell, below its load.
+    Headings are those of which there are fewer; a matrix is always of a load."""
+    cells = len({cell_slug(row.load.cell) for row in rows})
+    by_load = not page.axes or (len(page.loads) >= cells and len(page.axes) < 2)
+    rows = [_name_row(row, page, options, by_load) for row in rows]
     places = list(dict.fromkeys(PLACE(row.dims) for row in rows))
     rows.sort(key=lambda row: places.index(PLACE(row.dims)))
     groups = list(dict.fromkeys(row.group for row in rows))
     measured = [row for row in rows if MAIN in row.values and row.dims["status"] != "profiled"]
-    lines = {_read_entry(row).line.keys: row for row in measured}
-    top = [lines[line.keys] for line in best(_read_entry(row).line for row in measured)]
-    sound = [row for row in measured if not _read_entry(row).line.broken]
+    named = {row.load.keys: row for row in measured}
+    top = [named[line.keys] for line in best(row.load for row in measured)]
+    sound = [row for row in measured if not row.load.broken]
     lead = next(iter(top or sound or measured), None)
-    cell = page.entries[0].line.cell if page.entries else {}
-    same = {axis: value for axis, value in cell.items() if axis not in page.names.axes}
+    cell = rows[0].load.cell if rows else {}
+    same = {axis: value for axis, value in cell.items() if axis not in page.axes}
     notes = (f"every cell: {cell_title(same)}", *(published_notes() if options.published else ()))
-    fields = (*_name_fields(page.names), *FIGURES)
+    fields = (*_name_fields(page, by_load), *FIGURES)
     spec = TableSpec("Throughput, latency and limit by row", fields, notes)
-    hints = [] if lead is None else [_read_entry(lead).hint]
+    hints = [lead.hint] if lead is not None and lead.hint else []
     launches = max((len(row.values[MAIN].launches) for row in measured), default=FEWEST)
     if launches < FEWEST and len(measured) > 1:
         after = counted(launches, "launch", "launches")
         hints.append(f"hint, spread between launches: --launches {FEWEST} (unknown after {after})")
-    blocks: list[Block] = [make_table(spec, sorted(rows, key=lambda row: groups.index(row.group)))]
-    blocks += [Prose(tuple(filter(None, hints)), "quiet", listed=True)] if any(hints) else []
+    table = make_table(spec, sorted(rows, key=lambda row: groups.index(row.group)))
+    blocks = (table, Prose(tuple(hints), "quiet", listed=True))
     app = result.run.suite.get("app")
     target = str(app.get("target")).rpartition("/")[2] if isinstance(app, dict) else ""
     return View(
         rows=rows,
         findings=tuple(_find(lead, top, measured, page)),
-        sections=[Section("results", "Results", tuple(blocks), "headline")] if rows else [],
+        sections=[Section("results", "Results", blocks, "headline")] if rows else [],
         charts=chart_sections(rows),
         traced=rows,
         title=f"serve-bench {result.run.command} {target}".rstrip(),
@@ -97,50 +100,43 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     )
 
 
-def _read_entry(row: ViewRow) -> Entry:
-    assert row.entry is not None, "no row of this kind is derived"
-    return row.entry
-
-
-def _name_row(row: ViewRow, page: Page, options: ReportOptions) -> ViewRow:
+def _name_row(row: ViewRow, page: Page, options: ReportOptions, by_load: bool) -> ViewRow:
     """The row under its names, with its warnings and the figures of this kind."""
-    entry, names = _read_entry(row), page.names
-    line, values = entry.line, dict(row.values)
-    base = page.variants[0].name if page.variants[1:] else None
-    if base == line.variant and line.trials and line.status != "profiled":
+    line, values = row.load, dict(row.values)
+    profiled, base = line.status == "profiled", page.variants[0] if page.variants[1:] else None
+    if base == line.variant and line.trials and not profiled:
         values[RATIO] = Value(1.0)
     if options.published and (published := published_for(line.cell, line.row)) is not None:
         values["published"] = published
     if any(trial.flags.get("interrupted") for trial in line.trials):
         broken = Finding("its load was broken off", "interrupted", "doubt")
         row = replace(row, warnings=(*row.warnings, broken))
-    mark = " (profiled)" if line.status == "profiled" else ""
-    dims = {"load": f"{names.rows[line.row]}{mark}", "cell": names.cell(line.cell)}
-    if entry.limited is not None:
-        cause, of_all = entry.limited.cause, len(entry.verdicts)
-        count = sum(limit.cause == cause for limit in entry.verdicts.values())
-        dims["limit"] = f"{cause}, in {count} of {of_all} launches" if count < of_all else cause
-    several = names.axes and len(names.rows) > 1
+    load = f"{page.loads[line.row]}{' (profiled)' if profiled else ''}"
+    dims = {**row.dims, "load": load, "cell": page.name_cell(line)}
+    if cause := dims["limit"]:
+        count = sum(limit.cause == cause for limit in row.verdicts.values())
+        if count < len(row.verdicts):
+            dims["limit"] = f"{cause}, in {count} of {len(row.verdicts)} launches"
+    several = page.axes and len(page.loads) > 1
     return replace(
         row,
-        dims={**row.dims, **dims},
+        dims=dims,
         values=values,
-        name=names.name(line),
-        group=dims["cell" if names.by_load else "load"] if several else "",
-        tones={MAIN: "bad"} if entry.failures else {},
+        group=dims["cell" if by_load else "load"] if several else "",
+        tones={MAIN: "bad"} if row.failures else {},
     )
 
 
-def _name_fields(names: RowNames) -> Iterator[Field]:
+def _name_fields(page: Page, by_load: bool) -> Iterator[Field]:
     """What names a row: its load, or its cell with a column for each axis; its variant."""
-    if names.by_load or not names.axes:
+    if by_load:
         yield Field("load", noted=True)
     else:
-        for axis in names.axes:
+        for axis in page.axes:
             deployment, _, option = axis.rpartition(".")
             title = BRIEFS.get(axis, option)
-            yield Field(axis, title, head=deployment, noted=axis == names.axes[0])
-    if names.variants:
+            yield Field(axis, title, head=deployment, noted=axis == page.axes[0])
+    if page.variants[1:]:
         yield Field("variant")
 
 
@@ -154,11 +150,10 @@ def _find(
         return
     most, head = lead.value(MAIN) or 0.0, f"{lead.name}: {describe_figures(lead)}"
     if top:
-        sound = (row for row in measured if not _read_entry(row).line.broken)
-        higher = any((row.value(MAIN) or 0.0) > most for row in sound)
+        higher = any(row.values[MAIN].value > most for row in measured if not row.load.broken)
         which = "throughput without a failed request" if higher else "throughput"
         head = f"{lead.name} has the highest {which}: {describe_figures(lead)}"
-    if (limit := _read_entry(lead).limited) is not None:
+    if (limit := lead.limited) is not None:
         its = "its limit is" if limit.cause == "unclear" else "it is limited by"
         head += f"; {its} {limit.text}"
     yield sentence(head)
@@ -171,17 +166,17 @@ def _find(
     if texts:
         more = f" and {len(texts) - MOST_LIKE} more" if len(texts) > MOST_LIKE else ""
         yield sentence(f"Not clearly slower: {'; '.join(texts[:MOST_LIKE])}{more}")
-    yield from find_collapses(measured, page.names)
+    yield from _find_collapses(measured, page)
     yield from _find_ratios(measured, page, lead)
-    for _, traced in waterfall.read_rows(measured):
+    for traced in waterfall.read_rows(measured):
         yield from map(sentence, waterfall.sentences(traced))
 
 
-def find_collapses(rows: Sequence[ViewRow], names: RowNames) -> Iterator[str]:
+def _find_collapses(rows: Sequence[ViewRow], page: Page) -> Iterator[str]:
     """A sentence on each cell and kind of clients whose throughput collapses with more of them."""
     ladders: dict[tuple[object, ...], dict[int, ViewRow]] = {}
     for row in rows:
-        line = _read_entry(row).line
+        line = row.load
         if line.row.loop == "closed" and not line.broken:
             place = (line.variant, cell_slug(line.cell), line.row.client, line.row.traffic)
             ladders.setdefault(place, {})[line.row.connections] = row
@@ -190,10 +185,10 @@ def find_collapses(rows: Sequence[ViewRow], names: RowNames) -> Iterator[str]:
         top, lower = ladder.best(rungs), ladder.collapses(rungs)
         if top is None or not lower:
             continue
-        last = _read_entry(steps[lower[-1].clients])
+        last = steps[lower[-1].clients]
         after = " and ".join(f"{number(step.throughput)} with {step.clients}" for step in lower)
-        several = names.axes or names.variants
-        text = names.name(last.line, load=False) if several else "The throughput"
+        several = page.axes or page.variants[1:]
+        text = page.name(last.load, load=False) if several else "The throughput"
         text += f" collapses with more clients, from {number(top.throughput)} requests/s "
         text += f"with {top.clients} to {after}"
         if last.limited is not None and last.limited.cause != "unclear":
@@ -205,7 +200,7 @@ def _find_ratios(measured: Sequence[ViewRow], page: Page, shown: ViewRow) -> Ite
     """Each further variant compared with the first, over the rows that both have. The reason of a
     ratio may stand in the slower row: so what limits either is said of that farthest from 1, but of
     `shown`, which the headline has."""
-    base, *others = (part.name for part in page.variants)
+    base, *others = page.variants
     for variant in others:
         rows = [row for row in measured if row.dims["variant"] == variant and RATIO in row.values]
         rows.sort(key=lambda row: row.values[RATIO].value)
@@ -218,9 +213,8 @@ def _find_ratios(measured: Sequence[ViewRow], page: Page, shown: ViewRow) -> Ite
         farthest = least if least.values[RATIO].value * most.values[RATIO].value < 1 else most
         for row in measured:
             alike = PLACE(row.dims) == PLACE(farthest.dims) and row is not shown
-            limit = _read_entry(row).limited
-            if alike and row.dims["variant"] in (variant, base) and limit is not None:
-                text += f"; {row.name}: {limit_words(limit)}"
+            if alike and row.dims["variant"] in (variant, base) and row.limited is not None:
+                text += f"; {row.name}: {limit_words(row.limited)}"
         yield sentence(text)
 
 
@@ -238,40 +232,43 @@ def classic_text(result: Result, page: Page, view: View) -> str:
     top. What the published form has no words for (a row that was not measured, errors) stands
     behind a figure, or in its place, and never alters a line that has neither."""
     lines: list[str] = []
-    for part in page.variants:
-        lines += [f"variant {part.name}:"] if page.variants[1:] else []
-        lines += [f"failed: {failure.message}" for failure in part.failures]
+    for variant in page.variants:
+        lines += [f"variant {variant}:"] if page.variants[1:] else []
+        lines += _failed(failure for failure in page.failures if failure.variant == variant)
         cell = None
         for row in view.rows:
-            line = _read_entry(row).line
+            line = row.load
             load = (line.variant, line.row.loop, line.row.client)
-            if load != (part.name, "closed", "aiohttp") or line.status == "profiled":
+            if load != (variant, "closed", "aiohttp") or line.status == "profiled":
                 continue
             if _ROW.fullmatch(line.row.label):
                 named = {_CLASSIC.get(name, name): value for name, value in line.cell.items()}
                 lines += [f"{named}:"] if line.cell != cell else []
                 lines.append(_classic_row(row))
                 cell = line.cell
-    lines += [f"failed: {failure.message}" for failure in page.failures]
+    lines += _failed(seen for seen in page.failures if seen.variant not in page.variants)
     return "\n".join(lines) + "\n" if lines else "no row of the published form was planned\n"
 
 
+def _failed(failures: Iterable[Failure]) -> list[str]:
+    return [f"failed: {failure.message}" for failure in failures]
+
+
 def _classic_row(row: ViewRow) -> str:
-    entry, value = _read_entry(row), row.values.get(MAIN)
-    size, errors = entry.line.row.data_size, entry.line.errors
+    value, size, errors = row.values.get(MAIN), row.load.row.data_size, row.load.errors
     data = f"{size} data" if size in ("small", "large") else f"{size} bytes data"
-    line = f"{_INDENT}{entry.line.row.label} {data} "
+    text = f"{_INDENT}{row.load.row.label} {data} "
     if value is None:
-        line += row.gap or "no rate recorded"
+        text += row.gap or "no rate recorded"
     else:
         std = round(value.std or 0.0, 2)  # Ray's form has one for a single window too
-        line += f"{round(value.value, 2)} +- {std} requests/s"
-        line += f" ({errors} errors)" if errors else ""
-        line += f" ({row.gap})" if row.gap else ""
-    line += "".join(f" (failed: {failure.message})" for failure in entry.failures)
+        text += f"{round(value.value, 2)} +- {std} requests/s"
+        text += f" ({errors} errors)" if errors else ""
+        text += f" ({row.gap})" if row.gap else ""
+    text += "".join(f" ({failed})" for failed in _failed(row.failures))
     if (published := row.values.get("published")) is not None:
-        line += f" (published {published.value} +- {published.std} requests/s)"
-    return line
+        text += f" (published {published.value} +- {published.std} requests/s)"
+    return text
 
 
 LENS: Final = Lens(build, ("tokens", "payload", "launch_spread", "forward"), classic=classic_text)

@@ -47,8 +47,7 @@ def _count(row: ViewRow, result: Result) -> ViewRow:
     """The row with its published name, in which time stands in place of the requests where it alone
     ends a row, and the account of its requests: those that time, or Ctrl-C, left unanswered are
     cut."""
-    assert row.entry is not None
-    suite, line, cut, late = result.run.suite, row.entry.line, 0, 0
+    suite, line, cut, late = result.run.suite, row.load, 0, 0
     timeout_ms = round(1e3 * float(suite.get("timeout_s") or 0.0))
     last = line.row.requests_each or f"{suite.get('max_row_s', 0):g}s"
     dims = {**row.dims, "test_name": f"json_1_{timeout_ms}_{line.row.connections}_{last}"}

@@ -88,7 +88,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         key=lambda row: xs.index(x_of(row.dims, x_axis)),
     )
     measured = [row for row in worlds if f"{LATENCY}_p95" in row.values and row.value(MAIN)]
-    sound = [row for row in measured if row.entry and not row.entry.line.broken]
+    sound = [row for row in measured if not row.load.broken]
     example = [
         ViewRow({}, known_values(**published["figures"]), published["name"])
         for published in (reference(RPC)["example"] if options.published else ())
@@ -96,7 +96,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     table = make_table(RESULTS, [*(replace(row, group="") for row in worlds), *example])
     return View(
         rows=worlds,
-        comparisons=list(_compare_backends(sound, next((part.name for part in page.variants), ""))),
+        comparisons=list(_compare_backends(sound, next(iter(page.variants), ""))),
         findings=(_rank_backends(sound) if measured else "Nothing was measured.",),
         sections=[Section("results", f"Results over {x_axis}", (table,), "headline")],
         charts=tuple(chart_sections(measured)),
@@ -109,8 +109,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
 def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
     """The world by its place on the x axis, of `several` backends by its backend too, with its
     figures, what was full and what broke off. Raises FormatError."""
-    assert row.entry is not None
-    line = row.entry.line
+    line = row.load
     batch_size = built(World, line.cell, f"{line.keys[0]}: cell").batch_size
     if x_axis not in line.cell:
         raise FormatError(f"{line.keys[0]}: its cell has no {x_axis}")
@@ -243,7 +242,6 @@ def classic_text(result: Result, page: Page, view: View) -> str:
 LENS: Final = Lens(
     build,
     ("cpu_host",),
-    noun="world",
     classic=classic_text,
     usage_of=lambda trial: {},  # what limits a server is not what limits a world
 )

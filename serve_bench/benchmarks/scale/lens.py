@@ -35,7 +35,7 @@ from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Result, Trial
 from serve_bench.view.blocks import sentence
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Charts, Finding, ReportOptions, Section
+from serve_bench.view.document import Finding, Later, ReportOptions, Section
 from serve_bench.view.figures import (
     FIGURES,
     INSIDE,
@@ -47,10 +47,11 @@ from serve_bench.view.figures import (
     tier_of,
 )
 from serve_bench.view.frame import (
+    BARS,
     ViewRow,
     describe_figures,
-    draw_over,
     figure_table,
+    line_chart,
     make_spec,
     make_table,
 )
@@ -254,12 +255,12 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     growths = [*_growth_points(sizes)] if workload == "curve" else []
     # Requests one after the other make no throughput.
     hidden = {MAIN, "launch_ratio"}
-    timed = [row for row in shown if row.entry and row.entry.line.row.requests_each is None]
+    timed = [row for row in shown if row.load.row.requests_each is None]
     kept = ({k: value for k, value in row.values.items() if k not in hidden} for row in shown)
     tabled = [a if a in timed else replace(a, values=b) for a, b in zip(shown, kept, strict=True)]
     sections = [Section("results", "Results", (make_table(ROWS, tabled),), "headline")]
     if growths:
-        cost = (make_table(GROWTH, growths), Charts(partial(_draw_costs, sizes)))
+        cost = (make_table(GROWTH, growths), Later(partial(_draw_costs, sizes)))
         sections.append(Section("growth", "Cost per replica", cost, "table"))
     elif any(row.values for row in sizes):
         known = scale_published(workload) if options.published else {}
@@ -383,8 +384,10 @@ def describe_growth(exponent: Value | None) -> str:
 
 
 def _draw_costs(sizes: Sequence[ViewRow]) -> Iterator[Chart]:
+    some = [row for row in sizes if row.dims["replicas"]]  # 0 has no place on its axis
+    draw = partial(line_chart, rows=some, x="replicas", series="variant", caption=BARS)
     for name in CURVE_METRICS:
-        yield from draw_over(FIGURES[name].title, sizes, "replicas", (name,), "variant")
+        yield from draw(FIGURES[name].title, figures=(name,))
 
 
 def fit_growth(points: Sequence[tuple[int, float]]) -> dict[str, Value]:
@@ -409,7 +412,7 @@ def invalid_lines(rows: Sequence[ViewRow]) -> list[str]:
     return [
         f"INVALID, {row.name}, launch {failure.round}: {failure.message.removeprefix(INVALID)}"
         for row in rows
-        for failure in (row.entry.failures if row.entry else ())
+        for failure in row.failures
         if failure.message.startswith(INVALID)
     ]
 

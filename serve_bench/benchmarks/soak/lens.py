@@ -25,7 +25,7 @@ from serve_bench.core.soak import SoakSpec, soak_row
 from serve_bench.core.usage import deployment_of
 from serve_bench.view.blocks import listed, statement
 from serve_bench.view.charts import MOST_LINES, Chart, Point, split_lines
-from serve_bench.view.document import Charts, ReportOptions, Section, Tone
+from serve_bench.view.document import Later, ReportOptions, Section, Tone
 from serve_bench.view.figures import (
     FIGURES,
     ROW_FIGURES,
@@ -336,7 +336,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     processes: list[ViewRow] = []
     load: list[ViewRow] = []
     findings: list[str] = []
-    charts: list[Charts] = []
+    charts: list[Later] = []
     for row in rows:
         name = row.dims["variant"]
         row = replace(row, name=name, group=name if len(rows) > 1 else "")
@@ -345,7 +345,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
             texts = filter(None, [*describe_leaks(found), describe_rest(row, found)])
             before = f"{name}: " if row.group else ""
             findings += [statement(f"{before}{text}", [before]) for text in texts]
-            charts.append(Charts(partial(draw_memory, found, ours)))
+            charts.append(Later(partial(draw_memory, found, ours)))
             processes += found
             load += make_load(result, row, ours)
         shown.append(row)
@@ -358,8 +358,8 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         rows=shown,
         points=[*processes, *load],
         findings=findings,
-        planned=(len(result.missing), len(result.plan), ""),
-        tiles=[*make_tiles(next(iter(processes), None), ("pss_mb_slope", "verdict"))],
+        planned=(len(result.missing), len(result.plan), "blocks"),
+        tiles=make_tiles(processes[:1], "pss_mb_slope verdict"),
         sections=sections if load else (),
         facts=[("threshold", f"{number(spec.leak, 3)} MB per million requests")],
     )
@@ -379,4 +379,4 @@ def draw_memory(processes: Sequence[ViewRow], blocks: Sequence[Trial]) -> Iterat
         yield from split_lines(Chart(title, "lines", points, "MB", x_name))
 
 
-LENS: Final = Lens(build, noun="block", condense=condensed)
+LENS: Final = Lens(build, condense=condensed, compared=condensed)

@@ -28,7 +28,7 @@ from serve_bench.view.comparison import (
     ratio_chart,
     scale_value,
 )
-from serve_bench.view.document import Charts, Finding, ReportOptions, Section
+from serve_bench.view.document import Finding, Later, ReportOptions, Section
 from serve_bench.view.figures import Value, declare, mean_of
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_spec, make_table, make_tiles
 from serve_bench.view.lens import Lens, View
@@ -83,7 +83,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         for _, row in layers
     ]
     title = f"requests/s, divided by that of {suite.layers[0].title}, with its 95 % interval"
-    draw = Charts(partial(ratio_chart, title, rates, suite.versus.threshold))
+    draw = Later(partial(ratio_chart, title, rates, suite.versus.threshold))
     return View(
         rows=bare_loads(rows),
         points=points,
@@ -96,7 +96,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         ],
         charts=[Section("chart", "Shares with their intervals", (draw,))],
         facts=[("left out", "; ".join(suite.left_out))] if suite.left_out else [],
-        tiles=[tile for row in rates for tile in make_tiles(row, ("b_over_a",))][-3:],
+        tiles=make_tiles(rates[-3:], "b_over_a"),
         notes=(),
     )
 

@@ -41,7 +41,7 @@ from serve_bench.core.timeline import Timeline
 from serve_bench.view.blocks import section, statement
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Charts, Detail, Finding, ReportOptions, Section
+from serve_bench.view.document import Detail, Finding, Later, ReportOptions, Section
 from serve_bench.view.figures import Value, declare, declare_all, known_values, shorten
 from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_table, make_tiles
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
@@ -265,9 +265,9 @@ def find(result: Result, slo: Slo, cells: Sequence[tuple[ViewRow, Launches]]) ->
             f"{about}{row.text('out_s')} of {seconds} s are out of the SLO ({slo.text}); lost: "
             f"{lost:,} of {due:,} requests{parts}"
         )
-    if ranked and (entry := row.entry):
-        own = has_own_router(result, entry.line.cell)
-        wait_s = None if own else router_wait_s(result.launches, entry.line.variant)
+    if ranked:
+        own = has_own_router(result, row.load.cell)
+        wait_s = None if own else router_wait_s(result.launches, row.load.variant)
         yield from filter(None, [describe_stop(launches, wait_s)])
 
 
@@ -360,18 +360,17 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     timeline, slo = read_timeline(result)
     cells: list[tuple[ViewRow, Launches]] = []
     points: list[ViewRow] = []
-    charts: list[Charts] = []
+    charts: list[Later] = []
     for row in rows:
-        assert row.entry is not None
-        line = row.entry.line
-        name = page.names.name(line, load=False) if len(rows) > 1 else line.variant
+        line = row.load
+        name = page.name(line, load=False) if len(rows) > 1 else line.variant
         trials = [trial for trial in line.trials if trial.course]
         launches = [(trial, read_transient(trial, timeline, slo)) for trial in trials]
         spans = [*make_spans(timeline, launches, name)]
         points += spans
         for trial, transient in launches:
             course = [*make_course(trial, transient, name)]
-            charts.append(Charts(partial(draw_course, course, select(spans, "fault"), slo)))
+            charts.append(Later(partial(draw_course, course, select(spans, "fault"), slo)))
             points += course
         cells.append((make_cell(replace(row, name=name), launches), launches))
     shown, sections = [row for row, _ in cells], []
@@ -391,11 +390,11 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
             for row in shown
             if (out := count_all(row, "out_s"))
         ],
-        planned=(len(result.missing), len(result.plan), ""),
+        planned=(len(result.missing), len(result.plan), "loads"),
         sections=sections if charts else (),
         charts=[*section("course", "Course", charts[:MOST_DRAWN])],
         facts=[("load", f"{timeline.source}; open loop, {timeline.arrivals} arrivals")],
-        tiles=[*make_tiles(shown[0] if shown else None, ("out_s", "lost", "due"))],
+        tiles=make_tiles(shown[:1], "out_s lost due"),
     )
 
 
@@ -423,7 +422,7 @@ def condensed(result: Result) -> Result:
 
 LENS: Final = Lens(
     build,
-    noun="load",
+    compared=condensed,
     codes="""client-bound busy-host other-programs worker-failed other-host
     variant-not-engaged unclean-teardown""".split(),  # others are of rates that should be steady
     usage_of=lambda trial: {},  # a verdict is of a load that does not change

@@ -20,7 +20,7 @@ from serve_bench.view.charts import Point
 from serve_bench.view.document import Chart, Document, Prose, Table, cell_text
 from serve_bench.view.inside import describe_trial
 from serve_bench.view.row_charts import draw_histogram
-from serve_bench.view.rows import page_of
+from serve_bench.view.rows import make_page
 from tests import places
 from tests.records import ROWS, cell, launch, planned, run, trial
 from tests.rendering import render
@@ -156,7 +156,7 @@ def test_where_nothing_was_completed_there_is_no_limit_but_the_status() -> None:
         client={"status_codes": {"408": 9}},
         usage={"host": {"cores": 2, "cpu_percent": 20.0}, "processes": []},
     )
-    (entry,) = page_of(own_run(failed)).entries
+    (entry,) = make_page(own_run(failed)).rows
     text = " ".join(render(own_run(failed), width=200).split())
     assert entry.limited is None and "9 of 9 requests failed: 9 with status 408" in text
     assert "unclear" not in text and "measure longer" not in text
@@ -170,7 +170,7 @@ def test_the_front_is_that_of_the_application_which_is_loaded() -> None:
     made = (OwnDeployment("Ingress", 1),)
     app = OwnApp("c.yaml: b", "b:app", "/", made, (), config={"name": "b"})
     at = replace(own_trial(1, 10, 100.0), usage=usage(*uses, host=130), slots={"Ingress": 5})
-    (entry,) = page_of(own_run(at, app=app)).entries
+    (entry,) = make_page(own_run(at, app=app)).rows
     assert entry.limited is not None
     assert entry.limited.figures == "Ingress: replica CPU 97 % of a core"
 
@@ -217,6 +217,6 @@ def test_an_uneven_spread_is_told_and_a_usual_one_is_not() -> None:
 
 
 def test_a_row_in_which_a_replica_ended_has_no_cause() -> None:
-    page = page_of(read(places.FORMATS / "2-micro-failures.jsonl"))
-    ended = [entry for entry in page.entries if any("ended" in f.message for f in entry.failures)]
+    page = make_page(read(places.FORMATS / "2-micro-failures.jsonl"))
+    ended = [entry for entry in page.rows if any("ended" in f.message for f in entry.failures)]
     assert ended and all(entry.limited and entry.limited.cause == "unclear" for entry in ended)

@@ -13,7 +13,7 @@ import pytest
 from serve_bench.cli.show import ReportRequest
 from serve_bench.core.result import Result, Row, result_of
 from serve_bench.view.document import Table, cell_text
-from serve_bench.view.trace_files import trace_text
+from serve_bench.view.waterfall import trace_text
 from tests.records import launch, planned, run, trial
 from tests.rendering import render
 from tests.sheet_parts import every, part, sheet

@@ -170,7 +170,7 @@ def test_rows_stand_in_the_order_of_the_x_axis_and_what_is_missing_is_there() ->
     assert [row.dims["world_size"] for row in run.view.rows] == [40, 40, 10, 10, 20, 20]
     assert [not row.gap for row in run.view.rows] == [False] * 3 + [True] + [False] * 2
     assert not run.view.comparisons  # there is nothing on torch to compare it with
-    assert run.findings[0].text == "5 of 6 worlds were incomplete."
+    assert run.findings[0].text == "5 of 6 rows were incomplete."
 
 
 def test_an_episode_gives_calls_over_its_time_and_means_of_rates() -> None:
