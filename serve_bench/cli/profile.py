@@ -104,8 +104,9 @@ def diff(options: DiffOptions) -> int:
     Example: serve-bench profile diff --run results/x default optimized
     """
     from serve_bench.observing.processes import TARGETS
+    from serve_bench.report.flamegraph import layer_rules
     from serve_bench.report.profile_text import difference_text, reading_of
-    from serve_bench.runner.recording import find_stacks, layer_rules, one_of
+    from serve_bench.runner.recording import find_stacks, one_of
 
     roles = TARGETS[one_of(options.target, ("proxy", "replica", "controller"), "--target")]
     rules = layer_rules()

@@ -78,8 +78,9 @@ def record_processes(processes: Sequence[ServeProcess], wish: Wish) -> int:
 def print_profiles(profiles: Recordings[Profile], wish: Wish) -> int:
     """Draws and prints profiles. The exit code. Raises RunFailed where there is none."""
     from serve_bench.analysis.stacks import merged
+    from serve_bench.report.flamegraph import layer_rules
     from serve_bench.report.profile_text import profile_text, reading_of
-    from serve_bench.runner.recording import by_role, layer_rules
+    from serve_bench.runner.recording import by_role
 
     if profiles.interrupted and not profiles.done:
         return INTERRUPTED

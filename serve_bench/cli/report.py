@@ -223,9 +223,8 @@ SIDES = 2  # runs that are compared
 def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
     """The page of runs, by folders or records files; of two their comparison first."""
     from serve_bench.report.page import Folder, folder_of, html_text
-    from serve_bench.runner.recording import layer_rules
 
-    documents, folders, rules = [], [], layer_rules()
+    documents, folders = [], []
     if len(reports) == SIDES:
         try:
             documents, folders = [_compare(places)], [Folder()]
@@ -234,7 +233,7 @@ def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
     for place, report in zip(places, reports, strict=True):
         file = place.name if place.is_file() else RECORDS_FILE
         documents.append(report.document)
-        folders.append(folder_of(_home(place), report.document, file, rules))
+        folders.append(folder_of(_home(place), report.document, file))
     return html_text(documents, folders)
 
 

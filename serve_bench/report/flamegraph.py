@@ -6,8 +6,10 @@ and layer under the pointer. Rule: every text of a profile is escaped.
 
 from __future__ import annotations
 
+import tomllib
 import zlib
 from collections.abc import Iterator
+from importlib import resources
 from typing import Final
 
 from serve_bench.analysis.stacks import (
@@ -19,6 +21,7 @@ from serve_bench.analysis.stacks import (
     by_function,
     layered,
     layers,
+    read_rules,
     tree,
     without,
 )
@@ -34,6 +37,12 @@ CHARACTER, HEAD, COLUMNS = 6.6, 24, 4
 
 GOLDEN: Final = 137.508
 """Degrees between the hues of layers that follow each other: no two of many are alike."""
+
+
+def layer_rules() -> LayerRules:
+    """The shipped rules that split stacks by layer."""
+    file = resources.files("serve_bench").joinpath("reference", "layers.toml")
+    return read_rules(tomllib.loads(file.read_text(encoding="utf-8")), file.name)
 
 
 def flame_svg(stacks: Stacks, title: str, rules: LayerRules, *, keep_idle: bool = False) -> str:

@@ -21,10 +21,10 @@ from typing import Final
 import jinja2
 
 from serve_bench import __version__
-from serve_bench.analysis.stacks import LayerRules, parse_raw
+from serve_bench.analysis.stacks import parse_raw
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.report.drawing import describe, draw
-from serve_bench.report.flamegraph import flame_svg
+from serve_bench.report.flamegraph import flame_svg, layer_rules
 from serve_bench.report.theme import DEFINED, list_series, looks_of
 from serve_bench.view.document import (
     Block,
@@ -61,24 +61,23 @@ class Folder:
     flamegraphs: Mapping[str, str] = field(default_factory=dict)
 
 
-def folder_of(home: Path, document: Document, records: str, rules: LayerRules) -> Folder:
-    """The files of a run in `home`. `records`: their file there; `rules`: what splits the stacks of
-    flamegraphs by layer."""
+def folder_of(home: Path, document: Document, records: str) -> Folder:
+    """The files of a run in `home`. `records`: their file there."""
     blocks = unfolded(block for part in document.sections for block in part.blocks)
     paths = {block.stacks for block in blocks if isinstance(block, Flamegraph)}
-    drawn = {path: _draw_stacks(home, path, rules) for path in paths}
+    drawn = {path: _draw_stacks(home, path) for path in paths}
     size, content = _read(home, records, MOST_RECORDS)
     return Folder(content, size, {path: svg for path, svg in drawn.items() if svg})
 
 
-def _draw_stacks(home: Path, path: str, rules: LayerRules) -> str:
+def _draw_stacks(home: Path, path: str) -> str:
     """The flamegraph of the stacks in a file as SVG; nothing where there are none."""
     _, content = _read(home, path)
     try:
         stacks = parse_raw((content or b"").decode("utf-8", "replace"), path)
     except BadInput:
         return ""
-    return flame_svg(stacks, "", rules) if stacks else ""
+    return flame_svg(stacks, "", layer_rules()) if stacks else ""
 
 
 def _read(home: Path, path: str, most: float = inf) -> tuple[int, bytes | None]:

@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.stacks import Stacks
-from serve_bench.report.flamegraph import flame_svg
+from serve_bench.report.flamegraph import flame_svg, layer_rules
 from serve_bench.report.page import Folder, html_text
-from serve_bench.runner.recording import layer_rules
 from serve_bench.view.charts import Chart, Point
 from serve_bench.view.document import Column, Document, Number, Section, Table, TableRow
 from tests.browser.chromium import DARK, chromium

@@ -17,8 +17,9 @@ from serve_bench.core.axes import cell_defaults
 from serve_bench.core.result import Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.processes import serve_processes
+from serve_bench.report.flamegraph import layer_rules
 from serve_bench.report.profile_text import Reading, reading_of
-from serve_bench.runner.recording import layer_rules, read_stacks
+from serve_bench.runner.recording import read_stacks
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
 from tests.integration.conftest import SHORT, launched, run_checked, run_to_end

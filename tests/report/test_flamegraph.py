@@ -8,9 +8,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from serve_bench.analysis.stacks import changes, parse_raw
-from serve_bench.report.flamegraph import WIDTH, draw_frames, flame_svg
+from serve_bench.report.flamegraph import WIDTH, draw_frames, flame_svg, layer_rules
 from serve_bench.report.profile_text import Reading, difference_text, profile_text, reading_of
-from serve_bench.runner.recording import layer_rules
 
 SVG = "{http://www.w3.org/2000/svg}"
 BASE = """\
