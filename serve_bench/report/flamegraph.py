@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from importlib import resources
 from typing import Final
 
@@ -39,24 +40,26 @@ GOLDEN: Final = 137.508
 """Degrees between the hues of layers that follow each other: no two of many are alike."""
 
 
+@cache
 def layer_rules() -> LayerRules:
     """The shipped rules that split stacks by layer."""
     file = resources.files("serve_bench").joinpath("reference", "layers.toml")
     return read_rules(tomllib.loads(file.read_text(encoding="utf-8")), file.name)
 
 
-def flame_svg(stacks: Stacks, title: str, rules: LayerRules, *, keep_idle: bool = False) -> str:
+def flame_svg(stacks: Stacks, title: str, *, keep_idle: bool = False) -> str:
     """The flamegraph of a profile by function, and below it the layers that its colours stand for.
     What waited is left out unless all of it did, or it is to be kept."""
+    rules = layer_rules()
     busy = stacks if keep_idle else without(stacks, IDLE, rules) or stacks
     parts = [element("rect", width="100%", height="100%", fill="#fff")]
     parts.append(write(title, WIDTH / 2, 15, font_size=13, text_anchor="middle"))
-    frames = list(draw_frames(by_function(busy), rules))
+    frames = list(draw_frames(by_function(busy)))
     top = HEAD + (max(depth for depth, _ in frames) + 2) * ROW
     legend = layers(busy, rules)
     for place, (name, share) in enumerate(legend.items()):
         x, y = place % COLUMNS * WIDTH // COLUMNS, top + place // COLUMNS * ROW
-        parts.append(element("rect", x=x, y=y - 9, width=11, height=11, fill=_colour(name, rules)))
+        parts.append(element("rect", x=x, y=y - 9, width=11, height=11, fill=_colour(name)))
         parts.append(write(f"{name} {share:.1f} %", x + 16, y))
     height = top + (len(legend) // COLUMNS + 1) * ROW
     size = {"width": f"{WIDTH}", "height": f"{height}", "viewBox": f"0 0 {WIDTH} {height}"}
@@ -65,25 +68,25 @@ def flame_svg(stacks: Stacks, title: str, rules: LayerRules, *, keep_idle: bool 
     return element("svg", *parts, *(svg for _, svg in frames), font_size=11, **size, **looks)
 
 
-def _colour(layer: str, rules: LayerRules, frame: str = "") -> str:
+def _colour(layer: str, frame: str = "") -> str:
     """The colour of a layer: grey without a rule for it; frames differ in their shade."""
-    names = list(dict.fromkeys(rule.name for rule in rules.rules))
+    names = list(dict.fromkeys(rule.name for rule in layer_rules().rules))
     light = 66 + zlib.crc32(frame.encode()) % 12
     if layer not in names or layer == IDLE:
         return f"hsl(0,0%,{light}%)"
     return f"hsl({names.index(layer) * GOLDEN % 360:.0f},64%,{light}%)"
 
 
-def draw_frames(stacks: Stacks, rules: LayerRules) -> Iterator[tuple[int, str]]:
+def draw_frames(stacks: Stacks) -> Iterator[tuple[int, str]]:
     """The depth and the SVG of each frame that is wide enough to be seen, below one for all."""
-    root = tree(stacks)
+    root, rules = tree(stacks), layer_rules()
     most = max(root.samples, 1)
     waiting: list[tuple[CallNode, float, int, Layered | None]] = [(root, 0.0, 0, None)]
     while waiting:
         node, x, depth, layer = waiting.pop()
         share, name = node.samples / most, "" if layer is None else layer.name
         title = f"{node.name}: {100.0 * share:.1f} %, {node.samples} samples"
-        words, fill = f"{title}, {name}" if name else title, _colour(name, rules, node.name)
+        words, fill = f"{title}, {name}" if name else title, _colour(name, node.name)
         yield depth, _draw_frame(node.name, x * WIDTH, share * WIDTH, depth, words, fill)
         for name in sorted(node.children):
             child = node.children[name]

@@ -24,7 +24,7 @@ from serve_bench import __version__
 from serve_bench.analysis.stacks import parse_raw
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.report.drawing import describe, draw
-from serve_bench.report.flamegraph import flame_svg, layer_rules
+from serve_bench.report.flamegraph import flame_svg
 from serve_bench.report.theme import DEFINED, list_series, looks_of
 from serve_bench.view.document import (
     Block,
@@ -77,7 +77,7 @@ def _draw_stacks(home: Path, path: str) -> str:
         stacks = parse_raw((content or b"").decode("utf-8", "replace"), path)
     except BadInput:
         return ""
-    return flame_svg(stacks, "", layer_rules()) if stacks else ""
+    return flame_svg(stacks, "") if stacks else ""
 
 
 def _read(home: Path, path: str, most: float = inf) -> tuple[int, bytes | None]:

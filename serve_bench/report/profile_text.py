@@ -13,7 +13,6 @@ from typing import Final
 from serve_bench.analysis.stacks import (
     IDLE,
     LEAST_POINTS,
-    LayerRules,
     Stacks,
     by_function,
     changes,
@@ -24,6 +23,7 @@ from serve_bench.analysis.stacks import (
 )
 from serve_bench.core.errors import visible
 from serve_bench.report.columns import table_blocks
+from serve_bench.report.flamegraph import layer_rules
 
 TOP: Final = 15
 WIDTH: Final = 100
@@ -39,27 +39,27 @@ class Reading:
     about: str
 
 
-def reading_of(name: str, stacks: Stacks, rules: LayerRules, *, keep_idle: bool = False) -> Reading:
+def reading_of(name: str, stacks: Stacks, *, keep_idle: bool = False) -> Reading:
     """A profile made ready to be read."""
-    counted = stacks if keep_idle else without(stacks, IDLE, rules)
+    counted = stacks if keep_idle else without(stacks, IDLE, layer_rules())
     idle = total(stacks) - total(counted)
     left_out = f", {idle} idle ones left out" if idle else ""
     return Reading(by_function(counted), f"{name}: {total(counted)} samples{left_out}")
 
 
-def profile_text(reading: Reading, rules: LayerRules) -> str:
+def profile_text(reading: Reading) -> str:
     """Layers and top functions of one profile."""
     if not reading.counted:
         return f"{reading.about}: nothing but waiting; put load on it first, or use --idle\n"
     top = top_functions(reading.counted, TOP)
     shares = [(share.name, share.self_percent, share.total_percent) for share in top]
-    by_layer = _table(("layer", "%"), [*layers(reading.counted, rules).items()])
+    by_layer = _table(("layer", "%"), [*layers(reading.counted, layer_rules()).items()])
     return f"{reading.about}\n{by_layer}{_table(('function', 'self %', 'total %'), shares)}"
 
 
-def difference_text(a: Reading, b: Reading, rules: LayerRules) -> str:
+def difference_text(a: Reading, b: Reading) -> str:
     """Layers, and functions that grew and that shrank, in percent of the samples of each."""
-    in_a, in_b = layers(a.counted, rules), layers(b.counted, rules)
+    in_a, in_b = (layers(reading.counted, layer_rules()) for reading in (a, b))
     shares = [(name, in_a.get(name, 0.0), in_b.get(name, 0.0)) for name in {**in_a, **in_b}]
     text = f"A {a.about}\nB {b.about}\n{_difference('layer', shares)}"
     found = [(of.name, of.self_a, of.self_b) for of in changes(a.counted, b.counted)]

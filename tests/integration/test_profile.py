@@ -124,7 +124,7 @@ def test_hot_functions_their_difference_and_what_cannot_be_seen(tmp_path: Path) 
             spent = after["spent"] - before["spent"]
             known = 100 * spent / (after["python"] - before["python"])
             stacks = read_stacks(tmp_path / f"{which}.raw.txt")
-            readings[which] = reading_of(which, stacks, rules)
+            readings[which] = reading_of(which, stacks)
             (first,) = top_functions(readings[which].counted, 1)
             assert first.name == f"hot_{which} (hot.py)"
             assert first.total_percent == pytest.approx(known, abs=10)
