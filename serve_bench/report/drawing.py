@@ -43,14 +43,14 @@ MOST_DECADES: Final = 3
 CHARACTER: Final = 6.7
 """Pixels of a character in about the mean, at the size of labels (12 pixels)."""
 
-LINE, GAP, BELOW = 18, 5, 42
+LINE, GAP, BELOW = 18, 5, 40
 """Pixels: of a line of a chart with a row for each thing (an interval, a bar), between such rows,
 and of the labels of an axis. So few rows make a small chart and many a long one."""
 
 FITS: Final = 28
 """Characters of a line of a label: they take half of a phone's width."""
 
-HEIGHT, MARK_LINE = 260, 14
+HEIGHT, MARK_LINE = 220, 14
 """Pixels of a chart of lines, and of the words of a mark."""
 
 FEW: Final = 30
@@ -295,7 +295,7 @@ def _draw_dots(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
             y, figure = rows.middle(str(point.x), place % turns, turns), _show(chart, point.value)
             places = [(axis.at(end), y) for end in _ends(point)]
             marks += _draw_dot(chart, point, look.shape, places)
-            marks.append(write(figure, "100%", y + 4, dx=room, text_anchor="end", fill=TEXT))
+            marks.append(write(figure, places[-1][0], y + 4, dx=9, fill=TEXT))
         parts.append(_group(look, marks))
     return Drawing("\n".join(parts), rows.height, (0, room, BELOW, rows.width))
 
@@ -385,11 +385,11 @@ def _draw_curve(places: Sequence[tuple[float, float]], look: SeriesLook) -> str:
 
 
 def _draw_marks(marks: Sequence[tuple[float, str]], x: AxisScale) -> Iterator[str]:
-    """Rules with their words, over the plot, all on the side where there is room: the farther from
-    that side's end a rule is, the higher stand its words, so no rule goes through others."""
-    left = any(x.share(place) > 0.5 for place, _ in marks)
-    side = {"dx": "-4", "text_anchor": "end"} if left else {"dx": "4"}
-    for turn, (place, words) in enumerate(sorted(marks, reverse=not left)):
+    """Rules with their words, over the plot, on the side where there is room: the farther from the
+    middle a rule is, the higher stand its words, so that no rule goes through others."""
+    ranked = sorted(marks, key=lambda mark: abs(x.share(mark[0]) - 0.5))
+    for turn, (place, words) in enumerate(ranked):
+        side = {"dx": "-4", "text_anchor": "end"} if x.share(place) > 0.5 else {"dx": "4"}
         at, up = x.at(place), -8 - MARK_LINE * turn
         yield rule(at, up - 5, at, HEIGHT, QUIET, stroke_dasharray="4 3")
         yield write(words, at, up + 4, fill=QUIET, **side)

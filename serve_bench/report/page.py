@@ -143,6 +143,9 @@ def environment() -> jinja2.Environment:
 
 # A document as the templates draw it: its sections are made and in their order.
 
+BESIDE: Final = 2
+"""Charts that stand first, beside each other: with more the results would be off the screen."""
+
 
 def _made(blocks: Iterable[Block]) -> tuple[Block, ...]:
     """The blocks that say something, with their charts in the place of `Charts`, also in what is
@@ -155,22 +158,25 @@ def _made(blocks: Iterable[Block]) -> tuple[Block, ...]:
 
 
 def _order(document: Document) -> list[Section]:
-    """The main chart first, then the results, the further findings, the rest, and the method."""
+    """The main charts first, then the results, the further findings, the rest, and the method."""
     further = tuple(finding.line for finding in document.findings[len(document.lead) :])
     doubts = tuple(doubt.line for doubt in document.doubts)
     title = "Further results" if further else "Warnings"
     findings = Section("findings", title, (Prose(further), Prose(doubts, "doubt")))
     made = [replace(part, blocks=_made(part.blocks)) for part in (*document.sections, findings)]
-    sections = [part for part in made if part.blocks]
-    charts = (part for part in sections if any(isinstance(of, Chart) for of in part.blocks))
-    main = next(charts, None)
+    main = next((part for part in made if any(isinstance(of, Chart) for of in part.blocks)), None)
+    first: list[Section] = []
+    if main is not None:
+        charts = tuple(of for of in main.blocks if isinstance(of, Chart))[:BESIDE]
+        first = [replace(main, blocks=charts)]
+        rest = tuple(of for of in main.blocks if of not in charts)
+        named = {"name": f"{main.name}-more", "title": f"{main.title}, continued"}
+        made[made.index(main)] = replace(main, blocks=rest, **named)
 
     def rank(part: Section) -> int:
-        if part is main or part.detail == "headline":
-            return 0 if part is main else 1
-        return {"findings": 2, "method": 4}.get(part.name, 3)
+        return {"findings": 2, "method": 4}.get(part.name, 1 if part.detail == "headline" else 3)
 
-    return sorted(sections, key=rank)
+    return [*first, *sorted((part for part in made if part.blocks), key=rank)]
 
 
 def html_text(documents: Sequence[Document], folders: Sequence[Folder] = ()) -> str:
