@@ -104,16 +104,16 @@ def diff(options: DiffOptions) -> int:
     Example: serve-bench profile diff --run results/x default optimized
     """
     from serve_bench.observing.processes import TARGETS
-    from serve_bench.report.profile_text import difference_text, reading_of
+    from serve_bench.report.profile_text import difference_text
     from serve_bench.runner.recording import find_stacks, one_of
 
     roles = TARGETS[one_of(options.target, ("proxy", "replica", "controller"), "--target")]
-    readings = []
+    profiles = []
     for word in (options.a, options.b):
         stacks, files = find_stacks(word, options.run, roles)
         name = word if len(files) == 1 else f"{word} ({len(files)} processes)"
-        readings.append(reading_of(name, stacks, keep_idle=options.idle))
-    typer.echo(difference_text(readings[0], readings[1]), nl=False)
+        profiles.append((name, stacks))
+    typer.echo(difference_text(*profiles, keep_idle=options.idle), nl=False)
     return 0
 
 

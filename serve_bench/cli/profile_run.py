@@ -77,7 +77,7 @@ def record_processes(processes: Sequence[ServeProcess], wish: Wish) -> int:
 def print_profiles(profiles: Recordings[Profile], wish: Wish) -> int:
     """Draws and prints profiles. The exit code. Raises RunFailed where there is none."""
     from serve_bench.analysis.stacks import merged
-    from serve_bench.report.profile_text import profile_text, reading_of
+    from serve_bench.report.profile_text import profile_text
     from serve_bench.runner.recording import by_role
 
     if profiles.interrupted and not profiles.done:
@@ -88,8 +88,7 @@ def print_profiles(profiles: Recordings[Profile], wish: Wish) -> int:
     for role, group in by_role(profiles.done).items():
         name = f"{role} {', '.join(str(profile.pid) for profile in group)}"
         stacks = merged(profile.stacks for profile in group)
-        reading = reading_of(name, stacks, keep_idle=wish.options.idle)
-        typer.echo(profile_text(reading), nl=False)
+        typer.echo(profile_text(name, stacks, keep_idle=wish.options.idle), nl=False)
     return INTERRUPTED if profiles.interrupted else 0
 
 

@@ -257,14 +257,12 @@ def write_text(to: Path | None, text: str) -> None:
     if to is None:
         print(text, end="", flush=True)
         return
-    from serve_bench.report.page import size_text
-
     content = text.encode("utf-8", "replace")
     try:
         write_whole(to, content)
     except OSError as error:
         raise BadInput(f"{to}: cannot be written: {why(error)}") from None
-    print_note(f"wrote {to} ({size_text(len(content))})")
+    print_note(f"wrote {to} ({len(content) / 1000:,.0f} kB)")
 
 
 def place_of_page(output: str | None, usual: Path) -> Path | None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from serve_bench.core.figures import bound_sign, number, ratio_text
 from serve_bench.report.theme import (
@@ -30,9 +30,6 @@ from serve_bench.report.theme import (
 )
 from serve_bench.view.charts import Chart, Point
 
-MOST_SAID: Final = 8
-"""Figures that a description says all; of more the largest and the smallest."""
-
 WIDE: Final = 100.0
 """Values that differ by such a factor are drawn on a log axis: on a linear one all but the largest
 would lie on its zero."""
@@ -43,12 +40,18 @@ MOST_DECADES: Final = 3
 CHARACTER: Final = 6.7
 """Pixels of a character in about the mean, at the size of labels (12 pixels)."""
 
+SLANT: Final = 4.4
+"""Pixels of a character of a slanted label, from top to bottom."""
+
 LINE, GAP, BELOW = 18, 5, 40
 """Pixels: of a line of a chart with a row for each thing (an interval, a bar), between such rows,
 and of the labels of an axis. So few rows make a small chart and many a long one."""
 
 FITS: Final = 28
 """Characters of a line of a label: they take half of a phone's width."""
+
+NARROW: Final = 400
+"""Pixels of a plot in which the names of columns stand beside each other; longer ones slant."""
 
 HEIGHT, MARK_LINE = 220, 14
 """Pixels of a chart of lines, and of the words of a mark."""
@@ -80,14 +83,6 @@ def draw(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     """A chart, whose series look so."""
     kinds = {"dots": _draw_dots, "bars": _draw_bars, "heat map": _draw_map, "lines": _draw_lines}
     return kinds[chart.kind](chart, series)
-
-
-def describe(chart: Chart) -> str:
-    """A chart in words."""
-    ranked = sorted(chart.points, key=lambda point: -point.value)
-    few = chart.points if len(ranked) <= MOST_SAID else (ranked[0], ranked[-1])
-    texts = "; ".join(_describe(chart, point) for point in few)
-    return f"{chart.title}, {len(ranked)} figures: {texts}."
 
 
 def _describe(chart: Chart, point: Point) -> str:
@@ -183,6 +178,15 @@ def _draw_below(title: str, height: float, labels: Mapping[str, str]) -> list[st
     return [ticks, write(title, "50%", height + 36, fill=QUIET, text_anchor="middle")]
 
 
+def _draw_slanted(title: str, height: float, labels: Mapping[str, str]) -> Iterator[str]:
+    """The same for labels that would touch each other: each ends below its place."""
+    for x, label in labels.items():
+        words = write(label, 0, 0, transform="rotate(-40)", fill=QUIET, text_anchor="end")
+        yield element("svg", words, x=x, y=height + 14, overflow="visible")
+    down = height + 24 + SLANT * max(map(len, labels.values()))
+    yield write(title, "50%", down, fill=QUIET, text_anchor="middle")
+
+
 def _ticks(chart: Chart, x: AxisScale) -> dict[float, str]:
     """Of lines: loads that were chosen, as far as there is room, else round numbers or shares."""
     if chart.x_scale == "share":
@@ -226,17 +230,15 @@ class Rows:
                 yield write(line, -8, top + 16 * turn, fill=QUIET, text_anchor="end")
 
 
-def _by_series(
-    chart: Chart, series: Sequence[SeriesLook]
-) -> Iterator[tuple[SeriesLook, list[Point], list[str]]]:
-    """Each series with its points, and a list for its marks."""
+Drawer: TypeAlias = Callable[[SeriesLook, list[Point]], Iterator[str]]
+"""What draws the points of a series."""
+
+
+def _draw_series(chart: Chart, series: Sequence[SeriesLook], draw: Drawer) -> Iterator[str]:
+    """The marks of each series as a group."""
     for look in series:
-        yield look, [point for point in chart.points if point.series == look.name], []
-
-
-def _group(look: SeriesLook, marks: Sequence[str]) -> str:
-    """The marks of a series."""
-    return element("g", *marks, class_="series", color=look.colour, fill=INK)
+        marks = draw(look, [point for point in chart.points if point.series == look.name])
+        yield element("g", *marks, class_="series", color=look.colour, fill=INK)
 
 
 def _draw_dot(
@@ -290,13 +292,15 @@ def _draw_dots(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     rows = Rows([str(point.x) for point in chart.points], turns)
     parts += [*_draw_axis(axis, chart.unit, rows.height), *rows.draw_names()]
     room = CHARACTER * max(len(_show(chart, point.value)) for point in chart.points) + 10
-    for place, (look, points, marks) in enumerate(_by_series(chart, series)):
+
+    def draw_points(look: SeriesLook, points: list[Point]) -> Iterator[str]:
         for point in points:
-            y, figure = rows.middle(str(point.x), place % turns, turns), _show(chart, point.value)
+            y = rows.middle(str(point.x), series.index(look) % turns, turns)
             places = [(axis.at(end), y) for end in _ends(point)]
-            marks += _draw_dot(chart, point, look.shape, places)
-            marks.append(write(figure, places[-1][0], y + 4, dx=9, fill=TEXT))
-        parts.append(_group(look, marks))
+            yield from _draw_dot(chart, point, look.shape, places)
+            yield write(_show(chart, point.value), places[-1][0], y + 4, dx=9, fill=TEXT)
+
+    parts += _draw_series(chart, series, draw_points)
     return Drawing("\n".join(parts), rows.height, (0, room, BELOW, rows.width))
 
 
@@ -306,16 +310,18 @@ def _draw_bars(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     sums = {name: sum(of.value for of in chart.points if of.x == name) for name in begun}
     axis, rows = AxisScale(0.0, 1.16 * max(sums.values()) or 1.0), Rows([*sums], 1)
     parts = [*_draw_axis(axis, chart.unit, rows.height), *rows.draw_names()]
-    for look, points, marks in _by_series(chart, series):
+
+    def draw_parts(_: SeriesLook, points: list[Point]) -> Iterator[str]:
         for point in points:
-            name, y, width = str(point.x), rows.middle(str(point.x)), axis.share(point.value)
-            x = axis.share(begun[name])
+            name, width = str(point.x), axis.share(point.value)
+            x, y = axis.share(begun[name]), rows.middle(name)
             begun[name] += point.value
-            marks.append(_draw_box(chart, point, x, width, y, LINE - 4, INK))
+            yield _draw_box(chart, point, x, width, y, LINE - 4, INK)
             if width >= SAID:
                 place, figure = _across(x + width / 2), number(point.value, 3)
-                marks.append(write(figure, place, y + 4, fill=GROUND, text_anchor="middle"))
-        parts.append(_group(look, marks))
+                yield write(figure, place, y + 4, fill=GROUND, text_anchor="middle")
+
+    parts += _draw_series(chart, series, draw_parts)
     for name, total in sums.items():
         parts.append(write(number(total, 3), axis.at(total), rows.middle(name) + 4, dx=5))
     return Drawing("\n".join(parts), rows.height, (0, 12, BELOW, rows.width))
@@ -328,7 +334,10 @@ def _draw_map(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     columns = list(dict.fromkeys(str(point.x) for point in chart.points))
     width = 1 / len(columns)
     middles = {_across(width * (place + 0.5)): name for place, name in enumerate(columns)}
-    parts = [*_draw_below(chart.x_name, rows.height, middles), *rows.draw_names()]
+    longest = max(map(len, columns))
+    slanted = CHARACTER * longest > NARROW * width
+    draw_names = _draw_slanted if slanted else _draw_below
+    parts = [*draw_names(chart.x_name, rows.height, middles), *rows.draw_names()]
     for point in chart.points:
         size, y = sizes.share(point.value), rows.middle(point.series)
         x = width * columns.index(str(point.x))
@@ -337,7 +346,8 @@ def _draw_map(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
         parts.append(_draw_box(chart, point, x, width, y, rows.step, fill))
         ink = {"fill": "#ffffff" if size >= WHITE_FROM else "#000000", "text_anchor": "middle"}
         parts.append(write(_show(chart, point.value), _across(x + width / 2), y + 4, **ink))
-    return Drawing("\n".join(parts), rows.height, (0, 12, BELOW, rows.width))
+    below = BELOW + SLANT * longest * slanted
+    return Drawing("\n".join(parts), rows.height, (0, 12, below, rows.width))
 
 
 def _draw_lines(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
@@ -354,19 +364,19 @@ def _draw_lines(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     title = chart.x_name if chart.x_scale == "share" else x.title(chart.x_name)
     parts += _draw_below(title, HEIGHT, {x.at(at): tick for at, tick in _ticks(chart, x).items()})
     small, course = len(chart.points) > FEW * len(series), [*_draw_marks(chart.marks, x)]
-    for look, points, marks in _by_series(chart, series):
-        points.sort(key=lambda point: float(point.x))
+
+    def draw_points(look: SeriesLook, points: list[Point]) -> Iterator[str]:
+        places = sorted((x.share(float(point.x)), y.down(point.value)) for point in points)
         if look.dash:
-            marks.append(
-                _draw_curve([(x.share(float(at.x)), y.down(at.value)) for at in points], look)
-            )
+            yield _draw_curve(places, look)
         for point in points:
             at, down = x.at(float(point.x)), y.down(point.value)
-            places = [(at, y.down(end)) for end in _ends(point)]
-            marks += _draw_dot(chart, point, "dot" if small else look.shape, places)
+            ends = [(at, y.down(end)) for end in _ends(point)]
+            yield from _draw_dot(chart, point, "dot" if small else look.shape, ends)
             if bound_sign(point.value):
-                marks.append(write("\u2191", at, down - 6, text_anchor="middle", font_size=18))
-        course.append(_group(look, marks))
+                yield write("\u2191", at, down - 6, text_anchor="middle", font_size=18)
+
+    course += _draw_series(chart, series, draw_points)
     # Of a chart over time a part may be shown alone, with what stands above it.
     inner = element("g", *course, transform=f"translate(0 {above})")
     about = {"data_time": f"{x.low} {x.high}"} if chart.x_scale == "time" else {}

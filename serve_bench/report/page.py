@@ -23,7 +23,7 @@ import jinja2
 from serve_bench import __version__
 from serve_bench.analysis.stacks import parse_raw
 from serve_bench.core.errors import BadInput, visible
-from serve_bench.report.drawing import describe, draw
+from serve_bench.report.drawing import draw
 from serve_bench.report.flamegraph import flame_svg
 from serve_bench.report.theme import DEFINED, list_series, looks_of
 from serve_bench.view.document import (
@@ -94,13 +94,6 @@ def _read(home: Path, path: str, most: float = inf) -> tuple[int, bytes | None]:
     return 0, None
 
 
-def size_text(size: int) -> str:
-    """A size in bytes as words: 218 kB, 3.4 MB."""
-    if size < 1000:
-        return f"{size} bytes"
-    return f"{size / 1000:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"
-
-
 # What the templates ask.
 
 
@@ -131,11 +124,10 @@ def environment() -> jinja2.Environment:
         "figure": lambda value: json.dumps(None if value is None or not isfinite(value) else value),
         "kind": lambda block: type(block).__name__,
         "records": _escape_records,
-        "size": size_text,
         "text": as_text,
     }
     env.globals |= {
-        **{"describe": describe, "draw": draw, "list_series": list_series, "shapes": DEFINED},
+        **{"draw": draw, "list_series": list_series, "shapes": DEFINED},
         **{"style": _file_text("style.css"), "MADE_BY": MADE_BY, "version": __version__},
     }
     return env

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serve_bench.core.figures import LowerBound
-from serve_bench.report.drawing import describe, draw
+from serve_bench.report.drawing import draw
 from serve_bench.report.theme import list_series, looks_of
 from serve_bench.view.charts import AT_LEAST, Chart, Point, nines, split_lines
 
@@ -162,13 +162,6 @@ def test_a_percentile_is_drawn_by_its_nines() -> None:
     half, ninety, two, three, *_ = places(found.iter("use"), "x")
     assert three - two == pytest.approx(two - ninety, abs=0.1) and ninety > half
     assert {"90 %", "99 %", "99.9 %"} <= {text.text for text in found.iter("text")}
-
-
-def test_a_chart_says_its_figures_or_of_many_the_ends() -> None:
-    said = describe(steps(*STEPS[1:3]))
-    assert said == "t, 2 figures: DEBUG, clients 1: 300 ms; ERROR, clients 1: 330 ms."
-    said = describe(steps(*(Point(at, 100.0 + at, "a") for at in range(1, 30))))
-    assert said == "t, 29 figures: a, clients 29: 129 ms; a, clients 1: 101 ms."
 
 
 def test_a_line_joins_its_points_in_their_order_and_those_of_a_thing_differ_by_dashes() -> None:
