@@ -183,7 +183,7 @@ def _draw_slanted(title: str, height: float, labels: Mapping[str, str]) -> Itera
     for x, label in labels.items():
         words = write(label, 0, 0, transform="rotate(-40)", fill=QUIET, text_anchor="end")
         yield element("svg", words, x=x, y=height + 14, overflow="visible")
-    down = height + 24 + SLANT * max(map(len, labels.values()))
+    down = height + 32 + SLANT * max(map(len, labels.values()))
     yield write(title, "50%", down, fill=QUIET, text_anchor="middle")
 
 
@@ -346,8 +346,8 @@ def _draw_map(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
         parts.append(_draw_box(chart, point, x, width, y, rows.step, fill))
         ink = {"fill": "#ffffff" if size >= WHITE_FROM else "#000000", "text_anchor": "middle"}
         parts.append(write(_show(chart, point.value), _across(x + width / 2), y + 4, **ink))
-    below = BELOW + SLANT * longest * slanted
-    return Drawing("\n".join(parts), rows.height, (0, 12, below, rows.width))
+    below, left = BELOW + SLANT * longest * slanted, 1.2 * SLANT * longest * slanted
+    return Drawing("\n".join(parts), rows.height, (0, 12, below, max(left, rows.width)))
 
 
 def _draw_lines(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
