@@ -87,9 +87,9 @@ def draw(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
 
 def _describe(chart: Chart, point: Point) -> str:
     where = point.x if isinstance(point.x, str) else f"{point.x:,.4g}"
-    where = (
-        _percent(float(point.x)) if chart.x_scale == "share" else f"{chart.x_name} {where}".strip()
-    )
+    where = f"{chart.x_name} {where}".strip()
+    if chart.x_scale == "share":
+        where = _percent(float(point.x))
     low, high = _show(chart, point.low), _show(chart, point.high)
     ends = "" if None in (point.low, point.high) else f" ({low} to {high})"
     return f"{point.series}, {where}: {_show(chart, point.value)} {chart.unit}{ends}"

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
+from itertools import zip_longest
 from math import inf, isfinite
 from pathlib import Path
 from typing import Final
@@ -63,21 +65,15 @@ class Folder:
 
 def folder_of(home: Path, document: Document, records: str) -> Folder:
     """The files of a run in `home`. `records`: their file there."""
-    blocks = unfolded(block for part in document.sections for block in part.blocks)
-    paths = {block.stacks for block in blocks if isinstance(block, Flamegraph)}
-    drawn = {path: _draw_stacks(home, path) for path in paths}
+    drawn: dict[str, str] = {}
+    for block in unfolded(block for part in document.sections for block in part.blocks):
+        if isinstance(block, Flamegraph):
+            _, content = _read(home, block.stacks)
+            with suppress(BadInput):
+                stacks = parse_raw((content or b"").decode("utf-8", "replace"), block.stacks)
+                drawn |= {block.stacks: flame_svg(stacks, "")} if stacks else {}
     size, content = _read(home, records, MOST_RECORDS)
-    return Folder(content, size, {path: svg for path, svg in drawn.items() if svg})
-
-
-def _draw_stacks(home: Path, path: str) -> str:
-    """The flamegraph of the stacks in a file as SVG; nothing where there are none."""
-    _, content = _read(home, path)
-    try:
-        stacks = parse_raw((content or b"").decode("utf-8", "replace"), path)
-    except BadInput:
-        return ""
-    return flame_svg(stacks, "") if stacks else ""
+    return Folder(content, size, drawn)
 
 
 def _read(home: Path, path: str, most: float = inf) -> tuple[int, bytes | None]:
@@ -85,12 +81,10 @@ def _read(home: Path, path: str, most: float = inf) -> tuple[int, bytes | None]:
     `most`. Nothing where it cannot be read, or lies elsewhere: no other file is ever read, since
     records may come from others."""
     file = home / path
-    try:
+    with suppress(OSError, RuntimeError, ValueError):  # links in a ring, a name of no file
         if file.resolve().is_relative_to(home.resolve()) and file.is_file():
             size = file.stat().st_size
             return size, file.read_bytes() if size < most else None
-    except (OSError, RuntimeError, ValueError):  # links in a ring, a name that no file can have
-        pass
     return 0, None
 
 
@@ -180,15 +174,16 @@ def html_text(documents: Sequence[Document], folders: Sequence[Folder] = ()) -> 
     ordered = [_order(document) for document in documents]
     blocks = unfolded(block for parts in ordered for part in parts for block in part.blocks)
     looks = looks_of(block for block in blocks if isinstance(block, Chart))
-    beside = [*folders, *[Folder()] * (len(documents) - len(folders))]
-    runs = enumerate(zip(documents, beside, ordered, strict=True), 1)
     # `prefix` begins the anchor of each section, `level` is that of its heading.
     sheets = [
         {
-            **{"document": document, "folder": folder, "sections": parts, "looks": looks},
+            **{"document": document, "folder": folder or Folder(), "sections": parts},
             **{"prefix": f"run-{number}-" if many else "", "level": 3 if many else 2},
+            "looks": looks,
         }
-        for number, (document, folder, parts) in runs
+        for number, (document, folder, parts) in enumerate(
+            zip_longest(documents, folders, ordered), 1
+        )
     ]
     script = _file_text("page.js")
     digest = b64encode(sha256(script.encode()).digest()).decode()

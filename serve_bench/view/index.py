@@ -64,7 +64,10 @@ def index_runs(runs: list[tuple[str, TableRow]], place: str, skipped: Sequence[s
         machine=Facts(()),
         findings=sentences([f"{counted(len(runs), 'run')} in {place}; the newest: {newest}"]),
         doubts=sentences([f"passed over: {why}" for why in skipped], "doubt"),
-        sections=(Section("runs", "Runs", (table, Charts(partial(_draw, runs))), "headline"),),
+        sections=(
+            Section("runs", "Runs", (table,), "headline"),
+            Section("course", "Run by run", (Charts(partial(_draw, runs)),)),
+        ),
         where=place,
     )
 
@@ -75,13 +78,12 @@ def _draw(runs: Sequence[tuple[str, TableRow]]) -> Iterator[Chart]:
     for suite, row in reversed(runs):
         if isinstance(most := row.cells[3], Number) and most.value:
             suites.setdefault(suite, []).append(most.value)
+    series = ((suite, rates) for suite, rates in suites.items() if len(rates) > 1)
     points = [
         Point(place, rate / rates[0], suite)
-        for suite, rates in suites.items()
-        if len(rates) > 1
+        for suite, rates in series
         for place, rate in enumerate(rates, 1)
     ]
     if points:
         title = "The most requests/s of each suite, divided by those of its first run"
-        chart = Chart(title, "lines", points, "of the first", "run, in order of time")
-        yield from split_lines(chart)
+        yield from split_lines(Chart(title, "lines", points, "of the first", "run, by time"))
