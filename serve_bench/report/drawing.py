@@ -352,7 +352,8 @@ def _draw_map(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
 
 def _draw_lines(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     """Lines, the intervals of their points, the points, arrows over mere lower bounds, marks."""
-    known, x = _known(chart), AxisScale.over(chart.places, chart.log_x)
+    places = [*(float(point.x) for point in chart.points), *(place for place, _ in chart.marks)]
+    known, x = _known(chart), AxisScale.over(places, chart.x_scale in ("log", "share"))
     log = is_wide(known) if chart.log_y is None else chart.log_y
     y = AxisScale.over([end for end in known if end > 0 or not log], log)
     above = 24 + MARK_LINE * len(chart.marks)
