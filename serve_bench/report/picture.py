@@ -84,16 +84,17 @@ def picture(documents: Sequence[Document], charts: Sequence[Chart], kind: str) -
 
 
 def draw_picture(documents: Sequence[Document], charts: Sequence[Chart]) -> str:
-    """The sentence of each run, its tiles and what is said about it, then the charts, one below the
-    other."""
+    """The sentence of each run, its title and tiles, then the charts, one below the other."""
     sheet, looks = _Sheet(), looks_of(charts)
     for document in documents:
         sheet.write(document.headline or document.title, 16, font_weight="bold")
-        tiles = (f"{tile.name}: {tile.text} {tile.unit}".strip() for tile in document.tiles)
-        sheet.write("; ".join(tiles), 13)
-        facts = (facts.pairs for facts in (document.run, document.machine) if facts.pairs)
-        for words in (document.title, *("; ".join(map(" ".join, pairs)) for pairs in facts)):
-            sheet.write(words, 10, fill=QUIET)
+        sheet.write(document.title, 10, fill=QUIET)
+        for place, tile in enumerate(document.tiles):
+            x = EDGE + place * ROOM / len(document.tiles)
+            figure = write(tile.text, x, sheet.y + 46, font_size=15, font_weight="bold")
+            about = write(f"{tile.name} {tile.unit}", x, sheet.y + 26, fill=QUIET)
+            sheet.parts += [about, figure]
+        sheet.y += 50 if document.tiles else 0
     for chart in charts:
         sheet.y += EDGE
         sheet.write(chart.title, 13, font_weight="bold")
