@@ -1,6 +1,6 @@
 """Forms of a report: a Document as text for a terminal, Markdown, a page, pictures.
 
-Rule: a form knows no kind of run. Its module is imported when it is needed.
+Rule: a form knows no kind of run. What needs a library is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serve_bench.core.errors import visible
+from serve_bench.report.comment import comment
 from serve_bench.view.document import Document
 
 
@@ -34,15 +35,9 @@ def _table(document: Document, layout: Layout) -> str:
     return terminal_text(document, layout)
 
 
-def _markdown(document: Document, layout: Layout) -> str:
-    from serve_bench.report.comment import comment
-
-    return visible(comment(document))
-
-
 FORMS: Final[dict[str, Callable[[Document, Layout], str]]] = {
     "table": _table,
-    "markdown": _markdown,
+    "markdown": lambda document, _: visible(comment(document)),
 }
 """A document as text that ends with a newline, by the name of the form."""
 

@@ -34,9 +34,6 @@ WIDE: Final = 100.0
 """Values that differ by such a factor are drawn on a log axis: on a linear one all but the largest
 would lie on its zero."""
 
-MOST_DECADES: Final = 3
-"""Of a log axis with ticks between the powers of ten."""
-
 CHARACTER: Final = 6.7
 """Pixels of a character in about the mean, at the size of labels (12 pixels)."""
 
@@ -58,9 +55,6 @@ HEIGHT, MARK_LINE = 220, 14
 
 FEW: Final = 30
 """Points of a line that are drawn large; more are small, so that they do not hide the line."""
-
-SAID: Final = 0.12
-"""A part that takes such a share of the longest bar has its figure in it; less has no room."""
 
 HEAT: Final = ((222, 235, 247), (8, 64, 129))
 """The smallest and the largest figure of a heat map: on light and dark grounds and on paper alike,
@@ -157,7 +151,7 @@ class AxisScale:
         ticks = []
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)))
-            digits = (1, 2, 5) if len(powers) <= MOST_DECADES else (1,)
+            digits = (1, 2, 5) if len(powers) <= 3 else (1,)  # of many decades the powers
             ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
             ticks = [tick for tick in ticks if self.low <= tick <= self.high]
         if len(ticks) <= 2:
@@ -317,7 +311,7 @@ def _draw_bars(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
             x, y = axis.share(begun[name]), rows.middle(name)
             begun[name] += point.value
             yield _draw_box(chart, point, x, width, y, LINE - 4, INK)
-            if width >= SAID:
+            if width >= 0.12:  # of the plot: there is room for its figure
                 place, figure = _across(x + width / 2), number(point.value, 3)
                 yield write(figure, place, y + 4, fill=GROUND, text_anchor="middle")
 

@@ -167,9 +167,7 @@ def _order(document: Document) -> list[Section]:
 
 def html_text(documents: Sequence[Document], folders: Sequence[Folder] = ()) -> str:
     """The whole page, for one document or several, one after the other. `folders`: the folder of
-    each run, if it has one. Raises ValueError without a document."""
-    if not documents:
-        raise ValueError("a page without a document")
+    each run, if it has one."""
     many = len(documents) > 1
     ordered = [_order(document) for document in documents]
     blocks = unfolded(block for parts in ordered for part in parts for block in part.blocks)
