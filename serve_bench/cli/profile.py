@@ -113,7 +113,7 @@ def diff(options: DiffOptions) -> int:
         stacks, files = find_stacks(word, options.run, roles)
         name = word if len(files) == 1 else f"{word} ({len(files)} processes)"
         profiles.append((name, stacks))
-    typer.echo(difference_text(*profiles, keep_idle=options.idle), nl=False)
+    typer.echo(difference_text(profiles[0], profiles[1], options.idle), nl=False)
     return 0
 
 

@@ -156,8 +156,9 @@ def _order(document: Document) -> list[Section]:
         charts = tuple(of for of in main.blocks if isinstance(of, Chart))[:BESIDE]
         first = [replace(main, blocks=charts)]
         rest = tuple(of for of in main.blocks if of not in charts)
-        named = {"name": f"{main.name}-more", "title": f"{main.title}, continued"}
-        made[made.index(main)] = replace(main, blocks=rest, **named)
+        made[made.index(main)] = Section(
+            f"{main.name}-more", f"{main.title}, continued", rest, main.detail
+        )
 
     def rank(part: Section) -> int:
         return {"findings": 2, "method": 4}.get(part.name, 1 if part.detail == "headline" else 3)

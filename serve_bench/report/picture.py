@@ -92,8 +92,8 @@ def draw_picture(documents: Sequence[Document], charts: Sequence[Chart]) -> str:
         for place, tile in enumerate(document.tiles):
             x = EDGE + place * ROOM / len(document.tiles)
             figure = write(tile.text, x, sheet.y + 46, font_size=15, font_weight="bold")
-            about = write(f"{tile.name} {tile.unit}", x, sheet.y + 26, fill=QUIET)
-            sheet.parts += [about, figure]
+            name = write(f"{tile.name} {tile.unit}", x, sheet.y + 26, fill=QUIET)
+            sheet.parts += [name, figure]
         sheet.y += 50 if document.tiles else 0
     for chart in charts:
         sheet.y += EDGE
