@@ -275,21 +275,24 @@ def is_wide(values: Sequence[float]) -> bool:
 
 def _draw_dots(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     """Figures of rows by group, or ratios of A and B by verdict, over a band around 1."""
-    known, turns, parts = _known(chart), len(series), list[str]()
+    known, parts, beside = _known(chart), list[str](), dict[str, list[str]]()
     axis = AxisScale.over(known, is_wide(known))
     if chart.threshold is not None:
-        low, high, turns = 1 - chart.threshold, 1 + chart.threshold, 1
+        low, high = 1 - chart.threshold, 1 + chart.threshold
         axis = AxisScale.over([low, high, *(end for end in known if end > 0)], log=True)
         width = _across(axis.share(high) - axis.share(low))
         parts = [element("rect", x=axis.at(low), width=width, height="100%", fill=BAND)]
         parts += [rule(axis.at(1), 0, axis.at(1), "100%", QUIET)]
-    rows = Rows([str(point.x) for point in chart.points], turns)
+    for point in chart.points:
+        beside.setdefault(str(point.x), []).append(point.series)
+    rows = Rows([*beside], max(map(len, beside.values())))
     parts += [*_draw_axis(axis, chart.unit, rows.height), *rows.draw_names()]
     room = CHARACTER * max(len(_show(chart, point.value)) for point in chart.points) + 10
 
     def draw_points(look: SeriesLook, points: list[Point]) -> Iterator[str]:
         for point in points:
-            y = rows.middle(str(point.x), series.index(look) % turns, turns)
+            row = beside[str(point.x)]
+            y = rows.middle(str(point.x), row.index(look.name), len(row))
             places = [(axis.at(end), y) for end in _ends(point)]
             yield from _draw_dot(chart, point, look.shape, places)
             yield write(_show(chart, point.value), places[-1][0], y + 4, dx=9, fill=TEXT)
