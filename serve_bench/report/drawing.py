@@ -65,12 +65,13 @@ INK: Final = "currentColor"  # that of a series
 
 
 class Drawing(NamedTuple):
-    """The plot of a chart as SVG, `height` pixels, and those that its labels take at its top, to
-    the right, below and to the left."""
+    """The plot of a chart as SVG, `height` pixels, those that its labels take at its top, to the
+    right, below and to the left, and the `least` width of all, below which a page scrolls."""
 
     plot: str
     height: float
     margin: tuple[float, float, float, float]
+    least: float = 0.0
 
 
 def draw(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
@@ -344,7 +345,9 @@ def _draw_map(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
         ink = {"fill": "#ffffff" if size >= WHITE_FROM else "#000000", "text_anchor": "middle"}
         parts.append(write(_show(chart, point.value), _across(x + width / 2), y + 4, **ink))
     below, left = BELOW + SLANT * longest * slanted, 1.2 * SLANT * longest * slanted
-    return Drawing("\n".join(parts), rows.height, (0, 12, below, max(left, rows.width)))
+    margin = (0.0, 12.0, below, max(left, rows.width))
+    room = CHARACTER * max(len(_show(chart, figure)) for figure in figures) + 6
+    return Drawing("\n".join(parts), rows.height, margin, room / width + sum(margin[1::2]))
 
 
 def _draw_lines(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:

@@ -122,7 +122,7 @@ class _Sheet:
 
     def draw(self, chart: Chart, series: Sequence[SeriesLook]) -> None:
         """A chart, and its legend below."""
-        plot, height, (top, right, bottom, left) = draw(chart, series)
+        plot, height, (top, right, bottom, left), _ = draw(chart, series)
         place = {"x": EDGE + left, "y": self.y + top + 12, "width": ROOM - left - right}
         self.parts.append(element("svg", plot, overflow="visible", height=height, **place))
         self.y += top + 12 + height + bottom
