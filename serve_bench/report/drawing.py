@@ -164,22 +164,20 @@ class AxisScale:
         return {tick: f"{tick:,.9f}".rstrip("0").rstrip(".") for tick in ticks}
 
 
-def _draw_below(title: str, height: float, labels: Mapping[str, str]) -> list[str]:
+def _draw_below(
+    title: str, height: float, labels: Mapping[str, str], slant: float = 0.0
+) -> list[str]:
     """The labels below a plot by their places across, with their lines, and the title of all. Where
-    a plot is narrow, style.css leaves labels out."""
+    a plot is narrow, style.css leaves labels out. `slant`: pixels of labels that would touch each
+    other; each ends below its place."""
     lines = (rule(x, 0, x, height + 4, GRID) for x in labels)
-    texts = (write(label, x, height + 18) for x, label in labels.items())
+    texts = [write(label, x, height + 18) for x, label in labels.items()]
+    if slant:
+        turned = {"transform": "rotate(-40)", "text_anchor": "end"}
+        words = ((x, write(label, 0, 14, **turned)) for x, label in labels.items())
+        texts = [element("svg", text, x=x, y=height, overflow="visible") for x, text in words]
     ticks = element("g", *lines, *texts, class_="ticks", fill=QUIET, text_anchor="middle")
-    return [ticks, write(title, "50%", height + 36, fill=QUIET, text_anchor="middle")]
-
-
-def _draw_slanted(title: str, height: float, labels: Mapping[str, str]) -> Iterator[str]:
-    """The same for labels that would touch each other: each ends below its place."""
-    for x, label in labels.items():
-        words = write(label, 0, 0, transform="rotate(-40)", fill=QUIET, text_anchor="end")
-        yield element("svg", words, x=x, y=height + 14, overflow="visible")
-    down = height + 32 + SLANT * max(map(len, labels.values()))
-    yield write(title, "50%", down, fill=QUIET, text_anchor="middle")
+    return [ticks, write(title, "50%", height + 36 + slant, fill=QUIET, text_anchor="middle")]
 
 
 def _ticks(chart: Chart, x: AxisScale) -> dict[float, str]:
@@ -333,9 +331,8 @@ def _draw_map(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     width = 1 / len(columns)
     middles = {_across(width * (place + 0.5)): name for place, name in enumerate(columns)}
     longest = max(map(len, columns))
-    slanted = CHARACTER * longest > NARROW * width
-    draw_names = _draw_slanted if slanted else _draw_below
-    parts = [*draw_names(chart.x_name, rows.height, middles), *rows.draw_names()]
+    slant = SLANT * longest if CHARACTER * longest > NARROW * width else 0.0
+    parts = [*_draw_below(chart.x_name, rows.height, middles, slant), *rows.draw_names()]
     for point in chart.points:
         size, y = sizes.share(point.value), rows.middle(point.series)
         x = width * columns.index(str(point.x))
@@ -344,8 +341,7 @@ def _draw_map(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
         parts.append(_draw_box(chart, point, x, width, y, rows.step, fill))
         ink = {"fill": "#ffffff" if size >= WHITE_FROM else "#000000", "text_anchor": "middle"}
         parts.append(write(_show(chart, point.value), _across(x + width / 2), y + 4, **ink))
-    below, left = BELOW + SLANT * longest * slanted, 1.2 * SLANT * longest * slanted
-    margin = (0.0, 12.0, below, max(left, rows.width))
+    margin = (0.0, 12.0, BELOW + slant, max(1.2 * slant, rows.width))
     room = CHARACTER * max(len(_show(chart, figure)) for figure in figures) + 6
     return Drawing("\n".join(parts), rows.height, margin, room / width + sum(margin[1::2]))
 

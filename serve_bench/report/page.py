@@ -91,12 +91,6 @@ def _read(home: Path, path: str, most: float = inf) -> tuple[int, bytes | None]:
 # What the templates ask.
 
 
-def _escape_records(content: bytes) -> str:
-    """Records as they stand in a script block: the same JSON, without a `<`, which could end it.
-    In JSON that sign occurs inside strings alone, where it may be written so."""
-    return content.decode("utf-8", "replace").replace("<", "\\u003c")
-
-
 def _file_text(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8").strip()
 
@@ -117,7 +111,8 @@ def environment() -> jinja2.Environment:
         # As `--format json` writes it; null where there is none, or no number.
         "figure": lambda value: json.dumps(None if value is None or not isfinite(value) else value),
         "kind": lambda block: type(block).__name__,
-        "records": _escape_records,
+        # The same JSON without a `<`, which could end a script block. It occurs in strings alone.
+        "records": lambda text: text.decode("utf-8", "replace").replace("<", "\\u003c"),
         "text": as_text,
     }
     env.globals |= {
