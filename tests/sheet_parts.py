@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from serve_bench.benchmarks.registry import look_at
 from serve_bench.core.result import Result
-from serve_bench.report.drawing import describe, draw
+from serve_bench.report.drawing import draw
 from serve_bench.report.theme import list_series, looks_of
 from serve_bench.view.document import (
     Block,
@@ -86,7 +86,7 @@ def is_sound(sheet: Document) -> None:
                 assert figure.value is None or math.isfinite(figure.value)
     for drawing in charts(sheet):
         plot = draw(drawing, list_series(drawing, looks_of([drawing]))).plot
-        assert '"nan' not in plot and describe(drawing) and drawing.title
+        assert '"nan' not in plot and drawing.title
 
 
 def sheet(result: Result, where: str | None = None, published: bool = False) -> Document:

@@ -105,17 +105,16 @@ def diff(options: DiffOptions) -> int:
     Example: serve-bench profile diff --run results/x default optimized
     """
     from serve_bench.observing.processes import TARGETS
-    from serve_bench.report.profile_text import difference_text, reading_of
-    from serve_bench.runner.recording import find_stacks, layer_rules, one_of
+    from serve_bench.report.profile_text import difference_text
+    from serve_bench.runner.recording import find_stacks, one_of
 
     roles = TARGETS[one_of(options.target, ("proxy", "replica", "controller"), "--target")]
-    rules = layer_rules()
-    readings = []
+    profiles = []
     for word in (options.a, options.b):
         stacks, files = find_stacks(word, options.run, roles)
         name = word if len(files) == 1 else f"{word} ({len(files)} processes)"
-        readings.append(reading_of(name, stacks, rules, keep_idle=options.idle))
-    typer.echo(difference_text(readings[0], readings[1], rules), nl=False)
+        profiles.append((name, stacks))
+    typer.echo(difference_text(profiles[0], profiles[1], options.idle), nl=False)
     return 0
 
 

@@ -14,7 +14,6 @@ from serve_bench.core.errors import RunFailed, visible
 from serve_bench.store.files import write_output
 
 if TYPE_CHECKING:
-    from serve_bench.analysis.stacks import LayerRules
     from serve_bench.observing.processes import InUse, ServeProcess
     from serve_bench.observing.profiler import Recordings
     from serve_bench.runner.recording import Profile, Wish
@@ -78,20 +77,18 @@ def record_processes(processes: Sequence[ServeProcess], wish: Wish) -> int:
 def print_profiles(profiles: Recordings[Profile], wish: Wish) -> int:
     """Draws and prints profiles. The exit code. Raises RunFailed where there is none."""
     from serve_bench.analysis.stacks import merged
-    from serve_bench.report.profile_text import profile_text, reading_of
-    from serve_bench.runner.recording import by_role, layer_rules
+    from serve_bench.report.profile_text import profile_text
+    from serve_bench.runner.recording import by_role
 
     if profiles.interrupted and not profiles.done:
         return INTERRUPTED
     print_failures(profiles.failed, partial=bool(profiles.done))
-    rules = layer_rules()
     for profile in profiles.done:
-        _draw(profile, wish, rules)
+        _draw(profile, wish)
     for role, group in by_role(profiles.done).items():
         name = f"{role} {', '.join(str(profile.pid) for profile in group)}"
         stacks = merged(profile.stacks for profile in group)
-        reading = reading_of(name, stacks, rules, keep_idle=wish.options.idle)
-        typer.echo(profile_text(reading, rules), nl=False)
+        typer.echo(profile_text(name, stacks, keep_idle=wish.options.idle), nl=False)
     return INTERRUPTED if profiles.interrupted else 0
 
 
@@ -104,14 +101,14 @@ def print_failures(failures: Sequence[RunFailed], *, partial: bool) -> None:
         print_note(f"serve-bench: {failure}")
 
 
-def _draw(profile: Profile, wish: Wish, rules: LayerRules) -> None:
+def _draw(profile: Profile, wish: Wish) -> None:
     from serve_bench.report.flamegraph import flame_svg
     from serve_bench.runner.recording import raw_beside
 
     for note in profile.notes:
         print_note(f"note: {note}")
     title = f"{profile.role} {profile.pid}: {profile.samples} samples"
-    svg = flame_svg(profile.stacks, title, rules, keep_idle=wish.options.idle)
+    svg = flame_svg(profile.stacks, title, keep_idle=wish.options.idle)
     write_output(profile.place, svg)
     raw = raw_beside(profile.place)
     typer.echo(f"wrote {profile.place} and {raw} ({profile.samples} samples)")

@@ -203,9 +203,8 @@ SIDES = 2  # runs that are compared
 def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
     """The page of runs, by folders or records files; of two their comparison first."""
     from serve_bench.report.page import Folder, folder_of, html_text
-    from serve_bench.runner.recording import layer_rules
 
-    documents, folders, rules = [], [], layer_rules()
+    documents, folders = [], []
     if len(reports) == SIDES:
         try:
             documents, folders = [_compare(places)], [Folder()]
@@ -214,7 +213,7 @@ def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
     for place, report in zip(places, reports, strict=True):
         file = place.name if place.is_file() else RECORDS_FILE
         documents.append(report.document)
-        folders.append(folder_of(_home(place), report.document, file, rules))
+        folders.append(folder_of(_home(place), report.document, file))
     return html_text(documents, folders)
 
 
@@ -238,14 +237,12 @@ def write_text(to: Path | None, text: str) -> None:
     if to is None:
         print(text, end="", flush=True)
         return
-    from serve_bench.report.page import size_text
-
     content = text.encode("utf-8", "replace")
     try:
         write_whole(to, content)
     except OSError as error:
         raise BadInput(f"{to}: cannot be written: {why(error)}") from None
-    print_note(f"wrote {to} ({size_text(len(content))})")
+    print_note(f"wrote {to} ({len(content) / 1000:,.0f} kB)")
 
 
 def place_of_page(output: str | None, usual: Path) -> Path | None:

@@ -6,7 +6,6 @@ Rule: pure layout. No text is taken for Markdown or HTML.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from serve_bench.view.document import (
     Block,
@@ -21,8 +20,6 @@ from serve_bench.view.document import (
     explain,
 )
 
-SUMMARY: Final = "Method and warnings"
-
 
 def comment(document: Document) -> str:
     """The comment as text that ends with a newline: the headline in bold, its tables, and under the
@@ -32,7 +29,7 @@ def comment(document: Document) -> str:
     lines = [f"**{escaped(document.headline)}**", ""]
     for table in tables:
         lines += _table_lines(table)
-    lines += [f"<details><summary>{SUMMARY}</summary>", ""]
+    lines += ["<details><summary>Method and warnings</summary>", ""]
     lines += _items(finding.line for finding in (*document.findings[1:], *document.doubts))
     for table in tables:
         lines += _remarks(table)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from serve_bench.core.figures import bound_sign, number, ratio_text
 from serve_bench.report.theme import (
@@ -30,34 +30,31 @@ from serve_bench.report.theme import (
 )
 from serve_bench.view.charts import Chart, Point
 
-MOST_SAID: Final = 8
-"""Figures that a description says all; of more the largest and the smallest."""
-
 WIDE: Final = 100.0
 """Values that differ by such a factor are drawn on a log axis: on a linear one all but the largest
 would lie on its zero."""
 
-MOST_DECADES: Final = 3
-"""Of a log axis with ticks between the powers of ten."""
-
 CHARACTER: Final = 6.7
 """Pixels of a character in about the mean, at the size of labels (12 pixels)."""
 
-LINE, GAP, BELOW = 18, 5, 42
+SLANT: Final = 4.4
+"""Pixels of a character of a slanted label, from top to bottom."""
+
+LINE, GAP, BELOW = 18, 5, 40
 """Pixels: of a line of a chart with a row for each thing (an interval, a bar), between such rows,
 and of the labels of an axis. So few rows make a small chart and many a long one."""
 
 FITS: Final = 28
 """Characters of a line of a label: they take half of a phone's width."""
 
-HEIGHT, MARK_LINE = 260, 14
+NARROW: Final = 400
+"""Pixels of a plot in which the names of columns stand beside each other; longer ones slant."""
+
+HEIGHT, MARK_LINE = 220, 14
 """Pixels of a chart of lines, and of the words of a mark."""
 
 FEW: Final = 30
 """Points of a line that are drawn large; more are small, so that they do not hide the line."""
-
-SAID: Final = 0.12
-"""A part that takes such a share of the longest bar has its figure in it; less has no room."""
 
 HEAT: Final = ((222, 235, 247), (8, 64, 129))
 """The smallest and the largest figure of a heat map: on light and dark grounds and on paper alike,
@@ -68,12 +65,13 @@ INK: Final = "currentColor"  # that of a series
 
 
 class Drawing(NamedTuple):
-    """The plot of a chart as SVG, `height` pixels, and those that its labels take at its top, to
-    the right, below and to the left."""
+    """The plot of a chart as SVG, `height` pixels, those that its labels take at its top, to the
+    right, below and to the left, and the `least` width of all, below which a page scrolls."""
 
     plot: str
     height: float
     margin: tuple[float, float, float, float]
+    least: float = 0.0
 
 
 def draw(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
@@ -82,19 +80,11 @@ def draw(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     return kinds[chart.kind](chart, series)
 
 
-def describe(chart: Chart) -> str:
-    """A chart in words."""
-    ranked = sorted(chart.points, key=lambda point: -point.value)
-    few = chart.points if len(ranked) <= MOST_SAID else (ranked[0], ranked[-1])
-    texts = "; ".join(_describe(chart, point) for point in few)
-    return f"{chart.title}, {len(ranked)} figures: {texts}."
-
-
 def _describe(chart: Chart, point: Point) -> str:
     where = point.x if isinstance(point.x, str) else f"{point.x:,.4g}"
-    where = (
-        _percent(float(point.x)) if chart.x_scale == "share" else f"{chart.x_name} {where}".strip()
-    )
+    where = f"{chart.x_name} {where}".strip()
+    if chart.x_scale == "share":
+        where = _percent(float(point.x))
     low, high = _show(chart, point.low), _show(chart, point.high)
     ends = "" if None in (point.low, point.high) else f" ({low} to {high})"
     return f"{point.series}, {where}: {_show(chart, point.value)} {chart.unit}{ends}"
@@ -162,7 +152,7 @@ class AxisScale:
         ticks = []
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)))
-            digits = (1, 2, 5) if len(powers) <= MOST_DECADES else (1,)
+            digits = (1, 2, 5) if len(powers) <= 3 else (1,)  # of many decades the powers
             ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
             ticks = [tick for tick in ticks if self.low <= tick <= self.high]
         if len(ticks) <= 2:
@@ -174,13 +164,20 @@ class AxisScale:
         return {tick: f"{tick:,.9f}".rstrip("0").rstrip(".") for tick in ticks}
 
 
-def _draw_below(title: str, height: float, labels: Mapping[str, str]) -> list[str]:
+def _draw_below(
+    title: str, height: float, labels: Mapping[str, str], slant: float = 0.0
+) -> list[str]:
     """The labels below a plot by their places across, with their lines, and the title of all. Where
-    a plot is narrow, style.css leaves labels out."""
+    a plot is narrow, style.css leaves labels out. `slant`: pixels of labels that would touch each
+    other; each ends below its place."""
     lines = (rule(x, 0, x, height + 4, GRID) for x in labels)
-    texts = (write(label, x, height + 18) for x, label in labels.items())
+    texts = [write(label, x, height + 18) for x, label in labels.items()]
+    if slant:
+        turned = {"transform": "rotate(-40)", "text_anchor": "end"}
+        words = ((x, write(label, 0, 14, **turned)) for x, label in labels.items())
+        texts = [element("svg", text, x=x, y=height, overflow="visible") for x, text in words]
     ticks = element("g", *lines, *texts, class_="ticks", fill=QUIET, text_anchor="middle")
-    return [ticks, write(title, "50%", height + 36, fill=QUIET, text_anchor="middle")]
+    return [ticks, write(title, "50%", height + 36 + slant, fill=QUIET, text_anchor="middle")]
 
 
 def _ticks(chart: Chart, x: AxisScale) -> dict[float, str]:
@@ -226,17 +223,15 @@ class Rows:
                 yield write(line, -8, top + 16 * turn, fill=QUIET, text_anchor="end")
 
 
-def _by_series(
-    chart: Chart, series: Sequence[SeriesLook]
-) -> Iterator[tuple[SeriesLook, list[Point], list[str]]]:
-    """Each series with its points, and a list for its marks."""
+Drawer: TypeAlias = Callable[[SeriesLook, list[Point]], Iterator[str]]
+"""What draws the points of a series."""
+
+
+def _draw_series(chart: Chart, series: Sequence[SeriesLook], draw: Drawer) -> Iterator[str]:
+    """The marks of each series as a group."""
     for look in series:
-        yield look, [point for point in chart.points if point.series == look.name], []
-
-
-def _group(look: SeriesLook, marks: Sequence[str]) -> str:
-    """The marks of a series."""
-    return element("g", *marks, class_="series", color=look.colour, fill=INK)
+        marks = draw(look, [point for point in chart.points if point.series == look.name])
+        yield element("g", *marks, class_="series", color=look.colour, fill=INK)
 
 
 def _draw_dot(
@@ -279,24 +274,29 @@ def is_wide(values: Sequence[float]) -> bool:
 
 def _draw_dots(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     """Figures of rows by group, or ratios of A and B by verdict, over a band around 1."""
-    known, turns, parts = _known(chart), len(series), list[str]()
+    known, parts, beside = _known(chart), list[str](), dict[str, list[str]]()
     axis = AxisScale.over(known, is_wide(known))
     if chart.threshold is not None:
-        low, high, turns = 1 - chart.threshold, 1 + chart.threshold, 1
+        low, high = 1 - chart.threshold, 1 + chart.threshold
         axis = AxisScale.over([low, high, *(end for end in known if end > 0)], log=True)
         width = _across(axis.share(high) - axis.share(low))
         parts = [element("rect", x=axis.at(low), width=width, height="100%", fill=BAND)]
         parts += [rule(axis.at(1), 0, axis.at(1), "100%", QUIET)]
-    rows = Rows([str(point.x) for point in chart.points], turns)
+    for point in chart.points:
+        beside.setdefault(str(point.x), []).append(point.series)
+    rows = Rows([*beside], max(map(len, beside.values())))
     parts += [*_draw_axis(axis, chart.unit, rows.height), *rows.draw_names()]
     room = CHARACTER * max(len(_show(chart, point.value)) for point in chart.points) + 10
-    for place, (look, points, marks) in enumerate(_by_series(chart, series)):
+
+    def draw_points(look: SeriesLook, points: list[Point]) -> Iterator[str]:
         for point in points:
-            y, figure = rows.middle(str(point.x), place % turns, turns), _show(chart, point.value)
+            row = beside[str(point.x)]
+            y = rows.middle(str(point.x), row.index(look.name), len(row))
             places = [(axis.at(end), y) for end in _ends(point)]
-            marks += _draw_dot(chart, point, look.shape, places)
-            marks.append(write(figure, "100%", y + 4, dx=room, text_anchor="end", fill=TEXT))
-        parts.append(_group(look, marks))
+            yield from _draw_dot(chart, point, look.shape, places)
+            yield write(_show(chart, point.value), places[-1][0], y + 4, dx=9, fill=TEXT)
+
+    parts += _draw_series(chart, series, draw_points)
     return Drawing("\n".join(parts), rows.height, (0, room, BELOW, rows.width))
 
 
@@ -306,16 +306,18 @@ def _draw_bars(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     sums = {name: sum(of.value for of in chart.points if of.x == name) for name in begun}
     axis, rows = AxisScale(0.0, 1.16 * max(sums.values()) or 1.0), Rows([*sums], 1)
     parts = [*_draw_axis(axis, chart.unit, rows.height), *rows.draw_names()]
-    for look, points, marks in _by_series(chart, series):
+
+    def draw_parts(_: SeriesLook, points: list[Point]) -> Iterator[str]:
         for point in points:
-            name, y, width = str(point.x), rows.middle(str(point.x)), axis.share(point.value)
-            x = axis.share(begun[name])
+            name, width = str(point.x), axis.share(point.value)
+            x, y = axis.share(begun[name]), rows.middle(name)
             begun[name] += point.value
-            marks.append(_draw_box(chart, point, x, width, y, LINE - 4, INK))
-            if width >= SAID:
+            yield _draw_box(chart, point, x, width, y, LINE - 4, INK)
+            if width >= 0.12:  # of the plot: there is room for its figure
                 place, figure = _across(x + width / 2), number(point.value, 3)
-                marks.append(write(figure, place, y + 4, fill=GROUND, text_anchor="middle"))
-        parts.append(_group(look, marks))
+                yield write(figure, place, y + 4, fill=GROUND, text_anchor="middle")
+
+    parts += _draw_series(chart, series, draw_parts)
     for name, total in sums.items():
         parts.append(write(number(total, 3), axis.at(total), rows.middle(name) + 4, dx=5))
     return Drawing("\n".join(parts), rows.height, (0, 12, BELOW, rows.width))
@@ -328,7 +330,9 @@ def _draw_map(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     columns = list(dict.fromkeys(str(point.x) for point in chart.points))
     width = 1 / len(columns)
     middles = {_across(width * (place + 0.5)): name for place, name in enumerate(columns)}
-    parts = [*_draw_below(chart.x_name, rows.height, middles), *rows.draw_names()]
+    longest = max(map(len, columns))
+    slant = SLANT * longest if CHARACTER * longest > NARROW * width else 0.0
+    parts = [*_draw_below(chart.x_name, rows.height, middles, slant), *rows.draw_names()]
     for point in chart.points:
         size, y = sizes.share(point.value), rows.middle(point.series)
         x = width * columns.index(str(point.x))
@@ -337,12 +341,15 @@ def _draw_map(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
         parts.append(_draw_box(chart, point, x, width, y, rows.step, fill))
         ink = {"fill": "#ffffff" if size >= WHITE_FROM else "#000000", "text_anchor": "middle"}
         parts.append(write(_show(chart, point.value), _across(x + width / 2), y + 4, **ink))
-    return Drawing("\n".join(parts), rows.height, (0, 12, BELOW, rows.width))
+    margin = (0.0, 12.0, BELOW + slant, max(1.2 * slant, rows.width))
+    room = CHARACTER * max(len(_show(chart, figure)) for figure in figures) + 6
+    return Drawing("\n".join(parts), rows.height, margin, room / width + sum(margin[1::2]))
 
 
 def _draw_lines(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     """Lines, the intervals of their points, the points, arrows over mere lower bounds, marks."""
-    known, x = _known(chart), AxisScale.over(chart.places, chart.log_x)
+    places = [*(float(point.x) for point in chart.points), *(place for place, _ in chart.marks)]
+    known, x = _known(chart), AxisScale.over(places, chart.x_scale in ("log", "share"))
     log = is_wide(known) if chart.log_y is None else chart.log_y
     y = AxisScale.over([end for end in known if end > 0 or not log], log)
     above = 24 + MARK_LINE * len(chart.marks)
@@ -354,19 +361,19 @@ def _draw_lines(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     title = chart.x_name if chart.x_scale == "share" else x.title(chart.x_name)
     parts += _draw_below(title, HEIGHT, {x.at(at): tick for at, tick in _ticks(chart, x).items()})
     small, course = len(chart.points) > FEW * len(series), [*_draw_marks(chart.marks, x)]
-    for look, points, marks in _by_series(chart, series):
-        points.sort(key=lambda point: float(point.x))
+
+    def draw_points(look: SeriesLook, points: list[Point]) -> Iterator[str]:
+        places = sorted((x.share(float(point.x)), y.down(point.value)) for point in points)
         if look.dash:
-            marks.append(
-                _draw_curve([(x.share(float(at.x)), y.down(at.value)) for at in points], look)
-            )
+            yield _draw_curve(places, look)
         for point in points:
             at, down = x.at(float(point.x)), y.down(point.value)
-            places = [(at, y.down(end)) for end in _ends(point)]
-            marks += _draw_dot(chart, point, "dot" if small else look.shape, places)
+            ends = [(at, y.down(end)) for end in _ends(point)]
+            yield from _draw_dot(chart, point, "dot" if small else look.shape, ends)
             if bound_sign(point.value):
-                marks.append(write("\u2191", at, down - 6, text_anchor="middle", font_size=18))
-        course.append(_group(look, marks))
+                yield write("\u2191", at, down - 6, text_anchor="middle", font_size=18)
+
+    course += _draw_series(chart, series, draw_points)
     # Of a chart over time a part may be shown alone, with what stands above it.
     inner = element("g", *course, transform=f"translate(0 {above})")
     about = {"data_time": f"{x.low} {x.high}"} if chart.x_scale == "time" else {}
@@ -385,11 +392,11 @@ def _draw_curve(places: Sequence[tuple[float, float]], look: SeriesLook) -> str:
 
 
 def _draw_marks(marks: Sequence[tuple[float, str]], x: AxisScale) -> Iterator[str]:
-    """Rules with their words, over the plot, all on the side where there is room: the farther from
-    that side's end a rule is, the higher stand its words, so no rule goes through others."""
-    left = any(x.share(place) > 0.5 for place, _ in marks)
-    side = {"dx": "-4", "text_anchor": "end"} if left else {"dx": "4"}
-    for turn, (place, words) in enumerate(sorted(marks, reverse=not left)):
+    """Rules with their words, over the plot, on the side where there is room: the farther from the
+    middle a rule is, the higher stand its words, so that no rule goes through others."""
+    ranked = sorted(marks, key=lambda mark: abs(x.share(mark[0]) - 0.5))
+    for turn, (place, words) in enumerate(ranked):
+        side = {"dx": "-4", "text_anchor": "end"} if x.share(place) > 0.5 else {"dx": "4"}
         at, up = x.at(place), -8 - MARK_LINE * turn
         yield rule(at, up - 5, at, HEIGHT, QUIET, stroke_dasharray="4 3")
         yield write(words, at, up + 4, fill=QUIET, **side)

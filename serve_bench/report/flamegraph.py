@@ -6,8 +6,11 @@ and layer under the pointer. Rule: every text of a profile is escaped.
 
 from __future__ import annotations
 
+import tomllib
 import zlib
 from collections.abc import Iterator
+from functools import cache
+from importlib import resources
 from typing import Final
 
 from serve_bench.analysis.stacks import (
@@ -19,6 +22,7 @@ from serve_bench.analysis.stacks import (
     by_function,
     layered,
     layers,
+    read_rules,
     tree,
     without,
 )
@@ -26,8 +30,8 @@ from serve_bench.report.theme import element, say, write
 
 WIDTH: Final = 1200
 ROW: Final = 17
-LEAST: Final = 0.001
-"""Frames narrower than 0.1 % of the width are left out: nobody could see them."""
+LEAST: Final = 1.2
+"""Pixels: frames that are narrower are left out, since nobody could see them."""
 
 CHARACTER, HEAD, COLUMNS = 6.6, 24, 4
 """Pixels of a character of the 11 px monospace font, and of the title; columns of the legend."""
@@ -36,18 +40,25 @@ GOLDEN: Final = 137.508
 """Degrees between the hues of layers that follow each other: no two of many are alike."""
 
 
-def flame_svg(stacks: Stacks, title: str, rules: LayerRules, *, keep_idle: bool = False) -> str:
+@cache
+def layer_rules() -> LayerRules:
+    """The shipped rules that split stacks by layer."""
+    file = resources.files("serve_bench").joinpath("reference", "layers.toml")
+    return read_rules(tomllib.loads(file.read_text(encoding="utf-8")), file.name)
+
+
+def flame_svg(stacks: Stacks, title: str, *, keep_idle: bool = False) -> str:
     """The flamegraph of a profile by function, and below it the layers that its colours stand for.
     What waited is left out unless all of it did, or it is to be kept."""
-    busy = stacks if keep_idle else without(stacks, IDLE, rules) or stacks
+    busy = stacks if keep_idle else without(stacks, IDLE, layer_rules()) or stacks
     parts = [element("rect", width="100%", height="100%", fill="#fff")]
     parts.append(write(title, WIDTH / 2, 15, font_size=13, text_anchor="middle"))
-    frames = list(draw_frames(by_function(busy), rules))
+    frames = list(draw_frames(by_function(busy)))
     top = HEAD + (max(depth for depth, _ in frames) + 2) * ROW
-    legend = layers(busy, rules)
+    legend = layers(busy, layer_rules())
     for place, (name, share) in enumerate(legend.items()):
         x, y = place % COLUMNS * WIDTH // COLUMNS, top + place // COLUMNS * ROW
-        parts.append(element("rect", x=x, y=y - 9, width=11, height=11, fill=_colour(name, rules)))
+        parts.append(element("rect", x=x, y=y - 9, width=11, height=11, fill=_colour(name)))
         parts.append(write(f"{name} {share:.1f} %", x + 16, y))
     height = top + (len(legend) // COLUMNS + 1) * ROW
     size = {"width": f"{WIDTH}", "height": f"{height}", "viewBox": f"0 0 {WIDTH} {height}"}
@@ -56,36 +67,33 @@ def flame_svg(stacks: Stacks, title: str, rules: LayerRules, *, keep_idle: bool 
     return element("svg", *parts, *(svg for _, svg in frames), font_size=11, **size, **looks)
 
 
-def _colour(layer: str, rules: LayerRules, frame: str = "") -> str:
+def _colour(layer: str, frame: str = "") -> str:
     """The colour of a layer: grey without a rule for it; frames differ in their shade."""
-    names = list(dict.fromkeys(rule.name for rule in rules.rules))
+    names = list(dict.fromkeys(rule.name for rule in layer_rules().rules))
     light = 66 + zlib.crc32(frame.encode()) % 12
     if layer not in names or layer == IDLE:
         return f"hsl(0,0%,{light}%)"
     return f"hsl({names.index(layer) * GOLDEN % 360:.0f},64%,{light}%)"
 
 
-def draw_frames(stacks: Stacks, rules: LayerRules) -> Iterator[tuple[int, str]]:
+def draw_frames(stacks: Stacks) -> Iterator[tuple[int, str]]:
     """The depth and the SVG of each frame that is wide enough to be seen, below one for all."""
     root = tree(stacks)
-    most = max(root.samples, 1)
-    waiting: list[tuple[CallNode, float, int, Layered | None]] = [(root, 0.0, 0, None)]
+    waiting: list[tuple[CallNode, int, int, Layered | None]] = [(root, 0, 0, None)]
+    scale = WIDTH / max(root.samples, 1)
     while waiting:
-        node, x, depth, layer = waiting.pop()
-        share, name = node.samples / most, "" if layer is None else layer.name
-        title = f"{node.name}: {100.0 * share:.1f} %, {node.samples} samples"
-        words, fill = f"{title}, {name}" if name else title, _colour(name, rules, node.name)
-        yield depth, _draw_frame(node.name, x * WIDTH, share * WIDTH, depth, words, fill)
-        for name in sorted(node.children):
-            child = node.children[name]
-            if child.samples / most >= LEAST:
-                waiting.append((child, x, depth + 1, layered(name, layer, rules)))
-            x += child.samples / most
-
-
-def _draw_frame(name: str, x: float, width: float, depth: int, title: str, fill: str) -> str:
-    y, room = HEAD + depth * ROW, int((width - 6) / CHARACTER)
-    label = name if len(name) <= room else f"{name[: max(room - 2, 0)]}.."
-    size = {"width": max(width - 0.4, 0.1), "height": float(ROW - 1)}
-    rect = element("rect", x=x, y=y, fill=fill, **size)
-    return element("g", say(title), rect, write(label, x + 3, y + 12) if room >= 3 else "")
+        node, before, depth, layer = waiting.pop()
+        width, name = node.samples * scale, "" if layer is None else layer.name
+        percent = 100.0 * (node.samples / max(root.samples, 1))
+        title = f"{node.name}: {percent:.1f} %, {node.samples} samples"
+        x, y = before * scale, HEAD + depth * ROW
+        looks = {"x": x, "y": y, "width": max(width - 0.4, 0.1), "height": ROW - 1}
+        rect = element("rect", fill=_colour(name, node.name), **looks)
+        most = int((width - 6) / CHARACTER)
+        label = node.name if len(node.name) <= most else f"{node.name[: max(most - 2, 0)]}.."
+        words = write(label, x + 3, y + 12) if most >= 3 else ""
+        yield depth, element("g", say(f"{title}, {name}" if name else title), rect, words)
+        for name, child in sorted(node.children.items()):
+            if child.samples * scale >= LEAST:
+                waiting.append((child, before, depth + 1, layered(name, layer, layer_rules())))
+            before += child.samples

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
+from itertools import zip_longest
 from math import inf, isfinite
 from pathlib import Path
 from typing import Final
@@ -21,9 +23,9 @@ from typing import Final
 import jinja2
 
 from serve_bench import __version__
-from serve_bench.analysis.stacks import LayerRules, parse_raw
+from serve_bench.analysis.stacks import parse_raw
 from serve_bench.core.errors import BadInput, visible
-from serve_bench.report.drawing import describe, draw
+from serve_bench.report.drawing import draw
 from serve_bench.report.flamegraph import flame_svg
 from serve_bench.report.theme import DEFINED, list_series, looks_of
 from serve_bench.view.document import (
@@ -61,24 +63,17 @@ class Folder:
     flamegraphs: Mapping[str, str] = field(default_factory=dict)
 
 
-def folder_of(home: Path, document: Document, records: str, rules: LayerRules) -> Folder:
-    """The files of a run in `home`. `records`: their file there; `rules`: what splits the stacks of
-    flamegraphs by layer."""
-    blocks = unfolded(block for part in document.sections for block in part.blocks)
-    paths = {block.stacks for block in blocks if isinstance(block, Flamegraph)}
-    drawn = {path: _draw_stacks(home, path, rules) for path in paths}
+def folder_of(home: Path, document: Document, records: str) -> Folder:
+    """The files of a run in `home`. `records`: their file there."""
+    drawn: dict[str, str] = {}
+    for block in unfolded(block for part in document.sections for block in part.blocks):
+        if isinstance(block, Flamegraph):
+            _, content = _read(home, block.stacks)
+            with suppress(BadInput):
+                stacks = parse_raw((content or b"").decode("utf-8", "replace"), block.stacks)
+                drawn |= {block.stacks: flame_svg(stacks, "")} if stacks else {}
     size, content = _read(home, records, MOST_RECORDS)
-    return Folder(content, size, {path: svg for path, svg in drawn.items() if svg})
-
-
-def _draw_stacks(home: Path, path: str, rules: LayerRules) -> str:
-    """The flamegraph of the stacks in a file as SVG; nothing where there are none."""
-    _, content = _read(home, path)
-    try:
-        stacks = parse_raw((content or b"").decode("utf-8", "replace"), path)
-    except BadInput:
-        return ""
-    return flame_svg(stacks, "", rules) if stacks else ""
+    return Folder(content, size, drawn)
 
 
 def _read(home: Path, path: str, most: float = inf) -> tuple[int, bytes | None]:
@@ -86,29 +81,14 @@ def _read(home: Path, path: str, most: float = inf) -> tuple[int, bytes | None]:
     `most`. Nothing where it cannot be read, or lies elsewhere: no other file is ever read, since
     records may come from others."""
     file = home / path
-    try:
+    with suppress(OSError, RuntimeError, ValueError):  # links in a ring, a name of no file
         if file.resolve().is_relative_to(home.resolve()) and file.is_file():
             size = file.stat().st_size
             return size, file.read_bytes() if size < most else None
-    except (OSError, RuntimeError, ValueError):  # links in a ring, a name that no file can have
-        pass
     return 0, None
 
 
-def size_text(size: int) -> str:
-    """A size in bytes as words: 218 kB, 3.4 MB."""
-    if size < 1000:
-        return f"{size} bytes"
-    return f"{size / 1000:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"
-
-
 # What the templates ask.
-
-
-def _escape_records(content: bytes) -> str:
-    """Records as they stand in a script block: the same JSON, without a `<`, which could end it.
-    In JSON that sign occurs inside strings alone, where it may be written so."""
-    return content.decode("utf-8", "replace").replace("<", "\\u003c")
 
 
 def _file_text(name: str) -> str:
@@ -131,18 +111,21 @@ def environment() -> jinja2.Environment:
         # As `--format json` writes it; null where there is none, or no number.
         "figure": lambda value: json.dumps(None if value is None or not isfinite(value) else value),
         "kind": lambda block: type(block).__name__,
-        "records": _escape_records,
-        "size": size_text,
+        # The same JSON without a `<`, which could end a script block. It occurs in strings alone.
+        "records": lambda text: text.decode("utf-8", "replace").replace("<", "\\u003c"),
         "text": as_text,
     }
     env.globals |= {
-        **{"describe": describe, "draw": draw, "list_series": list_series, "shapes": DEFINED},
+        **{"draw": draw, "list_series": list_series, "shapes": DEFINED},
         **{"style": _file_text("style.css"), "MADE_BY": MADE_BY, "version": __version__},
     }
     return env
 
 
 # A document as the templates draw it: its sections are made and in their order.
+
+BESIDE: Final = 2
+"""Charts that stand first, beside each other: with more the results would be off the screen."""
 
 
 def _made(blocks: Iterable[Block]) -> tuple[Block, ...]:
@@ -156,42 +139,45 @@ def _made(blocks: Iterable[Block]) -> tuple[Block, ...]:
 
 
 def _order(document: Document) -> list[Section]:
-    """The main chart first, then the results, the further findings, the rest, and the method."""
+    """The main charts first, then the results, the further findings, the rest, and the method."""
     further = tuple(finding.line for finding in document.findings[len(document.lead) :])
     doubts = tuple(doubt.line for doubt in document.doubts)
     title = "Further results" if further else "Warnings"
     findings = Section("findings", title, (Prose(further), Prose(doubts, "doubt")))
     made = [replace(part, blocks=_made(part.blocks)) for part in (*document.sections, findings)]
-    sections = [part for part in made if part.blocks]
-    charts = (part for part in sections if any(isinstance(of, Chart) for of in part.blocks))
-    main = next(charts, None)
+    main = next((part for part in made if any(isinstance(of, Chart) for of in part.blocks)), None)
+    first: list[Section] = []
+    if main is not None:
+        charts = tuple(of for of in main.blocks if isinstance(of, Chart))[:BESIDE]
+        first = [replace(main, blocks=charts)]
+        rest = tuple(of for of in main.blocks if of not in charts)
+        made[made.index(main)] = Section(
+            f"{main.name}-more", f"{main.title}, continued", rest, main.detail
+        )
 
     def rank(part: Section) -> int:
-        if part is main or part.detail == "headline":
-            return 0 if part is main else 1
-        return {"findings": 2, "method": 4}.get(part.name, 3)
+        return {"findings": 2, "method": 4}.get(part.name, 1 if part.detail == "headline" else 3)
 
-    return sorted(sections, key=rank)
+    return [*first, *sorted((part for part in made if part.blocks), key=rank)]
 
 
 def html_text(documents: Sequence[Document], folders: Sequence[Folder] = ()) -> str:
     """The whole page, for one document or several, one after the other. `folders`: the folder of
-    each run, if it has one. Raises ValueError without a document."""
-    if not documents:
-        raise ValueError("a page without a document")
+    each run, if it has one."""
     many = len(documents) > 1
     ordered = [_order(document) for document in documents]
     blocks = unfolded(block for parts in ordered for part in parts for block in part.blocks)
     looks = looks_of(block for block in blocks if isinstance(block, Chart))
-    beside = [*folders, *[Folder()] * (len(documents) - len(folders))]
-    runs = enumerate(zip(documents, beside, ordered, strict=True), 1)
     # `prefix` begins the anchor of each section, `level` is that of its heading.
     sheets = [
         {
-            **{"document": document, "folder": folder, "sections": parts, "looks": looks},
+            **{"document": document, "folder": folder or Folder(), "sections": parts},
             **{"prefix": f"run-{number}-" if many else "", "level": 3 if many else 2},
+            "looks": looks,
         }
-        for number, (document, folder, parts) in runs
+        for number, (document, folder, parts) in enumerate(
+            zip_longest(documents, folders, ordered), 1
+        )
     ]
     script = _file_text("page.js")
     digest = b64encode(sha256(script.encode()).digest()).decode()

@@ -84,21 +84,24 @@ def picture(documents: Sequence[Document], charts: Sequence[Chart], kind: str) -
 
 
 def draw_picture(documents: Sequence[Document], charts: Sequence[Chart]) -> str:
-    """The sentence of each run, its tiles and what is said about it, then the charts, one below the
-    other."""
+    """The sentence of each run, its title and tiles, then the charts, one below the other."""
     sheet, looks = _Sheet(), looks_of(charts)
     for document in documents:
         sheet.write(document.headline or document.title, 16, font_weight="bold")
+        sheet.write(document.title, 10, fill=QUIET)
         tiles = document.tiles or Table("", (), ())
-        figures = (
-            f"{column.name}: {as_text(cell).text} {column.unit}".strip()
+        figures = [
+            (column, cell)
             for row in tiles.rows
             for column, cell in zip(tiles.columns, row.cells, strict=True)
-        )
-        sheet.write("; ".join(figures), 13)
-        facts = (facts.pairs for facts in (document.run, document.machine) if facts.pairs)
-        for words in (document.title, *("; ".join(map(" ".join, pairs)) for pairs in facts)):
-            sheet.write(words, 10, fill=QUIET)
+        ]
+        for place, (column, cell) in enumerate(figures):
+            x = EDGE + place * ROOM / len(figures)
+            text = as_text(cell).text
+            figure = write(text, x, sheet.y + 46, font_size=15, font_weight="bold")
+            name = write(f"{column.name} {column.unit}", x, sheet.y + 26, fill=QUIET)
+            sheet.parts += [name, figure]
+        sheet.y += 50 if figures else 0
     for chart in charts:
         sheet.y += EDGE
         sheet.write(chart.title, 13, font_weight="bold")
@@ -126,7 +129,7 @@ class _Sheet:
 
     def draw(self, chart: Chart, series: Sequence[SeriesLook]) -> None:
         """A chart, and its legend below."""
-        plot, height, (top, right, bottom, left) = draw(chart, series)
+        plot, height, (top, right, bottom, left), _ = draw(chart, series)
         place = {"x": EDGE + left, "y": self.y + top + 12, "width": ROOM - left - right}
         self.parts.append(element("svg", plot, overflow="visible", height=height, **place))
         self.y += top + 12 + height + bottom

@@ -7,13 +7,11 @@ CPU that the process used; unless the profile was meant to show waiting.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from serve_bench.analysis.stacks import (
     IDLE,
     LEAST_POINTS,
-    LayerRules,
     Stacks,
     by_function,
     changes,
@@ -24,45 +22,32 @@ from serve_bench.analysis.stacks import (
 )
 from serve_bench.core.errors import visible
 from serve_bench.report.columns import table_blocks
+from serve_bench.report.flamegraph import layer_rules
 
 TOP: Final = 15
 WIDTH: Final = 100
 """Characters of a line."""
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A profile as it is read: the stacks that count, without lines, and how many samples, in
-    words."""
-
-    counted: Stacks
-    about: str
-
-
-def reading_of(name: str, stacks: Stacks, rules: LayerRules, *, keep_idle: bool = False) -> Reading:
-    """A profile made ready to be read."""
-    counted = stacks if keep_idle else without(stacks, IDLE, rules)
-    idle = total(stacks) - total(counted)
-    left_out = f", {idle} idle ones left out" if idle else ""
-    return Reading(by_function(counted), f"{name}: {total(counted)} samples{left_out}")
-
-
-def profile_text(reading: Reading, rules: LayerRules) -> str:
+def profile_text(name: str, stacks: Stacks, *, keep_idle: bool = False) -> str:
     """Layers and top functions of one profile."""
-    if not reading.counted:
-        return f"{reading.about}: nothing but waiting; put load on it first, or use --idle\n"
-    top = top_functions(reading.counted, TOP)
+    counted, about = _count(name, stacks, keep_idle)
+    if not counted:
+        return f"{about}: nothing but waiting; put load on it first, or use --idle\n"
+    top = top_functions(counted, TOP)
     shares = [(share.name, share.self_percent, share.total_percent) for share in top]
-    by_layer = _table(("layer", "%"), [*layers(reading.counted, rules).items()])
-    return f"{reading.about}\n{by_layer}{_table(('function', 'self %', 'total %'), shares)}"
+    by_layer = _table(("layer", "%"), [*layers(counted, layer_rules()).items()])
+    return f"{about}\n{by_layer}{_table(('function', 'self %', 'total %'), shares)}"
 
 
-def difference_text(a: Reading, b: Reading, rules: LayerRules) -> str:
-    """Layers, and functions that grew and that shrank, in percent of the samples of each."""
-    in_a, in_b = layers(a.counted, rules), layers(b.counted, rules)
+def difference_text(a: tuple[str, Stacks], b: tuple[str, Stacks], keep_idle: bool = False) -> str:
+    """Layers, and functions that grew and that shrank, in percent of the samples of each; two
+    profiles with their names."""
+    (of_a, about_a), (of_b, about_b) = (_count(*profile, keep_idle) for profile in (a, b))
+    in_a, in_b = layers(of_a, layer_rules()), layers(of_b, layer_rules())
     shares = [(name, in_a.get(name, 0.0), in_b.get(name, 0.0)) for name in {**in_a, **in_b}]
-    text = f"A {a.about}\nB {b.about}\n{_difference('layer', shares)}"
-    found = [(of.name, of.self_a, of.self_b) for of in changes(a.counted, b.counted)]
+    text = f"A {about_a}\nB {about_b}\n{_difference('layer', shares)}"
+    found = [(of.name, of.self_a, of.self_b) for of in changes(of_a, of_b)]
     for title, sign in (("grew", 1), ("shrank", -1)):
         if rows := [row for row in found if sign * (row[2] - row[1]) > 0]:
             text += _difference(f"{title} (self)", rows[:TOP])
@@ -70,6 +55,14 @@ def difference_text(a: Reading, b: Reading, rules: LayerRules) -> str:
             least = f"no function by more than {LEAST_POINTS:g} point and the sampling error"
             text += f"  {title}: {least}\n"
     return text
+
+
+def _count(name: str, stacks: Stacks, keep_idle: bool) -> tuple[Stacks, str]:
+    """The stacks that count, by function, and how many samples, in words."""
+    counted = stacks if keep_idle else without(stacks, IDLE, layer_rules())
+    idle = total(stacks) - total(counted)
+    left_out = f", {idle} idle ones left out" if idle else ""
+    return by_function(counted), f"{name}: {total(counted)} samples{left_out}"
 
 
 def _difference(head: str, rows: Sequence[tuple[str, float, float]]) -> str:

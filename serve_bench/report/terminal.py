@@ -57,13 +57,8 @@ SHOWN: Final = ("headline", "table")
 MOST_DOUBTS: Final = 4
 """Lines of the doubts of the whole run without --verbose; the last says how many more there are."""
 
-MORE: Final = "report --verbose: all figures, the machine, the method"
-
 SCREEN: Final = 40
 """Lines below the headline after which it is out of sight, and is said again."""
-
-INDENT: Final = "  "
-"""Of rows below the heading of their group."""
 
 
 def terminal(file: TextIO) -> tuple[int, bool]:
@@ -110,7 +105,7 @@ class _Writer:
                     line = "; ".join(f"{name} {text}" for name, text in facts.pairs)
                     lines += self._wrap(line, "quiet")
         else:
-            lines.append((MORE, "quiet"))
+            lines.append(("report --verbose: all figures, the machine, the method", "quiet"))
         return lines + [(f"records: {folder}", "plain") for folder in document.records]
 
     def _head(self, document: Document) -> Iterator[Line]:
@@ -227,7 +222,7 @@ def _draw(
     heads = [f"{column.name}\n{column.unit}".rstrip() for column in columns]
     between = ", " if marks.keys() == {*marks.values()} else ","  # numbers are to be narrow
     words = [at for at, column in enumerate(columns) if not column.number] or [0]
-    indent = INDENT if any(row.group for row in table.rows) else ""
+    indent = "  " if any(row.group for row in table.rows) else ""  # below its heading
     rows = []
     for row in table.rows:
         pairs = zip(table.columns, row.cells, strict=True)

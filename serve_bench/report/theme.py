@@ -123,17 +123,18 @@ def list_series(chart: Chart, looks: Sequence[str]) -> list[SeriesLook]:
     thing with dashes. `looks`: the names with a colour; a heat map has none."""
     if chart.threshold is not None:
         return [SeriesLook(name, *VERDICTS[name]) for name in chart.series]
-    things, shapes, series = things_of(chart), [*SHAPES], list[SeriesLook]()
-    names = [] if chart.kind == "heat map" else [*dict.fromkeys(things)]
+    if chart.kind == "heat map":
+        return []
+    things, (*shapes, _), series = things_of(chart), SHAPES, list[SeriesLook]()
+    names = [*dict.fromkeys(things)]
     places = {looks.index(name) % len(COLOURS) for name in names if name in looks}
     order = looks if len(places) == len(names) else names  # no two of a chart share a colour
     for place, (name, thing) in enumerate(zip(chart.series, things, strict=True)):
-        if thing in names:
-            colour = COLOURS[order.index(thing) % len(COLOURS)]
-            shape = "square" if chart.kind == "bars" else shapes[place % (len(shapes) - 1)]
-            dash = DASHES[things[:place].count(thing) % len(DASHES)]
-            has_line = chart.kind == "lines" and chart.joined
-            series.append(SeriesLook(name, colour, shape, dash if has_line else ""))
+        colour = COLOURS[order.index(thing) % len(COLOURS)]
+        shape = "square" if chart.kind == "bars" else shapes[place % len(shapes)]
+        dash = DASHES[things[:place].count(thing) % len(DASHES)]
+        has_line = chart.kind == "lines" and chart.joined
+        series.append(SeriesLook(name, colour, shape, dash if has_line else ""))
     return series
 
 

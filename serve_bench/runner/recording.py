@@ -11,11 +11,10 @@ from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any, Final
 
-from serve_bench.analysis.stacks import LayerRules, Stacks, merged, parse_raw, read_rules
+from serve_bench.analysis.stacks import Stacks, merged, parse_raw
 from serve_bench.core.errors import BadInput
 from serve_bench.observing.processes import TARGETS, ServeProcess
 from serve_bench.observing.profiler import Recording, Recordings, SpyOptions, record
-from serve_bench.store.files import read_toml, shipped
 
 # Recipes: what to record with py-spy and how, as profiles/*.toml has them. Pure.
 
@@ -151,12 +150,6 @@ def record_all(
 def raw_beside(place: Path) -> Path:
     """The file of raw stacks beside that of a flamegraph."""
     return place.with_name(place.name.removesuffix(place.suffix) + RAW_SUFFIX)
-
-
-def layer_rules() -> LayerRules:
-    """The shipped rules that split stacks by layer."""
-    file = shipped("reference") / "layers.toml"
-    return read_rules(read_toml(file), file.name)
 
 
 def read_stacks(file: Path) -> Stacks:

@@ -1,7 +1,7 @@
 """Charts as data: figures by place and series; report/drawing.py draws them.
 
-Rule: figures and their names alone, no look. What has no place in a chart (no points, a value of
-zero on a log axis) raises ValueError where the chart is made.
+Rule: figures and their names alone, no look. A chart has points, and none of them at zero on a log
+axis.
 """
 
 from __future__ import annotations
@@ -58,23 +58,6 @@ class Chart:
     marks: Sequence[tuple[float, str]] = ()
     joined: bool = True
     things: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not self.points:
-            raise ValueError("a chart without points")
-        ys = [point.value for point in self.points] if self.log_y else []
-        if min([1.0, *ys, *(self.places if self.log_x else ())]) <= 0:
-            raise ValueError(f"{self.title}: 0 or less on a log axis")
-
-    @property
-    def log_x(self) -> bool:
-        return self.x_scale in ("log", "share")
-
-    @property
-    def places(self) -> list[float]:
-        """Where its points and marks stand on the x axis, of lines."""
-        xs = (*(point.x for point in self.points), *(x for x, _ in self.marks))
-        return sorted(x for x in xs if not isinstance(x, str))
 
     @property
     def series(self) -> list[str]:

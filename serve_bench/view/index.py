@@ -26,9 +26,6 @@ from serve_bench.view.document import (
 )
 from serve_bench.view.lens import RunLook
 
-MINUTES: Final = 16
-"""Characters of a moment without its seconds."""
-
 COLUMNS: Final = (
     Column("begun", "UTC", number=False),
     Column("command", number=False),
@@ -37,7 +34,6 @@ COLUMNS: Final = (
     Column("finding", number=False),
     Column("words of the command", number=False, detail=True),
 )
-NOTES: Final = ("requests/s: the most of any row; serve-bench report RECORDS shows a run",)
 
 
 def index_row(look: RunLook, where: str, link: str) -> tuple[str, TableRow]:
@@ -47,7 +43,7 @@ def index_row(look: RunLook, where: str, link: str) -> tuple[str, TableRow]:
     finding = lead[-1] if lead else Finding("nothing was found")
     most = max((rate for row in look.view.rows if (rate := row.value(MAIN))), default=None)
     cells = (
-        *(moment(run.started_at)[:MINUTES], run.command, Text(where, link=link)),
+        *(moment(run.started_at)[:16], run.command, Text(where, link=link)),  # no seconds
         *(Number(number(most), most), Text(finding.text, finding.tone), command_line(run)),
     )
     return str(run.suite.get("name") or run.command), TableRow(cells)
@@ -55,7 +51,8 @@ def index_row(look: RunLook, where: str, link: str) -> tuple[str, TableRow]:
 
 def index_runs(runs: list[tuple[str, TableRow]], place: str, skipped: Sequence[str]) -> Document:
     """The index of the runs in a folder, newest first. `skipped`: those that cannot be read."""
-    table = Table("Runs, newest first", COLUMNS, tuple(row for _, row in runs), NOTES)
+    notes = ("requests/s: the most of any row; serve-bench report RECORDS shows a run",)
+    table = Table("Runs, newest first", COLUMNS, tuple(row for _, row in runs), notes)
     newest = cell_text(table.rows[0].cells[4]) if runs else "nothing"
     return Document(
         title=f"runs in {place}",
@@ -64,7 +61,10 @@ def index_runs(runs: list[tuple[str, TableRow]], place: str, skipped: Sequence[s
         machine=Facts(()),
         findings=sentences([f"{counted(len(runs), 'run')} in {place}; the newest: {newest}"]),
         doubts=sentences([f"passed over: {why}" for why in skipped], "doubt"),
-        sections=(Section("runs", "Runs", (table, Later(partial(_draw, runs))), "headline"),),
+        sections=(
+            Section("runs", "Runs", (table,), "headline"),
+            Section("course", "Run by run", (Later(partial(_draw, runs)),)),
+        ),
     )
 
 
@@ -74,13 +74,12 @@ def _draw(runs: Sequence[tuple[str, TableRow]]) -> Iterator[Chart]:
     for suite, row in reversed(runs):
         if isinstance(most := row.cells[3], Number) and most.value:
             suites.setdefault(suite, []).append(most.value)
+    series = ((suite, rates) for suite, rates in suites.items() if len(rates) > 1)
     points = [
         Point(place, rate / rates[0], suite)
-        for suite, rates in suites.items()
-        if len(rates) > 1
+        for suite, rates in series
         for place, rate in enumerate(rates, 1)
     ]
     if points:
         title = "The most requests/s of each suite, divided by those of its first run"
-        chart = Chart(title, "lines", points, "of the first", "run, in order of time")
-        yield from split_lines(chart)
+        yield from split_lines(Chart(title, "lines", points, "of the first", "run, by time"))

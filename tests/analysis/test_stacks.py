@@ -29,7 +29,7 @@ from serve_bench.analysis.stacks import (
     without,
 )
 from serve_bench.core.errors import BadInput
-from serve_bench.runner.recording import layer_rules
+from serve_bench.report.flamegraph import layer_rules
 from tests.cases import cases
 
 RAW = """\

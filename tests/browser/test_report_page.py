@@ -21,7 +21,6 @@ import pytest
 from serve_bench.analysis.stacks import Stacks
 from serve_bench.report.flamegraph import flame_svg
 from serve_bench.report.page import Folder, html_text
-from serve_bench.runner.recording import layer_rules
 from serve_bench.view.charts import Chart, Point
 from serve_bench.view.document import Column, Document, Number, Section, Table, TableRow
 from tests.browser.chromium import DARK, chromium
@@ -75,7 +74,7 @@ done({
 def written(tmp_path: Path, *sheets: Document, act: str = "", scripts: bool = True) -> Path:
     """The page of these sheets; `act` is what the script of the test does when all is drawn.
     Without `scripts` no script may run."""
-    svg = flame_svg(STACKS, "", layer_rules())
+    svg = flame_svg(STACKS, "")
     folder = Folder(LINES, len(LINES), {"profiles/replica.raw.txt": svg})
     text = html_text(sheets, folders=[folder])
     if act:

@@ -11,14 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.analysis.stacks import USER_CODE, changes, layer_of, top_functions, total
+from serve_bench.analysis.stacks import (
+    IDLE,
+    USER_CODE,
+    Stacks,
+    by_function,
+    changes,
+    layer_of,
+    top_functions,
+    total,
+    without,
+)
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.result import Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.processes import serve_processes
-from serve_bench.report.profile_text import Reading, reading_of
-from serve_bench.runner.recording import layer_rules, read_stacks
+from serve_bench.report.flamegraph import layer_rules
+from serve_bench.runner.recording import read_stacks
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
 from tests.integration.conftest import SHORT, launched, run_checked, run_to_end
@@ -109,7 +119,7 @@ def load(port: int, query: str) -> Iterator[None]:
 @pytest.mark.ci
 def test_hot_functions_their_difference_and_what_cannot_be_seen(tmp_path: Path) -> None:
     rules = layer_rules()
-    readings: dict[str, Reading] = {}
+    profiles: dict[str, Stacks] = {}
     with launched(BUILT_IN_VARIANTS["optimized"], tmp_path / "ray.log") as started:
         (started.spec.directory / "p" / "hot.py").write_text(HOT)
         started.deploy(APP, {**cell_defaults(), "num_replicas": 1})
@@ -123,8 +133,8 @@ def test_hot_functions_their_difference_and_what_cannot_be_seen(tmp_path: Path) 
             spent = after["spent"] - before["spent"]
             known = 100 * spent / (after["python"] - before["python"])
             stacks = read_stacks(tmp_path / f"{which}.raw.txt")
-            readings[which] = reading_of(which, stacks, rules)
-            (first,) = top_functions(readings[which].counted, 1)
+            profiles[which] = by_function(without(stacks, IDLE, rules))
+            (first,) = top_functions(profiles[which], 1)
             assert first.name == f"hot_{which} (hot.py)"
             assert first.total_percent == pytest.approx(known, abs=10)
             assert "user code" in done.stdout and first.name in done.stdout
@@ -132,24 +142,24 @@ def test_hot_functions_their_difference_and_what_cannot_be_seen(tmp_path: Path) 
             assert f"hot_{which} (hot.py)" in svg and "ray/serve/_private/replica.py" in svg
             burning = [frames for frames in stacks if any("hot_" in one for one in frames)]
             assert {layer_of(frames, rules) for frames in burning} == {USER_CODE}
-        _whole_difference(readings, tmp_path)
+        _whole_difference(profiles, tmp_path)
         _what_cannot_be_seen(started, replica.pid, tmp_path)
 
 
-def _whole_difference(readings: Mapping[str, Reading], folder: Path) -> None:
+def _whole_difference(profiles: Mapping[str, Stacks], folder: Path) -> None:
     """Between the two, one function came and the other went, and no other comes near."""
     done = run_checked(["profile", "diff", "one.raw.txt", "two.raw.txt"], folder)
     assert "hot_one (hot.py)" in done.stdout and "hot_two (hot.py)" in done.stdout
-    limit = by_chance(readings.values())
-    found = changes(readings["one"].counted, readings["two"].counted)
+    limit = by_chance(profiles.values())
+    found = changes(profiles["one"], profiles["two"])
     for sign, name in ((1, "hot_two"), (-1, "hot_one")):
         assert [one.name for one in found if sign * one.self_change > limit] == [f"{name} (hot.py)"]
 
 
-def by_chance(readings: Iterable[Reading]) -> float:
+def by_chance(profiles: Iterable[Stacks]) -> float:
     """Points by which a share of 10 % may differ between two profiles: four errors of sampling. A
     busy machine gives a quarter of the samples that were asked for."""
-    return 400.0 * math.sqrt(sum(0.1 * 0.9 / total(of.counted) for of in readings))
+    return 400.0 * math.sqrt(sum(0.1 * 0.9 / total(stacks) for stacks in profiles))
 
 
 def kept_profiles(trial: Trial, run: Path) -> set[str]:

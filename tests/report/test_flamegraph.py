@@ -7,10 +7,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from serve_bench.analysis.stacks import changes, parse_raw
+from serve_bench.analysis.stacks import Stacks, by_function, changes, parse_raw
 from serve_bench.report.flamegraph import WIDTH, draw_frames, flame_svg
-from serve_bench.report.profile_text import Reading, difference_text, profile_text, reading_of
-from serve_bench.runner.recording import layer_rules
+from serve_bench.report.profile_text import difference_text, profile_text
 
 SVG = "{http://www.w3.org/2000/svg}"
 BASE = """\
@@ -22,15 +21,12 @@ OTHER = BASE.replace("one (app.py:2) 600", "two (app.py:9) 600")
 NASTY = "a <b> & \"c\" 'd' ]]> </script><script>alert(1)</script> (x.py:1) 10\n"
 
 
-RULES = layer_rules()
-
-
 def draw(text: str, title: str = "t") -> str:
-    return flame_svg(parse_raw(text, "x"), title, RULES)
+    return flame_svg(parse_raw(text, "x"), title)
 
 
-def reading(text: str, keep_idle: bool = False) -> Reading:
-    return reading_of("p", parse_raw(text, "x"), RULES, keep_idle=keep_idle)
+def profile(text: str) -> tuple[str, Stacks]:
+    return "p", parse_raw(text, "x")
 
 
 def frames(svg: str) -> dict[str, dict[str, float]]:
@@ -66,8 +62,8 @@ def test_texts_of_a_profile_are_escaped_and_control_characters_written_out() -> 
         svg = draw(text, text)
         assert ET.fromstring(svg) is not None
         assert "<script>alert" not in svg and "<b>" not in svg and "\x1b" not in svg
-        assert "\x1b" not in profile_text(reading(text), RULES)
-        assert "\x1b" not in difference_text(reading(text), reading(BASE), RULES)
+        assert "\x1b" not in profile_text(*profile(text))
+        assert "\x1b" not in difference_text(profile(text), profile(BASE))
 
 
 def test_a_file_needs_nothing_from_elsewhere() -> None:
@@ -77,30 +73,30 @@ def test_a_file_needs_nothing_from_elsewhere() -> None:
 
 
 def test_the_difference_shows_what_came_and_what_went() -> None:
-    a, b = reading(BASE), reading(OTHER)
-    text = difference_text(a, b, RULES)
-    assert len(changes(a.counted, b.counted)) == 2
+    a, b = profile(BASE), profile(OTHER)
+    text = difference_text(a, b)
+    assert len(changes(by_function(a[1]), by_function(b[1]))) == 2
     assert re.search(r"two \(app\.py\) +0\.0 +60\.0 +\+60\.0", text)
     assert re.search(r"one \(app\.py\) +60\.0 +0\.0 +-60\.0", text)
 
 
 def test_a_change_within_the_error_of_sampling_is_not_listed() -> None:
-    few = reading("m (a.py:1);x (a.py:2) 10\nm (a.py:1);y (a.py:3) 10\n")
-    other = reading("m (a.py:1);x (a.py:2) 12\nm (a.py:1);y (a.py:3) 8\n")
-    assert not changes(few.counted, other.counted)
-    assert "no function by more than 1 point" in difference_text(few, other, RULES)
+    few = profile("m (a.py:1);x (a.py:2) 10\nm (a.py:1);y (a.py:3) 10\n")
+    other = profile("m (a.py:1);x (a.py:2) 12\nm (a.py:1);y (a.py:3) 8\n")
+    assert not changes(by_function(few[1]), by_function(other[1]))
+    assert "no function by more than 1 point" in difference_text(few, other)
 
 
 def test_idle_stacks_are_said_and_left_out_of_shares() -> None:
     text = "m (a.py:1);x (a.py:2) 30\nr (threading.py:1);Condition.wait (threading.py:2) 70\n"
-    busy = profile_text(reading(text), RULES)
+    busy = profile_text(*profile(text))
     assert busy.startswith("p: 30 samples, 70 idle ones left out\n")
     assert re.search(r"x \(a\.py\) +100\.0 +100\.0", busy)
-    whole = profile_text(reading(text, keep_idle=True), RULES)
+    whole = profile_text(*profile(text), keep_idle=True)
     assert whole.startswith("p: 100 samples\n") and re.search(r"idle +70\.0", whole)
-    assert "nothing but waiting" in profile_text(reading(text.splitlines()[1]), RULES)
+    assert "nothing but waiting" in profile_text(*profile(text.splitlines()[1]))
 
 
 def test_a_deep_stack_is_drawn_in_the_time_of_its_depth() -> None:
     deep = ";".join(f"f{at} (a.py:1)" for at in range(3000))
-    assert len(list(draw_frames(parse_raw(f"{deep} 1\n", "x"), RULES))) == 3001
+    assert len(list(draw_frames(parse_raw(f"{deep} 1\n", "x")))) == 3001

@@ -11,7 +11,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from serve_bench.report.page import MOST_RECORDS, Folder, folder_of, html_text
-from serve_bench.runner.recording import layer_rules
 from serve_bench.view.document import (
     Column,
     Document,
@@ -123,7 +122,7 @@ def graph_page(home: Path, stacks: str) -> tuple[str, Read]:
     """The page of a run with such a flamegraph, folded."""
     graph = Flamegraph("replica", stacks, "words")
     document = sheet(sections=(Section("profiles", "Profiles", (Folded("more", (graph,)),)),))
-    kept = folder_of(home, document, "records.jsonl", layer_rules())
+    kept = folder_of(home, document, "records.jsonl")
     text = html_text([document], [kept])
     return text, Read(text)
 
@@ -152,10 +151,10 @@ def test_stacks_that_are_none_or_of_another_folder_are_said_to_be_missing(tmp_pa
 
 
 def test_records_that_are_too_large_are_left_out_with_their_size(tmp_path: Path) -> None:
-    document, rules = sheet(sections=()), layer_rules()
+    document = sheet(sections=())
     for size, embedded in ((MOST_RECORDS - 1, True), (MOST_RECORDS, False)):
         (tmp_path / "records.jsonl").write_bytes(b"x" * size)
-        kept = folder_of(tmp_path, document, "records.jsonl", rules)
+        kept = folder_of(tmp_path, document, "records.jsonl")
         read_page = Read(page(document, folders=(kept,)))
         assert bool(read_page.all("script", type="application/x-ndjson")) == embedded
         assert ("too large for this page" in read_page.text) != embedded
