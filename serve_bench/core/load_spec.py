@@ -62,13 +62,14 @@ QUICK_FIT_RESPONSES: Final = 1.1 * 4
 connection whose latencies are no bounds."""
 
 QUICK_LONGER: Final = 2.5
-"""Where three such windows take over so many times the time asked for, one of 5.5 is measured."""
+"""Where three such windows take over so many times the time asked for, one is measured."""
 
-QUICK_STRETCHED_S: Final = 7.0
+QUICK_STRETCHED_S: Final = 5.5
 """Under --quick the windows are stretched to no more: enough for one of responses of 1.2 s."""
 
 QUICK_WARMUP_S: Final = 1.0
-"""Under --quick a warm-up whose rate is steady lasts no longer."""
+QUICK_UNSTEADY_S: Final = 2.0
+"""Under --quick a warm-up lasts no longer, if the rate is steady and if not."""
 
 QUICK_DRAIN_S: Final = 3.0
 """Under --quick answers are awaited for so long; what has none then is a lower bound."""
@@ -394,10 +395,13 @@ class Timing:
         return FIT_RESPONSES if self.drain_s is None else QUICK_FIT_RESPONSES
 
     def stretchable(self, quick: bool = False) -> Timing:
-        """The same, for a row whose windows may become longer. `quick`: by less, and the drain has
-        a bound."""
-        most_s, drain_s = (QUICK_STRETCHED_S, QUICK_DRAIN_S) if quick else (STRETCHED_S, None)
-        return replace(self, stretched_s=max(most_s, self.measured_s), drain_s=drain_s)
+        """The same, for a row whose windows may become longer. `quick`: by less, and warm-up and
+        drain have a bound."""
+        if not quick:
+            return replace(self, stretched_s=max(STRETCHED_S, self.measured_s), drain_s=None)
+        most_s = max(QUICK_STRETCHED_S, self.measured_s)
+        warm_s = max(self.warmup_min_s, min(self.warmup_max_s, QUICK_UNSTEADY_S))
+        return replace(self, warmup_max_s=warm_s, stretched_s=most_s, drain_s=QUICK_DRAIN_S)
 
     def fitted(self, response_s: float) -> Timing:
         """With windows of FIT_RESPONSES responses: as many as the time asked for holds, and not
@@ -405,7 +409,7 @@ class Timing:
         With a bounded drain (--quick) of fewer; one window, where three take too long for it."""
         windows, window_s = fitted_windows(self.windows, self.window_s, response_s, self.responses)
         if self.drain_s is not None and windows * window_s > QUICK_LONGER * self.measured_s:
-            windows, window_s = fitted_windows(1, self.measured_s, response_s)
+            windows, window_s = fitted_windows(1, self.measured_s, response_s, self.responses)
         if self.stretched_s is None or windows * window_s > self.stretched_s:
             return self
         return replace(self, windows=windows, window_s=window_s)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -22,7 +23,7 @@ from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.load.merge import losses
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.traces import TraceLog
-from serve_bench.load.workers import divide
+from serve_bench.load.workers import KEPT, divide, end_workers
 from serve_bench.nodes.crew import NodeCrew, NodesFailed, NodesInterrupted, NodesResult
 from serve_bench.serving.launch_spec import reachable
 
@@ -106,10 +107,12 @@ class LocalLoads:
 
     def drive(self, cluster: Joinable | None = None) -> LoadDriver:
         """The driver of a load."""
-        return drive_load
+        return partial(drive_load, keeps=True)
 
     def close(self) -> None:
-        """Does nothing: no process stays up between loads."""
+        """Ends the workers that were kept between loads."""
+        end_workers(KEPT)
+        KEPT.clear()
 
 
 @dataclass
