@@ -407,7 +407,8 @@ class _Drive:
             ended.append(counts[-1] + self.shared.total(FAILED))
             self.watch.look("warmup")
             if not warm:
-                enough = counts[-1] >= enough_each * max(1.0, self._at_once())
+                at_once = connections or self.shared.total(SENT) - ended[-1]
+                enough = counts[-1] >= enough_each * max(1, at_once)
                 steady = enough and is_steady(counts)
                 warm = now >= latest or (now >= earliest and steady)
                 lasts_s = response_s(ended, connections, sample_s)
@@ -430,12 +431,6 @@ class _Drive:
         self.watch.measured_s = self.timing.measured_s
         self.shared.words[WINDOWS] = self.timing.windows
         self.shared.words[WINDOW_NS] = int(1e9 * self.timing.window_s)
-
-    def _at_once(self) -> float:
-        if not self.load.open_loop:
-            return self.load.connections
-        shared = self.shared
-        return shared.total(SENT) - shared.total(COMPLETED) - shared.total(FAILED)
 
     def _measure(self, measure: int) -> None:
         """Wait for the workers' reports; kills one that is silent long after its end."""

@@ -187,8 +187,8 @@ KEPT: Final[list[Worker]] = []
 0.35 s."""
 
 
-def end_workers(workers: Sequence[Worker]) -> None:
-    """End them: close their stdin, and kill them after STOP_S."""
+def end_workers(workers: list[Worker]) -> None:
+    """End them: close their stdin, and kill them after STOP_S. Then the list is empty."""
     for worker in workers:
         assert worker.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it is dead, and so is the pipe
@@ -199,6 +199,7 @@ def end_workers(workers: Sequence[Worker]) -> None:
         assert worker.process.stdout is not None
         worker.process.stdout.close()
         worker.errors.close()
+    workers.clear()
 
 
 class Crew:
@@ -242,12 +243,8 @@ class Crew:
         env = finding_ours({**os.environ, **(mark or {}), **own})
         try:
             for k, share in enumerate(shares):
-                own_orders = {
-                    "share": asdict(share),
-                    "log": logs[k] if logs else None,
-                    "traces": traces[k] if traces else None,
-                }
-                self._start({**orders, **own_orders}, env)
+                files = {"log": logs[k] if logs else None, "traces": traces[k] if traces else None}
+                self._start({**orders, "share": asdict(share), **files}, env)
         except BaseException:  # Ctrl-C too: started workers must not stay
             self.stop()
             raise
@@ -272,6 +269,7 @@ class Crew:
                 orders["fd"] = f"/proc/{os.getpid()}/fd/{orders['fd']}"
                 return Worker(len(self.workers), kept.process, kept.errors, env)
             end_workers([kept])
+        files = [one.fd for one in (orders["log"], orders["traces"]) if one is not None]
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         process = subprocess.Popen(
             [sys.executable, *own_module("load.worker")],
@@ -279,10 +277,7 @@ class Crew:
             stdout=subprocess.PIPE,
             stderr=errors,
             env=env,
-            pass_fds=[
-                orders["fd"],
-                *(orders[name].fd for name in ("log", "traces") if orders[name] is not None),
-            ],
+            pass_fds=[orders["fd"], *files],
         )
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)

@@ -190,11 +190,12 @@ class NodeCrew:
                     tuple(last_lines(self.log)),
                 ) from None
             raise
-        self._note_nodes(answer)
+        self.nodes = built(tuple[Node, ...], answer["nodes"], "nodes")
 
     def look(self) -> tuple[Node, ...]:
         """The nodes as they are now, into `nodes` too. Raises NodesFailed."""
-        self._note_nodes(self._ask("nodes", {}, ASK_S))
+        answer = self._ask("nodes", {}, ASK_S)
+        self.nodes = built(tuple[Node, ...], answer["nodes"], "nodes")
         return self.nodes
 
     def drive(
@@ -307,9 +308,6 @@ class NodeCrew:
     def _name_of(self, node_id: str) -> str:
         node = next((node for node in self.nodes if node.node_id == node_id), None)
         return node_id[:12] if node is None else f"{node.hostname} ({node.ip}, {node_id[:12]})"
-
-    def _note_nodes(self, answer: Mapping[str, Any]) -> None:
-        self.nodes = built(tuple[Node, ...], answer["nodes"], "nodes")
 
     def _ask(self, command: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         assert self._child is not None, "start() first"

@@ -45,16 +45,14 @@ def parts_of(load: Load, nodes: int) -> tuple[Load, ...]:
     connections = divide(load.connections, parts)
     limits = None if load.max_connections is None else divide(load.max_connections, parts)
     counts = None if load.count is None else divide(load.count, parts)
-    processes = None
-    if load.processes is not None:
-        processes = [max(1, one) for one in divide(load.processes, parts)]
+    processes = [max(1, one) for one in divide(load.processes or 1, parts)]
     return tuple(
         replace(
             load,
             connections=connections[at],
             max_connections=None if limits is None else limits[at],
             count=None if counts is None else counts[at],
-            processes=None if processes is None else min(connections[at], processes[at]),
+            processes=None if load.processes is None else min(connections[at], processes[at]),
             rate=None if load.rate is None else load.rate / parts,
             stages=tuple(Stage(one.rate / parts, one.duration_s) for one in load.stages),
             seed=load.seed + at,
@@ -112,7 +110,6 @@ class LocalLoads:
     def close(self) -> None:
         """Ends the workers that were kept between loads."""
         end_workers(KEPT)
-        KEPT.clear()
 
 
 @dataclass

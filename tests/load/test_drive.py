@@ -219,22 +219,18 @@ def test_an_interrupt_while_the_workers_end(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_worker_is_kept_for_the_next_load_of_its_environment(client: Client) -> None:
-    kept: list[int] = []
+    kept: list[psutil.Process] = []
     with serving(delay_s=0.001) as server:
         load = Load(Request(server.url), client=client, connections=2)
         for mark in ({}, {}, {"A": "1"}, {"A": "1"}):
             result = drive_load(load, SHORT, mark=mark, keeps=True)
-            (child,) = children_of(os.getpid())
-            kept.append(child.pid)
-            assert [worker.pid for worker in result.workers] == kept[-1:]
-            assert result.total.balanced and 0 < result.workers[0].max_rss_mb < 60
-            assert sum(result.windows) == result.completed_in_windows > 0
+            assert result.total.balanced and sum(result.windows) > 0 == len(result.failures)
+            kept += children_of(os.getpid())
             if len(kept) == 3:
-                child.kill()
-                child.wait()
+                kept[2].kill()
+                kept[2].wait()
         LocalLoads().close()
-    assert kept[0] == kept[1] and len(set(kept)) == 3
-    assert children_of(os.getpid()) == []
+    assert kept[0] == kept[1] and len(set(kept)) == 3 and children_of(os.getpid()) == []
 
 
 def test_what_ray_logs_is_no_reason_of_a_lost_worker() -> None:
