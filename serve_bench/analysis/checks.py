@@ -59,7 +59,7 @@ FEWEST_SAMPLES: Final = 100
 """Below 100 responses p99 is the slowest one."""
 
 BUSY_SHARE: Final = 0.5
-"""From this share of cores in use in the second before the run on, the host counts as busy: others
+"""From this share of cores in use just before the run on, the host counts as busy: others
 use half of it, and the server, the clients and Ray need all of it."""
 
 OTHERS_PERCENT: Final = 15.0

@@ -131,7 +131,8 @@ class Sitting:
     `rounds`: of a run that goes on, up to which round it is planned now; None: as before.
     `again`: the words of the command that resumes the run; None: it cannot be resumed. `set_env`:
     how to set what launches do not take from the shell; None: no launch. `plain`: progress in
-    lines, on a terminal too. `letters`: what progress calls variants with long names.
+    lines, on a terminal too. `letters`: what progress calls variants with long names; `watch`: of
+    the use of the host before it.
     """
 
     suite: Mapping[str, Any]
@@ -148,6 +149,7 @@ class Sitting:
     log_requests: Path | None = None
     plain: bool = False
     letters: Mapping[str, str] = field(default_factory=dict)
+    watch: CpuWatch | None = None
 
 
 @dataclass(frozen=True)
@@ -166,9 +168,9 @@ def sit(sitting: Sitting, options: RunOptions, show: Callable[[Result, Path], in
     if options.strict_host and options.no_sample:
         raise BadInput(UNSAMPLED)
     with signals():  # to the end: a second Ctrl-C must not take the report away
-        place = options.resume or options.out
-        plain = options.live == "plain"
-        sitting = replace(sitting, command=options.command, out=place, plain=plain)
+        watch = None if options.no_sample else CpuWatch(0.2)  # others are seen in its trials, too
+        out, plain = options.resume or options.out, options.live == "plain"
+        sitting = replace(sitting, command=options.command, out=out, plain=plain, watch=watch)
         outcome = outcome_of(sitting)
         code = show(outcome.result, outcome.folder)
     return _close(sitting, outcome, code, strict_host=options.strict_host)
@@ -208,10 +210,8 @@ LONG_S: Final = 120.0
 
 def long_notice(plan: Plan[Any, Any]) -> str | None:
     """How long a plan takes, if that is more than LONG_S."""
-    expected_s = plan.expected_s(0, None) if plan.launches else None
-    if expected_s is None or expected_s <= LONG_S:
-        return None
-    return f"note: this takes about {duration_text(expected_s)}"
+    expected_s = (plan.expected_s(0, None) if plan.launches else None) or 0.0
+    return f"note: this takes about {duration_text(expected_s)}" if expected_s > LONG_S else None
 
 
 def _opened(sitting: Sitting) -> RunFolder:
@@ -220,11 +220,12 @@ def _opened(sitting: Sitting) -> RunFolder:
         folder, earlier = RunFolder.resume(sitting.out)
         known = {one.key for one in (*earlier.run.plan, *earlier.plan)}
         added = tuple(one for one in sitting.plan if one.key not in known)
-        about = (command_line(), now_iso(), __version__, fingerprint())
+        about = (command_line(), now_iso(), __version__, fingerprint(watch=sitting.watch))
         folder.append(Resume(*about, sitting.rounds, added))
     else:
         folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
-        folder.append(run_record(folder, sitting.command, tuple(sitting.plan), sitting.suite))
+        asked = (sitting.command, tuple(sitting.plan), sitting.suite)
+        folder.append(run_record(folder, *asked, sitting.watch))
     return folder
 
 

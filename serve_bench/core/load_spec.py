@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -62,13 +62,13 @@ QUICK_FIT_RESPONSES: Final = 1.1 * 4
 connection whose latencies are no bounds."""
 
 QUICK_LONGER: Final = 2.5
-"""Where three such windows take over so many times the time asked for, one of 5.5 is measured."""
+"""Where three such windows take over so many times the time asked for, one is measured."""
 
-QUICK_STRETCHED_S: Final = 7.0
+QUICK_STRETCHED_S: Final = 5.5
 """Under --quick the windows are stretched to no more: enough for one of responses of 1.2 s."""
 
 QUICK_WARMUP_S: Final = 1.0
-"""Under --quick a warm-up whose rate is steady lasts no longer."""
+"""Under --quick a warm-up whose rate is steady lasts no longer, any other twice as long."""
 
 QUICK_DRAIN_S: Final = 3.0
 """Under --quick answers are awaited for so long; what has none then is a lower bound."""
@@ -366,12 +366,10 @@ class Timing:
     stretched_s: float | None = None
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if value is None:
-                continue
-            require(math.isfinite(value) and value >= 0, f"{one.name} must be 0 or more")
-            require(value <= MAX_DURATION_S, f"{one.name} must be at most {MAX_DURATION_S:,.0f}")
+        for name, value in vars(self).items():
+            known = value or 0.0
+            require(math.isfinite(known) and known >= 0, f"{name} must be 0 or more")
+            require(known <= MAX_DURATION_S, f"{name} must be at most {MAX_DURATION_S:,.0f}")
         require(
             self.warmup_max_s >= self.warmup_min_s,
             f"warmup_max_s ({self.warmup_max_s:g}) is below warmup_min_s ({self.warmup_min_s:g})",
@@ -394,18 +392,20 @@ class Timing:
         return FIT_RESPONSES if self.drain_s is None else QUICK_FIT_RESPONSES
 
     def stretchable(self, quick: bool = False) -> Timing:
-        """The same, for a row whose windows may become longer. `quick`: by less, and the drain has
-        a bound."""
-        most_s, drain_s = (QUICK_STRETCHED_S, QUICK_DRAIN_S) if quick else (STRETCHED_S, None)
-        return replace(self, stretched_s=max(most_s, self.measured_s), drain_s=drain_s)
+        """The same, for a row whose windows may become longer. `quick`: by less, and warm-up and
+        drain have a bound."""
+        most_s = QUICK_STRETCHED_S if quick else STRETCHED_S
+        warm_s = min(self.warmup_max_s, max(self.warmup_min_s, 2 * QUICK_WARMUP_S))
+        bound = replace(self, warmup_max_s=warm_s, drain_s=QUICK_DRAIN_S) if quick else self
+        return replace(bound, stretched_s=max(most_s, self.measured_s))
 
     def fitted(self, response_s: float) -> Timing:
-        """With windows of FIT_RESPONSES responses: as many as the time asked for holds, and not
-        fewer than FEWEST_WINDOWS, where that takes no more than `stretched_s`; else as they are.
-        With a bounded drain (--quick) of fewer; one window, where three take too long for it."""
+        """With windows of so many `responses`: as many as the time asked for holds, and not fewer
+        than FEWEST_WINDOWS, where that takes no more than `stretched_s`; else as they are. With a
+        bounded drain (--quick) one window, where three take too long for it."""
         windows, window_s = fitted_windows(self.windows, self.window_s, response_s, self.responses)
         if self.drain_s is not None and windows * window_s > QUICK_LONGER * self.measured_s:
-            windows, window_s = fitted_windows(1, self.measured_s, response_s)
+            windows, window_s = fitted_windows(1, self.measured_s, response_s, self.responses)
         if self.stretched_s is None or windows * window_s > self.stretched_s:
             return self
         return replace(self, windows=windows, window_s=window_s)

@@ -141,7 +141,10 @@ class NotedHandler(ResponseHandler):
 class TimedSocket(socket.socket):
     """A socket that tells its wire the times of timed requests."""
 
-    wire: Wire
+    def __init__(self, wire: Wire, address: Any) -> None:
+        super().__init__(*address[:3])
+        self.wire = wire
+        self.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
     def send(self, *arguments: Any) -> int:
         self.wire.sent_at = self.wire.sent_at or perf()
@@ -158,13 +161,6 @@ class TimedSocket(socket.socket):
         if age_ns is not None:
             self.wire.received_at = perf() - age_ns
         return data
-
-
-def timed_socket(wire: Wire, address: Any) -> TimedSocket:
-    sock = TimedSocket(*address[:3])
-    sock.wire = wire
-    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-    return sock
 
 
 class FixedResolver(AbstractResolver):
@@ -228,7 +224,7 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
         wire = Wire()
         kept, stamped = self.load.keepalive, self._every < NEVER
         keep: dict[str, Any] = {"keepalive_timeout": FOREVER_S} if kept else {"force_close": True}
-        factory = functools.partial(timed_socket, wire)
+        factory = functools.partial(TimedSocket, wire)
         timed: dict[str, Any] = {"socket_factory": factory} if stamped else {}
         connector: aiohttp.BaseConnector
         if self.address.family == socket.AF_UNIX:

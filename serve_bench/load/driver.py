@@ -28,7 +28,6 @@ from serve_bench.core.load_result import (
 )
 from serve_bench.core.load_spec import (
     FEWEST_WINDOWS,
-    FIT_RESPONSES,
     LONGEST_RESPONSE_S,
     QUICK_WARMUP_S,
     Load,
@@ -122,15 +121,15 @@ def response_s(
 def settling_s(timing: Timing, response_s: float | None, steady: bool = False) -> float:
     """How long the warm-up lasts at least for responses that take so long; None: until they are
     known to be too slow for the windows. At least for LONGEST_RESPONSE_S if a drain awaits all;
-    if not (--quick), no longer than QUICK_WARMUP_S once the rate is steady."""
+    if not (--quick), no longer than its maximum, and QUICK_WARMUP_S once the rate is steady."""
     if timing.stretched_s is None or not timing.warmup_max_s:
         return 0.0
-    quick, fits_s = timing.drain_s is not None, timing.stretched_s / FIT_RESPONSES
+    quick, fits_s = timing.drain_s is not None, timing.stretched_s / timing.responses
     longest_s = fits_s if quick else max(LONGEST_RESPONSE_S, fits_s / FEWEST_WINDOWS)
     if response_s is None:
         return longest_s
     settled_s = SETTLING_RESPONSES * min(response_s, longest_s)
-    return min(settled_s, QUICK_WARMUP_S) if steady and quick else settled_s
+    return min(settled_s, QUICK_WARMUP_S if steady else timing.warmup_max_s) if quick else settled_s
 
 
 def stretch_note(asked: Timing, fitted: Timing, response_s: float) -> str:
@@ -257,6 +256,7 @@ def drive_load(
     traces: TraceLog | None = None,
     may_measure: Callable[[], bool] | None = None,
     on_measure: Callable[[int], None] | None = None,
+    keeps: bool = False,
 ) -> LoadResult:
     """Run a load and return what it measured.
 
@@ -273,7 +273,8 @@ def drive_load(
     thread.
     Raises LoadError when the target cannot be reached or no worker is left, and LoadInterrupted,
     with the result so far, on Ctrl-C while measuring. A worker that dies is in
-    `LoadResult.failures`. All workers have ended before it returns or raises.
+    `LoadResult.failures`. All workers have ended before it returns or raises, but for those that
+    it `keeps` (workers.py) of a load that ended well.
     """
     if load.total is not None:
         timing = replace(timing, warmup_min_s=0.0, warmup_max_s=0.0)
@@ -284,7 +285,7 @@ def drive_load(
         logs = log.open(processes, load.streaming is not None) if log is not None else ()
         orders = traces.open(processes) if traces is not None else ()
         with Crew(
-            [load], shares(load, processes), timing, shared, mark, logs=logs, traces=orders
+            *([load], shares(load, processes), timing, shared, mark, None, logs, orders, keeps)
         ) as crew:
             watch = Watch(shared, timing.warmup_min_s, timing.measured_s, on_progress)
             may_measure = may_measure or (lambda: True)
@@ -325,17 +326,15 @@ class _Drive:
         """Connect, warm up, measure, drain, merge."""
         notes = self.crew.connect(lambda: self.watch.look("connect"))
         connected_s = (perf() - self.begun) / 1e9
-        if self.load.total is not None:  # no warm-up: the connections wait for the start
+        if self.load.total is None:
+            self.shared.words[START] = start = perf() + START_AHEAD_NS
+            warmup, measure = self._warm_up(start)
+        else:  # no warm-up: the connections wait for the start
             while self.crew.alive and not self.may_measure():
                 self.crew.listen(SAMPLE_S)
                 self.watch.look("warmup")
-        start = perf() + START_AHEAD_NS
-        if self.load.total is not None:
-            self.shared.words[MEASURE] = start
-            warmup, measure = Warmup(0.0, False, 0), start
-        self.shared.words[START] = start
-        if self.load.total is None:
-            warmup, measure = self._warm_up(start)
+            warmup, measure = Warmup(0.0, False, 0), perf() + START_AHEAD_NS
+            self.shared.words[MEASURE] = self.shared.words[START] = measure
         if self.on_measure is not None:
             self.on_measure(measure)
         started_at_ns = time.time_ns() + (measure - perf())
@@ -408,7 +407,8 @@ class _Drive:
             ended.append(counts[-1] + self.shared.total(FAILED))
             self.watch.look("warmup")
             if not warm:
-                enough = counts[-1] >= enough_each * max(1.0, self._at_once())
+                at_once = connections or self.shared.total(SENT) - ended[-1]
+                enough = counts[-1] >= enough_each * max(1, at_once)
                 steady = enough and is_steady(counts)
                 warm = now >= latest or (now >= earliest and steady)
                 lasts_s = response_s(ended, connections, sample_s)
@@ -431,12 +431,6 @@ class _Drive:
         self.watch.measured_s = self.timing.measured_s
         self.shared.words[WINDOWS] = self.timing.windows
         self.shared.words[WINDOW_NS] = int(1e9 * self.timing.window_s)
-
-    def _at_once(self) -> float:
-        if not self.load.open_loop:
-            return self.load.connections
-        shared = self.shared
-        return shared.total(SENT) - shared.total(COMPLETED) - shared.total(FAILED)
 
     def _measure(self, measure: int) -> None:
         """Wait for the workers' reports; kills one that is silent long after its end."""

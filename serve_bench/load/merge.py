@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any, Final, TypeVar
 
 from serve_bench.core.histogram import Histogram
@@ -233,14 +233,8 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
 
 
 def _tokens(every: Sequence[TokenCounts | None]) -> TokenCounts | None:
-    known = [one for one in every if one is not None]
-    if not known:
-        return None
-    return TokenCounts(
-        sum(one.requests for one in known),
-        sum(one.prompt for one in known),
-        sum(one.answer for one in known),
-    )
+    known = [astuple(one) for one in every if one is not None]
+    return TokenCounts(*map(sum, zip(*known, strict=True))) if known else None
 
 
 def _added(counts: Iterable[Mapping[K, int]]) -> Counter[K]:
@@ -252,13 +246,10 @@ def _added(counts: Iterable[Mapping[K, int]]) -> Counter[K]:
 
 def _summed(every: Sequence[Counts]) -> Counts:
     failed = _added(one.failed for one in every)
+    names = ("sent", "completed", "in_flight", "carried_in", "unsent")
     return Counts(
-        sent=sum(one.sent for one in every),
-        completed=sum(one.completed for one in every),
+        **{name: sum(getattr(one, name) for one in every) for name in names},
         failed={name: failed[name] for name in ERROR_CLASSES if name in failed},
-        in_flight=sum(one.in_flight for one in every),
-        carried_in=sum(one.carried_in for one in every),
-        unsent=sum(one.unsent for one in every),
     )
 
 

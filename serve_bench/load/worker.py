@@ -1,8 +1,9 @@
 """A load worker: a child process that opens its connections, waits for the common start, and loads.
 
-Run as `python -m serve_bench.load.worker`. One JSON line in (the orders), JSON lines out: `ready`,
-then `done`, or `unreachable`. The end of stdin means stop, so that no worker outlives its parent.
-Imports are few: a worker starts in about 0.1 s and stays small.
+Run as `python -m serve_bench.load.worker`. A JSON line in (the orders), JSON lines out: `ready`,
+`done` and `closed`, or `unreachable`; then the orders of the next load. The end of stdin means
+stop, so that no worker outlives its parent. Imports are few: a worker starts in about 0.1 s and
+stays small.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
 from serve_bench.core.load_result import Slice
@@ -114,21 +116,21 @@ SCHEDSTAT = "/proc/thread-self/schedstat"
 
 @dataclass(frozen=True)
 class Usage:
-    """Clocks of the calling thread and process at an instant (ns)."""
+    """Clocks of the calling thread and process at an instant (ns). `ran`: how long the thread has
+    run and waited for a CPU; None without schedstat."""
 
     wall_ns: int
     cpu_ns: int
-    run_ns: int | None
-    wait_ns: int | None
+    ran: tuple[int, int] | None
 
 
 def usage_now() -> Usage:
-    """Read the clocks. `run_ns` and `wait_ns` are None without schedstat."""
-    run_ns = wait_ns = None
+    ran = None
     if os.path.exists(SCHEDSTAT):
         with open(SCHEDSTAT, encoding="ascii") as file:
-            run_ns, wait_ns = (int(field) for field in file.read().split()[:2])
-    return Usage(time.perf_counter_ns(), time.process_time_ns(), run_ns, wait_ns)
+            run_ns, wait_ns, _ = map(int, file.read().split())
+        ran = run_ns, wait_ns
+    return Usage(time.perf_counter_ns(), time.process_time_ns(), ran)
 
 
 def max_rss_mb() -> float:
@@ -155,11 +157,9 @@ def used_between(
         return {"cpu_s": 0.0, "non_idle": None, "run_queue_wait": None}
     non_idle = wait = None
     wall = end.wall_ns - begin.wall_ns
-    if wall > 0 and None not in (begin.run_ns, begin.wait_ns, end.run_ns, end.wait_ns):
-        assert begin.run_ns is not None and end.run_ns is not None
-        assert begin.wait_ns is not None and end.wait_ns is not None
-        wait = (end.wait_ns - begin.wait_ns) / wall
-        non_idle = (end.run_ns - begin.run_ns + end.wait_ns - begin.wait_ns) / wall
+    if wall > 0 and begin.ran is not None and end.ran is not None:
+        wait = (end.ran[1] - begin.ran[1]) / wall
+        non_idle = (sum(end.ran) - sum(begin.ran)) / wall
     cpu_s = (end.cpu_ns - begin.cpu_ns) / 1e9
     if has_threads and wall > 0:
         non_idle = max(non_idle or 0.0, min(1.0, 1e9 * cpu_s / wall))
@@ -193,7 +193,7 @@ def wait_for_start(shared: Shared) -> int:
 
 def work(orders: dict[str, Any], replies: TextIO) -> None:
     """Carry out the orders: connect, wait, load, report."""
-    shared = Shared(orders["fd"], orders["boards"])
+    shared = Shared(open_memory(orders["fd"]), orders["boards"])
     share = WorkerShare(**orders["share"])
     timing = Timing(**orders["timing"])
     plan = Slices(**orders["slices"]) if orders["slices"] else None
@@ -247,6 +247,19 @@ def work(orders: dict[str, Any], replies: TextIO) -> None:
         )
     for engine in engines:
         engine.close()
+    shared.close()
+    send(replies, event="closed")
+
+
+def open_memory(fd: int | str) -> int:
+    """The descriptor of the memory; a path tells a worker that it had another load before, of which
+    neither garbage nor the highest memory may stay."""
+    if isinstance(fd, int):
+        return fd
+    gc.unfreeze()
+    gc.enable()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return os.open(fd, os.O_RDWR)
 
 
 def prepare(
@@ -277,7 +290,7 @@ def prepare(
 
 
 def main() -> None:
-    """Read the orders and carry them out; a target out of reach is reported, not raised."""
+    """Read orders and carry them out; a target out of reach is reported, not raised."""
     # The parent handles these signals, also when the whole group gets them: it requests the report,
     # and the end of stdin ends the worker.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -285,9 +298,9 @@ def main() -> None:
     # What the module of an app prints, whose objects a handle brings here, is no reply.
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    orders = json.loads(sys.stdin.readline())
     try:
-        work(orders, replies)
+        for line in sys.stdin:
+            work(json.loads(line), replies)
     except LoadError as error:
         send(replies, event="unreachable", **vars(error))
         sys.exit(1)

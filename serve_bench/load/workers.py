@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from serve_bench.core.load_result import WorkerFailure
-from serve_bench.core.load_spec import Load, Slices, Timing
+from serve_bench.core.load_spec import HANDLE, Load, Slices, Timing
 from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.schema import plain
 from serve_bench.load.connection import choose_address
@@ -160,6 +160,7 @@ class Worker:
     index: int
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
+    env: Mapping[str, str] = field(default_factory=dict)
     buffer: bytes = b""
     messages: dict[str, dict[str, Any]] = field(default_factory=dict)
     ended: bool = False
@@ -181,12 +182,33 @@ class Worker:
         return WorkerFailure(self.process.pid, f"{how}: {lines[-1]}" if lines else how, completed)
 
 
+KEPT: Final[list[Worker]] = []
+"""Workers that have ended their load and wait for orders: to start one takes 0.1 s, with aiohttp
+0.35 s."""
+
+
+def end_workers(workers: list[Worker]) -> None:
+    """End them: close their stdin, and kill them after STOP_S. Then the list is empty."""
+    for worker in workers:
+        assert worker.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it is dead, and so is the pipe
+            worker.process.stdin.close()
+    deadline = time.monotonic() + STOP_S
+    for worker in workers:
+        end_process(worker.process, max(0.0, deadline - time.monotonic()))
+        assert worker.process.stdout is not None
+        worker.process.stdout.close()
+        worker.errors.close()
+    workers.clear()
+
+
 class Crew:
     """All workers of a load, each with connections for all `loads` (one, or the two of a sliced
     load). A context manager that ends every worker.
 
-    `logs`: of its requests, `traces`: of those to trace, one for each worker. Raises LoadError when
-    no address of a target takes a connection.
+    `logs`: of its requests, `traces`: of those to trace, one for each worker. `keeps`: a worker
+    that has ended its load is kept for the next, and those of earlier loads are used. Raises
+    LoadError when no address of a target takes a connection.
     """
 
     def __init__(
@@ -199,8 +221,11 @@ class Crew:
         slices: Slices | None = None,
         logs: Sequence[LogOrder] = (),
         traces: Sequence[TraceOrder] = (),
+        keeps: bool = False,
     ) -> None:
         self.workers: list[Worker] = []
+        self._keeps = keeps and not logs and not traces and loads[0].client != HANDLE
+        self._keeps &= sys.platform == "linux"  # by /proc it gets the memory of another load
         self._loads = loads
         addresses = [choose_address(load.request, load.connect_timeout_s) for load in loads]
         orders = {
@@ -218,17 +243,33 @@ class Crew:
         env = finding_ours({**os.environ, **(mark or {}), **own})
         try:
             for k, share in enumerate(shares):
-                own_orders = {
-                    "share": asdict(share),
-                    "log": logs[k] if logs else None,
-                    "traces": traces[k] if traces else None,
-                }
-                self._start({**orders, **own_orders}, env)
+                files = {"log": logs[k] if logs else None, "traces": traces[k] if traces else None}
+                self._start({**orders, "share": asdict(share), **files}, env)
         except BaseException:  # Ctrl-C too: started workers must not stay
             self.stop()
             raise
 
     def _start(self, orders: dict[str, Any], env: dict[str, str]) -> None:
+        worker = self._make_worker(orders, env)
+        self.workers.append(worker)
+        stdin, stdout = worker.process.stdin, worker.process.stdout
+        assert stdin is not None and stdout is not None
+        self._selector.register(stdout, selectors.EVENT_READ, worker)
+        try:
+            stdin.write(json.dumps(orders).encode() + b"\n")
+            stdin.flush()
+        except BrokenPipeError:
+            return  # it died already: `listen` notices that
+
+    def _make_worker(self, orders: dict[str, Any], env: dict[str, str]) -> Worker:
+        """A worker that was kept, or else a new process."""
+        while KEPT and self._keeps:
+            kept = KEPT.pop()
+            if kept.env == env and kept.process.poll() is None:
+                orders["fd"] = f"/proc/{os.getpid()}/fd/{orders['fd']}"
+                return Worker(len(self.workers), kept.process, kept.errors, env)
+            end_workers([kept])
+        files = [one.fd for one in (orders["log"], orders["traces"]) if one is not None]
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         process = subprocess.Popen(
             [sys.executable, *own_module("load.worker")],
@@ -236,26 +277,17 @@ class Crew:
             stdout=subprocess.PIPE,
             stderr=errors,
             env=env,
-            pass_fds=[
-                orders["fd"],
-                *(orders[name].fd for name in ("log", "traces") if orders[name] is not None),
-            ],
+            pass_fds=[orders["fd"], *files],
         )
-        worker = Worker(len(self.workers), process, errors)
-        self.workers.append(worker)
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
-        self._selector.register(process.stdout, selectors.EVENT_READ, worker)
-        try:
-            process.stdin.write(json.dumps(orders).encode() + b"\n")
-            process.stdin.flush()
-        except BrokenPipeError:
-            return  # it died already: `listen` notices that
+        return Worker(len(self.workers), process, errors, env)
 
     def __enter__(self) -> Crew:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._keeps &= kind is None
         self.stop()
 
     @property
@@ -338,17 +370,11 @@ class Crew:
         return LoadError("worker", request.host, request.port, f"no worker is left: {reasons}")
 
     def stop(self) -> None:
-        """End every worker: close its stdin, and kill it after STOP_S."""
-        for worker in self.workers:
-            if worker.process.stdin is not None:
-                try:
-                    worker.process.stdin.close()
-                except BrokenPipeError:
-                    continue  # it is dead, and so is the pipe
-        deadline = time.monotonic() + STOP_S
-        for worker in self.workers:
-            end_process(worker.process, max(0.0, deadline - time.monotonic()))
-            if worker.process.stdout is not None:
-                worker.process.stdout.close()
-            worker.errors.close()
+        """End every worker; or keep all, once they have closed the connections of a whole load."""
+        keeps = self._keeps and all(worker.report for worker in self.workers)
+        self._keeps = False
+        if keeps:
+            self.wait_for("closed", STOP_S - STUCK_S, lambda: None)
         self._selector.close()
+        KEPT.extend(worker for worker in self.alive if keeps)
+        end_workers([worker for worker in self.workers if worker not in KEPT])

@@ -282,12 +282,12 @@ class JoinRefused(Exception):
     """The cluster cannot be joined: one line for the user."""
 
 
-def join(address: str, namespace: str) -> dict[str, str]:
-    """Connect to the cluster. Returns versions and the session; raises JoinRefused."""
+def join(address: str, namespace: str) -> list[dict[str, Any]]:
+    """Connect to the cluster. Returns its nodes; raises JoinRefused."""
     try:
         if address != "auto":
             _greet(address)
-        context: Any = ray.init(
+        ray.init(
             address=address,
             namespace=namespace,
             log_to_driver=False,
@@ -303,7 +303,7 @@ def join(address: str, namespace: str) -> dict[str, str]:
         ) from error
     except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
         raise JoinRefused(refusal(address, error)) from error
-    return {"ray": ray.__version__, "session": context.address_info["session_dir"]}
+    return nodes()
 
 
 def _greet(address: str) -> None:
@@ -350,7 +350,7 @@ def nodes() -> list[dict[str, Any]]:
 def commands_of(loads: LoadActors) -> dict[str, Callable[..., Any]]:
     """The commands by name: each takes the body of a command and returns its answer, if any."""
     return {
-        "join": lambda address, namespace: {"versions": join(address, namespace), "nodes": nodes()},
+        "join": lambda **body: {"nodes": join(**body)},
         "nodes": lambda: {"nodes": nodes()},
         # A load from an actor on each node: `status` says how it stands, `collect` what came of it.
         "start": lambda **body: {"actors": loads.start(**body)},

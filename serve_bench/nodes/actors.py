@@ -141,12 +141,10 @@ def _carry_out(
     drive: LoadTask, load: Load, timing: Timing, mark: Mapping[str, str]
 ) -> tuple[dict[str, Any], int, float]:
     """What came of the load, when its measured part began (time.time_ns) and its seconds."""
-    interrupted = False
     try:
         result: LoadResult = drive_load(
             load, timing, on_progress=drive.look, mark=mark, may_measure=drive.may_measure
         )
     except LoadInterrupted as early:
-        result, interrupted = early.result, True
-    out = {"kind": "load", "result": plain(result), "interrupted": interrupted}
-    return out, result.started_at_ns, result.duration_s
+        result = early.result
+    return {"kind": "load", "result": plain(result)}, result.started_at_ns, result.duration_s

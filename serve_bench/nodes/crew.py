@@ -156,7 +156,6 @@ class NodeCrew:
         self.address = address
         self.log = log
         self.nodes: tuple[Node, ...] = ()
-        self.versions: Mapping[str, str] = {}
         self._marks = marks(run_id)
         self._namespace = f"serve_bench_nodes_{run_id}"
         self._env = dict(os.environ if env is None else env)
@@ -191,12 +190,12 @@ class NodeCrew:
                     tuple(last_lines(self.log)),
                 ) from None
             raise
-        self.versions = answer["versions"]
-        self._note_nodes(answer)
+        self.nodes = built(tuple[Node, ...], answer["nodes"], "nodes")
 
     def look(self) -> tuple[Node, ...]:
         """The nodes as they are now, into `nodes` too. Raises NodesFailed."""
-        self._note_nodes(self._ask("nodes", {}, ASK_S))
+        answer = self._ask("nodes", {}, ASK_S)
+        self.nodes = built(tuple[Node, ...], answer["nodes"], "nodes")
         return self.nodes
 
     def drive(
@@ -216,7 +215,6 @@ class NodeCrew:
         can be reached, NodesInterrupted with the result so far on Ctrl-C while measuring, and
         KeyboardInterrupt on one before.
         """
-        self._check_loads(loads)
         lost = self._start_actors(loads)
         left = {node: load for node, load in loads.items() if node not in lost}
         body = {
@@ -227,12 +225,7 @@ class NodeCrew:
         }
         try:
             self._ask("drive", body, ASK_S)
-
-            def look(status: Mapping[str, Any]) -> None:
-                if on_progress is not None and (progress := summed(status["nodes"].values())):
-                    on_progress(progress)
-
-            self._await_end(look)
+            self._await_end(on_progress)
         except KeyboardInterrupt as pressed:
             self._end_early()
             answer = self._ask("collect", {}, ASK_S)
@@ -255,15 +248,6 @@ class NodeCrew:
             child.kill()
             child.wait()
 
-    def _check_loads(self, loads: Mapping[str, Load]) -> None:
-        known = {node.node_id for node in self.nodes}
-        for node in loads:
-            if node not in known:
-                raise NodesFailed(f"the cluster at {self.address} has no node {node}")
-        clients = {load.client for load in loads.values()}
-        if len(clients) != 1:
-            raise NodesFailed(f"the nodes must have one client: {', '.join(sorted(clients))}")
-
     def _start_actors(self, loads: Mapping[str, Load]) -> dict[str, Lost]:
         """An actor on each node; those without one are lost. Raises NodesFailed."""
         body = {"nodes": list(loads), "timeout_s": ACTORS_S}
@@ -273,7 +257,7 @@ class NodeCrew:
             raise self._all_lost(lost)
         return lost
 
-    def _await_end(self, look: Callable[[Mapping[str, Any]], None]) -> None:
+    def _await_end(self, on_progress: Callable[[Progress], None] | None) -> None:
         """Ask how a load stands until it has ended. Raises NodesFailed when the program breaks."""
         while True:
             status = self._ask("status", {}, ASK_S)
@@ -281,7 +265,8 @@ class NodeCrew:
                 raise NodesFailed(f"the program of the nodes broke: {status['broken']}")
             if status["ended"]:
                 return
-            look(status)
+            if on_progress is not None and (progress := summed(status["nodes"].values())):
+                on_progress(progress)
             time.sleep(POLL_S)
 
     def _end_early(self) -> None:
@@ -323,9 +308,6 @@ class NodeCrew:
     def _name_of(self, node_id: str) -> str:
         node = next((node for node in self.nodes if node.node_id == node_id), None)
         return node_id[:12] if node is None else f"{node.hostname} ({node.ip}, {node_id[:12]})"
-
-    def _note_nodes(self, answer: Mapping[str, Any]) -> None:
-        self.nodes = built(tuple[Node, ...], answer["nodes"], "nodes")
 
     def _ask(self, command: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         assert self._child is not None, "start() first"

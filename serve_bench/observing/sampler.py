@@ -38,7 +38,7 @@ from serve_bench.core.usage import (
     others_summary,
     summary_of,
 )
-from serve_bench.load.workers import yield_to_workers
+from serve_bench.load.workers import KEPT, yield_to_workers
 from serve_bench.observing.host import (
     arguments_of,
     children_of,
@@ -211,7 +211,7 @@ class Sampler:
     def start(self) -> None:
         """Reads everything once, then at each interval. Call it before the load."""
         self._wall_ahead_ns = time.time_ns() - perf()
-        self._known_children = children_of("self")
+        self._known_children = children_of("self") - {worker.process.pid for worker in KEPT}
         for one in self.watched:
             self._watch(Track(one.pid, one.role, one.title))
         self._watch(Track(os.getpid(), "serve_bench", "serve-bench"))

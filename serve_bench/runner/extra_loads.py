@@ -10,7 +10,7 @@ from typing import Any, Final
 from serve_bench.analysis.statistics import latency_figures, silent_from
 from serve_bench.core.histogram import bounded
 from serve_bench.core.load_result import LoadResult, Progress
-from serve_bench.core.load_spec import QUICK_DRAIN_S, Load, Timing
+from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import settled_of
 from serve_bench.core.result import JsonObject, Trial
 from serve_bench.load.driver import drive_load
@@ -120,9 +120,9 @@ def look(
     mark: Mapping[str, str],
     quick: bool = False,
 ) -> JsonObject:
-    """What requests of this row wait in; `why_not` if it could not be observed. `quick`: window
-    and drain of the second load together last at most QUICK_DRAIN_S."""
-    most_s, drain_s = (QUICK_DRAIN_S / 2, QUICK_DRAIN_S / 2) if quick else (MOST_S, None)
+    """What requests of this row wait in; `why_not` if it could not be observed. `quick`: the
+    second load lasts no longer than it must, and awaits answers for half of that."""
+    most_s, drain_s = (LEAST_S, LEAST_S / 2) if quick else (MOST_S, None)
     p50_ns = latency_figures([trial], (0.5,))[0] or 0.0
     seconds = min(most_s, max(LEAST_S, 3 * p50_ns / 1e9))
     one = load.one_by_one(ALONE_REQUESTS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -23,7 +24,7 @@ from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.load.merge import losses
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.traces import TraceLog
-from serve_bench.load.workers import divide
+from serve_bench.load.workers import KEPT, divide, end_workers
 from serve_bench.nodes.crew import NodeCrew, NodesFailed, NodesInterrupted, NodesResult
 from serve_bench.serving.launch_spec import reachable
 
@@ -45,16 +46,14 @@ def parts_of(load: Load, nodes: int) -> tuple[Load, ...]:
     connections = divide(load.connections, parts)
     limits = None if load.max_connections is None else divide(load.max_connections, parts)
     counts = None if load.count is None else divide(load.count, parts)
-    processes = None
-    if load.processes is not None:
-        processes = [max(1, one) for one in divide(load.processes, parts)]
+    processes = [max(1, one) for one in divide(load.processes or 1, parts)]
     return tuple(
         replace(
             load,
             connections=connections[at],
             max_connections=None if limits is None else limits[at],
             count=None if counts is None else counts[at],
-            processes=None if processes is None else min(connections[at], processes[at]),
+            processes=None if load.processes is None else min(connections[at], processes[at]),
             rate=None if load.rate is None else load.rate / parts,
             stages=tuple(Stage(one.rate / parts, one.duration_s) for one in load.stages),
             seed=load.seed + at,
@@ -98,10 +97,11 @@ class LocalLoads:
 
     def drive(self, cluster: Joinable | None = None) -> LoadDriver:
         """The driver of a load."""
-        return drive_load
+        return partial(drive_load, keeps=True)
 
     def close(self) -> None:
-        """Does nothing: no process stays up between loads."""
+        """Ends the workers that were kept between loads."""
+        end_workers(KEPT)
 
 
 @dataclass

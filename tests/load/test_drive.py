@@ -20,6 +20,7 @@ from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.workers import Crew, Worker
+from serve_bench.runner.load_source import LocalLoads
 from tests.cases import cases, sure
 from tests.load.loads import CLIENTS, check_log, run_here
 from tests.places import TOP, execute, wait_until
@@ -214,6 +215,22 @@ def test_an_interrupt_while_the_workers_end(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(caught.value.result.windows) == SHORT.windows
     assert caught.value.result.measured.completed > 0
     assert children_of(os.getpid()) == []
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_worker_is_kept_for_the_next_load_of_its_environment(client: Client) -> None:
+    kept: list[psutil.Process] = []
+    with serving(delay_s=0.001) as server:
+        load = Load(Request(server.url), client=client, connections=2)
+        for mark in ({}, {}, {"A": "1"}, {"A": "1"}):
+            result = drive_load(load, SHORT, mark=mark, keeps=True)
+            assert result.total.balanced and sum(result.windows) > 0 == len(result.failures)
+            kept += children_of(os.getpid())
+            if len(kept) == 3:
+                kept[2].kill()
+                kept[2].wait()
+        LocalLoads().close()
+    assert kept[0] == kept[1] and len(set(kept)) == 3 and children_of(os.getpid()) == []
 
 
 def test_what_ray_logs_is_no_reason_of_a_lost_worker() -> None:

@@ -85,11 +85,11 @@ def test_what_is_late_delays_the_first_event_of_a_stream() -> None:
 
 
 def test_shares_come_from_the_scheduler() -> None:
-    begin, end = Usage(0, 0, 100, 50), Usage(1000, 300, 500, 350)
+    begin, end = Usage(0, 0, (100, 50)), Usage(1000, 300, (500, 350))
     used = {"cpu_s": 300 / 1e9, "non_idle": 0.7, "run_queue_wait": 0.3}
     assert used_between(begin, end) == used
     unknown = used | {"non_idle": None, "run_queue_wait": None}
-    assert used_between(Usage(0, 0, None, None), end) == unknown
+    assert used_between(Usage(0, 0, None), end) == unknown
     assert used_between(begin, None) == unknown | {"cpu_s": 0.0}
 
 

@@ -157,8 +157,7 @@ class Deployer:
             if isinstance(d.get("num_replicas"), int)
         }
         names = [spec["name"], *(one["name"] for one in spec.get("beside", ()))]
-        deadline = time.monotonic() + float(spec["timeout_s"])
-        waited = time.time()
+        began, since = time.monotonic(), time.time()
         while True:
             every = statuses()
             waiting = ""
@@ -169,7 +168,7 @@ class Deployer:
                 # The same once more is asked for when a replica was killed: Serve calls the app
                 # unhealthy until it has replaced it.
                 if status == "DEPLOY_FAILED" or (status == "UNHEALTHY" and spec != self._app):
-                    raise _failed(name, status, messages_of(app), waited)
+                    raise _failed(name, status, messages_of(app), since)
                 if status != "RUNNING" or (
                     name == spec["name"]
                     and not all(_settled(app.deployments.get(d), n) for d, n in wanted.items())
@@ -180,10 +179,11 @@ class Deployer:
                 waiting = _leaving(spec["name"], every[spec["name"]].deployments)
             if not waiting:
                 return
-            if time.monotonic() > deadline:
+            waited_s = time.monotonic() - began
+            if waited_s > float(spec["timeout_s"]):
                 because = f": {' '.join(messages[-1].split())}" if messages else ""
                 raise Refused(f"{waiting} after {spec['timeout_s']:.0f} s{because}", messages)
-            time.sleep(POLL_S)
+            time.sleep(max(POLL_S, waited_s / 50))  # asking takes CPU that new replicas need
 
     def _wait_proxy(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Until the port answers for the app: a deployment can run before it is routed to.
