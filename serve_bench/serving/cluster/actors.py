@@ -376,9 +376,9 @@ def why_not_up(error: BaseException, logs: Path | None = None) -> str:
     the folder of what its processes wrote: what raised there counts more than their silence."""
     lines = ANSI.sub("", "".join(format_exception(type(error), error, error.__traceback__)))
     last, raised = one_line(error), lines.splitlines()
-    for file in sorted(logs.glob("*")) if logs is not None else ():
+    for file in filter(Path.is_file, sorted(logs.glob("*")) if logs is not None else ()):
         written = ANSI.sub("", file.read_text(errors="replace")).splitlines()
-        if file.is_file() and any(line.startswith("Traceback") for line in written):
+        if any(line.startswith("Traceback") for line in written):
             raised, last = written, last_raised(written) or last
     return name_pair(raised, ESCAPED.sub("", last)[:MOST_REASON])
 
