@@ -124,7 +124,7 @@ def test_a_suite_comes_back_from_its_record(name: str) -> None:
     if suite.get("urls") is not None:
         return  # runs of --url cannot be resumed
     again = SUITES.get(stored(name).run.command, Suite).from_json(suite).to_json()
-    assert {"load_on": None} | suite == {"load_on": None} | again
+    assert {"load_on": None, **suite} == {"load_on": None, **again}
 
 
 @pytest.mark.parametrize("name", FILES)
