@@ -88,7 +88,7 @@ class Experiment(Generic[O]):
         """The suite of the options. Raises BadInput before anything starts."""
         raise NotImplementedError
 
-    def check(self, suite: Suite, earlier: Result | None) -> Suite:
+    def check(self, suite: Suite) -> Suite:
         """The suite that is measured now, which is that of the options or of a stored run. Raises
         BadInput where it is of another kind."""
         if self.part and getattr(suite, self.part) is None:
@@ -138,7 +138,7 @@ class Experiment(Generic[O]):
             from_record=Suite.from_json,
             content=self.content,
         )
-        suite = self.check(suite, earlier)
+        suite = self.check(suite)
         profile = targets_of(options.profile) if isinstance(options, RowOptions) else ()
         request = RowsRequest(
             suite,
@@ -231,7 +231,7 @@ class _Rows(Experiment[SuiteOptions]):
     def read_suite(self) -> Suite:
         return self._suite()
 
-    def check(self, suite: Suite, earlier: Result | None) -> Suite:
+    def check(self, suite: Suite) -> Suite:
         if self._checked is not None and not suite.services:
             self._checked(suite)
         return suite

@@ -26,7 +26,7 @@ SERVICED = "a:b --protocol grpc --grpc-servicer c.d"
 @cases(
     "flags, says",
     ("", "TARGET: name an app (module:app, path/file.py:app) or a suite"),
-    ("shop", "TARGET: no file 'shop'; a path, or one of: "),
+    ("shop", "TARGET: 'shop' is not allowed; it takes module:app or path/file.py:app"),
     ("gone.py:app", "TARGET: gone.py: there is no such file"),
     ("gone.toml", "gone.toml: cannot be read: no such file"),
     ("a:b --route best", "--route: 'best' does not begin with /"),

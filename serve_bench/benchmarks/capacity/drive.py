@@ -62,9 +62,9 @@ class CapacityRun(Experiment[CapacityOptions]):
             capacity=asked,
         )
 
-    def check(self, suite: Suite, earlier: Result | None) -> Suite:
+    def check(self, suite: Suite) -> Suite:
         """With the budget of the command line, in a resumed run too."""
-        suite, budget = super().check(suite, earlier), self.options.budget
+        suite, budget = super().check(suite), self.options.budget
         usual_s = len(suite.cells) * len(suite.variants) * BUDGET_S
         budget_s = usual_s if budget is None else seconds_of(budget, "--budget")
         return replace(suite, capacity=replace(_search_in(suite), budget_s=budget_s))

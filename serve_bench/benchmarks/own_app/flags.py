@@ -77,7 +77,7 @@ from serve_bench.store.files import check_reachable, read_toml
 def named_target(options: OwnAppOptions) -> str:
     """The target of the command line. BadInput without one."""
     if options.target is None:
-        others = ", a suite, or --url" if isinstance(options, TargetOptions) else " or a suite"
+        others = ", a suite, or --url" if isinstance(options, TargetOptions) else " or a suite file"
         raise BadInput(f"TARGET: name an app (module:app, path/file.py:app){others}")
     return options.target
 
@@ -101,9 +101,9 @@ def target_suite(
     if isinstance(options, TargetOptions) and options.urls:
         return _service_suite(options)
     target = target or named_target(options)
-    named = re.fullmatch(r"\w+", target) is not None
+    shipped = target == "noop" or isinstance(options, TargetOptions)
     suite = None
-    if not named:
+    if not shipped or re.fullmatch(r"\w+", target) is None:
         suite = own_suite(target, options, add_flags, Around(timeline=timeline))
     if suite is not None:
         return suite
