@@ -247,7 +247,7 @@ def test_dragging_over_time_zooms_all_charts_of_the_section_and_back(tmp_path: P
     told = seen(tmp_path, written(tmp_path, more, act=act))
     before, zoomed, after = told["ticks"]
     assert before == after and len(before) == 2
-    assert told["area"] > 100 and told["offered"] == [False, False]
+    assert told["area"] > 50 and told["offered"] == [False, False]
 
     for labels, shown in zip(before, zoomed, strict=True):
         whole, part = ([float(one) for one in ticks] for ticks in (labels, shown))
