@@ -12,15 +12,18 @@ from functools import partial
 from itertools import product
 from typing import Any, Final, TypeGuard
 
-from serve_bench.analysis.statistics import LATENCY, MAIN, LowerBound
+from serve_bench.analysis.statistics import LATENCY, MAIN, Line, LowerBound
+from serve_bench.analysis.verdict import Verdict
 from serve_bench.core.result import Trial
 from serve_bench.view.charts import Chart, Point, split_lines
 from serve_bench.view.csv import pick
 from serve_bench.view.document import (
     Cell,
     Column,
+    Detail,
     Finding,
     Number,
+    Section,
     Table,
     TableRow,
     Text,
@@ -56,6 +59,17 @@ class ViewRow:
     def text(self, figure: str) -> str:
         """A figure in words."""
         return FIGURES[figure].show(self.values.get(figure))
+
+    @property
+    def line(self) -> Line:
+        """The load of a row that is not derived."""
+        assert self.entry is not None, "no load is behind a derived row"
+        return self.entry.line
+
+    @property
+    def limit(self) -> Verdict | None:
+        """What limited its load; None where CPU was not sampled."""
+        return None if self.entry is None else self.entry.limited
 
     @property
     def trials(self) -> Sequence[Trial]:
@@ -208,6 +222,20 @@ def make_table(spec: TableSpec, rows: Sequence[ViewRow], bare: bool = False) -> 
     return Table(spec.caption, tuple(item.column(cells) for item, cells in kept), lines, spec.notes)
 
 
+def table_section(
+    name: str,
+    title: str,
+    spec: TableSpec,
+    rows: Sequence[ViewRow],
+    detail: Detail = "further",
+    *,
+    bare: bool = False,
+) -> Iterator[Section]:
+    """A section of a table; none without a row."""
+    if rows:
+        yield Section(name, title, (make_table(spec, rows, bare),), detail)
+
+
 def figure_table(
     caption: str, rows: Sequence[ViewRow], figures: Sequence[str], notes: Sequence[str] = ()
 ) -> Table:
@@ -233,7 +261,7 @@ def make_tiles(row: ViewRow | None, names: Sequence[str] = (MAIN, "latency_p99")
         tone = cell.tone if isinstance(cell, Text) else "plain"  # of a figure it needs a sign
         if text != "-":
             yield Tile(column.name, text, column.unit, row.name, tone)
-    if row.entry is not None and (limit := row.entry.limited) is not None:
+    if (limit := row.limit) is not None:
         known = f"{limit.figures} ({limit.confidence})"
         why = limit.reasons[0] if limit.cause == "unclear" and limit.reasons else known
         yield Tile("limited by", limit.cause, note=why)

@@ -28,7 +28,7 @@ from serve_bench.view.figures import Value, declare, declare_all, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.inside import grouped_cpu, mean_by_role
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.published import RPC, reference
+from serve_bench.view.published import RPC, published_rows, reference
 from serve_bench.view.row_charts import chart_sections
 from serve_bench.view.rows import Page
 
@@ -87,12 +87,9 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         key=lambda row: xs.index(x_of(row.dims, x_axis)),
     )
     measured = [row for row in worlds if f"{LATENCY}_p95" in row.values and row.value(MAIN)]
-    sound = [row for row in measured if row.entry and not row.entry.line.broken]
-    example = [
-        ViewRow({}, known_values(**published["figures"]), published["name"])
-        for published in (reference(RPC)["example"] if options.published else ())
-    ]
-    table = make_table(RESULTS, [*(replace(row, group="") for row in worlds), *example])
+    sound = [row for row in measured if not row.line.broken]
+    example = [*published_rows(RPC)] if options.published else []
+    table = make_table(RESULTS, [replace(row, group="") for row in (*worlds, *example)])
     return View(
         rows=worlds,
         comparisons=list(_compare_backends(sound, next((part.name for part in page.variants), ""))),
@@ -108,8 +105,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
 def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
     """The world by its place on the x axis, of `several` backends by its backend too, with its
     figures, what was full and what broke off. Raises FormatError."""
-    assert row.entry is not None
-    line = row.entry.line
+    line = row.line
     batch_size = World.from_cell(line.cell, f"{line.keys[0]}: cell").batch_size
     if x_axis not in line.cell:
         raise FormatError(f"{line.keys[0]}: its cell has no {x_axis}")
