@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any, Final
@@ -53,8 +53,6 @@ declare_all(
     ("cpu_agent", "%", "CPU of the agent of a world, % of a core"),
     ("cpu_observers", "%", "CPU of the observers of a world, % of a core"),
     ("cpu_others", "%", "CPU of the other processes of a world and of the tool, % of a core"),
-    ("median_of_base", "1", "the median on a backend over that on the first one"),
-    ("median_more", "ns", "what the median call of an observer takes more than on the first"),
     ("cpu_agent_busiest", "%", "the most CPU of the agent in a launch, % of a core"),
     ("call_cpu", "ns", "CPU time of all processes of a world for a call", "CPU a call"),
     ("world_memory", "MB", "the most that all processes took (proportional set)"),
@@ -92,7 +90,6 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     table = make_table(RESULTS, [replace(row, group="") for row in (*worlds, *example)])
     return View(
         rows=worlds,
-        comparisons=list(_compare_backends(sound, next((part.name for part in page.variants), ""))),
         findings=(_rank_backends(sound) if measured else "Nothing was measured.",),
         sections=[Section("results", f"Results over {x_axis}", (table,), "headline")],
         charts=tuple(chart_sections(measured)),
@@ -165,23 +162,6 @@ def throughput_figures(latency: Histogram, batch_size: int) -> dict[str, float]:
     times = latency.percentiles([(n - rank + 1) / n for rank in from_top])
     shares = {name: size / max(1, ns or 0) for name, ns in zip(SHARES, times, strict=True)}
     return {**shares, "mean": mean, "std": math.sqrt(variance)}
-
-
-def _compare_backends(sound: Sequence[ViewRow], first: str | None) -> Iterator[ViewRow]:
-    """Each world beside the same world on the first backend. Of what broke there are no ratios."""
-    bases = {row.group: row for row in sound if row.dims["variant"] == first}
-    for row in sound:
-        base = bases.get(row.group, row)
-        if base is row:
-            continue
-        values = {
-            f"median_of_base.{metric}": Value(row.values[f"{metric}_p50"].value / below)
-            for metric in METRICS
-            if (below := base.values[f"{metric}_p50"].value)
-        }
-        more = row.values[f"{LATENCY}_p50"].value - base.values[f"{LATENCY}_p50"].value
-        values |= known_values(median_more=more, launch_ratio=row.value("launch_ratio"))
-        yield ViewRow({**row.dims, "base": first}, values, row.name)
 
 
 def _rank_backends(sound: Sequence[ViewRow]) -> str:
