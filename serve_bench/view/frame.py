@@ -236,20 +236,6 @@ def table_section(
         yield Section(name, title, (make_table(spec, rows, bare),), detail)
 
 
-def figure_table(
-    caption: str, rows: Sequence[ViewRow], figures: Sequence[str], notes: Sequence[str] = ()
-) -> Table:
-    """A line for each figure, which may be many, and a column for each row."""
-    heads = (Column("figure", number=False), Column("unit", number=False, detail=True))
-    lines = [
-        (figure.title, figure.shown or figure.unit, *(Field(figure.name).cell(row) for row in rows))
-        for figure in map(FIGURES.__getitem__, figures)
-        if any(figure.name in row.values for row in rows)
-    ]
-    columns = (*heads, *(Column(row.name) for row in rows))
-    return Table(caption, columns, tuple(map(TableRow, lines)), tuple(notes), unlike=True)
-
-
 def make_tiles(row: ViewRow | None, names: Sequence[str] = (MAIN, "latency_p99")) -> Iterator[Tile]:
     """Figures and dimensions of a row that are seen first, as far as they are known; then what
     limited it, with the evidence."""

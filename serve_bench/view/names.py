@@ -42,12 +42,13 @@ class RowNames:
 
     def name(self, line: Line, load: bool = True, cell: bool = True) -> str:
         """`8 clients, num_replicas 2, optimized`: what sets a row apart from all others of the run;
-        without its `load` or its `cell`, from those that differ in the rest."""
+        without its `load` or its `cell`, from those that differ in the rest. One that is alone has
+        the name of its load, or of its variant."""
         words = [self.rows[line.row]] if load and (len(self.rows) > 1 or not self.axes) else []
         words += [self.cell(line.cell)] if cell and self.axes else []
         words += [line.variant] if self.variants else []
         mark = " (profiled)" if line.status == "profiled" else ""
-        return f"{', '.join(words) or self.rows[line.row]}{mark}"
+        return f"{', '.join(words) or (self.rows[line.row] if load else line.variant)}{mark}"
 
 
 def names_of_lines(lines: Sequence[Line]) -> RowNames:

@@ -47,10 +47,11 @@ from serve_bench.view.figures import (
     tier_of,
 )
 from serve_bench.view.frame import (
+    Field,
+    TableSpec,
     ViewRow,
     describe_figures,
     draw_over,
-    figure_table,
     make_spec,
     make_table,
     table_section,
@@ -251,16 +252,16 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     if growths:
         cost = (make_table(GROWTH, growths), Charts(partial(_draw_costs, sizes)))
         sections.append(Section("growth", "Cost per replica", cost, "table"))
-    elif any(row.values for row in sizes):
+    else:
         known = scale_published(workload) if options.published else {}
-        beside = {name: Value(value) for name, value in known.items() if name in FIGURES}
-        table = figure_table(
-            "Metrics by their published names",
-            [*sizes, *([ViewRow({}, beside, "published elsewhere")] if beside else [])],
-            tuple(PUBLISHED),
-            ("±: std over launches (ddof 1).",),
-        )
-        sections.append(Section("metrics", "Published metrics", (table,)))
+        elsewhere = {name: Value(value) for name, value in known.items() if name in FIGURES}
+        columns = [*sizes, *([ViewRow({}, elsewhere, "published elsewhere")] if elsewhere else [])]
+        named = (Field(column.name, column.name, of="figure") for column in columns)
+        fields = (Field("name", "figure"), Field("unit", detail=True), *named)
+        notes = ("±: std over launches (ddof 1).",)
+        spec = TableSpec("Metrics by their published names", fields, notes)
+        metrics = [*_list_metrics(columns)] if any(row.values for row in sizes) else []
+        sections += table_section("metrics", "Published metrics", spec, metrics)
     if workload not in GRAPHS:
         sections += table_section("nodes", "Nodes", NODES, nodes, "further" if growths else "table")
     return View(
@@ -274,6 +275,15 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         title=f"serve-bench scale {workload}",
         lead=max(timed, key=lambda row: row.value(MAIN) or 0.0, default=None),
     )
+
+
+def _list_metrics(columns: Sequence[ViewRow]) -> Iterator[ViewRow]:
+    """A row for each published metric that is known, with a member for each column."""
+    for name in PUBLISHED:
+        values = {f"{name}.{of.name}": of.values[name] for of in columns if name in of.values}
+        unit = FIGURES[name].shown or FIGURES[name].unit
+        if values:
+            yield ViewRow({"figure": name, "unit": unit}, values, name)
 
 
 def _hide_rate(row: ViewRow) -> ViewRow:

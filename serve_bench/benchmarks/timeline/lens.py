@@ -38,12 +38,12 @@ from serve_bench.core.result import JsonObject, Metric, Result, Trial
 from serve_bench.core.schema import built
 from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.core.timeline import Timeline
-from serve_bench.view.blocks import section, statement
+from serve_bench.view.blocks import limit_words, section, statement
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Charts, Detail, Finding, ReportOptions, Section
+from serve_bench.view.document import Charts, Finding, ReportOptions
 from serve_bench.view.figures import Value, declare, declare_all, known_values, shorten
-from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_table, make_tiles
+from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_tiles, table_section
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
 from serve_bench.view.rows import Page
 
@@ -90,22 +90,24 @@ COURSE: Final = {
 }
 """Figures of each second that are drawn."""
 
-TABLES: Final[Mapping[str, tuple[Detail, str, str, str]]] = {
-    "cell": (
-        *("headline", "Each cell, means over launches"),
-        *("launches out_s due lost replica_s", "cost turns_per_minute down_s"),
-    ),
-    "stage": (
-        *("table", "Stages of the load", "begin_s stage_rate due lost out_s held_s needed"),
-        "further_s needed_s most_replicas turns",
-    ),
-    "fault": (
-        *("table", "Faults, means over launches"),
-        *("lost out_s last_out_s fewest", "held_s answered lasted_s"),
-    ),
-    "event": ("further", "What happened", "at_s what who", ""),
-}
-"""Of the cells, and of the points of a kind: how deep it lies, caption, columns, details."""
+CELLS: Final = make_spec(
+    "Each cell, means over launches",
+    "launches out_s due lost replica_s",
+    "cost turns_per_minute down_s",
+    row="cell",
+)
+STAGES: Final = make_spec(
+    "Stages of the load",
+    "begin_s stage_rate due lost out_s held_s needed",
+    "further_s needed_s most_replicas turns",
+)
+FAULTS: Final = make_spec(
+    "Faults, means over launches",
+    "lost out_s last_out_s fewest",
+    "held_s answered lasted_s",
+    row="fault",
+)
+EVENTS: Final = make_spec("What happened", "at_s what who")
 
 LOST: Final = {"cut": "without an answer", "unsent": "never sent", "status": "with another status"}
 """What classes of lost requests are called."""
@@ -221,6 +223,12 @@ def count_all(row: ViewRow, name: str) -> int:
     return round(sum(row.values[name].launches.values())) if name in row.values else 0
 
 
+def list_counts(row: ViewRow, family: str) -> str:
+    """`2 with another status, 1 never sent`: the members of a family of counts."""
+    members = [name.partition(".")[2] for name in row.values if name.startswith(f"{family}.")]
+    return ", ".join(f"{count_all(row, f'{family}.{of}'):,} {LOST.get(of, of)}" for of in members)
+
+
 def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
     """A cell with its figures, and what the records of its launches lack."""
     lacks = []
@@ -254,20 +262,14 @@ def find(result: Result, slo: Slo, cells: Sequence[tuple[ViewRow, Launches]]) ->
         about = f"{word} of {len(cells)}: {row.name}: " if len(cells) > 1 else ""
         seconds = len(launches[0][1].out)
         due, lost = count_all(row, "due"), count_all(row, "lost")
-        counts: dict[str, list[str]] = {"lost": [], "lost_near": []}
-        for family, _, of in (name.partition(".") for name in row.values):
-            if of and family in counts:
-                counts[family].append(f"{count_all(row, f'{family}.{of}'):,} {LOST.get(of, of)}")
-        parts = f" ({', '.join(counts['lost'])})" if counts["lost"] else ""
-        if near := counts["lost_near"]:
-            parts = f"{parts[:-1]}; within {NEAR_S:g} s of: {', '.join(near)})"
-        yield (
-            f"{about}{row.text('out_s')} of {seconds} s are out of the SLO ({slo.text}); lost: "
-            f"{lost:,} of {due:,} requests{parts}"
-        )
-    if ranked and (entry := row.entry):
-        own = has_own_router(result, entry.line.cell)
-        wait_s = None if own else router_wait_s(result.launches, entry.line.variant)
+        near = list_counts(row, "lost_near")
+        parts = [list_counts(row, "lost"), f"within {NEAR_S:g} s of: {near}" if near else ""]
+        why = f" ({'; '.join(filter(None, parts))})" if any(parts) else ""
+        out = f"{row.text('out_s')} of {seconds} s are out of the SLO ({slo.text})"
+        yield f"{about}{out}; lost: {lost:,} of {due:,} requests{why}"
+    if ranked:
+        own = has_own_router(result, row.line.cell)
+        wait_s = None if own else router_wait_s(result.launches, row.line.variant)
         yield from filter(None, [describe_stop(launches, wait_s)])
 
 
@@ -275,13 +277,10 @@ def describe_stop(launches: Launches, wait_s: float | None) -> str:
     """What held up the first launch that stood still, or whose answers dropped. `wait_s`: the
     longest wait of Serve's router, where it is known."""
     for trial, transient in launches:
-        if silent_from(trial) is None:
-            text = _describe_drop(trial, transient, wait_s)
-        else:
-            limit = limited_by(trial)
-            text = (
-                limit.reasons[0] if limit.cause == "unclear" else f"it is limited by {limit.text}"
-            )
+        silent = silent_from(trial) is not None
+        text = (
+            limit_words(limited_by(trial)) if silent else _describe_drop(trial, transient, wait_s)
+        )
         if text:
             return f"launch {trial.round}: {text}" if len(launches) > 1 else text
     return ""
@@ -362,10 +361,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     points: list[ViewRow] = []
     charts: list[Charts] = []
     for row in rows:
-        assert row.entry is not None
-        line = row.entry.line
-        name = page.names.name(line, load=False) if len(rows) > 1 else line.variant
-        trials = [trial for trial in line.trials if trial.course]
+        name, trials = page.names.name(row.line, load=False), (at for at in row.trials if at.course)
         launches = [(trial, read_transient(trial, timeline, slo)) for trial in trials]
         spans = [*make_spans(timeline, launches, name)]
         points += spans
@@ -374,11 +370,13 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
             charts.append(Charts(partial(draw_course, course, select(spans, "fault"), slo)))
             points += course
         cells.append((make_cell(replace(row, name=name), launches), launches))
-    shown, sections = [row for row, _ in cells], []
-    for kind, (detail, caption, names, details) in TABLES.items():
-        if found := shown if kind == "cell" else select(points, kind):
-            table = make_table(make_spec(caption, names, details, kind), found)
-            sections.append(Section(f"{kind}s", f"{kind}s".capitalize(), (table,), detail))
+    shown = [row for row, _ in cells]
+    sections = [
+        *table_section("cells", "Cells", CELLS, shown, "headline"),
+        *table_section("stages", "Stages", STAGES, select(points, "stage"), "table"),
+        *table_section("faults", "Faults", FAULTS, select(points, "fault"), "table"),
+        *table_section("events", "Events", EVENTS, select(points, "event")),
+    ]
     return View(
         rows=shown,
         points=points,
