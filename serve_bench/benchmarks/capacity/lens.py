@@ -143,11 +143,10 @@ def find_cells(searches: Searches, page: Page, rows: Sequence[ViewRow]) -> Itera
     for loop in (row for row in rows if row.trials and row.dims["rate_per_s"] is None):
         place = (loop.line.variant, cell_slug(loop.line.cell))
         name = page.names.name(loop.line, load=False)
-        probes = [
-            _describe_probe(loads[trial.key], probe, search, name)
-            for search in searches.of(place)
-            for trial, probe in zip(search.trials, search.probes, strict=True)
-        ]
+        probes: list[ViewRow] = []
+        for search in searches.of(place):
+            pairs = zip(search.trials, search.probes, strict=True)
+            probes += (_describe_probe(loads[at.key], probe, search, name) for at, probe in pairs)
         if probes:
             yield SearchedCell(name, searches.ended(place), searches.capacity(place), loop, probes)
 
@@ -339,13 +338,9 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     points = [make_point(cell, asked, cells[0].capacity, fresh) for cell in cells]
     launches = [point for cell in cells for point in make_launch_points(cell)]
     probes = [row for cell in cells for row in cell.probes]
-    goals = " ".join(map(name_figure, searches.slo.objectives))
-    every_probe = make_spec(
-        "Every probe, by launch and number; service: its CPU",
-        f"rate_per_s measured_time {goals} replicas slo",
-        f"{MAIN} latency_p50 cpu_service",
-        row="probe",
-    )
+    shown = ("rate_per_s measured_time", *map(name_figure, searches.slo.objectives), "replicas slo")
+    caption, details = "Every probe; service: its CPU", f"{MAIN} latency_p50 cpu_service"
+    every_probe = make_spec(caption, " ".join(shown), details, row="probe")
     charts = [Charts(partial(_draw, cell)) for cell in cells]
     why = "launches used up" if result.stop is None else result.stop.why
     found, faults = [*find(points, fresh)], [text for able, text in judge_need(points) if not able]
@@ -431,10 +426,6 @@ def _measure(search: LaunchSearch, row: Row) -> Trial:
     return replace(near, key=plan_row(near, row).key, row=row, metrics=metrics, counts=counts)
 
 
-LENS: Final = Lens(
-    build,
-    ("cpu_service", "cpu_client", "cpu_host"),
-    noun="search",
-    condense=name_probes,
-    codes=("errors",),  # others say nothing of a load that is short
-)
+CPU: Final = ("cpu_service", "cpu_client", "cpu_host")
+# Warnings but for errors say nothing of a load that is short.
+LENS: Final = Lens(build, CPU, noun="search", condense=name_probes, codes=("errors",))

@@ -112,11 +112,9 @@ def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
         limit = "host CPU"
     elif agent is not None and agent.value >= AGENT_FULL:
         limit = "agent CPU"
-    broken = [
-        Finding(f"{counted(len(windows_of(trial)), 'whole episode')} kept", "broken off", "doubt")
-        for trial in line.trials
-        if trial.flags.get("interrupted")
-    ]
+    kept = (len(windows_of(trial)) for trial in line.trials if trial.flags.get("interrupted"))
+    words = (f"{counted(episodes, 'whole episode')} kept" for episodes in kept)
+    broken = (Finding(text, "broken off", "doubt") for text in words)
     name = f"{x_axis} {x_of(line.cell, x_axis)}"
     return replace(
         row,
@@ -172,14 +170,12 @@ def _rank_backends(sound: Sequence[ViewRow]) -> str:
     ranked = sorted(sound, key=lambda row: -row.values[MAIN].value)
     ((world, _),) = Counter(row.group for row in ranked).most_common(1)
     best, *others = (row for row in ranked if row.group == world)
-    shares = [
-        f"{row.dims['variant']} {number(row.values[MAIN].value / best.values[MAIN].value, 2)} of "
-        f"that (p50 {row.text('latency_p50')} ms)"
-        for row in others
-    ]
     first = f"{best.dims['variant']} answers most, of all observers"
-    lead = f"With {world}, {first}: {describe_figures(best)}"
-    return sentence("; ".join([lead, *shares]))
+    words = [f"With {world}, {first}: {describe_figures(best)}"]
+    for row in others:
+        share = number(row.values[MAIN].value / best.values[MAIN].value, 2)
+        words.append(f"{row.dims['variant']} {share} of that (p50 {row.text('latency_p50')} ms)")
+    return sentence("; ".join(words))
 
 
 REPORT_FILE: Final = "benchmark_report.json"
@@ -215,10 +211,5 @@ def classic_text(result: Result, page: Page, view: View) -> str:
     )
 
 
-LENS: Final = Lens(
-    build,
-    ("cpu_host",),
-    noun="world",
-    classic=classic_text,
-    usage_of=lambda trial: {},  # what limits a server is not what limits a world
-)
+# What limits a server is not what limits a world: no trial has a usage to judge.
+LENS: Final = Lens(build, ("cpu_host",), "world", classic_text, usage_of=lambda trial: {})

@@ -1,9 +1,8 @@
 """How a run of timeline is looked at: what happened, when, and how long until the SLO held again.
 
-A row is a cell over its launches. Points are its stages, its faults and, of each launch, events,
-states of its replicas and each second. Figures are means over launches with the 95 % interval by t;
-times count from the begin of the first stage. `compare` and `history` read what was answered within
-the SLO.
+A row is a cell over its launches. Points are its stages, its faults and, of each launch, events and
+each second. Figures are means over launches with the 95 % interval by t; times count from the begin
+of the first stage. `compare` and `history` read what was answered within the SLO.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from statistics import fmean, median
 from typing import Any, Final, TypeAlias
 
@@ -145,7 +145,7 @@ def read_transient(trial: Trial, timeline: Timeline, slo: Slo) -> Transient:
 
 
 def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewRow]:
-    """A launch: what happened, its replicas at its begin and at each change, each second."""
+    """What happened in a launch, then each second of it."""
     course = trial.course
 
     def make(kind: str, figures: Figures, **dims: Any) -> ViewRow:
@@ -154,9 +154,6 @@ def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewR
 
     for event in events_of(course):
         yield make("event", {"at_s": event.at_s}, what=event.what, who=event.who)
-    whole_s = len(course["due"]) + float(course.get("after_s") or 0.0)
-    for state in transient.replicas.between(0.0, whole_s):
-        yield make("replicas", {"at_s": max(0.0, state.at_s), **pick(state, *REPLICA_STATES)})
     for second, out in enumerate(transient.out):
         figures: Figures = {
             "at_s": second + 0.5,
@@ -182,9 +179,9 @@ def make_spans(timeline: Timeline, launches: Launches, cell: str) -> Iterator[Vi
         stages = {launch: figures[place] for launch, figures in reached}
         values = known_values(begin_s=begin_s, stage_rate=timeline.stages[place].rate)
         values |= mean_values(stages)
+        loaded = any(stage["due"] for stage in stages.values())
         dims = {"point": "stage", "cell": cell, "stage": place + 1}
-        if "held_s" not in values and any(stage["due"] for stage in stages.values()):
-            dims["held_s"] = "never"
+        dims |= {"held_s": "never"} if loaded and "held_s" not in values else {}
         yield ViewRow(dims, values, group=cell)
     for place, planned in enumerate(timeline.faults):
         reached = [(trial.round, seen.faults) for trial, seen in launches if seen.faults[place:]]
@@ -251,14 +248,13 @@ def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
 
 def find(result: Result, slo: Slo, cells: Sequence[tuple[ViewRow, Launches]]) -> Iterator[str]:
     """What the run says: the best cell and the worst, and of this what held it up."""
-    ranks = ("out_s", "lost", "replica_s")
-    ranked = sorted(
-        (cell for cell in cells if cell[1]),
-        key=lambda cell: [round(cell[0].value(name) or 0.0, 1) for name in ranks],
-    )
-    for word, (row, launches) in zip(
-        ("best", "worst"), [*ranked[:1], *ranked[1:][-1:]], strict=False
-    ):
+
+    def rank(cell: tuple[ViewRow, Launches]) -> list[float]:
+        return [round(cell[0].value(name) or 0.0, 1) for name in ("out_s", "lost", "replica_s")]
+
+    ranked = sorted(filter(itemgetter(1), cells), key=rank)
+    ends = [*ranked[:1], *ranked[1:][-1:]]
+    for word, (row, launches) in zip(("best", "worst"), ends, strict=False):
         about = f"{word} of {len(cells)}: {row.name}: " if len(cells) > 1 else ""
         seconds = len(launches[0][1].out)
         due, lost = count_all(row, "due"), count_all(row, "lost")
@@ -271,6 +267,11 @@ def find(result: Result, slo: Slo, cells: Sequence[tuple[ViewRow, Launches]]) ->
         own = has_own_router(result, row.line.cell)
         wait_s = None if own else router_wait_s(result.launches, row.line.variant)
         yield from filter(None, [describe_stop(launches, wait_s)])
+
+
+def describe_miss(row: ViewRow, slo: Slo) -> str:
+    launches = counted(row.dims["launches"], "launch", "launches")
+    return f"{row.name}: {count_all(row, 'out_s')} s out of the SLO in {launches} ({slo.text})"
 
 
 def describe_stop(launches: Launches, wait_s: float | None) -> str:
@@ -383,12 +384,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         findings=[
             statement(text, (row.name for row in shown)) for text in find(result, slo, cells)
         ],
-        faults=[
-            f"{row.name}: {out} s out of the SLO in "
-            f"{counted(row.dims['launches'], 'launch', 'launches')} ({slo.text})"
-            for row in shown
-            if (out := count_all(row, "out_s"))
-        ],
+        faults=[describe_miss(row, slo) for row in shown if count_all(row, "out_s")],
         planned=(len(result.missing), len(result.plan), ""),
         sections=sections if charts else (),
         charts=[*section("course", "Course", charts[:MOST_DRAWN])],
@@ -419,10 +415,9 @@ def condensed(result: Result) -> Result:
     return replace_rows(result, plan, trials, without="timeline")
 
 
-LENS: Final = Lens(
-    build,
-    noun="load",
-    codes="""client-bound busy-host other-programs worker-failed other-host
-    variant-not-engaged unclean-teardown""".split(),  # others are of rates that should be steady
-    usage_of=lambda trial: {},  # a verdict is of a load that does not change
+CODES: Final = (
+    *("client-bound", "busy-host", "other-programs", "worker-failed", "other-host"),
+    *("variant-not-engaged", "unclean-teardown"),
 )
+# Other warnings, and verdicts, are of a load that should be steady.
+LENS: Final = Lens(build, noun="load", codes=CODES, usage_of=lambda trial: {})
