@@ -76,11 +76,8 @@ class MeasuredRun:
 
 def read_run(where: str, result: Result) -> MeasuredRun:
     """A stored run with the rows of all its variants. FormatError where a record cannot be read."""
-    rows = {
-        (name, place): row
-        for name in variants(result)
-        for place, row in rows_of(result, name).items()
-    }
+    of_variants = ((name, rows_of(result, name)) for name in variants(result))
+    rows = {(name, place): row for name, of in of_variants for place, row in of.items()}
     return MeasuredRun(where, result, rows)
 
 

@@ -112,11 +112,12 @@ class Case:
 
     def busy(self, least: float) -> list[Candidate]:
         """Parts of the server at this level; one that is never idle counts as near its limit."""
-        return [
-            one
-            for one in self.server
-            if one.level >= least or (least <= limits.NEAR and (one.restless or one is self.sole))
-        ]
+
+        def is_busy(part: Candidate) -> bool:
+            never_idle = part.restless or part is self.sole
+            return part.level >= least or (least <= limits.NEAR and never_idle)
+
+        return [*filter(is_busy, self.server)]
 
     @property
     def sole(self) -> Candidate | None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import FITTED
@@ -25,6 +25,7 @@ from serve_bench.analysis.course import (
     Transient,
     bounds_of,
     events_of,
+    find_drop,
     lost_figures,
     transient_of,
 )
@@ -114,12 +115,6 @@ LOST: Final = {"cut": "without an answer", "unsent": "never sent", "status": "wi
 
 MOST_DRAWN: Final = 4
 """Launches of which charts are drawn."""
-
-AROUND_S: Final = 2
-"""Answers of an overloaded proxy come in bursts, 2 s apart (Ray 2.60)."""
-
-DROP_S: Final = 5
-"""Fewer seconds of a load may be a pause of the host, or the start of replicas."""
 
 NEAR_S: Final = 1.0
 """A lost request whose end is so near to an event is counted with it. A process that ends may lose
@@ -278,43 +273,20 @@ def describe_stop(launches: Launches, wait_s: float | None) -> str:
     """What held up the first launch that stood still, or whose answers dropped. `wait_s`: the
     longest wait of Serve's router, where it is known."""
     for trial, transient in launches:
-        silent = silent_from(trial) is not None
-        text = (
-            limit_words(limited_by(trial)) if silent else _describe_drop(trial, transient, wait_s)
-        )
-        if text:
-            return f"launch {trial.round}: {text}" if len(launches) > 1 else text
+        about = f"launch {trial.round}: " if len(launches) > 1 else ""
+        if silent_from(trial) is not None:
+            return f"{about}{limit_words(limited_by(trial))}"
+        if (drop := find_drop(trial.course, transient)) is not None:
+            deployments = {change["deployment"] for change in trial.course.get("changes") or ()}
+            wait_s = wait_s if len(deployments) == 1 else None
+            router = router_words(drop.rate, drop.running, wait_s)
+            return (
+                f"{about}in {drop.seconds} s from second {drop.first} on, {shorten(drop.rate)} "
+                f"answers/s come while requests wait, though at most "
+                f"{counted(drop.running, 'replica')} gave {shorten(drop.before)}/s before: the "
+                f"replicas are not the limit{f'; {router}' if router else ''}"
+            )
     return ""
-
-
-def _describe_drop(trial: Trial, transient: Transient, wait_s: float | None) -> str:
-    """The drop of the answers of a launch: seconds in which requests wait, and as many replicas
-    answer fewer than half of what no more of them did before. Empty where it has fewer than DROP_S
-    seconds. Answers that come in bursts are no drop: a second stands for AROUND_S before and after
-    it too, as far as no more and no fewer replicas ran."""
-    course, ended = trial.course, trial.course["ended"]
-    states = [transient.replicas.at(second + 0.5) for second in range(len(ended))]
-    counts = [0 if state is None else state.running for state in states]
-    most: dict[int, float] = {}
-    drop: dict[int, float] = {}
-    for second, out in enumerate(transient.out):
-        around = range(max(0, second - AROUND_S), min(len(ended), second + AROUND_S + 1))
-        rate = fmean(ended[near] for near in around if counts[near] == counts[second])
-        held = max((value for few, value in most.items() if few <= counts[second]), default=0.0)
-        if out and course["waiting"][second] >= held > 0 and rate < held / 2:
-            drop[second] = held
-        most[counts[second]] = max(most.get(counts[second], 0.0), rate)
-    if len(drop) < DROP_S:
-        return ""
-    rate, running = median(ended[second] for second in drop), max(counts[second] for second in drop)
-    deployments = {change["deployment"] for change in course.get("changes") or ()}
-    words = router_words(rate, running, wait_s) if len(deployments) == 1 else None
-    return (
-        f"in {len(drop)} s from second {min(drop)} on, {shorten(rate)} answers/s come while "
-        f"requests wait, though at most {counted(running, 'replica')} gave "
-        f"{shorten(max(drop.values()))}/s before: the replicas are not the limit"
-        f"{f'; {words}' if words else ''}"
-    )
 
 
 def has_own_router(result: Result, cell: JsonObject) -> bool:
