@@ -233,13 +233,11 @@ def _draw_load(views: Sequence[LadderView]) -> Iterator[Chart]:
 
 def _make_knee(view: LadderView) -> ViewRow:
     """A ladder at its knee, with its best beside; without one, why there is none."""
-    ends = [
-        f"not at its end: {move.clients} {view.noun}s come next"
-        if isinstance(move, Next)
-        else move.why
-        for move in (climb.decide() for climb in view.climbs)
-    ]
-    end = "; ".join(dict.fromkeys(ends)) or "not begun"
+    ends: dict[str, None] = {}
+    for move in (climb.decide() for climb in view.climbs):
+        onward = f"{move.clients} {view.noun}s come next" if isinstance(move, Next) else move.why
+        ends[onward] = None
+    end = "; ".join(ends) or "not begun"
     dims = {"point": "knee", "ladder": view.name, **view.settings, "end": end}
     if view.knee is None or view.best is None:
         ended = any(climb.finished for climb in view.climbs)
@@ -337,8 +335,7 @@ def _describe(
     """The highest requests/s, its knee and what limits it there, what it is compared with,
     collapses, and why each climb ended."""
     if lead is None or "best" not in lead.values:
-        end = lead.dims["end"].removeprefix("not at its end: ") if lead else ""
-        why = f"{lead.gap} ({end})" if lead else "nothing was measured"
+        why = f"{lead.gap} ({lead.dims['end']})" if lead else "nothing was measured"
         yield f"There is no knee and no best: {why}."
         return
     noun = views[0].noun
