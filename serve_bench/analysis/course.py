@@ -180,9 +180,8 @@ class ReplicaLine:
     def turns(self, begin_s: float, end_s: float) -> int:
         """How often the number of wanted replicas (where not known: of all) changed its direction
         within a span: from more to fewer, or back."""
-        levels = [
-            one.all if one.wanted is None else one.wanted for one in self.between(begin_s, end_s)
-        ]
+        states = self.between(begin_s, end_s)
+        levels = [state.all if state.wanted is None else state.wanted for state in states]
         ups = [after > before for before, after in pairwise(levels) if after != before]
         return sum(before != after for before, after in pairwise(ups))
 
@@ -519,6 +518,24 @@ class CourseEvent(NamedTuple):
     at_s: float
     what: str
     who: str = ""
+
+
+NEAR_S: Final = 1.0
+"""A lost request whose end is so near to an event is counted with it. A process that ends may lose
+requests before it is gone: HAProxy did so 1 s before (Ray 2.60)."""
+
+
+def count_near(course: JsonObject) -> Figures:
+    """Lost requests by the kind of the event nearest to their end, within NEAR_S (as well as an end
+    of a process is known); those without one under an empty name."""
+    near: Counter[str] = Counter()
+    events = [event for event in events_of(course) if not event.what.endswith("ready")]
+    for due_s, end_s, _ in course.get("lost") or ():
+        moment = due_s if end_s is None else end_s
+        distances = [(abs(moment - event.at_s), event.what) for event in events]
+        distance, name = min(distances, default=(math.inf, ""))
+        near[f"lost_near.{name if distance <= NEAR_S + AFTER_S else ''}"] += 1
+    return {**near}
 
 
 def events_of(course: JsonObject) -> list[CourseEvent]:

@@ -131,17 +131,12 @@ def judged_rows(
             if (of.name in gate) is gated
         }
         judged |= zip(family, ratios.judge(list(family.values()), threshold, fewest), strict=True)
-    return tuple(
-        _row(
-            match,
-            doubts[at],
-            tuple(
-                _line(match, doubts[at], of, judged[at, of.name], of.name in gate)
-                for of in measures[at]
-            ),
-        )
-        for at, match in enumerate(matches)
-    )
+    rows = []
+    for at, (match, known) in enumerate(zip(matches, doubts, strict=True)):
+        pairs = ((of, judged[at, of.name]) for of in measures[at])
+        lines = (_line(match, known, of, verdict, of.name in gate) for of, verdict in pairs)
+        rows.append(_row(match, known, tuple(lines)))
+    return tuple(rows)
 
 
 def _odd(match: Match) -> Iterator[Doubt]:

@@ -28,10 +28,8 @@ def matched(
     mine, theirs = variants(a), variants(b)
     for name, known, flag in ((chosen[0], mine, "a"), (chosen[1], theirs, "b")):
         if name is not None and name not in known:
-            raise BadInput(
-                f"--variant-{flag}: no variant {name!r} in that run{nearest(name, known)}; it has "
-                f"{', '.join(known)}"
-            )
+            words = f"no variant {name!r} in that run{nearest(name, known)}"
+            raise BadInput(f"--variant-{flag}: {words}; it has {', '.join(known)}")
     pairs = [(name, name) for name in mine if name in theirs]
     if chosen != (None, None):
         one = chosen[0] or _only(mine, str(chosen[1]), "a")

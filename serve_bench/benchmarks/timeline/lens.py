@@ -8,7 +8,6 @@ of the first stage. `compare` and `history` read what was answered within the SL
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,11 +18,12 @@ from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.course import (
-    AFTER_S,
+    NEAR_S,
     REPLICA_STATES,
     Figures,
     Transient,
     bounds_of,
+    count_near,
     events_of,
     find_drop,
     lost_figures,
@@ -115,10 +115,6 @@ LOST: Final = {"cut": "without an answer", "unsent": "never sent", "status": "wi
 
 MOST_DRAWN: Final = 4
 """Launches of which charts are drawn."""
-
-NEAR_S: Final = 1.0
-"""A lost request whose end is so near to an event is counted with it. A process that ends may lose
-requests before it is gone: HAProxy did so 1 s before (Ray 2.60)."""
 
 Launches: TypeAlias = Sequence[tuple[Trial, Transient]]
 """Of a cell, each with its figures."""
@@ -292,19 +288,6 @@ def describe_stop(launches: Launches, wait_s: float | None) -> str:
 def has_own_router(result: Result, cell: JsonObject) -> bool:
     """Whether a deployment has a router of its own, or other waits of it."""
     return "request_router_config" in str([result.run.suite.get("app"), [*cell]])
-
-
-def count_near(course: JsonObject) -> Figures:
-    """Lost requests by the kind of the event nearest to their end, within NEAR_S (as well as an end
-    of a process is known); those without one under an empty name."""
-    near: Counter[str] = Counter()
-    events = [event for event in events_of(course) if not event.what.endswith("ready")]
-    for due_s, end_s, _ in course.get("lost") or ():
-        moment = due_s if end_s is None else end_s
-        distances = [(abs(moment - event.at_s), event.what) for event in events]
-        distance, name = min(distances, default=(math.inf, ""))
-        near[f"lost_near.{name if distance <= NEAR_S + AFTER_S else ''}"] += 1
-    return {**near}
 
 
 def draw_course(course: Sequence[ViewRow], faults: Sequence[ViewRow], slo: Slo) -> Iterator[Chart]:
