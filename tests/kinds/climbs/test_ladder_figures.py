@@ -88,6 +88,8 @@ def test_a_ladder_that_was_broken_off_says_what_comes_next() -> None:
     assert users(first) == (20, 30, [])
     whole, point = view_of(ladder, *trials).points
     assert whole.dims["end"] == "the list is measured"
+    ends = "the list is measured (optimized); 30 users come next (default)"
+    assert view_of(ladder, *trials).findings[-1] == f"Climb: {ends}."
     assert point.dims["end"] == "30 users come next"
     assert point.gap == "not climbed to its end" and not point.values
     assert "best_with" not in point.dims

@@ -163,6 +163,13 @@ def test_only_what_every_launch_shows_is_claimed(factors: tuple[float, ...], wor
         assert list(row.values["served_of_base"].launches.values()) == pytest.approx(list(factors))
 
 
+def test_a_step_has_the_warnings_of_all_its_runs() -> None:
+    first, last = runs_of(500, 1990.0, 2100.0)
+    last = replace(last, flags={"cut": True}, counts=replace(last.counts, in_flight=1))
+    (point,) = view_of(press_trial(1, 100.0), first, last).points
+    assert "cut by time" in [warning.code for warning in point.warnings]
+
+
 def test_settings_are_compared_along_one_axis_at_a_time() -> None:
     cells = [{**of, "device": device} for device in ("cpu", "cuda") for of in (PRESS_CELL, DEBUG)]
     trials = [press_trial(10, 100.0 * at, of=of) for at, of in enumerate(cells, 1)]
