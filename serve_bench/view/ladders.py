@@ -154,8 +154,7 @@ def _view_ladder(
     for row in loads:
         if MAIN in row.values and row.dims["users"] in rates and not row.dims["mark"]:
             runs[row.dims["users"]].append(row)
-    steps: dict[int, ViewRow] = {}
-    served: list[Rung] = []
+    steps, served = dict[int, ViewRow](), list[Rung]()
     for users, group in runs.items():
         rate = statistics.fmean(rates[users].values())
         row = min(group, key=lambda run: abs(run.values[MAIN].value - rate))
@@ -262,11 +261,9 @@ def _make_collapse(result: Result, view: LadderView, users: int) -> ViewRow:
     rungs = [rung for climb in view.climbs if climb.finished for rung in climb.steps]
     rates = [rung.throughput for rung in rungs if rung.clients == users]
     fell = f"{sum(run < COLLAPSE * best for run in rates)} of {counted(len(rates), 'run')} fell"
-    words = ["it was run once"]
-    if len(rates) > 1:
-        span = dict.fromkeys(map(number, (min(rates), max(rates))))
-        words = [f"{fell}: {' to '.join(span)} requests/s"]
-    words.append(limit_words(step.limit))
+    span = " to ".join(dict.fromkeys(map(number, (min(rates), max(rates)))))
+    runs = f"{fell}: {span} requests/s" if len(rates) > 1 else "it was run once"
+    words = [runs, limit_words(step.limit)]
     if result.run.suite.get("app") in ("noop", "press_noop"):  # of a single deployment
         wait_s = router_wait_s(result.launches, view.settings["variant"])
         replicas = int(view.settings.get("num_replicas", 0))
