@@ -32,9 +32,7 @@ ROOMS: Final[dict[str, set[str]]] = {
     "nodes": {"core", "store", "load", "serving", "observing"},
     "runner": {"core", "analysis", "store", "load", "serving", "observing", "nodes"},
     "view": {"core", "analysis"},
-    "benchmarks": set(
-        "core spec analysis view store load serving observing nodes runner".split()
-    ),
+    "benchmarks": set("core spec analysis view store load serving observing nodes runner".split()),
     "doctor": {"core", "analysis", "store", "load", "serving", "observing", "runner", "benchmarks"},
     "report": {"core", "analysis", "view"},
 }

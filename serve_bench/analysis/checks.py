@@ -88,7 +88,7 @@ ADDED: Final = 0.20
 #: How to give a client more room; by whether it is the raw one already.
 _MORE_CLIENT: Final = {
     False: "the raw client, more processes or more cores",
-    True: "more load processes, or the client on another machine",
+    True: "more load processes, or another machine for it",
 }
 
 
@@ -128,7 +128,7 @@ def _client(trial: Trial) -> Iterator[Warning]:
     verdict = trial.client.get("verdict", trial.client)
     if verdict.get("client_bound"):
         reasons = "; ".join(verdict.get("reasons", ())) or "no reason given"
-        hint = f"the server may be faster: use {_MORE_CLIENT[trial.row.client != 'aiohttp']}"
+        hint = f"use {_MORE_CLIENT[trial.row.client != 'aiohttp']}"
         message = f"{client_words(verdict)}: {reasons}"
         yield Warning("client-bound", message, hint, trial.key)
     added = added_of(trial)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, takewhile
+from statistics import fmean, median
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from serve_bench.analysis.capacity.launch import Requests
@@ -122,13 +124,10 @@ def processes_of(
 
 def changes_of(readings: Iterable[Mapping[str, Any]], begin_ns: int) -> list[dict[str, Any]]:
     """What Serve said of its replicas (serving/cluster/course.py), on the clock of the load."""
-    return [
-        {
-            "at_s": round((int(one["at_ns"]) - begin_ns) / 1e9, 3),
-            **{name: value for name, value in one.items() if name != "at_ns"},
-        }
-        for one in readings
-    ]
+    changes = [dict(reading) for reading in readings]
+    for change in changes:
+        change["at_s"] = round((int(change.pop("at_ns")) - begin_ns) / 1e9, 3)
+    return changes
 
 
 REPLICA_STATES: Final = ("wanted", "starting", "running", "draining")
@@ -181,9 +180,8 @@ class ReplicaLine:
     def turns(self, begin_s: float, end_s: float) -> int:
         """How often the number of wanted replicas (where not known: of all) changed its direction
         within a span: from more to fewer, or back."""
-        levels = [
-            one.all if one.wanted is None else one.wanted for one in self.between(begin_s, end_s)
-        ]
+        states = self.between(begin_s, end_s)
+        levels = [state.all if state.wanted is None else state.wanted for state in states]
         ups = [after > before for before, after in pairwise(levels) if after != before]
         return sum(before != after for before, after in pairwise(ups))
 
@@ -224,11 +222,9 @@ def all_replicas(lines: Sequence[ReplicaLine]) -> ReplicaLine:
     counts = []
     for moment in moments:
         states = [state for line in lines if (state := line.at(moment)) is not None]
-        parts = {name: [getattr(state, name) for state in states] for name in REPLICA_STATES}
-        sums: dict[str, Any] = {
-            name: None if None in known else sum(known) for name, known in parts.items()
-        }
-        counts.append(ReplicaCount(moment, **sums))
+        parts = ([getattr(state, name) for state in states] for name in REPLICA_STATES)
+        sums: list[Any] = [None if None in known else sum(known) for known in parts]
+        counts.append(ReplicaCount(moment, *sums))
     return ReplicaLine("all", tuple(counts))
 
 
@@ -422,7 +418,7 @@ def _faults(
     whole_s: float,
 ) -> Iterator[Figures]:
     """Each fault until the next one: lost are those that failed then, or whose end never came."""
-    faults = course.get("faults") or []
+    faults, all_lost = course.get("faults") or [], course.get("lost") or ()
     begins = [one.get("at_s") for one in faults]
     for place, one in enumerate(faults):
         if one.get("at_s") is None:
@@ -431,12 +427,9 @@ def _faults(
         at = float(one["at_s"])
         later = [begin for begin in begins[place + 1 :] if begin is not None]
         until = float(min([*later, whole_s]))
-        lost: dict[str, int] = {}
-        for due_s, end_s, error in course.get("lost") or ():
-            moment = due_s if end_s is None else end_s
-            last = place == len(faults) - 1  # what ends later than the load is the last one's
-            if at <= moment and (moment < until or last):
-                lost[error] = lost.get(error, 0) + 1
+        last = place == len(faults) - 1  # what ends later than the load is the last one's
+        ends = ((error, due_s if end_s is None else end_s) for due_s, end_s, error in all_lost)
+        lost = Counter(error for error, end in ends if at <= end and (end < until or last))
         held_at = bounds.held_from(at, until)
         begin, end = math.floor(at), math.ceil(until)
         missed = [second for second in range(begin, min(end, len(out))) if out[second]]
@@ -464,18 +457,55 @@ def _fewest(
     by_serve = [one.running for one in every.between(at, until)]
     lives = [one for one in course.get("lives") or () if one["role"] == REPLICA]
     died = [float(one["to_s"]) for one in lives if one["to_s"] is not None]
-    moments = [at, *(one for one in died if at <= one < until)]
+    begins = (-math.inf if life["from_s"] is None else life["from_s"] for life in lives)
+    ends = (math.inf if life["to_s"] is None else life["to_s"] for life in lives)
+    spans = [*zip(begins, ends, strict=True)]
     alive = [
-        sum(
-            (one["from_s"] is None or one["from_s"] <= moment + AFTER_S)
-            and (one["to_s"] is None or one["to_s"] > moment + AFTER_S)
-            for one in lives
-        )
-        - stopped
-        for moment in moments
+        sum(born <= moment + AFTER_S < ended for born, ended in spans) - stopped
+        for moment in (at, *(moment for moment in died if at <= moment < until))
     ]
     known = [*by_serve, *(alive if lives else ())]
     return min(known) if by_serve else None
+
+
+class Drop(NamedTuple):
+    """Few answers though requests wait: `rate` of them (answers/s, the median) in so many `seconds`
+    from the second `first` on, where at most `running` replicas gave `before` in a second."""
+
+    first: int
+    seconds: int
+    rate: float
+    running: int
+    before: float
+
+
+AROUND_S: Final = 2
+"""Answers of an overloaded proxy come in bursts, 2 s apart (Ray 2.60)."""
+
+DROP_S: Final = 5
+"""Fewer seconds of a load may be a pause of the host, or the start of replicas."""
+
+
+def find_drop(course: JsonObject, transient: Transient) -> Drop | None:
+    """The seconds in which requests wait, and as many replicas answer fewer than half of what no
+    more of them did before; None for fewer than DROP_S. Answers that come in bursts are no drop: a
+    second stands for AROUND_S before and after it too, as far as no more and no fewer ran."""
+    ended, waiting = course["ended"], course["waiting"]
+    states = [transient.replicas.at(second + 0.5) for second in range(len(ended))]
+    counts = [0 if state is None else state.running for state in states]
+    most: dict[int, float] = {}
+    drop: dict[int, float] = {}
+    for second, out in enumerate(transient.out):
+        around = range(max(0, second - AROUND_S), min(len(ended), second + AROUND_S + 1))
+        rate = fmean(ended[near] for near in around if counts[near] == counts[second])
+        held = max((value for few, value in most.items() if few <= counts[second]), default=0.0)
+        if out and waiting[second] >= held > 0 and rate < held / 2:
+            drop[second] = held
+        most[counts[second]] = max(most.get(counts[second], 0.0), rate)
+    if len(drop) < DROP_S:
+        return None
+    rate, running = median(ended[second] for second in drop), max(counts[second] for second in drop)
+    return Drop(min(drop), len(drop), rate, running, max(drop.values()))
 
 
 AFTER_S: Final = 0.2
@@ -488,6 +518,24 @@ class CourseEvent(NamedTuple):
     at_s: float
     what: str
     who: str = ""
+
+
+NEAR_S: Final = 1.0
+"""A lost request whose end is so near to an event is counted with it. A process that ends may lose
+requests before it is gone: HAProxy did so 1 s before (Ray 2.60)."""
+
+
+def count_near(course: JsonObject) -> Figures:
+    """Lost requests by the kind of the event nearest to their end, within NEAR_S (as well as an end
+    of a process is known); those without one under an empty name."""
+    near: Counter[str] = Counter()
+    events = [event for event in events_of(course) if not event.what.endswith("ready")]
+    for due_s, end_s, _ in course.get("lost") or ():
+        moment = due_s if end_s is None else end_s
+        distances = [(abs(moment - event.at_s), event.what) for event in events]
+        distance, name = min(distances, default=(math.inf, ""))
+        near[f"lost_near.{name if distance <= NEAR_S + AFTER_S else ''}"] += 1
+    return {**near}
 
 
 def events_of(course: JsonObject) -> list[CourseEvent]:

@@ -214,14 +214,10 @@ def _points(
 
 def _gaps(series: Sequence[Series], comparison: Comparing) -> Iterator[str]:
     """Why rows of the newest run are not judged, each row once; those that are worse are judged."""
-    judged = {
-        (
-            row.variants[1] if row.variants else comparison.sides[1].variant,
-            RowPlace(cell_slug(row.cell), row.row, row.client),
-        )
-        for row in comparison.rows
-        if row.worse
-    }
+    judged, only = set(), comparison.sides[1].variant
+    for row in (row for row in comparison.rows if row.worse):
+        place = RowPlace(cell_slug(row.cell), row.row, row.client)
+        judged.add((row.variants[1] if row.variants else only, place))
     for line in series:
         newest, before, why = line.points[-1], line.points[-2], ""
         if newest.invalid:

@@ -342,11 +342,8 @@ def _judged(
         word: Word = "improved" if better else "regressed"
         if not large:
             word = "faster" if better else "slower"
-        clear = (
-            _beyond(interval, CLEAR * threshold) > at_share.half
-            if large
-            else _inside(at_share, threshold)
-        )
+        beyond = _beyond(interval, CLEAR * threshold)
+        clear = beyond > at_share.half if large else _inside(at_share, threshold)
         return Judged(word, interval, *levels, settled=clear)
     if _inside(interval, threshold):
         return Judged("same", interval, *levels, settled=True)

@@ -332,12 +332,9 @@ def _frame_facts(
     """What a frame is by itself, whatever is further out: its rules, whether it may be user code,
     and the patterns for frames further out that it is like."""
     function, file = split_frame(frame)
-    its_rules = tuple(
-        rule
-        for rule in rules.rules
-        if (not rule.files or _any(file, rule.files))
-        and (not rule.functions or _any(function, rule.functions))
-    )
+    of_file = (rule for rule in rules.rules if not rule.files or _any(file, rule.files))
+    by_both = (rule for rule in of_file if not rule.functions or _any(function, rule.functions))
+    its_rules = tuple(by_both)
     under = {rules.user_entry, *(rule.under for rule in rules.rules)}
     plain = bool(file) and not _any(file, rules.passed)
     return its_rules, plain, frozenset(one for one in under if _any(function, one))

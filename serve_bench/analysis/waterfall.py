@@ -227,14 +227,11 @@ def summary_of(
     answered; `unseen`: of them had no mark, or none that fits; `failed`: in which hop how many
     were. Hops in ns: of all requests the mean and percentiles, and the mean of the slowest
     (`slowest_of`). `total` is the latency. `ahead_ns`: the time of day less the monotonic clock."""
-    falls = [
-        fall
-        for one in requests
-        if (fall := waterfall_of(one, marks.get(one.trace, ()))) is not None
-    ]
-    falls.sort(key=lambda one: one.total_ns)
+    seen = (waterfall_of(request, marks.get(request.trace, ())) for request in requests)
+    falls = sorted(filter(None, seen), key=lambda fall: fall.total_ns)
     tail = falls[-slowest_of(len(falls)) :]
     rows = [flat(fall) for fall in falls]
+    slow = rows[-len(tail) :]
     longest = [flat(fall, max) for fall in falls]  # two calls of 25 ms are no timer of 50
     names = list(dict.fromkeys(name for hops in rows for name in hops))
     slowest, others = falls[: -SLOWEST_KEPT - 1 : -1], falls[-SLOWEST_KEPT - 1 :: -1]
@@ -246,10 +243,7 @@ def summary_of(
         "lost_marks": lost,
         "total": _figures([one.total_ns for one in falls], [one.total_ns for one in tail]),
         "hops": {
-            name: _figures(
-                [hops.get(name, 0) for hops in rows],
-                [hops.get(name, 0) for hops in rows[-len(tail) :]],
-            )
+            name: _figures(*([hops.get(name, 0) for hops in some] for some in (rows, slow)))
             for name in names
         },
         "haproxy_ms": _haproxy(marks.get(one.trace, ()) for one in requests),
@@ -268,12 +262,8 @@ response, all. -1: it did not come so far."""
 
 def _haproxy(requests: Iterable[Sequence[HopMark]]) -> dict[str, float]:
     """The means of HAProxy's own timers over these requests; empty without."""
-    every = [
-        [int(one) for one in mark.name.split("/")]
-        for marks in requests
-        for mark in marks
-        if mark.kind == HAPROXY
-    ]
+    timers = (mark.name for marks in requests for mark in marks if mark.kind == HAPROXY)
+    every = [[*map(int, names.split("/"))] for names in timers]
     whole = [times for times in every if len(times) == len(HAPROXY_TIMERS) and min(times) >= 0]
     columns = zip(HAPROXY_TIMERS, zip(*whole, strict=True), strict=False)
     return {name: round(mean(times), 3) for name, times in columns}
@@ -373,13 +363,9 @@ def _shift(
 def _figures(values: Sequence[int], slowest: Sequence[int]) -> dict[str, int]:
     if not values:
         return {}
-    ordered = sorted(values)
-    return {
-        "mean": round(mean(values)),
-        "p50": ordered[len(ordered) // 2],
-        "p99": ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))],
-        "tail": round(mean(slowest)),
-    }
+    ordered, last = sorted(values), len(values) - 1
+    shares = {"p50": ordered[len(values) // 2], "p99": ordered[min(last, int(0.99 * len(values)))]}
+    return {"mean": round(mean(values)), **shares, "tail": round(mean(slowest))}
 
 
 def _fall(trace: str, moments: Sequence[tuple[str, int]], call: _Call) -> Waterfall:

@@ -84,12 +84,9 @@ declare_all(
 )
 
 TONES: Final[Mapping[str, Tone]] = {
-    "regressed": "bad",
-    "slower": "bad",
-    "improved": "good",
-    "faster": "good",
-    "same": "plain",
-    "inconclusive": "doubt",
+    **dict.fromkeys(("regressed", "slower"), "bad"),
+    **dict.fromkeys(("improved", "faster"), "good"),
+    **{"same": "plain", "inconclusive": "doubt"},
 }
 """Of a verdict."""
 
@@ -128,11 +125,8 @@ def compare_rows(comparing: Comparing) -> Iterator[ViewRow]:
 def _values(pairs: bool, row: ComparedRow, line: Compared) -> dict[str, Value]:
     judged, interval, a, b = line.judged, line.judged.interval, line.a_values, line.b_values
     sides = {f"{METRICS[line.metric]}.A": a, f"{METRICS[line.metric]}.B": b}
-    values = known_values(
-        p_value=judged.p,
-        alarm_threshold=judged.threshold,
-        **pick(judged, "p_adjusted", "alpha", "level", "rounds_needed"),
-    )
+    tested = pick(judged, "p_adjusted", "alpha", "level", "rounds_needed")
+    values = known_values(p_value=judged.p, alarm_threshold=judged.threshold, **tested)
     if line.metric == MAIN:
         sides |= {f"in_slices.{side}": shares for side, shares in row.in_slices.items()}
         values |= known_values(**row.slicing.get("figures", {}))
@@ -142,8 +136,7 @@ def _values(pairs: bool, row: ComparedRow, line: Compared) -> dict[str, Value]:
         values["b_over_a"] = interval_value(interval, line.ratio, rounds)
     if interval is not None:
         values |= known_values(
-            log_center=interval.center,
-            log_error=interval.se,
+            **{"log_center": interval.center, "log_error": interval.se},
             freedom=interval.df if math.isfinite(interval.df) else None,
             between_runs=interval.between or None,
         )

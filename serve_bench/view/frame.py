@@ -16,7 +16,17 @@ from serve_bench.analysis.statistics import LATENCY, MAIN, LowerBound
 from serve_bench.core.result import Trial
 from serve_bench.view.charts import Chart, Point, split_lines
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Cell, Column, Number, Table, TableRow, Text, cell_text
+from serve_bench.view.document import (
+    Cell,
+    Column,
+    Detail,
+    Number,
+    Section,
+    Table,
+    TableRow,
+    Text,
+    cell_text,
+)
 from serve_bench.view.figures import FIGURES, Value, find_figure, scale
 from serve_bench.view.rows import ViewRow as ViewRow
 
@@ -123,18 +133,18 @@ def make_table(spec: TableSpec, rows: Sequence[ViewRow], bare: bool = False) -> 
     return Table(spec.caption, tuple(item.column(cells) for item, cells in kept), lines, spec.notes)
 
 
-def figure_table(
-    caption: str, rows: Sequence[ViewRow], figures: Sequence[str], notes: Sequence[str] = ()
-) -> Table:
-    """A line for each figure, which may be many, and a column for each row."""
-    heads = (Column("figure", number=False), Column("unit", number=False, detail=True))
-    lines = [
-        (figure.title, figure.shown or figure.unit, *(Field(figure.name).cell(row) for row in rows))
-        for figure in map(FIGURES.__getitem__, figures)
-        if any(figure.name in row.values for row in rows)
-    ]
-    columns = (*heads, *(Column(row.name) for row in rows))
-    return Table(caption, columns, tuple(map(TableRow, lines)), tuple(notes), unlike=True)
+def table_section(
+    name: str,
+    title: str,
+    spec: TableSpec,
+    rows: Sequence[ViewRow],
+    detail: Detail = "further",
+    *,
+    bare: bool = False,
+) -> Iterator[Section]:
+    """A section of a table; none without a row."""
+    if rows:
+        yield Section(name, title, (make_table(spec, rows, bare),), detail)
 
 
 def make_tiles(rows: Iterable[ViewRow], names: str = f"{MAIN} latency_p99") -> Table:

@@ -25,9 +25,9 @@ from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import COLLAPSE, KNEE, Ladder, Next, Rung
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.core.schema import built
-from serve_bench.view.blocks import limit_words, section, sentence
+from serve_bench.view.blocks import limit_words, section, sentence, statement
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Later, Section, Tone
+from serve_bench.view.document import Later, Tone
 from serve_bench.view.figures import FIGURES, Value, declare
 from serve_bench.view.frame import (
     BARS,
@@ -38,7 +38,7 @@ from serve_bench.view.frame import (
     differ,
     line_chart,
     make_spec,
-    make_table,
+    table_section,
 )
 from serve_bench.view.lens import View
 
@@ -154,13 +154,13 @@ def _view_ladder(
     for row in loads:
         if MAIN in row.values and row.dims["users"] in rates and not row.dims["mark"]:
             runs[row.dims["users"]].append(row)
-    steps: dict[int, ViewRow] = {}
-    served: list[Rung] = []
+    steps, served = dict[int, ViewRow](), list[Rung]()
     for users, group in runs.items():
         rate = statistics.fmean(rates[users].values())
         row = min(group, key=lambda run: abs(run.values[MAIN].value - rate))
         value = replace(row.values[MAIN], value=rate, launches=rates[users])
-        steps[users] = replace(row, values={**row.values, MAIN: value})
+        warnings = dict.fromkeys(seen for run in group for seen in run.warnings)
+        steps[users] = replace(row, values={**row.values, MAIN: value}, warnings=(*warnings,))
         errors = sum(run.value("errors") or 0.0 for run in group)
         done = sum(run.value("completed") or 0.0 for run in group)
         if ended and errors < SOME_FAILED * max(1, done + errors):
@@ -194,31 +194,26 @@ def view_run(
     """A run of ladders. `fields`: the first columns of its steps; `published`: rows in groups by
     where they come from."""
     rows, single = [row for view in views for row in view.rows], len(views) == 1
-    knees = [_make_knee(view) for view in views]
+    knees = [*map(_make_knee, views)]
     fallen = [_make_collapse(result, view, users) for view in views for users in view.collapses]
     lead = max(knees, key=lambda point: point.value("best") or 0.0, default=None)
     compared = [*compare_settings(views)]
     launches = len({trial.round for row in rows for trial in row.trials})
     mean = f", mean of {launches} launches" if launches > 1 else ""
-    climb = knees[0].notes[-1:] if single else ()
-    steps = make_table(TableSpec(f"Every step{mean}", (*fields, *STEP_FIELDS), climb), rows)
-    settings = [make_table(SETTINGS, knees)] if len(views) > 1 else []
-    ratios = [make_table(RATIOS, compared)] if compared else []
-    others = [make_table(PUBLISHED, published)] if published else []
+    steps = TableSpec(f"Every step{mean}", (*fields, *STEP_FIELDS))
     charts = [Later(partial(_draw_load, views))] if any(view.steps for view in views) else []
-    sections = [
-        *section("results", "Results", settings, "headline"),
-        Section("steps", f"Steps{mean}", (steps,), "headline" if single else "table"),
-        *section("compared", RATIOS.caption, ratios, "table"),
-        *section("published", PUBLISHED.caption, others, "table"),
-    ]
     return View(
         rows=rows,
         points=[*knees, *fallen],
         comparisons=compared,
         lead=lead,
-        findings=tuple(_describe(views, lead, fallen, compared)),
-        sections=sections if views else (),
+        findings=tuple(_describe(views, lead, knees, fallen, compared)),
+        sections=[
+            *table_section("results", "Results", SETTINGS, [] if single else knees, "headline"),
+            *table_section("steps", f"Steps{mean}", steps, rows, "headline" if single else "table"),
+            *table_section("compared", RATIOS.caption, RATIOS, compared, "table"),
+            *table_section("published", PUBLISHED.caption, PUBLISHED, published, "table"),
+        ],
         charts=[*section("throughput", "Throughput and latency over the load", charts)],
         traced=[row for view in views for row in view.steps.values() if row.dims["mark"]],
         definitions=(DEFINITION,),
@@ -237,18 +232,16 @@ def _draw_load(views: Sequence[LadderView]) -> Iterator[Chart]:
 
 def _make_knee(view: LadderView) -> ViewRow:
     """A ladder at its knee, with its best beside; without one, why there is none."""
-    ends = [
-        f"not at its end: {move.clients} {view.noun}s come next"
-        if isinstance(move, Next)
-        else move.why
-        for move in (climb.decide() for climb in view.climbs)
-    ]
-    end = "; ".join(dict.fromkeys(ends)) or "not begun"
+    ends: dict[str, None] = {}
+    for move in (climb.decide() for climb in view.climbs):
+        onward = f"{move.clients} {view.noun}s come next" if isinstance(move, Next) else move.why
+        ends[onward] = None
+    end = "; ".join(ends) or "not begun"
     dims = {"point": "knee", "ladder": view.name, **view.settings, "end": end}
     if view.knee is None or view.best is None:
         ended = any(climb.finished for climb in view.climbs)
         gap = "no sound step" if ended else "not climbed to its end"
-        return ViewRow(dims, name=view.name, notes=(f"climb: {end}",), gap=gap)
+        return ViewRow(dims, name=view.name, gap=gap)
     step, top = view.steps[view.knee.clients], view.steps[view.best.clients]
     return replace(
         step,
@@ -261,7 +254,7 @@ def _make_knee(view: LadderView) -> ViewRow:
         name=view.name,
         group="",
         warnings=tuple(dict.fromkeys((*step.warnings, *top.warnings))),
-        notes=(limit_words(step.limited), f"climb: {end}"),
+        notes=(limit_words(step.limited),),
     )
 
 
@@ -272,11 +265,9 @@ def _make_collapse(result: Result, view: LadderView, users: int) -> ViewRow:
     rungs = [rung for climb in view.climbs if climb.finished for rung in climb.steps]
     rates = [rung.throughput for rung in rungs if rung.clients == users]
     fell = f"{sum(run < COLLAPSE * best for run in rates)} of {counted(len(rates), 'run')} fell"
-    words = ["it was run once"]
-    if len(rates) > 1:
-        span = dict.fromkeys(map(number, (min(rates), max(rates))))
-        words = [f"{fell}: {' to '.join(span)} requests/s"]
-    words.append(limit_words(step.limited))
+    span = " to ".join(dict.fromkeys(map(number, (min(rates), max(rates)))))
+    runs = f"{fell}: {span} requests/s" if len(rates) > 1 else "it was run once"
+    words = [runs, limit_words(step.limited)]
     if result.run.suite.get("app") in ("noop", "press_noop"):  # of a single deployment
         wait_s = router_wait_s(result.launches, view.settings["variant"])
         replicas = int(view.settings.get("num_replicas", 0))
@@ -338,25 +329,34 @@ def _compare(axis: str, where: str, view: LadderView, base: LadderView) -> Itera
 def _describe(
     views: Sequence[LadderView],
     lead: ViewRow | None,
+    knees: Sequence[ViewRow],
     fallen: Sequence[ViewRow],
     compared: Sequence[ViewRow],
 ) -> Iterator[str]:
     """The highest requests/s, its knee and what limits it there, what it is compared with,
-    collapses."""
+    collapses, and why each climb ended."""
     if lead is None or "best" not in lead.values:
-        end = lead.dims["end"].removeprefix("not at its end: ") if lead else ""
-        why = f"{lead.gap} ({end})" if lead else "nothing was measured"
+        why = f"{lead.gap} ({lead.dims['end']})" if lead else "nothing was measured"
         yield f"There is no knee and no best: {why}."
         return
     noun = views[0].noun
-    knee, best = (counted(lead.dims[users], noun) for users in ("users", "best_with"))
-    yield f"{lead.name} serves at most {lead.text('best')} requests/s with {best}."
-    yield sentence(f"{lead.name} at its knee, {knee}: {describe_figures(lead)}; {lead.notes[0]}")
+    few, most = (counted(lead.dims[users], noun) for users in ("users", "best_with"))
+    yield f"{lead.name} serves at most {lead.text('best')} requests/s with {most}."
+    yield sentence(f"{lead.name} at its knee, {few}: {describe_figures(lead)}; {lead.notes[0]}")
     yield from [note for row in compared for note in row.notes][:2]
     for point in {point.name: point for point in reversed(fallen)}.values():
         kept = f"{point.text(MAIN)} requests/s, {point.text('of_best')} of the best"
         where = f"{point.name}: collapse with {counted(point.dims['users'], noun)}"
         yield sentence(f"{where}: {kept} ({'; '.join(point.notes)})")
+    ended: dict[str, list[str]] = {}
+    for knee in knees:
+        ended.setdefault(knee.dims["end"], []).append(knee.name)
+    ends = (
+        f"{end} ({', '.join(names)})" if len(ended) > 1 else end for end, names in ended.items()
+    )
+    words = f"climb: {'; '.join(ends)}"
     if not fallen and all(view.best for view in views):
-        highest = min(max(view.steps) for view in views)
-        yield f"No collapse up to {counted(highest, noun)}."
+        words = (
+            f"no collapse up to {counted(min(max(view.steps) for view in views), noun)}; {words}"
+        )
+    yield statement(words)

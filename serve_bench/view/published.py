@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any, Final
 
 from serve_bench.core.result import JsonObject, Row, Traffic, cell_slug
-from serve_bench.view.figures import Value
+from serve_bench.view.figures import Value, known_values
+from serve_bench.view.frame import ViewRow
 
 MICRO: Final = "ray_serve_microbenchmark.json"
 NIGHTLY: Final = "serve_nightly.json"
@@ -47,11 +49,18 @@ def published_notes() -> tuple[str, ...]:
     return tuple(reference(MICRO)["notes"])
 
 
-def press_table(device: str | None, log_level: str | None) -> Any:
-    """The published table of a device ("cpu", "cuda") and a log level; None where there is none.
-    The source's levels are numbers, higher is quieter: what they are taken for is our guess."""
-    tables = reference(PRESS)["tables"]
-    return next((table for table in tables if table["like"] == [device, log_level]), None)
+def published_rows(name: str, like: Sequence[Any] | None = None) -> Iterator[ViewRow]:
+    """The rows of a file, grouped by source, setting and hardware; of the tables that are `like` a
+    device ("cpu", "cuda") and a log level alone, if these are given. The source's levels are
+    numbers, higher is quieter: what they are taken for is our guess."""
+    for table in reference(name)["tables"]:
+        about = {**reference(name), **table}
+        if like is None or like == table["like"]:
+            words = (about.get(key, "") for key in ("source", "setting", "hardware"))
+            group = "; ".join(filter(None, words))
+            for row in table["rows"]:
+                values, title = known_values(**row["figures"]), row.get("name", "")
+                yield ViewRow(row.get("dims", {}), values, title, group)
 
 
 def scale_published(workload: str) -> dict[str, float]:

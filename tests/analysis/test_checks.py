@@ -297,7 +297,7 @@ def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
     verdict = expect(seen, "app wait", "medium", words)
     stopped = replace(seen, course={"due": [50] * 10, "ended": [50] * 4 + [0] * 6})
     launch: Any = (stopped, SimpleNamespace(out=()))
-    assert describe_stop([launch], None) == f"it is limited by {verdict.text}"
+    assert describe_stop([launch], None) == f"limited by {verdict.text}"
 
 
 def test_a_service_that_stands_still_in_the_first_window_has_no_rate() -> None:

@@ -138,7 +138,7 @@ def test_runs_that_cannot_be_compared() -> None:
     assert "RUN_B: is a run of versus" in refusal(run, versus_result())
     assert "RUN_A: no row was measured" in refusal(replace(run, trials=()), other)
     cells = micro_result({ROW: BEFORE}, "after", of=cell(100, 1, 1))
-    assert "have no row in common" in refusal(run, cells)
+    assert "have no row in common: max_batch_size 1 against 100" in refusal(run, cells)
     # Unlike versions of Ray are refused by what ran.
     a = micro_result({ROW: BEFORE}, versions={"ray": "2.60.0", "python": "3.11.9"})
     b = micro_result({ROW: BEFORE}, "after", versions={"ray": "2.49.1", "python": "3.12.1"})

@@ -15,6 +15,7 @@ from serve_bench.analysis.comparing.match import (
     few,
     matched,
     unlike,
+    unlike_axes,
     unlike_hosts,
     unlike_rows,
     versions_of,
@@ -130,17 +131,12 @@ def judged_rows(
             if (of.name in gate) is gated
         }
         judged |= zip(family, ratios.judge(list(family.values()), threshold, fewest), strict=True)
-    return tuple(
-        _row(
-            match,
-            doubts[at],
-            tuple(
-                _line(match, doubts[at], of, judged[at, of.name], of.name in gate)
-                for of in measures[at]
-            ),
-        )
-        for at, match in enumerate(matches)
-    )
+    rows = []
+    for at, (match, known) in enumerate(zip(matches, doubts, strict=True)):
+        pairs = ((of, judged[at, of.name]) for of in measures[at])
+        lines = (_line(match, known, of, verdict, of.name in gate) for of, verdict in pairs)
+        rows.append(_row(match, known, tuple(lines)))
+    return tuple(rows)
 
 
 def _odd(match: Match) -> Iterator[Doubt]:
@@ -339,8 +335,9 @@ def of_runs(
         if (pair, at) not in other
     )
     if not matches:
-        words = f"{where[0]} and {where[1]} have no row in common (cell, row and client)"
-        raise BadInput(f"{words}: {'; '.join(few([*map(alone_words, alone)]))}")
+        apart = [*map(str, unlike_axes(mine.values(), theirs.values()))]
+        words = "; ".join(few(apart or [*map(alone_words, alone)]))
+        raise BadInput(f"{where[0]} and {where[1]} have no row in common: {words}")
     floors = floors_of(noise) if noise is not None else {}
     names = [tuple(dict.fromkeys(pair[at] for pair in pairs)) for at in (0, 1)]
     labels = (a.run.id, b.run.id) if a.run.id != b.run.id else ("A", "B")
@@ -400,17 +397,14 @@ def _checked(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """In what the runs are unlike and what may be: BadInput where they are, unless forced."""
     versions = [[versions_of(a, one), versions_of(b, other)] for one, other in pairs]
-    found = [
-        *(difference for of in versions for difference in unlike(a, b, of)),
-        *unlike_rows(*rows),
-    ]
+    found = [difference for of in versions for difference in unlike(a, b, of)]
+    found += unlike_rows(*rows)
     differences = tuple(dict.fromkeys(map(str, found)))
     if differences and not force:
         words = f"{where[0]} and {where[1]} are unlike: {'; '.join(differences)}"
         raise BadInput(f"{words} (--force compares them)")
-    return differences, tuple(
-        dict.fromkeys(doubt for of in versions for doubt in doubtful(a, b, of))
-    )
+    doubts = dict.fromkeys(doubt for of in versions for doubt in doubtful(a, b, of))
+    return differences, tuple(doubts)
 
 
 def _launches(result: Result, *names: str) -> tuple[Any, ...]:
@@ -434,12 +428,9 @@ def describe_failures(result: Result, variants: Sequence[str]) -> tuple[str, ...
     lines = []
     for failure in result.failures:
         if failure.variant is None or failure.variant in variants:
-            where = [
-                failure.variant,
-                f"round {failure.round}" if failure.round else "",
-                failure.what,
-            ]
-            where.append("" if failure.row is None else failure.row.label)
+            round_ = f"round {failure.round}" if failure.round else ""
+            row = "" if failure.row is None else failure.row.label
+            where = (failure.variant, round_, failure.what, row)
             lines.append(f"{', '.join(filter(None, where))}: {failure.message}")
     return tuple(lines)
 

@@ -28,10 +28,8 @@ def matched(
     mine, theirs = variants(a), variants(b)
     for name, known, flag in ((chosen[0], mine, "a"), (chosen[1], theirs, "b")):
         if name is not None and name not in known:
-            raise BadInput(
-                f"--variant-{flag}: no variant {name!r} in that run{nearest(name, known)}; it has "
-                f"{', '.join(known)}"
-            )
+            words = f"no variant {name!r} in that run{nearest(name, known)}"
+            raise BadInput(f"--variant-{flag}: {words}; it has {', '.join(known)}")
     pairs = [(name, name) for name in mine if name in theirs]
     if chosen != (None, None):
         one = chosen[0] or _only(mine, str(chosen[1]), "a")
@@ -149,14 +147,9 @@ def pair_runs(
             alone.append(f"{where} is a run of {run.run.command}, a comparison by itself")
             continue
         subject = subject_of(run)
-        group = next(
-            (
-                group
-                for group in groups
-                if group.subject == subject and (force or not differences_of(group.newest, run))
-            ),
-            None,
-        )
+        of_it = (group for group in groups if group.subject == subject)
+        alike = (group for group in of_it if force or not differences_of(group.newest, run))
+        group = next(alike, None)
         if group is None:
             group = _Alike(subject, run)
             groups.append(group)
@@ -245,6 +238,18 @@ def unlike_rows(a: Mapping[_P, SideRow], b: Mapping[_P, SideRow]) -> tuple[Diffe
                 found = _difference(name, mine[name], theirs[name])
                 differences.setdefault(name, replace(found, what=f"{found.what} of rows"))
     return tuple(differences.values())
+
+
+def unlike_axes(a: Iterable[SideRow], b: Iterable[SideRow]) -> Iterator[Difference]:
+    """The axes of which no value is on both sides."""
+    sides = [
+        [{**side.cell, "row": side.row.label, "client": side.row.client} for side in rows]
+        for rows in (a, b)
+    ]
+    for axis in dict.fromkeys(name for rows in sides for row in rows for name in row):
+        mine, theirs = ({_shown(row.get(axis)): axis for row in rows} for rows in sides)
+        if not mine.keys() & theirs.keys():
+            yield Difference(axis, *(", ".join(few([*values])) for values in (mine, theirs)))
 
 
 def unlike_apps(a: Result, b: Result) -> Iterator[Difference]:

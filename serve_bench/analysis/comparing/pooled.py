@@ -76,11 +76,8 @@ class MeasuredRun:
 
 def read_run(where: str, result: Result) -> MeasuredRun:
     """A stored run with the rows of all its variants. FormatError where a record cannot be read."""
-    rows = {
-        (name, place): row
-        for name in variants(result)
-        for place, row in rows_of(result, name).items()
-    }
+    of_variants = ((name, rows_of(result, name)) for name in variants(result))
+    rows = {(name, place): row for name, of in of_variants for place, row in of.items()}
     return MeasuredRun(where, result, rows)
 
 
@@ -89,11 +86,8 @@ def compare_newest(
 ) -> Comparing:
     """The newest run against the earlier ones, by the comparison of two stored runs. Rows that the
     run before had and the newest has not, and those that it alone has, are listed."""
-    known = {
-        f"{number}/{key}": doubts
-        for number, run in enumerate(earlier, 1)
-        for key, doubts in by_key(run.result, run.warnings).items()
-    }
+    seen = enumerate((by_key(run.result, run.warnings) for run in earlier), 1)
+    known = {f"{number}/{key}": doubts for number, of in seen for key, doubts in of.items()}
     known_newest = by_key(newest.result, newest.warnings)
     names = list(dict.fromkeys(variant for variant, _ in newest.rows))
     several = len(names) > 1

@@ -137,13 +137,11 @@ def _row(every: list[PlannedTrial | Trial], trials: list[Trial], dropped: list[T
         cell=every[0].cell,
         row=every[0].row,
         planned=tuple(sorted({at.round for at in every})),
-        trials=tuple(sorted(trials, key=lambda one: (one.round, one.row.run))),
-        broken=tuple(sorted({one.round for one in dropped})),
+        trials=tuple(sorted(trials, key=lambda trial: (trial.round, trial.row.run))),
+        broken=tuple(sorted({trial.round for trial in dropped})),
         values={
-            name: {
-                round_: statistics.median(several) for round_, several in sorted(by_round.items())
-            }
-            for name, by_round in values.items()
+            name: {round_: statistics.median(of[round_]) for round_ in sorted(of)}
+            for name, of in values.items()
         },
     )
 
@@ -162,15 +160,12 @@ def values_of(trial: Trial) -> dict[str, float]:
         figures |= {"p50": p50, "p99": p99}
     for metric in STREAM_METRICS:
         if metric in trial.metrics:
-            known = latency_figures([trial], tuple(SHARES.values()), metric)
             names = (f"{metric}_{figure}" for figure in SHARES)
-            figures |= zip(names, known, strict=True)
-    return {
-        name: float(value)
-        for name, value in figures.items()
-        if value is not None and math.isfinite(value) and value > 0
-        if not isinstance(value, LowerBound)
-    }
+            of_metric = latency_figures([trial], tuple(SHARES.values()), metric)
+            figures |= zip(names, of_metric, strict=True)
+    known = {name: value for name, value in figures.items() if value is not None and value > 0}
+    sound = (name for name in known if not isinstance(known[name], LowerBound))
+    return {name: float(known[name]) for name in sound if math.isfinite(known[name])}
 
 
 def overdue(trial: Trial) -> int:

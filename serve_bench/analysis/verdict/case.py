@@ -30,15 +30,14 @@ from serve_bench.core.result import Trial
 def comparable(trial: Trial, others: Iterable[Trial]) -> list[Trial]:
     """The trials of the same launch, variant, cell, client and kind of requests in a closed loop,
     with this one, by the number of clients."""
-    similar = [
-        other
-        for other in others
-        if (other.launch, other.variant, other.cell) == (trial.launch, trial.variant, trial.cell)
-        and other.row.loop == trial.row.loop == "closed"
-        and (other.row.client, other.row.traffic) == (trial.row.client, trial.row.traffic)
-        and not other.profiled
-        and other.key != trial.key
-    ]
+
+    def place(trial: Trial) -> tuple[object, ...]:
+        row = trial.row
+        return trial.launch, trial.variant, trial.cell, row.client, row.traffic, row.loop
+
+    closed = (other for other in others if other.row.loop == "closed" and not other.profiled)
+    alike = (other for other in closed if place(other) == place(trial))
+    similar = [other for other in alike if other.key != trial.key]
     return sorted([*similar, trial], key=lambda one: one.row.connections)
 
 
@@ -112,11 +111,12 @@ class Case:
 
     def busy(self, least: float) -> list[Candidate]:
         """Parts of the server at this level; one that is never idle counts as near its limit."""
-        return [
-            one
-            for one in self.server
-            if one.level >= least or (least <= limits.NEAR and (one.restless or one is self.sole))
-        ]
+
+        def is_busy(part: Candidate) -> bool:
+            never_idle = part.restless or part is self.sole
+            return part.level >= least or (least <= limits.NEAR and never_idle)
+
+        return [*filter(is_busy, self.server)]
 
     @property
     def sole(self) -> Candidate | None:
@@ -324,8 +324,6 @@ def _same(one: Candidate, other: Candidate) -> bool:
     """Whether both are about the same resource, also if one is called downstream."""
     if {one.cause, other.cause} <= {"concurrency limit", "router back-off"}:
         return True
-    return one.short == other.short or (
-        one.deployment == other.deployment is not None
-        and one.cause.startswith("replica")
-        and other.cause.startswith("replica")
-    )
+    of_replicas = one.cause.startswith("replica") and other.cause.startswith("replica")
+    in_one_place = one.deployment == other.deployment is not None
+    return one.short == other.short or (of_replicas and in_one_place)

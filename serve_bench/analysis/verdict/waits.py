@@ -84,12 +84,8 @@ def differing_candidate(seen: Evidence) -> Candidate | None:
 def called_candidate(seen: Evidence) -> Candidate | None:
     """Requests that wait in calls of a deployment, and not in it: of the deployments behind the
     front that with the fullest slots."""
-    calls = sum(
-        count
-        for one in seen.waits.replicas
-        for at, count in one.places.items()
-        if at.awaited.startswith(HANDLE)
-    )
+    places = (place for replica in seen.waits.replicas for place in replica.places.items())
+    calls = sum(count for at, count in places if at.awaited.startswith(HANDLE))
     behind = {
         name: (sum(one.ongoing for one in every), sum(one.most or 0 for one in every))
         for name, every in seen.waits.of.items()
@@ -285,12 +281,9 @@ def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> tuple
     line = top.line if most and top is not None else ""
     if line and not at.line:
         short = f"wait at {line}"
-    full = [
-        (name, int(pool["threads"]))
-        for look in replicas
-        for name, pool in look.pools.items()
-        if (future or in_thread) and pool["full"] >= limits.NEAR and pool["threads"] >= 1
-    ]
+    pools = (item for look in replicas for item in look.pools.items() if future or in_thread)
+    near = ((name, seen["threads"]) for name, seen in pools if seen["full"] >= limits.NEAR)
+    full = [(name, int(threads)) for name, threads in near if threads >= 1]
     if full:
         names, size = {name for name, _ in full}, sum(number for _, number in full)
         named = [place for place in threads if place.awaited in names]

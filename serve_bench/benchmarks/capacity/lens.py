@@ -27,9 +27,9 @@ from serve_bench.core.slo import Objective, parse_slo
 from serve_bench.view.blocks import section, statement
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Finding, Later, ReportOptions, Section, Tone
+from serve_bench.view.document import Finding, Later, ReportOptions, Tone
 from serve_bench.view.figures import Value, declare_all, find_figure, known_values, mean_of
-from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_table, make_tiles
+from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_tiles, table_section
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
 from serve_bench.view.rows import Page, front_of
 
@@ -142,14 +142,12 @@ def find_cells(searches: Searches, page: Page, rows: Sequence[ViewRow]) -> Itera
     loads = {trial.key: row for row in rows for trial in row.trials}
     loops = [row for row in rows if row.trials and row.dims["rate_per_s"] is None]
     for loop in loops:
-        line = loop.load
-        name = page.name(line, load=False) if len(loops) > 1 else line.variant
-        place = (line.variant, cell_slug(line.cell))
-        probes = [
-            _describe_probe(loads[trial.key], probe, search, name)
-            for search in searches.of(place)
-            for trial, probe in zip(search.trials, search.probes, strict=True)
-        ]
+        place = (loop.load.variant, cell_slug(loop.load.cell))
+        name = page.name(loop.load, load=False) if len(loops) > 1 else loop.load.variant
+        probes: list[ViewRow] = []
+        for search in searches.of(place):
+            pairs = zip(search.trials, search.probes, strict=True)
+            probes += (_describe_probe(loads[at.key], probe, search, name) for at, probe in pairs)
         if probes:
             yield SearchedCell(name, searches.ended(place), searches.capacity(place), loop, probes)
 
@@ -191,7 +189,6 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
     if len(kinds) == 1 and all(search.finished for search in cell.ended):
         ceiling = kinds.pop() if has.low is not None or kinds == {"floor"} else None
     holds = asked.need is not None and (has.low or 0.0) >= asked.need
-    nouns = ("launch", "launches") if fresh else ("search", "searches")
     # The closed loop stands in for a probe that there is not, or whose limit is not the service.
     last = cell.beyond or cell.loop
     misses = [
@@ -205,8 +202,7 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
         {
             **{"point": "capacity", "variant": search.variant, **search.cell},
             **{"slo": search.slo.text, **pick(asked, "arrivals", "need")},
-            **{"launches": len(launches), "searched": counted(len(launches), *nouns)},
-            **{"precise": has.precise, "ceiling": ceiling},
+            **{"launches": len(launches), "precise": has.precise, "ceiling": ceiling},
             "needed": None if asked.need is None else "holds" if holds else "not proven",
             "cliff": 2 * sum(launch.cliff for launch in launches) > len(launches),
             "binds": statistics.mode(binding) if binding else None,
@@ -299,26 +295,28 @@ def make_launch_points(cell: SearchedCell) -> Iterator[ViewRow]:
         yield ViewRow(dims, values, f"launch {search.round}", cell.name, tuple(doubts))
 
 
-def find(points: Sequence[ViewRow]) -> Iterator[str]:
+def find(points: Sequence[ViewRow], fresh: bool) -> Iterator[str]:
     """What the run supports: `capacity 1,240 req/s (95 %: 1,180 to 1,290, 3 launches) at p99 <= 50
     ms`, of several cells the highest; whether the rate that is needed is held; what binds there."""
     if not points:
         yield "Nothing was measured: there is no capacity"
         return
     best = max(points, key=lambda point: point.value("capacity") or point.value("met_up_to") or 0.0)
-    dims, repeats = best.dims, best.dims["searched"]
-    found = {"client": "as much as the client could send"}.get(dims["ceiling"], "not closer yet")
-    text = f"capacity {best.gap}, {found} ({repeats}) at {dims['slo']}"
-    if "capacity" in best.values and "safe_rate" in best.values:
-        has = best.values["capacity"]
-        rate, low, high = (number(value, 3) for value in (has.value, has.low, has.high))
-        text = f"capacity {rate} req/s (95 %: {low} to {high}, {repeats}) at {dims['slo']}"
+    dims, slo, has = best.dims, best.dims["slo"], best.values.get("capacity")
+    noun = "launch" if fresh else "search"
+    repeats = counted(dims["launches"], noun, f"{noun}es")
     if dims["ceiling"] == "floor":
         why = f"; there {dims['beyond']}" if dims["beyond"] else ""
-        lowest = f"no rate down to {best.text('missed_from')} req/s meets {dims['slo']}"
-        text = f"no capacity: {lowest}{why} ({repeats})"
-    cells = len(points)
-    yield f"{best.name}: {text}; the highest of {cells} cells" if cells > 1 else text
+        text = f"no rate down to {best.text('missed_from')} req/s meets {slo}{why} ({repeats})"
+        text = f"no capacity: {text}"
+    elif has is not None and "safe_rate" in best.values:
+        rate, low, high = (number(value, 3) for value in (has.value, has.low, has.high))
+        text = f"capacity {rate} req/s (95 %: {low} to {high}, {repeats}) at {slo}"
+    else:
+        known = {"client": "as much as the client could send"}
+        why = known.get(dims["ceiling"], "not closer yet")
+        text = f"capacity {best.gap}, {why} ({repeats}) at {slo}"
+    yield f"{best.name}: {text}; the highest of {len(points)} cells" if points[1:] else text
     yield from (text for _, text in judge_need(points))
     if dims["binds"]:
         cliff = f", a cliff: beyond it {dims['beyond']}" if dims["cliff"] else ""
@@ -344,21 +342,12 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     points = [make_point(cell, asked, cells[0].capacity, fresh) for cell in cells]
     launches = [point for cell in cells for point in make_launch_points(cell)]
     probes = [row for cell in cells for row in cell.probes]
-    goals = " ".join(map(name_figure, searches.slo.objectives))
-    every_probe = make_spec(
-        "Every probe, by launch and number; service: its CPU",
-        f"rate_per_s measured_time {goals} replicas slo",
-        f"{MAIN} latency_p50 cpu_service",
-        row="probe",
-    )
-    sections = [
-        Section("results", "Capacity", (make_table(CAPACITIES, points),), "headline"),
-        Section("launches", "Launches", (make_table(LAUNCHES, launches),), "table"),
-        Section("probes", "Probes", (make_table(every_probe, probes),)),
-    ]
+    shown = ("rate_per_s measured_time", *map(name_figure, searches.slo.objectives), "replicas slo")
+    caption, details = "Every probe; service: its CPU", f"{MAIN} latency_p50 cpu_service"
+    every_probe = make_spec(caption, " ".join(shown), details, row="probe")
     charts = [Later(partial(_draw, cell)) for cell in cells]
     why = "launches used up" if result.stop is None else result.stop.why
-    found, faults = [*find(points)], [text for able, text in judge_need(points) if not able]
+    found, faults = [*find(points, fresh)], [text for able, text in judge_need(points) if not able]
     if points and all(point.dims["ceiling"] == "floor" for point in points):
         faults = found[:1]
     return View(
@@ -367,7 +356,11 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         findings=[statement(text, [cell.name for cell in cells]) for text in found],
         faults=faults,
         planned=(missing, len(planned), "searches"),
-        sections=sections if cells else (),
+        sections=[
+            *table_section("results", "Capacity", CAPACITIES, points, "headline"),
+            *table_section("launches", "Launches", LAUNCHES, launches, "table"),
+            *table_section("probes", "Probes", every_probe, probes),
+        ],
         charts=[*section("rates", "What binds, over the rate", charts)],
         facts=[("ended", "broken off" if missing else why)],
         tiles=make_tiles(points[:1], "capacity binds closed_loop"),
@@ -437,10 +430,6 @@ def _measure(search: LaunchSearch, row: Row) -> Trial:
     return replace(near, key=plan_row(near, row).key, row=row, metrics=metrics, counts=counts)
 
 
-LENS: Final = Lens(
-    build,
-    ("cpu_service", "cpu_client", "cpu_host"),
-    condense=name_probes,
-    compared=condensed,
-    codes=("errors",),  # others say nothing of a load that is short
-)
+CPU: Final = ("cpu_service", "cpu_client", "cpu_host")
+# Warnings but for errors say nothing of a load that is short.
+LENS: Final = Lens(build, CPU, condense=name_probes, compared=condensed, codes=("errors",))

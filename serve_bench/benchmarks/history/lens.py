@@ -110,13 +110,8 @@ def series_rows(group: Group) -> Iterator[ViewRow]:
             dims |= {"metric": series.measure.name, "figure": figure.name, "run": run.run.id}
             dims |= {"number": number, "launches": point.launches}
             dims["changed"] = "invalid" if point.invalid else ", ".join(few(run.changed))
-            yield ViewRow(
-                dims,
-                values,
-                times[number - 1][:digits],
-                group=f"{title}, {shown}",
-                tones={"changed": "bad"} if point.invalid else {},
-            )
+            row = ViewRow(dims, values, times[number - 1][:digits], f"{title}, {shown}")
+            yield replace(row, tones={"changed": "bad"} if point.invalid else {})
 
 
 def _draw(rows: Sequence[ViewRow]) -> Iterator[Chart]:

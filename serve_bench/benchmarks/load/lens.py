@@ -15,7 +15,7 @@ from serve_bench.core.result import Result, Trial
 from serve_bench.view.blocks import limit_words, section, sentence, statement
 from serve_bench.view.document import Block, Facts, Prose, ReportOptions
 from serve_bench.view.figures import Value, declare_all, known_values, name_time
-from serve_bench.view.frame import ViewRow, describe_figures, make_spec, make_table
+from serve_bench.view.frame import ViewRow, describe_figures, make_spec, make_table, table_section
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.row_charts import PARTS_OF_LATENCY, chart_sections, draw_histogram
 from serve_bench.view.rows import Page
@@ -42,13 +42,11 @@ OBVIOUS: Final = ("unclear", "offered load")
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """A load, and its repetition with a profiler."""
-    rows = [_complete(row) for row in rows]
+    rows = [*map(_complete, rows)]
     loads = [row for row in rows if row.trials]
     lead = next((row for row in loads if row.dims["status"] != "profiled"), None)
     times = [time for row in rows for time in _list_times(row, row.name if rows[1:] else "")]
-    parts = [time for time in times if time.name in map(name_time, PARTS_OF_LATENCY)]
-    shown = [time for time in times if time not in parts]
-    blocks: list[Block] = [make_table(TIMES, shown)] if rows else []
+    blocks: list[Block] = [make_table(TIMES, times)] if rows else []
     texts = [note for row in loads for note in row.notes]
     if lead is not None:
         trial = lead.trials[0]
@@ -57,15 +55,13 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         texts += [lead.hint] if limit is not None and limit.cause not in OBVIOUS else []
     if texts := list(dict.fromkeys(filter(None, texts))):
         blocks.append(Prose(tuple(texts), "quiet", listed=True))
-    requests = [make_table(REQUESTS, loads, bare=True)] if loads else []
-    requests += [make_table(TIMES, parts)] if parts else []
     urls = dict.fromkeys(str(row.dims.get("url", "")) for row in rows)
     return View(
         rows=rows,
         findings=() if lead is None else tuple(_find(lead)),
         sections=[
             *section("results", "Results", blocks, "headline"),
-            *section("requests", "Requests and client", requests),
+            *table_section("requests", "Requests and client", REQUESTS, loads, bare=True),
         ],
         charts=tuple(chart_sections(rows)),
         traced=loads,
@@ -93,12 +89,14 @@ def _complete(row: ViewRow) -> ViewRow:
 
 
 def _find(row: ViewRow) -> Iterator[str]:
-    """The figures of the load, with the connections that an open loop grew to, and its limit."""
+    """The figures of the load, with the connections that an open loop grew to; its limit, but that
+    of an open loop that kept up with its rate."""
     used = row.value("connections_used") or 0 if row.dims["loop"] == "open" else 0
     grown = f", grown to {used:,.0f}" if used > row.dims["connections"] else ""
     yield sentence(f"{row.name}{grown} ({row.dims['client']}): {describe_figures(row)}")
-    if row.limited is not None:
-        yield statement(limit_words(row.limited))
+    limit = row.limited
+    if limit is not None and (row.dims["loop"], limit.cause) != ("open", "offered load"):
+        yield statement(limit_words(limit))
 
 
 def _list_times(row: ViewRow, group: str) -> list[ViewRow]:
@@ -124,10 +122,11 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
     """What became of all requests, and what the client did again."""
     counts, client = trial.counts, trial.client
     carried = f"{counts.carried_in:,} carried in + " if counts.carried_in else ""
+    again = f"; {again:,} reconnects" if (again := client.get("reconnects")) else ""
     yield (
         "requests",
         f"{carried}{counts.sent:,} sent = {counts.completed:,} completed + "
-        f"{counts.failed_total:,} failed + {counts.in_flight:,} unanswered",
+        f"{counts.failed_total:,} failed + {counts.in_flight:,} unanswered{again}",
     )
     if counts.unsent:
         yield "not sent", f"{counts.unsent:,} were due, and waited for a free connection"
@@ -143,8 +142,6 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "tokens", f"the service counted none of {counted(uncounted, 'request')} (usage)"
     if client.get("retried"):
         yield "retried", f"{client['retried']:,} (their latency runs from the first attempt)"
-    if client.get("reconnects"):
-        yield "connections", f"{client['reconnects']:,} opened again"
 
 
 LENS: Final = Lens(build, ("tokens",))

@@ -3,7 +3,7 @@ for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -12,9 +12,9 @@ from serve_bench.core.result import Result
 from serve_bench.view.document import Finding, ReportOptions
 from serve_bench.view.figures import INSIDE, declare, declare_all, known_values, mean_of
 from serve_bench.view.frame import Field, ViewRow
-from serve_bench.view.ladders import LadderView, view_ladders, view_run
+from serve_bench.view.ladders import view_ladders, view_run
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.published import PRESS, press_table, reference
+from serve_bench.view.published import PRESS, published_rows
 from serve_bench.view.rows import Page
 
 FIELDS: Final = (
@@ -38,7 +38,11 @@ declare_all(
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The settings of a press run, each a ladder of clients."""
     views = view_ladders(result, [_count(row, result) for row in rows])
-    published = [*_published(views)] if options.published else []
+    published: list[ViewRow] = []
+    for view in views if options.published else ():
+        like = [view.settings.get(name) for name in ("device", "log_level")]
+        none = ViewRow({}, gap=f"no published table like {view.name}")
+        published += [*published_rows(PRESS, like)] or [none]
     fields = (*FIELDS, *CONNECTED) if options.exclude_connect else FIELDS
     return view_run(result, views, fields, published)
 
@@ -88,22 +92,6 @@ def _warn(row: ViewRow, line: Line) -> Iterator[Finding]:
         account = f"{done} completed + {line.errors:,} failed + {cut} cut"
         words = f"{asked} requests asked for, but {account}: do not trust this row"
         yield Finding(words, "accounting", "doubt")
-
-
-def _published(views: Sequence[LadderView]) -> Iterator[ViewRow]:
-    """The published tables of the same devices and log levels."""
-    about = reference(PRESS)
-    for view in views:
-        table = press_table(view.settings.get("device"), view.settings.get("log_level"))
-        if table is None:
-            yield ViewRow({}, gap=f"no published table like {view.name}")
-            continue
-        setting = f"{table['device']}, log level {table['log_level']}"
-        for row in table["rows"]:
-            times = {"latency_mean": 1e3 * row["ave_us"], "total": 1e3 * row["total_us"]}
-            values = known_values(throughput=row["qps"], **times)
-            source = f"{about['source']}; {setting}; {about['hardware']}"
-            yield ViewRow({"users": row["clients"]}, values, group=source)
 
 
 CLASSIC: Final = ("testName", "aveTime(us)", "totalTime(us)", "qps")

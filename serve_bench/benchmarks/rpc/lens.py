@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any, Final
@@ -29,7 +29,7 @@ from serve_bench.view.figures import Value, declare, declare_all, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.inside import grouped_cpu, mean_by_role
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.published import RPC, reference
+from serve_bench.view.published import RPC, published_rows, reference
 from serve_bench.view.row_charts import chart_sections
 from serve_bench.view.rows import Page
 
@@ -54,8 +54,6 @@ declare_all(
     ("cpu_agent", "%", "CPU of the agent of a world, % of a core"),
     ("cpu_observers", "%", "CPU of the observers of a world, % of a core"),
     ("cpu_others", "%", "CPU of the other processes of a world and of the tool, % of a core"),
-    ("median_of_base", "1", "the median on a backend over that on the first one"),
-    ("median_more", "ns", "what the median call of an observer takes more than on the first"),
     ("cpu_agent_busiest", "%", "the most CPU of the agent in a launch, % of a core"),
     ("call_cpu", "ns", "CPU time of all processes of a world for a call", "CPU a call"),
     ("world_memory", "MB", "the most that all processes took (proportional set)"),
@@ -89,14 +87,10 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     )
     measured = [row for row in worlds if f"{LATENCY}_p95" in row.values and row.value(MAIN)]
     sound = [row for row in measured if not row.load.broken]
-    example = [
-        ViewRow({}, known_values(**published["figures"]), published["name"])
-        for published in (reference(RPC)["example"] if options.published else ())
-    ]
-    table = make_table(RESULTS, [*(replace(row, group="") for row in worlds), *example])
+    example = [*published_rows(RPC)] if options.published else []
+    table = make_table(RESULTS, [replace(row, group="") for row in (*worlds, *example)])
     return View(
         rows=worlds,
-        comparisons=list(_compare_backends(sound, next(iter(page.variants), ""))),
         findings=(_rank_backends(sound) if measured else "Nothing was measured.",),
         sections=[Section("results", f"Results over {x_axis}", (table,), "headline")],
         charts=tuple(chart_sections(measured)),
@@ -119,11 +113,9 @@ def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
         limit = "host CPU"
     elif agent is not None and agent.value >= AGENT_FULL:
         limit = "agent CPU"
-    broken = [
-        Finding(f"{counted(len(windows_of(trial)), 'whole episode')} kept", "broken off", "doubt")
-        for trial in line.trials
-        if trial.flags.get("interrupted")
-    ]
+    kept = (len(windows_of(trial)) for trial in line.trials if trial.flags.get("interrupted"))
+    words = (f"{counted(episodes, 'whole episode')} kept" for episodes in kept)
+    broken = (Finding(text, "broken off", "doubt") for text in words)
     name = f"{x_axis} {x_of(line.cell, x_axis)}"
     return replace(
         row,
@@ -171,23 +163,6 @@ def throughput_figures(latency: Histogram, batch_size: int) -> dict[str, float]:
     return {**shares, "mean": mean, "std": math.sqrt(variance)}
 
 
-def _compare_backends(sound: Sequence[ViewRow], first: str | None) -> Iterator[ViewRow]:
-    """Each world beside the same world on the first backend. Of what broke there are no ratios."""
-    bases = {row.group: row for row in sound if row.dims["variant"] == first}
-    for row in sound:
-        base = bases.get(row.group, row)
-        if base is row:
-            continue
-        values = {
-            f"median_of_base.{metric}": Value(row.values[f"{metric}_p50"].value / below)
-            for metric in METRICS
-            if (below := base.values[f"{metric}_p50"].value)
-        }
-        more = row.values[f"{LATENCY}_p50"].value - base.values[f"{LATENCY}_p50"].value
-        values |= known_values(median_more=more, launch_ratio=row.value("launch_ratio"))
-        yield ViewRow({**row.dims, "base": first}, values, row.name)
-
-
 def _rank_backends(sound: Sequence[ViewRow]) -> str:
     """The backend with the most calls/s, and the others beside it in the same world: of the worlds
     that most backends did the fastest. What broke is not compared."""
@@ -196,14 +171,12 @@ def _rank_backends(sound: Sequence[ViewRow]) -> str:
     ranked = sorted(sound, key=lambda row: -row.values[MAIN].value)
     ((world, _),) = Counter(row.group for row in ranked).most_common(1)
     best, *others = (row for row in ranked if row.group == world)
-    shares = [
-        f"{row.dims['variant']} {number(row.values[MAIN].value / best.values[MAIN].value, 2)} of "
-        f"that (p50 {row.text('latency_p50')} ms)"
-        for row in others
-    ]
     first = f"{best.dims['variant']} answers most, of all observers"
-    lead = f"With {world}, {first}: {describe_figures(best)}"
-    return sentence("; ".join([lead, *shares]))
+    words = [f"With {world}, {first}: {describe_figures(best)}"]
+    for row in others:
+        share = number(row.values[MAIN].value / best.values[MAIN].value, 2)
+        words.append(f"{row.dims['variant']} {share} of that (p50 {row.text('latency_p50')} ms)")
+    return sentence("; ".join(words))
 
 
 REPORT_FILE: Final = "benchmark_report.json"
@@ -239,9 +212,5 @@ def classic_text(result: Result, page: Page, view: View) -> str:
     )
 
 
-LENS: Final = Lens(
-    build,
-    ("cpu_host",),
-    classic=classic_text,
-    usage_of=lambda trial: {},  # what limits a server is not what limits a world
-)
+# What limits a server is not what limits a world: no trial has a usage to judge.
+LENS: Final = Lens(build, ("cpu_host",), classic=classic_text, usage_of=lambda trial: {})

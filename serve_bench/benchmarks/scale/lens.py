@@ -48,12 +48,14 @@ from serve_bench.view.figures import (
 )
 from serve_bench.view.frame import (
     BARS,
+    Field,
+    TableSpec,
     ViewRow,
     describe_figures,
-    figure_table,
     line_chart,
     make_spec,
     make_table,
+    table_section,
 )
 from serve_bench.view.inside import grouped_cpu
 from serve_bench.view.lens import Lens, View
@@ -75,7 +77,6 @@ declare_all(
 
 
 def nodes_of(trial: Trial) -> Sequence[NodeFacts]:
-    """What a trial records of its nodes; empty where it has none."""
     return trial.client.get("nodes") or ()
 
 
@@ -222,8 +223,8 @@ ROWS: Final = make_spec(
 )
 GROWTH: Final = make_spec(
     "Growth over the number of replicas n, like n^exponent",
-    "exponent in_words",
-    "std_error fitted",
+    "exponent fitted",
+    "std_error",
     row="quantity",
     notes=("A curve that bends has no one exponent: look at the charts.",),
 )
@@ -239,12 +240,6 @@ INVALID: Final = "invalid: "
 FEWEST: Final = 3
 """Sizes of an exponent: two points are always on a line."""
 
-NAMED: Final = {
-    **{-1.0: "falls like 1/n", -0.5: "falls like 1/sqrt(n)", 0.0: "does not change with n"},
-    **{0.5: "grows like sqrt(n)", 1.0: "grows like n", 2.0: "grows like n^2"},
-}
-"""Exponents in words."""
-
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The sizes of a workload under each variant."""
@@ -253,39 +248,50 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     sizes = [*merge_sizes(shown)]
     nodes = [*(node for row in shown for node in _node_rows(row)), *_unloaded_nodes(result)]
     growths = [*_growth_points(sizes)] if workload == "curve" else []
-    # Requests one after the other make no throughput.
-    hidden = {MAIN, "launch_ratio"}
     timed = [row for row in shown if row.load.row.requests_each is None]
-    kept = ({k: value for k, value in row.values.items() if k not in hidden} for row in shown)
-    tabled = [a if a in timed else replace(a, values=b) for a, b in zip(shown, kept, strict=True)]
-    sections = [Section("results", "Results", (make_table(ROWS, tabled),), "headline")]
+    sections = [*table_section("results", "Results", ROWS, [*map(_hide_rate, shown)], "headline")]
     if growths:
         cost = (make_table(GROWTH, growths), Later(partial(_draw_costs, sizes)))
         sections.append(Section("growth", "Cost per replica", cost, "table"))
-    elif any(row.values for row in sizes):
+    else:
         known = scale_published(workload) if options.published else {}
-        beside = {name: Value(value) for name, value in known.items() if name in FIGURES}
-        table = figure_table(
-            "Metrics by their published names",
-            [*sizes, *([ViewRow({}, beside, "published elsewhere")] if beside else [])],
-            tuple(PUBLISHED),
-            ("±: std over launches (ddof 1).",),
-        )
-        sections.append(Section("metrics", "Published metrics", (table,)))
-    if nodes and workload not in GRAPHS:
-        blocks = (make_table(NODES, nodes),)
-        sections.append(Section("nodes", "Nodes", blocks, "further" if growths else "table"))
+        elsewhere = {name: Value(value) for name, value in known.items() if name in FIGURES}
+        columns = [*sizes, *([ViewRow({}, elsewhere, "published elsewhere")] if elsewhere else [])]
+        named = (Field(column.name, column.name, of="figure") for column in columns)
+        fields = (Field("name", "figure"), Field("unit", detail=True), *named)
+        notes = ("±: std over launches (ddof 1).",)
+        spec = TableSpec("Metrics by their published names", fields, notes)
+        metrics = [*_list_metrics(columns)] if any(row.values for row in sizes) else []
+        sections += table_section("metrics", "Published metrics", spec, metrics)
+    if workload not in GRAPHS:
+        sections += table_section("nodes", "Nodes", NODES, nodes, "further" if growths else "table")
     return View(
         rows=shown,
         points=[*growths, *nodes],
         alarms=[sentence(line) for line in invalid_lines(shown)[:1]],
         findings=(_describe_rates(timed, bool(growths)),),
-        sections=sections if shown else (),
+        sections=sections,
         charts=tuple(chart_sections(timed)),
         definitions=scale_notes(workload) if options.published else (),
         title=f"serve-bench scale {workload}",
         lead=max(timed, key=lambda row: row.value(MAIN) or 0.0, default=None),
     )
+
+
+def _list_metrics(columns: Sequence[ViewRow]) -> Iterator[ViewRow]:
+    """A row for each published metric that is known, with a member for each column."""
+    for name in PUBLISHED:
+        values = {f"{name}.{of.name}": of.values[name] for of in columns if name in of.values}
+        unit = FIGURES[name].shown or FIGURES[name].unit
+        if values:
+            yield ViewRow({"figure": name, "unit": unit}, values, name)
+
+
+def _hide_rate(row: ViewRow) -> ViewRow:
+    """The row as its table has it: requests one after the other make no throughput."""
+    hidden = () if row.load.row.requests_each is None else (MAIN, "launch_ratio")
+    values = {name: value for name, value in row.values.items() if name not in hidden}
+    return replace(row, values=values)
 
 
 def _name_row(row: ViewRow) -> ViewRow:
@@ -363,24 +369,8 @@ def _growth_points(sizes: Sequence[ViewRow]) -> Iterator[ViewRow]:
                 values = known_values(fitted=sum(value > 0 for _, value in seen))
                 values |= fit_growth(seen)
                 dims = {"point": "growth", "variant": variant, "quantity": name}
-                dims |= {"in_words": describe_growth(values.get("exponent"))}
                 group_name = "" if len(rows) == len(sizes) else f"variant {variant}"
                 yield ViewRow(dims, values, name.replace("_", " "), group_name)
-
-
-def describe_growth(exponent: Value | None) -> str:
-    """What a quantity grows like: the one named kind that the interval holds or that is as near as
-    0.02, else between two. An interval wider than 0.5 to a side says nothing."""
-    if exponent is None:
-        return f"too few sizes above 0, {FEWEST} are needed"
-    b, half = exponent.value, (exponent.high or 0.0) - exponent.value
-    fitting = [words for kind, words in NAMED.items() if abs(kind - b) <= max(half, 0.02)]
-    if half > 0.5 or len(fitting) > 1:
-        return "unknown: the points scatter, or are too few"
-    verb, unit = ("grows", "n") if b > 0 else ("falls", "1/n")
-    how = f"{'more slowly' if abs(b) < 1 else 'faster'} than {unit}"
-    how = "slowly" if abs(b) <= 0.25 else how  # sixteen times the replicas at most double it
-    return fitting[0] if fitting else f"{verb} {how}"
 
 
 def _draw_costs(sizes: Sequence[ViewRow]) -> Iterator[Chart]:
@@ -420,13 +410,13 @@ def invalid_lines(rows: Sequence[ViewRow]) -> list[str]:
 def _describe_rates(rows: Sequence[ViewRow], curve: bool) -> str:
     """What each row serves; of a curve the size with the most requests/s, and the largest of its
     variant."""
-    told = [row for row in rows if MAIN in row.values]
-    if curve and told:
-        best = max(told, key=lambda row: row.value(MAIN) or 0.0)
-        alike = [row for row in told if row.dims["variant"] == best.dims["variant"]]
+    named = [row for row in rows if MAIN in row.values]
+    if curve and named:
+        best = max(named, key=lambda row: row.values[MAIN].value)
+        alike = [row for row in named if row.dims["variant"] == best.dims["variant"]]
         last = max(alike, key=lambda row: row.dims["replicas"])
-        told = [best] if last is best else [best, last]
-    words = [f"{row.name}: {describe_figures(row)}" for row in told]
+        named = [best] if last is best else [best, last]
+    words = [f"{row.name}: {describe_figures(row)}" for row in named]
     return sentence("; ".join(words) or "Nothing was measured")
 
 

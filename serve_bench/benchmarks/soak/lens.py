@@ -23,9 +23,9 @@ from serve_bench.core.result import Metric, PlannedTrial, Result, Trial
 from serve_bench.core.schema import built, plain
 from serve_bench.core.soak import SoakSpec, soak_row
 from serve_bench.core.usage import deployment_of
-from serve_bench.view.blocks import listed, statement
+from serve_bench.view.blocks import listed, section, statement
 from serve_bench.view.charts import MOST_LINES, Chart, Point, split_lines
-from serve_bench.view.document import Later, ReportOptions, Section, Tone
+from serve_bench.view.document import Later, ReportOptions, Tone
 from serve_bench.view.figures import (
     FIGURES,
     ROW_FIGURES,
@@ -36,7 +36,7 @@ from serve_bench.view.figures import (
     known_values,
     mean_of,
 )
-from serve_bench.view.frame import ViewRow, make_spec, make_table, make_tiles
+from serve_bench.view.frame import ViewRow, make_spec, make_tiles, table_section
 from serve_bench.view.lens import Lens, View, look, plan_row, replace_rows
 from serve_bench.view.rows import Page
 
@@ -124,23 +124,20 @@ def _plan_variant(block: PlannedTrial | Trial) -> PlannedTrial:
 
 def _join_blocks(blocks: Sequence[Trial]) -> Trial:
     """Blocks (at least one) as one trial. Raises FormatError."""
-    names = dict.fromkeys(name for block in blocks for name in block.metrics)
+    first, names = blocks[0], dict.fromkeys(name for block in blocks for name in block.metrics)
     verdicts = [block.client.get("verdict") or {} for block in blocks]
     bound = [verdict for verdict in verdicts if verdict.get("client_bound")]
-    within = _sum_counts([block.in_windows or block.counts for block in blocks])
-    return _plan_variant(blocks[0]).measured(
-        blocks[0].launch,
-        blocks[0].started_at,
-        blocks[0].window_s,
-        Warmup(0.0, True, 0, True),
+    client = {
+        "in_windows": plain(_sum_counts([block.in_windows or block.counts for block in blocks])),
+        "mean_in_flight": mean_of(block.client.get("mean_in_flight") for block in blocks),
+        "verdict": bound[0] if 2 * len(bound) > len(blocks) else {},
+    }
+    return _plan_variant(first).measured(
+        *(first.launch, first.started_at, first.window_s, Warmup(0.0, True, 0, True)),
         {name: _join_metric(blocks, name) for name in names},
         _sum_counts([block.counts for block in blocks]),
         {"measured": sum(block.seconds["measured"] for block in blocks)},
-        {
-            "in_windows": plain(within),
-            "mean_in_flight": mean_of(block.client.get("mean_in_flight") for block in blocks),
-            "verdict": bound[0] if 2 * len(bound) > len(blocks) else {},
-        },
+        client,
     )
 
 
@@ -298,7 +295,6 @@ def make_load(result: Result, variant: ViewRow, blocks: Sequence[Trial]) -> Iter
 
 
 def describe_leaks(processes: Sequence[ViewRow]) -> list[str]:
-    """What grows."""
     return [f"{row.name} {text}" for row in processes for text in row.notes]
 
 
@@ -349,18 +345,17 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
             processes += found
             load += make_load(result, row, ours)
         shown.append(row)
-    sections = [
-        Section("processes", "Processes", (make_table(PROCESSES, processes),), "headline"),
-        Section("memory", "Memory over requests", tuple(charts)),
-        Section("load", "Load", (make_table(LOAD, load),), "table"),
-    ]
     return View(
         rows=shown,
         points=[*processes, *load],
         findings=findings,
         planned=(len(result.missing), len(result.plan), "blocks"),
         tiles=make_tiles(processes[:1], "pss_mb_slope verdict"),
-        sections=sections if load else (),
+        sections=[
+            *table_section("processes", "Processes", PROCESSES, processes, "headline"),
+            *section("memory", "Memory over requests", charts),
+            *table_section("load", "Load", LOAD, load, "table"),
+        ],
         facts=[("threshold", f"{number(spec.leak, 3)} MB per million requests")],
     )
 

@@ -78,10 +78,8 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         for compared in (firsts, befores)
     )
     ratios = {(row.group, row.dims["layer"]): {"b_over_a": row.values["b_over_a"]} for row in rates}
-    points = [
-        replace(row, values={**row.values, **ratios.get((row.group, row.dims["layer"]), {})})
-        for _, row in layers
-    ]
+    known = ((row, ratios.get((row.group, row.dims["layer"]), {})) for _, row in layers)
+    points = [replace(row, values={**row.values, **ratio}) for row, ratio in known]
     title = f"requests/s, divided by that of {suite.layers[0].title}, with its 95 % interval"
     draw = Later(partial(ratio_chart, title, rates, suite.versus.threshold))
     return View(
@@ -103,22 +101,19 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
 
 def _layer_rows(result: Result, suite: TaxSuite, warnings: Known) -> Iterator[Layered]:
     """The layers of each row. Raises FormatError for damaged records."""
-    sides = {
-        layer.name: {side.row.label: side for side in rows_of(result, layer.name).values()}
-        for layer in suite.layers
-    }
+    measured = [(layer.name, rows_of(result, layer.name).values()) for layer in suite.layers]
+    sides = {(name, side.row.label): side for name, of_layer in measured for side in of_layer}
     planned_rounds = suite.versus.rounds if result.last is None else result.last
     for row, layer in product(suite.versus.rows, suite.layers):
         planned = suite.row_of(row, layer)
-        side = sides[layer.name].get(planned.label) or SideRow({}, planned)
+        side = sides.get((layer.name, planned.label)) or SideRow({}, planned)
         values = {METRICS[name]: mean_value(launches) for name, launches in side.values.items()}
         values |= _compute_cpu(side)
         dims = {"layer": layer.name, "row": row.label, "connections": row.connections}
         dims |= {"client": side.row.client, "rounds": len(side.rounds)}
         found = [make_finding(doubt, "rounds") for doubt in doubts_of("A", side, warnings)]
-        if len(side.rounds) < planned_rounds:
-            words = f"{len(side.rounds)} of {planned_rounds} rounds measured"
-            found.append(Finding(words, tone="doubt"))
+        if (rounds := len(side.rounds)) < planned_rounds:
+            found.append(Finding(f"{rounds} of {planned_rounds} rounds measured", tone="doubt"))
         yield side, ViewRow(dims, values, layer.title, row.label, tuple(found))
 
 

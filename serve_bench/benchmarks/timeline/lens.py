@@ -1,30 +1,31 @@
 """How a run of timeline is looked at: what happened, when, and how long until the SLO held again.
 
-A row is a cell over its launches. Points are its stages, its faults and, of each launch, events,
-states of its replicas and each second. Figures are means over launches with the 95 % interval by t;
-times count from the begin of the first stage. `compare` and `history` read what was answered within
-the SLO.
+A row is a cell over its launches. Points are its stages, its faults and, of each launch, events and
+each second. Figures are means over launches with the 95 % interval by t; times count from the begin
+of the first stage. `compare` and `history` read what was answered within the SLO.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from statistics import fmean, median
+from operator import itemgetter
+from statistics import fmean
 from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.course import (
-    AFTER_S,
+    NEAR_S,
     REPLICA_STATES,
     Figures,
     Transient,
     bounds_of,
+    count_near,
     events_of,
+    find_drop,
     lost_figures,
     transient_of,
 )
@@ -38,12 +39,12 @@ from serve_bench.core.result import JsonObject, Metric, Result, Trial
 from serve_bench.core.schema import built
 from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.core.timeline import Timeline
-from serve_bench.view.blocks import section, statement
+from serve_bench.view.blocks import limit_words, section, statement
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Detail, Finding, Later, ReportOptions, Section
+from serve_bench.view.document import Finding, Later, ReportOptions
 from serve_bench.view.figures import Value, declare, declare_all, known_values, shorten
-from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_table, make_tiles
+from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_tiles, table_section
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
 from serve_bench.view.rows import Page
 
@@ -90,38 +91,30 @@ COURSE: Final = {
 }
 """Figures of each second that are drawn."""
 
-TABLES: Final[Mapping[str, tuple[Detail, str, str, str]]] = {
-    "cell": (
-        *("headline", "Each cell, means over launches"),
-        *("launches out_s due lost replica_s", "cost turns_per_minute down_s"),
-    ),
-    "stage": (
-        *("table", "Stages of the load", "begin_s stage_rate due lost out_s held_s needed"),
-        "further_s needed_s most_replicas turns",
-    ),
-    "fault": (
-        *("table", "Faults, means over launches"),
-        *("lost out_s last_out_s fewest", "held_s answered lasted_s"),
-    ),
-    "event": ("further", "What happened", "at_s what who", ""),
-}
-"""Of the cells, and of the points of a kind: how deep it lies, caption, columns, details."""
+CELLS: Final = make_spec(
+    "Each cell, means over launches",
+    "launches out_s due lost replica_s",
+    "cost turns_per_minute down_s",
+    row="cell",
+)
+STAGES: Final = make_spec(
+    "Stages of the load",
+    "begin_s stage_rate due lost out_s held_s needed",
+    "further_s needed_s most_replicas turns",
+)
+FAULTS: Final = make_spec(
+    "Faults, means over launches",
+    "lost out_s last_out_s fewest",
+    "held_s answered lasted_s",
+    row="fault",
+)
+EVENTS: Final = make_spec("What happened", "at_s what who")
 
 LOST: Final = {"cut": "without an answer", "unsent": "never sent", "status": "with another status"}
 """What classes of lost requests are called."""
 
 MOST_DRAWN: Final = 4
 """Launches of which charts are drawn."""
-
-AROUND_S: Final = 2
-"""Answers of an overloaded proxy come in bursts, 2 s apart (Ray 2.60)."""
-
-DROP_S: Final = 5
-"""Fewer seconds of a load may be a pause of the host, or the start of replicas."""
-
-NEAR_S: Final = 1.0
-"""A lost request whose end is so near to an event is counted with it. A process that ends may lose
-requests before it is gone: HAProxy did so 1 s before (Ray 2.60)."""
 
 Launches: TypeAlias = Sequence[tuple[Trial, Transient]]
 """Of a cell, each with its figures."""
@@ -143,7 +136,7 @@ def read_transient(trial: Trial, timeline: Timeline, slo: Slo) -> Transient:
 
 
 def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewRow]:
-    """A launch: what happened, its replicas at its begin and at each change, each second."""
+    """What happened in a launch, then each second of it."""
     course = trial.course
 
     def make(kind: str, figures: Figures, **dims: Any) -> ViewRow:
@@ -152,9 +145,6 @@ def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewR
 
     for event in events_of(course):
         yield make("event", {"at_s": event.at_s}, what=event.what, who=event.who)
-    whole_s = len(course["due"]) + float(course.get("after_s") or 0.0)
-    for state in transient.replicas.between(0.0, whole_s):
-        yield make("replicas", {"at_s": max(0.0, state.at_s), **pick(state, *REPLICA_STATES)})
     for second, out in enumerate(transient.out):
         figures: Figures = {
             "at_s": second + 0.5,
@@ -180,9 +170,9 @@ def make_spans(timeline: Timeline, launches: Launches, cell: str) -> Iterator[Vi
         stages = {launch: figures[place] for launch, figures in reached}
         values = known_values(begin_s=begin_s, stage_rate=timeline.stages[place].rate)
         values |= mean_values(stages)
+        loaded = any(stage["due"] for stage in stages.values())
         dims = {"point": "stage", "cell": cell, "stage": place + 1}
-        if "held_s" not in values and any(stage["due"] for stage in stages.values()):
-            dims["held_s"] = "never"
+        dims |= {"held_s": "never"} if loaded and "held_s" not in values else {}
         yield ViewRow(dims, values, group=cell)
     for place, planned in enumerate(timeline.faults):
         reached = [(trial.round, seen.faults) for trial, seen in launches if seen.faults[place:]]
@@ -221,6 +211,12 @@ def count_all(row: ViewRow, name: str) -> int:
     return round(sum(row.values[name].launches.values())) if name in row.values else 0
 
 
+def list_counts(row: ViewRow, family: str) -> str:
+    """`2 with another status, 1 never sent`: the members of a family of counts."""
+    members = [name.partition(".")[2] for name in row.values if name.startswith(f"{family}.")]
+    return ", ".join(f"{count_all(row, f'{family}.{of}'):,} {LOST.get(of, of)}" for of in members)
+
+
 def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
     """A cell with its figures, and what the records of its launches lack."""
     lacks = []
@@ -243,96 +239,55 @@ def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
 
 def find(result: Result, slo: Slo, cells: Sequence[tuple[ViewRow, Launches]]) -> Iterator[str]:
     """What the run says: the best cell and the worst, and of this what held it up."""
-    ranks = ("out_s", "lost", "replica_s")
-    ranked = sorted(
-        (cell for cell in cells if cell[1]),
-        key=lambda cell: [round(cell[0].value(name) or 0.0, 1) for name in ranks],
-    )
-    for word, (row, launches) in zip(
-        ("best", "worst"), [*ranked[:1], *ranked[1:][-1:]], strict=False
-    ):
+
+    def rank(cell: tuple[ViewRow, Launches]) -> list[float]:
+        return [round(cell[0].value(name) or 0.0, 1) for name in ("out_s", "lost", "replica_s")]
+
+    ranked = sorted(filter(itemgetter(1), cells), key=rank)
+    ends = [*ranked[:1], *ranked[1:][-1:]]
+    for word, (row, launches) in zip(("best", "worst"), ends, strict=False):
         about = f"{word} of {len(cells)}: {row.name}: " if len(cells) > 1 else ""
         seconds = len(launches[0][1].out)
         due, lost = count_all(row, "due"), count_all(row, "lost")
-        counts: dict[str, list[str]] = {"lost": [], "lost_near": []}
-        for family, _, of in (name.partition(".") for name in row.values):
-            if of and family in counts:
-                counts[family].append(f"{count_all(row, f'{family}.{of}'):,} {LOST.get(of, of)}")
-        parts = f" ({', '.join(counts['lost'])})" if counts["lost"] else ""
-        if near := counts["lost_near"]:
-            parts = f"{parts[:-1]}; within {NEAR_S:g} s of: {', '.join(near)})"
-        yield (
-            f"{about}{row.text('out_s')} of {seconds} s are out of the SLO ({slo.text}); lost: "
-            f"{lost:,} of {due:,} requests{parts}"
-        )
+        near = list_counts(row, "lost_near")
+        parts = [list_counts(row, "lost"), f"within {NEAR_S:g} s of: {near}" if near else ""]
+        why = f" ({'; '.join(filter(None, parts))})" if any(parts) else ""
+        out = f"{row.text('out_s')} of {seconds} s are out of the SLO ({slo.text})"
+        yield f"{about}{out}; lost: {lost:,} of {due:,} requests{why}"
     if ranked:
         own = has_own_router(result, row.load.cell)
         wait_s = None if own else router_wait_s(result.launches, row.load.variant)
         yield from filter(None, [describe_stop(launches, wait_s)])
 
 
+def describe_miss(row: ViewRow, slo: Slo) -> str:
+    launches = counted(row.dims["launches"], "launch", "launches")
+    return f"{row.name}: {count_all(row, 'out_s')} s out of the SLO in {launches} ({slo.text})"
+
+
 def describe_stop(launches: Launches, wait_s: float | None) -> str:
     """What held up the first launch that stood still, or whose answers dropped. `wait_s`: the
     longest wait of Serve's router, where it is known."""
     for trial, transient in launches:
-        if silent_from(trial) is None:
-            text = _describe_drop(trial, transient, wait_s)
-        else:
-            limit = limited_by(trial)
-            text = (
-                limit.reasons[0] if limit.cause == "unclear" else f"it is limited by {limit.text}"
+        about = f"launch {trial.round}: " if len(launches) > 1 else ""
+        if silent_from(trial) is not None:
+            return f"{about}{limit_words(limited_by(trial))}"
+        if (drop := find_drop(trial.course, transient)) is not None:
+            deployments = {change["deployment"] for change in trial.course.get("changes") or ()}
+            wait_s = wait_s if len(deployments) == 1 else None
+            router = router_words(drop.rate, drop.running, wait_s)
+            return (
+                f"{about}in {drop.seconds} s from second {drop.first} on, {shorten(drop.rate)} "
+                f"answers/s come while requests wait, though at most "
+                f"{counted(drop.running, 'replica')} gave {shorten(drop.before)}/s before: the "
+                f"replicas are not the limit{f'; {router}' if router else ''}"
             )
-        if text:
-            return f"launch {trial.round}: {text}" if len(launches) > 1 else text
     return ""
-
-
-def _describe_drop(trial: Trial, transient: Transient, wait_s: float | None) -> str:
-    """The drop of the answers of a launch: seconds in which requests wait, and as many replicas
-    answer fewer than half of what no more of them did before. Empty where it has fewer than DROP_S
-    seconds. Answers that come in bursts are no drop: a second stands for AROUND_S before and after
-    it too, as far as no more and no fewer replicas ran."""
-    course, ended = trial.course, trial.course["ended"]
-    states = [transient.replicas.at(second + 0.5) for second in range(len(ended))]
-    counts = [0 if state is None else state.running for state in states]
-    most: dict[int, float] = {}
-    drop: dict[int, float] = {}
-    for second, out in enumerate(transient.out):
-        around = range(max(0, second - AROUND_S), min(len(ended), second + AROUND_S + 1))
-        rate = fmean(ended[near] for near in around if counts[near] == counts[second])
-        held = max((value for few, value in most.items() if few <= counts[second]), default=0.0)
-        if out and course["waiting"][second] >= held > 0 and rate < held / 2:
-            drop[second] = held
-        most[counts[second]] = max(most.get(counts[second], 0.0), rate)
-    if len(drop) < DROP_S:
-        return ""
-    rate, running = median(ended[second] for second in drop), max(counts[second] for second in drop)
-    deployments = {change["deployment"] for change in course.get("changes") or ()}
-    words = router_words(rate, running, wait_s) if len(deployments) == 1 else None
-    return (
-        f"in {len(drop)} s from second {min(drop)} on, {shorten(rate)} answers/s come while "
-        f"requests wait, though at most {counted(running, 'replica')} gave "
-        f"{shorten(max(drop.values()))}/s before: the replicas are not the limit"
-        f"{f'; {words}' if words else ''}"
-    )
 
 
 def has_own_router(result: Result, cell: JsonObject) -> bool:
     """Whether a deployment has a router of its own, or other waits of it."""
     return "request_router_config" in str([result.run.suite.get("app"), [*cell]])
-
-
-def count_near(course: JsonObject) -> Figures:
-    """Lost requests by the kind of the event nearest to their end, within NEAR_S (as well as an end
-    of a process is known); those without one under an empty name."""
-    near: Counter[str] = Counter()
-    events = [event for event in events_of(course) if not event.what.endswith("ready")]
-    for due_s, end_s, _ in course.get("lost") or ():
-        moment = due_s if end_s is None else end_s
-        distances = [(abs(moment - event.at_s), event.what) for event in events]
-        distance, name = min(distances, default=(math.inf, ""))
-        near[f"lost_near.{name if distance <= NEAR_S + AFTER_S else ''}"] += 1
-    return {**near}
 
 
 def draw_course(course: Sequence[ViewRow], faults: Sequence[ViewRow], slo: Slo) -> Iterator[Chart]:
@@ -364,7 +319,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     for row in rows:
         line = row.load
         name = page.name(line, load=False) if len(rows) > 1 else line.variant
-        trials = [trial for trial in line.trials if trial.course]
+        trials = (trial for trial in line.trials if trial.course)
         launches = [(trial, read_transient(trial, timeline, slo)) for trial in trials]
         spans = [*make_spans(timeline, launches, name)]
         points += spans
@@ -373,23 +328,20 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
             charts.append(Later(partial(draw_course, course, select(spans, "fault"), slo)))
             points += course
         cells.append((make_cell(replace(row, name=name), launches), launches))
-    shown, sections = [row for row, _ in cells], []
-    for kind, (detail, caption, names, details) in TABLES.items():
-        if found := shown if kind == "cell" else select(points, kind):
-            table = make_table(make_spec(caption, names, details, kind), found)
-            sections.append(Section(f"{kind}s", f"{kind}s".capitalize(), (table,), detail))
+    shown = [row for row, _ in cells]
+    sections = [
+        *table_section("cells", "Cells", CELLS, shown, "headline"),
+        *table_section("stages", "Stages", STAGES, select(points, "stage"), "table"),
+        *table_section("faults", "Faults", FAULTS, select(points, "fault"), "table"),
+        *table_section("events", "Events", EVENTS, select(points, "event")),
+    ]
     return View(
         rows=shown,
         points=points,
         findings=[
             statement(text, (row.name for row in shown)) for text in find(result, slo, cells)
         ],
-        faults=[
-            f"{row.name}: {out} s out of the SLO in "
-            f"{counted(row.dims['launches'], 'launch', 'launches')} ({slo.text})"
-            for row in shown
-            if (out := count_all(row, "out_s"))
-        ],
+        faults=[describe_miss(row, slo) for row in shown if count_all(row, "out_s")],
         planned=(len(result.missing), len(result.plan), "loads"),
         sections=sections if charts else (),
         charts=[*section("course", "Course", charts[:MOST_DRAWN])],
@@ -420,10 +372,9 @@ def condensed(result: Result) -> Result:
     return replace_rows(result, plan, trials, without="timeline")
 
 
-LENS: Final = Lens(
-    build,
-    compared=condensed,
-    codes="""client-bound busy-host other-programs worker-failed other-host
-    variant-not-engaged unclean-teardown""".split(),  # others are of rates that should be steady
-    usage_of=lambda trial: {},  # a verdict is of a load that does not change
+CODES: Final = (
+    *("client-bound", "busy-host", "other-programs", "worker-failed", "other-host"),
+    *("variant-not-engaged", "unclean-teardown"),
 )
+# Other warnings, and verdicts, are of a load that should be steady.
+LENS: Final = Lens(build, compared=condensed, codes=CODES, usage_of=lambda trial: {})

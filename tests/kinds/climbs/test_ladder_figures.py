@@ -89,7 +89,9 @@ def test_a_ladder_that_was_broken_off_says_what_comes_next() -> None:
     assert users(first) == (20, 30, [])
     whole, point = view_of(ladder, *trials).points
     assert whole.dims["end"] == "the list is measured"
-    assert point.dims["end"] == "not at its end: 30 users come next"
+    ends = "the list is measured (optimized); 30 users come next (default)"
+    assert view_of(ladder, *trials).findings[-1] == f"Climb: {ends}."
+    assert point.dims["end"] == "30 users come next"
     assert point.gap == "not climbed to its end" and not point.values
     assert "best_with" not in point.dims
 
@@ -130,7 +132,7 @@ def test_a_step_in_doubt_is_neither_knee_nor_best_nor_a_collapse() -> None:
     assert marks(found) == ["", "", "", "in doubt", "in doubt"]  # what it ended with is not known
     assert users(found) == NONE
     (point,) = view_of(LISTED, *trials, *broken).points
-    assert point.dims["end"] == "not at its end: 40 users come next"
+    assert point.dims["end"] == "40 users come next"
     (found,) = ladders_of(result(LISTED, *trials, broken[0]))
     assert marks(found) == ["", "", "knee, best", "in doubt", "collapse"]
 

