@@ -213,9 +213,9 @@ def count_all(row: ViewRow, name: str) -> int:
 
 def list_counts(row: ViewRow, family: str) -> str:
     """`2 with another status, 1 never sent`: the members of a family of counts."""
-    members = [name.partition(".")[2] for name in row.values if name.startswith(f"{family}.")]
-    shown = filter(None, members)  # without a name: near none of them
-    return ", ".join(f"{count_all(row, f'{family}.{of}'):,} {LOST.get(of, of)}" for of in shown)
+    names = (name.partition(".") for name in row.values)
+    members = [of for kind, _, of in names if of and kind == family]
+    return ", ".join(f"{count_all(row, f'{family}.{of}'):,} {LOST.get(of, of)}" for of in members)
 
 
 def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
