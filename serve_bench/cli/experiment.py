@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+
+import msgspec
+import typer
 
 from serve_bench.cli.flag_values import share_of
 from serve_bench.cli.gate import close_gate
-from serve_bench.cli.options import RowOptions, SuiteOptions
+from serve_bench.cli.options import OwnAppOptions, RowOptions, SuiteOptions
 from serve_bench.cli.rows import targets_of
 from serve_bench.cli.sitting import (
     Place,
@@ -30,6 +33,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import LaunchPlan, Suite, client_of, label_of, list_trials, plan, rows_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.result import HANDLES, PlannedTrial, Result
+from serve_bench.core.secrets import hide
 from serve_bench.observing.inside import Inside
 from serve_bench.runner.agenda import Agenda, rest_of
 from serve_bench.runner.load_source import read_load_on
@@ -148,6 +152,8 @@ class Experiment(Generic[O]):
             trace=share_of(options.trace, options.trace_out),
         )
         agenda = self.agenda(request, earlier)
+        if options.format == TOML:
+            return print_suite(suite, options)
         if options.dry_run:
             urls = [f"{name}: {hide_in_text(at.url)}" for name, at in suite.services.items()]
             lines = (*urls, *self.plan_lines(agenda))
@@ -167,6 +173,26 @@ class Experiment(Generic[O]):
             log_requests=options.log_requests,
         )
         return sit(sitting, options, self.show)
+
+
+TOML: Final = "toml"
+"""The form of a dry run that is a suite file."""
+
+
+def print_suite(suite: Suite, options: SuiteOptions) -> int:
+    """Prints the suite file that a command line is. Raises BadInput where no file can be."""
+    if not options.dry_run:
+        raise BadInput(f"--format: {TOML} goes with --dry-run")
+    if not suite.keys:
+        raise BadInput(f"--format: {TOML}: no suite file says what this command line does")
+    flag = "" if isinstance(options, OwnAppOptions) else "--suite "
+    typer.echo(f"# serve-bench {options.command} {flag}FILE, in the folder of this command")
+    keys = {**suite.keys, "name": options.command if "name" not in suite.keys else suite.name}
+    text = msgspec.toml.encode(keys).decode()
+    if hide(text) != text:
+        typer.echo("# a hash (sha256:...) stands for a value that may be a secret: write it in")
+    typer.echo(text, nl=False)
+    return 0
 
 
 def list_launches(

@@ -215,7 +215,7 @@ class SuiteOptions(VariantOptions, LoadOnOptions, TraceOptions):
 class RowOptions(SuiteOptions):
     """Rows that are known beforehand, and their length."""
 
-    format: str = format_flag(*FORMATS)
+    format: str = format_flag(*FORMATS, "toml")
     clients: str | None = flag(
         None, "N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
     )
@@ -230,6 +230,7 @@ class LadderOptions(SuiteOptions):
 
     with_url = WITH_URL - {"protocol"}
 
+    format: str = format_flag(*COMPARED, "toml")
     users: str | None = flag(None, "Numbers of users, auto or published [auto].")
     duration: float | None = flag(None, "Length of each step [20].", takes=(0.5, 86_400))
     url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")

@@ -32,7 +32,9 @@ def add_axis_flags(content: Content, options: SloOptions) -> Content:
     if any(flag.key.startswith("matrix.") for flag in axes.values()):
         content = content.without("cells", "matrix")
     for name, flag in axes.items():
-        content = content.set(flag.key, flag.parts(options.texts[name]), flag.where)
+        parts = flag.parts(options.texts[name])
+        known = [flag.axis.read(part, flag.where) for part in parts] if flag.flag.swept else parts
+        content = content.set(flag.key, known, flag.where)
     if isinstance(options, StreamOptions) and options.chat:
         content = content.set("load.protocol", ["stream"], "--openai")
         content = content.set("load.openai", True, "--openai")

@@ -78,6 +78,8 @@ class Suite:
     load_on: LoadOn | None = None  # nodes of a Ray cluster that the load comes from
     #: What is asked of services that are up already, by variant; without, the app is launched.
     services: Mapping[str, Request] = field(default_factory=dict)
+    #: The keys of a suite file that makes it; none where no file can.
+    keys: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def rows_in(self, cell: Cell) -> tuple[Row, ...]:
         """The rows of a cell that are known beforehand."""
@@ -100,6 +102,7 @@ class Suite:
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record: of services their addresses alone."""
         content = {**vars(self), "app": self.app.to_json()}
+        del content["keys"]
         if services := content.pop("services"):
             for name in ("app", "variants", "cells"):
                 del content[name]

@@ -194,6 +194,7 @@ def _base(
         slo=_slo(content, traffics),
         streaming=_streaming(content, keys, traffics),
         quick=keys.quick,
+        keys=content.data,
     )
 
 

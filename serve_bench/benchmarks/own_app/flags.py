@@ -243,6 +243,9 @@ def _suite_of(
     options = read_options(described, wished, options_where)
     about_app = replace(around, own=own_spec(described), options=options, http_options=http)
     suite = read_suite(content, about_app)
+    suite = replace(
+        suite, keys=_keys_of(app, Path(file), name, parts, flags, wished, suite, config)
+    )
     if arguments:
         described = with_arguments(described, suite.cells, where, variants[0].python)
         suite = replace(suite, app=own_spec(described))
@@ -251,6 +254,49 @@ def _suite_of(
             check_options(described, suite.cells, options_where, variant.python)
     described.check_room(suite.cells, where)
     return suite
+
+
+def _keys_of(
+    app: str,
+    file: Path,
+    name: str | None,
+    parts: OwnParts,
+    flags: OwnAppOptions,
+    options: Sequence[tuple[str, Sequence[Option]]],
+    suite: Suite,
+    config: ServeConfig | None,
+) -> dict[str, Any]:
+    """The keys of a suite file that makes the suite of these flags; none where no file can."""
+    if config is not None or flags.openai:
+        return {}
+    request: dict[str, Any] = {
+        key: str(file.parent / value) if key.endswith("_file") else value
+        for key, value in parts.request.items()
+    }
+    if flags.body is not None or flags.bodies is not None:
+        request = {k: v for k, v in request.items() if not k.startswith(("body", "bodies"))}
+    for key, other in (("route", "paths_file"), ("paths", "route")):
+        if getattr(flags, key) is not None:
+            request.pop(other, None)
+    of_file = str(flags.body or "").startswith("@")
+    given = {
+        **{key: getattr(flags, key) for key in ("route", "method", "draw", "call")},
+        "headers": dict(map(header_of, flags.header or ())) or None,
+        "body_file" if of_file else "body": flags.body and flags.body.removeprefix("@"),
+        **{f"{key}_file": getattr(flags, key) for key in ("bodies", "paths", "headers")},
+        "expect_status": [*statuses_of(flags.expect_status)] or None,
+    }
+    request |= {key: value for key, value in given.items() if value is not None}
+    named = flags.grpc_servicer or (parts.servicers.functions if parts.servicers else ())
+    timeout_s = flags.request_timeout_s or parts.request_timeout_s
+    serve = {"grpc_servicers": [*named] or None, "request_timeout_s": timeout_s}
+    tables = {
+        "request": request,
+        "serve": {key: value for key, value in serve.items() if value is not None},
+        "options": {key: [*values] for key, values in options},
+    }
+    kept = {key: table for key, table in tables.items() if table}
+    return {"app": app, **({} if name is None else {"app_name": name}), **suite.keys, **kept}
 
 
 def timeout_of(

@@ -37,7 +37,7 @@ class PressOptions(LadderOptions):
         published perf_metrics trace_out"""
 
     suite: str = flag("press")
-    format: str = format_flag(*FORMATS)
+    format: str = format_flag(*FORMATS, "toml")
     clients: str | None = flag(None, "Numbers of clients, published or auto [published: 1-3000].")
     requests_per_client: int | None = flag(None, "Requests of each client [100].")
     samples: int | None = flag(None, "Samples in a request [15].", takes=(1, MOST_SAMPLES))

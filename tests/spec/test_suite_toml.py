@@ -1,0 +1,33 @@
+"""A command line as a suite file: what the file measures is what the command line would."""
+
+from pathlib import Path
+
+from serve_bench.store.files import read_toml
+from tests.cases import cases
+from tests.fixtures import Call, Patch, Refuses
+
+
+@cases(
+    "command, flags",
+    ("micro", "--quick --max-batch-size 1,4 --variant default,optimized --launches 2"),
+    ("micro", "--protocol stream --stream-events 3,30 --clients raw:2"),
+    ("micro", "--body-type str --windows 4 --env OMP_NUM_THREADS=2 --slo p99=50ms"),
+    ("sweep", "--num-replicas 2 --users 1,2,4 --duration 5"),
+    ("press", "--app noop --clients 1,10 --samples 3 --timeout-ms 900 --log-level DEBUG,ERROR"),
+)
+def test_a_command_line_is_a_suite(
+    command: str, flags: str, tmp_path: Path, monkeypatch: Patch, call: Call
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text, _ = call(command, *flags.split(), "--dry-run", "--format", "toml")
+    assert text.startswith(f"# serve-bench {command} --suite FILE, in the folder of this command\n")
+    Path("suite.toml").write_text(text)
+    assert read_toml(Path("suite.toml"))["name"]
+    of_flags, _ = call(command, *flags.split(), "--dry-run")
+    again = ["--users", "1,2,4", "--duration", "5"] if command == "sweep" else []
+    of_file, _ = call(command, "--suite", "./suite.toml", *again, "--dry-run")
+    assert of_file == of_flags
+
+
+def test_it_goes_with_a_dry_run_alone(refuses: Refuses) -> None:
+    refuses("micro --format toml", "--format: toml goes with --dry-run")
