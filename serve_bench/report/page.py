@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -34,11 +34,11 @@ from serve_bench.view.document import (
     Document,
     Flamegraph,
     Folded,
+    Later,
     Prose,
     Section,
     as_text,
     explain,
-    made,
     unfolded,
 )
 
@@ -128,14 +128,15 @@ BESIDE: Final = 2
 """Charts that stand first, beside each other: with more the results would be off the screen."""
 
 
-def _made(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    """The blocks that say something, with their charts in the place of `Charts`, also in what is
-    folded."""
-    return tuple(
-        replace(block, blocks=_made(block.blocks)) if isinstance(block, Folded) else block
-        for block in made(blocks)
-        if not (isinstance(block, Prose) and not block.paragraphs)
-    )
+def make_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks that say something, with what was to be made later in its place."""
+    for block in blocks:
+        if isinstance(block, Later):
+            yield from make_blocks(block.blocks)
+        elif isinstance(block, Folded):
+            yield replace(block, blocks=tuple(make_blocks(block.blocks)))
+        elif not isinstance(block, Prose) or block.paragraphs:
+            yield block
 
 
 def _order(document: Document) -> list[Section]:
@@ -144,7 +145,8 @@ def _order(document: Document) -> list[Section]:
     doubts = tuple(doubt.line for doubt in document.doubts)
     title = "Further results" if further else "Warnings"
     findings = Section("findings", title, (Prose(further), Prose(doubts, "doubt")))
-    made = [replace(part, blocks=_made(part.blocks)) for part in (*document.sections, findings)]
+    parts = (*document.sections, findings)
+    made = [replace(part, blocks=tuple(make_blocks(part.blocks))) for part in parts]
     main = next((part for part in made if any(isinstance(of, Chart) for of in part.blocks)), None)
     first: list[Section] = []
     if main is not None:

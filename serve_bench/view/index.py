@@ -80,6 +80,5 @@ def _draw(runs: Sequence[tuple[str, TableRow]]) -> Iterator[Chart]:
         for suite, rates in series
         for place, rate in enumerate(rates, 1)
     ]
-    if points:
-        title = "The most requests/s of each suite, divided by those of its first run"
-        yield from split_lines(Chart(title, "lines", points, "of the first", "run, by time"))
+    title = "The most requests/s of each suite, divided by those of its first run"
+    return split_lines(Chart(title, "lines", points, "of the first", "run, by time"))

@@ -14,7 +14,6 @@ from typing import Any, Final
 from serve_bench.analysis.checks import unfair_sentences
 from serve_bench.core.result import Failure, PlannedTrial, Result, Row, Trial, trial_key
 from serve_bench.view import about_run, waterfall
-from serve_bench.view.blocks import statement
 from serve_bench.view.csv import json_of, pick, run_json
 from serve_bench.view.document import (
     Block,
@@ -26,6 +25,7 @@ from serve_bench.view.document import (
     Section,
     Table,
     sentences,
+    statement,
 )
 from serve_bench.view.frame import ViewRow, make_tiles, row_json, trial_json
 from serve_bench.view.rows import Page, UsageOf, make_page, warning_finding
@@ -153,9 +153,9 @@ class RunLook:
             return Section(name, title, (Later(partial(make, self.result, page, view.rows)),))
 
         view, page = self.view, self.page
-        yield from view.sections or [
-            Section("results", "Results", (Prose(("Nothing was measured.",), "doubt"),), "headline")
-        ]
+        nothing = (Prose(("Nothing was measured.",), "doubt"),)
+        shown = [part for part in view.sections if part.blocks]
+        yield from shown or [Section("results", "Results", nothing, "headline")]
         yield Section("failures", "Failures", tuple(about_run.failure_blocks(page)), "table")
         notes = page.notes if view.notes is None else view.notes
         yield Section("how", "Notes", (Prose((*view.definitions, *notes), "quiet", listed=True),))

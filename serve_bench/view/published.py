@@ -63,12 +63,6 @@ def published_rows(name: str, like: Sequence[Any] | None = None) -> Iterator[Vie
                 yield ViewRow(row.get("dims", {}), values, title, group)
 
 
-def scale_published(workload: str) -> dict[str, float]:
-    """The published metrics of a workload of scale by name."""
-    table = reference(NIGHTLY).get(workload, {})
-    return {name: value for name, value in table.items() if isinstance(value, int | float)}
-
-
 def scale_notes(workload: str) -> tuple[str, ...]:
     """Where they come from, on which hardware, and what is to be known of them; or that nothing is
     published. A line each."""

@@ -28,6 +28,13 @@ BRIEFS: Final = {axis.name: axis.brief for axis in AXES.values() if axis.brief}
 """Axes by the names that they have where rows are told apart."""
 
 
+def limit_words(limit: Verdict | None) -> str:
+    """`limited by replica CPU 98 % (high confidence)`; that it is unclear, or was not sampled."""
+    if limit is None:
+        return "CPU was not sampled"
+    return f"limit {limit.text}" if limit.cause == "unclear" else f"limited by {limit.text}"
+
+
 def cell_title(cell: JsonObject) -> str:
     """A cell in words: `max_batch_size 1, max_ongoing_requests 10000, num_replicas 8`."""
     return ", ".join(f"{name} {value}" for name, value in cell.items()) or "app as it is"

@@ -24,10 +24,9 @@ from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Failure, Metric, Result, Row, Trial, cell_slug
 from serve_bench.core.schema import built
 from serve_bench.core.slo import Objective, parse_slo
-from serve_bench.view.blocks import section, statement
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Finding, Later, ReportOptions, Tone
+from serve_bench.view.document import Finding, Later, ReportOptions, Section, Tone, statement
 from serve_bench.view.figures import Value, declare_all, find_figure, known_values, mean_of
 from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_tiles, table_section
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
@@ -345,7 +344,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     shown = ("rate_per_s measured_time", *map(name_figure, searches.slo.objectives), "replicas slo")
     caption, details = "Every probe; service: its CPU", f"{MAIN} latency_p50 cpu_service"
     every_probe = make_spec(caption, " ".join(shown), details, row="probe")
-    charts = [Later(partial(_draw, cell)) for cell in cells]
+    charts = tuple(Later(partial(_draw, cell)) for cell in cells)
     why = "launches used up" if result.stop is None else result.stop.why
     found, faults = [*find(points, fresh)], [text for able, text in judge_need(points) if not able]
     if points and all(point.dims["ceiling"] == "floor" for point in points):
@@ -357,11 +356,11 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         faults=faults,
         planned=(missing, len(planned), "searches"),
         sections=[
-            *table_section("results", "Capacity", CAPACITIES, points, "headline"),
-            *table_section("launches", "Launches", LAUNCHES, launches, "table"),
-            *table_section("probes", "Probes", every_probe, probes),
+            table_section("results", "Capacity", CAPACITIES, points, "headline"),
+            table_section("launches", "Launches", LAUNCHES, launches, "table"),
+            table_section("probes", "Probes", every_probe, probes),
         ],
-        charts=[*section("rates", "What binds, over the rate", charts)],
+        charts=[Section("rates", "What binds, over the rate", charts)],
         facts=[("ended", "broken off" if missing else why)],
         tiles=make_tiles(points[:1], "capacity binds closed_loop"),
     )

@@ -14,14 +14,13 @@ from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import Rung
 from serve_bench.core.result import Failure, Result, cell_slug
 from serve_bench.view import waterfall
-from serve_bench.view.blocks import limit_words, sentence
-from serve_bench.view.document import Finding, Prose, ReportOptions, Section
+from serve_bench.view.document import Finding, Prose, ReportOptions, Section, sentence
 from serve_bench.view.figures import Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.published import published_for, published_notes
 from serve_bench.view.row_charts import chart_sections
-from serve_bench.view.rows import BRIEFS, Page, cell_title
+from serve_bench.view.rows import BRIEFS, Page, cell_title, limit_words
 
 
 def _payload(line: Line) -> float | None:
@@ -92,7 +91,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     return View(
         rows=rows,
         findings=tuple(_find(lead, top, measured, page)),
-        sections=[Section("results", "Results", blocks, "headline")] if rows else [],
+        sections=[Section("results", "Results", blocks if rows else (), "headline")],
         charts=chart_sections(rows),
         traced=rows,
         title=f"serve-bench {result.run.command} {target}".rstrip(),

@@ -22,9 +22,8 @@ from serve_bench.core.figures import counted, number
 from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.result import Result
 from serve_bench.core.schema import built
-from serve_bench.view.blocks import sentence
 from serve_bench.view.csv import json_of, run_json
-from serve_bench.view.document import Finding, ReportOptions, Section
+from serve_bench.view.document import Finding, ReportOptions, Section, sentence
 from serve_bench.view.figures import Value, declare, declare_all, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.inside import grouped_cpu, mean_by_role

@@ -19,7 +19,6 @@ from serve_bench.analysis.comparing.values import SLICES, SideRow, by_key, doubt
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.tax.request import TaxSuite
 from serve_bench.core.result import Result
-from serve_bench.view.blocks import sentence
 from serve_bench.view.comparison import (
     METRICS,
     bare_loads,
@@ -28,7 +27,7 @@ from serve_bench.view.comparison import (
     ratio_chart,
     scale_value,
 )
-from serve_bench.view.document import Finding, Later, ReportOptions, Section
+from serve_bench.view.document import Finding, Later, ReportOptions, Section, sentence
 from serve_bench.view.figures import Value, declare, mean_of
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_spec, make_table, make_tiles
 from serve_bench.view.lens import Lens, View
