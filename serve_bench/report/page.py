@@ -88,9 +88,6 @@ def _read(home: Path, path: str, most: float = inf) -> tuple[int, bytes | None]:
     return 0, None
 
 
-# What the templates ask.
-
-
 def _file_text(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8").strip()
 

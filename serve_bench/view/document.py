@@ -157,7 +157,6 @@ class Table:
     unlike: bool = False
 
     def groups(self) -> Iterator[tuple[str, list[TableRow]]]:
-        """Each group with its rows."""
         for group, rows in groupby(self.rows, key=lambda row: row.group):
             yield group, list(rows)
 

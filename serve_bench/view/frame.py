@@ -70,7 +70,6 @@ class Field:
         return Column(title, unit, bool(seen), detail)
 
     def cell(self, row: ViewRow) -> Cell:
-        """The cell of a row."""
         name = f"{row.dims[self.of]}.{self.name}".removesuffix(".") if self.of else self.name
         figure, value = find_figure(name), row.values.get(name)
         if figure is None or (value is None and name in row.dims):

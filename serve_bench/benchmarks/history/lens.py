@@ -43,15 +43,13 @@ def documents(history: History) -> Iterator[Document]:
     overview = [f"{len(history.groups)} histories: {words}."] if others else []
     passed = [run for run in history.passed if not run.late]
     lines = tuple(f"{run.where}: {run.why.removeprefix(f'{run.where}: ')}" for run in passed)
+    skipped = Prose(lines, "quiet", listed=True)
     late = (Finding(text, "not judged", "doubt") for text in late_runs(history))
     yield replace(
         first,
         findings=(*sentences(overview), *first.findings),
         doubts=(*late, *first.doubts),
-        sections=(
-            *first.sections,
-            Section("passed-over", "Skipped runs", (Prose(lines, "quiet", listed=True),)),
-        ),
+        sections=(*first.sections, Section("passed-over", "Skipped runs", (skipped,))),
     )
     yield from others
 

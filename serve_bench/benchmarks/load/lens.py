@@ -11,8 +11,8 @@ from serve_bench.analysis.statistics import LATENCY, MAIN, STATISTICS, merged, w
 from serve_bench.core.failed_requests import failures_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import FAILED_LATENCY, STREAM_TIMES
-from serve_bench.core.result import Result, Trial
-from serve_bench.view.document import Block, Facts, Prose, ReportOptions, Section, statement
+from serve_bench.core.result import Trial
+from serve_bench.view.document import Block, Facts, Prose, Section, statement
 from serve_bench.view.figures import Value, declare_all, known_values, name_time
 from serve_bench.view.frame import ViewRow, describe_figures, make_spec, make_table, table_section
 from serve_bench.view.lens import Lens, View
@@ -39,9 +39,9 @@ OBVIOUS: Final = ("unclear", "offered load")
 """Limits whose hint only repeats them."""
 
 
-def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
+def build(page: Page) -> View:
     """A load, and its repetition with a profiler."""
-    rows = [*map(_complete, rows)]
+    rows = [*map(_complete, page.rows)]
     loads = [row for row in rows if row.trials]
     lead = next((row for row in loads if row.dims["status"] != "profiled"), None)
     times = [time for row in rows for time in _list_times(row, row.name if rows[1:] else "")]
@@ -144,4 +144,4 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "retried", f"{client['retried']:,} (their latency runs from the first attempt)"
 
 
-LENS: Final = Lens(build, ("tokens",))
+LENS: Final = Lens(build, figures=("tokens",))

@@ -323,8 +323,9 @@ def gate(result: Result) -> tuple[list[str], str]:
     return describe_leaks(processes), open_
 
 
-def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
+def build(page: Page) -> View:
     """The variants of a soak, which has one cell, with their processes and their load."""
+    result, rows = page.result, page.rows
     spec = built(SoakSpec, result.run.suite.get("soak"), "suite.soak")
     blocks = sorted(result.trials, key=lambda block: (block.started_at, block.row.run))
     shown: list[ViewRow] = []

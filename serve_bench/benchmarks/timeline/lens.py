@@ -41,7 +41,7 @@ from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.core.timeline import Timeline
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Finding, Later, ReportOptions, Section, statement
+from serve_bench.view.document import Finding, Later, Section, statement
 from serve_bench.view.figures import Value, declare, declare_all, known_values, shorten
 from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_tiles, table_section
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
@@ -306,12 +306,12 @@ def draw_course(course: Sequence[ViewRow], faults: Sequence[ViewRow], slo: Slo) 
 
 
 def select(points: Sequence[ViewRow], kind: str) -> list[ViewRow]:
-    """The points of a kind."""
     return [point for point in points if point.dims["point"] == kind]
 
 
-def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
+def build(page: Page) -> View:
     """The cells of a run with what happened in them."""
+    result, rows = page.result, page.rows
     timeline, slo = read_timeline(result)
     cells: list[tuple[ViewRow, Launches]] = []
     points: list[ViewRow] = []
@@ -329,6 +329,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
             points += course
         cells.append((make_cell(replace(row, name=name), launches), launches))
     shown = [row for row, _ in cells]
+    names, found = [row.name for row in shown], find(result, slo, cells)
     sections = [
         table_section("cells", "Cells", CELLS, shown, "headline"),
         table_section("stages", "Stages", STAGES, select(points, "stage"), "table"),
@@ -338,9 +339,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     return View(
         rows=shown,
         points=points,
-        findings=[
-            statement(text, (row.name for row in shown)) for text in find(result, slo, cells)
-        ],
+        findings=[statement(text, names) for text in found],
         faults=[describe_miss(row, slo) for row in shown if count_all(row, "out_s")],
         planned=(len(result.missing), len(result.plan), "loads"),
         sections=sections if charts else (),
