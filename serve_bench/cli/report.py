@@ -110,7 +110,7 @@ def report(options: ReportCommandOptions) -> int:
     else:
         text = text_of(reports[0], request.format, layout)
     write_text(to, text)
-    request.write_beside(reports[0].stored)
+    request.write_beside(reports[0].page.result)
     return 0 if gate.fail_on is None else gate.close(of_versus(results[0]))
 
 

@@ -102,9 +102,9 @@ class ReportRequest:
     def show(self, report: RunLook) -> None:
         """Prints the report, and on stderr what was passed over while reading; writes the files.
         RunFailed when one cannot be written."""
-        print_warnings(report.stored)
+        print_warnings(report.page.result)
         print(text_of(report, self.format, self.layout()), end="", flush=True)
-        self.write_beside(report.stored)
+        self.write_beside(report.page.result)
 
     def write_beside(self, result: Result) -> None:
         """Writes the files beside a report. RunFailed when one cannot be written."""

@@ -119,8 +119,6 @@ def environment() -> jinja2.Environment:
     return env
 
 
-# A document as the templates draw it: its sections are made and in their order.
-
 BESIDE: Final = 2
 """Charts that stand first, beside each other: with more the results would be off the screen."""
 
@@ -150,9 +148,8 @@ def _order(document: Document) -> list[Section]:
         charts = tuple(of for of in main.blocks if isinstance(of, Chart))[:BESIDE]
         first = [replace(main, blocks=charts)]
         rest = tuple(of for of in main.blocks if of not in charts)
-        made[made.index(main)] = Section(
-            f"{main.name}-more", f"{main.title}, continued", rest, main.detail
-        )
+        name, title = f"{main.name}-more", f"{main.title}, continued"
+        made[made.index(main)] = Section(name, title, rest, main.detail)
 
     def rank(part: Section) -> int:
         return {"findings": 2, "method": 4}.get(part.name, 1 if part.detail == "headline" else 3)

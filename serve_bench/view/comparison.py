@@ -42,16 +42,9 @@ from serve_bench.view.document import (
     sentences,
 )
 from serve_bench.view.figures import FIGURES, Value, declare, declare_all, known_values
-from serve_bench.view.frame import (
-    Field,
-    TableSpec,
-    ViewRow,
-    make_spec,
-    make_table,
-    make_tiles,
-    row_json,
-)
+from serve_bench.view.frame import Field, TableSpec, make_spec, make_table, make_tiles, row_json
 from serve_bench.view.lens import FORMAT, View
+from serve_bench.view.rows import ViewRow
 from serve_bench.view.verdict_words import describe_comparing, describe_row, describe_side, headline
 
 METRICS: Final[Mapping[str, str]] = {
@@ -172,13 +165,6 @@ def scale_value(value: Value, times: float, plus: float = 0.0) -> Value:
     """A multiple of a value, and of the ends of its interval."""
     low, high = (None if end is None else times * end + plus for end in (value.low, value.high))
     return Value(times * value.value + plus, low=low, high=high)
-
-
-def bare_loads(rows: Sequence[ViewRow]) -> list[ViewRow]:
-    """The loads of the sides with what failed alone: some warnings are not of slices, and those of
-    a comparison stand beside its verdicts."""
-    bad = ([seen for seen in row.warnings if seen.tone == "bad"] for row in rows)
-    return [replace(row, warnings=tuple(seen)) for row, seen in zip(rows, bad, strict=True)]
 
 
 def hop_rows(comparing: Comparing) -> Iterator[ViewRow]:

@@ -79,10 +79,9 @@ class Lens(RowRules):
 
 @dataclass(frozen=True)
 class RunLook:
-    """A run through its lens. It is made once, and all forms are made of it. `stored`: as it was
-    read; `result`: with the rows that are shown."""
+    """A run through its lens. It is made once, and all forms are made of it. `result`: with the
+    rows that are shown; that of its page is as it was recorded."""
 
-    stored: Result
     result: Result
     lens: Lens
     page: Page
@@ -200,7 +199,7 @@ def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
     """A run through the lens of its kind. Raises FormatError for damaged records."""
     shown, rules = lens.condense(result), replace(lens, figures=(*EXECUTION, *lens.figures))
     page = replace(make_page(shown, rules), result=result, options=options)
-    return RunLook(result, shown, lens, page, lens.build(page))
+    return RunLook(shown, lens, page, lens.build(page))
 
 
 def plan_row(part: PlannedTrial | Trial, row: Row) -> PlannedTrial:

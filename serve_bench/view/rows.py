@@ -118,6 +118,13 @@ class Page:
     notes: tuple[str, ...] = ()
     options: ReportOptions = field(default_factory=ReportOptions)
 
+    def bare_rows(self) -> Iterator[ViewRow]:
+        """The loads with what failed alone, where others are the figures: some warnings are not of
+        slices, and those of a comparison stand beside its verdicts."""
+        for row in self.rows:
+            bad = tuple(seen for seen in row.warnings if seen.tone == "bad")
+            yield replace(row, warnings=bad)
+
     def name_cell(self, line: Line) -> str:
         """What sets a cell apart: `batch 1, ongoing 10000`."""
         shown = (axis for axis in self.axes if axis in line.cell)

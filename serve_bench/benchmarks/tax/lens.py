@@ -19,14 +19,7 @@ from serve_bench.analysis.comparing.values import SLICES, SideRow, by_key, doubt
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.tax.request import TaxSuite
 from serve_bench.core.result import Result
-from serve_bench.view.comparison import (
-    METRICS,
-    bare_loads,
-    compare_rows,
-    mean_value,
-    ratio_chart,
-    scale_value,
-)
+from serve_bench.view.comparison import METRICS, compare_rows, mean_value, ratio_chart, scale_value
 from serve_bench.view.document import Finding, Later, Section, sentence
 from serve_bench.view.figures import Value, declare, mean_of
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_spec, make_table, make_tiles
@@ -83,7 +76,7 @@ def build(page: Page) -> View:
     title = f"requests/s, divided by that of {suite.layers[0].title}, with its 95 % interval"
     draw = Later(partial(ratio_chart, title, rates, suite.versus.threshold))
     return View(
-        rows=bare_loads(page.rows),
+        rows=[*page.bare_rows()],
         points=points,
         comparisons=[*firsts, *befores],
         findings=[*_findings(rates, steps)] or ["Nothing can be compared: see what failed."],

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.view.comparison import bare_loads, view_comparison
+from serve_bench.view.comparison import view_comparison
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.rows import Page
 
 
 def build(page: Page) -> View:
     """The comparison that the run is."""
-    return view_comparison(of_versus(page.result), bare_loads(page.rows))
+    return view_comparison(of_versus(page.result), [*page.bare_rows()])
 
 
 LENS: Final = Lens(build, usage_of=lambda trial: {})
