@@ -132,7 +132,8 @@ def history_json(history: History) -> dict[str, Any]:
             "command": group.newest.command,
             "suite": group.newest.suite.get("name"),
             "runs": [
-                run_json(at.run, at.where) | pick(at, "versions", "changed") for at in group.runs
+                run_json(run.run, run.where) | pick(run, "versions", "changed")
+                for run in group.runs
             ],
             "rows": [row_json(row) for row in series_rows(group)],
             "not_judged": group.gaps,
