@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from scripts.planted_cases import app_spec
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.core.variants import BUILT_IN_VARIANTS
@@ -75,32 +76,29 @@ class Hop:
     says: str
 
 
-HOPS: Final = tuple(
-    Hop(name, variant, how, plant, says)
-    for name, variant, how, plant, says in (
-        ("client", "default", "stop_client", "worker stopped", "client late"),
-        ("client", "optimized", "stop_client", "worker stopped", "client late"),
-        ("proxy", "default", "query", "proxy", "proxy"),
-        ("proxy", "optimized", "stop_haproxy", "HAProxy stopped", "client to HAProxy"),
-        ("router", "default", "hold", "the one slot is taken", "router"),
-        ("router", "optimized", "hold", "the one slot is taken", "replica slot"),
-        ("network", "default", "query", "network", "router to replica"),
-        ("network", "optimized", "relay", "network", "client to HAProxy"),
-        ("replica's loop", "default", "block", "loop blocked", "replica loop"),
-        ("replica's loop", "optimized", "block", "loop blocked", "HAProxy to replica"),
-        ("batch wait", "default", "query", "batch", "batch wait"),
-        ("batch wait", "optimized", "query", "batch", "batch wait"),
-        ("user code", "default", "query", "user", "user code"),
-        ("user code", "optimized", "query", "user", "user code"),
-        ("downstream", "default", "query", "downstream", "downstream"),
-        ("downstream", "optimized", "query", "downstream", "downstream"),
-    )
+HOPS: Final = (
+    Hop("client", "default", "stop_client", "worker stopped", "client late"),
+    Hop("client", "optimized", "stop_client", "worker stopped", "client late"),
+    Hop("proxy", "default", "query", "proxy", "proxy"),
+    Hop("proxy", "optimized", "stop_haproxy", "HAProxy stopped", "client to HAProxy"),
+    Hop("router", "default", "hold", "the one slot is taken", "router"),
+    Hop("router", "optimized", "hold", "the one slot is taken", "replica slot"),
+    Hop("network", "default", "query", "network", "router to replica"),
+    Hop("network", "optimized", "relay", "network", "client to HAProxy"),
+    Hop("replica's loop", "default", "block", "loop blocked", "replica loop"),
+    Hop("replica's loop", "optimized", "block", "loop blocked", "HAProxy to replica"),
+    *(
+        Hop(name, variant, "query", plant, name)
+        for name, plant in (
+            ("batch wait", "batch"),
+            ("user code", "user"),
+            ("downstream", "downstream"),
+        )
+        for variant in TRAVEL_MS
+    ),
 )
-
 NOTHING: Final = tuple(
-    Hop("nothing", variant, how, "", "")
-    for variant in ("default", "optimized")
-    for how in ("query", "nothing")
+    Hop("nothing", variant, how, "", "") for variant in TRAVEL_MS for how in ("query", "nothing")
 )
 
 
@@ -277,7 +275,8 @@ class Field:
 
     def deploy(self) -> None:
         """The app, for all cases."""
-        self.serving._ask("deploy", SPEC, 120)
+        spec = app_spec("planted_hops:app", ROUTE, {"Front": 1, "Down": 1}, name="hops")
+        self.serving._ask("deploy", spec, 120)
         self.serving._note_vital()
 
     def undisturbed(self, hop: Hop, ms: int) -> Said:
@@ -317,22 +316,6 @@ class Field:
         grown = max(hops, key=lambda name: hops[name]["tail"] - hops[name]["p50"], default="")
         finding = grown if f"of them {grown}" in text else ""
         return Said(hop, ms, fall, grown, finding)
-
-
-SPEC: Final[dict[str, Any]] = {
-    "name": "hops",
-    "import_path": "planted_hops:app",
-    "route_prefix": ROUTE,
-    "ready": {"path": ROUTE + "/", "method": "GET", "headers": {}, "body": None, "statuses": [200]},
-    "system_log_level": None,
-    "args": {},
-    "deployments": [],
-    "checks": [
-        {"deployment": one, "replicas": 1, "expect": {}, "told": {}} for one in ("Front", "Down")
-    ],
-    "own": True,
-    "timeout_s": 90.0,
-}
 
 
 @contextmanager

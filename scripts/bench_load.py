@@ -171,28 +171,14 @@ class User(FastHttpUser):
         self.client.get("/")
 """
 
-PEERS: dict[str, tuple[Callable[[str, int, float], list[str]], str]] = {
-    "wrk": (
-        lambda url, c, s: ["wrk", "-t", "1", "-c", str(c), "-d", f"{s:.0f}s", "--latency", url],
-        r"Requests/sec:\s+([\d.]+)",
-    ),
-    "ab": (
-        lambda url, c, s: [*f"ab -k -q -c {c} -t {s:.0f} -n 100000000".split(), url],
-        r"Requests per second:\s+([\d.]+)",
-    ),
-    "hey": (
-        lambda url, c, s: ["hey", "-c", str(c), "-z", f"{s:.0f}s", url],
-        r"Requests/sec:\s+([\d.]+)",
-    ),
-    "oha": (
-        lambda url, c, s: ["oha", "--no-tui", "-c", str(c), "-z", f"{s:.0f}s", url],
-        r"Requests/sec:\s+([\d.]+)",
-    ),
+#: The command of each peer, and how it prints its rate.
+PEERS = {
+    "wrk": ("wrk -t 1 -c {c} -d {s:.0f}s --latency {url}", r"Requests/sec:\s+([\d.]+)"),
+    "ab": ("ab -k -q -c {c} -t {s:.0f} -n 100000000 {url}", r"Requests per second:\s+([\d.]+)"),
+    "hey": ("hey -c {c} -z {s:.0f}s {url}", r"Requests/sec:\s+([\d.]+)"),
+    "oha": ("oha --no-tui -c {c} -z {s:.0f}s {url}", r"Requests/sec:\s+([\d.]+)"),
     "locust": (
-        lambda url, c, s: [
-            *f"locust -f locustfile.py --headless -u {c} -r {c} -t {s:.0f}s --only-summary".split(),
-            *("-H", url.rstrip("/")),
-        ],
+        "locust -f locustfile.py --headless -u {c} -r {c} -t {s:.0f}s --only-summary -H {host}",
         r"Aggregated\s+\d+\s+\S+ \|[^|]*\|\s+([\d.]+)",
     ),
 }
@@ -207,9 +193,8 @@ def peer(name: str, url: str, c: int, seconds: float, folder: Path) -> Run:
     seconds = max(1.0, round(seconds))
     (folder / "locustfile.py").write_text(LOCUSTFILE)
     with open(folder / "peer.out", "w+b") as out:
-        process = subprocess.Popen(
-            command(url, c, seconds), stdout=out, stderr=subprocess.STDOUT, cwd=folder
-        )
+        words = command.format(c=c, s=seconds, url=url, host=url.rstrip("/")).split()
+        process = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, cwd=folder)
         _, _, used = os.wait4(process.pid, 0)
         process.returncode = 0
         out.seek(0)
@@ -229,7 +214,8 @@ def available() -> list[str]:
 
 # -- figures --------------------------------------------------------------------------------------
 
-Rows = list[list[str]]
+Rows = Iterator[Sequence[str]]
+"""Of a table, its head first."""
 
 
 def median_ratio(pairs: Sequence[tuple[float, float]]) -> float:
@@ -244,8 +230,8 @@ def verdict(value: float, goal: float, at_least: bool) -> str:
 
 def ratios(args: argparse.Namespace, folder: Path) -> Rows:
     """raw against wrk: requests/s and CPU a request."""
-    head = ["raw req/s", "wrk req/s", "raw / wrk", "CPU us raw, wrk", "CPU ratio"]
-    rows = [["server", "body", "c", *head]]
+    head = ("raw req/s", "wrk req/s", "raw / wrk", "CPU us raw, wrk", "CPU ratio")
+    yield ("server", "body", "c", *head)
     for server, (start, cells) in servers(folder).items():
         with start() as base:
             for c, size in cells:
@@ -256,30 +242,15 @@ def ratios(args: argparse.Namespace, folder: Path) -> Rows:
                     pairs.append((ours("raw", url, c, args.seconds, body), wrk))
                 rate = median_ratio([(a.rate, b.rate) for a, b in pairs])
                 cpu = median_ratio([(a.cpu_us, b.cpu_us) for a, b in pairs])
-                mid = [
-                    statistics.median(values)
-                    for values in (
-                        [a.rate for a, _ in pairs],
-                        [b.rate for _, b in pairs],
-                        [a.cpu_us for a, _ in pairs],
-                        [b.cpu_us for _, b in pairs],
-                    )
-                ]
                 goal = 0.85 if base.startswith("https:") else 0.95
-                rows.append(
-                    [
-                        server,
-                        "ok" if size is None else f"{size // MB} MB",
-                        str(c),
-                        f"{mid[0]:,.0f}",
-                        f"{mid[1]:,.0f}",
-                        f"{rate:.2f} ({verdict(rate, goal, True)})",
-                        f"{mid[2]:.1f}, {mid[3]:.1f}",
-                        f"{cpu:.2f}",
-                    ]
+                sides = [*zip(*pairs, strict=True)]
+                yield (
+                    *(server, "ok" if size is None else f"{size // MB} MB", str(c)),
+                    *(f"{statistics.median(run.rate for run in side):,.0f}" for side in sides),
+                    f"{rate:.2f} ({verdict(rate, goal, True)})",
+                    ", ".join(f"{statistics.median(run.cpu_us for run in of):.1f}" for of in sides),
+                    f"{cpu:.2f}",
                 )
-                show(rows[-1])
-    return rows
 
 
 def peers(args: argparse.Namespace, folder: Path) -> Rows:
@@ -292,26 +263,19 @@ def peers(args: argparse.Namespace, folder: Path) -> Rows:
         clients[own] = lambda url, own=own: ours(own, url, 100, args.seconds)  # type: ignore[misc]
     with tiny(folder, "length") as url:
         rounds = [{k: call(url) for k, call in clients.items()} for _ in range(args.rounds)]
-    rows = [["client", "req/s", "of raw", "CPU us a request", "of raw"]]
+    yield ("client", "req/s", "of raw", "CPU us a request", "of raw")
     for name in clients:
         rate = median_ratio([(r[name].rate, r["raw"].rate) for r in rounds])
         cpu = median_ratio([(r[name].cpu_us, r["raw"].cpu_us) for r in rounds])
-        rows.append(
-            [
-                name,
-                f"{statistics.median(r[name].rate for r in rounds):,.0f}",
-                f"{rate:.2f}",
-                f"{statistics.median(r[name].cpu_us for r in rounds):.1f}",
-                f"{cpu:.2f}",
-            ]
+        yield (
+            *(name, f"{statistics.median(r[name].rate for r in rounds):,.0f}", f"{rate:.2f}"),
+            *(f"{statistics.median(r[name].cpu_us for r in rounds):.1f}", f"{cpu:.2f}"),
         )
-        show(rows[-1])
-    return rows
 
 
 def lag(args: argparse.Namespace, folder: Path) -> Rows:
     """Send lag of an open loop at 10,000 requests/s, constant."""
-    rows = [["timer", "send lag p50 us", "p99 us", "goal"]]
+    yield ("timer", "send lag p50 us", "p99 us", "goal")
     with tiny(folder, "length") as url:
         for name, spin, goal in (("timerfd", False, 60.0), ("spin", True, 3.0)):
             found = []
@@ -321,9 +285,7 @@ def lag(args: argparse.Namespace, folder: Path) -> Rows:
                 )
                 found.append(result.send_lag.percentiles((0.5, 0.99)))
             p50, p99 = (statistics.median(f[k] or 0 for f in found) / 1e3 for k in (0, 1))
-            rows.append([name, f"{p50:.1f}", f"{p99:.1f}", verdict(p99, goal, False)])
-            show(rows[-1])
-    return rows
+            yield (name, f"{p50:.1f}", f"{p99:.1f}", verdict(p99, goal, False))
 
 
 @contextmanager
@@ -352,7 +314,7 @@ def noop(variant: str, folder: Path) -> Iterator[str]:
 def serve(args: argparse.Namespace, folder: Path) -> Rows:
     """raw against wrk on `serve-bench noop --blocking`, 8 replicas, cores shared, c=100."""
     pin(*ALL_CORES)
-    rows = [["variant", "raw req/s", "wrk req/s", "raw / wrk by round", "median"]]
+    yield ("variant", "raw req/s", "wrk req/s", "raw / wrk by round", "median")
     for variant, goal in (("default", 0.9), ("optimized", 1.05)):
         with noop(variant, folder) as url:
             pairs = []
@@ -360,18 +322,13 @@ def serve(args: argparse.Namespace, folder: Path) -> Rows:
                 wrk = peer("wrk", url, 100, args.serve_seconds, folder)
                 pairs.append((ours("raw", url, 100, args.serve_seconds).rate, wrk.rate))
         ratio = median_ratio(pairs)
-        rows.append(
-            [
-                variant,
-                f"{statistics.median(a for a, _ in pairs):,.0f}",
-                f"{statistics.median(b for _, b in pairs):,.0f}",
-                ", ".join(f"{a / b:.2f}" for a, b in pairs),
-                f"{ratio:.2f} ({verdict(ratio, goal, True)})",
-            ]
+        yield (
+            variant,
+            *(f"{statistics.median(rates):,.0f}" for rates in zip(*pairs, strict=True)),
+            ", ".join(f"{a / b:.2f}" for a, b in pairs),
+            f"{ratio:.2f} ({verdict(ratio, goal, True)})",
         )
-        show(rows[-1])
     pin(CLIENT_CORE)
-    return rows
 
 
 FIGURES: dict[str, Callable[[argparse.Namespace, Path], Rows]] = {
@@ -383,10 +340,6 @@ FIGURES: dict[str, Callable[[argparse.Namespace, Path], Rows]] = {
 
 
 # -- report ---------------------------------------------------------------------------------------
-
-
-def show(row: Sequence[str]) -> None:
-    print("  " + "  ".join(row), flush=True)
 
 
 def version_of(program: str) -> str:
@@ -429,7 +382,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         for figure in wanted:
             print(f"{figure}: {(FIGURES[figure].__doc__ or figure).splitlines()[0]}", flush=True)
-            FIGURES[figure](args, Path(name))
+            for row in FIGURES[figure](args, Path(name)):
+                print("  " + "  ".join(row), flush=True)
 
 
 if __name__ == "__main__":

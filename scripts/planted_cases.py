@@ -127,7 +127,7 @@ class Wait(Case):
     """
 
     words: tuple[str, ...] = ()
-    options: tuple[tuple[str, Any], ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
     behind: str = ""
     helper_slots: int | None = None
     service_ms: float | None = None  # of the TCP service that is asked
@@ -154,88 +154,43 @@ _RESTS: Final[tuple[Cause, ...]] = ("offered load",)  # each request waits, none
 _HERE: Final = "planted_waits.py:"
 _SLOTS: Final[tuple[Cause, ...]] = ("concurrency limit", "router back-off")
 """On `default` the router may leave few slots idle between its tries."""
-_AUTO: Final = (
-    (
-        "autoscaling_config",
-        {
-            "min_replicas": 1,
-            "max_replicas": 3,
-            "target_ongoing_requests": 2,
-            "upscale_delay_s": 0.5,
-            "metrics_interval_s": 0.2,
-            "look_back_period_s": 1.0,
-        },
-    ),
-)
+_TWO: Final = {"max_ongoing_requests": 2}
+_AUTO: Final = {
+    **{"min_replicas": 1, "max_replicas": 3, "target_ongoing_requests": 2},
+    **{"upscale_delay_s": 0.5, "metrics_interval_s": 0.2, "look_back_period_s": 1.0},
+}
 
 #: The kinds of the issue that reported wrong verdicts, and those that were right beside them.
 WAITS: Final = (
     _wait("burns", "Burn", 20, 8, _OWN, "replica"),
-    _wait("two burn", "Burn", 20, 8, _OWN, options=(("num_replicas", 2),)),
+    _wait("two burn", "Burn", 20, 8, _OWN, options={"num_replicas": 2}),
     _wait("proxy", "Sleep", 0, 100, ("proxy CPU", "host CPU"), "proxy", on=("default",)),
-    _wait("slots", "Sleep", 50, 10, _SLOTS, options=(("max_ongoing_requests", 2),)),
+    _wait("slots", "Sleep", 50, 10, _SLOTS, options=_TWO),
     _wait("hogs limit", "Burn", 20, 8, ("host CPU",), hogs=4),
-    _wait("one connection", "Sleep", 50, 1, ("offered load",)),
-    _wait("low rate", "Sleep", 10, 10, ("offered load",), rate=20),
+    _wait("one connection", "Sleep", 50, 1, _RESTS),
+    _wait("low rate", "Sleep", 10, 10, _RESTS, rate=20),
     _wait("blocked loop", "Block", 30, 10, ("replica loop",), _HERE),
     _wait("blocked loop, ladder", "Block", 30, 10, ("replica loop",), _HERE, lighter=2),
     _wait("lock", "Lock", 30, 20, _IN, "Lock.acquire", _HERE),
     _wait("pool of two", "Pool", 30, 20, _IN, "Queue.get", _HERE, service_ms=50),
     _wait("one thread", "Executor", 30, 20, _IN, "thread", _HERE),
     _wait("own batch", "Batch", 0, 10, ("batch wait",), "200 ms"),
+    _wait("rare helper", "Rare", 150, 6, _RESTS, "sleep", _HERE, behind="Sleep", helper_slots=2),
+    _wait("helper's slots", "Calls", 50, 20, _DOWN, "Helper", behind="Sleep", helper_slots=2),
+    _wait("helper burns", "Calls", 20, 8, (*_DOWN, "host CPU"), "Helper", behind="Burn"),
+    _wait("one of two slow", "Differs", 20, 10, ("slow replica",), options={"num_replicas": 2}),
     _wait(
-        "rare helper", "Rare", 150, 6, _RESTS, "sleep", _HERE, behind="CalledSleep", helper_slots=2
+        "queue full", "Sleep", 50, 30, _SLOTS, "queue", options=_TWO | {"max_queued_requests": 5}
     ),
     _wait(
-        "helper's slots",
-        "Calls",
-        50,
-        20,
-        ("downstream deployment",),
-        "Helper",
-        behind="CalledSleep",
-        helper_slots=2,
-    ),
-    _wait(
-        "helper burns",
-        "Calls",
-        20,
-        8,
-        ("downstream deployment", "host CPU"),
-        "Helper",
-        behind="CalledBurn",
-    ),
-    _wait("one of two slow", "Differs", 20, 10, ("slow replica",), options=(("num_replicas", 2),)),
-    _wait(
-        "queue full",
-        "Sleep",
-        50,
-        30,
-        _SLOTS,
-        "queue",
-        options=(("max_ongoing_requests", 2), ("max_queued_requests", 5)),
-    ),
-    _wait(
-        "autoscaled",
-        "Sleep",
-        100,
-        20,
-        _SLOTS,
-        "replicas",
-        options=(("max_ongoing_requests", 2), *_AUTO),
+        *("autoscaled", "Sleep", 100, 20, _SLOTS, "replicas"),
+        options={**_TWO, "autoscaling_config": _AUTO},
     ),
     _wait("busy host: lock", "Lock", 30, 20, _IN, "Lock.acquire", hogs=1),
+    _wait("busy host: slots", "Sleep", 100, 10, _SLOTS, options=_TWO, hogs=1),
     _wait(
-        "busy host: slots", "Sleep", 100, 10, _SLOTS, options=(("max_ongoing_requests", 2),), hogs=1
-    ),
-    _wait(
-        "busy host: rare",
-        "Rare",
-        150,
-        20,
-        (*_IN, *_RESTS),
-        "sleep",
-        behind="CalledSleep",
+        *("busy host: rare", "Rare", 150, 20, (*_IN, *_RESTS), "sleep"),
+        behind="Sleep",
         helper_slots=2,
         hogs=1,
     ),
@@ -255,14 +210,8 @@ FURTHER: Final = (
     _wait("actor of Ray", "Actor", 30, 16, _IN, _HERE),
     _wait("pool of FastAPI", "InThreads", 200, 100, _IN, "thread"),
     _wait(
-        "lock two hops behind",
-        "Calls",
-        30,
-        15,
-        ("app wait", "downstream deployment"),
-        "Lock.acquire",
-        "Last",
-        behind="Chain",
+        *("lock two hops behind", "Calls", 30, 15, (*_IN, *_DOWN), "Lock.acquire", "Last"),
+        behind="Calls",
     ),
 )
 
@@ -291,17 +240,15 @@ class Field:
         """Deploys a case; its URL."""
         self._planted += 1
         hot = self.serving.spec.directory / f"hot-{self._planted}"
-        told = self.serving._ask("deploy", self._spec(case, hot), 120)
+        if isinstance(case, Wait):
+            spec = wait_spec(case, hot, self.service or 0)
+        else:
+            spec = spec_of(case, hot)
+        told = self.serving._ask("deploy", spec, 120)
         self.serving._note_vital()
-        own = isinstance(case, Wait)
-        self.limits = limits_of(told["proof"]["replicas"]) if own else {}
+        self.limits = limits_of(told["proof"]["replicas"]) if spec["own"] else {}
         self.slots = {name: cap["replicas"] * cap["each"] for name, cap in self.limits.items()}
         return self.serving.url + ROUTE
-
-    def _spec(self, case: Case, hot: Path) -> dict[str, Any]:
-        if isinstance(case, Wait):
-            return wait_spec(case, hot, 0 if self.service is None else self.service)
-        return spec_of(case, hot)
 
     def trials(self, case: Case, timing: Timing = TIMING) -> list[Trial]:
         """Deploys and drives a case; the trial that counts is the last."""
@@ -357,78 +304,64 @@ def planned_of(case: Case, load: Load, variant: str) -> PlannedTrial:
     return PlannedTrial(trial_key(variant, 1, cell, row.label), 1, variant, cell, row)
 
 
+#: Of deployments that are taken away soon.
+QUICK: Final = {"graceful_shutdown_wait_loop_s": 0.1, "graceful_shutdown_timeout_s": 1.0}
+
+
+def app_spec(
+    build: str, route: str, behind: Mapping[str, int | None], **more: Any
+) -> dict[str, Any]:
+    """What the cluster child is asked for an own app that `build` of a module makes, in the form of
+    AppSpec: its ingress ends with a slash, and nothing is expected of its replicas but their
+    numbers, by their deployments in `behind`."""
+    checks: list[dict[str, Any]] = [
+        {"deployment": name, "replicas": count, "expect": {}, "told": {}}
+        for name, count in behind.items()
+    ]
+    request: dict[str, Any] = {"method": "GET", "headers": {}, "body": None, "statuses": [200]}
+    return {
+        **{"name": "planted", "import_path": build, "route_prefix": route},
+        "ready": {"path": f"{route}/", **request},
+        **{"system_log_level": None, "args": {}, "deployments": [], "checks": checks},
+        **{"own": True, "timeout_s": 90.0},
+        **more,
+    }
+
+
 def spec_of(case: Case, hot_file: Path) -> dict[str, Any]:
-    """What the cluster child is told, in the form of app_spec.deploy_spec."""
+    """The app of planted.py, whose replicas say what they use."""
     settings = {"how": case.how, "ms": case.ms}
     batch = {"max_batch_size": case.batch_size, "batch_wait_timeout_s": case.batch_wait_s}
-    quick = {"graceful_shutdown_wait_loop_s": 0.1, "graceful_shutdown_timeout_s": 1.0}
     planted = {
-        "name": "Planted",
-        "num_replicas": case.replicas,
-        "max_ongoing_requests": case.slots,
+        **{"name": "Planted", "num_replicas": case.replicas, "max_ongoing_requests": case.slots},
         "user_config": {**settings, **batch, "hot_file": str(hot_file)},
-        **quick,
+        **QUICK,
     }
-    expect = {
-        **settings,
-        "max_ongoing_requests": case.slots,
+    spec = app_spec(
+        *("planted:build", ROUTE, {"Planted": case.replicas}),
+        args={"front": "1" if case.front else "0"},
+        deployments=[planted, *([{"name": "Front", **QUICK}] if case.front else [])],
+        own=False,
+    )
+    spec["ready"]["path"] = ROUTE
+    spec["checks"][0]["expect"] = {
+        **{**settings, "max_ongoing_requests": case.slots},
         "queue_max_batch_size": case.batch_size,
         "batch_wait_timeout_s": case.batch_wait_s,
     }
-    return {
-        "name": "planted",
-        "import_path": "planted:build",
-        "route_prefix": ROUTE,
-        "ready": {"path": ROUTE, "method": "GET", "headers": {}, "body": None, "statuses": [200]},
-        "args": {"front": "1" if case.front else "0"},
-        "deployments": [planted, *([{"name": "Front", **quick}] if case.front else [])],
-        "checks": [
-            {"deployment": "Planted", "replicas": case.replicas, "expect": expect, "told": {}}
-        ],
-        "own": False,
-        "timeout_s": 90.0,
-    }
+    return spec
 
 
 def wait_spec(case: Wait, hot_file: Path, port: int) -> dict[str, Any]:
-    """The same for an app of planted_waits.py, as of an own app: nothing is asked of replicas."""
-    options = dict(case.options)
-    behind = ("Middle", "Last") if case.behind == "Chain" else ("Helper",) if case.behind else ()
-    args = {
-        "kind": case.how,
-        "ms": str(case.ms),
-        "port": str(port),
-        "file": str(hot_file),
-        "behind": case.behind,
-        "slots": str(case.helper_slots or ""),
-        "front": json.dumps(
-            {**options, "graceful_shutdown_wait_loop_s": 0.1, "graceful_shutdown_timeout_s": 1.0}
-        ),
-    }
-    scaled = "autoscaling_config" in options
-    count = None if scaled else options.get("num_replicas", 1)
-    checks: list[dict[str, Any]] = [
-        {"deployment": "Front", "replicas": count, "expect": {}, "told": {}}
-    ]
-    checks += [{"deployment": one, "replicas": 1, "expect": {}, "told": {}} for one in behind]
-    return {
-        "name": "planted",
-        "import_path": "planted_waits:build",
-        "route_prefix": ROUTE,
-        "ready": {
-            "path": ROUTE + "/",
-            "method": "GET",
-            "headers": {},
-            "body": None,
-            "statuses": [200],
-        },
-        "system_log_level": None,
-        "args": args,
-        "deployments": [],
-        "checks": checks,
-        "own": True,
-        "timeout_s": 90.0,
-    }
+    """An app of planted_waits.py."""
+    behind = ("Middle", "Last") if case.behind == "Calls" else ("Helper",) if case.behind else ()
+    scaled = "autoscaling_config" in case.options
+    count = None if scaled else case.options.get("num_replicas", 1)
+    args = {"kind": case.how, "ms": str(case.ms), "port": str(port), "file": str(hot_file)}
+    args |= {"behind": case.behind, "slots": str(case.helper_slots or "")}
+    args |= {"front": json.dumps({**case.options, **QUICK})}
+    replicas = {"Front": count, **dict.fromkeys(behind, 1)}
+    return app_spec("planted_waits:build", ROUTE, replicas, args=args)
 
 
 SERVICE: Final = """
@@ -448,35 +381,34 @@ asyncio.run(main())
 @contextmanager
 def answering(ms: float, run_id: str) -> Iterator[int]:
     """A TCP service that answers each line after so long; its port."""
+    with script_running(SERVICE, run_id, str(ms)) as process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+
+
+@contextmanager
+def script_running(script: str, run_id: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A process of Python until the block ends, in a session of its own, as strangers on a host
+    are: where the kernel shares the CPU out by session (sched_autogroup), all of one session would
+    count as one."""
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVICE, str(ms)],
+        [sys.executable, "-c", script, *words],
         stdout=subprocess.PIPE,
+        start_new_session=True,
         text=True,
         env={**os.environ, **marks(run_id)},
     )
-    assert process.stdout is not None
     try:
-        yield int(process.stdout.readline())
+        yield process
     finally:
         process.kill()
-        process.wait()
-        process.stdout.close()
+        process.communicate()
 
 
 @contextmanager
 def hogging(count: int, run_id: str) -> Iterator[None]:
-    """So many processes that use all the CPU they get, until the block ends.
-
-    Each in a session of its own, as strangers on a host are: where the kernel shares the CPU out by
-    session (sched_autogroup), all hogs of one session would count as one.
-    """
+    """So many processes that use all the CPU they get, until the block ends."""
     with ExitStack() as stack:
         for _ in range(count):
-            process = subprocess.Popen(
-                [sys.executable, "-c", HOG],
-                start_new_session=True,
-                env={**os.environ, **marks(run_id)},
-            )
-            stack.callback(process.wait)
-            stack.callback(process.kill)
+            stack.enter_context(script_running(HOG, run_id))
         yield

@@ -37,24 +37,29 @@ def burn(ms: float) -> None:
 
 
 class App:
-    """What all have in common: the settings, as strings."""
+    """What all have in common: the settings, as strings, and what it may call."""
 
-    def __init__(self, args: dict[str, str]) -> None:
+    def __init__(self, args: dict[str, str], helper: Any = None) -> None:
         self.ms = float(args["ms"])
         self.port = int(args["port"])
+        self.helper = helper
         self.lock = asyncio.Lock()
         self.few = asyncio.Semaphore(3)
         self.thread_lock = threading.Lock()
         self.one_thread = ThreadPoolExecutor(1)
         self.pool: asyncio.Queue[Any] | None = None
-        self.jobs: asyncio.Queue[Any] | None = None
-        self.tick: asyncio.Event | None = None
+        self.jobs: asyncio.Queue[Any] = asyncio.Queue()
+        self.tick = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
         self.file = args["file"]
-        self.slow = False
 
     async def __call__(self, request: Request) -> Any:
+        return PlainTextResponse(await self.called())
+
+    async def called(self) -> str:
+        """The same, for what calls it by a handle."""
         await self.work()
-        return PlainTextResponse("ok")
+        return "ok"
 
     async def work(self) -> None:
         raise NotImplementedError
@@ -136,16 +141,14 @@ class Few(App):
 class Worker(App):
     """One task of its own that takes jobs from a queue, as an engine does."""
 
-    async def serve_jobs(self, jobs: asyncio.Queue[Any]) -> None:
+    async def serve_jobs(self) -> None:
         while True:
-            done = await jobs.get()
+            done = await self.jobs.get()
             await asyncio.sleep(self.ms / 1e3)
             done.set_result(None)
 
     async def work(self) -> None:
-        if self.jobs is None:
-            self.jobs = asyncio.Queue()
-            self.task = asyncio.create_task(self.serve_jobs(self.jobs))
+        self.task = self.task or asyncio.create_task(self.serve_jobs())
         done = asyncio.get_running_loop().create_future()
         self.jobs.put_nowait(done)
         await done
@@ -175,16 +178,14 @@ class FileLock(App):
 class Tick(App):
     """Answers go out with a clock that ticks every so many milliseconds."""
 
-    async def clock(self, tick: asyncio.Event) -> None:
+    async def clock(self) -> None:
         while True:
             await asyncio.sleep(self.ms / 1e3)
-            tick.set()
-            tick.clear()
+            self.tick.set()
+            self.tick.clear()
 
     async def work(self) -> None:
-        if self.tick is None:
-            self.tick = asyncio.Event()
-            self.task = asyncio.create_task(self.clock(self.tick))
+        self.task = self.task or asyncio.create_task(self.clock())
         await self.tick.wait()
 
 
@@ -244,7 +245,7 @@ class Helper:
 class Actor(App):
     def __init__(self, args: dict[str, str]) -> None:
         super().__init__(args)
-        self.helper: Any = ray.remote(num_cpus=0)(Helper).remote()
+        self.helper = ray.remote(num_cpus=0)(Helper).remote()
 
     async def work(self) -> None:
         await self.helper.work.remote(self.ms)
@@ -253,9 +254,7 @@ class Actor(App):
 class Rare(App):
     """Waits outside, and calls a helper in one request of 50."""
 
-    def __init__(self, args: dict[str, str], helper: Any) -> None:
-        super().__init__(args)
-        self.helper, self.count = helper, 0
+    count = 0
 
     async def work(self) -> None:
         self.count += 1
@@ -267,49 +266,11 @@ class Rare(App):
 class Calls(App):
     """Hands each request on."""
 
-    def __init__(self, args: dict[str, str], helper: Any) -> None:
-        super().__init__(args)
-        self.helper = helper
-
     async def work(self) -> None:
         await self.helper.called.remote()
 
 
-class Called(App):
-    async def called(self) -> str:
-        await self.work()
-        return "ok"
-
-
-class CalledSleep(Called):
-    async def work(self) -> None:
-        await asyncio.sleep(self.ms / 1e3)
-
-
-class CalledLock(Called):
-    async def work(self) -> None:
-        async with self.lock:
-            await asyncio.sleep(self.ms / 1e3)
-
-
-class CalledBurn(Called):
-    async def work(self) -> None:
-        burn(self.ms)
-
-
-class Chain(Called):
-    """Between a front and the one that sleeps."""
-
-    def __init__(self, args: dict[str, str], helper: Any) -> None:
-        super().__init__(args)
-        self.helper = helper
-
-    async def work(self) -> None:
-        await self.helper.called.remote()
-
-
-KINDS = {one.__name__: one for one in App.__subclasses__()}
-BEHIND = {"Rare": CalledSleep, "Calls": CalledSleep}
+KINDS = {kind.__name__: kind for kind in App.__subclasses__()}
 
 api = FastAPI()
 
@@ -340,9 +301,8 @@ def build(args: dict[str, str]) -> Any:
     front = deployed("Front", KINDS[kind], **options)
     if not args["behind"]:
         return front.bind(args)
-    behind = {"CalledSleep": CalledSleep, "CalledLock": CalledLock, "CalledBurn": CalledBurn}
-    if args["behind"] == "Chain":
-        last = deployed("Last", CalledLock).bind(args)
-        return front.bind(args, deployed("Middle", Chain).bind(args, last))
+    if args["behind"] == "Calls":
+        last = deployed("Last", Lock).bind(args)
+        return front.bind(args, deployed("Middle", Calls).bind(args, last))
     slots = {"max_ongoing_requests": int(args["slots"])} if args.get("slots") else {}
-    return front.bind(args, deployed("Helper", behind[args["behind"]], **slots).bind(args))
+    return front.bind(args, deployed("Helper", KINDS[args["behind"]], **slots).bind(args))

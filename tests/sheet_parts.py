@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from serve_bench.benchmarks.registry import look_at
 from serve_bench.core.result import Result
 from serve_bench.report.drawing import draw
+from serve_bench.report.page import make_blocks
 from serve_bench.report.theme import list_series, looks_of
 from serve_bench.view.document import (
     Block,
@@ -18,7 +19,6 @@ from serve_bench.view.document import (
     ReportOptions,
     Table,
     as_text,
-    made,
     unfolded,
 )
 from serve_bench.view.ladders import LadderView, view_ladders
@@ -50,15 +50,15 @@ def chart(sheet: Document, title: str) -> Chart:
 
 
 def opened(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
-    return [one for one in made(blocks) if isinstance(one, kind)]
+    return [one for one in make_blocks(blocks) if isinstance(one, kind)]
 
 
 def names(sheet: Document) -> list[str]:
-    return [one.name for one in sheet.sections if [*made(one.blocks)]]
+    return [one.name for one in sheet.sections if [*make_blocks(one.blocks)]]
 
 
 def part(sheet: Document, name: str) -> tuple[Block, ...]:
-    return tuple(made(next(one for one in sheet.sections if one.name == name).blocks))
+    return tuple(make_blocks(next(one for one in sheet.sections if one.name == name).blocks))
 
 
 def at(of: Table, name: str, unit: str | None = None) -> int:

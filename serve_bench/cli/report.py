@@ -14,7 +14,7 @@ from serve_bench.cli.gate import Gate, GateOptions, read_flags
 from serve_bench.cli.options import FormatOptions, format_flag
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
-from serve_bench.report import FORMATS, FORMS
+from serve_bench.report import FORMATS, FORMS, form_text
 from serve_bench.store import RECORDS_FILE, RESULTS, read
 from serve_bench.store.files import (
     check_reachable,
@@ -106,11 +106,11 @@ def report(options: ReportCommandOptions) -> int:
     if html:
         text = _page_of(folders, reports)
     elif len(reports) == SIDES:
-        text = FORMS[request.format](_compare(folders), layout)
+        text = form_text(request.format, _compare(folders), layout)
     else:
         text = text_of(reports[0], request.format, layout)
     write_text(to, text)
-    request.write_beside(reports[0].stored)
+    request.write_beside(reports[0].page.result)
     return 0 if gate.fail_on is None else gate.close(of_versus(results[0]))
 
 
@@ -128,7 +128,7 @@ def _show_index(place: Path, options: ReportCommandOptions) -> int:
     to = place_of_page(options.output, place / PAGE) if html else target_of(options.output)
     layout = layout_for(options.format, to is not None, options.verbose, options.wide)
     document = index_of(place, print_note)
-    write_text(to, html_text([document]) if html else FORMS[options.format](document, layout))
+    write_text(to, html_text([document]) if html else form_text(options.format, document, layout))
     return 0
 
 

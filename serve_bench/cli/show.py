@@ -13,7 +13,7 @@ from serve_bench.cli import print_note
 from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
-from serve_bench.report import COMPARED, FORMATS, FORMS, PLAIN, Layout
+from serve_bench.report import COMPARED, FORMATS, PLAIN, Layout, form_text
 from serve_bench.store.files import check_reachable, write_output
 from serve_bench.view.csv import csv_text
 from serve_bench.view.document import Document, ReportOptions
@@ -51,7 +51,7 @@ def render(
     if format == "csv":  # one header
         texts = [csv_text(document, run) for document, run in zip(documents, runs, strict=True)]
         return visible(texts[0] + "".join(text.partition("\n")[2] for text in texts[1:]))
-    return "\n".join(FORMS[format](document, layout) for document in documents)
+    return "\n".join(form_text(format, document, layout) for document in documents)
 
 
 def layout_for(form: str, to_file: bool, verbose: bool = False, wide: bool = False) -> Layout:
@@ -102,9 +102,9 @@ class ReportRequest:
     def show(self, report: RunLook) -> None:
         """Prints the report, and on stderr what was passed over while reading; writes the files.
         RunFailed when one cannot be written."""
-        print_warnings(report.stored)
+        print_warnings(report.page.result)
         print(text_of(report, self.format, self.layout()), end="", flush=True)
-        self.write_beside(report.stored)
+        self.write_beside(report.page.result)
 
     def write_beside(self, result: Result) -> None:
         """Writes the files beside a report. RunFailed when one cannot be written."""

@@ -3,7 +3,6 @@ no kind of run, and is imported when it is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,27 +26,22 @@ class Layout:
 PLAIN: Final = Layout()
 """Of files, and of what is not a terminal."""
 
+FORMS: Final = ("table", "markdown")
+"""Those that a document has as text."""
 
-def _table(document: Document, layout: Layout) -> str:
-    from serve_bench.report.terminal import terminal_text
-
-    return terminal_text(document, layout)
-
-
-def _markdown(document: Document, layout: Layout) -> str:
-    from serve_bench.report.comment import comment
-
-    return visible(comment(document))
-
-
-FORMS: Final[dict[str, Callable[[Document, Layout], str]]] = {
-    "table": _table,
-    "markdown": _markdown,
-}
-"""A document as text that ends with a newline, by the name of the form."""
-
-FORMATS: Final = ("table", "classic", "json", "csv", *(name for name in FORMS if name != "table"))
+FORMATS: Final = ("table", "classic", "json", "csv", "markdown")
 """All that `--format` takes; those that are no form of a document are data of a kind of run."""
 
 COMPARED: Final = tuple(name for name in FORMATS if name != "classic")
 """Those of a comparison, and of runs whose figures were not published in the classic form."""
+
+
+def form_text(form: str, document: Document, layout: Layout = PLAIN) -> str:
+    """A document in one of FORMS, as text that ends with a newline."""
+    if form == "markdown":
+        from serve_bench.report.comment import comment
+
+        return visible(comment(document))
+    from serve_bench.report.terminal import terminal_text
+
+    return terminal_text(document, layout)

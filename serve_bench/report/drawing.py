@@ -101,9 +101,6 @@ def _percent(of_nines: float) -> str:
     return f"{100 - 100 / of_nines:.7g} %"
 
 
-# What the kinds share: axes, rows, marks.
-
-
 def _across(share: float) -> str:
     return f"{100 * share:.2f}%"
 
@@ -143,7 +140,6 @@ class AxisScale:
         return HEIGHT * (1 - self.share(value))
 
     def title(self, name: str) -> str:
-        """What it is, in words."""
         return f"{name} (log)" if self.log else name
 
     @property
@@ -267,9 +263,6 @@ def _known(chart: Chart) -> list[float]:
 def is_wide(values: Sequence[float]) -> bool:
     """Whether the values need a log axis; zero and less have no place on one."""
     return min(values) > 0 and max(values) / min(values) >= WIDE
-
-
-# The kinds of charts.
 
 
 def _draw_dots(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:

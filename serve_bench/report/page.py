@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -34,11 +34,11 @@ from serve_bench.view.document import (
     Document,
     Flamegraph,
     Folded,
+    Later,
     Prose,
     Section,
     as_text,
     explain,
-    made,
     unfolded,
 )
 
@@ -88,9 +88,6 @@ def _read(home: Path, path: str, most: float = inf) -> tuple[int, bytes | None]:
     return 0, None
 
 
-# What the templates ask.
-
-
 def _file_text(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8").strip()
 
@@ -122,20 +119,19 @@ def environment() -> jinja2.Environment:
     return env
 
 
-# A document as the templates draw it: its sections are made and in their order.
-
 BESIDE: Final = 2
 """Charts that stand first, beside each other: with more the results would be off the screen."""
 
 
-def _made(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    """The blocks that say something, with their charts in the place of `Charts`, also in what is
-    folded."""
-    return tuple(
-        replace(block, blocks=_made(block.blocks)) if isinstance(block, Folded) else block
-        for block in made(blocks)
-        if not (isinstance(block, Prose) and not block.paragraphs)
-    )
+def make_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks that say something, with what was to be made later in its place."""
+    for block in blocks:
+        if isinstance(block, Later):
+            yield from make_blocks(block.blocks)
+        elif isinstance(block, Folded):
+            yield replace(block, blocks=tuple(make_blocks(block.blocks)))
+        elif not isinstance(block, Prose) or block.paragraphs:
+            yield block
 
 
 def _order(document: Document) -> list[Section]:
@@ -144,16 +140,16 @@ def _order(document: Document) -> list[Section]:
     doubts = tuple(doubt.line for doubt in document.doubts)
     title = "Further results" if further else "Warnings"
     findings = Section("findings", title, (Prose(further), Prose(doubts, "doubt")))
-    made = [replace(part, blocks=_made(part.blocks)) for part in (*document.sections, findings)]
+    parts = (*document.sections, findings)
+    made = [replace(part, blocks=tuple(make_blocks(part.blocks))) for part in parts]
     main = next((part for part in made if any(isinstance(of, Chart) for of in part.blocks)), None)
     first: list[Section] = []
     if main is not None:
         charts = tuple(of for of in main.blocks if isinstance(of, Chart))[:BESIDE]
         first = [replace(main, blocks=charts)]
         rest = tuple(of for of in main.blocks if of not in charts)
-        made[made.index(main)] = Section(
-            f"{main.name}-more", f"{main.title}, continued", rest, main.detail
-        )
+        name, title = f"{main.name}-more", f"{main.title}, continued"
+        made[made.index(main)] = Section(name, title, rest, main.detail)
 
     def rank(part: Section) -> int:
         return {"findings": 2, "method": 4}.get(part.name, 1 if part.detail == "headline" else 3)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 from serve_bench.core.errors import BadInput, visible
@@ -90,11 +91,8 @@ def draw_picture(documents: Sequence[Document], charts: Sequence[Chart]) -> str:
         sheet.write(document.headline or document.title, 16, font_weight="bold")
         sheet.write(document.title, 10, fill=QUIET)
         tiles = document.tiles or Table("", (), ())
-        figures = [
-            (column, cell)
-            for row in tiles.rows
-            for column, cell in zip(tiles.columns, row.cells, strict=True)
-        ]
+        pairs = (zip(tiles.columns, row.cells, strict=True) for row in tiles.rows)
+        figures = [*chain.from_iterable(pairs)]
         for place, (column, cell) in enumerate(figures):
             x = EDGE + place * ROOM / len(figures)
             text = as_text(cell).text

@@ -15,7 +15,7 @@ from typing import Final
 from serve_bench.analysis.checks import added_of
 from serve_bench.analysis.statistics import Line
 from serve_bench.core.proof import contradictions
-from serve_bench.core.result import Launch, Result, Run, Trial
+from serve_bench.core.result import Launch, Run, Trial
 from serve_bench.view.document import (
     Block,
     Code,
@@ -117,7 +117,7 @@ def machine(run: Run) -> Facts:
     return Facts((*pairs, ("serve-bench", f"{run.tool_version}{commit}")))
 
 
-def inside_blocks(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
+def inside_blocks(page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
     """CPU and memory by process in each cell, and what each verdict rests on; folded."""
     sampled: dict[str, dict[str, Sequence[Trial]]] = {}
     limits = []
@@ -152,7 +152,7 @@ def failure_blocks(page: Page) -> Iterator[Block]:
         yield Folded("Failures, with the last log lines", tuple(blocks))
 
 
-def flamegraphs(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
+def flamegraphs(page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
     """The flamegraphs of profiled rows, those of each folded but for the first row."""
     drawn: dict[str, list[Flamegraph]] = {}
     for row in rows:
@@ -164,17 +164,17 @@ def flamegraphs(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator
         yield from [Folded(name, tuple(graphs))] if number else graphs
 
 
-def method(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
+def method(page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
     """How it was measured: each row as it ran, the proof of each launch, the place of the formulas.
     What the run has none of is left out."""
-    least, most = (result.run.suite.get(f"warmup_{end}_s") for end in ("min", "max"))
+    least, most = (page.result.run.suite.get(f"warmup_{end}_s") for end in ("min", "max"))
     until = (f"warm-up: {least} to {most} s, until the rate is steady",) if most else ()
     names = " ".join(("client rate_per_s", *EXECUTION, "batch_size_mean forward"))
     spec = make_spec("Plan and execution", names, row="row", notes=until)
     if rows:
         yield make_table(spec, [replace(row, group="", warnings=(), tones={}) for row in rows])
-    if result.launches:
-        yield _proofs(result.launches)
+    if page.result.launches:
+        yield _proofs(page.result.launches)
     yield Prose(("How each figure is computed, with sources: docs/methodology.md.",), "quiet")
 
 

@@ -28,11 +28,9 @@ from serve_bench.analysis.ratios import FEWEST, Interval, paired
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.figures import percent
 from serve_bench.view.about_run import command_line, machine, moment
-from serve_bench.view.blocks import section
 from serve_bench.view.charts import Chart, Point
 from serve_bench.view.csv import pick, run_json
 from serve_bench.view.document import (
-    Block,
     Document,
     Facts,
     Finding,
@@ -44,8 +42,9 @@ from serve_bench.view.document import (
     sentences,
 )
 from serve_bench.view.figures import FIGURES, Value, declare, declare_all, known_values
-from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table, make_tiles, row_json
+from serve_bench.view.frame import Field, TableSpec, make_spec, make_table, make_tiles, row_json
 from serve_bench.view.lens import FORMAT, View
+from serve_bench.view.rows import ViewRow
 from serve_bench.view.verdict_words import describe_comparing, describe_row, describe_side, headline
 
 METRICS: Final[Mapping[str, str]] = {
@@ -168,13 +167,6 @@ def scale_value(value: Value, times: float, plus: float = 0.0) -> Value:
     return Value(times * value.value + plus, low=low, high=high)
 
 
-def bare_loads(rows: Sequence[ViewRow]) -> list[ViewRow]:
-    """The loads of the sides with what failed alone: some warnings are not of slices, and those of
-    a comparison stand beside its verdicts."""
-    bad = ([seen for seen in row.warnings if seen.tone == "bad"] for row in rows)
-    return [replace(row, warnings=tuple(seen)) for row, seen in zip(rows, bad, strict=True)]
-
-
 def hop_rows(comparing: Comparing) -> Iterator[ViewRow]:
     """The hops of traced requests on both sides, the whole of each row first."""
     for row in comparing.rows:
@@ -203,10 +195,7 @@ def about_sides(comparing: Comparing) -> Iterator[ViewRow]:
         yield ViewRow({"point": "alone", **vars(row)}, {}, row.row, notes=(alone_words(row),))
 
 
-HOPS: Final = TableSpec(
-    "Hops of traced requests",
-    tuple(map(Field, ("hop", "hop_time.A", "hop_time.B", "hop_grown", "hop_share"))),
-)
+HOPS: Final = make_spec("Hops of traced requests", "hop hop_time.A hop_time.B hop_grown hop_share")
 
 
 def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
@@ -221,10 +210,10 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
     facts.append(("differs", "; ".join(few(verdict.dims["differs"] or ()))))
     failed = tuple(f"{row.name}: {finding.line}" for row in rows for finding in row.warnings)
     words = (*(f"not compared: {row.notes[0]}" for row in alone), *comparing.notes)
-    results: list[Block] = [verdict_table(comparing, compared)]
-    results.append(Facts(tuple(fact for fact in facts if fact[1])))
-    results += [Prose(failed, "bad", listed=True)] if failed else []
-    results += [Prose(words, "doubt", listed=True)] if words else []
+    results = (
+        *(verdict_table(comparing, compared), Facts(tuple(fact for fact in facts if fact[1]))),
+        *(Prose(failed, "bad", listed=True), Prose(words, "doubt", listed=True)),
+    )
     draw = partial(ratio_chart, "B/A with its 95 % interval", compared, comparing.threshold)
     return View(
         rows=rows,
@@ -232,8 +221,8 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
         comparisons=[*compared, *hops],
         findings=[*describe_comparing(comparing)],
         sections=[
-            Section("results", "Verdicts", tuple(results), "headline"),
-            *section("hops", HOPS.caption, [make_table(HOPS, hops)] if hops else [], "table"),
+            Section("results", "Verdicts", results, "headline"),
+            Section("hops", HOPS.caption, (make_table(HOPS, hops),) if hops else (), "table"),
         ],
         charts=[Section("ratios", "Ratios", (Later(draw),))],
         facts=[("threshold", percent(comparing.threshold)), ("gate", ", ".join(comparing.gate))],

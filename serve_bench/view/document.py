@@ -6,7 +6,7 @@ every text. Each kind of run is a list of sections, and looks like the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, takewhile
@@ -41,6 +41,22 @@ class Finding:
 def sentences(texts: Iterable[str], tone: Tone = "plain") -> tuple[Finding, ...]:
     """Findings that are plain sentences."""
     return tuple(Finding(text, tone=tone) for text in texts)
+
+
+def sentence(text: str) -> str:
+    """The text with one full stop. A name that it begins with stays as it is written."""
+    return f"{text.rstrip('.')}."
+
+
+def statement(text: str, names: Iterable[str] = ()) -> str:
+    """The same, with a capital where it does not begin with one of the names."""
+    named = any(name and text.startswith(name) for name in names)
+    return sentence(text if named else f"{text[:1].upper()}{text[1:]}")
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def explain(table: Table) -> Iterator[tuple[str, Finding]]:
@@ -141,7 +157,6 @@ class Table:
     unlike: bool = False
 
     def groups(self) -> Iterator[tuple[str, list[TableRow]]]:
-        """Each group with its rows."""
         for group, rows in groupby(self.rows, key=lambda row: row.group):
             yield group, list(rows)
 
@@ -206,12 +221,6 @@ def unfolded(blocks: Iterable[Block]) -> Iterator[Block]:
         yield from unfolded(block.blocks) if isinstance(block, Folded | Later) else (block,)
 
 
-def made(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The blocks, with all that was to be made later in its place."""
-    for block in blocks:
-        yield from made(block.blocks) if isinstance(block, Later) else (block,)
-
-
 Detail: TypeAlias = Literal["headline", "table", "further"]
 """How deep a section lies. A terminal shows the tables (with --verbose everything), a comment the
 headline and folded tables, a page everything."""
@@ -219,7 +228,8 @@ headline and folded tables, a page everything."""
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a document under a heading. `name`: its anchor, lower-case words with hyphens."""
+    """A part of a document under a heading; without a block it is not shown. `name`: its anchor,
+    lower-case words with hyphens."""
 
     name: str
     title: str

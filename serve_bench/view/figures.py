@@ -157,8 +157,6 @@ def mean_of(values: Iterable[float | None]) -> float | None:
     return statistics.fmean(numbers) if numbers else None
 
 
-# Metrics of the load client: rates by windows, and times as histograms.
-
 declare(MAIN, "requests/s", "completed requests in a second of the windows", better="higher")
 declare("events", "1/s", "events of streams in a second of the windows", title="events/s")
 declare("server_cpu", "s", "CPU of the server in each window")
@@ -198,8 +196,6 @@ for _metric, _meaning in _TIMES.items():
             better=None if _statistic == "count" else "lower",
         )
 
-
-# What became of the requests, and what was seen of the processes.
 
 declare("completed", "requests", "answered requests", lambda line: line.completed, shown="")
 declare("errors", "requests", "failed requests", lambda line: line.errors, shown="", tone="bad")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from typing import Any, Final
 
@@ -66,13 +65,11 @@ class Field:
         seen = [cell for cell in cells if isinstance(cell, Number)]
         if "95 %" not in unit and any(cell.interval for cell in seen):
             unit = f"{unit} (95 %)".strip()
-        silent = (
-            figure is not None and figure.tone == "bad" and not any(cell.value for cell in seen)
-        )
-        return Column(title, unit, bool(seen), self.detail or silent)
+        is_bad = figure is not None and figure.tone == "bad"
+        detail = self.detail or (is_bad and not any(cell.value for cell in seen))
+        return Column(title, unit, bool(seen), detail)
 
     def cell(self, row: ViewRow) -> Cell:
-        """The cell of a row."""
         name = f"{row.dims[self.of]}.{self.name}".removesuffix(".") if self.of else self.name
         figure, value = find_figure(name), row.values.get(name)
         if figure is None or (value is None and name in row.dims):
@@ -141,10 +138,9 @@ def table_section(
     detail: Detail = "further",
     *,
     bare: bool = False,
-) -> Iterator[Section]:
-    """A section of a table; none without a row."""
-    if rows:
-        yield Section(name, title, (make_table(spec, rows, bare),), detail)
+) -> Section:
+    """A section of a table; nothing in it without a row."""
+    return Section(name, title, (make_table(spec, rows, bare),) if rows else (), detail)
 
 
 def make_tiles(rows: Iterable[ViewRow], names: str = f"{MAIN} latency_p99") -> Table:
@@ -206,24 +202,13 @@ def trial_json(trial: Trial) -> dict[str, Any]:
 
 
 def line_chart(
-    title: str,
-    rows: Sequence[ViewRow],
-    x: str,
-    figures: Sequence[str],
-    series: str,
-    *,
-    marks: Sequence[tuple[float, str]] = (),
-    caption: str = "",
-    x_name: str = "",
-    log_x: bool = True,
-    log_y: bool | None = None,
-    joined: bool = True,
+    title: str, rows: Sequence[ViewRow], x: str, figures: Sequence[str], series: str, **looks: Any
 ) -> Iterator[Chart]:
     """Figures of one unit over the dimension `x`, a line for each value of the dimension `series`
-    and each figure; nothing without a point. Times, and points that are not `joined`, stand on a
-    logarithmic axis, unless `log_y` says otherwise."""
+    and each figure; nothing without a point. Unless `looks` say otherwise, x is logarithmic, and so
+    are times, and points that are not joined."""
     first, names = FIGURES[figures[0]], list(dict.fromkeys(str(row.dims[series]) for row in rows))
-    log_y = (first.shown == "ms" or not joined) if log_y is None else log_y
+    log_y = looks.setdefault("log_y", first.shown == "ms" or not looks.get("joined", True))
     points: list[Point] = []
     things: dict[str, str] = {}
     for name, figure in product(names, map(FIGURES.__getitem__, figures)):
@@ -236,11 +221,9 @@ def line_chart(
                 shown, low, high = figure.place(value)
                 ends = (None, None) if figure.unit == "ns" else (low, high)
                 points.append(Point(float(row.dims[x]), shown, label, *ends))
-    if points:
-        unit = first.title if first.shown == "1" else first.shown
-        look = partial(Chart, x_scale="log" if log_x else "linear", log_y=log_y, joined=joined)
-        look = partial(look, caption=caption, marks=marks, things=things)
-        yield from split_lines(look(title, "lines", points, unit, x_name or x))
+    unit = first.title if first.shown == "1" else first.shown
+    looks = {"x_name": x, "x_scale": "log", "things": things, **looks}
+    return split_lines(Chart(title, "lines", points, unit, **looks))
 
 
 BARS: Final = "Bars: the lowest and highest launch; of a single one ± the std of its windows."

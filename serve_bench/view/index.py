@@ -39,7 +39,7 @@ COLUMNS: Final = (
 def index_row(look: RunLook, where: str, link: str) -> tuple[str, TableRow]:
     """The suite of a run, and its line. `where`: its folder as it is shown; `link`: where a page
     finds it. Raises FormatError for damaged records."""
-    run, lead = look.stored.run, look.document.lead
+    run, lead = look.result.run, look.document.lead
     finding = lead[-1] if lead else Finding("nothing was found")
     most = max((rate for row in look.view.rows if (rate := row.value(MAIN))), default=None)
     cells = (
@@ -80,6 +80,5 @@ def _draw(runs: Sequence[tuple[str, TableRow]]) -> Iterator[Chart]:
         for suite, rates in series
         for place, rate in enumerate(rates, 1)
     ]
-    if points:
-        title = "The most requests/s of each suite, divided by those of its first run"
-        yield from split_lines(Chart(title, "lines", points, "of the first", "run, by time"))
+    title = "The most requests/s of each suite, divided by those of its first run"
+    return split_lines(Chart(title, "lines", points, "of the first", "run, by time"))

@@ -25,9 +25,8 @@ from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import COLLAPSE, KNEE, Ladder, Next, Rung
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.core.schema import built
-from serve_bench.view.blocks import limit_words, section, sentence, statement
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Later, Tone
+from serve_bench.view.document import Later, Section, Tone, sentence, statement
 from serve_bench.view.figures import FIGURES, Value, declare
 from serve_bench.view.frame import (
     BARS,
@@ -41,6 +40,7 @@ from serve_bench.view.frame import (
     table_section,
 )
 from serve_bench.view.lens import View
+from serve_bench.view.rows import limit_words
 
 declare("best", "requests/s", "the most of any step", shown="requests/s", better="higher")
 declare("of_best", "1", "requests/s over those of the best step", title="of the best")
@@ -201,7 +201,7 @@ def view_run(
     launches = len({trial.round for row in rows for trial in row.trials})
     mean = f", mean of {launches} launches" if launches > 1 else ""
     steps = TableSpec(f"Every step{mean}", (*fields, *STEP_FIELDS))
-    charts = [Later(partial(_draw_load, views))] if any(view.steps for view in views) else []
+    charts = (Later(partial(_draw_load, views)),) if any(view.steps for view in views) else ()
     return View(
         rows=rows,
         points=[*knees, *fallen],
@@ -209,12 +209,12 @@ def view_run(
         lead=lead,
         findings=tuple(_describe(views, lead, knees, fallen, compared)),
         sections=[
-            *table_section("results", "Results", SETTINGS, [] if single else knees, "headline"),
-            *table_section("steps", f"Steps{mean}", steps, rows, "headline" if single else "table"),
-            *table_section("compared", RATIOS.caption, RATIOS, compared, "table"),
-            *table_section("published", PUBLISHED.caption, PUBLISHED, published, "table"),
+            table_section("results", "Results", SETTINGS, [] if single else knees, "headline"),
+            table_section("steps", f"Steps{mean}", steps, rows, "headline" if single else "table"),
+            table_section("compared", RATIOS.caption, RATIOS, compared, "table"),
+            table_section("published", PUBLISHED.caption, PUBLISHED, published, "table"),
         ],
-        charts=[*section("throughput", "Throughput and latency over the load", charts)],
+        charts=[Section("throughput", "Throughput and latency over the load", charts)],
         traced=[row for view in views for row in view.steps.values() if row.dims["mark"]],
         definitions=(DEFINITION,),
     )
@@ -242,14 +242,11 @@ def _make_knee(view: LadderView) -> ViewRow:
         ended = any(climb.finished for climb in view.climbs)
         gap = "no sound step" if ended else "not climbed to its end"
         return ViewRow(dims, name=view.name, gap=gap)
-    step, top = view.steps[view.knee.clients], view.steps[view.best.clients]
+    found = {"users": view.knee.clients, "best_with": view.best.clients}
+    step, top = (view.steps[users] for users in found.values())
     return replace(
         step,
-        dims=dims
-        | {
-            **{"users": view.knee.clients, "best_with": view.best.clients},
-            **{"limit": step.dims["limit"]},
-        },
+        dims={**dims, **found, "limit": step.dims["limit"]},
         values={**step.values, "best": top.values[MAIN]},
         name=view.name,
         group="",
@@ -356,7 +353,6 @@ def _describe(
     )
     words = f"climb: {'; '.join(ends)}"
     if not fallen and all(view.best for view in views):
-        words = (
-            f"no collapse up to {counted(min(max(view.steps) for view in views), noun)}; {words}"
-        )
+        last = min(max(view.steps) for view in views)
+        words = f"no collapse up to {counted(last, noun)}; {words}"
     yield statement(words)

@@ -6,7 +6,7 @@ that it derives, comparisons, sentences, tables and charts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 from serve_bench.analysis.checks import unfair_sentences
 from serve_bench.core.result import Failure, PlannedTrial, Result, Row, Trial, trial_key
 from serve_bench.view import about_run, waterfall
-from serve_bench.view.blocks import statement
+from serve_bench.view.about_run import EXECUTION
 from serve_bench.view.csv import json_of, pick, run_json
 from serve_bench.view.document import (
     Block,
@@ -26,9 +26,10 @@ from serve_bench.view.document import (
     Section,
     Table,
     sentences,
+    statement,
 )
 from serve_bench.view.frame import ViewRow, make_tiles, row_json, trial_json
-from serve_bench.view.rows import Page, UsageOf, make_page, warning_finding
+from serve_bench.view.rows import Page, RowRules, make_page, warning_finding
 from serve_bench.view.slo import judge_rows, slo_facts, slo_parts
 
 FORMAT: Final = 2
@@ -65,29 +66,23 @@ class View:
 
 
 @dataclass(frozen=True)
-class Lens:
-    """How a kind of run is looked at. `figures`: of its rows, beside those of all kinds; `classic`:
-    its published form; `condense`: the run with the rows that are shown, where its trials are none,
-    `compared`: with those that `compare` and `history` read; `usage_of`: by which the limit of a
-    trial is judged; `codes`: of the warnings that hold for such a row, None: of all."""
+class Lens(RowRules):
+    """How a kind of run is looked at. `classic`: its published form; `condense`: the run with the
+    rows that are shown, where its trials are none, `compared`: with those that `compare` and
+    `history` read."""
 
-    build: Callable[[Result, Page, list[ViewRow], ReportOptions], View]
-    figures: Sequence[str] = ()
-    classic: Callable[[Result, Page, View], str] | None = None
+    build: Callable[[Page], View]
+    classic: Callable[[Page, View], str] | None = None
     condense: Callable[[Result], Result] = lambda result: result
     compared: Callable[[Result], Result] = lambda result: result
-    usage_of: UsageOf = lambda trial: trial.usage
-    codes: Collection[str] | None = None
 
 
 @dataclass(frozen=True)
 class RunLook:
-    """A run through its lens. It is made once, and all forms are made of it. `stored`: as it was
-    read; `result`: with the rows that are shown."""
+    """A run through its lens. It is made once, and all forms are made of it. `result`: with the
+    rows that are shown; that of its page is as it was recorded."""
 
-    stored: Result
     result: Result
-    options: ReportOptions
     lens: Lens
     page: Page
     view: View
@@ -125,7 +120,7 @@ class RunLook:
     @cached_property
     def document(self) -> Document:
         """The run for people."""
-        run, view, where = self.result.run, self.view, self.options.where
+        run, view, where = self.result.run, self.view, self.page.options.where
         first, *others = self._sections()
         return Document(
             title=f"{view.title or f'serve-bench {run.command}'}, run {run.id}",
@@ -150,12 +145,12 @@ class RunLook:
         """What few readers need is made when a form shows it."""
 
         def further(name: str, title: str, make: Callable[..., Iterable[Block]]) -> Section:
-            return Section(name, title, (Later(partial(make, self.result, page, view.rows)),))
+            return Section(name, title, (Later(partial(make, page, view.rows)),))
 
         view, page = self.view, self.page
-        yield from view.sections or [
-            Section("results", "Results", (Prose(("Nothing was measured.",), "doubt"),), "headline")
-        ]
+        nothing = (Prose(("Nothing was measured.",), "doubt"),)
+        shown = [part for part in view.sections if part.blocks]
+        yield from shown or [Section("results", "Results", nothing, "headline")]
         yield Section("failures", "Failures", tuple(about_run.failure_blocks(page)), "table")
         notes = page.notes if view.notes is None else view.notes
         yield Section("how", "Notes", (Prose((*view.definitions, *notes), "quiet", listed=True),))
@@ -173,7 +168,7 @@ class RunLook:
         return json_of(
             {
                 "format": FORMAT,
-                "run": run_json(result.run, self.options.where),
+                "run": run_json(result.run, page.options.where),
                 "host": result.run.host,
                 "launches": launches,
                 "deploys": deploys,
@@ -197,15 +192,14 @@ class RunLook:
     def classic_text(self) -> str:
         """The run in its published form."""
         assert self.lens.classic is not None
-        return self.lens.classic(self.result, self.page, self.view)
+        return self.lens.classic(self.page, self.view)
 
 
 def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
     """A run through the lens of its kind. Raises FormatError for damaged records."""
-    shown, figures = lens.condense(result), (*about_run.EXECUTION, *lens.figures)
-    page = make_page(shown, figures, lens.usage_of, lens.codes)
-    view = lens.build(result, page, [*page.rows], options)
-    return RunLook(result, shown, options, lens, page, view)
+    shown, rules = lens.condense(result), replace(lens, figures=(*EXECUTION, *lens.figures))
+    page = replace(make_page(shown, rules), result=result, options=options)
+    return RunLook(shown, lens, page, lens.build(page))
 
 
 def plan_row(part: PlannedTrial | Trial, row: Row) -> PlannedTrial:

@@ -43,12 +43,6 @@ def published_for(cell: JsonObject, row: Row) -> Value | None:
     return None
 
 
-def published_notes() -> tuple[str, ...]:
-    """What is to be known of the figures of the no-op matrix: where they come from, their hardware,
-    and what is claimed beside. One line each."""
-    return tuple(reference(MICRO)["notes"])
-
-
 def published_rows(name: str, like: Sequence[Any] | None = None) -> Iterator[ViewRow]:
     """The rows of a file, grouped by source, setting and hardware; of the tables that are `like` a
     device ("cpu", "cuda") and a log level alone, if these are given. The source's levels are
@@ -61,12 +55,6 @@ def published_rows(name: str, like: Sequence[Any] | None = None) -> Iterator[Vie
             for row in table["rows"]:
                 values, title = known_values(**row["figures"]), row.get("name", "")
                 yield ViewRow(row.get("dims", {}), values, title, group)
-
-
-def scale_published(workload: str) -> dict[str, float]:
-    """The published metrics of a workload of scale by name."""
-    table = reference(NIGHTLY).get(workload, {})
-    return {name: value for name, value in table.items() if isinstance(value, int | float)}
 
 
 def scale_notes(workload: str) -> tuple[str, ...]:

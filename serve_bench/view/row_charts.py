@@ -100,9 +100,8 @@ def _draw_curves(metric: str, title: str, rows: Sequence[ViewRow]) -> Iterator[C
     caption = f"Time {meaning}; a curve ends where one response is beyond."
     things = {row.name: str(row.dims["variant"]) for row in rows}
     look = partial(Chart, x_scale="share", log_y=True, things=things)
-    if points:
-        x_name = "share of requests that were no slower"
-        yield from split_lines(look(title, "lines", points, "ms", x_name, caption))
+    x_name = "share of requests that were no slower"
+    return split_lines(look(title, "lines", points, "ms", x_name, caption))
 
 
 #: Shares of a percentile curve, up to the one that the slowest of 100,000 stands for.
@@ -139,9 +138,7 @@ def _draw_windows(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
                 points += [Point((at + 0.5) * trial.window_s, rate, name) for at, rate in course]
     caption = "Requests completed in each window, at its middle, after the warm-up."
     look = partial(Chart, x_scale="time", log_y=None, things=things)
-    if points:
-        unit = FIGURES[MAIN].shown
-        yield from split_lines(look(title, "lines", points, unit, "seconds", caption))
+    return split_lines(look(title, "lines", points, FIGURES[MAIN].shown, "seconds", caption))
 
 
 def _draw_cpu(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, answered, summarize, variants
@@ -18,7 +18,7 @@ from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
 from serve_bench.core.axes import AXES
 from serve_bench.core.result import Failure, JsonObject, Launch, Result, Row, Trial
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Finding, Tone
+from serve_bench.view.document import Finding, ReportOptions, Tone
 from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values
 from serve_bench.view.inside import describe_profiled, describe_trial
 
@@ -26,6 +26,13 @@ NS_PER_MS: Final = 1e6
 
 BRIEFS: Final = {axis.name: axis.brief for axis in AXES.values() if axis.brief}
 """Axes by the names that they have where rows are told apart."""
+
+
+def limit_words(limit: Verdict | None) -> str:
+    """`limited by replica CPU 98 % (high confidence)`; that it is unclear, or was not sampled."""
+    if limit is None:
+        return "CPU was not sampled"
+    return f"limit {limit.text}" if limit.cause == "unclear" else f"limited by {limit.text}"
 
 
 def cell_title(cell: JsonObject) -> str:
@@ -83,16 +90,24 @@ class ViewRow:
         return f"hint, {limit.cause}: {limit.hint}" if limit is not None and limit.hint else ""
 
 
-UsageOf: TypeAlias = Callable[[Trial], Mapping[str, Any]]
-"""What was sampled by which the limit of a trial is judged; empty: it is not judged."""
+@dataclass(frozen=True, kw_only=True)
+class RowRules:
+    """How rows are made. `figures`: theirs, beside those of all kinds of run; `usage_of`: by what
+    was sampled the limit of a trial is judged; empty: it is not; `codes`: of the warnings that hold
+    for such a row, None: of all."""
+
+    figures: Sequence[str] = ()
+    usage_of: Callable[[Trial], Mapping[str, Any]] = lambda trial: trial.usage
+    codes: Collection[str] | None = None
 
 
 @dataclass(frozen=True)
 class Page:
-    """A run as it is to be shown. `variants`: by name; `axes`: those that vary among its cells;
-    `loads`: by name, in their order. `rows`: by variant and cell; `warnings` and `failures` are
-    about no row, `all_failures` about rows too."""
+    """A run as it is to be shown. `result`: as it was recorded; `variants`: by name; `axes`: those
+    that vary among its cells; `loads`: by name, in their order. `rows`: by variant and cell;
+    `warnings` and `failures` are about no row, `all_failures` about rows too."""
 
+    result: Result
     variants: tuple[str, ...]
     axes: tuple[str, ...]
     loads: Mapping[Row, str]
@@ -101,6 +116,14 @@ class Page:
     all_failures: tuple[Failure, ...]
     rows: Sequence[ViewRow] = ()
     notes: tuple[str, ...] = ()
+    options: ReportOptions = field(default_factory=ReportOptions)
+
+    def bare_rows(self) -> Iterator[ViewRow]:
+        """The loads with what failed alone, where others are the figures: some warnings are not of
+        slices, and those of a comparison stand beside its verdicts."""
+        for row in self.rows:
+            bad = tuple(seen for seen in row.warnings if seen.tone == "bad")
+            yield replace(row, warnings=bad)
 
     def name_cell(self, line: Line) -> str:
         """What sets a cell apart: `batch 1, ongoing 10000`."""
@@ -117,19 +140,14 @@ class Page:
         return f"{', '.join(words) or self.loads[line.row]}{mark}"
 
 
-def make_page(
-    result: Result,
-    figures: Sequence[str] = (),
-    usage_of: UsageOf = lambda trial: trial.usage,
-    codes: Collection[str] | None = None,
-) -> Page:
-    """The loads of a run, planned ones that were not measured too. `figures`: beside those that
-    every load has; `codes`: the warnings of rows that hold for it, None: all."""
+def make_page(result: Result, rules: RowRules = RowRules()) -> Page:
+    """The loads of a run, planned ones that were not measured too."""
     lines, warnings = summarize(result), checks(result)
     axes = dict.fromkeys(axis for line in lines for axis in line.cell)
     keys = {key for line in lines for key in line.keys}
     struck = [failure for failure in result.failures if failure.what != "worker"]
     page = Page(
+        result=result,
         variants=variants(result),
         axes=tuple(axis for axis in axes if len({repr(line.cell.get(axis)) for line in lines}) > 1),
         loads=_name_loads(list(dict.fromkeys(line.row for line in lines))),
@@ -137,10 +155,8 @@ def make_page(
         failures=tuple(failure for failure in result.failures if failure.key not in keys),
         all_failures=tuple(sorted(struck, key=lambda failure: failure.key in keys)),
     )
-    rows = [
-        replace(_make_row(line, figures, result, warnings, usage_of, codes), name=page.name(line))
-        for line in lines
-    ]
+    made = [(page.name(line), _make_row(line, result, rules, warnings)) for line in lines]
+    rows = [replace(row, name=name) for name, row in made]
     return replace(page, rows=rows, notes=tuple(_notes(result, rows)))
 
 
@@ -174,14 +190,7 @@ def _notes(result: Result, rows: Sequence[ViewRow]) -> Iterator[str]:
     yield from dict.fromkeys(filter(None, (row.hint for row in rows)))
 
 
-def _make_row(
-    line: Line,
-    figures: Sequence[str],
-    result: Result,
-    warnings: Sequence[Warning],
-    usage_of: UsageOf,
-    codes: Collection[str] | None,
-) -> ViewRow:
+def _make_row(line: Line, result: Result, rules: RowRules, warnings: Sequence[Warning]) -> ViewRow:
     """A load with all that is about it; of several launches a warning names its own."""
     profiled, gap = line.status == "profiled", ""
     found: list[Finding] = []
@@ -196,9 +205,9 @@ def _make_row(
     launch = {trial.key: f"launch {trial.round}" for trial in line.trials if line.keys[1:]}
     for seen in warnings:
         of_row = seen.key in line.keys and seen.profiled == profiled
-        if of_row and (codes is None or seen.code in codes):
+        if of_row and (rules.codes is None or seen.code in rules.codes):
             found.append(warning_finding(seen, launch.get(str(seen.key), "")))
-    verdicts = {} if profiled else _judge(line, result, struck, usage_of)
+    verdicts = {} if profiled else _judge(line, result, struck, rules)
     limit = prevailing(tuple(verdicts.values())) if verdicts else None
     dims = {
         "variant": line.variant,
@@ -212,7 +221,7 @@ def _make_row(
     facts = (fact for trial in line.trials for fact in describe(trial))
     return ViewRow(
         dims=dims,
-        values=dict(compute_values(line, (*ROW_FIGURES, *figures))),
+        values=dict(compute_values(line, (*ROW_FIGURES, *rules.figures))),
         warnings=tuple(found),
         notes=tuple(dict.fromkeys(facts)),
         gap=gap,
@@ -228,7 +237,7 @@ def warning_finding(warning: Warning, about: str = "") -> Finding:
 
 
 def _judge(
-    line: Line, result: Result, struck: Sequence[Failure], usage_of: UsageOf
+    line: Line, result: Result, struck: Sequence[Failure], rules: RowRules
 ) -> Mapping[str, Verdict]:
     """What limited the load in each launch. What ended in a cluster explains the figures of a trial
     of which some requests succeeded."""
@@ -237,7 +246,7 @@ def _judge(
     beside = [trial for trial in result.trials if (trial.variant, trial.cell) == place]
     messages = {failure.key: failure.message for failure in struck if failure.what == "trial"}
     for trial in line.trials:
-        usage, ended = usage_of(trial), messages.get(trial.key)
+        usage, ended = rules.usage_of(trial), messages.get(trial.key)
         # Where nothing was completed the question is why it failed: full slots are a reason.
         if not usage or not (answered(trial) or trial.counts.failed.get("rejected")):
             continue

@@ -27,8 +27,7 @@ from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted, percent
 from serve_bench.core.result import RunStop
-from serve_bench.view.blocks import listed
-from serve_bench.view.document import Finding
+from serve_bench.view.document import Finding, listed
 from serve_bench.view.rows import engaged_of
 from serve_bench.view.waterfall import shift_sentence
 

@@ -21,7 +21,7 @@ from serve_bench.analysis.statistics import LATENCY
 from serve_bench.analysis.waterfall import ANSWERED, ORDER, HopShift, slowest_of
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.view.charts import Chart, stack_bars
-from serve_bench.view.document import Block, Later, Prose, Section, Table
+from serve_bench.view.document import Later, Prose, Section, Table
 from serve_bench.view.figures import FIGURES, Value, declare_all
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table
 from serve_bench.view.rows import NS_PER_MS
@@ -101,10 +101,9 @@ def make_section(rows: Iterable[ViewRow]) -> Section:
     traced = read_rows(rows)
     none = "no traced request left marks: could Serve write them? (docs/waterfall.md, Limits)"
     bare = tuple(f"{row.name}: {none}" for row in traced if not row.hops)
-    blocks: list[Block] = [Prose(bare, "doubt")] if bare else []
-    if shown := [row for row in traced if row.hops]:
-        blocks += [_make_table(shown), Later(partial(_draw, shown))]
-    return Section("waterfall", TITLE, tuple(blocks), "table")
+    shown = [row for row in traced if row.hops]
+    drawn = (_make_table(shown), Later(partial(_draw, shown))) if shown else ()
+    return Section("waterfall", TITLE, (Prose(bare, "doubt"), *drawn), "table")
 
 
 def _make_table(rows: Sequence[TracedRow]) -> Table:

@@ -19,7 +19,7 @@ def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of any command that hold the run's id and a flamegraph: what is about the file."""
 
     def filled(run: RunLook) -> Document:
-        result, options = run.result, run.options
+        result, options = run.result, run.page.options
         within = Flamegraph("replica", "profiles/replica.raw.txt", "words")
         beyond = Flamegraph("beyond", "../beyond.raw.txt", "words")
         return sheet(

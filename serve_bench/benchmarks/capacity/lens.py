@@ -24,10 +24,9 @@ from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Failure, Metric, Result, Row, Trial, cell_slug
 from serve_bench.core.schema import built
 from serve_bench.core.slo import Objective, parse_slo
-from serve_bench.view.blocks import section, statement
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Finding, Later, ReportOptions, Tone
+from serve_bench.view.document import Finding, Later, Section, Tone, statement
 from serve_bench.view.figures import Value, declare_all, find_figure, known_values, mean_of
 from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_tiles, table_section
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
@@ -102,9 +101,6 @@ def name_probes(result: Result) -> Result:
     return replace_rows(result, plan, map(name, result.trials))
 
 
-# Probes.
-
-
 @dataclass(frozen=True)
 class SearchedCell:
     """A cell under a variant. `ended`: the searches that its capacity is made of; `loop`: its
@@ -137,10 +133,10 @@ def name_figure(goal: Objective) -> str:
     return f"slo_{'time' if goal.timed else 'share'}.{goal.name}"
 
 
-def find_cells(searches: Searches, page: Page, rows: Sequence[ViewRow]) -> Iterator[SearchedCell]:
+def find_cells(searches: Searches, page: Page) -> Iterator[SearchedCell]:
     """The cells of a run that have a probe, in the order of their closed loops."""
-    loads = {trial.key: row for row in rows for trial in row.trials}
-    loops = [row for row in rows if row.trials and row.dims["rate_per_s"] is None]
+    loads = {trial.key: row for row in page.rows for trial in row.trials}
+    loops = [row for row in page.rows if row.trials and row.dims["rate_per_s"] is None]
     for loop in loops:
         place = (loop.load.variant, cell_slug(loop.load.cell))
         name = page.name(loop.load, load=False) if len(loops) > 1 else loop.load.variant
@@ -174,9 +170,6 @@ def _describe_probe(row: ViewRow, probe: Probe, search: LaunchSearch, cell: str)
             values[name_figure(goal)] = Value(value * (1 if goal.timed else 100))
             tones[name_figure(goal)] = "plain" if goal.met_by(value) else "bad"
     return replace(row, dims=dims, values=values, group=cell, tones=tones)
-
-
-# Points: the capacity of each cell, and what each launch says.
 
 
 def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh: bool) -> ViewRow:
@@ -307,8 +300,8 @@ def find(points: Sequence[ViewRow], fresh: bool) -> Iterator[str]:
     repeats = counted(dims["launches"], noun, f"{noun}es")
     if dims["ceiling"] == "floor":
         why = f"; there {dims['beyond']}" if dims["beyond"] else ""
-        text = f"no rate down to {best.text('missed_from')} req/s meets {slo}{why} ({repeats})"
-        text = f"no capacity: {text}"
+        floor = f"no rate down to {best.text('missed_from')} req/s meets {slo}{why}"
+        text = f"no capacity: {floor} ({repeats})"
     elif has is not None and "safe_rate" in best.values:
         rate, low, high = (number(value, 3) for value in (has.value, has.low, has.high))
         text = f"capacity {rate} req/s (95 %: {low} to {high}, {repeats}) at {slo}"
@@ -333,10 +326,11 @@ def judge_need(points: Sequence[ViewRow]) -> Iterator[tuple[bool, str]]:
         yield bool(able), f"{number(need, 3)} req/s: {words}"
 
 
-def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
+def build(page: Page) -> View:
     """The capacity of each cell, what each launch says, every probe."""
-    searches, fresh = read_searches(result), "urls" not in result.run.suite
-    asked, cells = searches.asked, [*find_cells(searches, page, rows)]
+    result, searches = page.result, read_searches(page.result)
+    asked, cells = searches.asked, [*find_cells(searches, page)]
+    fresh = "urls" not in result.run.suite
     planned = [(load.variant, load.round, load.cell) for load in name_probes(result).plan]
     missing = sum(not searches.finished(*search) for search in planned)
     points = [make_point(cell, asked, cells[0].capacity, fresh) for cell in cells]
@@ -345,23 +339,23 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     shown = ("rate_per_s measured_time", *map(name_figure, searches.slo.objectives), "replicas slo")
     caption, details = "Every probe; service: its CPU", f"{MAIN} latency_p50 cpu_service"
     every_probe = make_spec(caption, " ".join(shown), details, row="probe")
-    charts = [Later(partial(_draw, cell)) for cell in cells]
+    charts = tuple(Later(partial(_draw, cell)) for cell in cells)
     why = "launches used up" if result.stop is None else result.stop.why
     found, faults = [*find(points, fresh)], [text for able, text in judge_need(points) if not able]
     if points and all(point.dims["ceiling"] == "floor" for point in points):
         faults = found[:1]
     return View(
-        rows=[*(cell.loop for cell in cells), *probes] or rows,
+        rows=[*(cell.loop for cell in cells), *probes] or page.rows,
         points=[*points, *launches],
         findings=[statement(text, [cell.name for cell in cells]) for text in found],
         faults=faults,
         planned=(missing, len(planned), "searches"),
         sections=[
-            *table_section("results", "Capacity", CAPACITIES, points, "headline"),
-            *table_section("launches", "Launches", LAUNCHES, launches, "table"),
-            *table_section("probes", "Probes", every_probe, probes),
+            table_section("results", "Capacity", CAPACITIES, points, "headline"),
+            table_section("launches", "Launches", LAUNCHES, launches, "table"),
+            table_section("probes", "Probes", every_probe, probes),
         ],
-        charts=[*section("rates", "What binds, over the rate", charts)],
+        charts=[Section("rates", "What binds, over the rate", charts)],
         facts=[("ended", "broken off" if missing else why)],
         tiles=make_tiles(points[:1], "capacity binds closed_loop"),
     )
@@ -383,9 +377,6 @@ def _draw(cell: SearchedCell) -> Iterator[Chart]:
         x_name="requests/s due",
         joined=False,
     )
-
-
-# For compare and history.
 
 
 def condensed(result: Result) -> Result:
@@ -432,4 +423,4 @@ def _measure(search: LaunchSearch, row: Row) -> Trial:
 
 CPU: Final = ("cpu_service", "cpu_client", "cpu_host")
 # Warnings but for errors say nothing of a load that is short.
-LENS: Final = Lens(build, CPU, condense=name_probes, compared=condensed, codes=("errors",))
+LENS: Final = Lens(build, figures=CPU, condense=name_probes, compared=condensed, codes=("errors",))

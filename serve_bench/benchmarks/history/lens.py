@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from serve_bench.analysis.comparing.match import few
 from serve_bench.analysis.history import Group, History
-from serve_bench.view.blocks import section
 from serve_bench.view.charts import Chart
 from serve_bench.view.comparison import (
     METRICS,
@@ -24,16 +23,9 @@ from serve_bench.view.comparison import (
 from serve_bench.view.csv import pick, run_json
 from serve_bench.view.document import Document, Facts, Finding, Later, Prose, Section, sentences
 from serve_bench.view.figures import FIGURES, Value, declare
-from serve_bench.view.frame import (
-    Field,
-    TableSpec,
-    ViewRow,
-    differ,
-    line_chart,
-    make_table,
-    row_json,
-)
+from serve_bench.view.frame import Field, TableSpec, differ, line_chart, make_table, row_json
 from serve_bench.view.lens import FORMAT
+from serve_bench.view.rows import ViewRow
 
 declare("of_first", "1", "a value over that of the first run that has a value", title="ratio")
 
@@ -51,13 +43,13 @@ def documents(history: History) -> Iterator[Document]:
     overview = [f"{len(history.groups)} histories: {words}."] if others else []
     passed = [run for run in history.passed if not run.late]
     lines = tuple(f"{run.where}: {run.why.removeprefix(f'{run.where}: ')}" for run in passed)
-    skipped = [Prose(lines, "quiet", listed=True)] if lines else []
+    skipped = Prose(lines, "quiet", listed=True)
     late = (Finding(text, "not judged", "doubt") for text in late_runs(history))
     yield replace(
         first,
         findings=(*sentences(overview), *first.findings),
         doubts=(*late, *first.doubts),
-        sections=(*first.sections, *section("passed-over", "Skipped runs", skipped)),
+        sections=(*first.sections, Section("passed-over", "Skipped runs", (skipped,))),
     )
     yield from others
 
@@ -126,7 +118,7 @@ def _draw(rows: Sequence[ViewRow]) -> Iterator[Chart]:
             caption=f"The axis is near the runs, not from 0; {', '.join(ends)} (UTC). Bars are "
             "95 % intervals over launches.",
             x_name="run, in order of time",
-            log_x=False,
+            x_scale="linear",
             log_y=True,
         )
 

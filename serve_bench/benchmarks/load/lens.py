@@ -11,14 +11,13 @@ from serve_bench.analysis.statistics import LATENCY, MAIN, STATISTICS, merged, w
 from serve_bench.core.failed_requests import failures_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import FAILED_LATENCY, STREAM_TIMES
-from serve_bench.core.result import Result, Trial
-from serve_bench.view.blocks import limit_words, section, sentence, statement
-from serve_bench.view.document import Block, Facts, Prose, ReportOptions
+from serve_bench.core.result import Trial
+from serve_bench.view.document import Block, Facts, Prose, Section, statement
 from serve_bench.view.figures import Value, declare_all, known_values, name_time
 from serve_bench.view.frame import ViewRow, describe_figures, make_spec, make_table, table_section
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.row_charts import PARTS_OF_LATENCY, chart_sections, draw_histogram
-from serve_bench.view.rows import Page
+from serve_bench.view.rows import Page, limit_words
 
 declare_all(
     ("within_std", "%", "values within one standard deviation of the mean"),
@@ -40,9 +39,9 @@ OBVIOUS: Final = ("unclear", "offered load")
 """Limits whose hint only repeats them."""
 
 
-def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
+def build(page: Page) -> View:
     """A load, and its repetition with a profiler."""
-    rows = [*map(_complete, rows)]
+    rows = [*map(_complete, page.rows)]
     loads = [row for row in rows if row.trials]
     lead = next((row for row in loads if row.dims["status"] != "profiled"), None)
     times = [time for row in rows for time in _list_times(row, row.name if rows[1:] else "")]
@@ -53,15 +52,15 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         blocks += [Facts(tuple(_account(trial))), *draw_histogram(merged([trial], LATENCY))]
         limit = lead.limited
         texts += [lead.hint] if limit is not None and limit.cause not in OBVIOUS else []
-    if texts := list(dict.fromkeys(filter(None, texts))):
-        blocks.append(Prose(tuple(texts), "quiet", listed=True))
+    texts = list(dict.fromkeys(filter(None, texts)))
+    blocks.append(Prose(tuple(texts), "quiet", listed=True))
     urls = dict.fromkeys(str(row.dims.get("url", "")) for row in rows)
     return View(
         rows=rows,
         findings=() if lead is None else tuple(_find(lead)),
         sections=[
-            *section("results", "Results", blocks, "headline"),
-            *table_section("requests", "Requests and client", REQUESTS, loads, bare=True),
+            Section("results", "Results", tuple(blocks), "headline"),
+            table_section("requests", "Requests and client", REQUESTS, loads, bare=True),
         ],
         charts=tuple(chart_sections(rows)),
         traced=loads,
@@ -93,7 +92,8 @@ def _find(row: ViewRow) -> Iterator[str]:
     of an open loop that kept up with its rate."""
     used = row.value("connections_used") or 0 if row.dims["loop"] == "open" else 0
     grown = f", grown to {used:,.0f}" if used > row.dims["connections"] else ""
-    yield sentence(f"{row.name}{grown} ({row.dims['client']}): {describe_figures(row)}")
+    text = f"{row.name}{grown} ({row.dims['client']}): {describe_figures(row)}"
+    yield statement(text, [row.name])
     limit = row.limited
     if limit is not None and (row.dims["loop"], limit.cause) != ("open", "offered load"):
         yield statement(limit_words(limit))
@@ -144,4 +144,4 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "retried", f"{client['retried']:,} (their latency runs from the first attempt)"
 
 
-LENS: Final = Lens(build, ("tokens",))
+LENS: Final = Lens(build, figures=("tokens",))

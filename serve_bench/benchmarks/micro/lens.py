@@ -12,16 +12,15 @@ from serve_bench.analysis.statistics import FEWEST, MAIN, Line, best, rate
 from serve_bench.core import ladder
 from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import Rung
-from serve_bench.core.result import Failure, Result, cell_slug
+from serve_bench.core.result import Failure, cell_slug
 from serve_bench.view import waterfall
-from serve_bench.view.blocks import limit_words, sentence
-from serve_bench.view.document import Finding, Prose, ReportOptions, Section
+from serve_bench.view.document import Finding, Prose, Section, sentence
 from serve_bench.view.figures import Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.published import published_for, published_notes
+from serve_bench.view.published import MICRO, published_for, reference
 from serve_bench.view.row_charts import chart_sections
-from serve_bench.view.rows import BRIEFS, Page, cell_title
+from serve_bench.view.rows import BRIEFS, Page, cell_title, limit_words
 
 
 def _payload(line: Line) -> float | None:
@@ -60,13 +59,13 @@ FIGURES: Final = (
 )
 
 
-def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
+def build(page: Page) -> View:
     """The rows of a run, those of the same cell and load under all variants beside each other. A
     row of the table is called by its load, below its cell; else by its cell, below its load.
     Headings are those of which there are fewer; a matrix is always of a load."""
-    cells = len({cell_slug(row.load.cell) for row in rows})
+    cells = len({cell_slug(row.load.cell) for row in page.rows})
     by_load = not page.axes or (len(page.loads) >= cells and len(page.axes) < 2)
-    rows = [_name_row(row, page, options, by_load) for row in rows]
+    rows = [_name_row(row, page, by_load) for row in page.rows]
     places = list(dict.fromkeys(PLACE(row.dims) for row in rows))
     rows.sort(key=lambda row: places.index(PLACE(row.dims)))
     groups = list(dict.fromkeys(row.group for row in rows))
@@ -77,7 +76,8 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     lead = next(iter(top or sound or measured), None)
     cell = rows[0].load.cell if rows else {}
     same = {axis: value for axis, value in cell.items() if axis not in page.axes}
-    notes = (f"every cell: {cell_title(same)}", *(published_notes() if options.published else ()))
+    published = reference(MICRO)["notes"] if page.options.published else ()
+    notes = (f"every cell: {cell_title(same)}", *published)
     fields = (*_name_fields(page, by_load), *FIGURES)
     spec = TableSpec("Throughput, latency and limit by row", fields, notes)
     hints = [lead.hint] if lead is not None and lead.hint else []
@@ -87,26 +87,26 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         hints.append(f"hint, spread between launches: --launches {FEWEST} (unknown after {after})")
     table = make_table(spec, sorted(rows, key=lambda row: groups.index(row.group)))
     blocks = (table, Prose(tuple(hints), "quiet", listed=True))
-    app = result.run.suite.get("app")
+    app = page.result.run.suite.get("app")
     target = str(app.get("target")).rpartition("/")[2] if isinstance(app, dict) else ""
     return View(
         rows=rows,
         findings=tuple(_find(lead, top, measured, page)),
-        sections=[Section("results", "Results", blocks, "headline")] if rows else [],
+        sections=[Section("results", "Results", blocks if rows else (), "headline")],
         charts=chart_sections(rows),
         traced=rows,
-        title=f"serve-bench {result.run.command} {target}".rstrip(),
+        title=f"serve-bench {page.result.run.command} {target}".rstrip(),
         lead=lead,
     )
 
 
-def _name_row(row: ViewRow, page: Page, options: ReportOptions, by_load: bool) -> ViewRow:
+def _name_row(row: ViewRow, page: Page, by_load: bool) -> ViewRow:
     """The row under its names, with its warnings and the figures of this kind."""
     line, values = row.load, dict(row.values)
     profiled, base = line.status == "profiled", page.variants[0] if page.variants[1:] else None
     if base == line.variant and line.trials and not profiled:
         values[RATIO] = Value(1.0)
-    if options.published and (published := published_for(line.cell, line.row)) is not None:
+    if page.options.published and (published := published_for(line.cell, line.row)) is not None:
         values["published"] = published
     if any(trial.flags.get("interrupted") for trial in line.trials):
         broken = Finding("its load was broken off", "interrupted", "doubt")
@@ -218,15 +218,13 @@ def _find_ratios(measured: Sequence[ViewRow], page: Page, shown: ViewRow) -> Ite
         yield sentence(text)
 
 
-# The published form.
-
 _ROW: Final = re.compile(r"single client|\d+ clients")
 _INDENT: Final = " " * 8
 _CLASSIC: Final = {"max_ongoing_requests": "max_concurrent_queries"}
 """Names of axes as they were published, where they are others now."""
 
 
-def classic_text(result: Result, page: Page, view: View) -> str:
+def classic_text(page: Page, view: View) -> str:
     """The published form, digit for digit: only its rows (`single client`, `N clients`, both by
     aiohttp), figures rounded to two places. With several variants, each has a line with its name on
     top. What the published form has no words for (a row that was not measured, errors) stands
@@ -271,4 +269,5 @@ def _classic_row(row: ViewRow) -> str:
     return text
 
 
-LENS: Final = Lens(build, ("tokens", "payload", "launch_spread", "forward"), classic=classic_text)
+OWN: Final = ("tokens", "payload", "launch_spread", "forward")
+LENS: Final = Lens(build, figures=OWN, classic=classic_text)

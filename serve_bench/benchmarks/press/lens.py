@@ -9,7 +9,7 @@ from typing import Final
 
 from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.core.result import Result
-from serve_bench.view.document import Finding, ReportOptions
+from serve_bench.view.document import Finding
 from serve_bench.view.figures import INSIDE, declare, declare_all, known_values, mean_of
 from serve_bench.view.frame import Field, ViewRow
 from serve_bench.view.ladders import view_ladders, view_run
@@ -35,16 +35,16 @@ declare_all(
 )
 
 
-def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
+def build(page: Page) -> View:
     """The settings of a press run, each a ladder of clients."""
-    views = view_ladders(result, [_count(row, result) for row in rows])
+    views = view_ladders(page.result, [_count(row, page.result) for row in page.rows])
     published: list[ViewRow] = []
-    for view in views if options.published else ():
+    for view in views if page.options.published else ():
         like = [view.settings.get(name) for name in ("device", "log_level")]
         none = ViewRow({}, gap=f"no published table like {view.name}")
         published += [*published_rows(PRESS, like)] or [none]
-    fields = (*FIELDS, *CONNECTED) if options.exclude_connect else FIELDS
-    return view_run(result, views, fields, published)
+    fields = (*FIELDS, *CONNECTED) if page.options.exclude_connect else FIELDS
+    return view_run(page.result, views, fields, published)
 
 
 def _count(row: ViewRow, result: Result) -> ViewRow:
@@ -97,7 +97,7 @@ def _warn(row: ViewRow, line: Line) -> Iterator[Finding]:
 CLASSIC: Final = ("testName", "aveTime(us)", "totalTime(us)", "qps")
 
 
-def classic_text(result: Result, page: Page, view: View) -> str:
+def classic_text(page: Page, view: View) -> str:
     """A table of the published columns for each setting, under its name; columns two spaces apart,
     the names of the tests flush left."""
     out: list[str] = []
@@ -124,4 +124,5 @@ def _classic_row(row: ViewRow) -> tuple[str, str, str, str]:
     return f"{row.dims['test_name']}{run}", ave, total, f"{row.values[MAIN].value:.5f}"
 
 
-LENS: Final = Lens(build, (*INSIDE, "ongoing", "queued", "router_queue"), classic=classic_text)
+SEEN: Final = (*INSIDE, "ongoing", "queued", "router_queue")
+LENS: Final = Lens(build, figures=SEEN, classic=classic_text)

@@ -20,11 +20,9 @@ from serve_bench.benchmarks.rpc.spec import PUBLISHED_ARGUMENTS, RpcSpec, World,
 from serve_bench.core.errors import FormatError
 from serve_bench.core.figures import counted, number
 from serve_bench.core.histogram import Histogram, slot_middle
-from serve_bench.core.result import Result
 from serve_bench.core.schema import built
-from serve_bench.view.blocks import sentence
 from serve_bench.view.csv import json_of, run_json
-from serve_bench.view.document import Finding, ReportOptions, Section
+from serve_bench.view.document import Finding, Section, sentence
 from serve_bench.view.figures import Value, declare, declare_all, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.inside import grouped_cpu, mean_by_role
@@ -77,17 +75,17 @@ RESULTS: Final = TableSpec(
 )
 
 
-def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
+def build(page: Page) -> View:
     """The worlds of a run over the argument that was swept, the backends of each side by side."""
-    x_axis = str(result.run.suite.get("x_axis") or "world_size")
-    xs = list(dict.fromkeys(x_of(row.dims, x_axis) for row in rows))
+    x_axis = str(page.result.run.suite.get("x_axis") or "world_size")
+    xs = list(dict.fromkeys(x_of(row.dims, x_axis) for row in page.rows))
     worlds = sorted(  # a world can be read across its backends
-        (_complete(row, x_axis, several=len(page.variants) > 1) for row in rows),
+        (_complete(row, x_axis, several=len(page.variants) > 1) for row in page.rows),
         key=lambda row: xs.index(x_of(row.dims, x_axis)),
     )
     measured = [row for row in worlds if f"{LATENCY}_p95" in row.values and row.value(MAIN)]
     sound = [row for row in measured if not row.load.broken]
-    example = [*published_rows(RPC)] if options.published else []
+    example = [*published_rows(RPC)] if page.options.published else []
     table = make_table(RESULTS, [replace(row, group="") for row in (*worlds, *example)])
     return View(
         rows=worlds,
@@ -183,12 +181,12 @@ REPORT_FILE: Final = "benchmark_report.json"
 """In the run's folder, always."""
 
 
-def classic_text(result: Result, page: Page, view: View) -> str:
+def classic_text(page: Page, view: View) -> str:
     """The report file of PyTorch's benchmark: its arguments in its order and of its types, but for
     the x axis, which each benchmark has for itself; and for each world of the first backend the
     four metrics in seconds and requests/s, not rounded. `serve_bench` says of which run it is.
     Raises BadInput."""
-    suite = RpcSpec.stored(result.run.suite)
+    suite = RpcSpec.stored(page.result.run.suite)
     asked = {**suite.to_json(), **asdict(suite.worlds[0]), "master_port": str(suite.master_port)}
     asked["output_file_path"] = suite.output_file_path or REPORT_FILE
     worlds = []
@@ -207,10 +205,10 @@ def classic_text(result: Result, page: Page, view: View) -> str:
             **{name: asked[name] for name in PUBLISHED_ARGUMENTS if name != suite.x_axis},
             "x_axis_name": suite.x_axis,
             "benchmark_results": worlds,
-            "serve_bench": {"run": run_json(result.run, None)},
+            "serve_bench": {"run": run_json(page.result.run, None)},
         }
     )
 
 
 # What limits a server is not what limits a world: no trial has a usage to judge.
-LENS: Final = Lens(build, ("cpu_host",), classic=classic_text, usage_of=lambda trial: {})
+LENS: Final = Lens(build, figures=("cpu_host",), classic=classic_text, usage_of=lambda trial: {})

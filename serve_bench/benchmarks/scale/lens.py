@@ -33,9 +33,8 @@ from serve_bench.core.facts import NodeFacts
 from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Result, Trial
-from serve_bench.view.blocks import sentence
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Finding, Later, ReportOptions, Section
+from serve_bench.view.document import Detail, Finding, Later, Section, sentence
 from serve_bench.view.figures import (
     FIGURES,
     INSIDE,
@@ -59,7 +58,7 @@ from serve_bench.view.frame import (
 )
 from serve_bench.view.inside import grouped_cpu
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.published import scale_notes, scale_published
+from serve_bench.view.published import NIGHTLY, reference, scale_notes
 from serve_bench.view.row_charts import chart_sections
 from serve_bench.view.rows import Page
 
@@ -241,20 +240,20 @@ FEWEST: Final = 3
 """Sizes of an exponent: two points are always on a line."""
 
 
-def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
+def build(page: Page) -> View:
     """The sizes of a workload under each variant."""
-    workload = str(result.run.suite.get("workload", "unknown"))
-    shown = [*map(_name_row, rows)]
+    workload = str(page.result.run.suite.get("workload", "unknown"))
+    shown = [*map(_name_row, page.rows)]
     sizes = [*merge_sizes(shown)]
-    nodes = [*(node for row in shown for node in _node_rows(row)), *_unloaded_nodes(result)]
+    nodes = [*(node for row in shown for node in _node_rows(row)), *_unloaded_nodes(page.result)]
     growths = [*_growth_points(sizes)] if workload == "curve" else []
     timed = [row for row in shown if row.load.row.requests_each is None]
-    sections = [*table_section("results", "Results", ROWS, [*map(_hide_rate, shown)], "headline")]
+    sections = [table_section("results", "Results", ROWS, [*map(_hide_rate, shown)], "headline")]
     if growths:
         cost = (make_table(GROWTH, growths), Later(partial(_draw_costs, sizes)))
         sections.append(Section("growth", "Cost per replica", cost, "table"))
     else:
-        known = scale_published(workload) if options.published else {}
+        known = reference(NIGHTLY).get(workload, {}) if page.options.published else {}
         elsewhere = {name: Value(value) for name, value in known.items() if name in FIGURES}
         columns = [*sizes, *([ViewRow({}, elsewhere, "published elsewhere")] if elsewhere else [])]
         named = (Field(column.name, column.name, of="figure") for column in columns)
@@ -262,9 +261,10 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         notes = ("±: std over launches (ddof 1).",)
         spec = TableSpec("Metrics by their published names", fields, notes)
         metrics = [*_list_metrics(columns)] if any(row.values for row in sizes) else []
-        sections += table_section("metrics", "Published metrics", spec, metrics)
+        sections.append(table_section("metrics", "Published metrics", spec, metrics))
     if workload not in GRAPHS:
-        sections += table_section("nodes", "Nodes", NODES, nodes, "further" if growths else "table")
+        detail: Detail = "further" if growths else "table"
+        sections.append(table_section("nodes", "Nodes", NODES, nodes, detail))
     return View(
         rows=shown,
         points=[*growths, *nodes],
@@ -272,7 +272,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         findings=(_describe_rates(timed, bool(growths)),),
         sections=sections,
         charts=tuple(chart_sections(timed)),
-        definitions=scale_notes(workload) if options.published else (),
+        definitions=scale_notes(workload) if page.options.published else (),
         title=f"serve-bench scale {workload}",
         lead=max(timed, key=lambda row: row.value(MAIN) or 0.0, default=None),
     )
@@ -420,4 +420,4 @@ def _describe_rates(rows: Sequence[ViewRow], curve: bool) -> str:
     return sentence("; ".join(words) or "Nothing was measured")
 
 
-LENS: Final = Lens(build, (*INSIDE, *PUBLISHED), usage_of=_usage_of)
+LENS: Final = Lens(build, figures=(*INSIDE, *PUBLISHED), usage_of=_usage_of)

@@ -23,9 +23,8 @@ from serve_bench.core.result import Metric, PlannedTrial, Result, Trial
 from serve_bench.core.schema import built, plain
 from serve_bench.core.soak import SoakSpec, soak_row
 from serve_bench.core.usage import deployment_of
-from serve_bench.view.blocks import listed, section, statement
 from serve_bench.view.charts import MOST_LINES, Chart, Point, split_lines
-from serve_bench.view.document import Later, ReportOptions, Tone
+from serve_bench.view.document import Later, ReportOptions, Section, Tone, listed, statement
 from serve_bench.view.figures import (
     FIGURES,
     ROW_FIGURES,
@@ -324,8 +323,9 @@ def gate(result: Result) -> tuple[list[str], str]:
     return describe_leaks(processes), open_
 
 
-def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
+def build(page: Page) -> View:
     """The variants of a soak, which has one cell, with their processes and their load."""
+    result, rows = page.result, page.rows
     spec = built(SoakSpec, result.run.suite.get("soak"), "suite.soak")
     blocks = sorted(result.trials, key=lambda block: (block.started_at, block.row.run))
     shown: list[ViewRow] = []
@@ -352,9 +352,9 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         planned=(len(result.missing), len(result.plan), "blocks"),
         tiles=make_tiles(processes[:1], "pss_mb_slope verdict"),
         sections=[
-            *table_section("processes", "Processes", PROCESSES, processes, "headline"),
-            *section("memory", "Memory over requests", charts),
-            *table_section("load", "Load", LOAD, load, "table"),
+            table_section("processes", "Processes", PROCESSES, processes, "headline"),
+            Section("memory", "Memory over requests", tuple(charts)),
+            table_section("load", "Load", LOAD, load, "table"),
         ],
         facts=[("threshold", f"{number(spec.leak, 3)} MB per million requests")],
     )
@@ -370,8 +370,7 @@ def draw_memory(processes: Sequence[ViewRow], blocks: Sequence[Trial]) -> Iterat
         for x, level in zip(*read_level(readings, "pss_mb"), strict=True)
     ]
     title, x_name = f"PSS over requests: {blocks[0].variant}", "million requests since the launch"
-    if points:
-        yield from split_lines(Chart(title, "lines", points, "MB", x_name))
+    return split_lines(Chart(title, "lines", points, "MB", x_name))
 
 
 LENS: Final = Lens(build, condense=condensed, compared=condensed)

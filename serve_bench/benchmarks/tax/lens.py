@@ -19,16 +19,8 @@ from serve_bench.analysis.comparing.values import SLICES, SideRow, by_key, doubt
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.tax.request import TaxSuite
 from serve_bench.core.result import Result
-from serve_bench.view.blocks import sentence
-from serve_bench.view.comparison import (
-    METRICS,
-    bare_loads,
-    compare_rows,
-    mean_value,
-    ratio_chart,
-    scale_value,
-)
-from serve_bench.view.document import Finding, Later, ReportOptions, Section
+from serve_bench.view.comparison import METRICS, compare_rows, mean_value, ratio_chart, scale_value
+from serve_bench.view.document import Finding, Later, Section, sentence
 from serve_bench.view.figures import Value, declare, mean_of
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_spec, make_table, make_tiles
 from serve_bench.view.lens import Lens, View
@@ -64,9 +56,10 @@ Layered: TypeAlias = tuple[SideRow, ViewRow]
 """A row on a layer: what was measured of it, and how it is shown."""
 
 
-def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
+def build(page: Page) -> View:
     """The layers in their order, in each row."""
-    suite, warnings = TaxSuite.from_json(result.run.suite), by_key(result, checks(result))
+    result, suite = page.result, TaxSuite.from_json(page.result.run.suite)
+    warnings = by_key(result, checks(result))
     layers, count = [*_layer_rows(result, suite, warnings)], len(suite.layers)
     further = [place for place in range(len(layers)) if place % count]  # not the first of its row
     with_first = [(layers[place - place % count], layers[place]) for place in further]
@@ -83,7 +76,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     title = f"requests/s, divided by that of {suite.layers[0].title}, with its 95 % interval"
     draw = Later(partial(ratio_chart, title, rates, suite.versus.threshold))
     return View(
-        rows=bare_loads(rows),
+        rows=[*page.bare_rows()],
         points=points,
         comparisons=[*firsts, *befores],
         findings=[*_findings(rates, steps)] or ["Nothing can be compared: see what failed."],

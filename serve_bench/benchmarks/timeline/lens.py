@@ -39,14 +39,13 @@ from serve_bench.core.result import JsonObject, Metric, Result, Trial
 from serve_bench.core.schema import built
 from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.core.timeline import Timeline
-from serve_bench.view.blocks import limit_words, section, statement
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Finding, Later, ReportOptions
+from serve_bench.view.document import Finding, Later, Section, statement
 from serve_bench.view.figures import Value, declare, declare_all, known_values, shorten
 from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_tiles, table_section
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
-from serve_bench.view.rows import Page
+from serve_bench.view.rows import Page, limit_words
 
 declare_all(
     ("due", "requests", "requests that were due"),
@@ -301,18 +300,18 @@ def draw_course(course: Sequence[ViewRow], faults: Sequence[ViewRow], slo: Slo) 
             marks=marks,
             caption=f"SLO of each second: {slo.text}",
             x_name="seconds",
-            log_x=False,
+            x_scale="linear",
             log_y=title == "Latency",
         )
 
 
 def select(points: Sequence[ViewRow], kind: str) -> list[ViewRow]:
-    """The points of a kind."""
     return [point for point in points if point.dims["point"] == kind]
 
 
-def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
+def build(page: Page) -> View:
     """The cells of a run with what happened in them."""
+    result, rows = page.result, page.rows
     timeline, slo = read_timeline(result)
     cells: list[tuple[ViewRow, Launches]] = []
     points: list[ViewRow] = []
@@ -330,22 +329,21 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
             points += course
         cells.append((make_cell(replace(row, name=name), launches), launches))
     shown = [row for row, _ in cells]
+    names, found = [row.name for row in shown], find(result, slo, cells)
     sections = [
-        *table_section("cells", "Cells", CELLS, shown, "headline"),
-        *table_section("stages", "Stages", STAGES, select(points, "stage"), "table"),
-        *table_section("faults", "Faults", FAULTS, select(points, "fault"), "table"),
-        *table_section("events", "Events", EVENTS, select(points, "event")),
+        table_section("cells", "Cells", CELLS, shown, "headline"),
+        table_section("stages", "Stages", STAGES, select(points, "stage"), "table"),
+        table_section("faults", "Faults", FAULTS, select(points, "fault"), "table"),
+        table_section("events", "Events", EVENTS, select(points, "event")),
     ]
     return View(
         rows=shown,
         points=points,
-        findings=[
-            statement(text, (row.name for row in shown)) for text in find(result, slo, cells)
-        ],
+        findings=[statement(text, names) for text in found],
         faults=[describe_miss(row, slo) for row in shown if count_all(row, "out_s")],
         planned=(len(result.missing), len(result.plan), "loads"),
         sections=sections if charts else (),
-        charts=[*section("course", "Course", charts[:MOST_DRAWN])],
+        charts=[Section("course", "Course", tuple(charts[:MOST_DRAWN]))],
         facts=[("load", f"{timeline.source}; open loop, {timeline.arrivals} arrivals")],
         tiles=make_tiles(shown[:1], "out_s lost due"),
     )
