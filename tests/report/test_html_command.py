@@ -64,10 +64,11 @@ def test_large_records_are_left_out_and_nothing_beyond_a_run_is_read(
     stored(Path("a 1#"))
     stored(Path("b"))
     call("report", "a 1#", "b", "--format", "html")
-    read_page = Read(Path("report.html").read_text())
+    read_page = Read(page := Path("report.html").read_text())
     assert read_page.text.count("they are too large for this page") == 2
     assert len(read_page.all("svg", **{"class": "flame"})) == 2
     assert "../beyond.raw.txt is not in" in read_page.text
+    assert "onerror=alert(1)>" not in page and "<img src=x" in read_page.text
 
 
 @pytest.mark.usefixtures("stub_sheets")

@@ -112,11 +112,6 @@ def test_gpu_is_of_settings_that_use_one(device: str, found: float | None) -> No
     assert [row.value("gpu") for row in (*view.points, *view.rows)] == [found, found]
 
 
-def test_a_flat_ladder_has_no_collapse() -> None:
-    (point,) = view_of(*ladder(FLAT)).points
-    assert (point.dims["best_with"], point.dims["users"], point.value("best")) == (100, 50, 2000.0)
-
-
 @cases(
     "runs, qps, words, marks",
     ((900.0, 880.0, 910.0), 900.0, "3 of 3 runs fell: 880.0 to 910.0", ["collapse"] * 3),

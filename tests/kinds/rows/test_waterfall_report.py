@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from serve_bench.cli.show import ReportRequest
 from serve_bench.core.result import Result, Row, result_of
 from serve_bench.view.document import Table, cell_text
 from serve_bench.view.waterfall import trace_text
+from tests.fixtures import Capture
 from tests.records import launch, planned, run, trial
 from tests.rendering import render
 from tests.sheet_parts import every, part, sheet
@@ -133,7 +132,7 @@ def test_events_of_chrome_have_a_track_for_each_request_and_call() -> None:
 
 
 def test_a_run_without_traced_requests_writes_no_file_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capture
 ) -> None:
     request = ReportRequest(trace_out=tmp_path / "t.json")
     request.write_beside(traced(a={"requests": []}))

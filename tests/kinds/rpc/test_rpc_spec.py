@@ -91,21 +91,6 @@ def test_batch_has_many_spellings(value: bool, texts: str) -> None:
 
 
 @cases(
-    "name, texts, takes",
-    ("world_size", "1", "a whole number from 2 to 4,096: one agent, and at least one observer"),
-    ("batch", "maybe", "True or False"),
-    ("state_size", "10-x 10--10 -10", "whole numbers joined by -, such as 10-20-10"),
-)
-def test_a_bad_value_is_named_with_what_it_takes(name: str, texts: str, takes: str) -> None:
-    flag = f"--{name.replace('_', '-')}"
-    for text in texts.split():
-        said = f"{flag}: {text!r} is not allowed; it takes {takes}"
-        assert refuse(**{name: text}) == said
-        listed = f"{text},{LISTED[name][0].rpartition(',')[2]}"
-        assert refuse(**{name: listed}) == said
-
-
-@cases(
     "text, many",
     ("0", "0"),
     ("10-0-10", "0"),
