@@ -191,7 +191,7 @@ def test_hosts_that_may_be_unlike(facts: Mapping[str, Any], warned: str | None) 
     assert alike_runs(a, replace(b, run=replace(b.run, host={}))).unlike == ()
 
 
-NO_SETTINGS: list[dict[str, Any]] = [{"launches": 9}, {"name": "x"}, {"seed": 7}, {"rows": []}]
+NO_SETTINGS: dict[str, Any] = {"launches": 9, "name": "x", "seed": 7, "rows": [], "slo": "p99=1s"}
 ON_NODES = {"load_on": {"address": "10.0.0.1", "nodes": 2}}
 
 
@@ -202,7 +202,7 @@ ON_NODES = {"load_on": {"address": "10.0.0.1", "nodes": 2}}
     ({"app": "ranker"}, "app noop against ranker"),
     (ON_NODES, "load from this host against from 2 nodes of 10.0.0.1"),
     # What is no setting of the load may differ.
-    *((one, "") for one in NO_SETTINGS),
+    *(({name: value}, "") for name, value in NO_SETTINGS.items()),
 )
 def test_unlike_suites_are_refused(suite: Mapping[str, Any], message: str) -> None:
     a = micro_result({ROW: BEFORE})

@@ -26,7 +26,7 @@ from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.scale.spec import WORKLOADS
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import COLLAPSE
-from serve_bench.core.result import Failure, Metric, PlannedTrial, Record, Result, Trial, result_of
+from serve_bench.core.result import Failure, Metric, PlannedTrial, Result, Trial, result_of
 from serve_bench.report import COMPARED, FORMATS
 from serve_bench.report.comment import escaped
 from serve_bench.report.terminal import terminal
@@ -148,15 +148,6 @@ def test_a_row_that_was_not_measured_is_shown_in_all_forms() -> None:
     at = planned()
     for text in everywhere(result_of([run(at)])).values():
         assert "single client" in text and "not measured" in text
-
-
-def test_several_launches_have_their_spread_beside() -> None:
-    first, second = planned(), planned(round_=2)
-    records: list[Record] = [run(first, second), trial(first, 90.0, 110.0), trial(second, 120.0)]
-    result = result_of(records)
-    assert "14.14" in render(result, width=100)
-    # A doubt says which launch it is about.
-    assert "launch 2: few-windows" in render(result, width=100)
 
 
 def test_a_profiled_row_is_marked_and_enters_nothing() -> None:

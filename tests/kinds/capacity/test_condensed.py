@@ -109,13 +109,6 @@ def test_a_round_is_planned_once_where_it_was_needed() -> None:
     assert [one.round for one in condensed(more).plan] == [1, 2, 3, 4, 5]
 
 
-def test_the_same_app_twice_is_not_regressed() -> None:
-    found = alike_runs(rows("a", APP), rows("b", APP))
-    assert found.rows[0].word == "same"
-    assert broken(found, "slower") == []
-    assert "few-windows" not in {one.code for one in found.rows[0].doubts}
-
-
 @cases(
     "a, b, code, said",
     ((APP, {}), (SLOWER, {}), 3, f"gate: regressed: {LABEL}: "),

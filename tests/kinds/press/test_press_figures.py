@@ -56,15 +56,6 @@ def figures(row: ViewRow, *names: str) -> list[float | None]:
     return [row.value(name) for name in names]
 
 
-def test_a_row_has_the_published_name_and_units() -> None:
-    row = only_row(press_trial(100, 2000.0))
-    assert (row.dims["test_name"], row.dims["users"]) == ("json_1_200000_100_100", 100)
-    # 10,000 requests at 2,000/s, a twentieth of the time spent on connecting; Little's law.
-    assert figures(row, "total", "connected") == pytest.approx([5e9, 4.75e9])
-    assert figures(row, "throughput", "connected_rate") == pytest.approx([2000, 2000 / 0.95])
-    assert figures(row, "latency_mean", "latency_p50") == pytest.approx([47.5e6] * 2, rel=0.01)
-
-
 @cases(
     "about, completed, errors, cut, unaccounted",
     ({}, 10_000, 0, 0, 0),

@@ -106,14 +106,6 @@ def test_hops_stand_in_the_order_of_the_way_and_calls_behind_downstream() -> Non
     assert rows[6] == "  Down: batch wait|9.50|-|9.50|-|48|-"
 
 
-def test_json_has_it_by_launch_and_only_where_it_is() -> None:
-    (row,) = json.loads(render(traced(a=fall()), "json"))["rows"]
-    assert row["trials"]["a-1"]["waterfall"] == fall()
-    (row,) = json.loads(render(traced(a={}), "json"))["rows"]
-    assert "waterfall" not in row["trials"]["a-1"]
-    assert "Where the time goes" not in told(traced(a={}))
-
-
 def test_events_of_chrome_have_a_track_for_each_request_and_call() -> None:
     later = {**FRONT, "trace": "a" * 32, "due_unix_ns": DUE + 5000}
     made = json.loads(trace_text(traced(a={"requests": [later, FRONT]})))

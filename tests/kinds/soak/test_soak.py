@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from serve_bench.benchmarks.soak import bench, drive
-from serve_bench.benchmarks.soak.lens import LENS, condensed, gate
+from serve_bench.benchmarks.soak.lens import LENS, gate
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.sitting import Outcome, Sitting, run_record
 from serve_bench.core.histogram import Histogram
@@ -246,13 +246,6 @@ def test_a_resumed_soak_joins_the_slopes_of_its_launches(monkeypatch: Patch, cal
     assert replica.value("pss_mb_slope") == pytest.approx(1080, rel=0.02)
     call("soak", "--resume", "run")
     assert len(fake.measured) == 60
-
-
-def test_blocks_are_a_row_for_compare_and_history() -> None:
-    (row,) = condensed(soaked(Fake({"proxy": still}))).trials
-    assert row.row.label == "10 connections"
-    assert row.metrics["throughput"].windows == (RATE,) * 60
-    assert row.counts.completed == 60 * DONE
 
 
 def test_a_day_of_blocks_fits_in_50_mb() -> None:

@@ -83,10 +83,3 @@ def test_what_compare_reads(folder: Path) -> None:
         rates += trial.metrics["throughput"].windows or ()
     assert sorted(rates) == [(20 + 40 + 40) / 4, 120 / 4]
     assert {one.key for one in result.plan} == {one.key for one in result.trials}
-
-
-@cases("suite", "autoscale_step", "autoscale_spike", "rolling_update", "replica_death")
-def test_the_shipped_suites(suite: str, call: Call) -> None:
-    """Each takes less than two minutes."""
-    out, _ = call("timeline", suite, "--dry-run")
-    assert "SLO of each second: p99 <= 300 ms" in out and "about 1 min" in out.splitlines()[-1]
