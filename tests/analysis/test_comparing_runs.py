@@ -38,17 +38,6 @@ def with_host(result: Result, **facts: Any) -> Result:
     return replace(result, run=replace(result.run, host={**result.run.host, **facts}))
 
 
-def test_two_stored_runs_are_compared_launch_by_launch() -> None:
-    found = alike_runs(*runs())
-    (line,) = found.gated
-    known = unpaired(BEFORE, SLOWER)
-    assert line.judged.word == "regressed"
-    assert sure(line.judged.interval).low == pytest.approx(known.low, rel=1e-4)
-    assert headline(found).startswith("after is 19.9 % slower than before (")
-    assert headline(found).endswith(" %): regressed, 3 launches a side")
-    assert {line.judged.word for _, line in found.pairs} == {"regressed"}
-
-
 @cases("few", 1, 2)
 def test_fewer_than_three_launches_are_inconclusive(few: int) -> None:
     found = alike_runs(*runs(b=SLOWER[:few]))

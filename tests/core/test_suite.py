@@ -115,7 +115,6 @@ def test_a_variant_of_the_file_has_environment_http_options_and_an_interpreter()
     ({"cell": {"body_type": "bytes"}}, "it takes response or str"),
     ({"cell": {"batch_wait_timeout_s": -1}}, "it takes seconds, 0 or more"),
     ({"cell": {"log_level": "ERROR"}}, "f.toml: cell.log_level: the app noop has no log_level"),
-    ({"app": "press_noop", "cell": {"ranker": "tuned"}}, "the app press_noop has no ranker"),
     ({"app": "press_noop", "cell": {"max_queued_requests": 0}}, "0 is not allowed; it takes -1"),
     ({"variant": ["fast"]}, "unknown variant 'fast'; allowed: default, haproxy, optimized"),
     ({"variant": []}, "variant: at least one value is needed"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -61,10 +60,6 @@ def still(x: float) -> float:
 
 def leaking(x: float) -> float:
     return 140.0 + 1080.0 * x
-
-
-def caching(x: float) -> float:
-    return 140.0 + 9.0 * (1 - math.exp(-x / 0.004))
 
 
 @dataclass
@@ -188,13 +183,6 @@ def test_a_growth_that_may_be_a_warm_up_is_not_judged(blocks: int, mb: float, ve
     slope = mb / (DONE * (blocks - 1) / 1e6)
     result = soaked(Fake({"controller": lambda x: 90 + slope * x}, noise=0.02), blocks, leak=5.0)
     assert processes(result)["controller"].dims["verdict"] == verdict
-
-
-def test_a_cache_that_fills_is_a_warm_up() -> None:
-    replica = processes(soaked(Fake({"replica": caching})))["replica Shop"]
-    seen = 9 * math.exp(-0.0015 / 0.004)  # behind the first block
-    assert replica.value("pss_mb_warm_up") == pytest.approx(seen, rel=0.05)
-    assert replica.dims["verdict"] == "does not grow"
 
 
 def test_threads_that_grow_are_a_leak_too() -> None:
