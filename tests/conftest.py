@@ -26,6 +26,7 @@ from serve_bench.core.secrets import KNOWN
 from serve_bench.observing import host
 from serve_bench.observing.profiler import why_not_allowed
 from serve_bench.serving import strays
+from tests.fixtures import Capture, Patch
 
 # A script that starts the tests with & has SIGINT ignored, and every process started by them would
 # inherit that: the tests of Ctrl-C would wait for nothing.
@@ -183,9 +184,7 @@ class _NoTorch(PathFinder):
 
 
 @pytest.fixture(autouse=True)
-def _torch_only_where_marked(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _torch_only_where_marked(request: pytest.FixtureRequest, monkeypatch: Patch) -> None:
     """In this process no test finds torch but those that are marked so: `make test` runs all others
     where there is none, and would fail there alone."""
     if any(request.node.get_closest_marker(name) for name in ("torch", "ray")):
@@ -196,7 +195,7 @@ def _torch_only_where_marked(
 
 
 @pytest.fixture(autouse=True)
-def _quiet_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quiet_host(monkeypatch: Patch) -> None:
     """No second of looking at the host before each run of a test, nor doubts by what it finds; and
     nothing is a secret that was one in another test."""
     monkeypatch.setattr(host, "busy_cores", lambda watch=None: 0.0)
@@ -204,7 +203,7 @@ def _quiet_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]]:
+def call(capsys: Capture) -> Callable[..., tuple[str, str]]:
     """Runs a command line, which must end with `code`: what it wrote to stdout and to stderr."""
 
     def check(*words: object, code: int = 0) -> tuple[str, str]:
@@ -219,7 +218,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]]:
 
 @pytest.fixture
 def refuses(
-    call: Callable[..., tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    call: Callable[..., tuple[str, str]], monkeypatch: Patch, tmp_path: Path
 ) -> Callable[[str, str], None]:
     """A command line is refused: exit code 2, one line on stderr, nothing started or written."""
 

@@ -134,11 +134,11 @@ PRESS_CELL = {
 }
 
 
-def press_row(clients: int, run: int = 1, each: int | None = 100) -> Row:
+def press_row(clients: int, run: int = 1) -> Row:
     """A step of a press ladder; `run` counts from 2 where it is measured again."""
     again = f", run {run}" if run > 1 else ""
     label = f"{clients} client{'' if clients == 1 else 's'}{again}"
-    return Row(label, "raw", clients, requests_each=each, run=run)
+    return Row(label, "raw", clients, requests_each=100, run=run)
 
 
 def press_trial(
@@ -154,8 +154,6 @@ def press_trial(
     lost: int = 0,
     cpu: float | None = 90.0,
     gpu: float | None = None,
-    levels: Mapping[str, Any] | None = None,
-    client: Mapping[str, Any] | None = None,
 ) -> Trial:
     """100 requests of each client at `qps`, a twentieth of the time spent on connecting.
 
@@ -190,12 +188,10 @@ def press_trial(
         failed=errors,
         in_flight=cut,
         latency=histogram.encode(),
-        client=client,
         warmup=Warmup(0.0, True, 0),
         seconds={"connecting": total_s - measured_s, "measured": measured_s, "total": total_s},
         flags={"cut": True} if cut else {},
         usage={} if cpu is None else usage,
-        serve_metrics={} if levels is None else {"status": "fresh", "levels": dict(levels)},
     )
 
 

@@ -22,7 +22,6 @@ from serve_bench.cli.program import app, load_command
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Run
 from serve_bench.runner.load_source import read_load_on
-from serve_bench.store import read
 from serve_bench.store.files import read_toml, suite_file
 from tests.cases import cases
 from tests.fixtures import Call, Patch
@@ -40,16 +39,8 @@ PLANNED = (
     *("timeline", "soak"),
 )
 STORED = ("report", "compare", "history")
-#: A URL of an example, and what runs of a test are shortened with.
+#: A URL of an example.
 URL = re.compile(r"http://[A-Za-z0-9.]+:\d+/[a-z]*")
-SHORTER = {
-    "sweep": ["--users", "1,2", "--duration", "0.5"],
-    "recsys": ["--users", "1,2", "--duration", "0.5"],
-    "press": ["--clients", "1,2"],
-    "versus": ["--quick", "--rounds", "1"],
-    "capacity": ["--launch-time", "10s"],
-    "soak": ["--for", "30s"],
-}
 
 
 def commands(page: Path) -> list[str]:
@@ -257,12 +248,3 @@ def test_loads_work(line: str, folder: Path, call: Call) -> None:
             words += ["-d", "500ms"]
         out, _ = call(*words, "--timeout", "5s")
     assert " completed + 0 failed" in out
-
-
-@pytest.mark.parametrize("line", lines("sweep", "recsys", "press", "versus", url=True))
-@pytest.mark.long
-def test_services_are_measured(line: str, folder: Path, call: Call) -> None:
-    with serving() as server:
-        call(*flagged(URL.sub(server.url, line)), *SHORTER[name_of(line)])
-    (stored,) = folder.rglob("records.jsonl")
-    assert len(read(stored.parent).trials) >= 2

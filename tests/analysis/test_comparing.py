@@ -130,15 +130,6 @@ def test_a_round_counts_only_when_both_sides_were_measured() -> None:
     assert found.word == "inconclusive"
 
 
-def test_threshold_and_gate_are_those_of_the_run_unless_others_are_given() -> None:
-    result = versus_result({ROW: rates(500.0, 450.0)}, threshold=0.2, gate=["throughput", "cpu"])
-    stored, given = of_versus(result), of_versus(judged_by(result, Gate(0.05, ("throughput",))))
-    assert (stored.threshold, stored.gate, stored.word) == (0.2, ("throughput", "cpu"), "slower")
-    assert (given.threshold, given.gate, given.word) == (0.05, ("throughput",), "regressed")
-    again = of_versus(versus_result(floors={"throughput": 0.3}, noise="aa-run"))
-    assert (again.floors, again.noise) == ({"throughput": 0.3}, "aa-run")
-
-
 def test_what_slices_do_is_a_ratio_with_an_interval() -> None:
     result = versus_result({ROW: rates(500.0, 450.0)}, a={"steady": 1.25}, b={"steady": None})
     (row,) = of_versus(result).rows

@@ -38,17 +38,6 @@ def with_host(result: Result, **facts: Any) -> Result:
     return replace(result, run=replace(result.run, host={**result.run.host, **facts}))
 
 
-def test_two_stored_runs_are_compared_launch_by_launch() -> None:
-    found = alike_runs(*runs())
-    (line,) = found.gated
-    known = unpaired(BEFORE, SLOWER)
-    assert line.judged.word == "regressed"
-    assert sure(line.judged.interval).low == pytest.approx(known.low, rel=1e-4)
-    assert headline(found).startswith("after is 19.9 % slower than before (")
-    assert headline(found).endswith(" %): regressed, 3 launches a side")
-    assert {line.judged.word for _, line in found.pairs} == {"regressed"}
-
-
 @cases("few", 1, 2)
 def test_fewer_than_three_launches_are_inconclusive(few: int) -> None:
     found = alike_runs(*runs(b=SLOWER[:few]))
@@ -191,7 +180,7 @@ def test_hosts_that_may_be_unlike(facts: Mapping[str, Any], warned: str | None) 
     assert alike_runs(a, replace(b, run=replace(b.run, host={}))).unlike == ()
 
 
-NO_SETTINGS: list[dict[str, Any]] = [{"launches": 9}, {"name": "x"}, {"seed": 7}, {"rows": []}]
+NO_SETTINGS: dict[str, Any] = {"launches": 9, "name": "x", "seed": 7, "rows": [], "slo": "p99=1s"}
 ON_NODES = {"load_on": {"address": "10.0.0.1", "nodes": 2}}
 
 
@@ -202,7 +191,7 @@ ON_NODES = {"load_on": {"address": "10.0.0.1", "nodes": 2}}
     ({"app": "ranker"}, "app noop against ranker"),
     (ON_NODES, "load from this host against from 2 nodes of 10.0.0.1"),
     # What is no setting of the load may differ.
-    *((one, "") for one in NO_SETTINGS),
+    *(({name: value}, "") for name, value in NO_SETTINGS.items()),
 )
 def test_unlike_suites_are_refused(suite: Mapping[str, Any], message: str) -> None:
     a = micro_result({ROW: BEFORE})

@@ -1,11 +1,7 @@
-"""The growth of a level on simulated series: coverage of its interval, false and missed growths.
-
-`python -m tests.analysis.test_drift 400` prints the table of docs/soak.md.
-"""
+"""The growth of a level on simulated series: coverage of its interval, false and missed growths."""
 
 import math
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -94,11 +90,10 @@ NOISES: Final[Mapping[str, Noise]] = {
 }
 
 
-def trials(name: str, slope: float, runs: int) -> tuple[float, Counter[str], float]:
-    """The share of intervals that hold the slope, the verdicts, and the median half of an
-    interval."""
+def trials(name: str, slope: float, runs: int) -> tuple[float, Counter[str]]:
+    """The share of intervals that hold the slope, and the verdicts."""
     draw = random.Random(f"{name}, {slope}")
-    held, words, halves = 0, Counter[str](), []
+    held, words = 0, Counter[str]()
     for _ in range(runs):
         noise = NOISES[name](draw, READINGS)
         xs = [RANGE * (at + 1) / READINGS for at in range(READINGS)]
@@ -106,21 +101,20 @@ def trials(name: str, slope: float, runs: int) -> tuple[float, Counter[str], flo
         drift = sure(drift_of(xs, ys))
         held += drift.low <= slope <= drift.high
         words[drift.word(LEAK, PROCESSES)] += 1
-        halves.append((drift.high - drift.low) / 2)
-    return held / runs, words, sorted(halves)[runs // 2]
+    return held / runs, words
 
 
 @pytest.mark.parametrize("name", NOISES)
 def test_what_does_not_grow_is_not_said_to(name: str) -> None:
     """At most 5 % of series, whatever the noise; of 40, three may be."""
-    held, words, _ = trials(name, 0.0, 40)
+    held, words = trials(name, 0.0, 40)
     assert words["grows"] <= 3
     assert name.endswith("(logarithm)") or held >= 0.85  # 90 % is 36 of 40, with an SD of 2
 
 
 @pytest.mark.parametrize("name", [one for one in NOISES if not one.endswith("(logarithm)")])
 def test_a_leak_of_a_kilobyte_a_request_is_seen(name: str) -> None:
-    held, words, _ = trials(name, 1000.0, 40)
+    held, words = trials(name, 1000.0, 40)
     assert held >= 0.8
     assert words["does not grow"] == 0 and words["grows"] >= 36
 
@@ -165,20 +159,3 @@ def test_launches_are_joined_by_their_precision() -> None:
     both = joined((good, bad))
     assert abs(both.slope - good.slope) < abs(both.slope - bad.slope) / 10
     assert both.error < good.error and joined([bad]) == bad
-
-
-def table(runs: int) -> None:
-    """Prints the table of docs/soak.md."""
-    print("| noise | true slope | interval holds it | grows | does not grow | too short |")
-    print("|---|--:|--:|--:|--:|--:|")
-    for name in NOISES:
-        for slope in (0, 30, 200, 1000):
-            held, words, _ = trials(name, slope, runs)
-            shares = (words[one] / runs for one in ("grows", "does not grow", "too short to say"))
-            covered = "-" if name.endswith("(logarithm)") else f"{100 * held:.0f} %"
-            cells = [name, str(slope), covered, *(f"{100 * one:.1f} %" for one in shares)]
-            print(f"| {' | '.join(cells)} |")
-
-
-if __name__ == "__main__":
-    table(int(sys.argv[1]))

@@ -55,14 +55,6 @@ def test_the_row_that_fell_with_the_newest_run_is_regressed_and_no_other(row: in
     assert "regressed" not in found.values() and len(found) == 2
 
 
-def test_more_is_better_of_throughput_and_worse_of_latency() -> None:
-    rates, metrics = [*QUIET[:8], 1.4 * QUIET[8]], ("throughput", "p50", "p99", "cpu")
-    (row,) = group_of(nights({ROW: rates}), metrics=metrics).comparison.rows
-    assert [(line.metric, line.judged.word) for line in row.lines] == [
-        (name, "improved") for name in metrics
-    ]
-
-
 def test_the_ratio_is_to_the_mean_of_runs_whatever_their_launches() -> None:
     runs = [[100.0], [100.0], [200.0, 200.0, 200.0], [200.0]]
     group = group_of([night(at, {ROW: rates}) for at, rates in enumerate([*runs, [100.0]])])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli.gate import GateOptions, read_flags, read_noise, read_share
+from serve_bench.cli.gate import read_noise, read_share
 from serve_bench.core.result import Result
 from tests.cases import cases
 from tests.fixtures import Call, Patch
@@ -156,17 +156,6 @@ def test_a_threshold_is_a_share() -> None:
     for text in ("5", "0", "0%", "-5%", "100%", "nan", "inf", "", "%", "5%%", "x"):
         said = refusal(read_share, text, "--threshold")
         assert said.startswith("--threshold: ") and "it takes a share such as 5% or 0.05" in said
-
-
-@cases(
-    "text, metrics",
-    ("p99", ("throughput", "p99")),
-    ("cpu, p50", ("throughput", "p50", "cpu")),
-    ("throughput", ("throughput",)),
-    ("p99,p99", ("throughput", "p99")),
-)
-def test_throughput_is_always_in_the_gate(text: str, metrics: tuple[str, ...]) -> None:
-    assert read_flags(GateOptions(gate=text)).metrics == metrics
 
 
 @cases(

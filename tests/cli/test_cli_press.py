@@ -12,21 +12,11 @@ from pathlib import Path
 import pytest
 
 from serve_bench.store import read
-from tests.fixtures import Call, Refuses
+from tests.fixtures import Call
 from tests.places import begin
 from tests.servers import every, serving
 
 pytestmark = pytest.mark.process
-
-
-@pytest.mark.torch
-def test_what_the_host_has_not_is_refused(refuses: Refuses) -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        refuses("press --device cpu,cuda", "--device cuda: torch ")
-    refuses("recsys --table-rows 10000000", "smaller tables")
-    refuses("micro --app ranker --table-rows 100000000", "a whole number from 1 to 10000000")
 
 
 def test_a_line_for_each_request(tmp_path: Path, call: Call) -> None:

@@ -28,12 +28,9 @@ def _starts_nothing(monkeypatch: Patch) -> None:
 
 @cases(
     "line, message",
-    ("--world-size 10,20 --batch True,False", "--world-size and --batch: only one argument may be"),
-    ("-world-size x", "--world-size: 'x' is not allowed"),
     ("-wrld_size=3", "No such option"),
     ("--master-addr no.such.invalid", "--master-addr: 'no.such.invalid' cannot be resolved: "),
     ("--master-addr 192.0.2.1", "--master-addr: 192.0.2.1 is no address of this machine"),
-    ("--suite micro", "micro.toml: unknown key 'app'; allowed: name, rpc"),
     (f"--output-file-path {__file__}", "test_cli_rpc.py exists already; nothing is overwritten"),
     ("--output-file-path /nowhere/x", "--output-file-path: the folder of /nowhere/x does not exi"),
     ("--perf-metrics /nowhere/x", "--perf-metrics: the folder of /nowhere/x does not exist"),

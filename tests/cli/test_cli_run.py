@@ -26,8 +26,6 @@ SERVICED = "a:b --protocol grpc --grpc-servicer c.d"
 @cases(
     "flags, says",
     ("", "TARGET: name an app (module:app, path/file.py:app) or a suite"),
-    ("shop", "TARGET: 'shop' is not allowed; it takes module:app or path/file.py:app"),
-    ("gone.py:app", "TARGET: gone.py: there is no such file"),
     ("gone.toml", "gone.toml: cannot be read: no such file"),
     ("a:b --route best", "--route: 'best' does not begin with /"),
     ("a:b --route /é", "--route: a space, control or non-ASCII character in '/é'"),

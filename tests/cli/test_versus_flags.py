@@ -191,15 +191,9 @@ def test_options_are_those_of_deployments_and_no_password_of_one_is_in_a_name(
     "given, message",
     ({"a": "a:app", "b": "optimized"}, "--b: optimized is built-in app noop; the other side"),
     ({**BOTH, "paths": "x"}, "--paths: noop measures an app that comes with the tool"),
-    ({**BOTH, "request_timeout_s": 9.0}, "--request-timeout-s: noop measures an app that comes"),
-    ({"a": "a:app", "b": "b:app", "draw": "random"}, "--draw: give --bodies, --paths or --head"),
-    ({"a": "a:app", "b": "b:app", "paths": "no/such"}, "--paths: no/such cannot be read: no"),
-    ({"a": "a:app", "b": "b:app", "call": "ask"}, "--call: goes with --protocol handle"),
     ({"a": "a:app", "b": "b:app", "app": "noop"}, "--app: noop: the sides name apps of your own"),
     ({"a": "a:app", "b": "a:app", "b_option": ["Two.x=2"]}, "a:app has no deployment 'Two'"),
     ({"a": "a:app", "b": "b:app", **GRPC, "route": "/a.B/D"}, "/a.B/D is no method of the serv"),
-    ({"a": "a:app", "b": "b:app", "texts": GRPC["texts"]}, "grpc: give --grpc-servicer"),
-    ({"a": "a:app", "b": "b:app", "grpc_servicer": ["b.add"]}, "goes with --protocol grpc"),
     ({**BOTH, **GRPC}, "--grpc-servicer: noop measures an app that comes with the tool"),
 )
 def test_what_does_not_go_with_an_own_app(
@@ -256,19 +250,6 @@ def test_bad_input_names_the_flag(given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message) as refused:
         planned(**given)
     assert "\n" not in str(refused.value)
-
-
-def test_dry_run_prints_the_plan_and_starts_nothing(
-    call: Call, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    line = "versus --a default --b optimized --b-option num_replicas=2 --budget 10m --dry-run"
-    out, _ = call(*line.split())
-    assert "A: default, app noop\nB: optimized+num_replicas=2, app noop\n" in out
-    assert "    RAY_SERVE_THROUGHPUT_OPTIMIZED=1\n    num_replicas=2\n" in out
-    assert "round 2: optimized+num_replicas=2 is launched first, then default" in out
-    assert re.search(r"; about .* s; budget 10 min 0 s\n", out)
-    assert list(tmp_path.iterdir()) == []
 
 
 SHORT = ("--quick", "--clients", "raw:2")

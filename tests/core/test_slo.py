@@ -1,7 +1,4 @@
-import pytest
-
-from serve_bench.core.errors import BadInput
-from serve_bench.core.slo import Objective, parse_slo, read_slo, slo_of_file
+from serve_bench.core.slo import Objective, parse_slo
 from tests.cases import cases
 from tests.refused import refusal
 
@@ -56,12 +53,3 @@ def test_a_percentile_needs_a_request_beyond_it(text: str, fewest: int) -> None:
 def test_what_is_wrong_is_one_line_that_names_the_flag(text: str, message: str) -> None:
     said = refusal(parse_slo, text)
     assert message in said and said.startswith("--slo: ")
-
-
-def test_a_suite_file_names_its_key() -> None:
-    assert read_slo("ttft_p95=1s", metrics=("latency", "ttft")) == parse_slo("ttft_p95=1s")
-    assert slo_of_file({}, "a.toml") is None
-    assert slo_of_file({"slo": "p99 = 50ms, errors = 1%"}, "a.toml") == "p99=50ms,errors=1%"
-    for value in (5, "p99", "ttft_mean=1s"):
-        with pytest.raises(BadInput, match=r"^a\.toml: slo: "):
-            slo_of_file({"slo": value}, "a.toml")

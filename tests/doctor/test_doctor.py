@@ -110,12 +110,6 @@ def test_the_exit_code_is_1_for_a_failure_alone(
         CheckFinding("warning", "slow")
 
 
-@cases("python", "", f"{sys.executable}-none")
-def test_no_interpreter_is_bad_input(python: str, call: Call) -> None:
-    out, err = call("doctor", "--python", python, code=2)
-    assert out == "" and err.startswith("serve-bench: --python: ") and err.count("\n") == 1
-
-
 RAY = Interpreter("python", "3.11.7", "2.60.0", None, None)
 
 

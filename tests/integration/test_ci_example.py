@@ -20,8 +20,6 @@ from serve_bench.store import read
 from tests.places import build_wheel, execute, git
 from tests.test_ci_example import EXAMPLE, commands
 
-TOP = Path(__file__).parents[2]
-
 pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.wheel]
 
 Say = Callable[[str], subprocess.CompletedProcess[str]]

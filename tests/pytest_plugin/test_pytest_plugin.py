@@ -246,7 +246,6 @@ def test_a_round_is_exactly_so_many_requests_of_what_was_asked(inner: pytest.Pyt
 
 @cases(
     "call, says",
-    ("('http://h/', 'wrk:3')", "serve_benchmark: load: 'wrk:3' is not allowed; it takes N"),
     ("('http://h/', requests=3)", "serve_benchmark: requests must be at least the number of"),
     ("('http://h/', requests=50.5)", "serve_benchmark: requests: 50.5 is not allowed; it"),
     ("('http://h/', headers=['x'])", "headers: ['x'] is not allowed; it takes {'Name'"),
@@ -257,10 +256,8 @@ def test_a_round_is_exactly_so_many_requests_of_what_was_asked(inner: pytest.Pyt
     ("('http://h/a', route='/b')", "route: http://h/a has a path already"),
     ("('http://h/', body={1: object()})", "body: no JSON can be made of it"),
     ("('http://h/', options={'A.x': 1})", "options are for an app, not for a URL"),
-    ("('http://h/', 'raw:2', requests=50, slo='p99=1')", "slo: p99=1 is not allowed; it takes"),
     ("('http://h/', slo=5)", "serve_benchmark: slo: 5 is not allowed; it takes text"),
     ("('http://h/', 'raw:2', requests=50, rounds=2, slo='p99.9=1s')", "slo: p99.9 needs 1,000 re"),
-    ("('app')", "serve_target: 'app' is not allowed; it takes module:app"),
 )
 def test_what_is_refused(session: Session, call: str, says: str) -> None:
     session.run(f"def test_it(serve_benchmark):\n    serve_benchmark{call}\n", failed=1)

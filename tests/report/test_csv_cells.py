@@ -20,6 +20,7 @@ from serve_bench.core.result import Failure, result_of
 from serve_bench.observing.processes import InUse, ServeProcess
 from serve_bench.view.csv import csv_of
 from tests import records
+from tests.cases import cases
 from tests.history_records import QUIET, in_folders, nights
 from tests.rendering import render, render_comparing
 from tests.versus_records import rates, versus_result
@@ -27,14 +28,12 @@ from tests.versus_records import rates, versus_result
 EVIL = '=HYPERLINK("http://x/")'
 
 
-@pytest.mark.parametrize(
-    ("value", "cell"),
-    [
-        *((EVIL, f"'{EVIL}"), ("+cmd", "'+cmd"), ("-cmd|' /C'!A0", "'-cmd|' /C'!A0")),
-        *(("@SUM(1)", "'@SUM(1)"), ("\t=1", "'\t=1"), ("-", "'-")),
-        *((-3.2, "-3.2"), (-1, "-1"), ("-3.2", "-3.2"), ("+1e3", "+1e3"), ("3 - 4", "3 - 4")),
-        *((None, ""), (True, "True"), ("a\x1b[2Jb\rc", "a\\u001b[2Jb\\u000dc")),
-    ],
+@cases(
+    "value, cell",
+    *((EVIL, f"'{EVIL}"), ("+cmd", "'+cmd"), ("-cmd|' /C'!A0", "'-cmd|' /C'!A0")),
+    *(("@SUM(1)", "'@SUM(1)"), ("\t=1", "'\t=1"), ("-", "'-")),
+    *((-3.2, "-3.2"), (-1, "-1"), ("-3.2", "-3.2"), ("+1e3", "+1e3"), ("3 - 4", "3 - 4")),
+    *((None, ""), (True, "True"), ("a\x1b[2Jb\rc", "a\\u001b[2Jb\\u000dc")),
 )
 def test_a_cell_that_looks_like_a_formula_is_text(value: object, cell: str) -> None:
     read = list(csv.reader(io.StringIO(csv_of([EVIL], [{EVIL: value}]))))

@@ -12,6 +12,7 @@ from serve_bench.core.figures import LowerBound
 from serve_bench.report.drawing import draw
 from serve_bench.report.theme import list_series, looks_of
 from serve_bench.view.charts import AT_LEAST, Chart, Point, nines, split_lines
+from tests.cases import cases
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
 
@@ -182,15 +183,11 @@ def test_many_lines_stand_in_several_charts_and_lower_bounds_are_explained() -> 
     assert (first.caption, second.caption) == ("c.", f"c. {AT_LEAST}")
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda: dots(),
-        lambda: curve(Point(2.0, 0.0, "a")),
-        lambda: steps(Point(0, 1.0, "a")),
-        lambda: steps(Point(1, 1.0, "a"), marks=[(0, "m")]),
-    ],
+@cases(
+    "chart",
+    *(dots(), curve(Point(2.0, 0.0, "a")), steps(Point(0, 1.0, "a"))),
+    steps(Point(1, 1.0, "a"), marks=[(0, "m")]),
 )
-def test_what_cannot_be_drawn_is_refused(draw: Callable[[], Chart]) -> None:
+def test_what_cannot_be_drawn_is_refused(chart: Chart) -> None:
     with pytest.raises((ValueError, ZeroDivisionError)):
-        drawn(draw())
+        drawn(chart)

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli.program import run
 from serve_bench.store import read
 from serve_bench.view.document import Document, Flamegraph, Section
 from serve_bench.view.lens import RunLook
+from tests.cases import cases
+from tests.fixtures import Call, Patch
 from tests.html_sample import sheet
 from tests.report.test_html_frame import GOLDEN, STACKS, Read
 
 
 @pytest.fixture
-def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
+def stub_sheets(monkeypatch: Patch) -> None:
     """Pages of any command that hold the run's id and a flamegraph: what is about the file."""
 
     def filled(run: RunLook) -> Document:
@@ -40,64 +41,57 @@ def stored(place: Path) -> Path:
 
 @pytest.mark.usefixtures("stub_sheets")
 def test_a_page_is_written_into_the_folder_of_its_run_and_replaces_an_earlier_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, call: Call
 ) -> None:
     home = stored(tmp_path / "a run")
     before = sorted(file.name for file in home.iterdir())
-    assert run(["report", str(home), "--format", "html"]) == 0
-    captured, to = capsys.readouterr(), home / "report.html"
-    assert captured.out == "" and captured.err.startswith(f"wrote {to} (")
+    (out, err), to = call("report", home, "--format", "html"), home / "report.html"
+    assert out == "" and err.startswith(f"wrote {to} (")
     assert sorted(file.name for file in home.iterdir()) == [*before, "report.html"]
     to.write_text(to.read_text().replace("<main", "<!--of yesterday--><main"))
-    assert run(["report", str(home / "records.jsonl"), "--format", "html"]) == 0
+    call("report", home / "records.jsonl", "--format", "html")
     assert "of yesterday" not in to.read_text()
     assert (home / "records.jsonl").read_bytes() == GOLDEN.read_bytes()
 
 
 @pytest.mark.usefixtures("stub_sheets")
 def test_large_records_are_left_out_and_nothing_beyond_a_run_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch, call: Call
 ) -> None:
     monkeypatch.setattr("serve_bench.report.page.MOST_RECORDS", 0)
     (tmp_path / "beyond.raw.txt").write_bytes(STACKS)
     monkeypatch.chdir(tmp_path)
     stored(Path("a 1#"))
     stored(Path("b"))
-    assert run(["report", "a 1#", "b", "--format", "html"]) == 0
-    read_page = Read(Path("report.html").read_text())
+    call("report", "a 1#", "b", "--format", "html")
+    read_page = Read(page := Path("report.html").read_text())
     assert read_page.text.count("they are too large for this page") == 2
     assert len(read_page.all("svg", **{"class": "flame"})) == 2
     assert "../beyond.raw.txt is not in" in read_page.text
+    assert "onerror=alert(1)>" not in page and "<img src=x" in read_page.text
 
 
 @pytest.mark.usefixtures("stub_sheets")
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "exists and is no page of serve-bench; nothing is overwritten"),
-        (["-o", "other.html"], "exists and is no page of serve-bench; nothing is overwritten"),
-        (["-o", "records.jsonl"], "exists and is no page of serve-bench; nothing is overwritten"),
-        (["-o", "."], "--output: . is a folder; it takes a file"),
-        (["-o", "none/x.html"], "none/x.html: cannot be written: no such file or directory"),
-        (["-o", "/proc/x.html"], "/proc/x.html: cannot be written: "),
-        (["--exclude-connect"], "--exclude-connect: is not for --format html"),
-    ],
+@cases(
+    "words, said",
+    ("", "exists and is no page of serve-bench; nothing is overwritten"),
+    ("-o other.html", "exists and is no page of serve-bench; nothing is overwritten"),
+    ("-o records.jsonl", "exists and is no page of serve-bench; nothing is overwritten"),
+    ("-o .", "--output: . is a folder; it takes a file"),
+    ("-o none/x.html", "none/x.html: cannot be written: no such file or directory"),
+    ("-o /proc/x.html", "/proc/x.html: cannot be written: "),
+    ("--exclude-connect", "--exclude-connect: is not for --format html"),
 )
 def test_where_no_page_can_be_written_one_line_says_so_and_no_other_file_is_replaced(
-    words: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, said: str, tmp_path: Path, monkeypatch: Patch, call: Call
 ) -> None:
     home = stored(tmp_path / "r")
     monkeypatch.chdir(home)
     for name in ("report.html", "other.html"):
         (home / name).write_text("<!doctype html><p>mine")
     before = contents(home)
-    assert run(["report", ".", "-f", "html", *words]) == 2
-    captured = capsys.readouterr()
-    assert said in captured.err and captured.err.count("\n") == 1
+    _, err = call("report", ".", "-f", "html", *words.split(), code=2)
+    assert said in err and err.count("\n") == 1
     assert contents(home) == before
 
 
@@ -107,11 +101,11 @@ def contents(home: Path) -> dict[str, bytes]:
 
 @pytest.mark.usefixtures("stub_sheets")
 def test_a_full_disk_leaves_the_earlier_page_and_no_part_of_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, call: Call
 ) -> None:
     home = stored(tmp_path / "r")
     monkeypatch.chdir(home)
-    assert run(["report", ".", "-f", "html"]) == 0
+    call("report", ".", "-f", "html")
     before, kept = contents(home), Path.write_bytes
 
     def full(path: Path, data: bytes) -> int:
@@ -121,11 +115,10 @@ def test_a_full_disk_leaves_the_earlier_page_and_no_part_of_a_file(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_bytes", full)
         for code, words in ((2, ["-f", "html"]), (1, ["--perf-metrics", "t.pm"])):
-            assert run(["report", ".", *words]) == code
-            said = capsys.readouterr().err
+            _, said = call("report", ".", *words, code=code)
             assert said.endswith(": cannot be written: no space left on device\n")
             assert contents(home) == before
-    assert run(["report", ".", "--perf-metrics", "t.pm"]) == 0
+    call("report", ".", "--perf-metrics", "t.pm")
     assert "perf_metrics" in json.loads((home / "t.pm").read_text())
 
 
@@ -139,51 +132,40 @@ def two_runs(tmp_path: Path) -> list[str]:
     return [str(first), str(second)]
 
 
-def test_two_runs_stand_side_by_side(
-    two_runs: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["report", *two_runs, "-f", "csv"]) == 2
-    assert "--format csv: takes at most 1; there are 2 runs" in capsys.readouterr().err
-    assert run(["report", *two_runs]) == 0
-    text = capsys.readouterr().out
+def test_two_runs_stand_side_by_side(two_runs: list[str], call: Call) -> None:
+    _, err = call("report", *two_runs, "-f", "csv", code=2)
+    assert "--format csv: takes at most 1; there are 2 runs" in err
+    text, _ = call("report", *two_runs)
     assert text.startswith("second against 20260102-golden: inconclusive in 12 of 12 rows, ")
-    assert run(["report", *two_runs, "-f", "markdown"]) == 0
-    text = capsys.readouterr().out
+    text, _ = call("report", *two_runs, "-f", "markdown")
     assert "| errors (A and B) |" in text
     assert "- A and B: errors: 3 requests failed (0.04 %)" in text
     same = [two_runs[0], two_runs[0]]
-    assert run(["report", *same]) == 2
-    assert "are the same run: --variant-a" in capsys.readouterr().err
-    page = f"{two_runs[0]}/both.html"
-    assert run(["report", *same, "-f", "html", "-o", page]) == 0  # each by itself
+    assert "are the same run: --variant-a" in call("report", *same, code=2)[1]
+    call("report", *same, "-f", "html", "-o", f"{two_runs[0]}/both.html")  # each by itself
 
 
 def test_a_report_in_words_goes_to_a_new_file_alone(
-    two_runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    two_runs: list[str], tmp_path: Path, call: Call
 ) -> None:
     to, page = tmp_path / "report.md", f"{two_runs[0]}/report.html"
-    assert run(["report", two_runs[0], "-f", "markdown"]) == 0
-    text = capsys.readouterr().out
-    assert run(["report", two_runs[0], "-f", "markdown", "-o", str(to)]) == 0
-    captured = capsys.readouterr()
-    assert (captured.out, to.read_text()) == ("", text) and f"wrote {to}" in captured.err
-    for words, said in (
-        (["-o", str(to)], f"--output: {to} exists already; nothing is overwritten"),
+    words = ("report", two_runs[0], "-f", "markdown", "-o")
+    text, _ = call(*words[:-1])
+    out, err = call(*words, to)
+    assert (out, to.read_text()) == ("", text) and f"wrote {to}" in err
+    for flags, said in (
+        (["-o", to], f"--output: {to} exists already; nothing is overwritten"),
         (["-o", "x", "--perf-metrics", "x"], "--output and --perf-metrics: both are x"),
         (["-f", "html", "--perf-metrics", page], f"--output and --perf-metrics: both are {page}"),
     ):
-        assert run(["report", two_runs[0], *words]) == 2
-        assert capsys.readouterr().err == f"serve-bench: {said}\n"
-    assert to.read_text() == text
-    assert run(["report", two_runs[0], "-f", "markdown", "-o", "-"]) == 0
-    assert capsys.readouterr().out == text
+        assert call("report", two_runs[0], *flags, code=2)[1] == f"serve-bench: {said}\n"
+    assert to.read_text() == text == call(*words, "-")[0]
 
 
 @pytest.mark.usefixtures("stub_sheets")
-def test_a_page_whose_folder_is_elsewhere_needs_nothing_of_it(tmp_path: Path) -> None:
-    home = stored(tmp_path / "r")
-    to = tmp_path / "x.html"
-    assert run(["report", str(home), "-f", "html", "-o", str(to)]) == 0
+def test_a_page_whose_folder_is_elsewhere_needs_nothing_of_it(tmp_path: Path, call: Call) -> None:
+    home, to = stored(tmp_path / "r"), tmp_path / "x.html"
+    call("report", home, "-f", "html", "-o", to)
     shutil.rmtree(home)
     read_page = Read(to.read_text())
     assert json.loads(read_page.scripts["records.jsonl-text"].splitlines()[0])["kind"] == "run"

@@ -7,11 +7,11 @@ from unittest import mock
 
 import pytest
 
-from serve_bench.cli.program import run
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.record_lines import parse
 from serve_bench.report.page import html_text
 from tests import places
+from tests.fixtures import Call, Patch
 from tests.rendering import render
 from tests.sheet_parts import page_sheet, tiles
 
@@ -19,66 +19,55 @@ NEWEST_FIRST = ("sweep", "micro-resumed", "press")
 
 
 @pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shelf(tmp_path: Path, monkeypatch: Patch) -> Path:
     """Three runs in results/, and one whose records are damaged."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")
+    results = tmp_path / "results"
+    for name in (*NEWEST_FIRST, "odd"):
+        (results / name).mkdir(parents=True)
     for name in NEWEST_FIRST:
-        (tmp_path / "results" / name).mkdir(parents=True)
-        shutil.copy(
-            places.FORMATS / f"2-{name}.jsonl", tmp_path / "results" / name / "records.jsonl"
-        )
-    (tmp_path / "results" / "odd").mkdir()
-    (tmp_path / "results" / "odd" / "records.jsonl").write_text("{}\n")
-    return tmp_path / "results"
+        shutil.copy(places.FORMATS / f"2-{name}.jsonl", results / name / "records.jsonl")
+    (results / "odd" / "records.jsonl").write_text("{}\n")
+    return results
 
 
-def test_the_runs_of_a_folder_are_listed_newest_first(
-    shelf: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["report", "results"]) == 0
-    out = capsys.readouterr().out
+@pytest.mark.usefixtures("shelf")
+def test_the_runs_of_a_folder_are_listed_newest_first(call: Call) -> None:
+    out, _ = call("report", "results")
     assert out.startswith("3 runs in results; the newest: default serves at most 178.0 ")
     begun = [line.split()[3] for line in out.splitlines() if line.startswith("2026-")]
     assert begun == [*NEWEST_FIRST]
     assert "passed over: results/odd: " in out
 
 
-def test_no_finding_is_said(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_finding_is_said(shelf: Path, call: Call) -> None:
     text = (places.FORMATS / "2-timeline.jsonl").read_text().replace('"course":', '"other":')
     (shelf / "press" / "records.jsonl").write_text(text)
-    assert run(["report", "results"]) == 0
-    assert "nothing was found" in capsys.readouterr().out
+    assert "nothing was found" in call("report", "results")[0]
 
 
-def test_without_a_path_the_newest_run_is_reported(
-    shelf: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["report"]) == 0
-    assert "records: results/sweep\n" in capsys.readouterr().out
+def test_without_a_path_the_newest_run_is_reported(shelf: Path, call: Call) -> None:
+    assert "records: results/sweep\n" in call("report")[0]
     shutil.rmtree(shelf)
-    assert run(["report"]) == 2
-    assert capsys.readouterr().err == "serve-bench: results: no such folder\n"
+    assert call("report", code=2)[1] == "serve-bench: results: no such folder\n"
 
 
-def test_the_schema_is_printed_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["report", "--schema"]) == 0
-    schema = json.loads(capsys.readouterr().out)
+def test_the_schema_is_printed_and_nothing_else(call: Call) -> None:
+    schema = json.loads(call("report", "--schema")[0])
     assert schema["$defs"]["figures"]["patternProperties"][r"^throughput(\..+)?$"]["description"]
 
 
-def test_the_index_is_a_page_too_and_no_data(
-    shelf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_index_is_a_page_too_and_no_data(shelf: Path, call: Call) -> None:
     shutil.copytree(shelf / "press", shelf / "again")  # a series needs two
-    assert run(["report", "results", "--format", "html"]) == 0
+    call("report", "results", "--format", "html")
     page = (shelf / "report.html").read_text()
     assert '<a href="press">press</a>' in page
     assert "The most requests/s of each suite, divided by those of its first run" in page
-    assert run(["report", "results", "--format", "json"]) == 2
-    assert "'json' is not for an index" in capsys.readouterr().err
-    assert run(["report", "results", "--fail-on", "regressed"]) == 2
-    assert "--fail-on: is for a run; results holds runs" in capsys.readouterr().err
+    _, err = call("report", "results", "--format", "json", code=2)
+    assert "'json' is not for an index" in err
+    _, err = call("report", "results", "--fail-on", "regressed", code=2)
+    assert "--fail-on: is for a run; results holds runs" in err
 
 
 def test_a_page_shows_verdict_tiles_chart_and_table_first() -> None:

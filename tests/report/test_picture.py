@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from serve_bench.benchmarks.registry import look_at
-from serve_bench.cli.program import run
 from serve_bench.core.errors import BadInput
 from serve_bench.report.picture import charts_of, picture
 from serve_bench.store import read
 from serve_bench.view.document import Document, ReportOptions
 from tests import places
+from tests.cases import cases
+from tests.fixtures import Call, Patch
 from tests.sheet_parts import tiles
 
 
@@ -33,43 +34,38 @@ def test_a_picture_says_what_it_shows(name: str) -> None:
     assert not re.search(r'(href|src)="[^#]', svg)
 
 
+PLOT = ("report", places.FORMATS / "2-micro.jsonl", "--plot")
+
+
 def test_report_draws_the_main_chart_or_those_with_words_in_their_title(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, call: Call
 ) -> None:
-    records = str(places.FORMATS / "2-micro.jsonl")
     svg, png = tmp_path / "all.svg", tmp_path / "one.png"
-    assert run(["report", records, "--plot", str(svg)]) == 0
-    assert svg.read_text().startswith("<svg") and f"wrote {svg}" in capsys.readouterr().err
+    _, err = call(*PLOT, svg)
+    assert svg.read_text().startswith("<svg") and f"wrote {svg}" in err
     title = charts_of([stored("micro")])[0].title
-    assert run(["report", records, "--plot", str(png), "--chart", title.upper()]) == 0
+    call(*PLOT, png, "--chart", title.upper())
     assert png.read_bytes().startswith(b"\x89PNG\r\n")
-    assert run(["report", records, "--plot", str(tmp_path / "x.svg"), "--chart", ""]) == 0
+    call(*PLOT, tmp_path / "x.svg", "--chart", "")
     named, whole = (charts_of([stored("micro")], words) for words in (title.upper(), ""))
     assert title in {chart.title for chart in named}
     assert 1 < len(named) < len(whole)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--plot", "x.pdf"], "--plot: x.pdf is not allowed; it takes a file in .svg or .png"),
-        (["--plot", "mine.svg"], "--plot: mine.svg exists already; nothing is overwritten"),
-        (["--plot", "no/x.svg"], "--plot: the folder of no/x.svg does not exist"),
-        (["--plot", "x.svg", "--chart", "zz"], "--chart: no chart has 'zz' in its title; there"),
-        (["--chart", "zz"], "--chart: chooses charts of --plot FILE, which is not there"),
-    ],
+@cases(
+    "words, said",
+    ("--plot x.pdf", "--plot: x.pdf is not allowed; it takes a file in .svg or .png"),
+    ("--plot mine.svg", "--plot: mine.svg exists already; nothing is overwritten"),
+    ("--plot no/x.svg", "--plot: the folder of no/x.svg does not exist"),
+    ("--plot x.svg --chart zz", "--chart: no chart has 'zz' in its title; there"),
+    ("--chart zz", "--chart: chooses charts of --plot FILE, which is not there"),
 )
 def test_what_cannot_be_drawn_is_one_line(
-    words: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, said: str, tmp_path: Path, monkeypatch: Patch, call: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.svg").write_text("mine")
-    assert run(["report", str(places.FORMATS / "2-micro.jsonl"), *words]) == 2
-    printed, error = capsys.readouterr()
+    printed, error = call(*PLOT[:2], *words.split(), code=2)
     assert error.startswith(f"serve-bench: {said}") and error.count("\n") == 1 and not printed
     assert [file.name for file in tmp_path.iterdir()] == ["mine.svg"]
     assert Path("mine.svg").read_text() == "mine"
@@ -80,7 +76,7 @@ def test_a_run_without_a_figure_has_no_picture() -> None:
         charts_of([stored("scale-no-cluster")])
 
 
-def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_it_says_what_to_install(monkeypatch: Patch) -> None:
     document = stored("micro")
     charts = charts_of([document])
     monkeypatch.setitem(sys.modules, "vl_convert", None)

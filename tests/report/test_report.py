@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -26,7 +26,7 @@ from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.scale.spec import WORKLOADS
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import COLLAPSE
-from serve_bench.core.result import Failure, Metric, PlannedTrial, Record, Result, Trial, result_of
+from serve_bench.core.result import Failure, Metric, PlannedTrial, Result, Trial, result_of
 from serve_bench.report import COMPARED, FORMATS
 from serve_bench.report.comment import escaped
 from serve_bench.report.terminal import terminal
@@ -35,6 +35,7 @@ from serve_bench.view.document import Number, Table, Text
 from serve_bench.view.published import published_for
 from serve_bench.view.rows import BRIEFS, make_page
 from tests import places
+from tests.cases import cases
 from tests.records import (
     AT,
     ROWS,
@@ -126,37 +127,20 @@ def everywhere(result: Result) -> dict[str, str]:
     return {name: " ".join(render(result, name).split()) for name in FORMATS}
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [
-        Failure("launch", "no such thing as a raylet", AT, variant="default", round=1),
-        Failure("deploy", "no such thing as a raylet", AT, variant="default", cell=cell()),
-        Failure("trial", "no such thing as a raylet", AT, key=planned().key),
-        Failure("teardown", "no such thing as a raylet", AT),
-        Failure("trial", "no such thing as a raylet", AT, key="of another plan"),
-        Failure("launch", "no such thing as a raylet", AT, variant="of another plan"),
-    ],
-    ids=["variant", "cell", "row", "run", "other key", "other variant"],
+@cases(
+    "what, place",
+    ("launch", {"variant": "default", "round": 1}),
+    ("deploy", {"variant": "default", "cell": cell()}),
+    ("trial", {"key": planned().key}),
+    ("teardown", {}),
+    ("trial", {"key": "of another plan"}),
+    ("launch", {"variant": "of another plan"}),
 )
-def test_a_failure_is_shown_wherever_it_struck(failure: Failure) -> None:
+def test_a_failure_is_shown_wherever_it_struck(what: Any, place: dict[str, Any]) -> None:
+    failure = Failure(what, "no such thing as a raylet", AT, **place)
     result = result_of([run(planned()), failure])
     shown = {name: failure.message in text for name, text in everywhere(result).items()}
     assert shown == dict.fromkeys(FORMATS, True)
-
-
-def test_a_row_that_was_not_measured_is_shown_in_all_forms() -> None:
-    at = planned()
-    for text in everywhere(result_of([run(at)])).values():
-        assert "single client" in text and "not measured" in text
-
-
-def test_several_launches_have_their_spread_beside() -> None:
-    first, second = planned(), planned(round_=2)
-    records: list[Record] = [run(first, second), trial(first, 90.0, 110.0), trial(second, 120.0)]
-    result = result_of(records)
-    assert "14.14" in render(result, width=100)
-    # A doubt says which launch it is about.
-    assert "launch 2: few-windows" in render(result, width=100)
 
 
 def test_a_profiled_row_is_marked_and_enters_nothing() -> None:
@@ -264,6 +248,7 @@ def test_what_differs_from_what_was_asked_is_marked_on_the_page() -> None:
 NEVER = Failure("launch", "the port is taken", AT, variant="default", round=1)
 PRESS = press_result(others=[NEVER])
 UNMEASURED: Final[dict[str, Result]] = {
+    "micro": result_of([run(planned()), NEVER]),
     "press": replace(PRESS, run=replace(PRESS.run, plan=(planned(),))),
     "rpc": rpc_result(rpc_suite([rpc_world(10)]), others=[replace(NEVER, variant="torch")]),
     **{workload: scale_result(scale_suite(workload), others=[NEVER]) for workload in WORKLOADS},
@@ -291,10 +276,6 @@ def stored(name: str) -> Result:
     return read(places.FORMATS / f"2-{name}.jsonl")
 
 
-def cells(line: str) -> int:
-    return len(re.split(r"(?<!\\)\|", line.strip().strip("|")))
-
-
 @pytest.mark.parametrize("name", STORED)
 def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(name: str) -> None:
     result = stored(name)
@@ -316,7 +297,7 @@ def test_names_and_messages_break_neither_table_nor_fold() -> None:
     made = result_of([run(at, other), trial(at), struck])
     text = render(made, "markdown")
     table = [line for line in text.partition("<details>")[0].split("\n") if line.startswith("| ")]
-    assert len(table) == 4 and len({cells(line) for line in table}) == 1
+    assert len(table) == 4 and len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
     assert "a\\|b c" in table[2]
     assert "&lt;/details> \\* \\*\\*no\\*\\*" in text
     assert text.count("</details>") == text.count("<details>")
@@ -366,9 +347,7 @@ def test_a_stored_run_is_said_in_sentences_that_agree(
     assert {line: found for line in findings if (found := list(faults(line, names)))} == {}
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in list_runs() if name.startswith(("micro", "run"))]
-)
+@cases("name", *(name for name in list_runs() if name.startswith(("micro", "run"))))
 def test_no_row_is_offered_load_that_others_refute(name: str, tmp_path: Path) -> None:
     """Where more of the same clients get fewer answers, they were not too few."""
     shutil.copy(list_runs()[name], tmp_path / "records.jsonl")

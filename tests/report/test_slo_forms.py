@@ -6,8 +6,6 @@ from typing import Final
 
 import pytest
 
-from serve_bench.analysis.comparing.match import unlike
-from serve_bench.analysis.slo import RowSlo
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
@@ -65,9 +63,9 @@ def test_every_form_has_the_verdicts() -> None:
     assert page.count('<section id="slo"') == 1 and "slo: p50 &lt;= 20 ms" in page
 
 
-def micro(slo: str, *p50_ms: float, variants: tuple[str, ...] = ("default",)) -> Result:
+def micro(slo: str, *p50_ms: float) -> Result:
     """Rows of one cell with 200 requests each, all of the same latency; of 0 ms: not measured."""
-    plan = [planned(one, row) for one in variants for row in ROWS][: len(p50_ms)]
+    plan = [planned(row=row) for row in ROWS[: len(p50_ms)]]
     trials = [
         trial(at, 200.0, latency=Histogram.of([round(ms * 1e6)] * 200).encode())
         for at, ms in zip(plan, p50_ms, strict=True)
@@ -97,20 +95,6 @@ def test_the_name_of_a_row_tells_it_from_all_others() -> None:
     result = result_of([replace(run(*plan), suite={"slo": "mean=1s"}), trial(plan[0])])
     names = [one.name for one in judged_rows(result)]
     assert names[0] == "single client, replicas 1, default" and len(set(names)) == len(plan)
-
-
-def test_one_launch_more_is_one_more_part_of_the_row() -> None:
-    plan = [planned(round_=1), planned(round_=2)]
-    fast, slow = (Histogram.of([at] * 60).encode() for at in (10_000_000, 90_000_000))
-    first = replace(run(*plan), suite={"slo": "p99=50ms"})
-    result = result_of([first, trial(plan[0], latency=fast), trial(plan[1], latency=slow)])
-    (row,) = judged_rows(result)
-    assert isinstance(row, RowSlo) and row.word == "missed"  # neither launch has 100 requests
-
-
-def test_runs_that_differ_in_their_slo_alone_can_be_compared() -> None:
-    a, b = micro("p99=50ms", 10.0), micro("p99=60ms", 10.0)
-    assert unlike(a, b, ({}, {})) == ()
 
 
 def test_an_slo_that_a_hand_has_changed_is_one_line() -> None:

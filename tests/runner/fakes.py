@@ -16,8 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
-import pytest
-
 from serve_bench.benchmarks.rpc.backend import RpcBackend, WorldPids
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
 from serve_bench.core.histogram import Histogram
@@ -42,6 +40,7 @@ from serve_bench.serving.server import Deployed, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import RunFolder, StoreError
 from tests import rounds
+from tests.fixtures import Patch
 
 COSTS_S = {"start": 4.0, "deploy": 2.0, "prove": 0.5, "close": 1.0, "load": 3.0, "world": 2.0}
 
@@ -256,7 +255,7 @@ def _answer(script: Script, command: str) -> Any:
     return script.call(command, "", answers[command])
 
 
-def install(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def install(script: Script, monkeypatch: Patch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: script.now_s)
     monkeypatch.setattr(time, "time_ns", lambda: int(1e9 * script.now_s))
     _everywhere(
@@ -294,7 +293,7 @@ def install(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     _fake(script, monkeypatch, BareServer, 1, start=start)
 
 
-def _everywhere(monkeypatch: pytest.MonkeyPatch, **others: Any) -> None:
+def _everywhere(monkeypatch: Patch, **others: Any) -> None:
     keep = (inside.__name__, sampler.__name__, "serve_bench.store")
     for name, module in list(sys.modules.items()):
         if name.startswith("serve_bench.") and not name.startswith(keep):
@@ -303,14 +302,12 @@ def _everywhere(monkeypatch: pytest.MonkeyPatch, **others: Any) -> None:
                     monkeypatch.setattr(module, word, value)
 
 
-def _replace_methods(monkeypatch: pytest.MonkeyPatch, owner: type, **fakes: Any) -> None:
+def _replace_methods(monkeypatch: Patch, owner: type, **fakes: Any) -> None:
     for name, fake in fakes.items():
         monkeypatch.setattr(owner, name, fake)
 
 
-def _fake(
-    script: Script, monkeypatch: pytest.MonkeyPatch, owner: type, ended: int, **fakes: Any
-) -> None:
+def _fake(script: Script, monkeypatch: Patch, owner: type, ended: int, **fakes: Any) -> None:
     """What has a name, is alive until a fault, and takes so many processes with it."""
 
     def close(self: Any) -> Reaped:
@@ -322,7 +319,7 @@ def _fake(
     _replace_methods(monkeypatch, owner, **{**common, **fakes})
 
 
-def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def _clusters(script: Script, monkeypatch: Patch) -> None:
     ended = {"1": threading.Event()}
 
     def begin(self: Serving, apart_from: Sequence[range] = ()) -> None:
@@ -403,7 +400,7 @@ def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def _backends(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def _backends(script: Script, monkeypatch: Patch) -> None:
     def start(self: RpcBackend) -> None:
         script.dead = False
         script.call("start", f"{self.name} {self.backend}")

@@ -55,6 +55,8 @@ def beyond(option: Option) -> Iterator[str]:
     """Texts that no option of its type takes."""
     if get_origin(option.kind) is Literal:
         yield from ("", "nothing-like-it", f"{get_args(option.kind)[0]}x")
+    elif option.opt.read is not None:
+        yield "nothing like it"
     elif (number := number_of(option)) is not None:
         whole = isinstance(number, inspect.IntType)
         yield from ("", "x", "nan", "inf", "-inf", "1_0", "\u0663", "9" * 5000, "1s")

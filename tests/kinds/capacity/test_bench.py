@@ -23,6 +23,7 @@ from serve_bench.store.files import read_toml, suite_file
 from tests.analysis.test_probes import climb
 from tests.capacity_runs import Service as Known
 from tests.capacity_runs import capacity_result
+from tests.cases import cases
 from tests.records import AT, trial
 from tests.suites import suite_with
 
@@ -89,9 +90,7 @@ def test_a_service_that_goes_away_ends_the_run_and_is_no_launch() -> None:
     assert [one.round for one in searches.ended(("default", "app"))] == [1]
 
 
-@pytest.mark.parametrize(
-    ("slo", "drain_s"), [("p99=2s,ttft_p99=200ms", 4.0), ("ttft_p99=200ms", None)]
-)
+@cases("slo, drain_s", ("p99=2s,ttft_p99=200ms", 4.0), ("ttft_p99=200ms", None))
 def test_a_probe_lasts_as_long_as_its_responses(slo: str, drain_s: float | None) -> None:
     """It is warm once as many are in flight as later, and waits for their ends where no objective
     limits those: without, the end of a long stream would be an error."""

@@ -15,12 +15,12 @@ from serve_bench.analysis.comparing import broken, of_runs
 from serve_bench.analysis.comparing.match import unlike
 from serve_bench.analysis.comparing.values import RowPlace, rows_of
 from serve_bench.benchmarks.capacity.lens import condensed
-from serve_bench.cli.program import run
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Result, Resume, RunStop
 from serve_bench.view.verdict_words import headline
 from tests.capacity_runs import Service, StoredCapacity, capacity_result
 from tests.cases import cases
+from tests.fixtures import Call, Patch
 from tests.history_records import store
 from tests.rendering import render
 from tests.versus_records import alike_runs
@@ -109,13 +109,6 @@ def test_a_round_is_planned_once_where_it_was_needed() -> None:
     assert [one.round for one in condensed(more).plan] == [1, 2, 3, 4, 5]
 
 
-def test_the_same_app_twice_is_not_regressed() -> None:
-    found = alike_runs(rows("a", APP), rows("b", APP))
-    assert found.rows[0].word == "same"
-    assert broken(found, "slower") == []
-    assert "few-windows" not in {one.code for one in found.rows[0].doubts}
-
-
 @cases(
     "a, b, code, said",
     ((APP, {}), (SLOWER, {}), 3, f"gate: regressed: {LABEL}: "),
@@ -125,12 +118,11 @@ def test_the_same_app_twice_is_not_regressed() -> None:
     ((APP[:3], {}), (SLOWER[:3], {"slo": "p99=40ms"}), 2, "have no row in common"),
 )
 def test_a_lower_capacity_breaks_the_gate(
-    a: Search, b: Search, code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    a: Search, b: Search, code: int, said: str, tmp_path: Path, call: Call
 ) -> None:
     """And one that no rate meets; capacities at unlike SLOs are not compared."""
     folders = both(tmp_path, searched("before", a[0], **a[1]), searched("after", b[0], **b[1]))
-    assert run(["compare", *folders, "--fail-on", "regressed"]) == code
-    out, err = capsys.readouterr()
+    out, err = call("compare", *folders, "--fail-on", "regressed", code=code)
     assert said in err and (LABEL in out) is (code != 2)
     if "gate" in said:
         words = r"after is (19|20)(\.\d)? % slower than before \(.* %\): regressed, 5 launches"
@@ -153,9 +145,7 @@ def test_what_the_client_could_not_load_is_not_worse() -> None:
     assert "at least" in message and "(the client could send no more)" in message
 
 
-def test_probes_that_contradict_each_other_are_held_against_nobody(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_probes_that_contradict_each_other_are_held_against_nobody(monkeypatch: Patch) -> None:
     unsure = LaunchEstimate(None, None, None, 395.0, ceiling="floor")
     a, b = rows("a", APP[:3]), searched("b", APP[:3])
     monkeypatch.setattr(LaunchSearch, "estimate", lambda self: unsure)
@@ -179,26 +169,21 @@ def test_a_bounded_launch_is_left_out_and_said() -> None:
     (FLOORED, r"no rate met the SLO"),  # only bounded, and not judged
 )
 def test_a_drop_is_found_in_the_history(
-    last: Search, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    last: Search, said: str, tmp_path: Path, call: Call
 ) -> None:
     before = [searched(f"n{at + 1}", APP[:3], day=at) for at in range(4)]
     store(tmp_path, [*before, searched("n5", last[0], day=4, **last[1])])
-    assert run(["history", str(tmp_path), "--fail-on", "regressed"]) == 3
-    out, err = capsys.readouterr()
+    out, err = call("history", tmp_path, "--fail-on", "regressed", code=3)
     assert re.search(said, " ".join(out.split())) and LABEL in out
     assert ("not judged" in err and "n5" in err) is (last is FLOORED)
 
 
-def test_a_damaged_suite_is_said_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_suite_is_said_in_one_line(tmp_path: Path, call: Call) -> None:
     good = searched("good", APP[:3])
     folders = both(tmp_path, good, searched("bad", APP[:3]))
     records = Path(folders[1]) / "records.jsonl"
     _, _, rest = records.read_text().partition("\n")
     suite = {**good.run.suite, "capacity": {"slo": "fast"}}
     records.write_text(to_line(replace(good.run, id="bad", suite=suite)) + rest)
-    assert run(["compare", *folders]) == 2
-    assert f"{folders[1]}: suite.capacity.slo: 'fast'" in capsys.readouterr().err
-    assert run(["history", str(tmp_path)]) == 2
-    assert "suite.capacity.slo" in capsys.readouterr().err
+    assert f"{folders[1]}: suite.capacity.slo: 'fast'" in call("compare", *folders, code=2)[1]
+    assert "suite.capacity.slo" in call("history", tmp_path, code=2)[1]

@@ -56,15 +56,6 @@ def figures(row: ViewRow, *names: str) -> list[float | None]:
     return [row.value(name) for name in names]
 
 
-def test_a_row_has_the_published_name_and_units() -> None:
-    row = only_row(press_trial(100, 2000.0))
-    assert (row.dims["test_name"], row.dims["users"]) == ("json_1_200000_100_100", 100)
-    # 10,000 requests at 2,000/s, a twentieth of the time spent on connecting; Little's law.
-    assert figures(row, "total", "connected") == pytest.approx([5e9, 4.75e9])
-    assert figures(row, "throughput", "connected_rate") == pytest.approx([2000, 2000 / 0.95])
-    assert figures(row, "latency_mean", "latency_p50") == pytest.approx([47.5e6] * 2, rel=0.01)
-
-
 @cases(
     "about, completed, errors, cut, unaccounted",
     ({}, 10_000, 0, 0, 0),
@@ -110,11 +101,6 @@ def test_cpu_of_the_service_is_neither_the_clients_nor_the_tools() -> None:
 def test_gpu_is_of_settings_that_use_one(device: str, found: float | None) -> None:
     view = view_of(press_trial(10, 1000.0, of={**PRESS_CELL, "device": device}, gpu=33.0))
     assert [row.value("gpu") for row in (*view.points, *view.rows)] == [found, found]
-
-
-def test_a_flat_ladder_has_no_collapse() -> None:
-    (point,) = view_of(*ladder(FLAT)).points
-    assert (point.dims["best_with"], point.dims["users"], point.value("best")) == (100, 50, 2000.0)
 
 
 @cases(

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from serve_bench.core.result import Trial, result_of
-from serve_bench.core.usage import by_role
 from serve_bench.view.document import Chart
 from serve_bench.view.inside import describe_profiled, usage_table
 from tests.records import ROWS, launch, planned, run, trial
@@ -32,14 +31,6 @@ REPLICAS = usage(
 def measured(seen: dict[str, Any], *, profiled: bool = False, rate: float = 100) -> Trial:
     made = trial(planned(row=ROWS[0]), rate, rate, rate, profiled=profiled)
     return replace(made, usage=seen)
-
-
-def test_processes_of_a_role_are_added_up_in_the_order_of_a_request() -> None:
-    roles = by_role(REPLICAS)
-    assert list(roles) == ["load_worker", "proxy", "replica", "log_monitor"]
-    assert (roles["replica"].cpu_percent, roles["replica"].busiest_percent) == (80.0, 60.0)
-    assert roles["replica"].processes == 2 and roles["replica"].memory_mb == 20.0
-    assert roles["load_worker"].memory_mb is None and by_role({}) == {}
 
 
 def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:

@@ -17,6 +17,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import Asked, Option, OwnApp
 from tests.cases import cases
+from tests.fixtures import Patch
 from tests.load.loads import run_here
 
 APP = """
@@ -73,7 +74,7 @@ def test_what_names_no_app(target: str, says: str) -> None:
     assert str(caught.value).startswith("--a: ") and says in str(caught.value)
 
 
-def test_a_file_is_found_beside_its_folder(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_found_beside_its_folder(shop: Path, monkeypatch: Patch) -> None:
     assert place_of(f"{shop}:app", "x") == (str(shop.parent), "shop:app")
     monkeypatch.chdir(shop.parent)
     assert place_of("shop:app", "x") == (str(shop.parent), "shop:app")
@@ -92,7 +93,7 @@ def test_a_file_of_a_package_is_found_from_above_it(tmp_path: Path) -> None:
         place_of(f"{tmp_path}/a.b.py:app", "x")
 
 
-def test_a_current_folder_that_was_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_current_folder_that_was_deleted(tmp_path: Path, monkeypatch: Patch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -181,9 +182,7 @@ def test_an_interpreter_that_is_none(shop: Path) -> None:
     ("urlopen('http://localhost:8000/')", "connects to port 8000, Serve's HTTP port"),
     ("subprocess.run(['ray', 'start', '--head'])", "runs the program ray"),
 )
-def test_an_import_starts_nothing(
-    shop: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str
-) -> None:
+def test_an_import_starts_nothing(shop: Path, monkeypatch: Patch, line: str, says: str) -> None:
     monkeypatch.setenv("TMPDIR", str(shop.parent))  # where Ray has its sessions
     imports = "import ray, subprocess\nfrom urllib.request import urlopen\nclass Plain: pass\n"
     shop.write_text(f"{APP}{imports}{line}\n")
@@ -195,7 +194,7 @@ def test_an_import_starts_nothing(
 
 @pytest.mark.ray
 def test_what_serve_takes_is_taken_and_built_alike_in_the_cluster(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
+    shop: Path, monkeypatch: Patch
 ) -> None:
     """A builder with arguments, a deployment that needs none, the only application of a file."""
     from serve_bench.serving.apps import own

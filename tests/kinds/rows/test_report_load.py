@@ -83,11 +83,3 @@ def test_nothing_answered_is_no_crash() -> None:
     assert as_lines(of.findings)[0] == "Something failed: no request succeeded."
     assert facts(0.0, counts=empty.counts)["errors"] == "5 without a connection"
     assert "latency" not in names(of)
-
-
-def test_a_load_that_was_not_measured_says_so_and_why() -> None:
-    of = sheet(failures=(Failure("trial", "the client ended", AT, key="k"),))
-    (table,) = every(part(of, "results"), Table)
-    (row,) = table.rows
-    assert [getattr(cell, "text", cell) for cell in row.cells] == ["10 connections", "not measured"]
-    assert as_lines(row.doubts) == ("failed: the client ended",)

@@ -136,20 +136,6 @@ def test_a_file_is_read_by_serve_itself(tmp_path: Path, monkeypatch: pytest.Monk
     assert read is not None and read.beside == app.beside
 
 
-@pytest.mark.ray
-def test_a_builder_of_a_file_that_raises_had_its_arguments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "one.py").write_text(ONE)
-    (tmp_path / "c.yaml").write_text(
-        "applications: [{name: helper, import_path: 'one:build', args: {other: word}}]"
-    )
-    found = read_config("c.yaml", "TARGET")
-    with pytest.raises(BadInput, match="is a builder, and raised KeyError: 'word'"):
-        app_of_config(found, "helper", "TARGET", None, Asked())
-
-
 def test_an_application_beside_that_has_no_route_is_told_to_serve_as_such() -> None:
     helper_of_file, shop_of_file, _ = CONTENT["applications"]
     content = [dict(shop_of_file), {**helper_of_file, "route_prefix": None}]

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from serve_bench.cli.show import ReportRequest
 from serve_bench.core.result import Result, Row, result_of
 from serve_bench.view.document import Table, cell_text
 from serve_bench.view.waterfall import trace_text
+from tests.fixtures import Capture
 from tests.records import launch, planned, run, trial
 from tests.rendering import render
 from tests.sheet_parts import every, part, sheet
@@ -107,14 +106,6 @@ def test_hops_stand_in_the_order_of_the_way_and_calls_behind_downstream() -> Non
     assert rows[6] == "  Down: batch wait|9.50|-|9.50|-|48|-"
 
 
-def test_json_has_it_by_launch_and_only_where_it_is() -> None:
-    (row,) = json.loads(render(traced(a=fall()), "json"))["rows"]
-    assert row["trials"]["a-1"]["waterfall"] == fall()
-    (row,) = json.loads(render(traced(a={}), "json"))["rows"]
-    assert "waterfall" not in row["trials"]["a-1"]
-    assert "Where the time goes" not in told(traced(a={}))
-
-
 def test_events_of_chrome_have_a_track_for_each_request_and_call() -> None:
     later = {**FRONT, "trace": "a" * 32, "due_unix_ns": DUE + 5000}
     made = json.loads(trace_text(traced(a={"requests": [later, FRONT]})))
@@ -133,7 +124,7 @@ def test_events_of_chrome_have_a_track_for_each_request_and_call() -> None:
 
 
 def test_a_run_without_traced_requests_writes_no_file_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capture
 ) -> None:
     request = ReportRequest(trace_out=tmp_path / "t.json")
     request.write_beside(traced(a={"requests": []}))

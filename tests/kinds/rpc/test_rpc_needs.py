@@ -26,6 +26,7 @@ from serve_bench.observing import host
 from serve_bench.runner.model_needs import Torch
 from serve_bench.serving.launch_spec import own_ray_version
 from tests.cases import cases
+from tests.fixtures import Patch
 from tests.records import rpc_suite
 from tests.refused import refusal
 
@@ -42,16 +43,14 @@ def refuse(suite: RpcSpec) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _has_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def _has_all(monkeypatch: Patch) -> None:
     """A host that has torch, Ray and much memory, whatever this one is."""
     monkeypatch.setattr(rpc_needs, "find_spec", lambda module: module)
     monkeypatch.setattr(rpc_needs, "own_ray_version", lambda: "2")
     free_bytes(monkeypatch, 1_000_000_000_000)
 
 
-def free_bytes(
-    monkeypatch: pytest.MonkeyPatch, available: int, limit_bytes: int | None = None
-) -> None:
+def free_bytes(monkeypatch: Patch, available: int, limit_bytes: int | None = None) -> None:
     memory = type("Memory", (), {"available": available})
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     monkeypatch.setattr(host, "memory_limit_bytes", lambda: limit_bytes)
@@ -64,7 +63,7 @@ def free_bytes(
     ("serve torch", 20.0),
 )
 def test_torch_is_asked_for_where_something_needs_it(
-    backends: str, policy_ms: float | None, monkeypatch: pytest.MonkeyPatch
+    backends: str, policy_ms: float | None, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(rpc_needs, "find_spec", {"ray": "ray"}.get)
     suite = suite_of(*backends.split(), policy_ms=policy_ms)
@@ -72,7 +71,7 @@ def test_torch_is_asked_for_where_something_needs_it(
     assert resolve_device(suite_of("ray", "serve", policy_ms=20.0))
 
 
-def test_ray_is_asked_for_where_a_backend_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_is_asked_for_where_a_backend_needs_it(monkeypatch: Patch) -> None:
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
@@ -110,7 +109,7 @@ def test_an_address_is_kept_as_it_was_given_and_has_an_interface_here() -> None:
 
 @cases("backend", "torch", "ray", "serve")
 def test_memory_that_does_not_suffice_is_told_with_the_size_that_fits(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+    backend: str, monkeypatch: Patch
 ) -> None:
     world = replace(WORLD, world_size=80)
     needed = needed_bytes(world, backend)
@@ -125,7 +124,7 @@ def test_memory_that_does_not_suffice_is_told_with_the_size_that_fits(
 
 
 def test_the_lower_limit_counts_and_states_too_large_are_not_blamed_on_the_observers(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     free_bytes(monkeypatch, 64_000_000_000, limit_bytes=1_100_000_000)  # of a container
     assert "1.1 GB is free" in refuse(suite_of())
@@ -135,7 +134,7 @@ def test_the_lower_limit_counts_and_states_too_large_are_not_blamed_on_the_obser
 
 
 def test_open_files_that_do_not_suffice_are_told_with_the_limit_that_does(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     needed = 64 + FILES_EACH * 10
 
@@ -167,7 +166,7 @@ def test_the_device_is_what_torch_has(
     devices: tuple[tuple[str, int], ...],
     asked: str,
     becomes: str,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     monkeypatch.setattr(rpc_needs, "torch_of", lambda variant: Torch("2", built_for, devices))
     suite = suite_of(worlds=(replace(WORLD, device=asked),))

@@ -91,21 +91,6 @@ def test_batch_has_many_spellings(value: bool, texts: str) -> None:
 
 
 @cases(
-    "name, texts, takes",
-    ("world_size", "1", "a whole number from 2 to 4,096: one agent, and at least one observer"),
-    ("batch", "maybe", "True or False"),
-    ("state_size", "10-x 10--10 -10", "whole numbers joined by -, such as 10-20-10"),
-)
-def test_a_bad_value_is_named_with_what_it_takes(name: str, texts: str, takes: str) -> None:
-    flag = f"--{name.replace('_', '-')}"
-    for text in texts.split():
-        said = f"{flag}: {text!r} is not allowed; it takes {takes}"
-        assert refuse(**{name: text}) == said
-        listed = f"{text},{LISTED[name][0].rpartition(',')[2]}"
-        assert refuse(**{name: listed}) == said
-
-
-@cases(
     "text, many",
     ("0", "0"),
     ("10-0-10", "0"),
@@ -125,27 +110,13 @@ def test_flags_are_read_and_seconds_without_episodes_end_a_world_alone() -> None
     assert with_flags(seconds="2", episodes="7").episodes == 7
 
 
-def table(**changed: Any) -> dict[str, Any]:
-    """The shipped suite; a key that is None is left out."""
-    rpc = {**SHIPPED["rpc"], **changed}
-    return {"rpc": {name: value for name, value in rpc.items() if value is not None}}
-
-
-def test_a_suite_file_writes_lists_and_values_as_toml_has_them() -> None:
-    changed = {"batch": [True, False], "seconds": 2.5, "backend": ["torch", "ray"], "world_size": 3}
-    suite = read_rpc(Content("f.toml", table(**changed)), {})
-    assert suite.backend == ("torch", "ray") and suite.seconds == 2.5
-    worlds = tuple(replace(WORLD, world_size=3, batch=batch) for batch in (True, False))
-    assert (suite.x_axis, suite.worlds) == ("batch", worlds)
-
-
 def test_a_suite_file_of_another_kind_is_refused() -> None:
     assert refuse({"load": {}}).startswith("f.toml: unknown key 'load'")
     assert refuse({"rpc": 3}) == "f.toml: rpc: must be a table, as [rpc]"
 
 
 def test_two_lists_are_named_with_their_places() -> None:
-    said = refuse(table(batch=[True, False]), world_size="3,4")
+    said = refuse({"rpc": {**SHIPPED["rpc"], "batch": [True, False]}}, world_size="3,4")
     assert said.startswith("--world-size and f.toml: rpc.batch: only one argument may be a list")
 
 

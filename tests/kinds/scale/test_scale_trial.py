@@ -23,6 +23,7 @@ from serve_bench.serving.launch_spec import (
 )
 from serve_bench.serving.strays import LAUNCH_MARK, MARKS
 from tests.cases import cases
+from tests.fixtures import Patch
 from tests.load.test_combine import MS, a_result
 
 DEFAULT = (VariantUsed("default"),)
@@ -80,9 +81,7 @@ def test_a_launch_has_room_for_its_ports_and_gives_none_twice(
     assert len(set(taken)) == len(taken) and set(taken) <= set(ports)
 
 
-def test_a_program_that_attaches_has_the_token_of_the_shell_and_no_mark(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_program_that_attaches_has_the_token_of_the_shell_and_no_mark(monkeypatch: Patch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "of the cluster")
     monkeypatch.setenv("PYTHONPATH", "before")
     for name in (*MARKS, counts.FOLDER):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +16,8 @@ from typing import Any, Final
 import pytest
 
 from serve_bench.benchmarks.soak import bench, drive
-from serve_bench.benchmarks.soak.lens import LENS, condensed, gate
+from serve_bench.benchmarks.soak.lens import LENS, gate
 from serve_bench.cli import sitting as sittings
-from serve_bench.cli.program import run
 from serve_bench.cli.sitting import Outcome, Sitting, run_record
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
@@ -39,6 +37,7 @@ from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import View, look
 from tests import records
 from tests.cases import cases
+from tests.fixtures import Call, Patch
 from tests.kinds.sitting import sit_through
 from tests.rounds import round_of
 from tests.runner.fakes import Script, install, interrupt
@@ -61,10 +60,6 @@ def still(x: float) -> float:
 
 def leaking(x: float) -> float:
     return 140.0 + 1080.0 * x
-
-
-def caching(x: float) -> float:
-    return 140.0 + 9.0 * (1 - math.exp(-x / 0.004))
 
 
 @dataclass
@@ -118,11 +113,11 @@ class Fake:
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _elsewhere(monkeypatch: Patch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def use(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> Fake:
+def use(monkeypatch: Patch, fake: Fake) -> Fake:
     monkeypatch.setattr(sittings, "outcome_of", fake.outcome_of)
     return fake
 
@@ -190,13 +185,6 @@ def test_a_growth_that_may_be_a_warm_up_is_not_judged(blocks: int, mb: float, ve
     assert processes(result)["controller"].dims["verdict"] == verdict
 
 
-def test_a_cache_that_fills_is_a_warm_up() -> None:
-    replica = processes(soaked(Fake({"replica": caching})))["replica Shop"]
-    seen = 9 * math.exp(-0.0015 / 0.004)  # behind the first block
-    assert replica.value("pss_mb_warm_up") == pytest.approx(seen, rel=0.05)
-    assert replica.dims["verdict"] == "does not grow"
-
-
 def test_threads_that_grow_are_a_leak_too() -> None:
     broken, _ = gate(soaked(Fake({"proxy": still}, threads=lambda x: 20 + 1000 * x)))
     assert broken[0].startswith("proxy grows by 999") and "threads/million" in broken[0]
@@ -210,20 +198,13 @@ def test_threads_that_grow_are_a_leak_too() -> None:
     (still, 0.05, "p99=50ms", 0, ""),
 )
 def test_the_gate(
-    memory: Level,
-    noise: float,
-    slo: str,
-    code: int,
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    memory: Level, noise: float, slo: str, code: int, says: str, monkeypatch: Patch, call: Call
 ) -> None:
     use(monkeypatch, Fake({"replica": memory}, noise=noise))
-    assert run([*SOAK, "--fail-on", "leak,slo", "--slo", slo]) == code
-    shown = capsys.readouterr()
-    found = [line for line in shown.err.splitlines() if line.startswith(("gate:", "slo:"))]
+    out, err = call(*SOAK, "--fail-on", "leak,slo", "--slo", slo, code=code)
+    found = [line for line in err.splitlines() if line.startswith(("gate:", "slo:"))]
     assert len(found) == bool(code) and all(line.startswith(says) for line in found)
-    assert ("met by 1 of 1 row" in " ".join(shown.out.split())) == (slo == "p99=50ms")
+    assert ("met by 1 of 1 row" in " ".join(out.split())) == (slo == "p99=50ms")
 
 
 def test_replaced_and_added_processes_are_series_of_their_own() -> None:
@@ -242,26 +223,17 @@ def test_replaced_and_added_processes_are_series_of_their_own() -> None:
     assert any("1 process that ended early" in finding for finding in view.findings)
 
 
-def test_a_resumed_soak_joins_the_slopes_of_its_launches(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_resumed_soak_joins_the_slopes_of_its_launches(monkeypatch: Patch, call: Call) -> None:
     fake = use(monkeypatch, Fake({"replica": leaking}, stops=25))
-    assert run([*SOAK]) == 130
-    assert "serve-bench soak --resume run" in capsys.readouterr().err
+    assert "serve-bench soak --resume run" in call(*SOAK, code=130)[1]
     fake.stops = 10**6
-    assert run(["soak", "--resume", "run", "--fail-on", "leak"]) == 3
+    call("soak", "--resume", "run", "--fail-on", "leak", code=3)
     assert fake.measured == [f"block {at}" for at in range(1, 61)]
     replica = processes(read(Path("run")))["replica Shop"]
     assert replica.dims["launches"] == 2
     assert replica.value("pss_mb_slope") == pytest.approx(1080, rel=0.02)
-    assert run(["soak", "--resume", "run"]) == 0 and len(fake.measured) == 60
-
-
-def test_blocks_are_a_row_for_compare_and_history() -> None:
-    (row,) = condensed(soaked(Fake({"proxy": still}))).trials
-    assert row.row.label == "10 connections"
-    assert row.metrics["throughput"].windows == (RATE,) * 60
-    assert row.counts.completed == 60 * DONE
+    call("soak", "--resume", "run")
+    assert len(fake.measured) == 60
 
 
 def test_a_day_of_blocks_fits_in_50_mb() -> None:
@@ -286,7 +258,7 @@ def test_a_day_of_blocks_fits_in_50_mb() -> None:
     assert len(to_line(small)) * spec.blocks + planned < 50e6
 
 
-def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: Patch) -> None:
     """One launch; a load that fails costs its block, and an interrupted one has no levels."""
     spec = SoakSpec(25.0, 5.0)
     suite = replace(soak_suite(spec, 50.0), windows=1, window_s=5.0)
@@ -311,9 +283,7 @@ def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [point.dims.get("blocks") for point in parts] == [1, 2, 1]
 
 
-def test_a_server_that_runs_already_is_loaded(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_runs_already_is_loaded(monkeypatch: Patch, call: Call) -> None:
     """Real loads in short blocks, each with the levels of the processes that have not ended; in
     their place stands this one."""
     here = SimpleNamespace(pid=os.getpid(), role="proxy", title="ray::ProxyActor.run")
@@ -322,8 +292,8 @@ def test_a_server_that_runs_already_is_loaded(
         monkeypatch.setattr(module, "behind", lambda url: [here, gone])
     monkeypatch.setattr(drive, "read_spec", lambda options: SoakSpec(0.8, 0.05))
     with serving() as server:
-        assert run(["soak", server.url, "--out", "run", "--rate", "200", "--live", "plain"]) == 0
-    assert "proxy" in capsys.readouterr().out
+        words = ("soak", server.url, "--out", "run", "--rate", "200", "--live", "plain")
+        assert "proxy" in call(*words)[0]
     usages = [trial.usage for trial in read(Path("run")).trials]
     assert len(usages) == 16 and all(usage["host"]["free_mb"] > 0 for usage in usages)
     for (levels,) in (usage["processes"] for usage in usages):

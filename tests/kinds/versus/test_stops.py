@@ -118,13 +118,6 @@ def test_a_stored_run_is_judged_by_another_gate(
     assert verdict["figures"]["alarm_threshold"]["value"] == threshold
 
 
-def test_a_gate_is_for_one_run_of_versus(call: Call) -> None:
-    runs = ["tests/formats/2-micro.jsonl", "tests/formats/2-versus.jsonl"]
-    for folders in (runs[:1], runs[1:] * 2):
-        _, err = call("report", *folders, "--threshold", "2%", code=2)
-        assert "--threshold: for the report of one run of versus" in err
-
-
 def test_intervals_are_held_against_the_truth(tmp_path: Path) -> None:
     known = {"part": "truth", "case": "cpu-5", "variant": "default", "cpu": 0.0}
     lines = [json.dumps(known | {"launch": at, "rate": 0.001 * at}) for at in (-1, 1)]

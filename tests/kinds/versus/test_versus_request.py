@@ -1,6 +1,5 @@
 """The words of versus: its sides and its plan."""
 
-import json
 from collections import Counter
 from dataclasses import replace
 
@@ -29,17 +28,6 @@ ROWS = (parse_row("raw:100", Traffic(), "x"), parse_row("8", Traffic(), "x"))
 def suite(**other: object) -> VersusSuite:
     given: dict[str, object] = {"cells": (CELL,), "rows": ROWS[:1]} | other
     return VersusSuite("mine", (DEFAULT, OPTIMIZED), **given)  # type: ignore[arg-type]
-
-
-def test_a_suite_comes_back_from_its_record() -> None:
-    side = Side("x", VariantUsed("v", env={"A": "1"}, python="p"), APPS["press"], {"seed": 3})
-    whole = replace(
-        suite(cells=(CELL, {**CELL, "num_replicas": 2}), rows=ROWS, slice_s=0.1),
-        sides=(DEFAULT, side),
-        urls={"default": "http://h/", "x": "http://i/"},
-        gate=("throughput", "cpu"),
-    )
-    assert VersusSuite.from_json(json.loads(json.dumps(whole.to_json()))) == whole
 
 
 def test_a_stored_suite_that_lacks_a_field_is_refused() -> None:
