@@ -243,9 +243,9 @@ def _suite_of(
     options = read_options(described, wished, options_where)
     about_app = replace(around, own=own_spec(described), options=options, http_options=http)
     suite = read_suite(content, about_app)
-    suite = replace(
-        suite, keys=_keys_of(app, Path(file), name, parts, flags, wished, suite, config)
-    )
+    own = {"app": app, **({} if name is None else {"app_name": name})}
+    own |= _list_tables(Path(file), parts, flags, wished) | dict(suite.keys)
+    suite = replace(suite, keys={} if config is not None or flags.openai else own)
     if arguments:
         described = with_arguments(described, suite.cells, where, variants[0].python)
         suite = replace(suite, app=own_spec(described))
@@ -256,47 +256,34 @@ def _suite_of(
     return suite
 
 
-def _keys_of(
-    app: str,
+def _list_tables(
     file: Path,
-    name: str | None,
     parts: OwnParts,
     flags: OwnAppOptions,
     options: Sequence[tuple[str, Sequence[Option]]],
-    suite: Suite,
-    config: ServeConfig | None,
 ) -> dict[str, Any]:
-    """The keys of a suite file that makes the suite of these flags; none where no file can."""
-    if config is not None or flags.openai:
-        return {}
+    """The tables of a suite file that say of the user's app what these flags do."""
     request: dict[str, Any] = {
         key: str(file.parent / value) if key.endswith("_file") else value
         for key, value in parts.request.items()
     }
-    if flags.body is not None or flags.bodies is not None:
-        request = {k: v for k, v in request.items() if not k.startswith(("body", "bodies"))}
-    for key, other in (("route", "paths_file"), ("paths", "route")):
-        if getattr(flags, key) is not None:
-            request.pop(other, None)
-    of_file = str(flags.body or "").startswith("@")
-    given = {
+    instead = {"body": "body_file bodies_file", "bodies": "body body_file"}
+    instead |= {"route": "paths_file", "paths": "route"}
+    for key in " ".join(v for k, v in instead.items() if getattr(flags, k)).split():
+        request.pop(key, None)
+    given: dict[str, Any] = {
         **{key: getattr(flags, key) for key in ("route", "method", "draw", "call")},
-        "headers": dict(map(header_of, flags.header or ())) or None,
-        "body_file" if of_file else "body": flags.body and flags.body.removeprefix("@"),
         **{f"{key}_file": getattr(flags, key) for key in ("bodies", "paths", "headers")},
-        "expect_status": [*statuses_of(flags.expect_status)] or None,
+        "headers": dict(map(header_of, flags.header or ())),
+        "body_file" if str(flags.body).startswith("@") else "body": (flags.body or "").lstrip("@"),
+        "expect_status": [*statuses_of(flags.expect_status)],
     }
-    request |= {key: value for key, value in given.items() if value is not None}
+    request |= {key: value for key, value in given.items() if value}
     named = flags.grpc_servicer or (parts.servicers.functions if parts.servicers else ())
     timeout_s = flags.request_timeout_s or parts.request_timeout_s
-    serve = {"grpc_servicers": [*named] or None, "request_timeout_s": timeout_s}
-    tables = {
-        "request": request,
-        "serve": {key: value for key, value in serve.items() if value is not None},
-        "options": {key: [*values] for key, values in options},
-    }
-    kept = {key: table for key, table in tables.items() if table}
-    return {"app": app, **({} if name is None else {"app_name": name}), **suite.keys, **kept}
+    serve = {"grpc_servicers": [*named], "request_timeout_s": timeout_s}
+    tables = {"request": request, "serve": serve, "options": {k: [*v] for k, v in options}}
+    return {name: {k: v for k, v in table.items() if v} for name, table in tables.items()}
 
 
 def timeout_of(
