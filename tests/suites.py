@@ -8,36 +8,26 @@ from serve_bench.spec.content import Content
 from serve_bench.spec.suite import Around, read_suite
 
 
-def content_with(
+def suite_with(
     data: Mapping[str, Any] | None = None,
     file: str = "x.toml",
+    around: Around | None = None,
     *,
     matrix: Mapping[str, Any] | None = None,
     cell: Mapping[str, Any] | None = None,
     env: Mapping[str, str] | None = None,
     **flags: Any,
-) -> Content:
-    """The content of a file, with flags over it: axes in `matrix` and `cell`; other flags by their
+) -> Suite:
+    """The suite of a file, with flags over it: axes in `matrix` and `cell`; other flags by their
     keys, those of the table `load` without its name."""
     content = Content(file, data or {})
     if matrix:
         content = content.without("cells", "matrix")
     for table, values in (("matrix", matrix), ("cell", cell), ("env", env)):
         for name, value in (values or {}).items():
-            listed = [*value] if isinstance(value, tuple) else value
             place = "--env" if table == "env" else f"--{name.replace('_', '-')}"
-            content = content.set(f"{table}.{name}", listed, place)
+            content = content.set(f"{table}.{name}", value, place)
     for name, value in flags.items():
         key = name if name in ("variant", "launches", "app", "slo", "quick") else f"load.{name}"
         content = content.set(key, value, f"--{name.replace('_', '-')}")
-    return content
-
-
-def suite_with(
-    data: Mapping[str, Any] | None = None,
-    file: str = "x.toml",
-    around: Around | None = None,
-    **flags: Any,
-) -> Suite:
-    """The suite of a file and of flags over it."""
-    return read_suite(content_with(data, file, **flags), around)
+    return read_suite(content, around)

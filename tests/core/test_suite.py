@@ -103,7 +103,6 @@ def test_a_variant_of_the_file_has_environment_http_options_and_an_interpreter()
     "data, message",
     ({"lod": {}}, "f.toml: unknown key 'lod'; did you mean 'load'?"),
     ({"load": {"window": 3}}, "f.toml: load: unknown key 'window'; did you mean 'windows'?"),
-    ({"load": {"windows": 2.5}}, "f.toml: load.windows: 2.5 is not allowed; it takes a whole"),
     ({"load": {"clients": ["8", "aiohttp:8"]}}, "f.toml: load.clients: 8 clients is given twice"),
     ({"load": 3}, "f.toml: load: must be a table, as [load]"),
     ({"cells": [{"num_replica": 1}]}, "did you mean 'num_replicas'?"),

@@ -144,16 +144,6 @@ def test_backends_alternate_within_a_round_and_each_measures_every_world() -> No
     assert len(list_trials(plan)) == 18
 
 
-def test_later_rounds_draw_their_order_by_the_seed_alike_for_all_backends() -> None:
-    suite = suite_of(world_size=tuple(range(2, 12)), launches=4)
-    orders = [worlds_of(launch) for launch in rpc_plan(suite)]
-    assert orders[0::2] == orders[1::2]
-    assert len(set(orders)) == 4 and orders[0] == suite.worlds  # the first as asked
-    assert rpc_plan(suite) == rpc_plan(suite)
-    other = suite_of(world_size=suite.world_size, launches=4, seed=2)
-    assert rpc_plan(other)[2:] != rpc_plan(suite)[2:]
-
-
 def test_keys_are_unique_and_what_is_done_is_left_out() -> None:
     suite = suite_of(batch=(True, False), launches=2)
     keys = [key for launch in keys_of(suite) for key in launch]
