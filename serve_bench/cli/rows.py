@@ -55,7 +55,8 @@ def add_flags(content: Content, options: SloOptions) -> Content:
 def add_key_flags(content: Content, options: SloOptions) -> Content:
     """The content with the numbers of a suite that flags say."""
     given = {name: getattr(options, name, None) for name in SuiteKeys.options()}
-    return SuiteKeys.add_flags(content, {**given, "quick": given["quick"] or None})
+    switches = {name: given[name] or None for name in ("quick", "openai")}
+    return SuiteKeys.add_flags(content, {**given, **switches})
 
 
 def keys_of(options: SloOptions, **usual: Any) -> SuiteKeys:

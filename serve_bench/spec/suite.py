@@ -88,6 +88,7 @@ class SuiteKeys(Spec):
             takes="a time above 0, such as 500ms, 10s or 2m",
         ),
     ] = None
+    openai: Annotated[bool, Opt("Streams are chat completions, as OpenAI's API has them")] = False
     quick: Annotated[bool, Opt("Measure less of everything", key="quick")] = False
 
     def checked(self, places: Mapping[str, str]) -> Self:
@@ -107,7 +108,7 @@ _TOP: Final = (
 )
 _ROW: Final = ("client", *_TRAFFIC, "cells", "metrics", "windows", "window_seconds")
 _LOAD: Final = (
-    *("clients", "users", "openai", *_TRAFFIC),
+    *("clients", "users", *_TRAFFIC),
     *(name for name, option in SuiteKeys.options().items() if option.key != name),
 )
 
@@ -369,8 +370,8 @@ def _slo(content: Content, traffics: Sequence[Traffic]) -> str | None:
 
 def _streaming(content: Content, keys: SuiteKeys, traffics: Sequence[Traffic]) -> Streaming | None:
     if not any(traffic.streams for traffic in traffics):
-        for key in ("load.events", "load.event_timeout"):
-            if key in content:
+        for key in ("load.events", "load.event_timeout", "load.openai"):
+            if content.get(key) not in (None, False):
                 raise BadInput(f'{content.where(key)}: goes with protocol = "stream"')
         return None
     calls = [one.protocol for one in traffics if one.streams and one.client != "raw"]
@@ -379,7 +380,7 @@ def _streaming(content: Content, keys: SuiteKeys, traffics: Sequence[Traffic]) -
         where = content.where("load.events")
         raise BadInput(f"{where}: {events}: of {calls[0]} each message is an event")
     try:
-        return Streaming(events, keys.event_timeout, content.get("load.openai", False) is True)
+        return Streaming(events, keys.event_timeout, keys.openai)
     except SpecError as error:
         raise BadInput(f"{content.where('load.protocol')}: {error}") from None
 
@@ -407,7 +408,7 @@ def _ladder(content: Content, around: Around, traffics: Sequence[Traffic]) -> La
     if "load.users" not in content:
         return None
     if "load.clients" in content:
-        raise BadInput(f"{content.where('load')}: give clients or users, not both")
+        raise BadInput(f"{content.where('load.clients')}: the suite has users; give one of the two")
     listed = ",".join(map(str, content.values("load.users", [])))
     counted = "load.requests_per_client" in content
     ladder = parse_ladder(

@@ -135,6 +135,7 @@ def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
     ({"response_size": "echo"}, {"app": "recsys"}, "echo: is for the app noop"),
     ({"stream_events": 3}, {}, "a.toml: load.stream_events: is for streams of the app noop"),
     ({"events": "sse"}, {}, 'a.toml: load.events: goes with protocol = "stream"'),
+    ({"openai": True}, {}, 'a.toml: load.openai: goes with protocol = "stream"'),
     ({"protocol": "grpc-stream", "events": "lines"}, {}, "lines: of grpc-stream each message"),
     ({"protocol": "stream"}, {"app": "recsys"}, "stream: is for the app noop; recsys has http"),
     ({"protocol": "grpc", "users": [1], "requests_per_client": 5}, {}, "requests_per_client"),
