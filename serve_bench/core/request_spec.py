@@ -148,7 +148,7 @@ def is_json(headers: Headers) -> bool:
 
 def path_fault(path: str) -> str | None:
     """What is wrong with a path and query, in words; None when both clients take it alike."""
-    shown = repr(path if len(path) <= 80 else path[:77] + "...")
+    shown = _without_query(path if len(path) <= 80 else path[:77] + "...")
     if not path.startswith("/"):
         return f"{shown} does not begin with /"
     if _odd(path):
@@ -156,6 +156,12 @@ def path_fault(path: str) -> str | None:
     if "#" in path:
         return f"a # in {shown}: a fragment is not sent; percent-encode it"
     return None
+
+
+def _without_query(text: str) -> str:
+    """A path or an address as a refusal shows it: its query may be a secret."""
+    path, question, _ = text.partition("?")
+    return repr(path + question + "..." * bool(question))
 
 
 def _odd(text: str) -> bool:
@@ -197,22 +203,23 @@ def _check_paths(paths: tuple[str, ...], bodies: tuple[bytes, ...]) -> None:
 
 def _check_url(url: str) -> None:
     """Raises SpecError unless both clients would take the URL, and in the same way."""
+    shown = _without_query(url)
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise SpecError(f"url: {url!r} cannot be read: {error}") from None
+        raise SpecError(f"url: {shown} cannot be read: {error}") from None
     require(
         parts.scheme in SCHEMES,
-        f"url: unknown scheme {parts.scheme!r} in {url!r}; allowed: http://, https://",
+        f"url: unknown scheme {parts.scheme!r} in {shown}; allowed: http://, https://",
     )
-    require(bool(parts.hostname), f"url: no host in {url!r}")
+    require(bool(parts.hostname), f"url: no host in {shown}")
     try:
         port = parts.port
     except ValueError:
-        raise SpecError(f"url: bad port in {url!r}; allowed: 1 to 65535") from None
-    require(port != 0, f"url: port 0 in {url!r}; allowed: 1 to 65535")
+        raise SpecError(f"url: bad port in {shown}; allowed: 1 to 65535") from None
+    require(port != 0, f"url: port 0 in {shown}; allowed: 1 to 65535")
     require(
-        not _odd(url), f"url: a space, control or non-ASCII character in {url!r}; percent-encode it"
+        not _odd(url), f"url: a space, control or non-ASCII character in {shown}; percent-encode it"
     )
     require(
         "@" not in parts.netloc,

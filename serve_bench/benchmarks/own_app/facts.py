@@ -57,8 +57,8 @@ def place_of(target: str, where: str) -> tuple[str, str]:
     current folder) or a file, which may be part of a package. Raises BadInput."""
     if target.startswith(("http://", "https://")):
         raise BadInput(
-            f"{where}: {target} is a service that is up already: serve-bench load takes its URL, "
-            "and sweep, capacity, timeline, soak and versus do by --url"
+            f"{where}: {target.partition('?')[0]} is a service that is up already: load, capacity, "
+            "timeline and soak take its address, and sweep and versus do by --url"
         )
     module, name = split_target(target)
     if not module or not all(part.isidentifier() for part in name.split(".") if name):

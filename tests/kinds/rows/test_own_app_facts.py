@@ -66,7 +66,7 @@ NO_VALUES: Final = "got no arguments (options args.NAME=VALUE)"
     *((target, NO_TARGET) for target in ("shop", "shop:a-b", ":app")),
     *((target, "there is no such file") for target in ("gone.py:app", "1.py:app")),
     ("a/b:app", "neither a module nor a file that ends with .py"),
-    ("http://h:8000/", "http://h:8000/ is a service that is up already: serve-bench load"),
+    ("http://h:8000/", "http://h:8000/ is a service that is up already: load, capacity, "),
 )
 def test_what_names_no_app(target: str, says: str) -> None:
     with pytest.raises(BadInput) as caught:
