@@ -102,7 +102,8 @@ class Parameter(NamedTuple):
         elif self.takes and isinstance(value, str) and value not in self.takes:
             allowed = ", ".join(self.takes) + suggest(value, self.takes)
         elif self.takes and type(value) in (int, float):
-            (least, most), shown = self.takes, f"{value:g}"
+            (least, most) = self.takes
+            shown = str(value) if isinstance(value, int) else f"{value:g}"
             allowed = "" if least <= value <= most else f"{written(least)} to {written(most)}"
         if allowed and value != self.default:
             raise BadInput(f"{self.spelling(name)}: {shown} is not allowed; it takes {allowed}")

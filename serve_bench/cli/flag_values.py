@@ -136,6 +136,8 @@ def _lines_of(file: str, flag: str) -> Iterator[tuple[str, str]]:
 
 
 def _bytes_in(file: str, flag: str) -> bytes:
+    if "\0" in file:
+        raise BadInput(f"{flag}: {file!r} is not allowed; it takes the name of a file")
     path = Path(file)
     try:
         if path.exists() and not path.is_dir() and not path.is_file():

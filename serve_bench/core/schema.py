@@ -126,7 +126,7 @@ def _followed(
     is refused when it stands there alone.
     """
     names: list[str] = []
-    whole = data = json.loads(json.dumps(data))
+    whole = data = json.loads(json.dumps(data, default=str))
     for name, index in steps:
         if index == "..." and isinstance(data, dict):
             entries = dict(data)
