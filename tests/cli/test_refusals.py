@@ -87,6 +87,16 @@ BAD = {
         ("recsys --url a=http://h/ -H token", "--header: 'sha256:3c469e9d' is not allowed"),
         (f"recsys --resume {FORMATS}/2-recsys.jsonl --quick", "it does not go with --quick"),
         ("sweep --url a=http://h/ --app noop", "it does not go with --app"),
+        (
+            "sweep --suite ray_microbenchmarks",
+            "sweep: the suite ray_microbenchmarks.toml has cells",
+        ),
+        ("micro --suite press_noop --clients 1", "--clients: the suite has users; give one of"),
+        ("tax noop --suite press_noop", "load.users: rows are compared, not loads that grow"),
+        (
+            "capacity noop --slo p99=1s --option num_replicas=1 --option num_replicas=2",
+            "--option: num_replicas is given twice",
+        ),
         ("micro --app mnist", "--app: unknown app 'mnist'; allowed: noop, press"),
         ("micro --ranker tuned", "--ranker: the app noop has no ranker; it is for ranker, recsys"),
         ("micro --app recsys --body-type str", "--body-type: the app recsys has no body_type"),
@@ -97,6 +107,7 @@ BAD = {
         ("", "Missing argument 'URL'"),
         ("http://h:99999/", "url: bad port in 'http://h:99999/'; allowed: 1 to 65535"),
         ("http://h:0/", "port 0"),
+        ("http://h/é?key=secret", "non-ASCII character in 'http://h/é?...'; percent-encode it"),
         ("http://h/ -c 0", "connections must be 1 or more"),
         ("http://h/ -c 10 -n 5", "--requests must be at least the number of connections (10), got"),
         ("http://h/ -n 50 -d 5s", "-n: give a number of requests or -d"),
@@ -157,6 +168,7 @@ BAD = {
         ("a b --noise nosuch", "--noise: nosuch: no such folder"),
     ],
     "tax": [
+        (f"noop --seed {'9' * 400}", "--seed: 99999999"),
         ("nothing", "TARGET: 'nothing' is not allowed; it takes noop, or your own app"),
         ("--layers uvcorn", "--layers: 'uvcorn' is not allowed"),
         ("--protocol grpc", "--protocol: 'grpc' is not allowed; it takes http or stream"),

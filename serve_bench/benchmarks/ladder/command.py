@@ -42,7 +42,7 @@ def sweep(options: SweepOptions) -> int:
     def suite() -> Suite:
         ours = ("load.clients", "load.windows", "load.window_seconds")
         content = read_content(options.suite).without(*ours)
-        content = content.set("app", options.app, "--app").set("load.users", "auto", "--users")
+        content = content.set("app", options.app, "--app").set("load.users", "auto", "sweep")
         return suite_of(add_climb_flags(content, options), Around(climb=ladder()))
 
     return measure(options, suite, lambda: url_suite(options, ladder()))

@@ -128,6 +128,8 @@ def _matrix(listed: Sequence[str]) -> dict[str, list[Any]]:
         axis = axis_named(name, "--option")
         if axis.scope != "deploy":
             raise BadInput(f"--option: {axis.name} is no option of a deployment")
+        if axis.name in matrix:
+            raise BadInput(f"--option: {axis.name} is given twice")
         matrix[axis.name] = [axis.read(value, f"--option: {axis.name}") for value in values]
     return matrix
 

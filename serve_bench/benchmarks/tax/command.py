@@ -15,7 +15,7 @@ class TaxOptions(VersusOptions):
         suite out resume no_sample strict_host dry_run live format"""
 
     target: str = argument(
-        "App: noop, or your own as module:name or path/file.py:name [noop].", "noop", "TARGET"
+        "App: noop, or your own as module:name or path/file.py:name.", "noop", "TARGET"
     )
     layers: str | None = flag(None, "Layers by name [all].", metavar="NAME[,NAME...]")
     rounds: str | None = flag(

@@ -121,13 +121,14 @@ def with_urls(options: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Se
 
 def _common(options: VersusOptions) -> Suite:
     content = read_content(options.suite).set("app", options.app, "--app")
+    if "rows" in content:
+        raise BadInput(f"{content.where('rows')}: every row is measured in every cell")
+    if "load.users" in content:
+        where = content.where("load.users")
+        raise BadInput(f"{where}: rows are compared, not loads that grow")
     content = content.set("load.clients", list(names(options.clients)) or None, "--clients")
     streams = {"events": options.events, "event_timeout": options.event_timeout}
     suite = read_suite(SuiteKeys.add_flags(add_axis_flags(content, options), streams))
-    if suite.places is not None:
-        raise BadInput(f"{content.file}: rows: versus measures each row in each cell")
-    if suite.ladder is not None:
-        raise BadInput(f"{content.file}: load.users: versus compares rows, not loads that grow")
     if suite.slo is not None:
         raise BadInput(f"{content.file}: slo: versus compares two sides, and judges no SLO")
     return known_device(suite)
