@@ -419,7 +419,7 @@ def _ladder(content: Content, around: Around, traffics: Sequence[Traffic]) -> La
     )
     if around.climb is not None:
         climb = around.climb
-        ladder = replace(climb, steps=ladder.steps, ceiling=ladder.ceiling)
+        ladder = replace(climb, steps=ladder.steps)
     if len(traffics) > 1:
         kinds = "protocol, size and number of events"
         raise BadInput(f"{content.where('load')}: a load that grows takes one {kinds}")
