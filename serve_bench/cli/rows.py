@@ -37,7 +37,6 @@ def add_axis_flags(content: Content, options: SloOptions) -> Content:
         content = content.set(flag.key, known, flag.where)
     if isinstance(options, StreamOptions) and options.chat:
         content = content.set("load.protocol", ["stream"], "--openai")
-        content = content.set("load.openai", True, "--openai")
     return content
 
 

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 from msgspec import Meta
 
@@ -18,7 +18,7 @@ from serve_bench.core.app_spec import AppSpec, app_named, check_cell
 from serve_bench.core.axes import AXES, Axis, Value, axis_named, cell_defaults, nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
-from serve_bench.core.load_spec import MAX_TIMEOUT_S, Streaming
+from serve_bench.core.load_spec import MAX_TIMEOUT_S, Events, Streaming
 from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.own_app import Option
 from serve_bench.core.plan import Cell, Suite, label_of, parse_row
@@ -42,6 +42,7 @@ from serve_bench.spec.base import Opt, Spec
 from serve_bench.spec.content import Content, check_once
 
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=86_400)]
 Milliseconds: TypeAlias = Annotated[float, Meta(ge=1, le=MAX_TIMEOUT_S * 1e3)]
 WindowSeconds: TypeAlias = Annotated[float, Meta(ge=0.01, le=1_000_000)]
 
@@ -63,22 +64,14 @@ class SuiteKeys(Spec):
     ] = 1
     windows: Annotated[Number, Opt("Windows of each row")] = 10
     window_seconds: Annotated[WindowSeconds, Opt("Length of a window", "SECONDS")] = 1.0
-    warmup_seconds: Annotated[float, Meta(ge=0, le=86_400), Opt("Shortest warm-up", "SECONDS")] = (
-        0.5
-    )
-    warmup_max_seconds: Annotated[
-        float, Meta(ge=0, le=86_400), Opt("Longest warm-up", "SECONDS")
-    ] = 3.0
-    requests_per_client: Annotated[
-        Number | None, Opt("Requests that each client makes in a row")
-    ] = None
+    warmup_seconds: Annotated[Seconds, Opt("Shortest warm-up", "SECONDS")] = 0.5
+    warmup_max_seconds: Annotated[Seconds, Opt("Longest warm-up", "SECONDS")] = 3.0
+    requests_per_client: Annotated[Number | None, Opt("Requests of each client")] = None
     max_row_seconds: Annotated[
         float, Meta(ge=0.1, le=86_400), Opt("Time after which a row is cut off", "SECONDS")
     ] = 60.0
     timeout_ms: Annotated[Milliseconds, Opt("Longest time of a request", "MS")] = 30_000.0
-    events: Annotated[
-        Literal["sse", "lines", "chunks"] | None, Opt("Events of a stream: sse, lines or chunks")
-    ] = None
+    events: Annotated[Events | None, Opt("Events of a stream: sse, lines or chunks")] = None
     event_timeout: Annotated[
         Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_S)] | None,
         Opt(
@@ -392,16 +385,12 @@ def _rows(content: Content, traffics: Sequence[Traffic]) -> tuple[Row, ...]:
     )
     by_flag = "load.clients" in content.places
     if not by_flag and any(traffic.protocol != "http" for traffic in traffics):
-        texts = [_raw(text) for text in texts]
+        # The aiohttp client does not speak them.
+        texts = [f"raw:{text}" if str(text).isdigit() else text for text in texts]
     sized = len({traffic.data_size for traffic in traffics}) > 1
     rows = [parse_row(text, traffic, where, sized) for traffic in traffics for text in texts]
     check_once([row.label for row in rows], where)
     return tuple(rows)
-
-
-def _raw(text: object) -> object:
-    """A row of a suite file for protocols that the aiohttp client does not speak."""
-    return f"raw:{text}" if str(text).isdigit() else text
 
 
 def _ladder(content: Content, around: Around, traffics: Sequence[Traffic]) -> Ladder | None:
@@ -418,8 +407,7 @@ def _ladder(content: Content, around: Around, traffics: Sequence[Traffic]) -> La
         PRESS if counted else PUBLISHED,
     )
     if around.climb is not None:
-        climb = around.climb
-        ladder = replace(climb, steps=ladder.steps)
+        ladder = replace(around.climb, steps=ladder.steps)
     if len(traffics) > 1:
         kinds = "protocol, size and number of events"
         raise BadInput(f"{content.where('load')}: a load that grows takes one {kinds}")

@@ -110,16 +110,6 @@ def test_flags_are_read_and_seconds_without_episodes_end_a_world_alone() -> None
     assert with_flags(seconds="2", episodes="7").episodes == 7
 
 
-def test_a_suite_file_of_another_kind_is_refused() -> None:
-    assert refuse({"load": {}}).startswith("f.toml: unknown key 'load'")
-    assert refuse({"rpc": 3}) == "f.toml: rpc: must be a table, as [rpc]"
-
-
-def test_two_lists_are_named_with_their_places() -> None:
-    said = refuse({"rpc": {**SHIPPED["rpc"], "batch": [True, False]}}, world_size="3,4")
-    assert said.startswith("--world-size and f.toml: rpc.batch: only one argument may be a list")
-
-
 def keys_of(suite: RpcSpec, *done: str) -> list[list[str]]:
     return [[planned.key for planned in list_trials([one])] for one in rpc_plan(suite, done)]
 
