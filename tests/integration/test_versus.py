@@ -72,7 +72,7 @@ def check_sliced(result: Result) -> None:
 def test_a_kill_leaves_neither_side(tmp_path: Path) -> None:
     line = ["versus", "--a", "optimized", "--aa", "--quick", "--out", "run"]
     process = start(*line, cwd=tmp_path)
-    wait_for_line(process, r"optimized \(B\) \| deploy")
+    wait_for_line(process, r"B \| deploy")
     process.send_signal(signal.SIGKILL)
     process.wait(10)
     assert wait_until_clean(15) == []
