@@ -35,7 +35,7 @@ FAIL_ON: Final = ("leak", "slo")
 
 
 class SoakRun(Experiment[SoakOptions]):
-    """A load in blocks; the levels of all processes are read behind each."""
+    """A load in blocks. Levels are read behind each, and nothing beside it: a look is a load."""
 
     part = "soak"
 
@@ -82,7 +82,7 @@ class SoakRun(Experiment[SoakOptions]):
                 raise BadInput(f"--url: no Serve of this host answers at {url}")
 
     def clusters(self, request: RowsRequest) -> Callable[..., ServedClusters]:
-        return SoakClusters
+        return lambda *about, inside, **more: SoakClusters(*about, **more)
 
     def show(self, result: Result, folder: Path) -> int:
         """FAILED where the gate cannot be judged."""
