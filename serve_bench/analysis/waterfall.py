@@ -243,7 +243,7 @@ def summary_of(
         "lost_marks": lost,
         "total": _figures([one.total_ns for one in falls], [one.total_ns for one in tail]),
         "hops": {
-            name: _figures(*([hops.get(name, 0) for hops in some] for some in (rows, slow)))
+            name: _figures(*([hops.get(name, 0) for hops in group] for group in (rows, slow)))
             for name in names
         },
         "haproxy_ms": _haproxy(marks.get(one.trace, ()) for one in requests),

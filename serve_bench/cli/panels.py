@@ -178,7 +178,7 @@ class Panels(_Parser):
         """Writes the panels; of a short help one list."""
         short = _SHORT in ctx.meta
         of_help = ORDER[-1] if short else "Output"
-        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{one: [] for one in ORDER}}
+        panels: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", *ORDER)}
         for param in self.get_params(ctx):
             if (record := param.get_help_record(ctx)) is None:
                 continue

@@ -233,7 +233,7 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
 
 
 def _tokens(every: Sequence[TokenCounts | None]) -> TokenCounts | None:
-    known = [astuple(one) for one in every if one is not None]
+    known = [astuple(counts) for counts in every if counts is not None]
     return TokenCounts(*map(sum, zip(*known, strict=True))) if known else None
 
 
@@ -248,7 +248,7 @@ def _summed(every: Sequence[Counts]) -> Counts:
     failed = _added(one.failed for one in every)
     names = ("sent", "completed", "in_flight", "carried_in", "unsent")
     return Counts(
-        **{name: sum(getattr(one, name) for one in every) for name in names},
+        **{name: sum(getattr(counts, name) for counts in every) for name in names},
         failed={name: failed[name] for name in ERROR_CLASSES if name in failed},
     )
 

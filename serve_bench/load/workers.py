@@ -269,7 +269,7 @@ class Crew:
                 orders["fd"] = f"/proc/{os.getpid()}/fd/{orders['fd']}"
                 return Worker(len(self.workers), kept.process, kept.errors, env)
             end_workers([kept])
-        files = [one.fd for one in (orders["log"], orders["traces"]) if one is not None]
+        files = [file.fd for file in (orders["log"], orders["traces"]) if file is not None]
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         process = subprocess.Popen(
             [sys.executable, *own_module("load.worker")],
@@ -370,11 +370,12 @@ class Crew:
         return LoadError("worker", request.host, request.port, f"no worker is left: {reasons}")
 
     def stop(self) -> None:
-        """End every worker; or keep all, once they have closed the connections of a whole load."""
+        """End every worker; of a whole load keep those that may have another."""
         keeps = self._keeps and all(worker.report for worker in self.workers)
         self._keeps = False
         if keeps:
             self.wait_for("closed", STOP_S - STUCK_S, lambda: None)
         self._selector.close()
-        KEPT.extend(worker for worker in self.alive if keeps)
+        closed = [(worker, worker.messages.get("closed", {})) for worker in self.alive]
+        KEPT.extend(worker for worker, said in closed if keeps and said.get("again"))
         end_workers([worker for worker in self.workers if worker not in KEPT])

@@ -46,7 +46,7 @@ def parts_of(load: Load, nodes: int) -> tuple[Load, ...]:
     connections = divide(load.connections, parts)
     limits = None if load.max_connections is None else divide(load.max_connections, parts)
     counts = None if load.count is None else divide(load.count, parts)
-    processes = [max(1, one) for one in divide(load.processes or 1, parts)]
+    processes = [max(1, count) for count in divide(load.processes or 1, parts)]
     return tuple(
         replace(
             load,

@@ -270,7 +270,7 @@ def _check_metrics(
         raise BadInput(f"{where}: gaps and suffix go together")
     if names.named and sum(place.holds(row.label, cell) for cell in cells) > 1:
         raise BadInput(f"{where}: several cells have this row, and the names are of one (cells)")
-    for twin in sorted(names.named & {name for one in others for name in one.named}):
+    for twin in sorted(names.named & {name for other in others for name in other.named}):
         raise BadInput(f"{where}: {' '.join(twin)} is the name of a figure before")
 
 
@@ -323,22 +323,22 @@ def _traffics(content: Content, app: AppSpec) -> tuple[Traffic, ...]:
 
 
 def _check_handles(traffics: Sequence[Traffic], variants: Sequence[VariantUsed]) -> None:
-    for one in traffics:
+    for traffic in traffics:
         for variant in variants:
-            if one.protocol in HANDLES and variant.python is not None:
+            if traffic.protocol in HANDLES and variant.python is not None:
                 raise BadInput(
-                    f"protocol: {one.protocol}: the load is a driver of Ray in this interpreter, "
-                    f"and the variant {variant.name} has another ({variant.python})"
+                    f"protocol: {traffic.protocol}: the load is a driver of Ray in this "
+                    f"interpreter, and the variant {variant.name} has another ({variant.python})"
                 )
 
 
 def _check_noop(cell: Cell, traffics: Sequence[Traffic], file: str) -> None:
     """BadInput on settings of the no-op app that have no effect on a cell's rows of these kinds."""
-    if cell.get("event_gap_ms") and not any(one.streams for one in traffics):
+    if cell.get("event_gap_ms") and not any(traffic.streams for traffic in traffics):
         raise BadInput(f"{file}: event_gap_ms: is for rows of streams (--protocol stream)")
-    for one in traffics if cell.get("body_type") == "str" else ():
-        if one.streams or one.client != "raw" or body_bytes(one.response_size):
-            kind = one.suffix.removeprefix(", ")
+    for traffic in traffics if cell.get("body_type") == "str" else ():
+        if traffic.streams or traffic.client != "raw" or body_bytes(traffic.response_size):
+            kind = traffic.suffix.removeprefix(", ")
             raise BadInput(f"body_type: str has no effect on rows of {kind}: leave it out")
 
 
@@ -367,7 +367,7 @@ def _streaming(content: Content, keys: SuiteKeys, traffics: Sequence[Traffic]) -
             if content.get(key) not in (None, False):
                 raise BadInput(f'{content.where(key)}: goes with protocol = "stream"')
         return None
-    calls = [one.protocol for one in traffics if one.streams and one.client != "raw"]
+    calls = [kind.protocol for kind in traffics if kind.streams and kind.client != "raw"]
     events = keys.events or "sse"
     if events != "sse" and calls:
         where = content.where("load.events")

@@ -245,9 +245,9 @@ def _suite_of(
     options = read_options(described, wished, options_where)
     about_app = replace(around, own=own_spec(described), options=options, http_options=http)
     suite = read_suite(content, about_app)
-    own = {"app": app, **({} if name is None else {"app_name": name})}
-    own |= _list_tables(Path(file), parts, flags, wished) | dict(suite.keys)
-    suite = replace(suite, keys={} if config is not None or flags.openai else own)
+    keys = {"app": app, **({} if name is None else {"app_name": name})}
+    keys |= _list_tables(Path(file), parts, flags, wished) | dict(suite.keys)
+    suite = replace(suite, keys={} if config is not None or flags.openai else keys)
     if arguments:
         described = with_arguments(described, suite.cells, where, variants[0].python)
         suite = replace(suite, app=own_spec(described))

@@ -374,8 +374,8 @@ def _growth_points(sizes: Sequence[ViewRow]) -> Iterator[ViewRow]:
 
 
 def _draw_costs(sizes: Sequence[ViewRow]) -> Iterator[Chart]:
-    some = [row for row in sizes if row.dims["replicas"]]  # 0 has no place on its axis
-    draw = partial(line_chart, rows=some, x="replicas", series="variant", caption=BARS)
+    placed = [row for row in sizes if row.dims["replicas"]]  # 0 has no place on its axis
+    draw = partial(line_chart, rows=placed, x="replicas", series="variant", caption=BARS)
     for name in CURVE_METRICS:
         yield from draw(FIGURES[name].title, figures=(name,))
 

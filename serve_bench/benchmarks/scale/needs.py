@@ -50,10 +50,10 @@ def check_needs(suite: ScaleSpec) -> ScaleSpec:
 
 def needed_bytes(suite: ScaleSpec, replicas: int) -> int:
     """About what so many replicas of each deployment take, and the cluster where it is ours."""
-    own = suite.processes(replicas) * REPLICA_BYTES
+    taken = suite.processes(replicas) * REPLICA_BYTES
     if suite.address is not None:
-        return own
-    return own + BASE_BYTES + (suite.nodes - 1) * RAYLET_BYTES
+        return taken
+    return taken + BASE_BYTES + (suite.nodes - 1) * RAYLET_BYTES
 
 
 def check_cluster(suite: ScaleSpec, nodes: Sequence[Mapping[str, Any]]) -> None:

@@ -255,8 +255,8 @@ def find(result: Result, slo: Slo, cells: Sequence[tuple[ViewRow, Launches]]) ->
         out = f"{row.text('out_s')} of {seconds} s are out of the SLO ({slo.text})"
         yield f"{about}{out}; lost: {lost:,} of {due:,} requests{why}"
     if ranked:
-        own = has_own_router(result, row.load.cell)
-        wait_s = None if own else router_wait_s(result.launches, row.load.variant)
+        routed = has_own_router(result, row.load.cell)
+        wait_s = None if routed else router_wait_s(result.launches, row.load.variant)
         yield from filter(None, [describe_stop(launches, wait_s)])
 
 
