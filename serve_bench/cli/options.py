@@ -86,7 +86,7 @@ class SloOptions(Options):
     def of_file(self) -> bool:
         """Whether a suite file may name protocols."""
         url = getattr(self, "url", None)
-        return "suite" in self.parameters() and "protocol" in self.text_flags() and not url
+        return "suite" in self.parameters() and "protocol" in self.text_options() and not url
 
     def protocols(self) -> set[object]:
         """Those of the flag; http without it. Raises BadInput."""

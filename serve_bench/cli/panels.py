@@ -7,11 +7,9 @@ list of a panel is what is measured, as are the axes of a deployment.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -96,24 +94,15 @@ _SHAPES: Final[Mapping[str, str]] = {
         "WORD": "draw arrivals device batch live protocol events",
         "MS": "timeout_ms policy_ms",
         "N-N-N": "state_size",
+        "SECONDS": "window_seconds max_row_seconds request_timeout_s warmup_s timeout_s seconds",
     }.items()
     for name in names.split()
 }
-_SECONDS: Final = frozenset(
-    "duration window_seconds max_row_seconds request_timeout_s warmup_s timeout_s seconds".split()
-)
-_KINDS: Final[Mapping[Any, str]] = {int: "N", float: "NUMBER", Path: "PATH", str: "TEXT"}
 
 
-def shape(name: str, kind: Any) -> str | None:
-    """What a value looks like: `N[,N...]`, `DURATION`; None where there is none."""
-    while get_origin(kind) is not None:
-        kind = next(one for one in get_args(kind) if one is not types.NoneType)
-    if kind is bool:
-        return None
-    if kind is float and name in _SECONDS:
-        return "SECONDS"
-    return "N" if kind is int else _SHAPES.get(name, _KINDS.get(kind))
+def shape(name: str) -> str | None:
+    """What the value of an option looks like, where its type does not say it: `DURATION`."""
+    return _SHAPES.get(name)
 
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -95,9 +94,6 @@ def load_command(name: str) -> Any:
     return typer.main.get_group(holder).commands[name]
 
 
-#: Flags of paths.
-PATHS: Final = "--out -o --resume --noise --run --plot --perf-metrics --trace-out".split()
-
 #: A word of an error that nobody reads to its end: a path is shorter.
 _LONG: Final = re.compile(r"\S{400,}")
 
@@ -158,11 +154,7 @@ def _hiding(write: Callable[[str], int]) -> Callable[[str], int]:
 def run(argv: Sequence[str]) -> int:
     """Runs the CLI with these arguments and returns the exit code."""
     try:
-        words = list(argv)
-        for name, value in pairwise(words):  # as a path it would be the current folder
-            if name in PATHS and not value:
-                raise BadInput(f"{name}: '' is not allowed; it takes a path")
-        outcome = app(words, standalone_mode=False, prog_name="serve-bench")
+        outcome = app(list(argv), standalone_mode=False, prog_name="serve-bench")
         if sys.stdout is not None:  # closed by the caller (`>&-`): Python has none then
             sys.stdout.flush()
         return int(outcome or OK)

@@ -7,9 +7,12 @@ or the file and key, and what it takes. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
+from inspect import get_annotations
+from pathlib import Path
+from types import UnionType
 from typing import (
     Annotated,
     Any,
@@ -18,26 +21,41 @@ from typing import (
     Literal,
     NamedTuple,
     Self,
+    Union,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 import msgspec
 from msgspec import inspect
 
+from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.numbers import whole_number, written
 from serve_bench.core.schema import built, plain
 from serve_bench.spec.content import Content
 
 
+class Form(NamedTuple):
+    """How a text becomes a value of a type, as part of it: `Annotated[float, Form(...)]`.
+
+    `read` raises ValueError or BadInput. A refusal says what is allowed with `what`, which names
+    the values, and `write`, which writes a bound. `shape`: what the text looks like."""
+
+    read: Callable[[str], Any]
+    what: str
+    shape: str
+    write: Callable[[Any], str] = str
+
+
 class Opt(NamedTuple):
     """What a field is for the user. `help`: without its default. `shape`: what its value looks
-    like, where its type does not say it; `spellings`: further names of its flag. `read` makes a
-    value of a text, or raises ValueError; `takes` is what a refusal says of that. `why` is added to
-    what a refusal says. `key`: in a suite file, where it is not that of the field in the table of
-    the Spec."""
+    like, where its type does not say it; `spellings`: all of its flag, where they are not just that
+    of its name. `read` makes a value of a text, or raises ValueError; `takes` is what a refusal
+    says of that. `why` is added to what a refusal says. `key`: in a suite file, where it is not
+    that of the field in the table of the Spec. `words`: all that it takes; `bounds`: the least and
+    the largest number, where its type does not say it. `named`: by a flag, and not by its place.
+    `empty`: an empty text is a value."""
 
     help: str
     shape: str | None = None
@@ -46,12 +64,17 @@ class Opt(NamedTuple):
     takes: str | None = None
     why: str = ""
     key: str | None = None
+    words: tuple[str, ...] = ()
+    bounds: tuple[float, float] | None = None
+    named: bool = True
+    empty: bool = False
 
 
 @dataclass(frozen=True)
 class Option:
     """A field of a Spec that the user sets. `kind`: of a value, with its bounds; `listed`: it takes
-    several of them, with commas behind a flag, as a list in a file. `key`: in a suite file."""
+    several of them, with commas behind a flag, as a list in a file; `repeated`: a flag of one value
+    may be given several times. `key`: in a suite file."""
 
     name: str
     key: str
@@ -59,30 +82,56 @@ class Option:
     kind: Any
     listed: bool
     default: Any
+    repeated: bool = False
 
     @property
     def flag(self) -> str:
-        return f"--{self.name.replace('_', '-')}"
+        """As a message names it: the first long spelling, an argument in capitals."""
+        if not self.opt.named:
+            return self.name.upper()
+        usual = f"--{self.name.replace('_', '-')}"
+        long = next((word for word in self.opt.spellings if word.startswith("--")), usual)
+        return long.partition("/")[0]
 
     @property
     def help(self) -> str:
-        """With the default, where there is one that can be written."""
+        """With the default, where there is one that is worth a word."""
         values = self.default if self.listed else [self.default]
-        if values in ((), [None], [MISSING]):
+        if self.default in (None, False, "", ()) or self.default is MISSING:
             return f"{self.opt.help}."
         words = [written(value) if type(value) in (int, float) else str(value) for value in values]
         return f"{self.opt.help} [{','.join(words)}]."
 
     @property
-    def shape(self) -> str:
-        """What its text looks like: `N[,N...]`, `WORD`."""
-        value = self.opt.shape or _SHAPES.get(type(_of_value(inspect.type_info(self.kind))), "TEXT")
+    def is_switch(self) -> bool:
+        """Whether its flag takes no value: given, it says yes."""
+        return self.kind is bool and self.opt.shape is None and self.opt.read is None
+
+    @property
+    def shape(self) -> str | None:
+        """What its text looks like: `N[,N...]`, `WORD`; None of a switch."""
+        kind, form = _of_value(inspect.type_info(self.kind)), _form_of(self.kind)
+        if self.is_switch:
+            return None
+        value = self.opt.shape or (form.shape if form else _SHAPES.get(type(kind), "TEXT"))
         return f"{value}[,{value}...]" if self.listed else value
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All that it takes, where that is a closed set of words."""
+        kind = _without_none(self.kind)
+        return get_args(kind) if get_origin(kind) is Literal else self.opt.words
 
     @property
     def takes(self) -> str:
         """What a refusal says of its values."""
-        return (self.opt.takes or _describe(self.kind)) + self.opt.why
+        return (self.opt.takes or _describe(self.kind, self.words)) + self.opt.why
+
+    def read_given(self, value: Any) -> Any:
+        """The value of what its flag was given: a text, a list of them, or yes or no."""
+        if isinstance(value, list):
+            return [self._read_value(text, self.flag) for text in value] or self.default
+        return value if isinstance(value, bool) else self.read(value, self.flag)
 
     def read(self, value: Any, place: str) -> Any:
         """The value of a text behind a flag, or of what a file has at `place`. Raises BadInput."""
@@ -98,16 +147,27 @@ class Option:
 
     def _read_value(self, value: Any, place: str) -> Any:
         text = value.strip() if isinstance(value, str) else value
+        form = _form_of(self.kind)
+        read = self.opt.read or (form.read if form is not None else None)
         try:
-            if self.opt.read is not None and not isinstance(text, list | dict):
-                text = self.opt.read(str(text))
+            if read is not None and isinstance(text, str | int | float):
+                text = read(str(text))
             elif _is_whole(self.kind) and isinstance(text, str) and whole_number(text) is None:
                 raise ValueError(text)  # msgspec takes 1e3
-            return msgspec.convert(text, self.kind, strict=not isinstance(text, str))
+            if (text == "" and not self.opt.empty) or (
+                self.opt.words and text not in self.opt.words
+            ):
+                raise ValueError(text)
+            return msgspec.convert(
+                text, self.kind, strict=not isinstance(text, str), dec_hook=_path
+            )
         except (ValueError, BadInput):
-            shown = repr(text)
+            shown = repr(value.strip() if isinstance(value, str) else value)
             shown = shown if len(shown) <= 32 else f"{shown[:31]}{shown[0]}"
-            raise BadInput(f"{place}: {shown} is not allowed; it takes {self.takes}") from None
+            near = suggest(value, self.words)
+            raise BadInput(
+                f"{place}: {shown} is not allowed; it takes {self.takes}{near}"
+            ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,23 +219,57 @@ class Spec:
         return plain(self)
 
 
+OPT: Final = "opt"
+"""In the metadata of a field: its Opt, where that is no part of its type."""
+
+
 @cache
 def _options(kind: Any) -> Mapping[str, Option]:
-    hints = get_type_hints(kind, include_extras=True)
+    """The options of a Spec. A field that is declared anew without an Opt keeps that of the class
+    above: it has another default."""
+    hints, opts = dict[str, Any](), dict[str, Opt]()
+    for base in reversed(kind.__mro__):
+        own = vars(base).get("__dataclass_fields__", {})
+        for name, hint in get_annotations(base, eval_str=True).items():
+            opt = own[name].metadata.get(OPT) if name in own else None
+            opt = opt or next((meta for meta in _metas_of(hint) if isinstance(meta, Opt)), None)
+            if opt is not None or name not in opts:
+                hints[name] = hint
+            opts |= {} if opt is None else {name: opt}
     options = {}
     for field in fields(kind):
-        value_type, metas = hints[field.name], []
-        if get_origin(value_type) is Annotated:
-            value_type, *metas = get_args(value_type)
-        opt = next((meta for meta in metas if isinstance(meta, Opt)), None)
-        if opt is not None:
-            listed = get_origin(value_type) is tuple
-            value_type = get_args(value_type)[0] if listed else value_type
-            bounds = tuple(meta for meta in metas if isinstance(meta, msgspec.Meta))
-            bounded = Annotated[(value_type, *bounds)] if bounds else value_type
-            key = opt.key or f"{kind.table}.{field.name}".removeprefix(".")
-            options[field.name] = Option(field.name, key, opt, bounded, listed, field.default)
+        if (opt := opts.get(field.name)) is None:
+            continue
+        value_type, metas = hints[field.name], _metas_of(hints[field.name])
+        value_type = get_args(value_type)[0] if metas else value_type
+        inner = _without_none(value_type)
+        listed, repeated = get_origin(inner) is tuple, get_origin(inner) is list
+        value_type = get_args(inner)[0] if listed or repeated else value_type
+        bounds = [meta for meta in metas if isinstance(meta, msgspec.Meta)]
+        if opt.bounds is not None:
+            least, most = opt.bounds
+            bounds = [msgspec.Meta(ge=least, le=most)]
+            value_type = _without_none(value_type)
+        bounded = Annotated[(value_type, *bounds)] if bounds else value_type
+        key = opt.key or f"{kind.table}.{field.name}".removeprefix(".")
+        default = None if field.default_factory is not MISSING else field.default
+        options[field.name] = Option(field.name, key, opt, bounded, listed, default, repeated)
     return options
+
+
+def _metas_of(hint: Any) -> Sequence[Any]:
+    return hint.__metadata__ if get_origin(hint) is Annotated else ()
+
+
+def _without_none(kind: Any) -> Any:
+    """The first type of a union, which is that of an option that may be left out."""
+    return get_args(kind)[0] if get_origin(kind) in (Union, UnionType) else kind
+
+
+def _form_of(kind: Any) -> Form | None:
+    """That of a type, or of one that may be None."""
+    inner = _without_none(kind)
+    return next((meta for meta in get_args(inner) if isinstance(meta, Form)), None)
 
 
 _SHAPES: Final[Mapping[type[inspect.Type], str]] = {
@@ -196,19 +290,32 @@ def _of_value(info: inspect.Type) -> inspect.Type:
     return info
 
 
-def _describe(kind: Any) -> str:
+def _describe(kind: Any, words: Sequence[str] = ()) -> str:
     """What values of a type look like: `a whole number from 2 to 4,096`, `cpu or cuda`."""
-    if get_origin(kind) is Literal:
-        *words, last = get_args(kind)
-        return f"{', '.join(words)} or {last}" if words else str(last)
-    info = _of_value(inspect.type_info(kind))
+    if words:
+        *first, last = words
+        return f"{', '.join(first)} or {last}" if first else last
+    info, form = _of_value(inspect.type_info(kind)), _form_of(kind)
     if isinstance(info, inspect.BoolType):
         return "true or false"
-    if isinstance(info, inspect.IntType | inspect.FloatType):
-        what = "a whole number" if isinstance(info, inspect.IntType) else "a number"
-        most = "" if info.le is None else f" to {_write(info.le)}"
-        return what if info.ge is None else f"{what} from {_write(info.ge)}{most}"
-    return "a text"
+    if isinstance(info, inspect.CustomType):
+        return "a path (./--name for one that begins with --)"
+    what, write = (form.what, form.write) if form is not None else ("a text", _write)
+    if not isinstance(info, inspect.IntType | inspect.FloatType):
+        return what if form is not None else "a text that is not empty"
+    whole = isinstance(info, inspect.IntType)
+    if form is None:
+        what = "a whole number" if whole else "a number"
+    least = 0 if whole and info.ge is None else info.ge  # a text of a whole number has no sign
+    most = "" if info.le is None else f" to {write(info.le)}"
+    return what if least is None else f"{what} from {write(least)}{most}"
+
+
+def _path(kind: type, value: Any) -> Any:
+    """For msgspec, which knows no paths. A flag is not taken for one."""
+    if kind is not Path or not isinstance(value, str) or value.startswith("--"):
+        raise ValueError(value)
+    return Path(value)
 
 
 def _write(bound: float) -> str:

@@ -52,8 +52,9 @@ class PressOptions(LadderOptions):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Levels of logging are taken in lower case too."""
-        levels = values["log_level"]
-        return super().of({**values, "log_level": levels and levels.upper()})
+        if levels := values.get("log_level"):
+            values = {**values, "log_level": levels.upper()}
+        return super().of(values)
 
 
 @command(PressOptions)

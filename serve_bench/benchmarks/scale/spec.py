@@ -55,7 +55,9 @@ def _time(help: str, least: float, most: float, *spellings: str) -> Opt:
 ReplicasOption: TypeAlias = Annotated[
     tuple[Replicas, ...], Opt("Replicas of each deployment; curve takes several")
 ]
-DurationOption: TypeAlias = Annotated[float, _time("Measured time", 1.0, MAX_DURATION_S, "-d")]
+DurationOption: TypeAlias = Annotated[
+    float, _time("Measured time", 1.0, MAX_DURATION_S, "-d", "--duration")
+]
 
 WarmupOption: TypeAlias = Annotated[
     float, _time("Longest warm-up; it ends once the rate is steady", 0.0, 3600.0)
@@ -172,7 +174,7 @@ class LoadedSpec(ScaleSpec):
     connections: Annotated[
         int,
         Meta(ge=1, le=MAX_CONNECTIONS),
-        Opt("Connections of the load from each node", spellings=("-c",)),
+        Opt("Connections of the load from each node", spellings=("-c", "--connections")),
     ] = 10
 
     def rows(self) -> tuple[Row, ...]:
