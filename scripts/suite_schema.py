@@ -101,7 +101,7 @@ def _of_options(options: Mapping[str, Option]) -> dict[str, Schema]:
 
 
 def _of_option(option: Option) -> Schema:
-    value = _ANY if option.opt.read is not None else msgspec.json.schema(option.kind)
+    value = _ANY if option.reader is not None else msgspec.json.schema(option.kind)
     if option.listed:
         value = {"anyOf": [value, _listed(value)]}
     return {**value, "description": option.help}

@@ -12,12 +12,13 @@ from serve_bench.analysis.comparing.match import few
 from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli import print_note
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.gate import Gate, GateOptions, read_flags, read_share
+from serve_bench.cli.gate import Gate, GateOptions, read_flags
 from serve_bench.cli.options import format_flag
 from serve_bench.cli.report import place_of_page, target_of, write_text
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.report import COMPARED
+from serve_bench.spec.forms import Threshold
 from serve_bench.view.csv import json_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class CompareOptions(GateOptions):
     run_b: Path = argument("Folder of what is compared with it.", metavar="RUN_B")
     variant_a: str | None = flag(None, "Compare this variant of RUN_A [of the same name].")
     variant_b: str | None = flag(None, "Compare it with this variant of RUN_B [the same].")
-    session_sd: str | None = flag(None, "Spread between runs, as 3% [of the runs beside both].")
+    session_sd: Threshold | None = flag(None, "Spread between runs [of the runs beside both].")
     force: bool = flag(False, "Compare unlike hosts, Ray versions and suites too.")
     format: str = format_flag(*COMPARED, "html")
     output: str | None = flag(None, "Write it here [-; html: compare.html].", "--output", "-o")
@@ -61,10 +62,8 @@ def compare(options: CompareOptions) -> int:
     form, html = options.format, options.format == "html"
     gate = read_flags(options)
     to = place_of_page(options.output, Path(PAGE)) if html else target_of(options.output)
-    sd = options.session_sd
-    session_sd = None if sd is None else read_share(sd, "--session-sd")
     pairs, left, alone = _pair_sides(options)
-    done = list(_compare_pairs(options, gate, session_sd, pairs, left))
+    done = list(_compare_pairs(options, gate, pairs, left))
     skipped = [*left, *alone]
     if not done:
         raise BadInput("; ".join(few(skipped)))
@@ -116,11 +115,7 @@ def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list
 
 
 def _compare_pairs(
-    options: CompareOptions,
-    gate: Gate,
-    session_sd: float | None,
-    pairs: Sequence[RunPair],
-    left: list[str],
+    options: CompareOptions, gate: Gate, pairs: Sequence[RunPair], left: list[str]
 ) -> Iterator[tuple[Comparing, tuple[str, str]]]:
     """Each pair that can be compared, with its folders; why others cannot goes to `left`."""
     from serve_bench.analysis.comparing import of_runs
@@ -137,7 +132,7 @@ def _compare_pairs(
                 force=options.force,
                 chosen=(options.variant_a, options.variant_b),
                 where=pair.where,
-                spreads=_spreads(pair, session_sd),
+                spreads=_spreads(pair, options.session_sd),
             )
         except BadInput as error:
             left.append(str(error))

@@ -18,6 +18,7 @@ from serve_bench.cli.command import Options, flag
 from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
+from serve_bench.spec.forms import Threshold
 from serve_bench.store import read
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 GATE_BROKEN: Final = 3
 """Exit code."""
 
-LARGEST_THRESHOLD: Final = 0.9
-
 FAIL_ON: Final = ("regressed", "slower", "inconclusive")
 
 
@@ -35,7 +34,7 @@ class GateOptions(Options):
     """What a comparison is judged by, and how much of it is told."""
 
     verbose: bool = flag(False, "Print each launch or run, and the method.", "--verbose", "-v")
-    threshold: str | None = flag(None, "Smallest loss that is regressed [5%].")
+    threshold: Threshold | None = flag(None, "Smallest loss that is regressed [5%].")
     gate: str | None = flag(None, "Metrics gated besides throughput: p50, p99, cpu [versus: cpu].")
     fail_on: str | None = flag(
         None, "End with exit code 3 on: regressed, slower (any loss), inconclusive.", takes=FAIL_ON
@@ -117,29 +116,12 @@ def read_flags(options: GateOptions) -> Gate:
     from serve_bench.analysis.ratios import quantile
 
     quantile(2.0, 0.975)
-    threshold = None if options.threshold is None else read_share(options.threshold, "--threshold")
     metrics = None
     if options.gate is not None:  # throughput is always the first
         names = metric_names(options.gate, "--gate")
         metrics = tuple(name for name in NAMES if name in names or name == NAMES[0])
     noise = None if options.noise is None else read_noise(options.noise)
-    return Gate(threshold, metrics, options.fail_on, noise)
-
-
-def read_share(text: str, flag: str) -> float:
-    """`5%` or `0.05` as a share of 1. BadInput where it is none."""
-    number = text.strip().removesuffix("%")
-    try:
-        share = float(number) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= LARGEST_THRESHOLD:
-        most = 100 * LARGEST_THRESHOLD
-        raise BadInput(
-            f"{flag}: {text!r} is not allowed; it takes a share such as 5% or 0.05, above 0 "
-            f"and up to {most:g}%"
-        )
-    return share
+    return Gate(options.threshold, metrics, options.fail_on, noise)
 
 
 def metric_names(text: str, flag: str) -> tuple[str, ...]:

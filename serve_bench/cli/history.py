@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli.command import MOST, argument, command, flag
-from serve_bench.cli.gate import FAIL_ON, Gate, GateOptions, metric_names, read_share
+from serve_bench.cli.gate import FAIL_ON, Gate, GateOptions, metric_names
 from serve_bench.cli.options import format_flag
 from serve_bench.cli.report import check_plot, place_of_page, target_of, write_plot, write_text
 from serve_bench.core.errors import BadInput, visible
@@ -58,8 +58,6 @@ def history(options: HistoryOptions) -> int:
 
     form, output, plot = options.format, options.output, options.plot
     metrics = tuple(dict.fromkeys(metric_names(options.metric, "--metric")))
-    share = options.threshold
-    threshold = THRESHOLD if share is None else read_share(share, "--threshold")
     check_plot(plot, None)
     to = place_of_page(output, Path(PAGE)) if form == "html" else target_of(output)
     if to is not None and plot is not None and same_file(to, plot):
@@ -72,7 +70,7 @@ def history(options: HistoryOptions) -> int:
         {str(folder): result for folder, result in runs.items()},
         [PassedOver(str(run.folder), run.reason, run.written_at) for run in unreadable],
         metrics=metrics,
-        threshold=threshold,
+        threshold=THRESHOLD if options.threshold is None else options.threshold,
         chosen={name: value for name, value in chosen.items() if value is not None},
         last=options.last,
         force=options.force,

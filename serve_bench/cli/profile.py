@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from serve_bench.cli.command import Options, argument, command, flag
 from serve_bench.cli.panels import PanelCommand, PanelGroup
 from serve_bench.core.errors import BadInput
+from serve_bench.spec.content import Content
+from serve_bench.spec.profile import ProfileSpec, read_profile
 from serve_bench.store.files import read_toml, shipped
 
 if TYPE_CHECKING:
     from serve_bench.observing.processes import ServeProcess
-    from serve_bench.runner.recording import Recipe, Wish
-
-DURATION_S, RATE = 30.0, 100
-
-#: Flags of py-spy that a recipe may set too.
-PY_SPY = ("native", "gil", "idle")
 
 profile = typer.Typer(cls=PanelGroup, invoke_without_command=True, rich_markup_mode=None)
 
 
 class ProfileOptions(Options):
-    order = (
-        f"context pid target app deployment recipe list_ dump duration rate {' '.join(PY_SPY)} out"
-    )
+    spec = ProfileSpec
+    order = "context pid target app deployment recipe list_ dump duration rate native gil idle out"
 
     context: typer.Context
     pid: int | None = flag(None, "Profile the process with this pid.")
-    target: str | None = flag(None, "Roles: proxy, replica, controller or all.")
     app: str | None = flag(None, "Profile replicas of this application alone.")
     deployment: str | None = flag(None, "Profile replicas of this deployment alone.")
     recipe: str | None = flag(None, "Use a recipe of profiles/; other flags override it.")
     list_: bool = flag(False, "Show the Serve processes.", "--list")
     dump: bool = flag(False, "Print the stacks now.")
-    duration: str | None = flag(None, "How long to record, as 10 or 1m [30s].")
-    rate: int | None = flag(None, "Samples a second [100].")
-    native: bool = flag(False, "Show frames of C and C++ too.")
-    gil: bool = flag(False, "Count threads that hold the GIL alone.")
-    idle: bool = flag(False, "Count threads that wait, too.")
     out: Path | None = flag(
         None, "Flamegraph to write, .svg [named by role and pid].", "-o", "--out", metavar="FILE"
     )
@@ -60,27 +49,29 @@ def record(options: ProfileOptions) -> int | None:
     if options.context.invoked_subcommand is not None:
         return None
     from serve_bench.cli.profile_run import list_processes, print_stacks, record_processes
+    from serve_bench.observing.profiler import SpyOptions
+    from serve_bench.runner.recording import Wish
 
-    pid, target, out = options.pid, options.target, options.out
+    pid, out = options.pid, options.out
     if options.list_:
         if given := options.changed(("list_",)):
             raise BadInput(f"{given[0]}: does not go with --list, which shows every Serve process")
         return list_processes()
-    if options.recipe is not None and pid is None and target is None:
-        target = _recipe(options.recipe).target
+    spec = _read(options)
+    target = spec.target if pid is None or "target" in options.texts else None
     if (pid is None) == (target is None):
         raise BadInput(
             "name what to profile: --pid PID, --target ROLE or --recipe NAME (or --list)"
         )
-    wish = _wish(options)
     if out is not None and (out.is_dir() or not out.name):
         raise BadInput(f"-o: {out} is a folder; it takes a file")
     if out is not None and out.suffix != ".svg":
         raise BadInput(f"-o: {out} is not allowed; it takes a file that ends in .svg")
     processes = _processes(pid, target, options.app, options.deployment)
     if options.dump:
-        return print_stacks(processes, options.native)
-    return record_processes(processes, wish)
+        return print_stacks(processes, spec.native)
+    spy = SpyOptions(spec.rate, spec.native, spec.gil, spec.idle)
+    return record_processes(processes, Wish(spec.duration, spy, out))
 
 
 class DiffOptions(Options):
@@ -89,7 +80,7 @@ class DiffOptions(Options):
     a: str = argument("Raw stacks, a folder of them, or a cell with --run.", metavar="A")
     b: str = argument("The same, which is compared with A.", metavar="B")
     run: Path | None = flag(None, "Folder of the run that holds A and B.")
-    target: str = flag(
+    target: Literal["proxy", "replica", "controller"] = flag(
         "replica", "Role whose profiles are read from folders: proxy, replica, controller."
     )
     idle: bool = flag(False, "Count idle stacks too.")
@@ -106,9 +97,9 @@ def diff(options: DiffOptions) -> int:
     """
     from serve_bench.observing.processes import TARGETS
     from serve_bench.report.profile_text import difference_text
-    from serve_bench.runner.recording import find_stacks, one_of
+    from serve_bench.runner.recording import find_stacks
 
-    roles = TARGETS[one_of(options.target, ("proxy", "replica", "controller"), "--target")]
+    roles = TARGETS[options.target]
     profiles = []
     for word in (options.a, options.b):
         stacks, files = find_stacks(word, options.run, roles)
@@ -118,44 +109,25 @@ def diff(options: DiffOptions) -> int:
     return 0
 
 
-def _recipe(name: str) -> Recipe:
-    from serve_bench.runner.recording import read_recipe
-
-    folder = shipped("profiles")
-    file = Path(name) if name.endswith(".toml") or "/" in name else folder / f"{name}.toml"
-    if not file.exists():
-        names = ", ".join(sorted(one.stem for one in folder.glob("*.toml")))
-        raise BadInput(f"--recipe: no {name!r}; a path, or one of: {names}")
-    return read_recipe(read_toml(file), file.name)
-
-
-def _wish(options: ProfileOptions) -> Wish:
+def _read(options: ProfileOptions) -> ProfileSpec:
     """What to record: flags, then the recipe, then the defaults."""
-    from serve_bench.core.timeline import seconds_of
-    from serve_bench.observing.profiler import SpyOptions
-    from serve_bench.runner import recording as recipes
-
-    recipe = None if options.recipe is None else _recipe(options.recipe)
-    seconds = (recipe.duration_s if recipe else None) or DURATION_S
-    if options.duration is not None:
-        seconds = recipes.duration(seconds_of(options.duration, "--duration"), "--duration")
-    samples = (recipe.rate if recipe else None) or RATE
-    if options.rate is not None:
-        samples = recipes.sample_rate(options.rate, "--rate")
-    flags = {
-        name: getattr(options, name) or (recipe is not None and name in recipe.flags)
-        for name in PY_SPY
-    }
-    return recipes.Wish(seconds, SpyOptions(samples, **flags), options.out)
+    name, content = options.recipe, Content("profile")
+    if name is not None:
+        folder = shipped("profiles")
+        file = Path(name) if name.endswith(".toml") or "/" in name else folder / f"{name}.toml"
+        if not file.exists():
+            names = ", ".join(sorted(recipe.stem for recipe in folder.glob("*.toml")))
+            raise BadInput(f"--recipe: no {name!r}; a path, or one of: {names}")
+        content = Content(file.name, read_toml(file))
+    return read_profile(ProfileSpec.add_flags(content, options.texts))
 
 
 def _processes(
     pid: int | None, target: str | None, app: str | None, deployment: str | None
 ) -> list[ServeProcess]:
     """The chosen processes. Raises BadInput where there is none, or one cannot be recorded."""
-    from serve_bench.observing.processes import TARGETS, ServeProcess, chosen, serve_processes
+    from serve_bench.observing.processes import ServeProcess, chosen, serve_processes
     from serve_bench.observing.profiler import check_process, py_spy
-    from serve_bench.runner.recording import one_of
 
     if pid is not None:
         check_process(pid)
@@ -163,7 +135,6 @@ def _processes(
         known = {one.pid: one for one in serve_processes()}
         return [known.get(pid) or ServeProcess(pid, "process", "", "")]
     assert target is not None
-    one_of(target, tuple(TARGETS), "--target")
     processes = chosen(serve_processes(), target, app, deployment)
     if not processes:
         limits = "".join(

@@ -24,6 +24,9 @@ LAUNCH_S: Final = 120.0
 
 BUDGET_S: Final = 1200.0
 
+PRECISION: Final = 0.05
+"""Of the 95 % interval, as a share of the capacity."""
+
 CLOSED: Final = 10
 """Connections of the closed loop before the search. It warms the launch up, says about what the
 service serves at most, and stands in the report beside the capacity."""
@@ -47,7 +50,7 @@ class CapacitySearch:
 
     slo: str
     arrivals: Arrivals = "poisson"
-    precision: Positive = 0.05
+    precision: Positive = PRECISION
     launches: Some = LAUNCHES
     most_launches: Some = MOST_LAUNCHES
     launch_s: Positive = LAUNCH_S

@@ -40,12 +40,13 @@ class Form(NamedTuple):
     """How a text becomes a value of a type, as part of it: `Annotated[float, Form(...)]`.
 
     `read` raises ValueError or BadInput. A refusal says what is allowed with `what`, which names
-    the values, and `write`, which writes a bound. `shape`: what the text looks like."""
+    the values, `write`, which writes a bound, and `example`. `shape`: what the text looks like."""
 
     read: Callable[[str], Any]
     what: str
     shape: str
-    write: Callable[[Any], str] = str
+    write: Callable[[Any], str]
+    example: str = ""
 
 
 class Opt(NamedTuple):
@@ -103,9 +104,15 @@ class Option:
         return f"{self.opt.help} [{','.join(words)}]."
 
     @property
+    def reader(self) -> Callable[[str], Any] | None:
+        """What makes a value of a text; None where its type alone does."""
+        form = _form_of(self.kind)
+        return self.opt.read or (form.read if form is not None else None)
+
+    @property
     def is_switch(self) -> bool:
         """Whether its flag takes no value: given, it says yes."""
-        return self.kind is bool and self.opt.shape is None and self.opt.read is None
+        return self.kind is bool and self.opt.shape is None and self.reader is None
 
     @property
     def shape(self) -> str | None:
@@ -147,11 +154,9 @@ class Option:
 
     def _read_value(self, value: Any, place: str) -> Any:
         text = value.strip() if isinstance(value, str) else value
-        form = _form_of(self.kind)
-        read = self.opt.read or (form.read if form is not None else None)
         try:
-            if read is not None and isinstance(text, str | int | float):
-                text = read(str(text))
+            if self.reader is not None and isinstance(text, str | int | float):
+                text = self.reader(str(text))
             elif _is_whole(self.kind) and isinstance(text, str) and whole_number(text) is None:
                 raise ValueError(text)  # msgspec takes 1e3
             if (text == "" and not self.opt.empty) or (
@@ -236,7 +241,7 @@ def _options(kind: Any) -> Mapping[str, Option]:
             if opt is not None or name not in opts:
                 hints[name] = hint
             opts |= {} if opt is None else {name: opt}
-    options = {}
+    options = dict[str, Option]()
     for field in fields(kind):
         if (opt := opts.get(field.name)) is None:
             continue
@@ -245,12 +250,11 @@ def _options(kind: Any) -> Mapping[str, Option]:
         inner = _without_none(value_type)
         listed, repeated = get_origin(inner) is tuple, get_origin(inner) is list
         value_type = get_args(inner)[0] if listed or repeated else value_type
-        bounds = [meta for meta in metas if isinstance(meta, msgspec.Meta)]
+        kept = [meta for meta in metas if isinstance(meta, msgspec.Meta | Form)]
         if opt.bounds is not None:
-            least, most = opt.bounds
-            bounds = [msgspec.Meta(ge=least, le=most)]
+            kept.append(msgspec.Meta(ge=opt.bounds[0], le=opt.bounds[1]))
             value_type = _without_none(value_type)
-        bounded = Annotated[(value_type, *bounds)] if bounds else value_type
+        bounded = Annotated[(value_type, *kept)] if kept else value_type
         key = opt.key or f"{kind.table}.{field.name}".removeprefix(".")
         default = None if field.default_factory is not MISSING else field.default
         options[field.name] = Option(field.name, key, opt, bounded, listed, default, repeated)
@@ -300,15 +304,19 @@ def _describe(kind: Any, words: Sequence[str] = ()) -> str:
         return "true or false"
     if isinstance(info, inspect.CustomType):
         return "a path (./--name for one that begins with --)"
-    what, write = (form.what, form.write) if form is not None else ("a text", _write)
     if not isinstance(info, inspect.IntType | inspect.FloatType):
-        return what if form is not None else "a text that is not empty"
+        return "a text that is not empty"
     whole = isinstance(info, inspect.IntType)
-    if form is None:
-        what = "a whole number" if whole else "a number"
+    what, example = ("a whole number" if whole else "a number"), ""
+    write: Callable[[Any], str] = _write
+    if form is not None:
+        what, write, example = form.what, form.write, form.example
     least = 0 if whole and info.ge is None else info.ge  # a text of a whole number has no sign
-    most = "" if info.le is None else f" to {write(info.le)}"
-    return what if least is None else f"{what} from {write(least)}{most}"
+    if least is not None:
+        what += f" from {write(least)}"
+    elif info.gt is not None:
+        what += f" above {write(info.gt)}" + (" and up" if info.le is not None else "")
+    return what + ("" if info.le is None else f" to {write(info.le)}") + example
 
 
 def _path(kind: type, value: Any) -> Any:

@@ -36,19 +36,15 @@ from serve_bench.core.result import (
 )
 from serve_bench.core.row_places import MetricNames, PlacedRow
 from serve_bench.core.slo import LATENCY, METRICS, read_slo
-from serve_bench.core.timeline import seconds_of
 from serve_bench.core.variants import BUILT_IN_VARIANTS, all_with_env, parse_env, read_variant
 from serve_bench.spec.base import Opt, Spec
 from serve_bench.spec.content import Content, check_once
+from serve_bench.spec.forms import Time
 
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=86_400)]
 Milliseconds: TypeAlias = Annotated[float, Meta(ge=1, le=MAX_TIMEOUT_S * 1e3)]
 WindowSeconds: TypeAlias = Annotated[float, Meta(ge=0.01, le=1_000_000)]
-
-
-def _read_time(text: str) -> float:
-    return seconds_of(text, "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,13 +69,8 @@ class SuiteKeys(Spec):
     timeout_ms: Annotated[Milliseconds, Opt("Longest time of a request", "MS")] = 30_000.0
     events: Annotated[Events | None, Opt("Events of a stream: sse, lines or chunks")] = None
     event_timeout: Annotated[
-        Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_S)] | None,
-        Opt(
-            "Longest time from one event to the next",
-            "DURATION",
-            read=_read_time,
-            takes="a time above 0, such as 500ms, 10s or 2m",
-        ),
+        Annotated[Time, Meta(gt=0, le=MAX_TIMEOUT_S)] | None,
+        Opt("Longest time from one event to the next"),
     ] = None
     openai: Annotated[bool, Opt("Streams are chat completions, as OpenAI's API has them")] = False
     quick: Annotated[bool, Opt("Measure less of everything", key="quick")] = False

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli.gate import read_noise, read_share
+from serve_bench.cli.gate import GateOptions, read_noise
 from serve_bench.core.result import Result
 from tests.cases import cases
 from tests.fixtures import Call, Patch
@@ -152,10 +152,11 @@ def test_a_cut_off_last_line_is_read_up_to_and_said(folders: tuple[str, str], ca
 
 def test_a_threshold_is_a_share() -> None:
     shares = {"5%": 0.05, "0.05": 0.05, " 2.5 % ": 0.025, "90%": 0.9, "1e-3": 0.001}
-    assert {text: read_share(text, "--threshold") for text in shares} == pytest.approx(shares)
+    threshold = GateOptions.options()["threshold"]
+    assert {text: threshold.read_given(text) for text in shares} == pytest.approx(shares)
     for text in ("5", "0", "0%", "-5%", "100%", "nan", "inf", "", "%", "5%%", "x"):
-        said = refusal(read_share, text, "--threshold")
-        assert said.startswith("--threshold: ") and "it takes a share such as 5% or 0.05" in said
+        said = refusal(threshold.read_given, text)
+        assert said.startswith("--threshold: ") and "up to 90%, such as 5% or 0.05" in said
 
 
 @cases(

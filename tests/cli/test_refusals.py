@@ -212,7 +212,7 @@ BAD = {
     "profile": [
         ("", "name what to profile: --pid PID, --target ROLE or --recipe NAME"),
         ("--recipe proxi", "--recipe: no 'proxi'; a path, or one of: controller, everything"),
-        ("--pid 1 --rate 0", "--rate: 0 is not allowed; it takes 1 to 1000 a second"),
+        ("--pid 1 --rate 0", "--rate: '0' is not allowed; it takes a whole number from 1 to 1,000"),
         ("diff no.txt no.txt", "no profile 'no.txt': neither a file nor a folder at"),
         ("diff a b --target all", "--target: 'all' is not allowed"),
         (f"--pid {os.getpid()} -o .", "-o: . is a folder; it takes a file"),

@@ -12,6 +12,7 @@ from serve_bench.benchmarks.rpc.spec import RpcSpec
 from serve_bench.benchmarks.scale.spec import WORKLOADS
 from serve_bench.spec.base import Option, Spec
 from serve_bench.spec.content import Content
+from serve_bench.spec.profile import ProfileSpec
 from serve_bench.spec.suite import RowKeys, SuiteKeys
 from tests.refused import refusal
 
@@ -20,6 +21,7 @@ MODELS: Final[dict[str, type[Spec]]] = {
     **WORKLOADS,
     "suite": SuiteKeys,
     "row": RowKeys,
+    "profile": ProfileSpec,
 }
 #: The shortest warm-up is at most the longest.
 TOGETHER: Final = ("warmup_seconds", "warmup_max_seconds")
@@ -59,7 +61,8 @@ def beyond(option: Option) -> Iterator[str]:
         yield "nothing like it"
     elif (number := number_of(option)) is not None:
         whole = isinstance(number, inspect.IntType)
-        yield from ("", "x", "nan", "inf", "-inf", "1_0", "\u0663", "9" * 5000, "1s")
+        yield from ("", "x", "nan", "inf", "-inf", "1_0", "\u0663", "9" * 5000)
+        yield from ("1s",) if option.reader is None else ()
         yield from ("7.0", "1e3") if whole else ()
         step = 1 if whole else 1e-3 * max(1.0, abs(number.ge or 0))
         yield from (str((number.ge or 0) - step), str((number.le or 0) + 10 * step))

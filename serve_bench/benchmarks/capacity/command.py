@@ -8,6 +8,7 @@ from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import REQUEST, ServiceOptions
 from serve_bench.core.capacity import MOST_LAUNCHES
 from serve_bench.core.load_spec import ARRIVALS
+from serve_bench.spec.forms import Threshold
 
 MOST_START: Final = 100_000
 """Upper end of a first rate, requests/s: what a client of some cores can send."""
@@ -37,7 +38,9 @@ class CapacityOptions(ServiceOptions):
     start: float | None = flag(None, "First rate [half of a closed loop's].", takes=(1, MOST_START))
     connections: int = flag(10, "Connections of the closed loop at first.", takes=(1, 10_000))
     launches: int | None = flag(None, "Fewest launches; 1: just one [3].", takes=(1, MOST_LAUNCHES))
-    precision: str = flag("5%", "Width of the 95 % interval that is narrow enough.")
+    precision: Threshold | None = flag(
+        None, "Width of the 95 % interval that is narrow enough [5%]."
+    )
     budget: str | None = flag(None, "Longest time of the run, or of its rest [20m for each cell].")
     launch_time: str | None = flag(None, "Measured time of the search on each launch [120s].")
     quick: bool = flag(False, "Search 60 s on each launch, to a precision of 10 %.")

@@ -14,9 +14,15 @@ from serve_bench.benchmarks.own_app.flags import target_suite
 from serve_bench.cli import print_note
 from serve_bench.cli.experiment import Experiment, RowsRequest, list_launches
 from serve_bench.cli.flag_values import seconds_of
-from serve_bench.cli.gate import read_share
 from serve_bench.cli.rows import add_flags
-from serve_bench.core.capacity import BUDGET_S, LAUNCHES, MOST_LAUNCHES, CapacitySearch, closed_row
+from serve_bench.core.capacity import (
+    BUDGET_S,
+    LAUNCHES,
+    MOST_LAUNCHES,
+    PRECISION,
+    CapacitySearch,
+    closed_row,
+)
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_DURATION_S, MAX_RATE
 from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan, rows_of
@@ -100,11 +106,11 @@ def _search_in(suite: Suite) -> CapacitySearch:
 
 def _asked(options: CapacityOptions, slo: str) -> CapacitySearch:
     launches = options.launches or LAUNCHES
-    quick = options.quick and "--precision" not in options.changed()
+    usual = QUICK_PRECISION if options.quick else PRECISION
     search = CapacitySearch(
         slo,
         arrivals="poisson" if options.arrivals == "poisson" else "constant",
-        precision=QUICK_PRECISION if quick else read_share(options.precision, "--precision"),
+        precision=usual if options.precision is None else options.precision,
         launches=launches,
         most_launches=1 if launches == 1 else MOST_LAUNCHES,
         start=options.start,

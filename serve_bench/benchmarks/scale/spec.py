@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 from msgspec import Meta
@@ -20,9 +19,9 @@ from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, 
 from serve_bench.core.plan import LaunchPlan, PlannedCell, orders, without
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, Trial, VariantUsed, trial_key
 from serve_bench.core.slo import slo_of_file
-from serve_bench.core.timeline import seconds_of
 from serve_bench.spec.base import Opt, Spec
 from serve_bench.spec.content import Content
+from serve_bench.spec.forms import Time
 from serve_bench.spec.suite import variants_of
 
 AS_IT_IS: Final = "as-it-is"
@@ -40,27 +39,16 @@ Size: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
 Replicas: TypeAlias = Annotated[int, Meta(ge=1, le=100_000)]
 
 
-def _read_time(least: float, most: float, text: str) -> float:
-    seconds = seconds_of(text, "", zero=True)
-    if not least <= seconds <= most:
-        raise ValueError(text)
-    return seconds
-
-
-def _time(help: str, least: float, most: float, *spellings: str) -> Opt:
-    takes = f"a time from {least:g} s to {most:,.0f} s, such as 500ms, 10s or 2m"
-    return Opt(help, "DURATION", spellings, partial(_read_time, least, most), takes)
-
-
 ReplicasOption: TypeAlias = Annotated[
     tuple[Replicas, ...], Opt("Replicas of each deployment; curve takes several")
 ]
 DurationOption: TypeAlias = Annotated[
-    float, _time("Measured time", 1.0, MAX_DURATION_S, "-d", "--duration")
+    Annotated[Time, Meta(ge=1, le=MAX_DURATION_S)],
+    Opt("Measured time", spellings=("-d", "--duration")),
 ]
 
 WarmupOption: TypeAlias = Annotated[
-    float, _time("Longest warm-up; it ends once the rate is steady", 0.0, 3600.0)
+    Annotated[Time, Meta(ge=0, le=3600)], Opt("Longest warm-up; it ends once the rate is steady")
 ]
 
 
@@ -95,7 +83,9 @@ class ScaleSpec(Spec):
     ] = 100
     duration: DurationOption = 10.0
     warmup: WarmupOption = 5.0
-    timeout: Annotated[float, _time("Longest time of a request", 0.001, MAX_TIMEOUT_S)] = 30.0
+    timeout: Annotated[
+        Annotated[Time, Meta(ge=0.001, le=MAX_TIMEOUT_S)], Opt("Longest time of a request")
+    ] = 30.0
     nodes: Annotated[int, Meta(ge=1, le=64), Opt("Raylets to start on this machine")] = 1
     launches: Annotated[
         int, Meta(ge=1, le=1000), Opt("Launches: fresh clusters of each variant")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from serve_bench.benchmarks.versus.command import VersusOptions
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import REQUEST
+from serve_bench.spec.forms import Threshold
 
 
 class TaxOptions(VersusOptions):
@@ -27,7 +28,7 @@ class TaxOptions(VersusOptions):
     option: list[str] | None = flag(
         None, "Option of each Serve, such as max_ongoing_requests=5; repeatable."
     )
-    threshold: str | None = flag(None, "Smallest change that is regressed or improved [5%].")
+    threshold: Threshold | None = flag(None, "Smallest change that is regressed or improved [5%].")
     quick: bool = flag(False, "Measure 3 rounds of 2 s on each layer.")
 
 

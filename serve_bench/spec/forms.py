@@ -1,0 +1,66 @@
+"""Types of values that people write with a unit: times, shares, rates. Pure.
+
+Rule: such a value is a number of its base unit in our code (seconds, 1 for all, requests/s); what
+it looks like behind a flag or in a file is said here once. A narrower one adds its own bounds:
+`Annotated[Time, Meta(ge=0.01, le=2)]`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta
+
+from serve_bench.core.load_spec import MAX_DURATION_S, MAX_RATE
+from serve_bench.core.numbers import written
+from serve_bench.core.timeline import seconds_of
+from serve_bench.spec.base import Form
+
+
+def _read_time(text: str) -> float:
+    return seconds_of(text, "", zero=True)
+
+
+def write_time(seconds: float) -> str:
+    """`10ms`, `2s`, `720h`."""
+    if 0 < seconds < 1:
+        return f"{written(1000 * seconds)}ms"
+    return f"{written(seconds / 3600)}h" if seconds >= 3600 else f"{written(seconds)}s"
+
+
+def _read_number(text: str) -> float:
+    if not text.isascii() or "_" in text:  # float() takes 1_0, and digits of other scripts
+        raise ValueError(text)
+    return float(text)
+
+
+def _read_share(text: str) -> float:
+    return _read_number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+
+
+def _read_rate(text: str) -> float:
+    return _read_number(text.removesuffix("/s"))
+
+
+_TIME: Final = Form(_read_time, "a time", "DURATION", write_time, ", such as 500ms, 10s or 2m")
+_SHARE: Final = Form(
+    _read_share, "a share", "PERCENT", lambda share: f"{100 * share:g}%", ", such as 5% or 0.05"
+)
+_RATE: Final = Form(_read_rate, "a rate", "RATE", lambda rate: f"{rate:g}/s", ", such as 2000/s")
+
+Time: TypeAlias = Annotated[float, _TIME]
+"""Seconds, from 0."""
+
+Duration: TypeAlias = Annotated[Time, Meta(gt=0, le=MAX_DURATION_S)]
+"""Seconds of what lasts."""
+
+Share: TypeAlias = Annotated[float, _SHARE]
+"""A part of 1."""
+
+LARGEST_THRESHOLD: Final = 0.9
+
+Threshold: TypeAlias = Annotated[Share, Meta(gt=0, le=LARGEST_THRESHOLD)]
+"""A difference that matters, or a spread."""
+
+Rate: TypeAlias = Annotated[float, _RATE, Meta(gt=0, le=MAX_RATE)]
+"""Requests/s."""
