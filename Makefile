@@ -1,7 +1,7 @@
 # Each target sets up what it needs, once: .venv from requirements.lock, the tool itself in it; for
 # tests and checks also requirements-test.lock.
 
-.PHONY: help setup micro fast test test-ci test-all check docs clean
+.PHONY: help setup micro fast test test-ci test-all fmt check docs clean
 .DEFAULT_GOAL := help
 
 READY := .venv/.ready
@@ -14,6 +14,7 @@ help:
 	@echo "make test      unit tests, then tests on a real Ray; T=FILE: all tests of a file"
 	@echo "make test-ci   what continuous integration runs: also what is timed, more on a real Ray, torch"
 	@echo "make test-all  all tests"
+	@echo "make fmt       ruff: format, and what it can mend"
 	@echo "make check     style, types, layers"
 	@echo "make docs      the documentation as a site: build/site"
 	@echo "make setup     .venv alone"
@@ -53,6 +54,10 @@ test-all: $(TESTS)
 	scripts/apt --all
 	scripts/setup --torch
 	scripts/test --set all
+
+fmt: $(TESTS)
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
 
 check: $(TESTS)
 	scripts/check
