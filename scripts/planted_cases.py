@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,16 +22,16 @@ from serve_bench.analysis.verdict import Verdict, limited_by, worth_a_look
 from serve_bench.analysis.verdict.candidates import Cause
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.own_app import limits_of
-from serve_bench.core.plan import row_of, trial_of
+from serve_bench.core.plan import row_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Trial, trial_key
 from serve_bench.load.driver import drive_load
 from serve_bench.observing.inside import Inside
 from serve_bench.runner.extra_loads import look as look_at_waits
-from serve_bench.runner.url_bench import drive_url
+from serve_bench.runner.measure import measure_load
+from serve_bench.runner.service import Service
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
-from serve_bench.store import now_iso
 
 APP: Final = Path(__file__).with_name("planted.py")
 WAITING: Final = Path(__file__).with_name("planted_waits.py")
@@ -268,11 +269,10 @@ class Field:
         request = Request(url, expect_status=(200,), expect_body=body)
         load = Load(request, connections=case.connections, rate=case.rate)
         planned = planned_of(case, load, self.variant)
-        started_at = now_iso()
-        with Inside(self.folder).around(self.serving, planned) as look:
-            result = drive_load(load, timing, mark=marks(self.run_id))
-        trial = trial_of(planned, "1", started_at, result, result.duration_s)
-        trial = look.add_to(replace(trial, slots=self.slots, limits=self.limits), result)
+        drive, inside = partial(drive_load, mark=marks(self.run_id)), Inside(self.folder)
+        about = self.serving, planned, load, timing, drive
+        trial = measure_load(*about, launch="1", inside=inside).trial
+        trial = replace(trial, slots=self.slots, limits=self.limits)
         if worth_a_look(trial, front_of(case)):
             waits = look_at_waits(self.serving, trial, load, drive_load, marks(self.run_id))
             trial = replace(trial, waits=waits)
@@ -284,8 +284,8 @@ def client_trial(case: Case, url: str, run_id: str, folder: Path) -> Trial:
     request = Request(url, expect_status=(200,))
     load = Load(request, client=case.client, connections=case.connections, processes=1)
     planned = planned_of(case, load, "url")
-    driven = drive_url(load, TIMING, planned, run_id, lambda progress: None, folder)
-    return driven.trial
+    drive, inside = partial(drive_load, mark=marks(run_id)), Inside(folder)
+    return measure_load(Service("url", request), planned, load, TIMING, drive, inside=inside).trial
 
 
 def verdict_on(trials: list[Trial], case: Case | None = None) -> Verdict:

@@ -17,14 +17,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from serve_bench.core.load_result import LoadResult
-from serve_bench.core.result import PlannedTrial, Trial
-from serve_bench.core.usage import BATCH_SIZE, ReplicaRequests, grown
+from serve_bench.core.load_spec import Load
+from serve_bench.core.plan import Cell, Suite
+from serve_bench.core.result import PlannedTrial, Row, Trial
+from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, grown
 from serve_bench.observing.profiler import Profiling, to_profile
 from serve_bench.observing.sampler import Gpus, Sampler, sampler_of
-from serve_bench.serving.server import Serving
+from serve_bench.serving.server import Process, Serving
 from serve_bench.store import StoreError
 
 # Serve's own metrics around a trial, from the Prometheus endpoint of the node: what grew.
@@ -350,6 +352,22 @@ def keep_samples(folder: Path, samples: Sequence[dict[str, Any]]) -> None:
         raise StoreError(f"{folder / SAMPLES_FILE}: cannot write: {why}") from None
 
 
+class LoadTarget(Protocol):
+    """What a load is sent to: a cluster of ours, or a service that was up already, of which what
+    cannot be seen is empty. `remote`: it is on another machine."""
+
+    @property
+    def remote(self) -> bool: ...
+    def load_of(self, suite: Suite, row: Row, cell: Cell) -> Load: ...
+    def alive(self) -> bool: ...
+    def broken(self) -> str | None: ...
+    def casualties(self) -> list[str]: ...
+    def processes(self) -> Sequence[Process]: ...
+    def counts(self) -> Mapping[int, ReplicaCounts]: ...
+    def forward_ns(self) -> Mapping[int, ReplicaCounts]: ...
+    def replicas(self) -> Sequence[int]: ...
+
+
 @dataclass
 class Inside:
     """What a run observes. `profile`: targets; empty means no profiled repetition."""
@@ -379,11 +397,11 @@ class Inside:
 
     @contextmanager
     def around(
-        self, serving: Serving, planned: PlannedTrial, *, profiled: bool = False
+        self, target: LoadTarget, planned: PlannedTrial, *, profiled: bool = False
     ) -> Iterator[Observation]:
         """Observes a load, from before until after it. py-spy samples before the load begins."""
         look = Observation(self.folder, planned.key, self._meter)
-        processes = serving.processes() if self.sample or profiled else []
+        processes = target.processes() if self.sample or profiled else []
         with ExitStack() as stack:
             if profiled:
                 look.profiling = Profiling(self.folder, planned.key, self.mark)
@@ -397,12 +415,14 @@ class Inside:
             if self.sample:
                 self._gpus = self._gpus or Gpus()
                 spies = look.profiling.py_spies if look.profiling is not None else ()
-                sampler = sampler_of(processes, self._gpus, spies, self.children_every_s)
+                # A server here that is no Serve cannot be told from other programs.
+                apart = bool(processes) or target.remote
+                sampler = sampler_of(processes, self._gpus, spies, self.children_every_s, apart)
                 look.sampler = stack.enter_context(sampler)
-            before, model_before = serving.counts(), serving.forward_ns()
+            before, model_before = target.counts(), target.forward_ns()
             yield look
-            served = grown(before, serving.counts(), serving.replicas())
-            in_model = grown(model_before, serving.forward_ns(), ())
+            served = grown(before, target.counts(), target.replicas())
+            in_model = grown(model_before, target.forward_ns(), ())
             look.served = replace(served, forward_ns=in_model.batches)
 
 
@@ -419,20 +439,24 @@ class Observation:
     served: ReplicaRequests = field(default_factory=ReplicaRequests)
 
     def add_to(self, trial: Trial, result: LoadResult) -> Trial:
-        """The trial with all observations. Raises StoreError if samples cannot be written."""
+        """The trial with all observations."""
         trial = replace(trial, served=self.served.by_replica, forward=self.served.forward)
         if (sizes := self.served.batch_sizes) is not None:
             trial = replace(trial, metrics={**trial.metrics, BATCH_SIZE: sizes})
         if self.sampler is not None:
             usage = self.sampler.summary(result.started_at_ns, result.duration_s)
             trial = replace(trial, usage=usage)
-            keep_samples(self.folder, self.sampler.samples(self.key))
         if self.serve_metrics is not None:
             trial = replace(trial, serve_metrics=self._metrics(result))
         if self.profiling is not None:
             profiles = tuple(self.profiling.outcomes)
             trial = replace(trial.flagged("profiled"), profiles=profiles)
         return trial
+
+    def keep_samples(self) -> None:
+        """Writes what was read of each process. Raises StoreError."""
+        if self.sampler is not None:
+            keep_samples(self.folder, self.sampler.samples(self.key))
 
     def _metrics(self, result: LoadResult) -> dict[str, Any]:
         if self.meter is None or self.serve_metrics:

@@ -19,6 +19,7 @@ import psutil
 from serve_bench.core.proof import CHILD_OF_REPLICA, role_of
 from serve_bench.observing.host import cpu_ns, rss_bytes
 from serve_bench.serving.launch_spec import port_owner
+from serve_bench.serving.server import Process
 
 SERVE_ROLES = (
     *("proxy", "fallback_proxy", "haproxy", "haproxy_manager", "replica", CHILD_OF_REPLICA),
@@ -38,12 +39,9 @@ _SESSION = re.compile(r"session_[0-9_-]+")
 
 
 @dataclass(frozen=True)
-class ServeProcess:
+class ServeProcess(Process):
     """A process of Serve. `cluster` is the name of its Ray session, `app` only of a replica."""
 
-    pid: int
-    role: str
-    title: str
     cluster: str
     app: str | None = None
     deployment: str | None = None

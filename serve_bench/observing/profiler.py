@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import psutil
 
@@ -31,6 +31,7 @@ from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.usage import Threads
 from serve_bench.observing.host import threads_of
 from serve_bench.observing.processes import TARGETS
+from serve_bench.serving.server import Process
 from serve_bench.serving.strays import DIRECTORY_MARK
 from serve_bench.store.files import make_room, remove_empty, why, write_whole
 
@@ -425,19 +426,6 @@ BESIDE_A_LOAD: Final = SpyOptions(rate=25)
 nothing that shows (docs/profiling.md). Its samples are as true, and fewer."""
 
 
-class Profilable(Protocol):
-    """A process with its role, of our launch or another."""
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def role(self) -> str: ...
-
-    @property
-    def title(self) -> str: ...
-
-
 def parse_targets(text: str, flag: str) -> tuple[str, ...]:
     """The targets in a text such as `proxy,replica`. BadInput names the flag and the choices."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
@@ -450,7 +438,7 @@ def parse_targets(text: str, flag: str) -> tuple[str, ...]:
     return names
 
 
-_P = TypeVar("_P", bound=Profilable)
+_P = TypeVar("_P", bound=Process)
 
 
 def to_profile(processes: Sequence[_P], targets: Sequence[str]) -> list[_P]:
@@ -472,10 +460,10 @@ class Profiling:
     longest_s: float = 3600.0  # py-spy ends by itself some time after that
     options: SpyOptions = BESIDE_A_LOAD
     outcomes: list[dict[str, Any]] = field(default_factory=list)
-    _recordings: list[tuple[Profilable, Recording]] = field(default_factory=list)
+    _recordings: list[tuple[Process, Recording]] = field(default_factory=list)
 
     @contextmanager
-    def around(self, processes: Sequence[Profilable]) -> Iterator[None]:
+    def around(self, processes: Sequence[Process]) -> Iterator[None]:
         """Samples from before the block until its end; a failing block leaves no stacks."""
         try:
             self.start(processes)
@@ -485,7 +473,7 @@ class Profiling:
             for _, recording in self._recordings:
                 recording.abandon()
 
-    def start(self, processes: Sequence[Profilable]) -> None:
+    def start(self, processes: Sequence[Process]) -> None:
         """Starts a py-spy on each process, and waits until all of them sample."""
         place = self.run_folder / FOLDER / self.key
         if not place.resolve().is_relative_to(self.run_folder.resolve() / FOLDER):

@@ -24,7 +24,7 @@ import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import psutil
 
@@ -56,10 +56,7 @@ from serve_bench.observing.host import (
     threads_of,
     title_of,
 )
-
-if TYPE_CHECKING:
-    from serve_bench.observing.profiler import Profilable
-
+from serve_bench.serving.server import Process
 
 # GPU use by NVML, if the package nvidia-ml-py and a driver are there; else nothing, and why.
 #
@@ -163,15 +160,6 @@ OTHERS_EVERY_NS: Final = 500_000_000
 RSS_EVERY_NS: Final = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class Watched:
-    """A process to sample."""
-
-    pid: int
-    role: str
-    title: str
-
-
 @dataclass
 class Sampler:
     """Samples processes, and later children of this one, from `start` to `stop`.
@@ -180,7 +168,7 @@ class Sampler:
     programs that are not sampled have no part in what is measured.
     """
 
-    watched: Iterable[Watched]
+    watched: Iterable[Process]
     interval_s: float = INTERVAL_S
     late_role: str = "load_worker"
     parents: Mapping[int, str] = field(default_factory=dict)  # pid -> role of its children
@@ -392,7 +380,7 @@ class Sampler:
 
 
 def sampler_of(
-    processes: Iterable[Profilable],
+    processes: Iterable[Process],
     gpus: Gpus | None = None,
     spies: Iterable[int] = (),
     children_every_s: float = 1.0,
@@ -402,9 +390,9 @@ def sampler_of(
     Later processes are sampled too: those of a reload of HAProxy, replicas that autoscaling adds,
     what Serve starts in the place of another, and what a replica starts."""
     every = tuple(processes)
-    watched = [Watched(one.pid, one.role, without_method(one.title)) for one in every]
+    watched = [Process(one.pid, one.role, without_method(one.title)) for one in every]
     return Sampler(
-        [*watched, *(Watched(pid, "py_spy", "py-spy") for pid in spies)],
+        [*watched, *(Process(pid, "py_spy", "py-spy") for pid in spies)],
         parents={one.pid: "haproxy" for one in every if one.role == "haproxy_manager"},
         raylets=[one.pid for one in every if one.role == "raylet"],
         children_every_s=children_every_s,
@@ -413,7 +401,7 @@ def sampler_of(
     )
 
 
-def levels_of(processes: Iterable[Profilable]) -> dict[str, Any]:
+def levels_of(processes: Iterable[Process]) -> dict[str, Any]:
     """Memory, threads and descriptors of processes now, as the `usage` of a trial; those that have
     ended are left out. A reading takes 3 ms a process: it belongs between loads."""
     every = []

@@ -1,4 +1,5 @@
-"""The bench of clusters of ours, one launch of a variant at a time.
+"""The bench of rows: on a cluster of ours, one launch of a variant at a time, or on a service that
+is up already.
 
 Beside the load of a row it has the observation (observing/inside.py), a profiled repetition, and
 the look at what requests wait in. Rule: if a process of the cluster ends, the row is a failure, and
@@ -11,7 +12,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -30,22 +30,20 @@ from serve_bench.core.plan import (
     LaunchPlan,
     client_of,
     label_of,
-    load_of,
     rows_of,
     step_row,
     timing_of,
-    trial_of,
 )
 from serve_bench.core.result import Deploy, JsonObject, PlannedTrial, Row, Trial
 from serve_bench.load.driver import give_up_without
-from serve_bench.load.failures import LoadError, LoadInterrupted
+from serve_bench.load.failures import LoadError
 from serve_bench.load.request_log import RequestLog
-from serve_bench.load.traces import TraceLog
-from serve_bench.observing.inside import Inside, Observation
+from serve_bench.observing.inside import Inside, LoadTarget, Observation
 from serve_bench.runner.agenda import Agenda, PlannedLoad
-from serve_bench.runner.extra_loads import Settling
+from serve_bench.runner.extra_loads import Settling, is_settled
 from serve_bench.runner.extra_loads import look as look_at_waits
 from serve_bench.runner.load_source import LocalLoads, NodeLoads
+from serve_bench.runner.measure import Measured, Tracing, measure_load
 from serve_bench.runner.runner import (
     Bench,
     CellOver,
@@ -57,12 +55,11 @@ from serve_bench.runner.runner import (
     PlannedLaunch,
     next_phase,
 )
-from serve_bench.runner.traced import trace_log, waterfall
-from serve_bench.runner.url_bench import UrlBench
+from serve_bench.runner.service import Service
+from serve_bench.runner.traced import trace_log
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped, marks
-from serve_bench.store import now_iso
 
 #: Adds the service of the no-op app to Serve's gRPC proxy.
 NOOP_SERVICER: Final = f"{APPS_PACKAGE}.noop_grpc.add_noop"
@@ -129,7 +126,7 @@ class ServedClusters:
 
     def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], Bench[Cell, PlannedLoad]]:
         """The bench of a launch, of the number of its first part and the journal."""
-        return partial(UrlBench if self.agenda.suite.services else ServedBench, self, launch)
+        return partial(ServedBench, self, launch)
 
     def _expected_s(self, place: int, at: int | None) -> float:
         launch, *later = self.agenda.launches[place:]
@@ -141,7 +138,7 @@ class ServedClusters:
 
 
 class ServedBench(Bench[Cell, PlannedLoad]):
-    """One cluster of one variant."""
+    """One cluster of one variant, or a service, of which nothing is started, put or ended."""
 
     def __init__(
         self, plan: ServedClusters, launch: LaunchPlan, number: int, journal: Journal
@@ -149,15 +146,14 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._plan, self._launch, self._journal = plan, launch, journal
         self._suite, self._inside = plan.agenda.suite, plan.inside
         self._part = Part(str(number), launch.variant, launch.round)
-        self.parts = (self._part,)
-        cells = [cell for cell, _ in launch.cells]
-        spec = launch_spec(
-            self._part, plan.run_id, plan.folder, self._suite.app, cells, rows_of(self._suite)
-        )
-        metrics = plan.inside is not None and plan.inside.metrics
-        spec = replace(spec, host=plan.host, port=plan.port, metrics=metrics)
-        spec = replace(spec, raylets=plan.raylets)
-        self._serving = Serving(replace(spec, traced=plan.trace is not None))
+        self._target: LoadTarget
+        request = self._suite.services.get(launch.variant.name)
+        if request is None:
+            self.parts = (self._part,)
+            self._target = Serving(self._spec())
+        else:  # no launch, in records
+            self._part = replace(self._part, number="")
+            self._target = Service(launch.variant.name, request)
         self._cell: Cell = {}
         self._proven = False
         self._hurt = False  # a process of the cluster ended during the last load
@@ -169,8 +165,28 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._watch: ReplicaWatch | None = None  # of the newest load, where Serve scales the app
         self._measured: list[Trial] = []
 
+    @property
+    def _serving(self) -> Serving:
+        assert isinstance(self._target, Serving), "nothing is done to what is up already"
+        return self._target
+
+    def _spec(self) -> LaunchSpec:
+        plan, suite = self._plan, self._suite
+        cells = [cell for cell, _ in self._launch.cells]
+        spec = launch_spec(self._part, plan.run_id, plan.folder, suite.app, cells, rows_of(suite))
+        return replace(
+            spec,
+            host=plan.host,
+            port=plan.port,
+            metrics=self._inside is not None and self._inside.metrics,
+            raylets=plan.raylets,
+            traced=plan.trace is not None,
+        )
+
     def start(self) -> None:
         """Starts Ray and Serve."""
+        if not self.parts:
+            return
         if self._launch.variant.python in self._plan.without_ray:
             raise LaunchFailed(NOT_TRIED)
         self.begun = True
@@ -185,6 +201,10 @@ class ServedBench(Bench[Cell, PlannedLoad]):
     def put(self, cell: Cell) -> None:
         """Deploys a cell; rows without a warm-up wait until one client is served steadily."""
         self._cell, self._measured = cell, []
+        if not self.parts:
+            settled, counted = self._settle(), self._suite.requests_per_client is not None
+            self._unsettled = counted and not is_settled(settled)
+            return
         self._journal.say("deploy", cell=cell)
         if self._proven:
             deployed = self._deployed()
@@ -193,7 +213,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             seconds = self._serving.seconds
             self._journal.append(self._part.proven(seconds, self._serving.prove))
         self._proven = True
-        settled: JsonObject = {}
+        settled = {}
         try:
             settled = self._settle()
         finally:  # after Ctrl-C too: the cell is deployed
@@ -212,66 +232,51 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._journal.say(
             "profiled load" if profiled else "connect", cell=self._cell, row=planned.row
         )
-        started_at, began = now_iso(), time.monotonic()
-        interrupted: KeyboardInterrupt | None = None
-        result: LoadResult | None = None
-        log, traces = self._log(profiled), self._traces(planned, profiled)
-        looking = self._inside and self._inside.around(self._serving, planned, profiled=profiled)
+        log, load, timing = self._log(profiled), self._load(planned.row), self._timing(planned)
+        progress = give_up_without([(load, self._lost)], self._progress(planned.row))
+        mark = marks(self._plan.run_id)
         try:
-            with looking or nullcontext() as look:
-                try:
-                    load = self._load(planned.row)
-                    result = self._drive(
-                        load,
-                        self._timing(planned),
-                        on_progress=give_up_without(
-                            [(load, self._lost)], self._progress(planned.row)
-                        ),
-                        mark=marks(self._plan.run_id),
-                        log=log,
-                        traces=traces,
-                    )
-                except LoadInterrupted as early:
-                    result, interrupted = early.result, early
+            measured = measure_load(
+                self._target,
+                planned,
+                load,
+                timing,
+                partial(self._drive, on_progress=progress, mark=mark, log=log),
+                launch=self._part.number,
+                inside=self._inside,
+                profiled=profiled,
+                tracing=self._tracing(planned, timing, profiled),
+            )
         except LoadError as error:
-            ended = self._serving.casualties()
+            ended = self._target.casualties()
             self._hurt = self._shaken = bool(ended)
             return Loaded(faults=(self._fault(row, "; ".join([str(error), *ended])),))
-        except KeyboardInterrupt as early:
-            if result is None:
-                raise
-            interrupted = early  # the load was over: only what is read beside it may lack its end
-        if not self._serving.alive():  # `check` reports it
+        interrupted, result = measured.interrupted, measured.result
+        if not self._target.alive():  # `check` reports it
             return Loaded(ended=interrupted)
-        trial = trial_of(planned, self._part.number, started_at, result, time.monotonic() - began)
-        trial = replace(trial, slots=self._slots, limits=self._limits)
+        trial = replace(measured.trial, slots=self._slots, limits=self._limits)
         if self._watch is not None:
             trial = self._watch.add_to(trial, result)
-        if look is not None:
-            trial = look.add_to(trial, result)
         if self._unsettled:
             trial = trial.flagged("unsettled")
             self._unsettled = False
-        trial = self._with_log(trial, log, look)
-        if traces is not None:
-            try:
-                trial = replace(trial, waterfall=waterfall(traces.requests, self._serving.marks))
-            except KeyboardInterrupt as early:  # the row itself is measured
-                interrupted = early
+        trial = self._with_log(trial, log, measured.look)
         if interrupted is not None:
-            trial = trial.flagged("interrupted")
             done = self._done(trial, result)
             fault = self._fault(row, f"interrupted after {done}")
-            return Loaded((trial,), (fault,), interrupted, log)
-        return self._loaded(row, trial, result, log)
+            loaded = Loaded((trial,), (fault,), interrupted, log)
+        else:
+            loaded = self._loaded(row, trial, measured, log)
+        not_kept = (self._fault(row, why, "samples") for why in measured.not_kept)
+        return replace(loaded, faults=(*loaded.faults, *not_kept))
 
     def _loaded(
-        self, row: PlannedLoad, trial: Trial, result: LoadResult, log: RequestLog | None
+        self, row: PlannedLoad, trial: Trial, measured: Measured, log: RequestLog | None
     ) -> Loaded:
         """The outcome of a whole load: with what requests wait in, and the faults of cluster and
         client."""
         interrupted: KeyboardInterrupt | None = None
-        ended = self._serving.casualties()
+        ended = self._target.casualties()
         self._hurt, self._shaken = bool(ended), bool(ended or trial.flags.get("cut"))
         if not trial.profiled and not ended:
             try:
@@ -280,10 +285,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
                 interrupted = early
         broken = "during the trial: the figures are of a broken cluster"
         faults = [self._fault(row, f"{one} {broken}") for one in ended]
-        faults += [
-            self._fault(row, f"{lost.who} failed: {lost.reason}", "worker")
-            for lost in result.failures
-        ]
+        faults += [self._fault(row, lost, "worker") for lost in measured.lost]
         if (why := why_failed(trial)) is not None:
             faults.append(self._fault(row, why))
         self._measured += [] if trial.profiled else [trial]
@@ -293,17 +295,18 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         """A fault of a row; by default of its trial, or of its profile."""
         planned, profiled = row
         what = what or ("profile" if profiled else "trial")
-        return Fault(what, message, self._part, planned, keyed=not profiled)
+        part = self._part if self.parts else None
+        return Fault(what, message, part, planned, keyed=not profiled)
 
     def _lost(self) -> bool:
         """Whether the cluster can do nothing more: the rest of a load would wait for it."""
-        return not self._serving.alive() or self._serving.broken() is not None
+        return not self._target.alive() or self._target.broken() is not None
 
     def check(self) -> None:
         """Raises LaunchFailed without the cluster, or a process that it does not replace."""
-        if not self._serving.alive():
+        if not self._target.alive():
             raise LaunchFailed("the cluster process ended during a trial")
-        if (reason := self._serving.broken()) is not None:
+        if (reason := self._target.broken()) is not None:
             raise LaunchFailed(f"{reason}: this cluster can do nothing more")
 
     def leave(self, cell: Cell, whole: bool) -> Fault | None:
@@ -326,8 +329,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
     # ------------------------------------------------------------------------ beside the loads
 
     def _load(self, row: Row) -> Load:
-        load = load_of(self._suite, row, self._serving.url_of(row), self._cell)
-        return replace(load, environment=self._serving.environment_of(row))
+        return self._target.load_of(self._suite, row, self._cell)
 
     def _timing(self, planned: PlannedTrial) -> Timing:
         return timing_of(self._suite, planned.row)
@@ -336,16 +338,17 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         """The log for each request of the next load; None if nobody asks for it."""
         return None if self._journal.requests is None or profiled else RequestLog()
 
-    def _traces(self, planned: PlannedTrial, profiled: bool) -> TraceLog | None:
+    def _tracing(self, planned: PlannedTrial, timing: Timing, profiled: bool) -> Tracing | None:
         """The requests of the next load to trace; None where none are."""
         if self._plan.trace is None or profiled or client_of(planned.row) != "raw":
             return None
-        return trace_log(self._plan.trace, self._timing(planned).measured_s)
+        return Tracing(trace_log(self._plan.trace, timing.measured_s), self._serving.marks)
 
     def _drive(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
         """Runs a load, whose warm-up waits for replicas that Serve starts. Raises as `drive_load`
         does."""
-        app, drive = self._suite.app.own, self._plan.place.drive(self._serving)
+        cluster = self._serving if self.parts else None
+        app, drive = self._suite.app.own, self._plan.place.drive(cluster)
         self._watch = None
         if app is None or not any("most" in limit for limit in self._limits.values()):
             return drive(load, timing, **beside)
@@ -420,6 +423,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         app, inside, place = self._suite.app, self._inside, self._plan.place
         front = app.front if app.own is None else app.own.front
         if inside is None or not inside.sample or not isinstance(place, LocalLoads):
+            return trial
+        if not self.parts:
             return trial
         if trial.flags.get("cut") or not worth_a_look(trial, front):
             return trial

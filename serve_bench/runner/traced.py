@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from serve_bench.analysis.waterfall import ClientTimes, summary_of
-from serve_bench.core.marks import ProcessMarks, by_trace
+from serve_bench.core.marks import FOLDER, ProcessMarks, by_trace
 from serve_bench.load.tally import NEVER
 from serve_bench.load.traces import TracedRequest, TraceLog
 
@@ -49,3 +52,13 @@ def waterfall(
             summary["lost_marks"] = 0
         if not summary["unseen"] or time.monotonic() - began_s > MOST_MARKS_S:
             return {**summary, "cut": len(requests) - len(ended)}
+
+
+def marks_folder(pid: int) -> Path | None:
+    """Where a process of Serve keeps the marks of traced requests; None where it makes none, or is
+    of another user."""
+    try:
+        folder = psutil.Process(pid).environ().get(FOLDER)
+    except (psutil.Error, OSError):
+        return None
+    return None if folder is None else Path(folder)

@@ -22,7 +22,9 @@ import psutil
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import RunFailed
-from serve_bench.core.marks import FOLDER, HAPROXY_LOG, ProcessMarks, haproxy_marks, marks_of
+from serve_bench.core.load_spec import Load
+from serve_bench.core.marks import HAPROXY_LOG, ProcessMarks, haproxy_marks, marks_of
+from serve_bench.core.plan import Cell, Suite, load_of
 from serve_bench.core.proof import contradictions, role_of, without_method
 from serve_bench.core.result import Row
 from serve_bench.core.usage import FORWARD_SUFFIX, ReplicaCounts, counts_of
@@ -87,16 +89,6 @@ class Deployed:
     seconds: float
     in_place: bool
     proof: Mapping[str, Any]
-
-
-def marks_folder(pid: int) -> Path | None:
-    """Where a process of Serve keeps the marks of traced requests; None where it makes none, or is
-    of another user."""
-    try:
-        folder = psutil.Process(pid).environ().get(FOLDER)
-    except (psutil.Error, OSError):
-        return None
-    return None if folder is None else Path(folder)
 
 
 def read_marks(folder: Path) -> list[ProcessMarks]:
@@ -198,6 +190,7 @@ class Serving(ChildDriver):
     """
 
     spec: LaunchSpec
+    remote = False
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     http_options: dict[str, Any] = field(default_factory=dict)
@@ -229,6 +222,11 @@ class Serving(ChildDriver):
         if row.traffic.client != "grpc":
             return self.url
         return f"{self.url.removesuffix(str(self.port))}{self.ports[GRPC_PORT]}"
+
+    def load_of(self, suite: Suite, row: Row, cell: Cell) -> Load:
+        """The load of a row on a cell that is in force."""
+        load = load_of(suite, row, self.url_of(row), cell)
+        return replace(load, environment=self.environment_of(row))
 
     def environment_of(self, row: Row) -> Mapping[str, str]:
         """What the environment of the load of a row must hold beside the marks: of a driver, that

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_bench.benchmarks.load import drive
 from serve_bench.cli import progress as progress_of
 from serve_bench.cli.progress import Display, load_texts
 from serve_bench.core.load_result import Phase, Progress
+from serve_bench.runner import service
 from serve_bench.store import read
 from tests.cases import cases
 from tests.fixtures import Call, Patch, Refuses
@@ -249,7 +249,7 @@ def test_no_serve_behind_a_unix_socket(tmp_path: Path, monkeypatch: Patch, call:
         asked.append(where)
         return []
 
-    monkeypatch.setattr(drive, "behind", behind)
+    monkeypatch.setattr(service, "behind", behind)
     url, path = "http://localhost:8000/", str(tmp_path / "app.sock")
     with serving(unix_path=path):
         words = ("load", url, "--unix-socket", path, "-n", "5", "-c", "1")

@@ -24,7 +24,7 @@ from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
 from serve_bench.core.redaction import differs, hide_suite
 from serve_bench.core.request_spec import Request
 from serve_bench.core.secrets import hash_value
-from serve_bench.runner.url_bench import Service
+from serve_bench.runner.service import Service
 from serve_bench.store import read
 from tests import servers
 from tests.cases import cases

@@ -12,7 +12,8 @@ import pytest
 
 from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.inside import keep_samples
-from serve_bench.observing.sampler import Sampler, Watched, program_name, sampler_of
+from serve_bench.observing.sampler import Sampler, program_name, sampler_of
+from serve_bench.serving.server import Process
 from tests.cases import cases, sure
 from tests.places import begin
 
@@ -64,7 +65,7 @@ def go(process: subprocess.Popen[str]) -> tuple[float, float]:
 @cases("share", 0.1, 0.4)
 def test_a_known_use_is_seen(share: float, burner: list[subprocess.Popen[str]]) -> None:
     process = burn(share, 1.5, burner)
-    with Sampler([Watched(process.pid, "replica", "burner")]) as sampler:
+    with Sampler([Process(process.pid, "replica", "burner")]) as sampler:
         began_ns = time.time_ns()
         used_s, lived_s = go(process)
     summary = sampler.summary(began_ns, lived_s)
@@ -102,8 +103,8 @@ def test_new_children_are_seen_in_their_role_and_of_a_raylet_those_that_become_r
     echo $child $!; read line; kill -9 $child $!"""
     parent = begin("bash", "-c", code, stdin=subprocess.PIPE)
     assert parent.stdin is not None and parent.stdout is not None
-    haproxy = sampler_of([Watched(parent.pid, "haproxy_manager", "manager")])
-    raylet = sampler_of([Watched(parent.pid, "raylet", "raylet")])
+    haproxy = sampler_of([Process(parent.pid, "haproxy_manager", "manager")])
+    raylet = sampler_of([Process(parent.pid, "raylet", "raylet")])
     with haproxy, raylet:
         began_ns = time.time_ns()
         parent.stdin.write("\n")
@@ -134,7 +135,7 @@ def test_dear_ticks_become_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_samples_are_lines_of_json_beside_the_records(tmp_path: Path) -> None:
-    with Sampler([Watched(os.getpid(), "self", "self")]) as sampler:
+    with Sampler([Process(os.getpid(), "self", "self")]) as sampler:
         time.sleep(0.3)
     keep_samples(tmp_path, sampler.samples("v/r1/c/row"))
     keep_samples(tmp_path, sampler.samples("v/r1/c/other"))
@@ -215,7 +216,7 @@ def test_what_a_replica_starts_is_its_child_and_no_other_program() -> None:
     code = f"read line; {sys.executable} -c 'while True: pass' & wait"
     replica = begin("sh", "-c", code, stdin=subprocess.PIPE)
     assert replica.stdin is not None
-    with Sampler([Watched(replica.pid, "replica", "ray::ServeReplica:a:B")]) as sampler:
+    with Sampler([Process(replica.pid, "replica", "ray::ServeReplica:a:B")]) as sampler:
         began_ns = time.time_ns()
         replica.stdin.write("\n")
         replica.stdin.flush()

@@ -190,11 +190,10 @@ class Looking:
 
     @contextmanager
     def around(self, serving: object, planned: object, *, profiled: bool = False) -> Iterator[Any]:
-
         def add_to(trial: Trial, result: LoadResult) -> Trial:
             return trial.flagged("profiled") if profiled else trial
 
-        yield SimpleNamespace(add_to=add_to)
+        yield SimpleNamespace(add_to=add_to, keep_samples=lambda: self.script.call("samples", 0))
         self.script.call("looked")
 
 

@@ -29,11 +29,10 @@ from serve_bench.core.plan import list_trials, parse_row, plan
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Result, Traffic
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from serve_bench.observing.inside import Inside
 from serve_bench.runner.agenda import Agenda, plan_listed, rest_of
 from serve_bench.runner.runner import Runner
 from serve_bench.runner.served_bench import ServedClusters
-from serve_bench.runner.url_bench import Service
+from serve_bench.runner.service import Service
 from serve_bench.store import RunFolder, StoreError, read
 from tests.cases import cases
 from tests.records import run as run_record
@@ -73,7 +72,7 @@ def served(**flags: Any) -> Make:
 def url(script: Script, place: Path, earlier: Result | None) -> Work:
     services = {service.name: service.request for service in SERVICES}
     suite = service_suite("sweep", services, windows=3, ladder=Ladder((1, 2)))
-    inside = Inside(place)
+    inside: Any = Looking(script)
     ladders = ServedClusters(Agenda(suite, plan(suite)), "abc123", place, inside=inside)
     return [], ladders.plan()
 
@@ -149,7 +148,8 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "micro-profiled": Kind(
         served(variant=["default"], clients=CLIENTS, profile=True),
-        "load 3: refused; load 4: interrupted; look 1: fails ctrl-c; looked 1: ctrl-c",
+        "load 3: refused; load 4: interrupted; look 1: fails ctrl-c; looked 1: ctrl-c;"
+        "samples 2: full",
     ),
     "press": Kind(
         served(variant=["default"], requests_per_client=10, users="1,2,4"),

@@ -24,7 +24,6 @@ from serve_bench.analysis.capacity.launch import (
 )
 from serve_bench.core.capacity import CLOSED_WINDOWS, SLICE_S, CapacitySearch
 from serve_bench.core.failed_requests import why_failed
-from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import (
     CHANGE_S,
@@ -39,9 +38,9 @@ from serve_bench.core.result import PlannedTrial, Row, RunStop, Trial
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Observation
 from serve_bench.runner.agenda import PlannedLoad
+from serve_bench.runner.measure import Measured
 from serve_bench.runner.runner import Bench, Journal, Loaded, Plan, PlannedLaunch
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
-from serve_bench.runner.url_bench import Driven, ServiceBench
 from serve_bench.store import now_iso
 
 WARMUP_MIN_S, WARMUP_MAX_S = 0.5, 2.0
@@ -195,7 +194,7 @@ class CapacityClusters(ServedClusters):
         return self.searches.at(launch.variant.name, launch.round, label_of(cell))
 
     def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], Bench[Cell, PlannedLoad]]:
-        return partial(UrlProbes if self.agenda.suite.services else CapacityBench, self, launch)
+        return partial(CapacityBench, self, launch)
 
     def _expected_s(self, place: int, at: int | None) -> float:
         launches = self.agenda.launches[place:]
@@ -223,7 +222,7 @@ def search_s(asked: CapacitySearch) -> float:
 
 
 class CapacityBench(ServedBench):
-    """One cluster of one variant, loaded with what its searches ask for."""
+    """A cluster of one variant or a service, loaded with what its searches ask for."""
 
     def __init__(
         self, plan: CapacityClusters, launch: LaunchPlan, number: int, journal: Journal
@@ -259,9 +258,9 @@ class CapacityBench(ServedBench):
         super().put(cell)
 
     def _loaded(
-        self, row: PlannedLoad, trial: Trial, result: LoadResult, log: RequestLog | None
+        self, row: PlannedLoad, trial: Trial, measured: Measured, log: RequestLog | None
     ) -> Loaded:
-        loaded = super()._loaded(row, trial, result, log)
+        loaded = super()._loaded(row, trial, measured, log)
         served = self._settling is not None and self._settling.usual_ns is not None
         self._shaken = self._shaken or (served and missed(self._search, trial))
         return without_failed(loaded, trial)
@@ -269,43 +268,3 @@ class CapacityBench(ServedBench):
     def _waits(self, trial: Trial) -> Trial:
         """Only of the closed loop: a probe is not to be followed by one more load at its rate."""
         return trial if trial.row.loop == "open" else super()._waits(trial)
-
-
-class UrlProbes(ServiceBench):
-    """A service whose capacity is searched."""
-
-    def __init__(
-        self, plan: CapacityClusters, launch: LaunchPlan, number: int, journal: Journal
-    ) -> None:
-        super().__init__(plan, launch, number, journal)
-        # With what earlier searches say, which was not known when the plan was made.
-        self._search = plan.searches.renew(launch.variant.name, launch.round, {})
-        self._settles = self._settling()
-        self._shaken, self._since_s = False, 0.0
-
-    def put(self, cell: Cell) -> None:
-        """Waits until one client is served steadily."""
-        self._since_s = time.monotonic()
-        self._settles.first()
-
-    def load(self, row: PlannedLoad) -> Loaded:
-        """The closed loop, or a probe."""
-        planned, search = row[0], self._search
-        unsettled = self._shaken and not self._settles.recovered()
-        log = RequestLog(gap_limits(search.slo))
-
-        def finish(driven: Driven) -> Trial:
-            trial = with_slices(search, driven.trial, log, self._since_s)
-            return trial.flagged("unsettled") if unsettled else trial
-
-        loaded = self._drive(
-            planned,
-            load_of(search, self._load(planned.row), planned.row, self._run_id),
-            timing_of(search, planned.row),
-            finish,
-            log,
-            may_fail=planned.row.rate_per_s is not None,
-        )
-        known = self._settles.usual_ns is not None
-        self._shaken = known and any(missed(search, trial) for trial in loaded.trials)
-        return replace(loaded, log=None)

@@ -17,7 +17,7 @@ from serve_bench.core.ladder import Ladder, parse_ladder
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.plan import Suite
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.runner.url_bench import Service
+from serve_bench.runner.service import Service
 from serve_bench.spec.content import Content
 
 #: --quick: steps of 3 s, and no refinement around the best.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -57,19 +57,15 @@ from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
 from serve_bench.load.workers import enough_processes, usable_cores
 from serve_bench.observing.host import CpuWatch
-from serve_bench.observing.processes import ServeProcess, behind
-from serve_bench.observing.profiler import (
-    Profiling,
-    check_process,
-    parse_targets,
-    py_spy,
-    to_profile,
-)
+from serve_bench.observing.inside import Inside
+from serve_bench.observing.processes import behind
+from serve_bench.observing.profiler import check_process, parse_targets, py_spy, to_profile
 from serve_bench.runner.load_source import LoadOn, read_load_on
-from serve_bench.runner.traced import trace_log
-from serve_bench.runner.url_bench import Driven, Tracing, drive_profiled, drive_url
+from serve_bench.runner.measure import Measured, Tracing, measure_load
+from serve_bench.runner.service import Service
+from serve_bench.runner.traced import marks_folder, trace_log
 from serve_bench.serving.launch_spec import port_owner
-from serve_bench.serving.server import marks_folder, read_marks
+from serve_bench.serving.server import read_marks
 from serve_bench.serving.strays import marks
 from serve_bench.store import RunFolder, StoreError, now_iso, read
 from serve_bench.view.inside import describe_profiled
@@ -101,11 +97,11 @@ def run(options: LoadOptions, watch: CpuWatch | None) -> int:
     slo = options.slo_source  # refused before anything is made
     if options.profile is None:
         return _drive(load, timing, options, nodes, slo, watch)[0]
-    chosen = processes_behind(load.request.url, options.profile)
+    targets = check_profile(load.request.url, options.profile)
     code, place = _drive(load, timing, options, nodes, slo, watch)
     if code not in (0, GATE_BROKEN):
         return code
-    return _repeat(load, timing, place, chosen, options) or code
+    return _repeat(load, timing, place, targets, options) or code
 
 
 def _check_together(options: LoadOptions, request: Request) -> None:
@@ -304,7 +300,7 @@ def _drive(
     watch: CpuWatch | None,
 ) -> tuple[int, Path]:
     """The exit code, and the folder of the run."""
-    where, sample = load.request, not options.no_sample
+    where = load.request
     tracing = tracing_of(options.trace, load, timing)
     cell, row = {"url": hide_in_text(where.url)}, row_of(load)
     planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
@@ -324,17 +320,14 @@ def _drive(
         place = source_of(nodes, folder.path, run_id)
         try:
             with Display(plain=options.live == "plain") as display:
-                from_there = place.drive()
-                server = behind(where.url, where.unix_socket) if sample and not nodes else []
-                driven = drive_url(
+                on_progress = partial(display.load, count=load.count)
+                measured = measure_load(
+                    Service("url", where),
+                    planned,
                     load,
                     timing,
-                    planned,
-                    run_id,
-                    partial(display.load, count=load.count),
-                    folder.path if sample else None,
-                    drive=from_there,
-                    server=server,
+                    partial(place.drive(), on_progress=on_progress, mark=marks(run_id)),
+                    inside=None if options.no_sample else Inside(folder.path),
                     tracing=tracing,
                 )
         except SpecError as error:
@@ -348,8 +341,8 @@ def _drive(
             raise RunFailed(str(error)) from None
         finally:
             place.close()
-        trial = driven.trial
-        result, troubles = _keep(folder, this_run, driven)
+        trial = measured.trial
+        result, troubles = _keep(folder, this_run, measured)
         # Within `signals`: a second Ctrl-C must not take the summary away.
         request = ReportRequest("json" if options.json else "table")
         request.show(request.report(result, folder.path))
@@ -394,10 +387,10 @@ def tracing_of(trace: str | None, load: Load, timing: Timing) -> Tracing | None:
     return Tracing(trace_log(share, timing.measured_s), partial(read_marks, folder))
 
 
-def _keep(folder: RunFolder, run: Run, driven: Driven) -> tuple[Result, list[str]]:
+def _keep(folder: RunFolder, run: Run, measured: Measured) -> tuple[Result, list[str]]:
     """Records the trial. Where it cannot be recorded, what was measured is still shown."""
-    trial, troubles = driven.trial, list(driven.not_kept + driven.lost)
-    failures = [Failure("worker", lost, now_iso(), key=trial.key) for lost in driven.lost]
+    trial, troubles = measured.trial, [*measured.not_kept, *measured.lost]
+    failures = [Failure("worker", lost, now_iso(), key=trial.key) for lost in measured.lost]
     if trial.flags.get("interrupted"):  # which keeps it out of comparisons
         failures.append(Failure("trial", "interrupted", now_iso(), key=trial.key))
     if (why := why_failed(trial)) is not None:
@@ -414,7 +407,7 @@ def _keep(folder: RunFolder, run: Run, driven: Driven) -> tuple[Result, list[str
 # `serve-bench load URL --profile`: the load once more, with py-spy on the Serve that answers it.
 #
 # The first load is measured and reported as without --profile. The repetition is appended to its
-# run, marked `profiled`, and printed below it. Rule: the processes are chosen before anything is
+# run, marked `profiled`, and printed below it. Rule: the processes are checked before anything is
 # driven. They belong to the Serve that listens on the URL's port on this machine.
 
 FLAG = "--profile"
@@ -429,8 +422,8 @@ FIRST_S = 0.1
 """A window's least length (Timing) bounds that of the first request."""
 
 
-def processes_behind(url: str, targets: str) -> list[ServeProcess]:
-    """The processes of the targets in the Serve that answers the URL.
+def check_profile(url: str, targets: str) -> tuple[str, ...]:
+    """The targets, of which the Serve that answers the URL has processes.
 
     Raises BadInput when it is no Serve of this machine, RunFailed when it may not be looked into.
     """
@@ -451,23 +444,26 @@ def processes_behind(url: str, targets: str) -> list[ServeProcess]:
         raise BadInput(f"{FLAG}: the Serve behind {url} has no {' or '.join(names)}")
     for one in chosen:
         check_process(one.pid)
-    return chosen
+    return names
 
 
 def _repeat(
-    load: Load, timing: Timing, place: Path, chosen: Sequence[ServeProcess], options: LoadOptions
+    load: Load, timing: Timing, place: Path, targets: tuple[str, ...], options: LoadOptions
 ) -> int:
     """The profiled repetition of a load that stands in the run at `place`; says what it cost."""
     folder, result = RunFolder.resume(place)
     planned = result.run.plan[0]
     stream = sys.stderr if options.json else sys.stdout  # stdout holds the JSON alone
     with folder, signals(), run_mark() as run_id:
-        profiling = Profiling(folder.path, planned.key, marks(run_id))
+        mark = marks(run_id)
+        inside = Inside(folder.path, mark, sample=False, profile=targets)
         try:
             with Display(plain=options.live == "plain") as display:
                 on_progress = partial(display.load, count=load.count)
-                driven = drive_profiled(
-                    load, timing, planned, run_id, on_progress, profiling, chosen
+                drive = partial(drive_load, on_progress=on_progress, mark=mark)
+                target = Service("url", load.request)
+                measured = measure_load(
+                    target, planned, load, timing, drive, inside=inside, profiled=True
                 )
         except KeyboardInterrupt:
             print_note("serve-bench: interrupted before anything was profiled")
@@ -475,9 +471,9 @@ def _repeat(
         except LoadError as error:
             folder.append(Failure("profile", str(error), now_iso()))
             raise RunFailed(f"profiled repetition: {error}") from None
-        trial = driven.trial
+        trial = measured.trial
         folder.append(trial)
-        for lost in driven.lost:
+        for lost in measured.lost:
             folder.append(Failure("profile", lost, now_iso()))
     print("\nprofiled: the load once more with py-spy, which is in no figure above", file=stream)
     for line in describe_profiled(trial, read(place)):

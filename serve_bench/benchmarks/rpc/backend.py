@@ -25,7 +25,6 @@ from serve_bench.core.app_spec import APPS_PACKAGE
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import VariantUsed
 from serve_bench.observing.host import free_memory_bytes, pss_bytes
-from serve_bench.observing.sampler import Watched
 from serve_bench.runner.model_needs import torch_of
 from serve_bench.serving.child import Child
 from serve_bench.serving.launch_spec import (
@@ -39,7 +38,7 @@ from serve_bench.serving.launch_spec import (
     own_ray_version,
     program_environment,
 )
-from serve_bench.serving.server import ChildDriver
+from serve_bench.serving.server import ChildDriver, Process
 from serve_bench.serving.strays import Reaped, run_directory
 
 # What a run of `serve-bench rpc` needs and whether this host has it: torch, Ray, a device, memory,
@@ -237,14 +236,14 @@ class RpcBackend(ChildDriver):
         self._pids = None
         self._ask("end", {}, WORLD_TIMEOUT_S)
 
-    def watched(self) -> list[Watched]:
+    def processes(self) -> list[Process]:
         """The processes of the launch now: agent, observers, and what the backend needs."""
         roles: dict[int, str] = {}
         if self._pids is not None:
             roles = {**dict.fromkeys(self._pids.observers, "observer"), self._pids.agent: "agent"}
         return [
-            Watched(process.pid, roles.get(process.pid, process.role), process.title)
-            for process in self.processes()
+            replace(process, role=roles.get(process.pid, process.role))
+            for process in super().processes()
         ]
 
     def memory_bytes(self) -> int | None:
@@ -255,7 +254,7 @@ class RpcBackend(ChildDriver):
 
     def open_to_network(self) -> list[dict[str, Any]]:
         """Ports of the launch that more than this machine can reach."""
-        roles = {process.pid: process.role for process in self.watched()}
+        roles = {process.pid: process.role for process in self.processes()}
         return open_to_network(listening_ports(roles))
 
     def close(self) -> Reaped:

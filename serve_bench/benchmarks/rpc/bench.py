@@ -127,7 +127,7 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
         warmup = self._warm_up()
         started_at, began_ns, began_s = now_iso(), time.time_ns(), time.monotonic()
         broken: Broke | None = None
-        sampler = Sampler(self._backend.watched()) if self._suite.sample else None
+        sampler = Sampler(self._backend.processes()) if self._suite.sample else None
         with sampler or nullcontext():
             try:
                 while not self._enough(time.monotonic() - began_s):

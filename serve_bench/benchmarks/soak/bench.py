@@ -14,16 +14,14 @@ from typing import Final
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.load_spec import Load
-from serve_bench.core.plan import Cell, LaunchPlan, timing_of
+from serve_bench.core.plan import Cell, LaunchPlan
 from serve_bench.core.result import Metric, Row, Trial
 from serve_bench.core.soak import SoakSpec
-from serve_bench.observing.processes import behind
-from serve_bench.observing.profiler import Profilable
 from serve_bench.observing.sampler import levels_of
 from serve_bench.runner.agenda import PlannedLoad
 from serve_bench.runner.runner import Bench, Journal, Loaded
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
-from serve_bench.runner.url_bench import ServiceBench
+from serve_bench.serving.server import Process
 
 COARSE_BITS: Final = 4
 """Sixteen slots of a histogram are one in the record of a block: a latency is 0.8 % off at most,
@@ -40,7 +38,7 @@ MOST_CONNECTIONS: Final = 1000
 """Of an open loop that falls behind."""
 
 
-def thinned(trial: Trial, processes: Iterable[Profilable]) -> Trial:
+def thinned(trial: Trial, processes: Iterable[Process]) -> Trial:
     """The record of a block, with the levels of the processes now; of a block that was broken off
     without, since requests may still be served."""
     metrics = {
@@ -87,11 +85,11 @@ class SoakClusters(ServedClusters):
         self.inside = None  # what is observed beside a block would be in each record
 
     def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], Bench[Cell, PlannedLoad]]:
-        return partial(UrlBlocks if self.agenda.suite.services else SoakBench, self, launch)
+        return partial(SoakBench, self, launch)
 
 
 class SoakBench(ServedBench):
-    """One cluster of one variant."""
+    """A cluster of one variant, or a service."""
 
     def _load(self, row: Row) -> Load:
         return load_of_block(super()._load(row), row, self._suite.soak)
@@ -101,19 +99,5 @@ class SoakBench(ServedBench):
         loaded = super().load(row)
         if not loaded.trials:
             return loaded
-        processes = self._serving.processes()
+        processes = self._target.processes()
         return replace(loaded, trials=tuple(thinned(one, processes) for one in loaded.trials))
-
-
-class UrlBlocks(ServiceBench):
-    """A running Serve whose processes are read after each block."""
-
-    def load(self, row: PlannedLoad) -> Loaded:
-        """A block, and the levels behind it."""
-        planned = row[0]
-        return self._drive(
-            planned,
-            load_of_block(self._load(planned.row), planned.row, self._suite.soak),
-            timing_of(self._suite, planned.row),
-            lambda driven: thinned(driven.trial, behind(self._request.url)),
-        )

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 from zlib import crc32
 
 import psutil
@@ -43,11 +43,10 @@ from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadInterrupted
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Observation
-from serve_bench.observing.processes import behind
 from serve_bench.runner.agenda import PlannedLoad
+from serve_bench.runner.measure import Measured
 from serve_bench.runner.runner import Bench, Journal, Loaded
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
-from serve_bench.runner.url_bench import Driven, ServiceBench
 from serve_bench.serving.server import LaunchFailed, Process, Serving
 from serve_bench.serving.strays import started
 
@@ -104,8 +103,7 @@ class TimelineClusters(ServedClusters):
     slo: Slo = field(kw_only=True)
 
     def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], Bench[Cell, PlannedLoad]]:
-        kind = UrlTimelineBench if self.agenda.suite.services else TimelineBench
-        return partial(kind, self, launch)
+        return partial(TimelineBench, self, launch)
 
     def _expected_s(self, place: int, at: int | None) -> float:
         launches = len(self.agenda.launches) - place
@@ -114,7 +112,7 @@ class TimelineClusters(ServedClusters):
 
 
 class TimelineBench(ServedBench):
-    """One cluster, its load, and the faults on it."""
+    """A cluster, its load, and the faults on it; or a service, to which no fault is done."""
 
     def __init__(
         self, plan: TimelineClusters, launch: LaunchPlan, number: int, journal: Journal
@@ -138,9 +136,11 @@ class TimelineBench(ServedBench):
         return RequestLog(gap_limits(self._slo))
 
     def _drive(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
-        self._faults = FaultClock(self._timeline.faults, self._serving, self._suite.app, self._cell)
+        serving = cast(Serving, self._target)  # no fault is planned of a service
+        self._faults = FaultClock(self._timeline.faults, serving, self._suite.app, self._cell)
         self._zero_ns, self._interrupted, self._all_done = 0, False, False
-        self._serving.begin_course()
+        if self.parts:
+            serving.begin_course()
         result: LoadResult | None = None
         try:
             result = drive_load(load, timing, on_measure=self._begin, **beside)
@@ -168,9 +168,9 @@ class TimelineBench(ServedBench):
         assert log is not None and self._faults is not None, "each load has its log"
         readings: Mapping[str, Any] = {}
         try:
-            if self._all_done:
+            if self._all_done and self.parts:
                 readings = self._serving.end_course()
-            else:
+            elif self.parts:
                 readings = {"failed": ["a deploy was under way when the load ended"]}
         except LaunchFailed as error:
             readings = {"failed": [str(error)]}
@@ -189,17 +189,14 @@ class TimelineBench(ServedBench):
         )
 
     def _loaded(
-        self, row: PlannedLoad, trial: Trial, result: LoadResult, log: RequestLog | None
+        self, row: PlannedLoad, trial: Trial, measured: Measured, log: RequestLog | None
     ) -> Loaded:
         """What ended or scaled down is part of the course. A fault that was not done, or a deploy
         that failed, is a failure of the run."""
-        self._serving.casualties()
+        self._target.casualties()
         if silent_from(trial) is not None:
             trial = self._waits(trial)
-        faults = [
-            self._fault(row, f"{lost.who} failed: {lost.reason}", "worker")
-            for lost in result.failures
-        ]
+        faults = [self._fault(row, lost, "worker") for lost in measured.lost]
         for one in trial.course["faults"]:
             if one["at_s"] is None or one.get("why_not"):
                 why = one.get("why_not", "")
@@ -207,60 +204,6 @@ class TimelineBench(ServedBench):
         if (why := why_failed(trial)) is not None:
             faults.append(self._fault(row, why))
         return Loaded((trial,), tuple(faults), None, log)
-
-
-class UrlTimelineBench(ServiceBench):
-    """A Serve that is up already. No fault is done to it."""
-
-    def __init__(
-        self, plan: TimelineClusters, launch: LaunchPlan, number: int, journal: Journal
-    ) -> None:
-        super().__init__(plan, launch, number, journal)
-        self._timeline, self._slo = plan.timeline, plan.slo
-        self._key = f"{launch.variant.name}/{launch.round}"
-        self._zero_ns = 0
-
-    def load(self, row: PlannedLoad) -> Loaded:
-        """A load over time."""
-        planned, timeline, log = row[0], self._timeline, RequestLog(gap_limits(self._slo))
-
-        def finish(driven: Driven) -> Trial:
-            trial = driven.trial
-            return with_course(
-                trial,
-                log,
-                self._slo,
-                self._zero_ns,
-                measured_seconds(timeline, trial.seconds["measured"]),
-                tracks=driven.tracks,
-                readings={},
-                faults=(),
-                after_s=timeline.after_s,
-                interrupted=trial.flags["interrupted"],
-            )
-
-        return self._drive(
-            planned,
-            load_of(timeline, self._load(planned.row), self._run_id, self._key),
-            timing_of(timeline),
-            finish,
-            log,
-            drive=self._over_time,
-            server=behind(self._request.url),
-            children_every_s=LOOK_S,
-        )
-
-    def _over_time(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
-        """Drives the load, and watches behind it. Raises as `drive_load` does."""
-        result = drive_load(load, timing, on_measure=self._begin, **beside)
-        try:
-            watch_after(self._timeline, self._zero_ns, self._journal.say)
-        except KeyboardInterrupt as early:  # behind the load, which is whole
-            raise LoadInterrupted(result) from early
-        return result
-
-    def _begin(self, measure_ns: int) -> None:
-        self._zero_ns = measure_ns
 
 
 UPDATED: Final = "ray_actor_options.memory"

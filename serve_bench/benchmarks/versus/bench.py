@@ -45,7 +45,7 @@ from serve_bench.runner.runner import (
     next_phase,
 )
 from serve_bench.runner.served_bench import launch_spec
-from serve_bench.runner.url_bench import Service
+from serve_bench.runner.service import Service
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped

@@ -25,7 +25,7 @@ from serve_bench.core.plan import client_of, duration_text
 from serve_bench.core.redaction import hide_env_value, hide_in_text, hide_settings
 from serve_bench.core.result import Result
 from serve_bench.runner.runner import Plan
-from serve_bench.runner.url_bench import Service
+from serve_bench.runner.service import Service
 from serve_bench.serving.launch_spec import check_interpreter, check_tracing
 from serve_bench.view.verdict_words import stop_text
 

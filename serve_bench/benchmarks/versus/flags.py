@@ -47,7 +47,7 @@ from serve_bench.core.plan import Suite
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.result import GRPC, HANDLES, Result, Row, VariantUsed
 from serve_bench.core.variants import parse_env, with_env
-from serve_bench.runner.url_bench import Service
+from serve_bench.runner.service import Service
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.spec.suite import SuiteKeys, read_suite, variants_of
 

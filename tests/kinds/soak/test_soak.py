@@ -28,6 +28,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Result, Traffic, Trial, result_of
 from serve_bench.core.soak import SoakSpec, block_length_s, soak_row
 from serve_bench.load.failures import LoadError
+from serve_bench.runner import service
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.runner import Runner
 from serve_bench.store import RunFolder, read
@@ -288,8 +289,8 @@ def test_a_server_that_runs_already_is_loaded(monkeypatch: Patch, call: Call) ->
     their place stands this one."""
     here = SimpleNamespace(pid=os.getpid(), role="proxy", title="ray::ProxyActor.run")
     gone = SimpleNamespace(pid=2**22 + 1, role="replica", title="x")
-    for module in (bench, drive):
-        monkeypatch.setattr(module, "behind", lambda url: [here, gone])
+    for module in (service, drive):
+        monkeypatch.setattr(module, "behind", lambda url, socket=None: [here, gone])
     monkeypatch.setattr(drive, "read_spec", lambda options: SoakSpec(0.8, 0.05))
     with serving() as server:
         words = ("soak", server.url, "--out", "run", "--rate", "200", "--live", "plain")

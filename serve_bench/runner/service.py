@@ -1,0 +1,71 @@
+"""A service that is up already: nothing of it is started or ended.
+
+Rule: the record of its load is of the same kind as that of a cluster of ours, so that every report
+can read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from serve_bench.core.load_spec import Load
+from serve_bench.core.plan import Cell, Suite, load_with
+from serve_bench.core.request_spec import Request
+from serve_bench.core.result import Row, Trial
+from serve_bench.core.schema import plain
+from serve_bench.core.usage import ReplicaCounts
+from serve_bench.observing.processes import ServeProcess, behind, is_here
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running service: its name, and the request to send. Nothing of it is known to have ended,
+    nor what its app counts."""
+
+    name: str
+    request: Request
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is on another machine, whose processes are not seen."""
+        return not is_here(urlsplit(self.request.url).hostname or "")
+
+    def load_of(self, suite: Suite, row: Row, cell: Cell) -> Load:
+        """The load of a row."""
+        return load_with(self.request, suite, row)
+
+    def processes(self) -> list[ServeProcess]:
+        """Those of the Serve of this host that answers the URL."""
+        return behind(self.request.url, self.request.unix_socket)
+
+    def alive(self) -> bool:
+        return True
+
+    def broken(self) -> None:
+        return None
+
+    def casualties(self) -> list[str]:
+        return []
+
+    def counts(self) -> dict[int, ReplicaCounts]:
+        return {}
+
+    def forward_ns(self) -> dict[int, ReplicaCounts]:
+        return {}
+
+    def replicas(self) -> list[int]:
+        return []
+
+
+def with_request(trial: Trial, load: Load) -> Trial:
+    """The trial with what a load asked of a service that was up already."""
+    request, described = load.request, plain(load)
+    del described["environment"]  # which loads of launched clusters alone have
+    described["request"] = {
+        "url": request.url,
+        "method": request.method,
+        "paths": len(request.paths),
+        "header_sets": len(request.header_sets),
+    }
+    return replace(trial, client={**trial.client, "asked": described})
