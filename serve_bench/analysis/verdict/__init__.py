@@ -10,7 +10,7 @@ Thresholds are in limits.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -33,17 +33,14 @@ from serve_bench.analysis.verdict.case import (
     Case,
     Confidence,
     case_of,
-    constant,
     cpu_confidence,
-    host_confidence,
-    host_first,
+    judge_host,
     latency_bound,
-    no_gain,
     offered_confidence,
     placed,
     runner_up,
 )
-from serve_bench.analysis.verdict.evidence import evidence_of, rate_of
+from serve_bench.analysis.verdict.evidence import evidence_of
 from serve_bench.analysis.verdict.usage import figure, short_name
 from serve_bench.core.figures import counted
 from serve_bench.core.ladder import COLLAPSE
@@ -87,17 +84,17 @@ def limited_by(trial: Trial, front: str | None = None, beside: Sequence[Trial] =
     other trials of the run; those of the same cell and client form a ladder.
     """
     case = case_of(trial, front, beside)
-    verdict = next(answer for ask in ORDER if (answer := ask(case)) is not None)
+    verdict = next(answer for ask in list_questions(case) if (answer := ask(case)) is not None)
     # It is less sure where processes of the server came or went, or requests failed, unless it is
     # about these failures.
     doubts, failed = [*case.seen.partly], case.seen.offered.failed
-    explained = silent_from(trial) is not None or (case.seen.refused and REFUSED in verdict.figures)
+    explained = case.stopped is not None or (case.seen.refused and REFUSED in verdict.figures)
     if failed >= limits.SOME_FAILED and not explained:
         doubts.insert(0, f"{100 * failed:.0f} % of the requests failed")
     if doubts and verdict.cause != "unclear":
         less = WORDS[max(1, WORDS.index(verdict.confidence) - 1)]
         verdict = replace(verdict, confidence=less, reasons=(*verdict.reasons, *doubts))
-    hint = scaling_hint(verdict.deployment or "", trial.limits)
+    hint = scaling_hint(verdict.deployment or "", trial.limits) if trial.limits else None
     if hint is None or verdict.cause not in OF_REPLICAS:
         return verdict
     more = f"; {verdict.hint}" if verdict.cause == "router back-off" else ""
@@ -139,12 +136,39 @@ def prevailing(verdicts: Sequence[Verdict]) -> Verdict:
     return max(verdicts, key=lambda verdict: causes.count(verdict.cause))
 
 
-def _silent(case: Case) -> Verdict | None:
+def list_questions(case: Case) -> Iterator[Callable[[Case], Verdict | None]]:
+    """The questions about a case, in their order: those of which there is any evidence."""
+    seen, offered = case.seen, case.seen.offered
+    if case.stopped is not None:
+        yield _silent
+    if case.trial.limits:
+        yield _transient
+    if seen.refused >= limits.SOME_FAILED:
+        yield _refused
+    yield _impossible
+    if offered.loop == "open" and offered.late <= ON_TIME and offered.failed < limits.SOME_FAILED:
+        yield _kept_up
+    if seen.client.bound:
+        yield _client
+    yield _cpu
+    if offered.wait is not None and offered.wait.missed and case.slots is None:
+        yield _connections
+    if seen.hops_ms:
+        yield _traced
+    if seen.waits.replicas:
+        yield _inside
+    if case.slots is not None or case.batch is not None:
+        yield _waits
+    if seen.processing_ms:
+        yield _downstream
+    if case.watched and case.top < limits.IDLE and not case.machine.may_limit:
+        yield _hidden
+    yield _offered
+
+
+def _silent(case: Case) -> Verdict:
     """From some window on no request succeeded: what they wait for now."""
-    window = silent_from(case.trial)
-    if window is None:
-        return None
-    since = f"from second {window * case.trial.window_s:g} to the end"
+    since = f"from second {(case.stopped or 0) * case.trial.window_s:g} to the end"
     seen = case.seen
     place = (
         waits.blocked_candidate(seen) or waits.place_candidate(seen) or waits.call_candidate(seen)
@@ -184,14 +208,15 @@ def _impossible(case: Case) -> Verdict | None:
 def _client(case: Case) -> Verdict | None:
     """The client reports that it was the limit: was it, or did it wait for a CPU?"""
     seen, client = case.seen, case.client
-    if client is None or not seen.client.bound:
+    if client is None:
         return None
+    machine = case.machine
     worked = seen.client.busy is not None and seen.client.busy >= limits.NEAR
     waited = (seen.client.starved or 0.0) >= limits.STARVED
-    unseen = case.host_has_no_core and not case.watched
-    if (case.host_is_full or unseen) and not worked:
+    unseen = machine.has_no_core and not case.watched
+    if (machine.is_full or unseen) and not worked:
         return None  # it is late, as all are that wait for a core
-    if waited and (case.host_is_full or (not worked and case.host_has_no_core)):
+    if waited and (machine.is_full or (not worked and machine.has_no_core)):
         return None  # others fill the host and delay it
     rivals = case.busy(limits.SATURATED)
     if rivals:
@@ -200,19 +225,17 @@ def _client(case: Case) -> Verdict | None:
     return _of(case, client, "high" if sure else "medium")
 
 
-def _kept_up(case: Case) -> Verdict | None:
+def _kept_up(case: Case) -> Verdict:
     """An open loop with every answer in time was limited by its own rate; a client that was late to
     send or to read only added to the latency."""
-    offered = case.seen.offered
-    if offered.loop != "open" or offered.late > ON_TIME or offered.failed >= limits.SOME_FAILED:
-        return None
-    full = max(case.top, case.host.level if case.host is not None and case.host_is_full else 0.0)
+    is_full = case.host is not None and case.machine.is_full
+    full = max(case.top, case.host.level if case.host is not None and is_full else 0.0)
     confidence: Confidence = (
         "high" if full < limits.IDLE else "medium" if full < limits.SATURATED else "low"
     )
     if not case.watched or (case.seen.client.bound and confidence == "high"):
         confidence = "medium"
-    words = f"offered load {figure(offered.rate)} requests/s, all answered in time"
+    words = f"offered load {figure(case.seen.offered.rate)} requests/s, all answered in time"
     against = case.seen.client.reasons if case.seen.client.bound else ()
     return _of(case, Candidate("offered load", 0.0, words, words), confidence, *against)
 
@@ -221,27 +244,28 @@ def _cpu(case: Case) -> Verdict | None:
     """The fullest of proxy, HAProxy, replicas, GPU and host. A GPU that is always in use comes
     before a replica, which may spin while it waits for it; a process that waits for cores comes
     after the host, if others use more of that."""
-    host = case.host
-    near = case.busy(limits.NEAR)
+    host, near = case.host, case.busy(limits.NEAR)
     always = [one for one in near if one.cause == "GPU" and one.level >= limits.SATURATED]
     top = next(iter([*always, *near]), None)
-    if host is not None and host_first(case, top):
-        verdict = _of(case, host, host_confidence(case))
+    if host is not None and (sure := judge_host(case, top)) is not None:
+        verdict = _of(case, host, sure)
     elif top is not None:
-        if top.level < limits.NEAR and top is case.sole:
+        if top.level < limits.NEAR and top.sole:
             of_time = f"which ran or waited for one {100 * (top.awake or 0.0):.0f} % of the time"
             top = replace(top, figures=f"{top.figures}, {of_time}")
         verdict = _of(case, placed(case, top), cpu_confidence(case, top))
-    elif host is not None and case.host_is_full and case.server:
+    elif host is not None and case.machine.is_full and case.server:
         where = host.figures.removeprefix("host CPU ")
         top = placed(case, case.server[0])
         top = replace(top, figures=f"{top.figures}, on a full host ({where})", crowded=True)
         verdict = _of(case, top, "medium" if case.cpu_explains else "low")
     else:
         return None
-    if verdict.confidence != "high" and (despite := _despite_cpu(case, verdict)) is not None:
+    looked = bool(case.seen.waits.replicas)
+    may_wait = verdict.confidence != "high" and (looked or case.mostly_waits)
+    if may_wait and (despite := _despite_cpu(case, verdict)) is not None:
         return despite
-    calls = waits.call_candidate(case.seen)
+    calls = waits.call_candidate(case.seen) if looked else None
     if calls is None or not calls.hint:
         return verdict
     # Both that CPU and the time of a request go into the several calls that it makes.
@@ -252,7 +276,7 @@ def _cpu(case: Case) -> Verdict | None:
 def _connections(case: Case) -> Verdict | None:
     """No part of the server is full, and requests of an open loop wait for connections of ours."""
     wait = case.seen.offered.wait
-    if wait is None or not wait.missed or case.slots is not None:
+    if wait is None:
         return None
     short = f"{counted(wait.connections, 'connection')} of the load"
     candidate = Candidate("connections", 1.0, f"{short}: {wait.part_text}", short)
@@ -299,7 +323,7 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
 
 def _refused(case: Case) -> Verdict | None:
     """Requests were refused, since slots and queue were full."""
-    refusal = refused_candidate(case.seen) if case.seen.refused >= limits.SOME_FAILED else None
+    refusal = refused_candidate(case.seen)
     return None if refusal is None else _of(case, placed(case, refusal), "medium")
 
 
@@ -328,7 +352,7 @@ def _inside(case: Case) -> Verdict | None:
     # more, more clients bring more requests.
     several = place.cause != "batch wait" and not waits.full_pool(seen, place)
     alike = seen.offered.loop == "closed" and longer is not None and longer <= limits.ALIKE
-    if likely and several and alike and constant(case.trial, case.ladder) is None:
+    if likely and several and alike and case.growth.flat is None:
         sure = (longer or 0.0) <= limits.FULL_SLOTS
         return _of(case, latency_bound(case, place), "medium" if sure else "low", *_alone(case))
     return _of(case, place, "medium" if likely else "low", *_alone(case, more=False))
@@ -344,7 +368,7 @@ def _traced(case: Case) -> Verdict | None:
 
 def _waits(case: Case) -> Verdict | None:
     """No CPU is short: requests wait for slots or batches."""
-    rests = case.top < limits.IDLE and (case.watched or not case.host_has_no_core)
+    rests = case.top < limits.IDLE and (case.watched or not case.machine.has_no_core)
     confidence: Confidence = "medium" if rests else "low"
     seen, full, batch = case.seen, case.slots, case.batch
     if full is not None:
@@ -385,9 +409,7 @@ def _downstream(case: Case) -> Verdict | None:
 def _hidden(case: Case) -> Verdict | None:
     """Nothing is full, but more clients brought no more requests: they wait inside, or for slots
     that are in use already."""
-    if not case.watched or case.top >= limits.IDLE or case.may_want_cpu:
-        return None
-    flat = constant(case.trial, case.ladder)
+    flat, heavier = case.growth.flat, case.growth.heavier
     full = concurrency_candidate(case.seen, limits.SATURATED)
     # Slots all have a request, as far as was seen, or else by the time of one.
     use = None if full is None else case.seen.waits.slot_use(full.deployment)
@@ -396,26 +418,21 @@ def _hidden(case: Case) -> Verdict | None:
     if flat is not None:
         low, high, rate = flat
         words = f"{INSIDE}: {figure(rate)} requests/s from {low} to {high} clients, {_rest(case)}"
-    elif (heavier := no_gain(case.trial, case.ladder)) is None:
+    elif heavier is None:
         return None
     elif full is not None and taken:
-        full = replace(full, figures=f"{full.figures}, and {_no_more(heavier)}")
+        full = replace(full, figures=f"{full.figures}, and {_no_more(*heavier)}")
         return _of(case, placed(case, full), "high" if case.top < limits.RESTING else "medium")
-    elif _collapses(case.trial, heavier):
+    elif heavier[1] < COLLAPSE * case.seen.offered.rate:
         return None  # what more clients would have brought before is not known
     else:
-        words = f"{INSIDE}, {_rest(case)}: {_no_more(heavier)}"
+        words = f"{INSIDE}, {_rest(case)}: {_no_more(*heavier)}"
     candidate = Candidate("app wait", 1.0, words, words, case.seen.measured)
     return replace(_of(case, candidate, "medium"), hint=_look(case))
 
 
-def _collapses(trial: Trial, heavier: Trial) -> bool:
-    return rate_of(heavier) < COLLAPSE * rate_of(trial)
-
-
-def _no_more(heavier: Trial) -> str:
-    rate = figure(rate_of(heavier))
-    return f"{heavier.row.connections} clients bring no more ({rate} requests/s)"
+def _no_more(clients: int, rate: float) -> str:
+    return f"{clients} clients bring no more ({figure(rate)} requests/s)"
 
 
 def _offered(case: Case) -> Verdict | None:
@@ -433,19 +450,21 @@ def _offered(case: Case) -> Verdict | None:
         behind = f"{100 * max(0.0, offered.late):.0f} % of the due requests were left over"
         failed = f"{100 * offered.failed:.0f} % failed"
         return _unclear(case, f"{behind}, {failed}, and nothing sampled is at its limit")
-    confidence, heavier = offered_confidence(case), no_gain(case.trial, case.ladder)
-    why = _alone(case) if heavier is None else (_no_more(heavier),)
+    confidence, heavier = offered_confidence(case), case.growth.heavier
+    why = _alone(case) if heavier is None else (_no_more(*heavier),)
     likely = confidence != "low" or case.apart or (offered.p50_ms or 0.0) < limits.SLOW_MS
     if likely and heavier is None:
-        places = waits.place_candidate(case.seen), waits.call_candidate(case.seen)
-        place = next((place for place in places if place and place.level >= limits.NEAR), None)
+        place = None
+        if case.seen.waits.replicas:
+            places = waits.place_candidate(case.seen), waits.call_candidate(case.seen)
+            place = next((place for place in places if place and place.level >= limits.NEAR), None)
         return _of(case, latency_bound(case, place), confidence, *why)
-    if heavier is not None and _collapses(case.trial, heavier):
+    if heavier is not None and heavier[1] < COLLAPSE * offered.rate:
         return replace(_of(case, latency_bound(case), "low", *why), hint=BETWEEN)
     more = why if heavier is not None else ()
     if case.top >= limits.IDLE:
         return _unclear(case, f"nothing is at its limit, {case.server[0].figures}", *more)
-    if case.host is not None and case.may_want_cpu:
+    if case.host is not None and case.machine.may_limit:
         rests = "and each process on the way rests at times"
         return _unclear(case, f"{case.host.figures}, {rests}", *more)
     idle = f"{INSIDE}, {_rest(case)}"
@@ -461,14 +480,14 @@ def _alone(case: Case, more: bool = True) -> tuple[str, ...]:
     words = f"looked at, p50 {figure(look.p50_ms or 0)} ms, alone {figure(look.alone_ms or 0)}"
     if longer >= limits.QUEUES:
         words = f"requests wait for one another: {words}"
-    elif longer <= limits.ALIKE and more and no_gain(case.trial, case.ladder) is None:
+    elif longer <= limits.ALIKE and more and case.growth.heavier is None:
         words = f"a request alone takes as long ({words}): more clients bring more requests"
     return (words,)
 
 
 def _rest(case: Case) -> str:
     """Why requests do not wait for a CPU, in words."""
-    return "whose processes rest on a full host" if case.host_has_no_core else "CPU idle"
+    return "whose processes rest on a full host" if case.machine.has_no_core else "CPU idle"
 
 
 def _look(case: Case) -> str:
@@ -489,23 +508,6 @@ LOOKED: Final = (
 )
 
 BETWEEN: Final = "a number of clients between the two (serve-bench sweep)"
-
-ORDER: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
-    _silent,
-    _transient,
-    _refused,
-    _impossible,
-    _kept_up,
-    _client,
-    _cpu,
-    _connections,
-    _traced,
-    _inside,
-    _waits,
-    _downstream,
-    _hidden,
-    _offered,
-)
 
 
 def _of(case: Case, candidate: Candidate, confidence: Confidence, *against: str) -> Verdict:

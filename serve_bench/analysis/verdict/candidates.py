@@ -47,7 +47,8 @@ BESIDE: Final = ("haproxy_manager", "controller", "raylet", "gcs", "dashboard_ag
 class Candidate:
     """A possible limit. `level`: the share in use; `figures` and `short`: the same in words, long
     and short; `awake`: the share of time that its busiest thread ran or waited for a CPU;
-    `restless`: it was never idle, though others kept it from a whole core; `pid`: of its process,
+    `restless`: it was never idle, though others kept it from a whole core; `sole`: the only part of
+    the server that has no time left, for which all others wait; `pid`: of its process,
     if it is a single one; `pool`: requests wait for threads of a pool; `crowded`: the words say
     that the host was full; `hint`: what to try, where it is not that of the cause."""
 
@@ -58,6 +59,7 @@ class Candidate:
     deployment: str | None = None
     awake: float | None = None
     restless: bool = False
+    sole: bool = False
     pid: int | None = None
     pool: bool = False
     crowded: bool = False
@@ -88,7 +90,15 @@ def server_candidates(seen: Evidence) -> list[Candidate]:
         share = f"{100 * used:.0f} %"
         words = f"GPU {device} in use {share} of the time"
         parts.append(Candidate("GPU", used, words, f"GPU {share}"))
-    return sorted(parts, key=lambda part: -part.level)
+    parts.sort(key=lambda part: -part.level)
+    # One that waits for a core at times, while the host has one free at times and all others rest,
+    # would get no more from a whole core than the time that it waited.
+    full = [at for at, part in enumerate(parts) if (part.awake or 0.0) >= limits.SATURATED]
+    ways = [1.0 if part.awake is None else part.awake for part in parts]
+    free = seen.host is not None and seen.host.level < limits.SATURATED
+    if free and len(full) == 1 and sum(map(limits.RESTLESS.__le__, ways)) == 1:
+        parts[full[0]] = replace(parts[full[0]], sole=True)
+    return parts
 
 
 def host_candidate(seen: Evidence) -> Candidate | None:

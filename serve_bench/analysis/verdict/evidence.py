@@ -117,14 +117,6 @@ class Evidence:
             out.setdefault(use.deployment or "", []).append(use)
         return out
 
-    @property
-    def starved(self) -> float | None:
-        """The share of their demand for CPU that the server's processes waited, together."""
-        known = [use for use in self.of_role(*SERVER) if use.held_up is not None]
-        held_up = sum(use.held_up or 0.0 for use in known)
-        want = sum(use.level for use in known) + held_up
-        return held_up / want if want > 0 else None
-
 
 def looked_alike(trial: Trial) -> Trial:
     """The trial; without its look inside where Serve ran another number of replicas by then."""
