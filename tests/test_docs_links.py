@@ -11,6 +11,7 @@ from tests.suites import suite_with
 
 DOCS = TOP / "docs"
 PAGES = [TOP / "README.md", *sorted(DOCS.glob("*.md"))]
+EVIDENCE = sorted((TOP / "evidence").glob("*.md"))
 
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
@@ -34,7 +35,7 @@ def missing_links(page: Path) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, *EVIDENCE], ids=lambda page: page.stem)
 def test_links_of_a_page_resolve(page: Path) -> None:
     assert missing_links(page) == []
 
@@ -55,7 +56,7 @@ TEXTS = [
 
 
 def test_scripts_that_docs_name_are_there() -> None:
-    pages = [*PAGES, TOP / "GLOSSARY.md"]
+    pages = [*PAGES, *EVIDENCE, TOP / "GLOSSARY.md"]
     named = {
         name for page in pages for name in re.findall(r"scripts/bench (\w+)", page.read_text())
     }
