@@ -1,4 +1,4 @@
-"""The load engine compared with wrk and other clients: the figures of docs/benchmarks.md.
+"""The load engine compared with wrk and other clients: the figures of evidence/load-clients.md.
 
 Every comparison is interleaved (one run of each client to a round), servers and clients are pinned
 to different cores, and what is printed is the median over rounds of the ratio within a round.

@@ -3,7 +3,7 @@
 Each case of planted_cases.py is planted, driven as the runner drives a trial, and judged by
 `limited_by`; printed are the verdict with its figures, and a confusion matrix. The thresholds of
 analysis/verdict/limits.py may be fixed on `--set tune` and on nothing else: the matrix of
-docs/verdicts.md comes from `--set judge`, which has other times, replicas and clients.
+evidence/verdicts.md comes from `--set judge`, which has other times, replicas and clients.
 
     scripts/bench verdicts [--set tune|judge] [--runs 3] [--variant default,optimized,none]
                            [--only slots,hogs]

@@ -144,7 +144,7 @@ request of a closed loop was sent, and nothing unusual has happened since."""
 
 READ_SIZE = 1 << 15
 """The most bytes of a read. Of bodies of 1 MB, reads of 128 kB have 0.8 of the requests/s
-(docs/benchmarks.md)."""
+(evidence/load-clients.md)."""
 
 RECORD = 1 << 14
 """The most bytes of a TLS record (RFC 8446, 5.1). OpenSSL reads one record at a time, so a read of

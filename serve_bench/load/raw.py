@@ -183,7 +183,7 @@ class RawEngine(Exchanges):
         It is long, and has locals for attributes, since each call and each attribute costs every
         request 30 to 100 ns of about 5 us. Requests are sent after each quarter of the answers that
         one look has found: one by one costs 8 % more CPU at 100 connections, and all at the end
-        leaves the server idle at 8 (13 % fewer requests/s; docs/benchmarks.md).
+        leaves the server idle at 8 (13 % fewer requests/s; evidence/load-clients.md).
         """
         tally, by_fd, poll = self.tally, self._by_fd, self.poller.poll
         turn, pump, stamped, send_plain = self._turn, self._pump, self._stamped, self._send_plain

@@ -22,8 +22,8 @@ def test_a_leak_is_found_in_its_replica(tmp_path: Path) -> None:
     points = reported(tmp_path, "run")["points"]
     by_name = {point["name"]: point for point in points if point["dims"]["point"] == "process"}
     slope = by_name["replica Shop"]["figures"]["pss_mb_slope"]["value"]
-    # The replica itself warms up by some MB, and the leak is some 40; docs/soak.md has 1 kB for a
-    # request, over 5 minutes.
+    # The replica itself warms up by some MB, and the leak is some 40; evidence/soak.md has 1 kB for
+    # a request, over 5 minutes.
     assert slope == pytest.approx(soak_app.KEPT_BYTES, rel=0.15)  # MB per million requests
     assert {"proxy", "controller", "raylet", "gcs", "replica Shop"} <= {*by_name}
     assert [name for name, point in by_name.items() if point["dims"]["leaks"]] == ["replica Shop"]
