@@ -77,7 +77,7 @@ TOTALS: Final = (
     Room("tests", "tests/*.py", 33_837, 25_000, 22_000),
     Room("scripts", "scripts/*.py", 3_096, 3_000, 2_500),
     Room(
-        "documents, words", "docs/*.md README.md GLOSSARY.md CHANGELOG.md", 17_733, 18_000, 15_000
+        "documents, words", "docs/*.md README.md GLOSSARY.md CHANGELOG.md", 17_736, 18_000, 15_000
     ),
 )
 
