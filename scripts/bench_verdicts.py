@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from scripts.bench_load import ALL_CORES, CLIENT_CORE, pin, tiny
 from scripts.planted_cases import SETS, Case, Field, Wait, client_trial, verdict_on
@@ -149,13 +148,13 @@ def told(run: Run, case: Case) -> tuple[str, Cause]:
 
 def _used(trial: Trial) -> Iterator[str]:
     """The CPU of each process that had any, and its wait for one, in % of a core."""
-    for one in trial.usage.get("processes", ()):
-        cpu, wait = one.get("cpu_percent") or 0.0, one.get("run_queue_wait_percent")
+    for process in trial.usage.processes:
+        cpu, wait = process.cpu_percent or 0.0, process.run_queue_wait_percent
         if cpu >= 2.0:
             waited = "" if wait is None else f" (wait {wait:.0f})"
-            yield f"{one['role']} {cpu:.0f}{waited}"
-    host: dict[str, Any] = trial.usage.get("host", {})
-    yield f"host {host['cpu_percent']:.0f} of {100 * host['cores']}"
+            yield f"{process.role} {cpu:.0f}{waited}"
+    host = trial.usage.host
+    yield f"host {host.cpu_percent or 0.0:.0f} of {100 * (host.cores or 1)}"
     client = trial.client.get("verdict", {})
     yield f"client not idle {client.get('non_idle', 0):.2f}"
 

@@ -248,7 +248,7 @@ class Field:
         told = self.serving._ask("deploy", spec, 120)
         self.serving._note_vital()
         self.limits = limits_of(told["proof"]["replicas"]) if spec["own"] else {}
-        self.slots = {name: cap["replicas"] * cap["each"] for name, cap in self.limits.items()}
+        self.slots = {name: cap.replicas * cap.each for name, cap in self.limits.items()}
         return self.serving.url + ROUTE
 
     def trials(self, case: Case, timing: Timing = TIMING) -> list[Trial]:

@@ -31,7 +31,7 @@ from serve_bench.core.result import (
 )
 from serve_bench.core.schema import plain
 from serve_bench.core.slo import parse_slo
-from tests.records import trial
+from tests.records import changed, trial
 from tests.versus_records import HOST, one_launch
 
 STEEP: Final = 8.0
@@ -158,7 +158,7 @@ def _measured(
     if rate > service.client:
         verdict = {"client_bound": True, "non_idle": 0.99, "reasons": ["busy for 99 % of the time"]}
         made = replace(made, client={"verdict": verdict})
-    return replace(made, slices=_slices(rate, seconds, service.late(rate), draw))
+    return changed(made, slices=_slices(rate, seconds, service.late(rate), draw))
 
 
 def _slices(rate: float, seconds: float, late: float, draw: np.random.Generator) -> dict[str, Any]:

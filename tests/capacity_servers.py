@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from serve_bench.analysis.capacity.model import Bound, Probe, SliceCounts
+from serve_bench.analysis.capacity.model import Bound, Probe
+from serve_bench.core.facts import SliceCounts
 
 SLICE_S: Final = 0.5
 IDLE_S: Final = 1.0

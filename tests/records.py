@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
+
+from msgspec import to_builtins
 
 from serve_bench.benchmarks.rpc.latencies import Episodes
 from serve_bench.benchmarks.rpc.spec import LISTS, RpcSpec, World, planned_trial, rpc_plan
@@ -27,6 +29,7 @@ from serve_bench.core.result import (
     result_of,
     trial_key,
 )
+from serve_bench.core.schema import built
 from serve_bench.store import RunFolder
 
 AT = "2026-01-02T03:04:05+00:00"
@@ -110,7 +113,22 @@ def trial(
         client=client,
         flags={"profiled": True} if profiled else {},
     )
-    return replace(made, **more)
+    return changed(made, **more)
+
+
+R = TypeVar("R", bound=Record)
+
+
+def changed(record: R, **fields: Any) -> R:
+    """The record with other fields; their objects may be plain content, as in a file."""
+    kinds = get_type_hints(type(record), include_extras=True)
+    typed = {
+        name: built(kinds[name], to_builtins(value, str_keys=True), name)
+        if isinstance(value, dict)
+        else value
+        for name, value in fields.items()
+    }
+    return replace(record, **typed)
 
 
 def store_run(folder: Path, result: Result) -> Path:
@@ -299,7 +317,7 @@ def rpc_trial(
         client={"memory_bytes": 20_000_000 * world.world_size},
     )
     usage = {"host": {"cores": 2, "cpu_percent": host}, "processes": processes, "gpus": []}
-    return trial if cpu is None else replace(trial, usage=usage)
+    return trial if cpu is None else changed(trial, usage=usage)
 
 
 def rpc_result(suite: RpcSpec, *trials: Trial, others: Sequence[Record] = ()) -> Result:

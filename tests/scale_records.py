@@ -31,7 +31,7 @@ from serve_bench.core.result import (
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import View, look
-from tests.records import AT, run
+from tests.records import AT, changed, run
 
 MS = 1_000_000
 
@@ -140,7 +140,7 @@ def scale_trial(
         seconds={},
         client={"nodes": told} if told else {},
     )
-    return replace(trial, **other)
+    return changed(trial, **other)
 
 
 def graph_trials(suite: ScaleSpec, **where: Any) -> list[Trial]:

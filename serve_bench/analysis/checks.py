@@ -369,7 +369,8 @@ def _others(trial: Trial) -> Iterator[Warning]:
 
 def is_unfair(trial: Trial) -> bool:
     """Whether other programs used much of a core for most of a trial."""
-    return (trial.usage.get("others", {}).get("typical_percent") or 0.0) > OTHERS_PERCENT
+    others = trial.usage.others
+    return others is not None and (others.typical_percent or 0.0) > OTHERS_PERCENT
 
 
 def unfair_sentences(trials: Sequence[Trial], of: str = "") -> Iterator[str]:
@@ -387,9 +388,8 @@ def _replicas(trial: Trial) -> Iterator[Warning]:
         name, message = changed
         yield Warning("rescaled", message, scaling_hint(name, trial.limits) or "", trial.key)
     for name, limit in trial.limits.items():
-        ran = limit.get("ran") or ()
-        if ran and ran[-1] < (wanted := limit.get("wanted", 0)):
-            message = f"{name}: {ran[-1]} of {wanted} replicas ran that Serve wanted"
+        if limit.ran and limit.ran[-1] < limit.wanted:
+            message = f"{name}: {limit.ran[-1]} of {limit.wanted} replicas ran that Serve wanted"
             hint = "the cluster has no room for the others, or they take long to start"
             yield Warning("replicas-missing", message, hint, trial.key)
     idle = [name for name, count in trial.served.items() if count == 0]

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from serve_bench.analysis.capacity.launch import Requests
 from serve_bench.core.errors import FormatError
+from serve_bench.core.facts import CourseFacts, ProbeSlices
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import JsonObject
 from serve_bench.core.slo import Slo
 from serve_bench.core.timeline import REPLICA
 from serve_bench.core.usage import Track, cpu_percent
@@ -124,10 +124,10 @@ def processes_of(
 
 def changes_of(readings: Iterable[Mapping[str, Any]], begin_ns: int) -> list[dict[str, Any]]:
     """What Serve said of its replicas (serving/cluster/course.py), on the clock of the load."""
-    changes = [dict(reading) for reading in readings]
-    for change in changes:
-        change["at_s"] = round((int(change.pop("at_ns")) - begin_ns) / 1e9, 3)
-    return changes
+    return [
+        {**reading, "at_s": round((int(reading["at_ns"]) - begin_ns) / 1e9, 3)}
+        for reading in readings
+    ]
 
 
 REPLICA_STATES: Final = ("wanted", "starting", "running", "draining")
@@ -186,26 +186,26 @@ class ReplicaLine:
         return sum(before != after for before, after in pairwise(ups))
 
 
-def replica_lines(course: JsonObject) -> tuple[ReplicaLine, ...]:
+def replica_lines(course: CourseFacts) -> tuple[ReplicaLine, ...]:
     """Of each deployment, by Serve's word; where there is none, by the processes that were seen."""
     lines: dict[str, list[ReplicaCount]] = {}
-    for one in course.get("changes", ()):
-        count = ReplicaCount(float(one["at_s"]), *(one[state] for state in REPLICA_STATES))
-        lines.setdefault(str(one["deployment"]), []).append(count)
+    for change in course.changes:
+        states = change.wanted, change.starting, change.running, change.draining
+        lines.setdefault(change.deployment, []).append(ReplicaCount(change.at_s, *states))
     if not lines:
         lines = _by_processes(course)
     return tuple(ReplicaLine(name, tuple(counts)) for name, counts in lines.items())
 
 
-def _by_processes(course: JsonObject) -> dict[str, list[ReplicaCount]]:
+def _by_processes(course: CourseFacts) -> dict[str, list[ReplicaCount]]:
     steps: dict[str, list[tuple[float, int]]] = {}
-    for one in course.get("lives", ()):
-        if one["role"] == REPLICA:
-            name = str(one["title"]).removeprefix("ray::ServeReplica:")
-            born = -math.inf if one["from_s"] is None else float(one["from_s"])
+    for life in course.lives:
+        if life.role == REPLICA:
+            name = life.title.removeprefix("ray::ServeReplica:")
+            born = -math.inf if life.from_s is None else life.from_s
             steps.setdefault(name, []).append((born, 1))
-            if one["to_s"] is not None:
-                steps[name].append((float(one["to_s"]), -1))
+            if life.to_s is not None:
+                steps[name].append((life.to_s, -1))
     lines: dict[str, list[ReplicaCount]] = {}
     for name, some in steps.items():
         running, start = 0, min([0.0, *(at for at, _ in some if at > -math.inf)])
@@ -277,17 +277,16 @@ class Bounds:
         return None
 
 
-def bounds_of(slices: JsonObject, slo: Slo) -> Bounds:
+def bounds_of(slices: ProbeSlices, slo: Slo) -> Bounds:
     """The counts of a trial. Raises FormatError where they are not those of the SLO."""
-    bounds = slices.get("bounds") or {}
     of, bad = {}, {}
-    for one in slo.objectives:
-        if one.name not in bounds:
-            raise FormatError(f"slices.bounds: {one.name} is missing")
-        of[one.name], bad[one.name] = bounds[one.name]["of"], bounds[one.name]["bad"]
+    for objective in slo.objectives:
+        if (counts := slices.bounds.get(objective.name)) is None:
+            raise FormatError(f"slices.bounds: {objective.name} is missing")
+        of[objective.name], bad[objective.name] = counts.of, counts.bad
     if len({len(some) for some in (*of.values(), *bad.values())}) != 1:
         raise FormatError("slices.bounds: the objectives have not the same slices")
-    step_s = float(slices.get("slice_s") or 0.0)
+    step_s = slices.slice_s or 0.0
     if not 0.001 <= step_s <= 1.0:
         raise FormatError(f"slices.slice_s: {step_s:g} is no part of a second")
     return Bounds(step_s, slo, of, bad)
@@ -312,21 +311,14 @@ class Transient:
 
 
 def transient_of(
-    course: JsonObject, bounds: Bounds, stages: Sequence[tuple[float, float]]
+    course: CourseFacts, bounds: Bounds, stages: Sequence[tuple[float, float]]
 ) -> Transient:
-    """The figures of a trial. `stages`: begin and end of each. Raises FormatError."""
-    due = course.get("due") or []
-    count = len(due)
-    for name in ("sent", "answered", "ended", "waiting", "latency"):
-        if len(course.get(name) or []) != count:
-            raise FormatError(f"course.{name}: has not one value for each second")
-    if "failed" not in course or any(len(one) != count for one in course["failed"].values()):
-        raise FormatError("course.failed: has not one value for each second")
-    if any(one and len(one["index"]) != len(one["count"]) for one in course["latency"]):
-        raise FormatError("course.latency: a histogram has as many counts as slots")
+    """The figures of a trial. `stages`: begin and end of each."""
     lines = replica_lines(course)
     every = all_replicas(lines)
-    out = tuple(None if held is None else not held for held in map(bounds.second, range(count)))
+    out = tuple(
+        None if held is None else not held for held in map(bounds.second, range(len(course.due)))
+    )
     made = tuple(_stage(course, bounds, lines, every, out, *stage) for stage in stages)
     whole_s = stages[-1][1] if stages else 0.0
     least = [stage["least_s"] for stage in made]
@@ -335,15 +327,15 @@ def transient_of(
     turns = sum(stage["turns"] or 0 for stage in made)
     seconds = sum(end - begin for begin, end in stages)
     whole: Figures = {
-        "due": sum(due),
-        "answered": sum(course.get("answered") or ()),
-        **lost_figures({name: sum(counts) for name, counts in course["failed"].items()}),
+        "due": sum(course.due),
+        "answered": sum(course.answered),
+        **lost_figures({name: sum(counts) for name, counts in course.failed.items()}),
         "out_s": out.count(True),
         "replica_s": replica_s,
         "least_s": least_s,
         "cost": (replica_s or 0.0) / least_s if least_s else None,
         "turns_per_minute": 60 * turns / seconds if every.counts and seconds else None,
-        "down_s": _down_s(every, whole_s, float(course.get("after_s") or 0.0)),
+        "down_s": _down_s(every, whole_s, course.after_s),
     }
     return Transient(out, every, whole, made, tuple(_faults(course, bounds, every, out, whole_s)))
 
@@ -355,7 +347,7 @@ def lost_figures(classes: Mapping[str, int]) -> Figures:
 
 
 def _stage(
-    course: JsonObject,
+    course: CourseFacts,
     bounds: Bounds,
     lines: Sequence[ReplicaLine],
     every: ReplicaLine,
@@ -372,9 +364,9 @@ def _stage(
     most = max((state.starting + state.running for state in states), default=None)
     return {
         "end_s": end,
-        "due": sum(course["due"][span]),
-        "answered": sum(course["answered"][span]),
-        **lost_figures({name: sum(counts[span]) for name, counts in course["failed"].items()}),
+        "due": sum(course.due[span]),
+        "answered": sum(course.answered[span]),
+        **lost_figures({name: sum(counts[span]) for name, counts in course.failed.items()}),
         "out_s": out[span].count(True),
         "held_s": None if held_at is None else round(held_at - begin, 3),
         "further_s": None if further is None else further - begin,
@@ -411,31 +403,28 @@ def _down_s(every: ReplicaLine, end_s: float, after_s: float) -> float | None:
 
 
 def _faults(
-    course: JsonObject,
+    course: CourseFacts,
     bounds: Bounds,
     every: ReplicaLine,
     out: Sequence[bool | None],
     whole_s: float,
 ) -> Iterator[Figures]:
     """Each fault until the next one: lost are those that failed then, or whose end never came."""
-    faults, all_lost = course.get("faults") or [], course.get("lost") or ()
-    begins = [one.get("at_s") for one in faults]
-    for place, one in enumerate(faults):
-        if one.get("at_s") is None:
+    for place, fault in enumerate(course.faults):
+        if (at := fault.at_s) is None:
             yield {"at_s": None}
             continue
-        at = float(one["at_s"])
-        later = [begin for begin in begins[place + 1 :] if begin is not None]
-        until = float(min([*later, whole_s]))
-        last = place == len(faults) - 1  # what ends later than the load is the last one's
-        ends = ((error, due_s if end_s is None else end_s) for due_s, end_s, error in all_lost)
+        later = [next_.at_s for next_ in course.faults[place + 1 :] if next_.at_s is not None]
+        until = min([*later, whole_s])
+        last = place == len(course.faults) - 1  # what ends later than the load is the last one's
+        ends = ((error, due_s if end_s is None else end_s) for due_s, end_s, error in course.lost)
         lost = Counter(error for error, end in ends if at <= end and (end < until or last))
         held_at = bounds.held_from(at, until)
         begin, end = math.floor(at), math.ceil(until)
         missed = [second for second in range(begin, min(end, len(out))) if out[second]]
         last_out = max(0.0, missed[-1] + 1 - at) if missed else None
         meanwhile = at + max(1.0, last_out or 0.0)
-        stopped = str(one["fault"]).startswith(f"stop:{REPLICA}")
+        stopped = fault.fault.startswith(f"stop:{REPLICA}")
         yield {
             "at_s": at,
             "until_s": until,
@@ -444,21 +433,21 @@ def _faults(
             "last_out_s": None if last_out is None else round(last_out, 3),
             "held_s": None if held_at is None else round(held_at - at, 3),
             "fewest": _fewest(course, every, at, meanwhile, stopped),
-            "answered": sum(course["ended"][begin : max(begin + 1, math.ceil(meanwhile))]),
-            "lasted_s": None if one.get("done_s") is None else float(one["done_s"]) - at,
+            "answered": sum(course.ended[begin : max(begin + 1, math.ceil(meanwhile))]),
+            "lasted_s": None if fault.done_s is None else fault.done_s - at,
         }
 
 
 def _fewest(
-    course: JsonObject, every: ReplicaLine, at: float, until: float, stopped: bool
+    course: CourseFacts, every: ReplicaLine, at: float, until: float, stopped: bool
 ) -> int | None:
     """The fewest replicas that ran in a span: by Serve's word, which may not know yet that one has
     died, and by the processes that were there. `stopped`: one of them stands still."""
     by_serve = [one.running for one in every.between(at, until)]
-    lives = [one for one in course.get("lives") or () if one["role"] == REPLICA]
-    died = [float(one["to_s"]) for one in lives if one["to_s"] is not None]
-    begins = (-math.inf if life["from_s"] is None else life["from_s"] for life in lives)
-    ends = (math.inf if life["to_s"] is None else life["to_s"] for life in lives)
+    lives = [life for life in course.lives if life.role == REPLICA]
+    died = [life.to_s for life in lives if life.to_s is not None]
+    begins = (-math.inf if life.from_s is None else life.from_s for life in lives)
+    ends = (math.inf if life.to_s is None else life.to_s for life in lives)
     spans = [*zip(begins, ends, strict=True)]
     alive = [
         sum(born <= moment + AFTER_S < ended for born, ended in spans) - stopped
@@ -486,11 +475,11 @@ DROP_S: Final = 5
 """Fewer seconds of a load may be a pause of the host, or the start of replicas."""
 
 
-def find_drop(course: JsonObject, transient: Transient) -> Drop | None:
+def find_drop(course: CourseFacts, transient: Transient) -> Drop | None:
     """The seconds in which requests wait, and as many replicas answer fewer than half of what no
     more of them did before; None for fewer than DROP_S. Answers that come in bursts are no drop: a
     second stands for AROUND_S before and after it too, as far as no more and no fewer ran."""
-    ended, waiting = course["ended"], course["waiting"]
+    ended, waiting = course.ended, course.waiting
     states = [transient.replicas.at(second + 0.5) for second in range(len(ended))]
     counts = [0 if state is None else state.running for state in states]
     most: dict[int, float] = {}
@@ -525,12 +514,12 @@ NEAR_S: Final = 1.0
 requests before it is gone: HAProxy did so 1 s before (Ray 2.60)."""
 
 
-def count_near(course: JsonObject) -> Figures:
+def count_near(course: CourseFacts) -> Figures:
     """Lost requests by the kind of the event nearest to their end, within NEAR_S (as well as an end
     of a process is known); those without one under an empty name."""
     near: Counter[str] = Counter()
     events = [event for event in events_of(course) if not event.what.endswith("ready")]
-    for due_s, end_s, _ in course.get("lost") or ():
+    for due_s, end_s, _ in course.lost:
         moment = due_s if end_s is None else end_s
         distances = [(abs(moment - event.at_s), event.what) for event in events]
         distance, name = min(distances, default=(math.inf, ""))
@@ -538,41 +527,41 @@ def count_near(course: JsonObject) -> Figures:
     return {**near}
 
 
-def events_of(course: JsonObject) -> list[CourseEvent]:
+def events_of(course: CourseFacts) -> list[CourseEvent]:
     """What happened while the load ran, in order: faults, replicas that came, were ready and went,
     proxies that did, reloads of HAProxy."""
     events: list[tuple[float | None, str, str]] = []
     killed = set()
-    for fault in course.get("faults") or ():
-        if fault.get("at_s") is None:
+    for fault in course.faults:
+        if fault.at_s is None:
             continue
-        pid, what = fault.get("pid"), str(fault["fault"]).partition("@")[0].replace(":", " ")
+        pid, what = fault.pid, fault.fault.partition("@")[0].replace(":", " ")
         done, who = ("deploy in force", "") if pid is None else ("goes on", str(pid))
-        events += [(fault["at_s"], what, who), (fault.get("done_s"), done, who)]
+        events += [(fault.at_s, what, who), (fault.done_s, done, who)]
         killed |= {pid} if what.startswith("kill") else set()
     ready: set[int] = set()
-    for number, change in enumerate(course.get("changes") or ()):
-        pids = set(change.get("pids") or ())
-        name = str(change["deployment"]).partition(":")[2]
-        if number and float(change["at_s"]) > 0:
+    for number, change in enumerate(course.changes):
+        pids = set(change.pids)
+        name = change.deployment.partition(":")[2]
+        if number and change.at_s > 0:
             came = sorted(pids - ready)
-            events += [(change["at_s"], "replica ready", f"{name} {pid}") for pid in came]
+            events += [(change.at_s, "replica ready", f"{name} {pid}") for pid in came]
         ready |= pids
     every = all_replicas(replica_lines(course))
-    for life in course.get("lives") or ():
-        role, died, who = str(life["role"]), life["to_s"], str(life["pid"])
+    for life in course.lives:
+        role, died, who = life.role, life.to_s, str(life.pid)
         begun, ended = f"{role} started", f"{role} ended"
         if role == "haproxy":
             role, begun, ended = "HAProxy", "HAProxy reloaded", "HAProxy before a reload ended"
         elif role == REPLICA:
-            who = f"{str(life['title']).rpartition(':')[2]} {who}"
+            who = f"{life.title.rpartition(':')[2]} {who}"
             # Serve was about to have fewer replicas, or others, when it ended.
-            states = [] if died is None else every.between(float(died) - 1.0, float(died) + 1.0)
+            states = [] if died is None else every.between(died - 1.0, died + 1.0)
             wanted = [state.wanted for state in states if state.wanted is not None]
             if any(state.draining for state in states) or wanted != sorted(wanted):
                 ended = "replica stopped"
         elif role not in ("proxy", "controller"):
             continue
-        ended = f"{role} killed" if life["pid"] in killed else ended
-        events += [(life["from_s"], begun, who), (died, ended, who)]
+        ended = f"{role} killed" if life.pid in killed else ended
+        events += [(life.from_s, begun, who), (died, ended, who)]
     return sorted(CourseEvent(float(at), *words) for at, *words in events if at is not None)

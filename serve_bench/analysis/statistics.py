@@ -175,7 +175,7 @@ else those at hand may just not be ready."""
 def silent_from(trial: Trial) -> int | None:
     """The window from which on no request succeeded though some were due, up to the end; None:
     there is none, or only the last window has no answer."""
-    metric, due = trial.metrics.get(MAIN), trial.course.get("due")
+    metric, due = trial.metrics.get(MAIN), trial.course.due
     windows = metric.windows or () if metric is not None else ()
     if due:  # of a load over time, in seconds
         windows = windows[: max((at for at, count in enumerate(due, 1) if count), default=0)]

@@ -99,7 +99,7 @@ def close_host(result: Result) -> int:
     """Says on stderr which other programs ran beside a run, for --strict-host. Returns the exit
     code: GATE_BROKEN, FAILED where it is not known of a trial, or 0."""
     unfair = [*unfair_sentences(result.trials)]
-    unknown = sum(trial.usage.get("others") is None for trial in result.trials)
+    unknown = sum(trial.usage.others is None for trial in result.trials)
     what = "trial: other programs cannot be told from the service, or CPU was not sampled"
     return _close("strict host", unfair, f"{unknown} {what}" if unknown and not unfair else "")
 

@@ -1,37 +1,21 @@
 """What a record holds beside its figures: facts of a host, a launch, a deploy, a load and a suite.
 
 Each class describes a JSON object of a record; where a dataclass is such an object, it stands in
-its place. A field may be missing unless it is `Required`; one that is not listed is kept, and no
-reader looks into it. The store checks every object of a file by FACTS, so readers rely on types.
+its place. A reader passes over a field that is not listed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, NotRequired, Required, TypeAlias, TypedDict
+from typing import Annotated, Any, Literal, Required, TypeAlias, TypedDict
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
-from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.histogram import HistogramFacts
-from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import ClientVerdict, Counts, TokenCounts, WorkerReport
 from serve_bench.core.load_spec import Stage
-from serve_bench.core.numbers import Amount, Connections, Count, Positive, Share, Signed
-from serve_bench.core.own_app import AskedFacts, Beside, OwnDeployment, OwnGrpc
-from serve_bench.core.result import (
-    Deploy,
-    Failure,
-    Launch,
-    Record,
-    Resume,
-    Row,
-    Run,
-    Trial,
-    VariantUsed,
-)
-from serve_bench.core.soak import SoakSpec
-from serve_bench.core.timeline import Timeline
+from serve_bench.core.numbers import Amount, Connections, Count, Positive, Signed
 
 StatusCode: TypeAlias = Annotated[str, Meta(pattern="^[0-9]{1,3}$")]
 
@@ -76,12 +60,6 @@ class CellFacts(TypedDict, total=False):
     hops: Count
 
 
-class PlannedFacts(TypedDict, total=False):
-    """Of a planned trial what `result.PlannedTrial` leaves open."""
-
-    cell: CellFacts
-
-
 class HostFacts(TypedDict, total=False):
     """The host of a run: `observing.host.fingerprint`."""
 
@@ -104,69 +82,86 @@ class HostFacts(TypedDict, total=False):
     tool: str | None
 
 
-class ProcessUsage(TypedDict, total=False):
+class RecordPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An object of a record. It is false where all that may be left out is."""
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in self.__struct_fields__)
+
+
+class ProcessUsage(RecordPart, frozen=True):
     """What a process used in a trial: % of one core, MB; None where the readings do not tell."""
 
-    pid: Required[Count]
-    role: Required[str]
-    title: str
-    cpu_percent: Signed | None
-    seen_s: Amount
-    pss_mb: Amount | None
-    private_mb: Amount | None
-    threads: Count | None
-    descriptors: Count | None
-    busiest_thread_percent: Signed | None
-    busiest_thread_wait_percent: Signed | None
-    run_queue_wait_percent: Signed | None
+    pid: Count
+    role: str
+    title: str = ""
+    cpu_percent: Signed | None = None
+    cpu_percent_max: Signed | None = None
+    seen_s: Amount | None = None
+    rss_mb: Amount | None = None
+    pss_mb: Amount | None = None
+    private_mb: Amount | None = None
+    threads: Count | None = None
+    descriptors: Count | None = None
+    busiest_thread: str | None = None
+    busiest_thread_percent: Signed | None = None
+    busiest_thread_wait_percent: Signed | None = None
+    run_queue_wait_percent: Signed | None = None
+    turns_per_s: Signed | None = None
 
 
-class HostUsage(TypedDict, total=False):
+class HostUsage(RecordPart, frozen=True):
     """CPU of all cores together in a trial, and what a hypervisor took."""
 
-    cores: Count
-    cpu_percent: Signed | None
-    steal_percent: Signed | None
-    free_mb: Amount | None
+    cores: Count | None = None
+    cpu_percent: Signed | None = None
+    cpu_percent_max: Signed | None = None
+    steal_percent: Signed | None = None
+    free_mb: Amount | None = None
 
 
-class GpuProcess(TypedDict, total=False):
-    pid: Count
-    memory_mb: Amount | None
-    use_percent: Amount | None
+class GpuProcess(RecordPart, frozen=True):
+    pid: Count | None = None
+    memory_mb: Amount | None = None
+    use_percent: Amount | None = None
 
 
-class GpuUsage(TypedDict, total=False):
+class GpuUsage(RecordPart, frozen=True):
     """What ran on a GPU in a trial."""
 
-    device: Required[Count]
-    use_percent: Amount | None
-    processes: list[GpuProcess]
+    device: Count
+    use_percent: Amount | None = None
+    use_percent_max: Amount | None = None
+    memory_mb_max: Amount | None = None
+    processes: tuple[GpuProcess, ...] = ()
 
 
-class OtherProgram(TypedDict, total=False):
+class OtherProgram(RecordPart, frozen=True):
     """A program that is not of the run: its processes, the busiest of them, % of a core."""
 
-    program: Required[str]
-    pid: Required[Count]
-    processes: Required[Count]
-    cpu_percent: Required[Amount]
+    program: str
+    pid: Count
+    processes: Count
+    cpu_percent: Amount
 
 
-class OthersUsage(TypedDict, total=False):
+class OthersUsage(RecordPart, frozen=True):
     """What programs used that are not of the run; `typical_percent`: the median over time."""
 
-    typical_percent: Required[Amount | None]
-    programs: Required[list[OtherProgram]]
+    typical_percent: Amount | None
+    programs: tuple[OtherProgram, ...]
 
 
-class TrialUsage(TypedDict, total=False):
-    """Of a trial: the host, its processes and GPUs (usage.py)."""
+class TrialUsage(RecordPart, frozen=True):
+    """Of a trial: the host, its processes and GPUs (usage.py). `own_cpu_percent`: of the sampling
+    itself; `interval_s`: the mean distance of its readings."""
 
-    host: HostUsage
-    processes: list[ProcessUsage]
-    others: OthersUsage
-    gpus: list[GpuUsage]
+    interval_s: Amount | None = None
+    own_cpu_percent: Signed | None = None
+    host: HostUsage = HostUsage()
+    processes: tuple[ProcessUsage, ...] = ()
+    others: OthersUsage | None = None
+    gpus: tuple[GpuUsage, ...] = ()
 
 
 class PortOwner(TypedDict):
@@ -398,32 +393,32 @@ class ClientFacts(TypedDict, total=False):
     raw: str
 
 
-class DeploymentLimits(TypedDict, total=False):
+class DeploymentLimits(RecordPart, frozen=True):
     """Replicas of a deployment, what each takes at once, how many requests may wait (-1: any). Of
     one that Serve scales: to how many at `most`, how many `ran` within the windows, one number
     after the other, and how many Serve `wanted` at their end."""
 
-    replicas: Count
-    each: Count
-    queued: Signed
-    most: Count
-    ran: list[Count]
-    wanted: Count
+    replicas: Count = 0
+    each: Count = 1
+    queued: Signed | None = None
+    most: Count | None = None
+    ran: tuple[Count, ...] = ()
+    wanted: Count = 0
 
 
 Place: TypeAlias = tuple[str, str, str, Amount]
 """What, line, function, and the mean number of requests there."""
 
 
-class PoolFacts(TypedDict):
+class PoolFacts(RecordPart, frozen=True):
     """A pool of threads in a replica."""
 
     threads: Count
-    working: Amount
     full: Amount
+    working: Amount = 0.0
 
 
-class BatchQueueFacts(TypedDict):
+class BatchQueueFacts(RecordPart, frozen=True):
     """A queue of `serve.batch` in a replica. `ended`: with what error its loop did."""
 
     most: Count
@@ -431,45 +426,53 @@ class BatchQueueFacts(TypedDict):
     waiting: Amount
     running: Amount
     held: Amount
-    ended: NotRequired[str]
+    ended: str = ""
 
 
-class CallFacts(TypedDict):
+class CallFacts(RecordPart, frozen=True):
     """Calls of a deployment that a request makes: how many, and how many of them at once."""
 
     a_request: Amount
     at_once: Amount
 
 
-class ReplicaWaits(TypedDict, total=False):
-    """What requests in a replica waited in: serving/cluster/look.py."""
+class ReplicaWaits(RecordPart, frozen=True, kw_only=True):
+    """What requests in a replica waited in: serving/cluster/look.py. Numbers are means over the
+    looks, shares are of the looks. `max_ongoing`: requests that it takes at once; `own`: tasks of
+    the app that are no request; `loop`: the line of the app in which its loop is, and how often;
+    `calls`: of its deployment by a request."""
 
-    pid: Count
-    app: Required[str]
-    deployment: Required[str]
-    looks: Required[Count]
-    max_ongoing: Count | None
-    ongoing: Amount | None
-    served: Count
-    mean_ms: Amount | None
-    places: list[Place]
-    own: list[Place]
-    threads: list[Place]
-    loop: list[tuple[str, Amount]]
-    pools: Mapping[str, PoolFacts]
-    batches: Mapping[str, BatchQueueFacts]
-    calls: CallFacts
+    pid: Count = 0
+    app: str
+    deployment: str
+    looks: Count
+    max_ongoing: Count | None = None
+    ongoing: Amount = 0.0
+    served: Count = 0
+    mean_ms: Amount | None = None
+    places: tuple[Place, ...] = ()
+    own: tuple[Place, ...] = ()
+    threads: tuple[Place, ...] = ()
+    loop: tuple[tuple[str, Amount], ...] = ()
+    pools: Mapping[str, PoolFacts] = {}
+    batches: Mapping[str, BatchQueueFacts] = {}
+    calls: CallFacts | None = None
+
+    @property
+    def name(self) -> str:
+        """Its deployment with the app, "app:Name", as in the title of its process."""
+        return f"{self.app}:{self.deployment}"
 
 
-class WaitsFacts(TypedDict, total=False):
+class WaitsFacts(RecordPart, frozen=True):
     """A further load, looked at from inside the replicas: runner/extra_loads.py."""
 
-    why_not: str
-    seconds: Amount
-    rate: Amount
-    p50_ms: Amount | None
-    alone_p50_ms: Amount | None
-    replicas: list[ReplicaWaits]
+    why_not: str = ""
+    seconds: Amount | None = None
+    rate: Amount | None = None
+    p50_ms: Amount | None = None
+    alone_p50_ms: Amount | None = None
+    replicas: tuple[ReplicaWaits, ...] = ()
 
 
 Group: TypeAlias = Mapping[str, Signed] | Literal["stale"]
@@ -531,34 +534,41 @@ class ProfileFacts(TypedDict, total=False):
     failed: str
 
 
-class ProbeSlices(TypedDict, total=False):
+class SliceCounts(RecordPart, frozen=True):
+    """Of each slice of a probe, by when requests were due, those of a bound, and those that violate
+    it (of a mean: ns)."""
+
+    of: tuple[Amount, ...]
+    bad: tuple[Amount, ...]
+
+    @property
+    def value(self) -> float | None:
+        """What the bound limits, over the whole probe; None without requests."""
+        of = math.fsum(self.of)
+        return math.fsum(self.bad) / of if of else None
+
+
+class ProbeSlices(RecordPart, frozen=True):
     """What the bounds of a probe count, in slices of time by when requests were due."""
 
-    slice_s: Positive
-    began_s: Amount
-    bounds: Mapping[str, BoundCounts]
+    slice_s: Positive | None = None
+    began_s: Amount = 0.0
+    bounds: Mapping[str, SliceCounts] = {}
 
 
-class BoundCounts(TypedDict):
-    """Of each slice the requests of a bound, and those that violate it (of a mean: ns)."""
-
-    of: list[Amount]
-    bad: list[Amount]
-
-
-class ReplicaChange(TypedDict, total=False):
+class ReplicaChange(RecordPart, frozen=True):
     """What Serve says of the replicas of a deployment from a moment on."""
 
-    at_s: Required[Signed]
-    deployment: Required[str]
-    wanted: Required[Count | None]
-    starting: Required[Count]
-    running: Required[Count]
-    draining: Required[Count]
-    pids: list[Count]
+    at_s: Signed
+    deployment: str
+    wanted: Count | None
+    starting: Count
+    running: Count
+    draining: Count
+    pids: tuple[Count, ...] = ()
 
 
-class LifeFacts(TypedDict):
+class LifeFacts(RecordPart, frozen=True):
     """When a process came and went; None: before the first, after the last reading."""
 
     pid: Count
@@ -568,142 +578,33 @@ class LifeFacts(TypedDict):
     to_s: Signed | None
 
 
-class FaultFacts(TypedDict, total=False):
+class FaultFacts(RecordPart, frozen=True):
     """A fault of a timeline: when it was done, and when it was over (a deploy in force, a stopped
     process that goes on)."""
 
-    fault: Required[str]
-    text: str
-    at_s: Amount | None
-    done_s: Amount | None
-    pid: Count | None
-    why_not: str
+    fault: str
+    text: str = ""
+    at_s: Amount | None = None
+    done_s: Amount | None = None
+    pid: Count | None = None
+    why_not: str = ""
 
 
-class CourseFacts(TypedDict, total=False):
+class CourseFacts(RecordPart, frozen=True):
     """A load second by second: analysis/course.py."""
 
-    due: list[Count]
-    sent: list[Count]
-    answered: list[Count]
-    ended: list[Count]
-    waiting: list[Count]
-    failed: Mapping[str, list[Count]]
-    latency: list[HistogramFacts | None]
-    lost: list[tuple[Signed, Signed | None, str]]
-    losses: Count
-    cpu: Mapping[str, list[Amount | None]]
-    lives: list[LifeFacts]
-    changes: list[ReplicaChange]
-    faults: list[FaultFacts]
-    after_s: Amount
-    why_not: str
-
-
-class AppFacts(TypedDict, total=False):
-    """An app of the user's own: `own_app.OwnApp` as an object."""
-
-    target: Required[str]
-    import_path: Required[str]
-    folder: str
-    deployments: Required[list[OwnDeployment]]
-    options: list[str]
-    asked: Required[AskedFacts]
-    config: Mapping[str, Any]
-    beside: list[Beside]
-    gpus: Amount | None
-    sources: list[str]
-    grpc: OwnGrpc | None
-
-
-class SideFacts(TypedDict, total=False):
-    """A side of `versus`."""
-
-    label: Required[str]
-    variant: Required[VariantUsed]
-    app: str | AppFacts
-    settings: Mapping[str, Any]
-
-
-class SuiteFacts(TypedDict, total=False):
-    """What a run was to measure. Which fields there are depends on the command; to go on with a
-    run, its own kind of suite is read (`benchmarks/*/request.py`)."""
-
-    name: str
-    app: str | AppFacts
-    variants: list[VariantUsed]
-    cells: list[CellFacts]
-    rows: list[Row]
-    windows: Count | None
-    window_s: Amount | None
-    warmup_min_s: Amount | None
-    warmup_max_s: Amount | None
-    warmup_s: Amount | None
-    side_s: Amount
-    slice_s: Amount | None
-    launches: Count
-    rounds: Count
-    seed: Signed
-    requests: Count | None
-    requests_each: Count | None
-    requests_per_client: Count | None
-    ladder: Ladder | None
-    max_row_s: Amount
-    timeout_s: Amount
-    load_on: Mapping[str, Any] | None
-    sample: bool | None
-    sides: list[SideFacts]
-    aa: bool
-    threshold: Share
-    gate: list[str]
-    floors: Mapping[str, Amount]
-    noise: str | None
-    budget_s: Amount | None
-    urls: Mapping[str, str] | None
-    capacity: CapacitySearch | None
-    timeline: Timeline | None
-    soak: SoakSpec | None
-    slo: str | None
-    worlds: list[CellFacts]
-    x_axis: str
-    master_addr: str
-    master_port: Count
-    episodes: Count
-    steps: Count
-    seconds: Amount | None
-    policy_ms: Amount | None
-    output_file_path: str | None
-    workload: str
-    replicas: list[Count]
-    deployments: Count
-    hops: Count
-    size: Count
-    connections: Connections
-    clients: Count
-    nodes: Count
-    address: str | None
-    timing: Mapping[str, Amount | None]
-
-
-FACTS: Final[Mapping[type[Record], Mapping[str, Any]]] = {
-    Run: {"suite": SuiteFacts, "plan": list[PlannedFacts], "host": HostFacts},
-    Resume: {"host": HostFacts},
-    Launch: {"proof": LaunchProof},
-    Deploy: {"cell": CellFacts, "proof": DeployProof, "settled": SettledFacts},
-    Failure: {"cell": CellFacts | None},
-    Trial: {
-        "cell": CellFacts,
-        "client": ClientFacts,
-        "usage": TrialUsage,
-        "serve_metrics": ServeMetricsFacts,
-        "forward": Mapping[str, tuple[Count, Count]],
-        "limits": Mapping[str, DeploymentLimits],
-        "waits": WaitsFacts,
-        "waterfall": WaterfallFacts,
-        "profiles": list[ProfileFacts],
-        "slices": ProbeSlices,
-        "course": CourseFacts,
-    },
-}
-"""What the objects of a record hold beside its figures: the store checks it, and keeps fields that
-these types do not know."""
+    due: tuple[Count, ...] = ()
+    sent: tuple[Count, ...] = ()
+    answered: tuple[Count, ...] = ()
+    ended: tuple[Count, ...] = ()
+    waiting: tuple[Count, ...] = ()
+    failed: Mapping[str, tuple[Count, ...]] = {}
+    latency: tuple[HistogramFacts | None, ...] = ()
+    lost: tuple[tuple[Signed, Signed | None, str], ...] = ()
+    losses: Count = 0
+    cpu: Mapping[str, tuple[Amount | None, ...]] = {}
+    lives: tuple[LifeFacts, ...] = ()
+    changes: tuple[ReplicaChange, ...] = ()
+    faults: tuple[FaultFacts, ...] = ()
+    after_s: Amount = 0.0
+    why_not: str = ""

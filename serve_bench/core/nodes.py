@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import to_builtins
+
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.histogram import bounded
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load
@@ -53,7 +55,7 @@ class Lost:
 
 
 def node_fact(
-    node: Node, load: Load, part: LoadResult | Lost, usage: Mapping[str, Any] | None
+    node: Node, load: Load, part: LoadResult | Lost, usage: TrialUsage | None
 ) -> dict[str, Any]:
     """One node's share, as it stands in `Trial.client["nodes"]`. Times in ns, rates in 1/s."""
     out: dict[str, Any] = {
@@ -65,7 +67,7 @@ def node_fact(
         "connections": load.connections,
     }
     out |= _of_lost(part) if isinstance(part, Lost) else _of_result(part, load)
-    return out | {"usage": None if usage is None else dict(usage)}
+    return out | {"usage": None if usage is None else to_builtins(usage)}
 
 
 def _of_lost(part: Lost) -> dict[str, Any]:

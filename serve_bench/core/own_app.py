@@ -16,6 +16,7 @@ from urllib.parse import quote
 from serve_bench.core.axes import LARGEST_COUNT, nearest
 from serve_bench.core.chat import Completions
 from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.core.facts import DeploymentLimits
 from serve_bench.core.numbers import Amount, Count
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Draw, Headers, Request
@@ -480,43 +481,43 @@ def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     return checks
 
 
-def limits_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+def limits_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, DeploymentLimits]:
     """By deployment, from the proof of a deploy: its replicas, what each takes at once (`each`),
     how many may wait before they are refused (`queued`; -1: any number), and to how many replicas
     Serve scales it (`most`), if it does."""
-    limits: dict[str, dict[str, int]] = {}
-    for one in replicas:
-        if one.get("max_ongoing_requests") is not None:
-            limit = limits.setdefault(str(one["deployment"]), {"replicas": 0})
-            limit["replicas"] += 1
-            limit["each"] = int(one["max_ongoing_requests"])
-            limit["queued"] = int(-1 if (most := one.get("max_queued_requests")) is None else most)
-            if (most := one.get("autoscaling_config.max_replicas")) is not None:
-                limit["most"] = int(most)
+    limits: dict[str, DeploymentLimits] = {}
+    for replica in replicas:
+        if (each := replica.get("max_ongoing_requests")) is not None:
+            name, queued = str(replica["deployment"]), replica.get("max_queued_requests")
+            limits[name] = DeploymentLimits(
+                replicas=limits[name].replicas + 1 if name in limits else 1,
+                each=each,
+                queued=-1 if queued is None else queued,
+                most=replica.get("autoscaling_config.max_replicas"),
+            )
     return limits
 
 
-def rescaled(limits: Mapping[str, Mapping[str, Any]]) -> tuple[str, str] | None:
+def rescaled(limits: Mapping[str, DeploymentLimits]) -> tuple[str, str] | None:
     """A deployment whose number of replicas Serve changed while a row was measured (`ran`), and how
     in words; None: there is none."""
     for name, limit in limits.items():
-        ran: Sequence[int] = limit.get("ran") or ()
-        if len(ran) > 1:
+        if len(ran := limit.ran) > 1:
             low, high = (min(ran), max(ran)) if ran[0] == ran[-1] else (ran[0], ran[-1])
             words = f"{name} went from {low} to {high} replicas during the row"
             return name, f"{words}: not a steady state"
     return None
 
 
-def scaling_hint(name: str, limits: Mapping[str, Mapping[str, Any]]) -> str | None:
+def scaling_hint(name: str, limits: Mapping[str, DeploymentLimits]) -> str | None:
     """What to do about a deployment that Serve scales, and did not have all its replicas of during
     a row; None: it is none."""
-    most = limits.get(name, {}).get("most")
-    if most is None or limits[name].get("ran") == [most]:
+    limit = limits.get(name)
+    if limit is None or limit.most is None or limit.ran == (limit.most,):
         return None
     return (
         f"Serve scales {name}: serve-bench timeline shows how it follows a load, and --option "
-        f"{name}.autoscaling_config.min_replicas={most} fixes its replicas, if so many fit"
+        f"{name}.autoscaling_config.min_replicas={limit.most} fixes its replicas, if so many fit"
     )
 
 

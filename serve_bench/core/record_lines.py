@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 
 from serve_bench.core.errors import FormatError
-from serve_bench.core.facts import FACTS
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.relations import check_planned, check_relations
 from serve_bench.core.result import (
@@ -30,6 +29,7 @@ from serve_bench.core.result import (
     result_of,
 )
 from serve_bench.core.schema import built, shown
+from serve_bench.core.suite_facts import FACTS
 
 DEEPEST: Final = 60
 """Objects and lists in each other: what is nested deeper was not written by this tool, and would

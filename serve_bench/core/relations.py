@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -49,7 +49,7 @@ def _histograms(trial: Trial) -> Iterator[str]:
             yield from _faults(metric.histogram, f"metrics.{name}")
         if metric.unit != unit:
             yield f"metrics.{name}: its unit is {metric.unit}, not {unit}"
-    for at, histogram in enumerate(trial.course.get("latency") or ()):
+    for at, histogram in enumerate(trial.course.latency):
         yield from _faults(histogram, f"course.latency[{at}]") if histogram is not None else ()
 
 
@@ -106,46 +106,40 @@ def _rates(trial: Trial) -> Iterator[str]:
 def _course(trial: Trial) -> Iterator[str]:
     """The seconds of a load: what was due in one was answered, failed, or has no end."""
     course = trial.course
-    if "due" not in course:
-        return
-    if missing := [name for name in (*SECONDS, "failed", "losses") if name not in course]:
-        yield f"course.{missing[0]}: is not there"
-        return
-    named = {name: course[name] for name in SECONDS}
-    for part in ("failed", "cpu"):
-        named |= {f"{part}.{name}": values for name, values in course.get(part, {}).items()}
-    behind = int(course.get("after_s") or 0.0)  # CPU is seen after the load, too
+    named: dict[str, Sequence[object]] = {name: getattr(course, name) for name in SECONDS}
+    named |= {f"failed.{name}": values for name, values in course.failed.items()}
+    named |= {f"cpu.{name}": values for name, values in course.cpu.items()}
+    behind = int(course.after_s)  # CPU is seen after the load, too
     for name, values in named.items():
-        seconds = len(course["due"]) + (behind if name.startswith("cpu.") else 0)
+        seconds = len(course.due) + (behind if name.startswith("cpu.") else 0)
         if len(values) != seconds:
             yield f"course.{name}: {len(values)} seconds of {seconds}"
             return
-    zeros = [0] * len(course["due"])
-    lost = [sum(counts) for counts in zip(zeros, *course["failed"].values(), strict=True)]
-    for second, due in enumerate(course["due"]):
-        answered, timed = course["answered"][second], course["latency"][second] or {"count": ()}
+    zeros = [0] * len(course.due)
+    lost = [sum(counts) for counts in zip(zeros, *course.failed.values(), strict=True)]
+    for second, due in enumerate(course.due):
+        answered, timed = course.answered[second], course.latency[second]
         if due < answered + lost[second]:
             yield f"course.due: fewer in second {second} than were answered and failed"
-        if sum(timed["count"]) != answered:
+        if (sum(timed["count"]) if timed else 0) != answered:
             yield f"course.latency: second {second} has not {answered} answers"
-        if course["waiting"][second] > sum(course["due"][: second + 1]):
+        if course.waiting[second] > sum(course.due[: second + 1]):
             yield f"course.waiting: more in second {second} than were due by then"
-    if sum(course["ended"]) > sum(course["answered"]):
+    if sum(course.ended) > sum(course.answered):
         yield "course.ended: more than were answered"
-    if course["losses"] != sum(lost):
-        yield f"course.losses: {course['losses']}, where {sum(lost)} failed"
+    if course.losses != sum(lost):
+        yield f"course.losses: {course.losses}, where {sum(lost)} failed"
 
 
 def _usage(trial: Trial) -> Iterator[str]:
     """No process uses more than the cores of the host; a node takes part once."""
-    host = trial.usage.get("host") or {}
-    most = 100 * (host.get("cores") or math.inf) * CPU_SLACK
-    used = {"host": host.get("cpu_percent")}
-    for facts in trial.usage.get("processes", ()):
-        used[f"processes.{facts.get('pid')}"] = facts.get("cpu_percent")
+    host = trial.usage.host
+    most = 100 * (host.cores or math.inf) * CPU_SLACK
+    used = {"host": host.cpu_percent}
+    used |= {f"processes.{process.pid}": process.cpu_percent for process in trial.usage.processes}
     for name, percent in used.items():
         if percent is not None and not -10.0 <= percent <= most:
-            yield f"usage.{name}: {percent:g} % of {host.get('cores', 'its')} cores"
+            yield f"usage.{name}: {percent:g} % of {host.cores} cores"
     nodes = [node.get("node") for node in trial.client.get("nodes") or ()]
     if len(nodes) > len({*nodes}):
         yield "client.nodes: a node stands there twice"

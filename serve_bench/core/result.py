@@ -16,6 +16,13 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar,
 from msgspec import Meta
 
 from serve_bench.core.errors import FormatError
+from serve_bench.core.facts import (
+    CourseFacts,
+    DeploymentLimits,
+    ProbeSlices,
+    TrialUsage,
+    WaitsFacts,
+)
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.numbers import Amount, Connections, Count, whole_number
@@ -302,16 +309,18 @@ class Trial:
     served: Mapping[str, Count] = field(default_factory=dict)  # requests by replica, where known
     seconds: Mapping[str, Amount] = field(default_factory=dict)  # total, connect, warmup, ...
     flags: Mapping[str, bool] = field(default_factory=dict)  # profiled, cut, unsettled ...
-    usage: JsonObject = field(default_factory=dict)
+    usage: TrialUsage = field(default_factory=TrialUsage)
     serve_metrics: JsonObject = field(default_factory=dict)
     forward: JsonObject = field(default_factory=dict)  # see usage.ReplicaRequests
     slots: Mapping[str, Count] = field(default_factory=dict)  # by deployment of the user's own app
-    limits: JsonObject = field(default_factory=dict)  # by deployment
-    waits: JsonObject = field(default_factory=dict)
+    limits: Mapping[str, DeploymentLimits] = field(default_factory=dict)  # by deployment
+    waits: WaitsFacts = field(default_factory=WaitsFacts)
     waterfall: JsonObject = field(default_factory=dict)  # of its traced requests
     profiles: tuple[JsonObject, ...] = ()
-    slices: JsonObject = field(default_factory=dict)  # what the bounds of an SLO count, by time
-    course: JsonObject = field(default_factory=dict)  # of a timeline: each second of it
+    slices: ProbeSlices = field(
+        default_factory=ProbeSlices
+    )  # what the bounds of an SLO count, by time
+    course: CourseFacts = field(default_factory=CourseFacts)  # of a timeline: each second of it
 
     @property
     def in_windows(self) -> Counts | None:

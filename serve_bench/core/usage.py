@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
+from serve_bench.core.facts import HostUsage, OtherProgram, OthersUsage, ProcessUsage, TrialUsage
 from serve_bench.core.histogram import SLOTS, Histogram, slot
 from serve_bench.core.result import Metric
 
@@ -58,22 +59,22 @@ class HostReading:
     steal_ns: int | None  # None where the system does not tell
 
 
-def summary_of(track: Track, begin_ns: int, end_ns: int) -> dict[str, Any]:
-    """What a process used between two instants, as plain content of a Trial's `usage`."""
+def summary_of(track: Track, begin_ns: int, end_ns: int) -> ProcessUsage:
+    """What a process used between two instants."""
     rss = [value for at, value in track.rss_bytes if begin_ns <= at <= end_ns]
     rss = rss or [value for _, value in track.rss_bytes[-1:]]
     share, seen_ns = cpu_percent(track.cpu_ns, begin_ns, end_ns)
-    return {
-        "pid": track.pid,
-        "role": track.role,
-        "title": track.title,
-        "cpu_percent": rounded(share),
-        "cpu_percent_max": rounded(cpu_percent_max(track.cpu_ns, begin_ns, end_ns)),
-        "seen_s": round(seen_ns / 1e9, 3),
-        "rss_mb": rounded(max(rss) / 1e6 if rss else None),
-        "pss_mb": rounded(None if track.pss_bytes is None else track.pss_bytes / 1e6),
+    return ProcessUsage(
+        pid=track.pid,
+        role=track.role,
+        title=track.title,
+        cpu_percent=rounded(share),
+        cpu_percent_max=rounded(cpu_percent_max(track.cpu_ns, begin_ns, end_ns)),
+        seen_s=round(seen_ns / 1e9, 3),
+        rss_mb=rounded(max(rss) / 1e6 if rss else None),
+        pss_mb=rounded(None if track.pss_bytes is None else track.pss_bytes / 1e6),
         **_of_threads(track, begin_ns, end_ns),
-    }
+    )
 
 
 def cpu_percent(
@@ -116,16 +117,16 @@ def total_at(totals: Sequence[tuple[int, int]], at_ns: int) -> float:
 
 def host_summary(
     readings: Sequence[HostReading], begin_ns: int, end_ns: int, cores: int
-) -> dict[str, Any]:
+) -> HostUsage:
     """CPU of all cores together (so at most 100 x cores) and what a hypervisor took."""
     busy = [(reading.at_ns, reading.busy_ns) for reading in readings]
     steal = [(one.at_ns, one.steal_ns) for one in readings if one.steal_ns is not None]
-    return {
-        "cores": cores,
-        "cpu_percent": rounded(cpu_percent(busy, begin_ns, end_ns)[0]),
-        "cpu_percent_max": rounded(cpu_percent_max(busy, begin_ns, end_ns)),
-        "steal_percent": rounded(cpu_percent(steal, begin_ns, end_ns)[0]),
-    }
+    return HostUsage(
+        cores=cores,
+        cpu_percent=rounded(cpu_percent(busy, begin_ns, end_ns)[0]),
+        cpu_percent_max=rounded(cpu_percent_max(busy, begin_ns, end_ns)),
+        steal_percent=rounded(cpu_percent(steal, begin_ns, end_ns)[0]),
+    )
 
 
 @dataclass(frozen=True)
@@ -139,12 +140,9 @@ class OthersSpan:
 
 def others_summary(
     spans: Sequence[OthersSpan], names: Mapping[int, str], begin_ns: int, end_ns: int
-) -> dict[str, Any]:
-    """What other programs used between two instants, as plain content of a Trial's `usage`.
-
-    `names`: the programs by pid. `typical_percent`: all of them together, the median over the
-    spans; None without one. `programs`: means, most first, each with its busiest process.
-    """
+) -> OthersUsage:
+    """What other programs used between two instants: means, most first, each with its busiest
+    process. `names`: the programs by pid."""
     shares: list[float] = []
     programs: dict[str, Counter[int]] = {}
     for span in spans:
@@ -154,19 +152,17 @@ def others_summary(
         shares += [100.0 * sum(used_ns.values()) / (span.end_ns - span.begin_ns)] if part else []
         for pid, used in used_ns.items():
             programs.setdefault(names[pid], Counter())[pid] += round(used * part)
-    listed = [
-        {
-            "program": name,
-            "pid": by_pid.most_common(1)[0][0],
-            "processes": len(by_pid),
-            "cpu_percent": rounded(100.0 * by_pid.total() / (end_ns - begin_ns)),
-        }
+    listed = (
+        OtherProgram(
+            program=name,
+            pid=by_pid.most_common(1)[0][0],
+            processes=len(by_pid),
+            cpu_percent=round(100.0 * by_pid.total() / (end_ns - begin_ns), 1),
+        )
         for name, by_pid in sorted(programs.items(), key=lambda item: -item[1].total())
-    ]
-    return {
-        "typical_percent": rounded(statistics.median(shares) if shares else None),
-        "programs": listed,
-    }
+    )
+    typical_percent = rounded(statistics.median(shares) if shares else None)
+    return OthersUsage(typical_percent=typical_percent, programs=tuple(listed))
 
 
 def rounded(value: float | None) -> float | None:
@@ -176,14 +172,7 @@ def rounded(value: float | None) -> float | None:
 
 def _of_threads(track: Track, begin_ns: int, end_ns: int) -> dict[str, Any]:
     """Threads, waiting and turns between the readings nearest to the two instants."""
-    nothing = {
-        "threads": len(track.threads[-1].run_ns) if track.threads else None,
-        "busiest_thread": None,
-        "busiest_thread_percent": None,
-        "busiest_thread_wait_percent": None,
-        "run_queue_wait_percent": None,
-        "turns_per_s": None,
-    }
+    nothing = {"threads": len(track.threads[-1].run_ns) if track.threads else None}
     if len(track.threads) < 2:
         return nothing
     first = min(track.threads, key=lambda reading: abs(reading.at_ns - begin_ns))
@@ -229,33 +218,33 @@ class RoleUse:
     memory_mb: float | None
 
 
-def by_role(usage: Mapping[str, Any]) -> dict[str, RoleUse]:
+def by_role(usage: TrialUsage) -> dict[str, RoleUse]:
     """The `usage` of a trial by role; replicas of several deployments each under their own name,
     "replica Ranker". Memory is proportional, None unless known of each process."""
-    grouped: dict[str, list[Mapping[str, Any]]] = {}
-    processes = usage.get("processes", ())
-    several = len({name for one in processes if (name := deployment_of(one))}) > 1
-    for one in processes:
-        if one.get("cpu_percent") is not None:
-            tier = f" {deployment_of(one)}" if several and deployment_of(one) else ""
-            grouped.setdefault(one["role"] + tier, []).append(one)
+    shares: dict[str, list[float]] = {}
+    memory: dict[str, list[float | None]] = {}
+    several = len({name for process in usage.processes if (name := deployment_of(process))}) > 1
+    for process in usage.processes:
+        if process.cpu_percent is not None:
+            deployment = deployment_of(process) if several else None
+            role = f"{process.role} {deployment}" if deployment else process.role
+            shares.setdefault(role, []).append(process.cpu_percent)
+            memory.setdefault(role, []).append(process.pss_mb)
     out = {}
-    for role in sorted(grouped, key=lambda name: (_place(name), name)):
-        every = grouped[role]
-        shares = [float(one["cpu_percent"]) for one in every]
-        memory = [one.get("pss_mb") for one in every]
-        known = [float(value) for value in memory if value is not None]
-        whole = sum(known) if len(known) == len(every) else None
-        out[role] = RoleUse(role, len(every), sum(shares), max(shares), whole)
+    for role in sorted(shares, key=lambda name: (_place(name), name)):
+        known = [size for size in memory[role] if size is not None]
+        count = len(shares[role])
+        whole = sum(known) if len(known) == count else None
+        out[role] = RoleUse(role, count, sum(shares[role]), max(shares[role]), whole)
     return out
 
 
-def deployment_of(process: Mapping[str, Any]) -> str | None:
+def deployment_of(process: ProcessUsage) -> str | None:
     """The deployment of a replica, by its title `ray::ServeReplica:<app>:<deployment>`; None for
     what is no replica."""
-    if process.get("role") != "replica":
+    if process.role != "replica":
         return None
-    parts = str(process.get("title", "")).split(":")
+    parts = process.title.split(":")
     return parts[-1] if len(parts) > 3 else None
 
 
@@ -263,20 +252,19 @@ MOST_PROGRAMS: Final = 3
 """Other programs that are named in a sentence."""
 
 
-def others_words(usages: Sequence[Mapping[str, Any]]) -> str:
+def others_words(usages: Sequence[TrialUsage]) -> str:
     """`python x.py (pid 4711) used 56 % of a core, cc1 (3 processes) 12 %`: the mean use of other
     programs in the `usage` of trials, most first; empty without one."""
-    shares: Counter[str] = Counter()
-    latest: dict[str, Mapping[str, Any]] = {}
-    for program in (
-        program for usage in usages for program in usage.get("others", {}).get("programs", ())
-    ):
-        shares[program["program"]] += program["cpu_percent"] / len(usages)
-        latest[program["program"]] = program
+    shares: dict[str, float] = defaultdict(float)
+    latest: dict[str, OtherProgram] = {}
+    others = [usage.others for usage in usages if usage.others is not None]
+    for program in (program for other in others for program in other.programs):
+        shares[program.program] += program.cpu_percent / len(usages)
+        latest[program.program] = program
     texts: list[str] = []
-    for name, share in shares.most_common(MOST_PROGRAMS):
-        count = latest[name]["processes"]
-        which = f"pid {latest[name]['pid']}" if count == 1 else f"{count} processes"
+    for name, share in sorted(shares.items(), key=lambda item: -item[1])[:MOST_PROGRAMS]:
+        count = latest[name].processes
+        which = f"pid {latest[name].pid}" if count == 1 else f"{count} processes"
         texts.append(f"{name} ({which}) {'' if texts else 'used '}{share:.0f} %")
         texts[0] += "" if texts[1:] else " of a core"
     return ", ".join(texts)

@@ -18,6 +18,7 @@ from dataclasses import asdict
 from typing import Any
 
 import psutil
+from msgspec import to_builtins
 
 import serve_bench
 from serve_bench.core.load_result import LoadResult, Progress
@@ -128,7 +129,7 @@ class LoadActor:
             detail = traceback.format_exc().splitlines()[-12:]
             reason = f"{type(error).__name__}: {error}"
             return {"kind": "broken", "reason": reason, "detail": detail}
-        usage = None if sampler is None else sampler.summary(began_ns, seconds)
+        usage = None if sampler is None else to_builtins(sampler.summary(began_ns, seconds))
         gate = {"opened_after_s": drive.opened_after_s, "began_at_ns": began_ns}
         return {**outcome, "usage": usage, **gate}
 

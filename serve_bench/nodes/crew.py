@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
 from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.load_result import LoadResult, Phase, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import Lost, Node, node_fact
 from serve_bench.core.own_module import finding_ours, own_module
-from serve_bench.core.result import JsonObject
 from serve_bench.core.schema import built, plain
 from serve_bench.load.failures import LoadError
 from serve_bench.load.merge import combine
@@ -46,7 +46,7 @@ class NodesResult:
     """
 
     parts: Mapping[str, Part]
-    usage: Mapping[str, JsonObject] = field(default_factory=dict)
+    usage: Mapping[str, TrialUsage] = field(default_factory=dict)
     skew_s: float | None = None
     began_at_ns: Mapping[str, int] = field(default_factory=dict)
 
@@ -297,7 +297,11 @@ class NodeCrew:
                     tuple(one["detail"]),
                 )
         parts = {node: part_of(one) for node, one in outcomes.items()}
-        usage = {node: one["usage"] for node, one in outcomes.items() if one.get("usage")}
+        usage = {
+            node: built(TrialUsage, outcome["usage"], "usage")
+            for node, outcome in outcomes.items()
+            if outcome.get("usage")
+        }
         began = {node: one["began_at_ns"] for node, one in outcomes.items() if "began_at_ns" in one}
         return NodesResult({**lost, **parts}, usage, skew_s, began)
 

@@ -21,13 +21,22 @@ import os
 import re
 import threading
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Final, Self
 
 import psutil
+from msgspec import to_builtins
 
+from serve_bench.core.facts import (
+    GpuProcess,
+    GpuUsage,
+    HostUsage,
+    ProcessUsage,
+    RecordPart,
+    TrialUsage,
+)
 from serve_bench.core.proof import CHILD_OF_REPLICA, role_of, without_method
 from serve_bench.core.usage import (
     SHORTEST_NS,
@@ -65,6 +74,13 @@ from serve_bench.serving.server import Process
 MODULE: Final = "pynvml"  # the module of nvidia-ml-py
 
 
+class GpuReading(RecordPart, frozen=True):
+    device: int
+    use_percent: float | None
+    memory_mb: float | None
+    processes: tuple[GpuProcess, ...]
+
+
 class Gpus:
     """The devices of this host. `why_not`: why there are none; then this is cheap."""
 
@@ -87,30 +103,31 @@ class Gpus:
         self._nvml = nvml
         self._since_us = time.time_ns() // 1000
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[GpuReading]:
         """For each device: use in percent over the last interval, memory, and processes."""
         return [self._device(index, handle) for index, handle in enumerate(self._devices)]
 
-    def _device(self, index: int, handle: Any) -> dict[str, Any]:
+    def _device(self, index: int, handle: Any) -> GpuReading:
         nvml = self._nvml
         rates = self._read(nvml.nvmlDeviceGetUtilizationRates, handle)
         memory = self._read(nvml.nvmlDeviceGetMemoryInfo, handle)
         running = self._read(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
         shares = self._read(nvml.nvmlDeviceGetProcessUtilization, handle, self._since_us) or []
         by_pid = {int(share.pid): float(share.smUtil) for share in shares}
-        return {
-            "device": index,
-            "use_percent": None if rates is None else float(rates.gpu),
-            "memory_mb": None if memory is None else _mb(memory.used),
-            "processes": [
-                {
-                    "pid": int(process.pid),
-                    "memory_mb": _mb(process.usedGpuMemory),
-                    "use_percent": by_pid.get(int(process.pid)),
-                }
-                for process in running
-            ],
-        }
+        processes = (
+            GpuProcess(
+                pid=int(process.pid),
+                memory_mb=_mb(process.usedGpuMemory),
+                use_percent=by_pid.get(int(process.pid)),
+            )
+            for process in running
+        )
+        return GpuReading(
+            device=index,
+            use_percent=None if rates is None else float(rates.gpu),
+            memory_mb=None if memory is None else _mb(memory.used),
+            processes=tuple(processes),
+        )
 
     def _read(self, function: Any, *arguments: Any) -> Any:
         """The answer of NVML, or None if the device or the driver does not support it."""
@@ -124,25 +141,19 @@ def _mb(used_bytes: int | None) -> float | None:
     return None if used_bytes is None else round(used_bytes / 1e6, 1)
 
 
-def gpu_summary(readings: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+def gpu_summary(readings: Sequence[Sequence[GpuReading]]) -> Iterator[GpuUsage]:
     """Mean and highest use and highest memory of each device, and its last processes."""
-    if not readings:
-        return []
-    out = []
-    for at, last in enumerate(readings[-1]):
-        every = [reading[at] for reading in readings if at < len(reading)]
-        used = [one["use_percent"] for one in every if one["use_percent"] is not None]
-        held = [one["memory_mb"] for one in every if one["memory_mb"] is not None]
-        out.append(
-            {
-                "device": last["device"],
-                "use_percent": round(sum(used) / len(used), 1) if used else None,
-                "use_percent_max": max(used, default=None),
-                "memory_mb_max": max(held, default=None),
-                "processes": last["processes"],
-            }
+    for index, last in enumerate(readings[-1] if readings else ()):
+        known = [reading[index] for reading in readings if index < len(reading)]
+        used = [device.use_percent for device in known if device.use_percent is not None]
+        held = [device.memory_mb for device in known if device.memory_mb is not None]
+        yield GpuUsage(
+            device=last.device,
+            use_percent=round(sum(used) / len(used), 1) if used else None,
+            use_percent_max=max(used, default=None),
+            memory_mb_max=max(held, default=None),
+            processes=last.processes,
         )
-    return out
 
 
 INTERVAL_S: Final = 0.2
@@ -179,7 +190,7 @@ class Sampler:
     _tracks: dict[int, Track] = field(default_factory=dict)
     _living: set[int] = field(default_factory=set)
     _host: list[HostReading] = field(default_factory=list)
-    _gpu: list[list[dict[str, Any]]] = field(default_factory=list)
+    _gpu: list[list[GpuReading]] = field(default_factory=list)
     _own_ns: list[tuple[int, int]] = field(default_factory=list)  # (at, the thread's CPU so far)
     _known_children: set[int] = field(default_factory=set)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -224,26 +235,23 @@ class Sampler:
             self._read_others(self._others)
             self._programs = self._others.names(self._tracks)
 
-    def summary(self, began_at_ns: int, duration_s: float) -> dict[str, Any]:
+    def summary(self, began_at_ns: int, duration_s: float) -> TrialUsage:
         """The use in a span that began at `began_at_ns` (of `time.time_ns`).
 
-        Processes without a reading in it are left out. `own_cpu_percent`: of the sampling itself;
-        `interval_s`: the mean distance of ticks.
-        """
+        Processes without a reading in it are left out."""
         begin = began_at_ns - self._wall_ahead_ns
         end = begin + int(duration_s * 1e9)
-        processes = [summary_of(track, begin, end) for track in self._tracks.values()]
-        out: dict[str, Any] = {
-            "interval_s": self._mean_interval_s(),
-            "own_cpu_percent": self._own_percent(),
-            "host": host_summary(self._host, begin, end, os.cpu_count() or 1),
-            "processes": [one for one in processes if one["seen_s"] > 0],
-        }
-        if self._others is not None:
-            out["others"] = others_summary(self._others.spans, self._programs, begin, end)
-        if self._gpu:
-            out["gpus"] = gpu_summary(self._gpu)
-        return out
+        processes = (summary_of(track, begin, end) for track in self._tracks.values())
+        return TrialUsage(
+            interval_s=self._mean_interval_s(),
+            own_cpu_percent=self._own_percent(),
+            host=host_summary(self._host, begin, end, os.cpu_count() or 1),
+            processes=tuple(process for process in processes if process.seen_s),
+            others=None
+            if self._others is None
+            else others_summary(self._others.spans, self._programs, begin, end),
+            gpus=tuple(gpu_summary(self._gpu)),
+        )
 
     @property
     def tracks(self) -> list[Track]:
@@ -271,7 +279,7 @@ class Sampler:
         host = [[(one.at_ns - zero) // 1000 / 1e3, one.busy_ns / 1e6] for one in self._host]
         out.append({"kind": "host", **started, "cpu_ms": host})
         if self._gpu:
-            out.append({"kind": "gpu", **started, "readings": self._gpu})
+            out.append({"kind": "gpu", **started, "readings": to_builtins(self._gpu)})
         return out
 
     def _run(self) -> None:
@@ -401,27 +409,26 @@ def sampler_of(
     )
 
 
-def levels_of(processes: Iterable[Process]) -> dict[str, Any]:
+def levels_of(processes: Iterable[Process]) -> TrialUsage:
     """Memory, threads and descriptors of processes now, as the `usage` of a trial; those that have
     ended are left out. A reading takes 3 ms a process: it belongs between loads."""
-    every = []
-    for one in processes:
-        threads, memory = thread_count(one.pid), memory_of(one.pid)
+    levels = []
+    for process in processes:
+        threads, memory = thread_count(process.pid), memory_of(process.pid)
         if threads is not None:
-            every.append(
-                {
-                    "pid": one.pid,
-                    "role": one.role,
-                    "title": without_method(one.title)[:LONGEST_TITLE],
-                    **{
-                        name: None if part not in memory else round(memory[part] / 1e6, 3)
-                        for name, part in (("pss_mb", "Pss"), ("private_mb", "Private_Dirty"))
-                    },
-                    "threads": threads,
-                    "descriptors": descriptors(one.pid),
-                }
+            sizes = {part: round(size / 1e6, 3) for part, size in memory.items()}
+            level = ProcessUsage(
+                pid=process.pid,
+                role=process.role,
+                title=without_method(process.title)[:LONGEST_TITLE],
+                pss_mb=sizes.get("Pss"),
+                private_mb=sizes.get("Private_Dirty"),
+                threads=threads,
+                descriptors=descriptors(process.pid),
             )
-    return {"host": {"free_mb": round(free_memory_bytes() / 1e6, 1)}, "processes": every}
+            levels.append(level)
+    host = HostUsage(free_mb=round(free_memory_bytes() / 1e6, 1))
+    return TrialUsage(host=host, processes=tuple(levels))
 
 
 LEAST: Final = 0.05

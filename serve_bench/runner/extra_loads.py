@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import latency_figures, silent_from
+from serve_bench.core.facts import ReplicaWaits, WaitsFacts
 from serve_bench.core.histogram import bounded
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import settled_of
 from serve_bench.core.result import JsonObject, Trial
+from serve_bench.core.schema import built
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
 from serve_bench.runner.load_source import LoadDriver
@@ -119,7 +121,7 @@ def look(
     drive: LoadDriver,
     mark: Mapping[str, str],
     quick: bool = False,
-) -> JsonObject:
+) -> WaitsFacts:
     """What requests of this row wait in; `why_not` if it could not be observed. `quick`: the
     second load lasts no longer than it must, and awaits answers for half of that."""
     most_s, drain_s = (LEAST_S, LEAST_S / 2) if quick else (MOST_S, None)
@@ -141,17 +143,17 @@ def look(
         begun = False
         replicas = serving.end_look(result.started_at_ns, until_ns)
     except (LoadError, LaunchFailed) as error:
-        return {"why_not": str(error)}
+        return WaitsFacts(why_not=str(error))
     finally:
         if begun:
             _abandon_look(serving)
-    return {
-        "seconds": round(result.duration_s, 3),
-        "rate": result.rate,
-        "p50_ms": _p50_ms(result),
-        "alone_p50_ms": None if alone is None else _p50_ms(alone),
-        "replicas": [_rounded(one) for one in replicas],
-    }
+    return WaitsFacts(
+        seconds=round(result.duration_s, 3),
+        rate=result.rate,
+        p50_ms=_p50_ms(result),
+        alone_p50_ms=None if alone is None else _p50_ms(alone),
+        replicas=built(tuple[ReplicaWaits, ...], _rounded(replicas), "look"),
+    )
 
 
 def _abandon_look(serving: Serving) -> None:

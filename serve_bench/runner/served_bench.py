@@ -18,6 +18,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Self
 
+from msgspec import structs
+
 from serve_bench.analysis.verdict import worth_a_look
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
 from serve_bench.core.failed_requests import why_failed
@@ -221,7 +223,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._limits = limits_of(deployed.proof["replicas"])
         if self._suite.app.own is not None:
             limits = self._limits.items()
-            self._slots = {name: limit["replicas"] * limit["each"] for name, limit in limits}
+            self._slots = {name: limit.replicas * limit.each for name, limit in limits}
         if self._inside is not None:
             self._inside.deployed(self._serving)
 
@@ -487,7 +489,7 @@ class ReplicaWatch:
         windows: the numbers of replicas in turn, and how many Serve wanted in the end."""
         begin_ns = result.started_at_ns - time.time_ns() + time.perf_counter_ns()
         limits = dict(trial.limits)
-        for name in [name for name, limit in limits.items() if "most" in limit]:
+        for name in [name for name, limit in limits.items() if limit.most is not None]:
             of_it = [
                 change for change in self.changes if change["deployment"] == f"{self.app}:{name}"
             ]
@@ -497,6 +499,7 @@ class ReplicaWatch:
             before = sum(change["at_ns"] <= begin_ns for change in seen)
             counts = [int(change["running"]) for change in seen[max(0, before - 1) :]]
             if counts:
-                ran = [count for count, _ in groupby(counts)]
-                limits[name] = {**limits[name], "ran": ran, "wanted": int(seen[-1]["wanted"])}
+                ran = tuple(count for count, _ in groupby(counts))
+                wanted = int(seen[-1]["wanted"])
+                limits[name] = structs.replace(limits[name], ran=ran, wanted=wanted)
         return replace(trial, limits=limits)

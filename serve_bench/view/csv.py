@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
+from msgspec import Struct, structs
+
 from serve_bench.core.errors import visible
 from serve_bench.core.result import Run
 from serve_bench.view.document import Document, Number, Table, cell_text, unfolded
@@ -29,6 +31,8 @@ def json_of(content: object) -> str:
 
 
 def _encoded(value: Any) -> dict[str, Any]:
+    if isinstance(value, Struct):
+        return structs.asdict(value)
     if is_dataclass(value):
         return pick(value, *(field.name for field in fields(value)))
     return dict(value)  # a mapping of another type

@@ -6,9 +6,10 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 from serve_bench.analysis.statistics import mean_rate
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.proof import CHILD_OF_REPLICA
 from serve_bench.core.result import Result, Trial
@@ -89,9 +90,7 @@ def mean_by_role(trials: Sequence[Trial]) -> dict[str, RoleUse]:
     return means
 
 
-def grouped_cpu(
-    usages: Sequence[Mapping[str, Any]], group: Callable[[str], str]
-) -> Mapping[str, float]:
+def grouped_cpu(usages: Sequence[TrialUsage], group: Callable[[str], str]) -> Mapping[str, float]:
     """CPU of groups of processes, % of a core, mean over what was sampled; a group without a
     process is missing. `group` names the group of a role."""
     groups: dict[str, float] = defaultdict(float)
@@ -101,18 +100,17 @@ def grouped_cpu(
     return groups
 
 
-def host_cpu(usages: Sequence[Mapping[str, Any]]) -> tuple[float | None, int | None]:
+def host_cpu(usages: Sequence[TrialUsage]) -> tuple[float | None, int | None]:
     """CPU of all that runs on the host, % of a core, and its cores; None: not sampled."""
-    hosts = [usage["host"] for usage in usages if usage.get("host")]
-    shares = [host["cpu_percent"] for host in hosts if host.get("cpu_percent") is not None]
-    cores = hosts[0].get("cores") if hosts else None
-    return statistics.fmean(shares) if shares else None, int(cores) if cores else None
+    hosts = [usage.host for usage in usages]
+    shares = [host.cpu_percent for host in hosts if host.cpu_percent is not None]
+    cores = next((host.cores for host in hosts if host.cores), None)
+    return statistics.fmean(shares) if shares else None, cores
 
 
 def gpu_percent(trial: Trial) -> float | None:
     """Use of all GPUs together; None where none was seen."""
-    known = [gpu.get("use_percent") for gpu in trial.usage.get("gpus", ())]
-    seen = [float(percent) for percent in known if percent is not None]
+    seen = [gpu.use_percent for gpu in trial.usage.gpus if gpu.use_percent is not None]
     return sum(seen) if seen else None
 
 

@@ -16,6 +16,7 @@ from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, answered, summarize, variants
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
 from serve_bench.core.axes import AXES
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.result import Failure, JsonObject, Launch, Result, Row, Trial
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Finding, ReportOptions, Tone
@@ -97,7 +98,7 @@ class RowRules:
     for such a row, None: of all."""
 
     figures: Sequence[str] = ()
-    usage_of: Callable[[Trial], Mapping[str, Any]] = lambda trial: trial.usage
+    usage_of: Callable[[Trial], TrialUsage] = lambda trial: trial.usage
     codes: Collection[str] | None = None
 
 

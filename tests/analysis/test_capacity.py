@@ -16,8 +16,9 @@ from serve_bench.analysis.capacity.estimate import (
     over_launches,
     ratio,
 )
-from serve_bench.analysis.capacity.model import Ask, Bound, LaunchEstimate, Probe, SliceCounts
+from serve_bench.analysis.capacity.model import Ask, Bound, LaunchEstimate, Probe
 from serve_bench.analysis.capacity.search import ATTEMPTS, BUDGET_S, LONGEST_S, RateSearch
+from serve_bench.core.facts import SliceCounts
 from tests.capacity_servers import SERVERS, Launch, Server
 from tests.cases import cases, sure
 

@@ -9,6 +9,7 @@ from serve_bench.analysis.statistics import MAIN, silent_from, summarize
 from serve_bench.analysis.verdict import limited_by, worth_a_look
 from serve_bench.analysis.verdict.evidence import rate_of
 from serve_bench.benchmarks.timeline.lens import describe_stop
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import (
@@ -23,7 +24,7 @@ from serve_bench.core.result import (
     result_of,
 )
 from tests.cases import cases
-from tests.records import AT, ROWS, launch, planned, run, trial
+from tests.records import AT, ROWS, changed, launch, planned, run, trial
 from tests.verdict_trials import IDLE, expect, measured, process, usage, with_metric
 
 FIRST = planned()
@@ -66,7 +67,7 @@ OBSERVERS = Row("9 observers", "observer", 100, 9)
 def scaled(*ran: int) -> Trial:
     """A row of a deployment of which Serve wants eight replicas, and runs so many in turn."""
     limit = {"replicas": 1, "each": 5, "queued": -1, "most": 8, "ran": ran, "wanted": 8}
-    return good(limits={"Shop": limit})
+    return changed(good(), limits={"Shop": limit})
 
 
 def answered(latency_ms: float, count: int = 300, **changes: Any) -> Trial:
@@ -269,8 +270,8 @@ STOPPED = stopped(*BEFORE, *[0.0] * 6)
     (stopped(*BEFORE, *[0.0] * 5, 1.0), None),
     (stopped(*[0.0] * 6), None),
     # Of a load over time nothing was due in the last five seconds.
-    (replace(STOPPED, course={"due": [50] * 5 + [0] * 5}), None),
-    (replace(STOPPED, course={"due": [50] * 10}), 4),
+    (changed(STOPPED, course={"due": [50] * 5 + [0] * 5}), None),
+    (changed(STOPPED, course={"due": [50] * 10}), 4),
 )
 def test_from_when_on_nothing_succeeds(trial: Trial, window: int | None) -> None:
     assert silent_from(trial) == window
@@ -283,7 +284,7 @@ def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
     assert warnings["standstill"] == "no request succeeded from second 4 to the end (6 s)"
     assert "unsteady-windows" not in warnings
     # The verdict says where all requests wait.
-    assert worth_a_look(STOPPED) and not worth_a_look(replace(STOPPED, usage={}))
+    assert worth_a_look(STOPPED) and not worth_a_look(replace(STOPPED, usage=TrialUsage()))
     words = "unclear: no request succeeded from second 4 to the end"
     expect(STOPPED, "unclear", words=words)
     queue = {"most": 8, "wait_s": 0.01, "waiting": 0.0, "running": 0.0, "held": 7.0}
@@ -292,10 +293,10 @@ def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
         "places": [["serve.batch Model.predict", "model.py:9", "Model.__call__", 8.0]],
         "batches": {"predict": {**queue, "ended": "KeyError: 'size'"}},
     }
-    seen = replace(STOPPED, waits={"seconds": 0.8, "replicas": [replica]})
+    seen = changed(STOPPED, waits={"seconds": 0.8, "replicas": [replica]})
     words = "a standstill from second 4 to the end: the batch queue of predict, in which 8 requests"
     verdict = expect(seen, "app wait", "medium", words)
-    stopped = replace(seen, course={"due": [50] * 10, "ended": [50] * 4 + [0] * 6})
+    stopped = changed(seen, course={"due": [50] * 10, "ended": [50] * 4 + [0] * 6})
     launch: Any = (stopped, SimpleNamespace(out=()))
     assert describe_stop([launch], None) == f"limited by {verdict.text}"
 

@@ -19,7 +19,9 @@ from serve_bench.analysis.course import (
     transient_of,
 )
 from serve_bench.core.errors import FormatError
+from serve_bench.core.facts import CourseFacts, ProbeSlices
 from serve_bench.core.histogram import Histogram
+from serve_bench.core.schema import built
 from serve_bench.core.slo import parse_slo
 from serve_bench.core.usage import Track
 
@@ -95,7 +97,7 @@ def bounds(*bad: int, each: int = 10) -> Bounds:
     """Slices of `each` requests, so many of which are slow."""
     of, none = [each] * len(bad), [0] * len(bad)
     counts = {"p99": {"of": of, "bad": [*bad]}, "errors": {"of": of, "bad": none}}
-    return bounds_of({"slice_s": STEP_S, "bounds": counts}, SLO)
+    return bounds_of(built(ProbeSlices, {"slice_s": STEP_S, "bounds": counts}, "slices"), SLO)
 
 
 def change(at_s: float, name: str, running: int, wanted: int | None = None) -> dict[str, Any]:
@@ -139,17 +141,18 @@ def test_turns_are_changes_of_direction() -> None:
 
 def test_replicas_by_the_word_of_serve_or_by_processes() -> None:
     changes = [change(-1, "a:A", 1), change(-1, "a:B", 2), change(3, "a:A", 4)]
-    every = all_replicas(replica_lines({"changes": changes}))
+    every = all_replicas(replica_lines(built(CourseFacts, {"changes": changes}, "course")))
     assert [(one.at_s, one.running) for one in every.counts] == [(-1, 3), (3, 6)]
     title = "ray::ServeReplica:a:A"
     lives = [life(1, title, None, 5.0), life(2, title, 2.0, None)]
-    (seen,) = replica_lines({"lives": [*lives, life(3, "ray::ProxyActor", None, None)]})
+    lives.append(life(3, "ray::ProxyActor", None, None))
+    (seen,) = replica_lines(built(CourseFacts, {"lives": lives}, "course"))
     counts = [(one.at_s, one.wanted, one.running) for one in seen.counts]
     assert counts == [(0.0, None, 1), (2.0, None, 2), (5.0, None, 1)]
 
 
-def course(rows: list[Row], seconds: int, **more: Any) -> dict[str, Any]:
-    return {**seconds_of_requests(rows, seconds), **more}
+def course(rows: list[Row], seconds: int, **more: Any) -> CourseFacts:
+    return built(CourseFacts, {**seconds_of_requests(rows, seconds), **more}, "course")
 
 
 def test_a_fault_has_what_failed_behind_it() -> None:
@@ -200,12 +203,7 @@ def test_scaling_up_and_down() -> None:
     assert figures.whole["least_s"] == 5 * 1 + 10 * 3
 
 
-def test_a_damaged_course_is_refused() -> None:
-    content = course([row(0.5, 20)], 2)
-    short = {**content["latency"][0], "count": []}
-    for name, value in (("sent", [0]), ("latency", [short, None]), ("failed", {"reset": [1]})):
-        with pytest.raises(FormatError, match=f"course.{name}"):
-            transient_of({**content, name: value}, bounds(*[0] * 20), [(0.0, 2.0)])
+def test_damaged_bounds_are_refused() -> None:
     one = {"of": [1], "bad": [0]}
     for slices, why in (
         ({}, "p99 is missing"),
@@ -213,7 +211,7 @@ def test_a_damaged_course_is_refused() -> None:
         ({"bounds": {"p99": one, "errors": one}}, "no part"),
     ):
         with pytest.raises(FormatError, match=why):
-            bounds_of(slices, SLO)
+            bounds_of(built(ProbeSlices, slices, "slices"), SLO)
 
 
 def test_processes_by_second() -> None:

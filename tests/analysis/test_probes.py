@@ -3,6 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from serve_bench.analysis.capacity.launch import (
     LaunchSearch,
@@ -15,10 +16,11 @@ from serve_bench.analysis.capacity.launch import (
     slices_of,
 )
 from serve_bench.core.capacity import CapacitySearch, closed_row
+from serve_bench.core.facts import SliceCounts
 from serve_bench.core.result import PlannedTrial, Result, Trial, trial_key
 from serve_bench.core.slo import parse_slo
 from tests.cases import cases, sure
-from tests.records import run, trial
+from tests.records import changed, run, trial
 from tests.verdict_trials import bound, with_metric
 
 MS = 1_000_000
@@ -92,14 +94,14 @@ def test_counts_of_a_probe_by_slice() -> None:
         request(0.17, 3, "rejected"),
         request(0.25, 30_000, "timeout"),
     ]
-    bounds = slices_of(rows, slo, 0.3, 0.1)["bounds"]
-    assert bounds["p99"] == {"of": [1, 2, 1], "bad": [0, 2, 1]}
-    assert bounds["errors"] == {"of": [1, 3, 1], "bad": [0, 2, 1]}
-    assert bounds["errors.rejected"] == {"of": [1, 3, 1], "bad": [0, 1, 0]}
-    assert bounds["goodput"] == {"of": [1, 3, 1], "bad": [0, 3, 1]}
-    assert bounds["mean"]["of"] == [1, 2, 1]
+    bounds = slices_of(rows, slo, 0.3, 0.1).bounds
+    assert bounds["p99"] == SliceCounts((1, 2, 1), (0, 2, 1))
+    assert bounds["errors"] == SliceCounts((1, 3, 1), (0, 2, 1))
+    assert bounds["errors.rejected"] == SliceCounts((1, 3, 1), (0, 1, 0))
+    assert bounds["goodput"] == SliceCounts((1, 3, 1), (0, 3, 1))
+    assert bounds["mean"].of == (1, 2, 1)
     # The cut one was due 0.16 s after the begin of 0.3 s: it had waited 140 ms or more.
-    assert bounds["mean"]["bad"] == pytest.approx([5 * MS, 25 * MS + 140 * MS, 30_000 * MS])
+    assert bounds["mean"].bad == pytest.approx((5 * MS, 25 * MS + 140 * MS, 30_000 * MS))
 
 
 def events(first_ms: float | None, gaps: int = 0, gaps_ms: float = 0, late: int = 0) -> Stream:
@@ -123,34 +125,34 @@ def test_first_events_and_gaps_of_a_probe_by_slice() -> None:
         request(0.23, None, "cut", events(None)),
         request(0.24, None, "cut", events(10, gaps=1, gaps_ms=2)),
     ]
-    bounds = slices_of(rows, slo, 0.3, 0.1)["bounds"]
-    assert bounds["ttft_p99"] == {"of": [1, 3, 3], "bad": [0, 1, 2]}
-    assert bounds["itl_p90"] == {"of": [9, 7, 2], "bad": [2, 2, 1]}
-    assert bounds["p99"] == {"of": [1, 2, 3], "bad": [0, 1, 3]}
-    assert bounds["errors"] == {"of": [1, 3, 4], "bad": [0, 2, 4]}
+    bounds = slices_of(rows, slo, 0.3, 0.1).bounds
+    assert bounds["ttft_p99"] == SliceCounts((1, 3, 3), (0, 1, 2))
+    assert bounds["itl_p90"] == SliceCounts((9, 7, 2), (2, 2, 1))
+    assert bounds["p99"] == SliceCounts((1, 2, 3), (0, 1, 3))
+    assert bounds["errors"] == SliceCounts((1, 3, 4), (0, 2, 4))
     # Of cut ones it is known only that they waited until the end of the probe, or in its drain.
-    of, bad = bounds["ttft_mean"].values()
-    assert (of, bad) == ([1, 3, 3], [5 * MS, 45 * MS, (400 + 1000 + 10) * MS])
-    of, bad = bounds["itl_mean"].values()
-    assert (of, bad) == ([9, 7, 2], [80 * MS, (8 + 6 + 2 + 288) * MS, (2 + 1000) * MS])
+    waited_ns = (5 * MS, 45 * MS, (400 + 1000 + 10) * MS)
+    assert bounds["ttft_mean"] == SliceCounts((1, 3, 3), waited_ns)
+    waited_ns = (80 * MS, (8 + 6 + 2 + 288) * MS, (2 + 1000) * MS)
+    assert bounds["itl_mean"] == SliceCounts((9, 7, 2), waited_ns)
     never = [request(at, None, "unsent", events(None)) for at in (0.15, 0.25)]
-    unsent = slices_of(never, slo, 0.3, 0.1)["bounds"]
-    assert unsent["ttft_p99"] == {"of": [0, 1, 1], "bad": [0, 1, 1]}
-    assert unsent["itl_p90"] == {"of": [0, 0, 0], "bad": [0, 0, 0]}  # the first event is no gap
+    unsent = slices_of(never, slo, 0.3, 0.1).bounds
+    assert unsent["ttft_p99"] == SliceCounts((0, 1, 1), (0, 1, 1))
+    assert unsent["itl_p90"] == SliceCounts((0, 0, 0), (0, 0, 0))  # the first event is no gap
 
 
 def test_each_objective_of_gaps_has_a_limit_in_the_log() -> None:
     slo = parse_slo("itl_p99=50ms,ttft_p99=1s,itl_p50=10ms")
     assert gap_limits(slo) == (50 * MS, 10 * MS)
     row = request(0.0, 900, None, (5 * MS, 10, 500 * MS, (1, 4)))
-    bounds = slices_of([row], slo, 0.1, 0.1)["bounds"]
-    assert (bounds["itl_p99"]["bad"], bounds["itl_p50"]["bad"]) == ([1], [4])
+    bounds = slices_of([row], slo, 0.1, 0.1).bounds
+    assert (bounds["itl_p99"].bad, bounds["itl_p50"].bad) == ((1,), (4,))
     # Requests that were never sent miss all that they can.
     rows = [request(at / 100, 5) for at in range(20)]
     rows += [request(0.25 + at / 100, None, "unsent") for at in range(15)]
-    bounds = slices_of(rows, SLO, 0.4, 0.1)["bounds"]
-    assert bounds["p99"] == {"of": [10, 10, 5, 10], "bad": [0, 0, 5, 10]}
-    assert bounds["errors"] == {"of": [10, 10, 5, 10], "bad": [0, 0, 5, 10]}
+    bounds = slices_of(rows, SLO, 0.4, 0.1).bounds
+    assert bounds["p99"] == SliceCounts((10, 10, 5, 10), (0, 0, 5, 10))
+    assert bounds["errors"] == SliceCounts((10, 10, 5, 10), (0, 0, 5, 10))
 
 
 def test_bounds_of_objectives() -> None:
@@ -269,7 +271,7 @@ def test_a_probe_whose_replicas_change_is_no_probe() -> None:
         rate = next_rate(search)
         again = bool(search.probes) and not search.probes[-1].steady
         assert not again or rate == search.probes[-1].rate
-        search.add(replace(probe(search, rate, 3, 0.1), limits=limits))
+        search.add(changed(probe(search, rate, 3, 0.1), limits=limits))
         assert (search.probes[-1].replicas, search.probes[-1].steady) == (ran[-1], steady)
     assert search.room == (3, 4)
 
@@ -309,18 +311,19 @@ def test_a_service_that_never_answers_ends_the_launch() -> None:
     assert search.given_up and search.next() is None
 
 
-@cases("p99", None, {"bad": [0]}, {"bad": [1e9] * 30}, {"of": [], "bad": []})
+@cases("p99", None, {"bad": (0,)}, {"bad": (1e9,) * 30}, {"of": (), "bad": ()})
 def test_a_damaged_probe_is_none(p99: dict[str, Any] | None) -> None:
     search = begin(fresh())
     made = probe(search, 500, 3, 0.0)
-    bounds = {name: one for name, one in made.slices["bounds"].items() if p99 or name != "p99"}
+    bounds = {name: one for name, one in made.slices.bounds.items() if p99 or name != "p99"}
     if p99 is not None:
-        bounds["p99"] = {**bounds["p99"], **p99}
+        bounds["p99"] = structs.replace(bounds["p99"], **p99)
     assert probe_of(made, search.bounds) is not None
-    damaged = replace(made, slices={**made.slices, "bounds": bounds})
+    damaged = replace(made, slices=structs.replace(made.slices, bounds=bounds))
     still = replace(made, row=replace(made.row, rate_per_s=0))
     assert probe_of(damaged, search.bounds) is probe_of(still, search.bounds) is None
     # A probe without a request meets nothing.
-    nothing = {name: {"of": [0] * 30, "bad": [0] * 30} for name in ("p99", "errors")}
-    none = probe_of(replace(made, slices={**made.slices, "bounds": nothing}), search.bounds)
+    nothing = dict.fromkeys(("p99", "errors"), SliceCounts(of=(0,) * 30, bad=(0,) * 30))
+    empty = replace(made, slices=structs.replace(made.slices, bounds=nothing))
+    none = probe_of(empty, search.bounds)
     assert not meets(sure(none), search.bounds)

@@ -12,7 +12,7 @@ from serve_bench.core.load_result import Counts
 from serve_bench.core.result import JsonObject, Trial, VariantUsed
 from serve_bench.core.usage import BATCH_SIZE
 from tests.cases import cases
-from tests.records import cell, launch
+from tests.records import cell, changed, launch
 from tests.verdict_trials import (
     DEFAULT_1,
     DEFAULT_100,
@@ -189,7 +189,7 @@ def test_many_connections_on_an_idle_server_wait_and_are_no_offered_load() -> No
     assert limited_by(measured(2, 500, IDLE)).confidence == "medium"
     assert limited_by(many, beside=[measured(50, 500, IDLE)]).confidence == "high"
     # A look that failed is told with its reason.
-    verdict = expect(replace(many, waits={"why_not": "nobody answered"}), "app wait")
+    verdict = expect(changed(many, waits={"why_not": "nobody answered"}), "app wait")
     assert "what requests wait in was not seen: nobody answered" in verdict.unseen
     assert "serve-bench run" not in verdict.hint
 
@@ -197,8 +197,8 @@ def test_many_connections_on_an_idle_server_wait_and_are_no_offered_load() -> No
 def test_two_connections_that_may_wait_for_one_another_are_no_offered_load() -> None:
     two = measured(2, 20, IDLE)
     assert "`serve-bench run`" in expect(two, "app wait", "low").hint
-    expect(replace(two, waits={"p50_ms": 100.0, "alone_p50_ms": 50.0}), "app wait")
-    expect(replace(two, waits={"p50_ms": 100.0, "alone_p50_ms": 99.0}), "offered load")
+    expect(changed(two, waits={"p50_ms": 100.0, "alone_p50_ms": 50.0}), "app wait")
+    expect(changed(two, waits={"p50_ms": 100.0, "alone_p50_ms": 99.0}), "offered load")
     expect(two, "offered load", beside=[measured(1, 10, IDLE)])
 
 
@@ -245,7 +245,7 @@ def test_no_cpu_is_called_idle_on_a_host_without_a_free_core() -> None:
     light, heavy = (measured(at, 300, usage(*uses, host=200)) for at in (4, 50))
     for beside in ([], [light, heavy]):
         expect(heavy, "unclear", words="unclear: host CPU 200 of 200 %", beside=beside)
-    expect(replace(heavy, usage=usage(*uses, host=140)), "app wait")
+    expect(changed(heavy, usage=usage(*uses, host=140)), "app wait")
 
 
 def test_a_rate_that_stays_constant_from_half_the_clients_on() -> None:
@@ -260,7 +260,7 @@ def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:
     light, heavy = measured(1, 20, IDLE), measured(50, 20, IDLE)
     beside = [light, heavy]
     expect(heavy, "app wait", "medium", "20 requests/s from 1 to 50 clients", beside=beside)
-    tiered = [replace(one, usage=tiers(5, 3)) for one in (light, heavy)]
+    tiered = [changed(one, usage=tiers(5, 3)) for one in (light, heavy)]
     expect(tiered[1], "app wait", beside=tiered)
     # Another client or launch is no rung of the ladder.
     others = [

@@ -2,10 +2,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from msgspec import structs
+
 from serve_bench.analysis.verdict import limited_by, worth_a_look
+from serve_bench.core.facts import OthersUsage, ProcessUsage, TrialUsage
 from serve_bench.core.result import JsonObject, Trial
+from serve_bench.core.schema import built
 from tests.cases import cases
-from tests.records import cell
+from tests.records import cell, changed
 from tests.verdict_trials import IDLE, bound, expect, measured, process, usage
 
 
@@ -27,7 +31,7 @@ def seen(*replicas: dict[str, Any], alone_ms: float = 40.0, connections: int = 2
     slots = {str(one["deployment"]): int(one["max_ongoing"]) for one in replicas}
     uses = process(1, "proxy", 10, wait=0.5), process(2, "replica", 8, wait=0.5, of="app:Shop")
     trial = measured(connections, 1000 * connections / 630, usage(*uses, host=30), of={})
-    return replace(trial, waits=waits, slots=slots)
+    return changed(trial, waits=waits, slots=slots)
 
 
 def sleep(count: float, line: int = 5) -> tuple[str, str, float]:
@@ -129,7 +133,7 @@ def test_a_blocked_loop_is_told_with_its_line_on_a_single_row() -> None:
     sleeps = replica(("a future", "", 2.0), pid=2, loop=[["shop.py:5", 1.0]])
     works = replica(("a future", "", 2.0), pid=3, loop=[["shop.py:7", 0.6]])
     uses = [process(pid, "replica", cpu, wait=1, of="app:Shop") for pid, cpu in ((2, 10), (3, 79))]
-    both = replace(seen(sleeps, works), usage=usage(*uses, host=110))
+    both = changed(seen(sleeps, works), usage=usage(*uses, host=110))
     expect(both, "replica loop", words="in 1 of 2 replicas")
 
 
@@ -138,7 +142,7 @@ def test_a_loop_that_computes_is_cpu_of_its_replica() -> None:
     front = replica(("ray.DeploymentResponse.__await__", "shop.py:9", 7.0))
     for cpu, cause in ((79, "downstream deployment"), (20, "replica loop")):
         uses = used(140, 30, 20, cpu, of=("app:Shop", "app:Helper"))
-        trial = replace(seen(front, helper, connections=8), usage=uses)
+        trial = changed(seen(front, helper, connections=8), usage=uses)
         expect(trial, cause, words="shop.py:64", front="app:Shop")
 
 
@@ -166,7 +170,7 @@ def tiers(calls: float, outside: float, helper: dict[str, Any], cpu: float = 8) 
     """A front of which so many requests are in a call of the helper, and so many elsewhere."""
     front = replica((CALL, "shop.py:5", calls), sleep(outside, 6), name="Front")
     uses = used(22 + cpu, 9, cpu, 3, of=("app:Front", "app:Helper"))
-    return replace(seen(front, helper), usage=uses)
+    return changed(seen(front, helper), usage=uses)
 
 
 def test_slots_of_a_helper_limit_only_where_requests_wait_for_them() -> None:
@@ -182,7 +186,7 @@ def test_slots_of_a_helper_limit_only_where_requests_wait_for_them() -> None:
     rare, words = tiers(0.4, 19.5, helper), "asyncio.sleep at shop.py:6, where 20 of 20 requests"
     expect(rare, "app wait", words=words, front="Front", behind="Front")
     # Nothing was looked at: the slots may be the limit, and no more.
-    assert limited_by(replace(rare, waits={}), "Front").confidence == "low"
+    assert limited_by(changed(rare, waits={}), "Front").confidence == "low"
     # Full slots are the limit unless requests wait for one another inside.
     slots = replica(sleep(2.0), max_ongoing=2, mean_ms=52.0)
     expect(seen(slots, alone_ms=50), "concurrency limit", words="20 requests for 2 s", front="Shop")
@@ -237,7 +241,7 @@ def test_calls_in_sequence_and_cpu(cpu: float, alone_ms: float, calls: float, fi
     place, several = sleep(2.0, 40), {"a_request": calls, "at_once": 1.0}
     helper = replica(place, name="Helper", max_ongoing=100, calls=several)
     trial = tiers(20.0, 0.0, helper, cpu)
-    trial = replace(trial, waits={**trial.waits, "alone_p50_ms": alone_ms})
+    trial = changed(trial, waits=structs.replace(trial.waits, alone_p50_ms=alone_ms))
     verdict = limited_by(trial, "Front")
     words = "calls of Helper.get in sequence, 20 a request, at shop.py:5"
     assert verdict.figures == figures.format(calls=words)
@@ -260,7 +264,7 @@ def test_a_helper_with_few_slots_to_which_few_requests_go_is_not_blamed() -> Non
         # Slots of a helper serve calls: how many of them a request makes is not said.
         (free, idle, "B", "(never idle: about 100 calls/s) ("),
     ):
-        trial = replace(seen(calls, a, b), usage=uses)
+        trial = changed(seen(calls, a, b), usage=uses)
         cause = "app wait" if behind == "A" else "downstream deployment"
         expect(trial, cause, words=words, front="Front", behind=behind)
 
@@ -280,8 +284,8 @@ def test_idle_slots_are_the_router_s(
     trial = seen(replica(place, max_ongoing=2, served=served, mean_ms=12.0), connections=30)
     if haproxy:
         more = process(4, "haproxy", 5, wait=1)
-        used = {**trial.usage, "processes": [*trial.usage["processes"], more]}
-        trial = replace(trial, usage=used)
+        used = (*trial.usage.processes, built(ProcessUsage, more, "process"))
+        trial = replace(trial, usage=structs.replace(trial.usage, processes=used))
     words = "30 requests for 2 slots"
     if idle:
         words += f", idle {idle} % of the time while requests waited"
@@ -312,14 +316,14 @@ def test_a_replica_that_is_slower_than_the_others() -> None:
     uses = [process(1, "proxy", 20, wait=1), process(2, "replica", 12, wait=1, of="app:Shop")]
     for wait, of, cause in ((14, "app:Shop", "replica loop"), (1, "app:Other", "slow replica")):
         used = usage(*uses, process(3, "replica", 84, wait=wait, of=of), host=180)
-        expect(replace(seen(fast, hot, alone_ms=100), usage=used), cause)
+        expect(changed(seen(fast, hot, alone_ms=100), usage=used), cause)
 
 
 def test_refused_requests_are_slots_and_queue() -> None:
     trial = measured(30, 20, IDLE, of={}, failed=9000)
     counts = replace(trial.counts, failed={"rejected": 9000})
     limits = {"NoOp": {"replicas": 1, "each": 2, "queued": 5}}
-    full = replace(trial, counts=counts, slots={"NoOp": 2}, limits=limits)
+    full = changed(trial, counts=counts, slots={"NoOp": 2}, limits=limits)
     full = replace(full, client={**full.client, "status_codes": {"429": 9000}})
     words = "concurrency limit, 30 clients for 2 slots and a queue of 5: 97.8 % refused (429), 20 r"
     verdict = expect(full, "concurrency limit", "medium", words, front="NoOp")
@@ -335,7 +339,7 @@ def scaled(*ran: int) -> Trial:
     """A row of a deployment of which Serve runs so many replicas in turn, of 2 slots each."""
     limits = {"Shop": {"replicas": 1, "each": 2, "queued": -1, "most": 4, "ran": [*ran]}}
     slots = replica(sleep(2.0), max_ongoing=2, mean_ms=50.0)
-    return replace(seen(*ran[-1] * [slots]), limits=limits, slots={"Shop": 2})
+    return changed(seen(*ran[-1] * [slots]), limits=limits, slots={"Shop": 2})
 
 
 def test_of_a_deployment_that_serve_scales_the_replicas_are_told() -> None:
@@ -360,12 +364,12 @@ def test_a_row_while_serve_scales_is_no_steady_state(ran: tuple[int, ...]) -> No
 def two_apps(*replicas: dict[str, Any], busy: float = 8) -> Trial:
     """A row on `b`, which has as ingress a deployment of the same name as `a`, of a config file."""
     uses = used(busy + 30, 9, 3, busy, of=("a:Ingress", "b:Ingress"))
-    trial = replace(seen(*replicas, connections=8), slots={"Ingress": 5}, usage=uses)
-    return replace(trial, limits={"Ingress": {"replicas": 1, "each": 5, "queued": -1}})
+    trial = changed(seen(*replicas, connections=8), slots={"Ingress": 5}, usage=uses)
+    return changed(trial, limits={"Ingress": {"replicas": 1, "each": 5, "queued": -1}})
 
 
 def test_deployments_of_one_name_in_two_applications_are_two() -> None:
-    burns = replace(two_apps(busy=97), waits={})
+    burns = changed(two_apps(busy=97), waits={})
     expect(burns, "replica CPU", words="Ingress: replica CPU 97 % of a core (", front="b:Ingress")
     # The replica of the other application is none that was added.
     place = sleep(5.0)
@@ -373,7 +377,7 @@ def test_deployments_of_one_name_in_two_applications_are_two() -> None:
         replica(name="Ingress", app="a", served=0),
         replica(place, name="Ingress", app="b", max_ongoing=5, served=100),
     )
-    for trial in (both, replace(both, waits={})):
+    for trial in (both, changed(both, waits={})):
         words = "Ingress: concurrency limit, 8 requests for 5 slots ("
         expect(trial, "concurrency limit", words=words, front="b:Ingress")
     # Nor is it the faster one of two.
@@ -409,9 +413,10 @@ def crowded(*replicas: dict[str, Any], alone_ms: float, others: float = 30) -> T
     others_used = {"program": "python x.py", "pid": 7, "processes": 1, "cpu_percent": others}
     programs = {"typical_percent": others, "programs": [others_used]}
     trial = measured(120, 200, usage(*PROXY_AND_REPLICA, host=200), of={}, latency_ms=610)
-    trial = replace(trial, usage={**trial.usage, "others": programs}, slots={"Shop": 500})
+    used = structs.replace(trial.usage, others=built(OthersUsage, programs, "others"))
+    trial = replace(trial, usage=used, slots={"Shop": 500})
     waits = {"p50_ms": 610.0, "alone_p50_ms": alone_ms, "seconds": 1.9, "replicas": [*replicas]}
-    return replace(trial, waits=waits if replicas else {})
+    return changed(trial, waits=waits if replicas else {})
 
 
 def test_a_wait_that_is_the_larger_part_comes_before_a_full_host() -> None:
@@ -443,7 +448,7 @@ def test_a_host_is_the_limit_for_sure_only_if_cpu_explains_the_latency() -> None
 
 
 def busy(cpu: float, *replicas: dict[str, Any], alone_ms: float) -> Trial:
-    return replace(seen(*replicas, alone_ms=alone_ms), usage=used(140, cpu, 20))
+    return changed(seen(*replicas, alone_ms=alone_ms), usage=used(140, cpu, 20))
 
 
 def test_a_cpu_that_rests_at_times_gives_way_to_what_requests_are_seen_to_wait_for() -> None:
@@ -466,13 +471,13 @@ def workers(full: float) -> dict[str, Any]:
 
 def burning(cpu: float, one: dict[str, Any], alone_ms: float) -> Trial:
     full = process(2, "replica", cpu, wait=1, of="app:Shop")
-    return replace(seen(one, alone_ms=alone_ms), usage=usage(full, host=140))
+    return changed(seen(one, alone_ms=alone_ms), usage=usage(full, host=140))
 
 
 def long_look(one: dict[str, Any]) -> Trial:
     """A look of 5 s at requests that take 24 s."""
     trial = seen(one, alone_ms=6000)
-    return replace(trial, waits={**trial.waits, "seconds": 5.0, "p50_ms": 24000})
+    return changed(trial, waits=structs.replace(trial.waits, seconds=5.0, p50_ms=24000))
 
 
 ASLEEP: Final = replica(sleep(19.0, 9))
@@ -512,7 +517,7 @@ def test_what_is_worth_a_further_load() -> None:
     few = {"max_ongoing_requests": 1, "num_replicas": 1}  # but whether slots are left idle
     assert worth_a_look(measured(20, 32, near, of=few))
     assert not worth_a_look(measured(50, 20, IDLE, loop="open", latency_ms=5))
-    assert not worth_a_look(replace(measured(20, 32, IDLE), usage={}))
+    assert not worth_a_look(replace(measured(20, 32, IDLE), usage=TrialUsage()))
 
 
 BELOW: Final = {"downstream": 31.0, "Ranker__batch_wait": 30.0}

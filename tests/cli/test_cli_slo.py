@@ -15,6 +15,7 @@ from tests import records
 from tests.cases import cases
 from tests.fixtures import Call, Capture, Patch, Refuses
 from tests.places import FORMATS, TOP
+from tests.records import changed
 from tests.rendering import render
 from tests.servers import every, serving
 
@@ -125,11 +126,11 @@ def test_the_end_of_a_run(
 def test_other_programs_end_a_strict_run(
     typical: float | None, code: int, words: str, capsys: Capture
 ) -> None:
-    programs = [{"program": "python x.py", "pid": 7, "processes": 1, "cpu_percent": typical}]
+    programs = [{"program": "python x.py", "pid": 7, "processes": 1, "cpu_percent": typical or 0}]
     others = {"typical_percent": typical, "programs": programs}
     result = measured("errors=50%", missing=True)
     usage = {} if typical is None else {"others": others}
-    result = replace(result, trials=tuple(replace(trial, usage=usage) for trial in result.trials))
+    result = replace(result, trials=tuple(changed(trial, usage=usage) for trial in result.trials))
     assert close_host(result) == code
     assert capsys.readouterr().err.startswith(words)
     plan = Sitting({}, [], lambda _: None)  # type: ignore[arg-type,return-value]

@@ -141,7 +141,7 @@ def test_what_is_checked_of_each_deployment() -> None:
     assert checks_of(SCALED, {"One.num_replicas": 2})[0]["replicas"] == 2
     slots = (("Ranker", 10), ("Ranker", 10), ("Shop", 5), ("Old", None))  # Serve does not tell
     proof = [{"deployment": name, "max_ongoing_requests": each} for name, each in slots]
-    counted = {name: (limit["replicas"], limit["each"]) for name, limit in limits_of(proof).items()}
+    counted = {name: (limit.replicas, limit.each) for name, limit in limits_of(proof).items()}
     assert counted == {"Ranker": (2, 10), "Shop": (1, 5)}
     app = own_spec(SHOP)
     spec = deploy_spec(app, {"Ranker.num_replicas": 1})

@@ -31,7 +31,7 @@ def test_a_launch_that_was_broken_off_is_searched_anew(tmp_path: Path) -> None:
     second = [each for each in after.trials if each.launch == "2" and each.row.rate_per_s]
     assert second
     for trial in second:
-        counts = trial.slices["bounds"]["errors"]
-        assert sum(counts["of"]) == trial.counts.sent + trial.counts.unsent
-        roles = {process["role"] for process in trial.usage["processes"]}
+        counts = trial.slices.bounds["errors"]
+        assert sum(counts.of) == trial.counts.sent + trial.counts.unsent
+        roles = {process.role for process in trial.usage.processes}
         assert {"proxy", "replica", "load_worker"} <= roles

@@ -135,7 +135,7 @@ def test_a_load_is_repeated_with_py_spy(noop: Noop, tmp_path: Path) -> None:
     (trial,), (profiled,) = result.trials, result.profiled
     replicas = [one for one in profiled.profiles if one["role"] == "replica"]
     # The Serve behind the URL was sampled, so that the verdict is about it and not the host alone.
-    sampled = [one["pid"] for one in trial.usage["processes"] if one["role"] == "replica"]
+    sampled = [one.pid for one in trial.usage.processes if one.role == "replica"]
     assert sorted(sampled) == sorted(one["pid"] for one in replicas) == sorted(noop.replicas)
     assert all((tmp_path / "run" / one["path"]).stat().st_size for one in replicas)
     as_json = run_checked([*load, "--profile", "replica", "--json", "--out", "j"], tmp_path)

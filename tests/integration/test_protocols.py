@@ -51,7 +51,7 @@ def test_rows_of_all_protocols(tmp_path: Path) -> None:
     assert {one.row.protocol for one in result.trials} == set(protocols)
     for trial in result.trials:
         assert trial.counts.completed > 0 and not trial.counts.failed
-        assert trial.usage["processes"]
+        assert trial.usage.processes
         assert trial.row.client == CLIENTS[trial.row.protocol.split("-")[0]]
         if not trial.row.traffic.streams:
             assert "events" not in trial.metrics and "ttft" not in trial.metrics
@@ -229,7 +229,7 @@ def test_an_app_of_ones_own_is_asked_by_grpc(tmp_path: Path) -> None:
         result = read(tmp_path / protocol)
         assert not result.failures and len(result.trials) == 2
         for trial in result.trials:
-            assert trial.row.protocol == protocol and trial.usage["processes"]
+            assert trial.row.protocol == protocol and trial.usage.processes
             assert trial.counts.completed > 0 and not trial.counts.failed
             if events:
                 assert merged([trial], "itl").count == trial.counts.completed * (events - 1)

@@ -107,7 +107,7 @@ def check_climbed(result: Result) -> None:
         assert max(sizes) <= 4 and asked == sum(trial.served.values())
         assert all(ns > 0 for _, ns in trial.forward.values())
         # Two ingress replicas for each ranker.
-        titles = [one["title"] for one in trial.usage["processes"] if one["role"] == "replica"]
+        titles = [one.title for one in trial.usage.processes if one.role == "replica"]
         assert {*titles} == {"ray::ServeReplica:recsys:Ranker", "ray::ServeReplica:recsys:Ingress"}
     told = [one for deploy in result.deploys for one in deploy.proof["replicas"]]
     assert {(one["device"], one["threads"]) for one in told} == {("cpu", 1)}

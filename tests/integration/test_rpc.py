@@ -52,7 +52,7 @@ def check_whole(result: Result, folder: Path) -> None:
     assert check_alone(raw_of(alone, folder)) > 1.5 * check_batched(raw_of(batched, folder))
     for trial in result.trials:
         check_records(trial, raw_of(trial, folder))
-        assert trial.usage["processes"]
+        assert trial.usage.processes
 
 
 def median_wait_ns(episodes: list[dict[str, Any]]) -> float:

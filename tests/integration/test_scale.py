@@ -40,7 +40,7 @@ def test_an_ensemble_is_summed_right_by_handle_and_by_http(tmp_path: Path) -> No
     ]
     for trial in rows.values():  # every answer was compared with the sum
         assert trial.counts.completed > 0 and trial.counts.failed == {}
-        assert trial.usage["processes"]
+        assert trial.usage.processes
     assert [rows[f"{way}, latency"].counts.completed for way in ("handle", "HTTP")] == [20, 20]
     told = perf_metrics(tmp_path / "p.json")
     assert {*GRAPH_NAMES, *(f"http_{name}" for name in GRAPH_NAMES)} <= set(told)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.store import read
+from tests.cases import sure
 from tests.integration.conftest import reported, run_checked, wait_until_clean
 
 pytestmark = [pytest.mark.ray]
@@ -21,14 +22,14 @@ def test_faults_on_the_clock(tmp_path: Path) -> None:
     result = read(tmp_path / "run")
     (trial,) = result.trials
     course = trial.course
-    assert course["due"] == [20] * 24 and not result.failures
-    kept, killed, stopped, deployed = course["faults"]
-    assert kept["done_s"] > kept["at_s"] and deployed["done_s"] > deployed["at_s"]
-    assert killed["pid"] != stopped["pid"] and stopped["done_s"] - stopped["at_s"] >= 1.0
-    ends = {one["pid"]: one["to_s"] for one in course["lives"] if one["role"] == "replica"}
-    assert ends[killed["pid"]] >= killed["at_s"] - 0.5 >= 3.5
-    known = [one["pids"] for one in course["changes"] if len(one["pids"]) == 3]
-    assert killed["pid"] in known[0], "Serve said that it ran"
+    assert course.due == (20,) * 24 and not result.failures
+    kept, killed, stopped, deployed = course.faults
+    assert sure(kept.done_s) > sure(kept.at_s) and sure(deployed.done_s) > sure(deployed.at_s)
+    assert killed.pid != stopped.pid and sure(stopped.done_s) - sure(stopped.at_s) >= 1.0
+    ends = {one.pid: one.to_s for one in course.lives if one.role == "replica"}
+    assert sure(ends[sure(killed.pid)]) >= sure(killed.at_s) - 0.5 >= 3.5
+    known = [one.pids for one in course.changes if len(one.pids) == 3]
+    assert killed.pid in known[0], "Serve said that it ran"
     assert not set(known[0]) & set(known[-1]), "all replicas are new at the end"
     events = {point["dims"].get("what") for point in reported(tmp_path, "run")["points"]}
     assert {"kill replica Elastic", "replica killed", "replica ready", "stop replica"} <= events
@@ -42,10 +43,10 @@ def test_replicas_that_serve_adds_and_takes_away(tmp_path: Path) -> None:
     stages = ["--stages", "10:2s,80:12s", "--after", "1s", "--option", option]
     run_checked(["timeline", "autoscale_step", *stages, "--out", "run"], tmp_path, timeout_s=220)
     (trial,) = read(tmp_path / "run").trials
-    changes = trial.course["changes"]
-    assert changes[0]["running"] == 1 and max(one["wanted"] for one in changes) == 3
-    born = [one for one in trial.course["lives"] if one["role"] == "replica" and one["from_s"]]
+    changes = trial.course.changes
+    assert changes[0].running == 1 and max(sure(one.wanted) for one in changes) == 3
+    born = [one for one in trial.course.lives if one.role == "replica" and one.from_s]
     assert len(born) == 2
-    ready = min(one["at_s"] for one in changes if one["running"] > 1)
+    ready = min(one.at_s for one in changes if one.running > 1)
     # A process is known by its title, which is looked for each 0.25 s.
-    assert min(one["from_s"] for one in born) <= ready + 2 and ready < 15
+    assert min(sure(one.from_s) for one in born) <= ready + 2 and ready < 15

@@ -57,7 +57,7 @@ def check_sliced(result: Result) -> None:
         assert len(told["completed"]) == len(told["begun_s"]) == len(told["length_s"])
         (cpu_s,) = trial.metrics["server_cpu"].windows or ()
         assert 0.1 < cpu_s < 2 * 30
-        roles = {one["role"] for one in trial.usage["processes"]}
+        roles = {one.role for one in trial.usage.processes}
         assert "replica" in roles and ("haproxy" in roles) is (trial.variant == "optimized")
         rates[trial.variant] = sum(told["completed"]) / sum(told["length_s"])
     assert rates["optimized"] > 2 * rates["default"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
@@ -31,7 +32,7 @@ def test_facts_of_a_node_of_ours() -> None:
     part = a_result(
         [MS * k for k in range(1, 101)], (40, 60), connection_rate_max=70.0, censored=NONE
     )
-    fact = node_fact(NODE, LOAD, part, {"interval_s": 0.2})
+    fact = node_fact(NODE, LOAD, part, TrialUsage(interval_s=0.2))
     assert (fact["node"], fact["url"], fact["connections"]) == (NODE.node_id, LOAD.request.url, 2)
     assert (fact["seconds"], fact["completed"], fact["rate"]) == (2.0, 99, 49.5)  # by time
     assert fact["failed"] == {"timeout": 3} and fact["bytes_received"] == 10_000
@@ -61,13 +62,13 @@ def test_only_the_living_are_combined() -> None:
         "b": Lost("gone", 9),
         "c": a_result([MS], (1,)),
     }
-    result = NodesResult(parts, {"a": {"x": 1}}, 0.01)
+    result = NodesResult(parts, {"a": TrialUsage(interval_s=0.2)}, 0.01)
     assert sure(result.combined(LOAD)).measured.completed == 5
     assert list(result.lost) == ["b"]
     nodes = [replace(NODE, node_id=name) for name in ("c", "a", "other", "b")]
     facts = result.node_facts(nodes, loads)
     assert [fact["node"] for fact in facts] == ["c", "a", "b"]
-    assert [fact["usage"] for fact in facts] == [None, {"x": 1}, None]
+    assert [fact["usage"] for fact in facts] == [None, {"interval_s": 0.2}, None]
     assert NodesResult({"a": Lost("gone")}).combined(LOAD) is None
 
 

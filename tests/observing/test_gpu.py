@@ -3,7 +3,8 @@ import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from serve_bench.observing.sampler import MODULE, Gpus, gpu_summary
+from serve_bench.core.facts import GpuProcess
+from serve_bench.observing.sampler import MODULE, GpuReading, Gpus, gpu_summary
 from tests.fixtures import Patch
 
 
@@ -45,10 +46,10 @@ def test_use_and_memory_by_device_and_process(monkeypatch: Patch) -> None:
     gpus = Gpus()
     assert gpus.why_not is None
     (device,) = gpus.read()
-    assert (device["use_percent"], device["memory_mb"]) == (80.0, 2000.0)
-    assert device["processes"] == [{"pid": 7, "memory_mb": 1500.0, "use_percent": 78.0}]
+    assert (device.use_percent, device.memory_mb) == (80.0, 2000.0)
+    assert device.processes == (GpuProcess(pid=7, memory_mb=1500.0, use_percent=78.0),)
     monkeypatch.setitem(sys.modules, MODULE, fake(shares=False))  # what it does not tell is none
-    assert Gpus().read()[0]["processes"][0]["use_percent"] is None
+    assert Gpus().read()[0].processes[0].use_percent is None
 
 
 def test_without_a_driver_or_the_package_it_says_why(monkeypatch: Patch) -> None:
@@ -61,10 +62,10 @@ def test_without_a_driver_or_the_package_it_says_why(monkeypatch: Patch) -> None
 
 
 def test_a_summary_is_of_all_readings() -> None:
-    def reading(use: float | None, memory: float) -> list[dict[str, Any]]:
-        return [{"device": 0, "use_percent": use, "memory_mb": memory, "processes": []}]
+    def reading(use: float | None, memory: float) -> list[GpuReading]:
+        return [GpuReading(device=0, use_percent=use, memory_mb=memory, processes=())]
 
     (device,) = gpu_summary([reading(20.0, 100.0), reading(None, 300.0), reading(60.0, 200.0)])
-    assert device["use_percent"] == 40.0 and device["use_percent_max"] == 60.0
-    assert device["memory_mb_max"] == 300.0
-    assert gpu_summary([]) == []
+    assert device.use_percent == 40.0 and device.use_percent_max == 60.0
+    assert device.memory_mb_max == 300.0
+    assert not [*gpu_summary([])]

@@ -69,14 +69,14 @@ def test_a_known_use_is_seen(share: float, burner: list[subprocess.Popen[str]]) 
         began_ns = time.time_ns()
         used_s, lived_s = go(process)
     summary = sampler.summary(began_ns, lived_s)
-    (seen,) = [one for one in summary["processes"] if one["pid"] == process.pid]
-    assert seen["cpu_percent"] == pytest.approx(100 * used_s / lived_s, abs=3)
-    assert seen["busiest_thread_percent"] == pytest.approx(100 * used_s / lived_s, abs=5)
-    assert seen["threads"] == 1 and seen["role"] == "replica"
-    assert 1 < seen["pss_mb"] <= seen["rss_mb"] < 100
-    assert seen["turns_per_s"] > 0 and summary["interval_s"] >= 0.1
-    assert 0 < summary["own_cpu_percent"] < 100  # the cost of sampling
-    assert 0 < summary["host"]["cpu_percent"] <= 110 * summary["host"]["cores"]
+    (seen,) = [one for one in summary.processes if one.pid == process.pid]
+    assert seen.cpu_percent == pytest.approx(100 * used_s / lived_s, abs=3)
+    assert seen.busiest_thread_percent == pytest.approx(100 * used_s / lived_s, abs=5)
+    assert seen.threads == 1 and seen.role == "replica"
+    assert 1 < sure(seen.pss_mb) <= sure(seen.rss_mb) < 100
+    assert sure(seen.turns_per_s) > 0 and sure(summary.interval_s) >= 0.1
+    assert 0 < sure(summary.own_cpu_percent) < 100  # the cost of sampling
+    assert 0 < sure(summary.host.cpu_percent) <= 110 * sure(summary.host.cores)
 
 
 def test_children_that_come_later_are_seen_and_may_end(burner: list[subprocess.Popen[str]]) -> None:
@@ -88,12 +88,13 @@ def test_children_that_come_later_are_seen_and_may_end(burner: list[subprocess.P
         process.wait()
         time.sleep(0.3)
         seconds = (time.time_ns() - began_ns) / 1e9
-    processes = sampler.summary(began_ns, seconds)["processes"]
-    (worker,) = [one for one in processes if one["role"] == "load_worker"]
-    assert worker["pid"] == process.pid
-    assert 0 < worker["seen_s"] < seconds
-    assert worker["cpu_percent"] * worker["seen_s"] / 100 == pytest.approx(used_s, rel=0.5)
-    assert any(one["pid"] == os.getpid() for one in processes)
+    processes = sampler.summary(began_ns, seconds).processes
+    (worker,) = [one for one in processes if one.role == "load_worker"]
+    assert worker.pid == process.pid
+    seen_s = sure(worker.seen_s)
+    assert 0 < seen_s < seconds
+    assert sure(worker.cpu_percent) * seen_s / 100 == pytest.approx(used_s, rel=0.5)
+    assert any(one.pid == os.getpid() for one in processes)
 
 
 def test_new_children_are_seen_in_their_role_and_of_a_raylet_those_that_become_replicas() -> None:
@@ -113,12 +114,12 @@ def test_new_children_are_seen_in_their_role_and_of_a_raylet_those_that_become_r
         time.sleep(1.5)
         seconds = (time.time_ns() - began_ns) / 1e9
     parent.communicate("\n")
-    seen = {one["pid"]: one["role"] for one in haproxy.summary(began_ns, seconds)["processes"]}
+    seen = {one.pid: one.role for one in haproxy.summary(began_ns, seconds).processes}
     assert seen[reloaded] == "haproxy"
     (replica,) = (
-        one for one in raylet.summary(began_ns, seconds)["processes"] if one["role"] == "replica"
+        one for one in raylet.summary(began_ns, seconds).processes if one.role == "replica"
     )
-    assert replica["pid"] == added and replica["title"].startswith("ray::ServeReplica:app:Shop")
+    assert replica.pid == added and replica.title.startswith("ray::ServeReplica:app:Shop")
 
 
 def test_dear_ticks_become_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +132,7 @@ def test_dear_ticks_become_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
     with Sampler([]) as sampler:
         time.sleep(1.0)
     assert sampler._own_ns[2][0] - sampler._own_ns[1][0] >= 0.59e9
-    assert sure(sampler.summary(time.time_ns(), 1.0)["interval_s"]) > 0.25
+    assert sure(sampler.summary(time.time_ns(), 1.0).interval_s) > 0.25
 
 
 def test_samples_are_lines_of_json_beside_the_records(tmp_path: Path) -> None:
@@ -198,16 +199,16 @@ def test_a_stranger_is_named_unless_we_ask_it(asks: bool, stranger: tuple[int, i
         began_ns, before_ns = time.time_ns(), cpu_ns(pid)
         time.sleep(1.3)
         seconds, after_ns = (time.time_ns() - began_ns) / 1e9, cpu_ns(pid)
-    others = sampler.summary(began_ns, seconds)["others"]
-    found = [program for program in others["programs"] if program["pid"] == pid]
+    others = sure(sampler.summary(began_ns, seconds).others)
+    found = [program for program in others.programs if program.pid == pid]
     if asks:
         assert not found
         return
     assert before_ns is not None and after_ns is not None
     share = (after_ns - before_ns) / seconds / 1e7
-    assert found[0]["program"] == "python stranger.py" and found[0]["processes"] == 1
-    assert found[0]["cpu_percent"] == pytest.approx(share, abs=10)
-    assert others["typical_percent"] >= 0.8 * share
+    assert found[0].program == "python stranger.py" and found[0].processes == 1
+    assert found[0].cpu_percent == pytest.approx(share, abs=10)
+    assert sure(others.typical_percent) >= 0.8 * share
     assert "s3cret" not in str(others)
 
 
@@ -223,8 +224,8 @@ def test_what_a_replica_starts_is_its_child_and_no_other_program() -> None:
         time.sleep(1.5)
         seconds = (time.time_ns() - began_ns) / 1e9
     usage = sampler.summary(began_ns, seconds)
-    (child,) = (process for process in usage["processes"] if process["role"] == "child_of_replica")
-    assert child["title"] == "python" and child["cpu_percent"] > 0
-    os.kill(child["pid"], signal.SIGKILL)
+    (child,) = (process for process in usage.processes if process.role == "child_of_replica")
+    assert child.title == "python" and sure(child.cpu_percent) > 0
+    os.kill(child.pid, signal.SIGKILL)
     replica.wait()
-    assert child["pid"] not in [program["pid"] for program in usage["others"]["programs"]]
+    assert child.pid not in [program.pid for program in sure(usage.others).programs]

@@ -40,6 +40,7 @@ from tests.records import (
     AT,
     ROWS,
     cell,
+    changed,
     launch,
     planned,
     press_result,
@@ -162,7 +163,7 @@ def sampled(at: PlannedTrial, proxy: float, *, profiled: bool = False) -> Trial:
     ]
     host = {"cores": 4, "cpu_percent": proxy + 30.0}
     made = trial(at, 100.0, 100.0, 100.0, profiled=profiled)
-    return replace(made, usage={"host": host, "processes": processes})
+    return changed(made, usage={"host": host, "processes": processes})
 
 
 def test_a_row_without_samples_and_a_profiled_one_have_no_verdict() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
@@ -13,7 +12,7 @@ from serve_bench.core.load_result import Warmup
 from serve_bench.core.result import Trial, result_of
 from serve_bench.report.columns import NARROWEST, table_blocks, wrapped
 from serve_bench.report.terminal import SCREEN
-from tests.records import ROWS, cell, launch, planned, run, trial
+from tests.records import ROWS, cell, changed, launch, planned, run, trial
 from tests.rendering import render
 from tests.verdict_trials import serving
 
@@ -71,7 +70,7 @@ def quick(place: int) -> Trial:
         within = {"completed": 4, "failed": {}, "carried_in": 0, "in_flight": 0, "sent": 4}
         made = trial(at, 2.0, 4.0, 2.0, window_s=0.5, in_flight=4, client={"in_windows": within})
     used = full if rate > 200 else idle
-    return replace(made, usage=used, warmup=Warmup(3.0, judged, 525, judged))
+    return changed(made, usage=used, warmup=Warmup(3.0, judged, 525, judged))
 
 
 def test_a_quick_micro_is_seen_on_one_screen() -> None:

@@ -15,19 +15,13 @@ from functools import cached_property
 from typing import Final, TypeAlias
 
 from serve_bench.analysis.capacity.estimate import enough, estimate, over_launches
-from serve_bench.analysis.capacity.model import (
-    Ask,
-    Bound,
-    Capacity,
-    LaunchEstimate,
-    Probe,
-    SliceCounts,
-)
+from serve_bench.analysis.capacity.model import Ask, Bound, Capacity, LaunchEstimate, Probe
 from serve_bench.analysis.capacity.search import RateSearch
 from serve_bench.analysis.connections import NOTED, falls_short
 from serve_bench.analysis.statistics import MAIN, latency_figures, merged
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.core.capacity import CapacitySearch, closed_row, probe_row
+from serve_bench.core.facts import ProbeSlices, SliceCounts
 from serve_bench.core.load_result import GIVEN_UP
 from serve_bench.core.load_spec import MAX_RATE
 from serve_bench.core.result import (
@@ -91,7 +85,7 @@ def gap_limits(slo: Slo) -> tuple[int, ...]:
     return tuple(round(one.limit) for one in slo.objectives if one.metric == ITL)
 
 
-def slices_of(requests: Requests, slo: Slo, seconds: float, slice_s: float) -> JsonObject:
+def slices_of(requests: Requests, slo: Slo, seconds: float, slice_s: float) -> ProbeSlices:
     """What the record of a probe keeps of its requests: for each bound and each slice of time the
     requests that were due in it, and those that violate the bound.
 
@@ -109,10 +103,8 @@ def slices_of(requests: Requests, slo: Slo, seconds: float, slice_s: float) -> J
             of, bad = _counts(one, until_ns, error, stream, limits)
             bounds[one.name][0][at] += of
             bounds[one.name][1][at] += bad
-    return {
-        "slice_s": slice_s,
-        "bounds": {name: {"of": of, "bad": bad} for name, (of, bad) in bounds.items()},
-    }
+    counts = {name: SliceCounts(tuple(of), tuple(bad)) for name, (of, bad) in bounds.items()}
+    return ProbeSlices(slice_s=slice_s, bounds=counts)
 
 
 def _counts(
@@ -158,13 +150,10 @@ def _times(
 def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) -> Probe | None:
     """The probe of a trial; None for one that holds none, or lacks its slices or counts of a
     bound."""
-    counts, slice_s = trial.slices.get("bounds", {}), trial.slices.get("slice_s")
+    counts, slice_s = trial.slices.bounds, trial.slices.slice_s
     if not trial.row.rate_per_s or slice_s is None or any(one.name not in counts for one in bounds):
         return None
-    slices = {
-        one.name: SliceCounts(tuple(counts[one.name]["of"]), tuple(counts[one.name]["bad"]))
-        for one in bounds
-    }
+    slices = {bound.name: counts[bound.name] for bound in bounds}
     if not all(_sound(one, slices[one.name]) for one in bounds):
         return None
     missed = [bound for bound in bounds if (slices[bound.name].value or 0.0) > bound.most]
@@ -172,7 +161,7 @@ def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) ->
         trial.row.rate_per_s,
         slice_s,
         slices,
-        float(trial.slices.get("began_s", 0.0)),
+        trial.slices.began_s,
         client_bound=_is_clients_fault(trial, missed, front),
         whole=not trial.flags.get("interrupted"),
         replicas=_replicas(trial),
@@ -183,7 +172,7 @@ def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) ->
 def _ran(trial: Trial) -> list[Sequence[int]]:
     """The numbers of replicas that ran, one after the other, of each deployment that Serve
     scales."""
-    return [limit["ran"] for limit in trial.limits.values() if limit.get("ran")]
+    return [limit.ran for limit in trial.limits.values() if limit.ran]
 
 
 def _replicas(trial: Trial) -> int | None:
@@ -393,8 +382,8 @@ class LaunchSearch:
         missed = [pair for pair in pairs if pair[1].steady and not meets(pair[1], self.bounds)]
         if not missed or missed[-1][1].replicas is None:
             return None
-        limits = [limit for limit in missed[-1][0].limits.values() if limit.get("ran")]
-        most = sum(max(limit["ran"][-1], limit.get("most", 0)) for limit in limits)
+        limits = [limit for limit in missed[-1][0].limits.values() if limit.ran]
+        most = sum(max(limit.ran[-1], limit.most or 0) for limit in limits)
         return (missed[-1][1].replicas, most) if missed[-1][1].replicas < most else None
 
     @property

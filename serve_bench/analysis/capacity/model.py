@@ -7,10 +7,11 @@ each launch gives an estimate of its own, and the launches together give the int
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from serve_bench.core.facts import SliceCounts
 
 PRECISION: Final = 0.05
 """Width of the 95 % interval, as a share of the capacity, that is narrow enough."""
@@ -33,20 +34,6 @@ class Bound:
     def met_by(self, counts: SliceCounts) -> bool:
         """Whether counts are within it; those without a request are not."""
         return counts.value is not None and counts.value <= self.most
-
-
-@dataclass(frozen=True)
-class SliceCounts:
-    """The counts of a bound in each slice of a probe, by the time at which requests were due."""
-
-    of: tuple[float, ...]
-    bad: tuple[float, ...]
-
-    @property
-    def value(self) -> float | None:
-        """What the bound limits, over the whole probe; None without requests."""
-        of = math.fsum(self.of)
-        return math.fsum(self.bad) / of if of else None
 
 
 @dataclass(frozen=True)

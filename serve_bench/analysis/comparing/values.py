@@ -194,8 +194,8 @@ def _cpu_ns(trial: Trial) -> float | None:
         return 1e9 * sum(metric.windows) / (requests or math.inf)
     if sliced or trial.client.get("nodes"):  # of a load from many nodes only one host is sampled
         return None
-    way = [one for one in trial.usage.get("processes", ()) if one["role"] in WAY]
-    shares = [share for use in way if (share := use.get("cpu_percent")) is not None]
+    way = [process.cpu_percent for process in trial.usage.processes if process.role in WAY]
+    shares = [share for share in way if share is not None]
     completed = trial.completed_in_windows
     return 1e7 * sum(shares) * measured_s(trial) / completed if shares and completed else None
 
@@ -285,8 +285,7 @@ def _of_trial(trial: Trial) -> Iterator[Warning]:
     if trial.flags.get("way_changed"):
         message = "CPU not judged: processes on the request's way started or ended"
         yield Warning("way-changed", message, "hold the number of replicas fixed", key)
-    host = trial.usage.get("host") or {}
-    steal, cores = host.get("steal_percent"), host.get("cores")
+    steal, cores = trial.usage.host.steal_percent, trial.usage.host.cores
     if steal is not None and cores and steal > 100 * STEAL_SHARE * cores:
         message = f"a hypervisor took {steal / cores:.0f} % of all cores"
         yield Warning("steal", message, "repeat when the host is quieter", key)

@@ -494,7 +494,7 @@ def _look(case: Case) -> str:
     """How to see where requests wait, as a hint."""
     if case.seen.waits.replicas:
         return LOOKED
-    failed = case.trial.waits.get("why_not")
+    failed = case.trial.waits.why_not
     return LOOK if failed else f"`serve-bench run` (without --no-sample), or {LOOK}"
 
 

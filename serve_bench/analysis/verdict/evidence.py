@@ -26,13 +26,13 @@ from serve_bench.analysis.verdict.usage import (
     HostUse,
     ProcessUse,
     Waits,
-    deployment_of,
     host_use,
     is_named,
     short_name,
     uses_of,
     waits_of,
 )
+from serve_bench.core.facts import DeploymentLimits, WaitsFacts
 from serve_bench.core.failed_requests import rejections, statuses_of
 from serve_bench.core.figures import counted
 from serve_bench.core.result import Trial
@@ -120,11 +120,11 @@ class Evidence:
 
 def looked_alike(trial: Trial) -> Trial:
     """The trial; without its look inside where Serve ran another number of replicas by then."""
-    looked = Counter(replica["deployment"] for replica in trial.waits.get("replicas", ()))
+    looked = Counter(replica.deployment for replica in trial.waits.replicas)
     for name, limit in trial.limits.items():
-        if (ran := limit.get("ran")) and looked[name] not in (0, ran[-1]):
+        if (ran := limit.ran) and looked[name] not in (0, ran[-1]):
             why = f"{counted(looked[name], 'replica')} of {name} ran then, in the row {ran[-1]}"
-            return replace(trial, waits={"why_not": why})
+            return replace(trial, waits=WaitsFacts(why_not=why))
     return trial
 
 
@@ -151,9 +151,9 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         uses=uses,
         host=host_use(trial.usage, uses),
         gpus={
-            gpu["device"]: percent / 100.0
-            for gpu in trial.usage.get("gpus", ())
-            if (percent := gpu.get("use_percent")) is not None
+            gpu.device: gpu.use_percent / 100.0
+            for gpu in trial.usage.gpus
+            if gpu.use_percent is not None
         },
         client=_client(trial),
         offered=offered,
@@ -221,15 +221,15 @@ def _slots(
     """
     if trial.slots:
         least = min(trial.slots, key=lambda name: trial.slots[name])
-        looked = [deployment_of(one) for one in trial.waits.get("replicas", ())]
+        looked = [replica.name for replica in trial.waits.replicas]
         at = short_name(front) if looked and short_name(front) in trial.slots else least
         # Another application of the same config file may have a deployment of that name.
         app, colon, _ = (front or "").rpartition(":")
         name = f"{app}{colon}{at}"
-        limits = trial.limits.get(at, {})
-        ran, most, queue = limits.get("ran"), limits.get("most"), limits.get("queued")
+        limits = trial.limits.get(at, DeploymentLimits())
+        ran, most, queue = limits.ran, limits.most, limits.queued
         if ran and most:
-            scaled = int(limits.get("each", 1)) * int(ran[-1])
+            scaled = limits.each * ran[-1]
             words = f"{counted(ran[-1], 'replica')}, which Serve scales up to {most}"
             return scaled, name, f"{counted(scaled, 'slot')} ({words})", queue
         return trial.slots[at], name, counted(trial.slots[at], "slot"), queue
@@ -313,10 +313,10 @@ def _partly_seen(trial: Trial) -> Iterator[str]:
     """Processes that started or ended, but for HAProxy: each reload starts a new one,
     harmlessly."""
     seconds = measured_s(trial)
-    for one in trial.usage.get("processes", ()):
-        seen, role = one.get("seen_s"), one["role"]
+    for process in trial.usage.processes:
+        seen, role = process.seen_s, process.role
         if role in SERVER and role != "haproxy" and seen is not None and seen < WHOLE * seconds:
-            yield f"{role} {one['pid']} was there for {seen:.1f} of {seconds:.1f} s"
+            yield f"{role} {process.pid} was there for {seen:.1f} of {seconds:.1f} s"
 
 
 def _not_told(
@@ -331,7 +331,7 @@ def _not_told(
         yield "which deployment HTTP meets is not known"
     if slots is None:
         yield "how many requests the replicas take at once is not known"
-    if why := trial.waits.get("why_not"):
+    if why := trial.waits.why_not:
         yield f"what requests wait in was not seen: {why}"
     if trial.serve_metrics.get("status") != "fresh":
         yield "Serve's own queues were not read"

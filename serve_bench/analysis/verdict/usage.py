@@ -7,11 +7,13 @@ never 0. The title that Ray sets names the deployment of a replica.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, Literal, NamedTuple
 
 from serve_bench.analysis.verdict.limits import FEWEST_LOOKS, GIL_CEILING, ITS_THREAD, RESTING
+from serve_bench.core.facts import ReplicaWaits, TrialUsage, WaitsFacts
 from serve_bench.core.figures import figure as figure
 from serve_bench.core.usage import others_words
 
@@ -102,33 +104,32 @@ def is_named(deployment: str | None, name: str | None) -> bool:
     return name is not None and name in (deployment, short_name(deployment))
 
 
-def uses_of(usage: Mapping[str, Any]) -> Iterator[ProcessUse]:
+def uses_of(usage: TrialUsage) -> Iterator[ProcessUse]:
     """The processes with a known CPU use."""
-    for one in usage.get("processes", ()):
-        cpu = _share(one.get("cpu_percent"))
-        if cpu is not None:
-            named = _REPLICA.match(str(one.get("title", "")))
+    for process in usage.processes:
+        if process.cpu_percent is not None:
+            named = _REPLICA.match(process.title)
             where = f"{named['app']}:{named['deployment']}" if named else ""
             yield ProcessUse(
-                pid=int(one["pid"]),
-                role=str(one["role"]),
-                deployment=where if one["role"] == "replica" else None,
-                cpu=cpu,
-                thread=_share(one.get("busiest_thread_percent")),
-                wait=_share(one.get("run_queue_wait_percent")),
-                thread_wait=_share(one.get("busiest_thread_wait_percent")),
+                pid=process.pid,
+                role=process.role,
+                deployment=where if process.role == "replica" else None,
+                cpu=process.cpu_percent / 100.0,
+                thread=_share(process.busiest_thread_percent),
+                wait=_share(process.run_queue_wait_percent),
+                thread_wait=_share(process.busiest_thread_wait_percent),
             )
 
 
-def host_use(usage: Mapping[str, Any], uses: tuple[ProcessUse, ...]) -> HostUse | None:
+def host_use(usage: TrialUsage, uses: tuple[ProcessUse, ...]) -> HostUse | None:
     """The use of the host; None if it was not sampled."""
-    host = usage.get("host", {})
-    cpu = _share(host.get("cpu_percent"))
-    if cpu is None or not host.get("cores"):
+    host = usage.host
+    cpu = _share(host.cpu_percent)
+    if cpu is None or not host.cores:
         return None
     watched = sum(use.cpu for use in uses)
-    steal = _share(host.get("steal_percent")) or 0.0
-    return HostUse(int(host["cores"]), cpu, steal, cpu - watched, others_words([usage]))
+    steal = _share(host.steal_percent) or 0.0
+    return HostUse(host.cores, cpu, steal, cpu - watched, others_words([usage]))
 
 
 def _share(percent: float | None) -> float | None:
@@ -140,8 +141,7 @@ def _share(percent: float | None) -> float | None:
 # Rule: figures only. serving/cluster/look.py collects them, waits.py judges them.
 
 
-@dataclass(frozen=True)
-class WaitPlace:
+class WaitPlace(NamedTuple):
     """Where requests wait: the deployment ("app:Name"), what they await, the app's line and
     function."""
 
@@ -151,25 +151,15 @@ class WaitPlace:
     function: str
 
 
-@dataclass(frozen=True)
-class ReplicaLook:
-    """Observations of one replica. `deployment`: "app:Name". Numbers are means over the looks,
-    shares are of the looks."""
-
-    pid: int
-    deployment: str
-    looks: int
-    most: int | None  # requests that it takes at once
-    ongoing: float
-    served: int
-    mean_ms: float | None
-    places: Mapping[WaitPlace, float]
-    own: Mapping[WaitPlace, float]  # tasks of the app that are no request
-    loop: Mapping[str, float]  # line of the app in which its loop is, and how often
-    threads: Mapping[WaitPlace, float]
-    pools: Mapping[str, Mapping[str, float]]
-    batches: Mapping[str, Mapping[str, Any]]
-    calls: tuple[float, float] | None = None  # of its deployment by a request: all, and at once
+def count_places(
+    replicas: Iterable[ReplicaWaits], kind: Literal["places", "own", "threads"] = "places"
+) -> dict[WaitPlace, float]:
+    """What was seen in some replicas, added up. `own`: tasks of the app that are no request."""
+    counts: dict[WaitPlace, float] = defaultdict(float)
+    for replica in replicas:
+        for *place, count in getattr(replica, kind):
+            counts[WaitPlace(replica.name, *place)] += count
+    return counts
 
 
 @dataclass(frozen=True)
@@ -197,11 +187,11 @@ class SlotUse:
 class Waits:
     """All replicas, and the time of a request alone and under the load (ms)."""
 
-    replicas: tuple[ReplicaLook, ...] = ()
+    replicas: tuple[ReplicaWaits, ...] = ()
     p50_ms: float | None = None
     alone_ms: float | None = None
     seconds: float | None = None
-    of: Mapping[str, tuple[ReplicaLook, ...]] = field(default_factory=dict)
+    of: Mapping[str, tuple[ReplicaWaits, ...]] = field(default_factory=dict)
 
     @property
     def longer(self) -> float | None:
@@ -212,54 +202,23 @@ class Waits:
         """How the slots of a deployment were used; None if no request was seen to leave them. Looks
         miss short requests, so slots were held at least for the times of those that left."""
         named = (every for name, every in self.of.items() if is_named(name, deployment))
-        replicas = [replica for every in named for replica in every if replica.most]
-        slots = sum(replica.most or 0 for replica in replicas)
+        replicas = [replica for every in named for replica in every if replica.max_ongoing]
+        slots = sum(replica.max_ongoing or 0 for replica in replicas)
         served = sum(replica.served for replica in replicas)
         if not served or not self.seconds:
             return None
         inside_ms = sum(replica.served * (replica.mean_ms or 0.0) for replica in replicas)
-        at_looks = sum(min(replica.ongoing, replica.most or 0) for replica in replicas)
+        at_looks = sum(min(replica.ongoing, replica.max_ongoing or 0) for replica in replicas)
         held = max(at_looks, min(slots, inside_ms / 1e3 / self.seconds))
         most = 1e3 * slots * served / inside_ms if inside_ms else None
         return SlotUse(slots, held, served / self.seconds, most)
 
 
-def waits_of(record: Mapping[str, Any]) -> Waits:
+def waits_of(record: WaitsFacts) -> Waits:
     """The `waits` of a record; empty without observations. Replicas with too few looks are left
     out."""
-    every = [_replica(one) for one in record.get("replicas", ())]
-    seen = tuple(one for one in every if one.looks >= FEWEST_LOOKS)
-    of: dict[str, tuple[ReplicaLook, ...]] = {}
-    for one in seen:
-        of[one.deployment] = (*of.get(one.deployment, ()), one)
-    times = (record.get("p50_ms"), record.get("alone_p50_ms"), record.get("seconds"))
-    return Waits(seen, *times, of)
-
-
-def deployment_of(record: Mapping[str, Any]) -> str:
-    """The deployment of a replica in the record: "app:Name", as in the title of its process."""
-    return f"{record['app']}:{record['deployment']}"
-
-
-def _replica(record: Mapping[str, Any]) -> ReplicaLook:
-    name = deployment_of(record)
-
-    def places(key: str) -> dict[WaitPlace, float]:
-        return {WaitPlace(name, *map(str, one[:3])): float(one[3]) for one in record.get(key, ())}
-
-    return ReplicaLook(
-        pid=int(record.get("pid", 0)),
-        deployment=name,
-        looks=int(record["looks"]),
-        most=record.get("max_ongoing"),
-        ongoing=float(record.get("ongoing") or 0.0),
-        served=int(record.get("served", 0)),
-        mean_ms=record.get("mean_ms"),
-        places=places("places"),
-        own=places("own"),
-        loop={str(line): float(share) for line, share in record.get("loop", ())},
-        threads=places("threads"),
-        pools=record.get("pools", {}),
-        batches=record.get("batches", {}),
-        calls=(calls["a_request"], calls["at_once"]) if (calls := record.get("calls")) else None,
-    )
+    seen = tuple(replica for replica in record.replicas if replica.looks >= FEWEST_LOOKS)
+    of: dict[str, tuple[ReplicaWaits, ...]] = {}
+    for replica in seen:
+        of[replica.name] = (*of.get(replica.name, ()), replica)
+    return Waits(seen, record.p50_ms, record.alone_p50_ms, record.seconds, of)

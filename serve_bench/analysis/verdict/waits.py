@@ -7,13 +7,14 @@ __init__.py chooses among candidates.
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from typing import Any, Final
+from collections import defaultdict
+from typing import Final
 
 from serve_bench.analysis.verdict import limits
 from serve_bench.analysis.verdict.candidates import Candidate, slots_candidate
 from serve_bench.analysis.verdict.evidence import Evidence
-from serve_bench.analysis.verdict.usage import WaitPlace, figure, short_name
+from serve_bench.analysis.verdict.usage import WaitPlace, count_places, figure, short_name
+from serve_bench.core.facts import CallFacts
 from serve_bench.core.figures import counted
 
 HANDLE: Final = "ray.DeploymentResponse"
@@ -31,11 +32,13 @@ def blocked_candidate(seen: Evidence) -> Candidate | None:
     for as much of the time."""
     for name, replicas in seen.waits.of.items():
         every = [one for one in replicas if one.ongoing > 0]
-        shares = {one.pid: sum(one.loop.values()) for one in every}
+        shares = {one.pid: sum(share for _, share in one.loop) for one in every}
         most = max(shares.values(), default=0.0)
         if most < limits.NEAR:
             continue
-        lines = _added(one.loop for one in replicas)
+        lines: dict[str, float] = defaultdict(float)
+        for line, share in (pair for one in replicas for pair in one.loop):
+            lines[line] += share
         line = max(lines, key=lambda one: lines[one])
         many = sum(map(limits.NEAR.__le__, shares.values()))
         some = "" if many == len(shares) else f", in {many} of {len(shares)} replicas"
@@ -84,10 +87,10 @@ def differing_candidate(seen: Evidence) -> Candidate | None:
 def called_candidate(seen: Evidence) -> Candidate | None:
     """Requests that wait in calls of a deployment, and not in it: of the deployments behind the
     front that with the fullest slots."""
-    places = (place for replica in seen.waits.replicas for place in replica.places.items())
+    places = count_places(seen.waits.replicas).items()
     calls = sum(count for at, count in places if at.awaited.startswith(HANDLE))
     behind = {
-        name: (sum(one.ongoing for one in every), sum(one.most or 0 for one in every))
+        name: (sum(one.ongoing for one in every), sum(one.max_ongoing or 0 for one in every))
         for name, every in seen.waits.of.items()
         if name != seen.front and any(one.served or one.ongoing for one in every)
     }
@@ -109,10 +112,8 @@ def called_candidate(seen: Evidence) -> Candidate | None:
 def place_candidate(seen: Evidence) -> Candidate | None:
     """The line at which most requests wait, in the last deployment of a chain of calls; or a batch
     that waits to be filled."""
-    leaves = _added(
-        {at: n for at, n in one.places.items() if not at.awaited.startswith(HANDLE)}
-        for one in seen.waits.replicas
-    )
+    places = count_places(seen.waits.replicas).items()
+    leaves = {at: count for at, count in places if not at.awaited.startswith(HANDLE)}
     requests = max(_ongoing(seen).values(), default=0.0)
     if not leaves or not requests:
         return None
@@ -142,7 +143,7 @@ def call_candidate(seen: Evidence) -> Candidate | None:
     count = min(requests, calls)
     behind = [name for name in seen.waits.of if name not in (seen.front, caller.deployment)]
     if len(behind) > 1:  # one line may call any of them
-        behind = [name for name in behind if _calls_made(seen, name)[0] >= limits.SEVERAL]
+        behind = [name for name in behind if _calls_made(seen, name).a_request >= limits.SEVERAL]
     of = behind[0] if len(behind) == 1 else ""
     method = caller.awaited.partition(" ")[2]
     known = [short_name(of), "" if not of and method == "__call__" else method]
@@ -150,7 +151,7 @@ def call_candidate(seen: Evidence) -> Candidate | None:
     how = _calls(seen, of) or f"at {caller.line}"
     words = f"calls of {what} {how}, where {_part_of(count, requests)} wait"
     words, short = _named(seen, caller.deployment, words), f"wait in calls of {what} {how}"
-    hint = CALL_HINT if _calls_made(seen, of)[0] >= limits.SEVERAL else ""
+    hint = CALL_HINT if _calls_made(seen, of).a_request >= limits.SEVERAL else ""
     return Candidate("app wait", count / requests, words, short, caller.deployment, hint=hint)
 
 
@@ -181,30 +182,28 @@ def _caller(seen: Evidence) -> tuple[WaitPlace | None, float]:
     least = limits.WAIT_SHARE * max(within.values(), default=0.0)
     callers: list[tuple[WaitPlace, float]] = []
     for replicas in seen.waits.of.values():
-        calls = _added(
-            {at: n for at, n in replica.places.items() if at.awaited.startswith(HANDLE)}
-            for replica in replicas
-        )
-        callers += [top for top in calls.most_common(1) if top[1] >= least > 0]
+        places = count_places(replicas).items()
+        calls = [(at, count) for at, count in places if at.awaited.startswith(HANDLE)]
+        most = max((count for _, count in calls), default=0.0)
+        callers += [call for call in calls if call[1] == most >= least > 0][:1]
     return min(callers, key=lambda top: within[top[0].deployment], default=(None, 0.0))
 
 
-def _calls_made(seen: Evidence, name: str) -> tuple[float, float]:
-    """The calls of a deployment that a request makes, and how many of them at once; 0 if that was
-    not seen."""
-    return next(
-        (replica.calls for replica in seen.waits.of.get(name, ()) if replica.calls), (0.0, 0.0)
-    )
+def _calls_made(seen: Evidence, name: str) -> CallFacts:
+    """The calls of a deployment that a request makes; 0 if that was not seen."""
+    known = (replica.calls for replica in seen.waits.of.get(name, ()) if replica.calls)
+    return next(known, CallFacts(0.0, 0.0))
 
 
 def _calls(seen: Evidence, name: str) -> str:
     """How requests call a deployment that they call several times, in words; else empty."""
-    count, at_once = _calls_made(seen, name)
+    calls = _calls_made(seen, name)
     caller, _ = _caller(seen)
-    if count < limits.SEVERAL or caller is None or caller.deployment == name:
+    if calls.a_request < limits.SEVERAL or caller is None or caller.deployment == name:
         return ""
-    how = "in sequence" if at_once <= limits.IN_SEQUENCE else f"{figure(at_once)} at once"
-    return f"{how}, {figure(count)} a request, at {caller.line}"
+    in_turn = calls.at_once <= limits.IN_SEQUENCE
+    how = "in sequence" if in_turn else f"{figure(calls.at_once)} at once"
+    return f"{how}, {figure(calls.a_request)} a request, at {caller.line}"
 
 
 def full_pool(seen: Evidence, candidate: Candidate) -> bool:
@@ -213,7 +212,7 @@ def full_pool(seen: Evidence, candidate: Candidate) -> bool:
         return False
     replicas = seen.waits.of.get(candidate.deployment or "", ())
     pools = [pool for one in replicas for pool in one.pools.values()]
-    return any(pool["threads"] >= 1 and pool["full"] >= limits.CERTAIN for pool in pools)
+    return any(pool.threads >= 1 and pool.full >= limits.CERTAIN for pool in pools)
 
 
 def waits_in_turn(seen: Evidence) -> bool:
@@ -237,12 +236,12 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
     ]
     if not every:
         return None
-    waiting = statistics.fmean(one["waiting"] for one in every)
-    running = statistics.fmean(one["running"] for one in every)
-    most, wait_s = max(one["most"] for one in every), max(one["wait_s"] for one in every)
-    held = statistics.fmean(one["held"] for one in every)
+    waiting = statistics.fmean(one.waiting for one in every)
+    running = statistics.fmean(one.running for one in every)
+    most, wait_s = max(one.most for one in every), max(one.wait_s for one in every)
+    held = statistics.fmean(one.held for one in every)
     name, short = at.deployment, f"batch function {function}"
-    if ended := next((replica["ended"] for replica in every if "ended" in replica), None):
+    if ended := next((queue.ended for queue in every if queue.ended), None):
         where = f" at {at.line}" if at.line else ""
         words = (
             f"the batch queue of {function}, in which {count:.0f} requests wait{where}: Serve's "
@@ -261,7 +260,7 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
         short = f"batch wait of {function}"
         return Candidate("batch wait", waiting, _named(seen, name, words), short, name)
     words = f"the batch function {function}, for which {count:.0f} requests wait"
-    inside = _added(one.own for one in seen.waits.of[at.deployment])
+    inside = count_places(seen.waits.of[at.deployment], "own")
     if inside:
         words += f", itself at {max(inside, key=lambda place: inside[place]).line}"
     short = f"wait for the {short}"
@@ -272,7 +271,7 @@ def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> tuple
     """What so many of the requests wait for at a place, in words, long and short; and whether that
     is a thread of a full pool."""
     replicas, who = seen.waits.of[at.deployment], _part_of(count, requests)
-    threads, where = _added(look.threads for look in replicas), f" at {at.line}" if at.line else ""
+    threads, where = count_places(replicas, "threads"), f" at {at.line}" if at.line else ""
     future, in_thread = at.awaited == FUTURE, any(word in at.awaited for word in IN_THREAD)
     short = f"wait {'for' if future else 'in'} {at.awaited}{where}"
     # Of a sync method, say, the line at which the threads are that have these requests may compute.
@@ -282,8 +281,8 @@ def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> tuple
     if line and not at.line:
         short = f"wait at {line}"
     pools = (item for look in replicas for item in look.pools.items() if future or in_thread)
-    near = ((name, seen["threads"]) for name, seen in pools if seen["full"] >= limits.NEAR)
-    full = [(name, int(threads)) for name, threads in near if threads >= 1]
+    near = ((name, pool.threads) for name, pool in pools if pool.full >= limits.NEAR)
+    full = [(name, count) for name, count in near if count >= 1]
     if full:
         names, size = {name for name, _ in full}, sum(number for _, number in full)
         named = [place for place in threads if place.awaited in names]
@@ -298,20 +297,12 @@ def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> tuple
     if not future:
         return f"{at.awaited}{where}, where {who} wait", short, False
     # A task or thread of the app that is always at one line probably sets the future.
-    places = {**_added(look.own for look in replicas), **threads}
+    places = {**count_places(replicas, "own"), **threads}
     setter = max(places, key=lambda place: places[place], default=None)
     words = f"a future{where}, for which {who} wait"
     if setter is not None and places[setter] >= limits.WAIT_SHARE * len(replicas):
         words += f" while {setter.function} is at {setter.line}"
     return words, short, False
-
-
-def _added(many: Any) -> Counter[Any]:
-    out: Counter[Any] = Counter()
-    for one in many:
-        for key, value in one.items():
-            out[key] += value
-    return out
 
 
 def _named(seen: Evidence, name: str, words: str) -> str:

@@ -14,6 +14,8 @@ from functools import partial
 from typing import Final
 from zlib import crc32
 
+from msgspec import structs
+
 from serve_bench.analysis.capacity.launch import (
     LaunchSearch,
     Searches,
@@ -94,7 +96,7 @@ def with_slices(
     seconds = trial.window_s * len(metric.windows or ())
     slices = slices_of(log.rows(), search.slo, seconds, SLICE_S)
     began_s = time.monotonic() - since_s - seconds
-    return replace(trial, slices={**slices, "began_s": round(max(0.0, began_s), 1)})
+    return replace(trial, slices=structs.replace(slices, began_s=round(max(0.0, began_s), 1)))
 
 
 def missed(search: LaunchSearch, trial: Trial) -> bool:

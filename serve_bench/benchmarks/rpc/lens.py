@@ -18,6 +18,7 @@ from serve_bench.analysis.statistics import LATENCY, MAIN, merged, windows_of
 from serve_bench.benchmarks.rpc.latencies import AGENT_LATENCY, RATES
 from serve_bench.benchmarks.rpc.spec import PUBLISHED_ARGUMENTS, RpcSpec, World, x_of
 from serve_bench.core.errors import FormatError
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.figures import counted, number
 from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.schema import built
@@ -211,4 +212,6 @@ def classic_text(page: Page, view: View) -> str:
 
 
 # What limits a server is not what limits a world: no trial has a usage to judge.
-LENS: Final = Lens(build, figures=("cpu_host",), classic=classic_text, usage_of=lambda trial: {})
+LENS: Final = Lens(
+    build, figures=("cpu_host",), classic=classic_text, usage_of=lambda trial: TrialUsage()
+)

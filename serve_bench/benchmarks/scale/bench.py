@@ -29,6 +29,7 @@ from serve_bench.benchmarks.scale.spec import (
     why_invalid,
 )
 from serve_bench.core.errors import RunFailed
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import HANDLE, Load, Timing
@@ -368,7 +369,7 @@ def with_values(trial: Trial, values: Mapping[str, tuple[str, float | None]]) ->
     return replace(trial, metrics={**trial.metrics, **further})
 
 
-def cpu_us_a_request(usage: JsonObject, trial: Trial) -> float | None:
+def cpu_us_a_request(usage: TrialUsage, trial: Trial) -> float | None:
     """CPU of Ray's and Serve's processes in the measured part over the completed requests, in
     microseconds; None where it was not sampled. The load's own is left out."""
     uses = by_role(usage).items()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from serve_bench.analysis.ratios import quantile
 from serve_bench.analysis.statistics import (
@@ -29,10 +29,11 @@ from serve_bench.analysis.statistics import (
 )
 from serve_bench.benchmarks.scale.spec import GRAPHS
 from serve_bench.core.errors import FormatError
-from serve_bench.core.facts import NodeFacts
+from serve_bench.core.facts import NodeFacts, TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Result, Trial
+from serve_bench.core.schema import built
 from serve_bench.view.charts import Chart
 from serve_bench.view.document import Detail, Finding, Later, Section, sentence
 from serve_bench.view.figures import (
@@ -76,7 +77,8 @@ declare_all(
 
 
 def nodes_of(trial: Trial) -> Sequence[NodeFacts]:
-    return trial.client.get("nodes") or ()
+    """What each node that loaded did."""
+    return built(list[NodeFacts], trial.client.get("nodes") or [], "trial.client.nodes")
 
 
 def node_figures(facts: NodeFacts) -> Figures:
@@ -86,7 +88,7 @@ def node_figures(facts: NodeFacts) -> Figures:
         return {"errors": errors}
     received, seconds = facts.get("bytes_received"), facts["seconds"]
     bounds = facts.get("latency_lower_bounds", ())
-    cpu = grouped_cpu([facts.get("usage") or {}], tier_of)
+    cpu = grouped_cpu([facts.get("usage") or TrialUsage()], tier_of)
     return {
         MAIN: facts["rate"],
         **{"completed": float(facts["completed"]), "errors": errors},
@@ -349,12 +351,12 @@ def _unloaded_nodes(result: Result) -> Iterator[ViewRow]:
             yield ViewRow(dims, {}, name, f"launch {launch.id}", (warning,))
 
 
-def _usage_of(trial: Trial) -> Mapping[str, Any]:
+def _usage_of(trial: Trial) -> TrialUsage:
     """By which the limit is judged: HTTP that loaded from one node. A verdict weighs the processes
     of one machine with the whole load, and does not know the client of a handle."""
     nodes = nodes_of(trial)
     if trial.row.client == HANDLE or len(nodes) > 1 or MAIN not in trial.metrics:
-        return {}
+        return TrialUsage()
     return (nodes[0].get("usage") if nodes else None) or trial.usage
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.load_spec import Load
@@ -52,7 +53,7 @@ def thinned(trial: Trial, processes: Iterable[Process]) -> Trial:
         metrics=metrics,
         client=client,
         seconds={name: trial.seconds[name] for name in ("total", "measured")},
-        usage={} if trial.flags.get("interrupted") else levels_of(processes),
+        usage=TrialUsage() if trial.flags.get("interrupted") else levels_of(processes),
         slots={},
         limits={},
     )

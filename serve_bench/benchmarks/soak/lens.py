@@ -8,14 +8,15 @@ launch; those of the same process in several launches are joined.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from serve_bench.analysis.drift import FEWEST, DriftWord, LevelDrift, drift_of, joined
 from serve_bench.analysis.statistics import MAIN, merged, summarize
+from serve_bench.core.facts import ProcessUsage
 from serve_bench.core.figures import counted, number
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import duration_text
@@ -90,9 +91,19 @@ WARM_UP_MINUTES: Final = 10.0
 TOO_SHORT: Final = "too short to say"
 TONES: Final[dict[DriftWord, Tone]] = {"grows": "bad", TOO_SHORT: "doubt", "does not grow": "good"}
 
-Readings: TypeAlias = list[Mapping[str, Any]]
-"""Of a process of a launch, behind each block: LEVELS, `private_mb`, the number of the block, and
-the `minutes` and `requests` (million) since the launch."""
+
+@dataclass(frozen=True)
+class Reading:
+    """A process behind a block, and what was answered until then (million) since the launch."""
+
+    process: ProcessUsage
+    block: int
+    requests: float
+    minutes: float
+
+
+Readings: TypeAlias = list[Reading]
+"""Of a process of a launch, in the order of time."""
 Launches: TypeAlias = list[Readings]
 
 
@@ -170,10 +181,10 @@ def read_processes(blocks: Sequence[Trial]) -> dict[str, Launches]:
         for index, block in launch:
             requests += count_ended(block) / 1e6
             minutes += block.seconds["total"] / 60
-            at = {"block": index, "requests": requests, "minutes": minutes}
-            for facts in block.usage.get("processes", ()):
-                words = (str(facts["role"]).replace("_", " "), deployment_of(facts))
-                found[" ".join(filter(None, words))][facts["pid"]].append({**facts, **at})
+            for process in block.usage.processes:
+                words = (process.role.replace("_", " "), deployment_of(process))
+                reading = Reading(process, index, requests, minutes)
+                found[" ".join(filter(None, words))][process.pid].append(reading)
         for name, several in found.items():
             for place, readings in enumerate(several.values(), 1):
                 named[f"{name} {place}" if len(several) > 1 else name].append(readings)
@@ -182,8 +193,9 @@ def read_processes(blocks: Sequence[Trial]) -> dict[str, Launches]:
 
 def read_level(readings: Readings, level: str) -> tuple[list[float], list[float]]:
     """The requests (million) behind which a level was read, and the level."""
-    known = [reading for reading in readings if reading.get(level) is not None]
-    return [reading["requests"] for reading in known], [float(reading[level]) for reading in known]
+    levels = [(reading.requests, getattr(reading.process, level)) for reading in readings]
+    known = [(requests, float(value)) for requests, value in levels if value is not None]
+    return [requests for requests, _ in known], [value for _, value in known]
 
 
 def fit_level(launches: Launches, level: str) -> LevelDrift | None:
@@ -191,7 +203,7 @@ def fit_level(launches: Launches, level: str) -> LevelDrift | None:
     known: PSS also moves when others that share its libraries come and go."""
     drifts = []
     for readings in launches:
-        private = level == "pss_mb" and readings[0].get("private_mb") is not None
+        private = level == "pss_mb" and readings[0].process.private_mb is not None
         drifts.append(drift_of(*read_level(readings, "private_mb" if private else level)))
     known = [*filter(None, drifts)]
     return joined(known) if known else None
@@ -216,9 +228,10 @@ def judge_memory(
     return TOO_SHORT, min(WARM_UP_MINUTES - minutes, (WARM_UP_MB / grown - 1) * minutes)
 
 
-def spans(launches: Launches, of: str) -> list[float]:
+def spans(launches: Launches, name: str) -> list[float]:
     """From the first reading of each launch to its last."""
-    return [readings[-1][of] - readings[0][of] for readings in launches]
+    ends = ((getattr(readings[0], name), getattr(readings[-1], name)) for readings in launches)
+    return [last - first for first, last in ends]
 
 
 def make_process(
@@ -255,7 +268,7 @@ def make_process(
     if "pss_mb" in notes and (left := values.get("hours_left")):
         notes["pss_mb"] += f"; the free memory lasts {duration_text(3600 * left.value)}"
     dims = {"point": "process", "variant": variant.name, "launches": len(launches)}
-    dims |= {"pids": [readings[0]["pid"] for readings in launches], "verdict": word}
+    dims |= {"pids": [readings[0].process.pid for readings in launches], "verdict": word}
     dims |= {"growing": [*notes], "leaks": bool(notes)}
     return ViewRow(dims, values, name, variant.group, notes=(*notes.values(),), tones=tones)
 
@@ -264,15 +277,15 @@ def read_variant(row: ViewRow, blocks: Sequence[Trial], spec: SoakSpec) -> list[
     """A variant of its blocks, then its processes: those that leak, then the others, the fastest
     first. One that ended early is counted and not judged. Raises FormatError."""
     named = read_processes(blocks)
-    end = max((launches[-1][-1]["block"] for launches in named.values()), default=0)
+    end = max((launches[-1][-1].block for launches in named.values()), default=0)
     fitted = {name for name, launches in named.items() if max(map(len, launches)) >= FEWEST}
-    seen = [name for name in named if name in fitted or named[name][-1][-1]["block"] == end]
+    seen = [name for name in named if name in fitted or named[name][-1][-1].block == end]
     answered = sum(map(count_ended, blocks))
-    hosts = [block.usage.get("host") or {} for block in reversed(blocks)]
+    free = (block.usage.host.free_mb for block in reversed(blocks))
     values = known_values(
         answered_in_all=answered,
         rate_in_all=answered / sum(block.seconds["total"] for block in blocks),
-        free_mb=next((host["free_mb"] for host in hosts if "free_mb" in host), None),
+        free_mb=next((size for size in free if size is not None), None),
     )
     dims = {**row.dims, "ended_early": len(named) - len(seen) or None}
     row = replace(row, dims=dims, values={**row.values, **values})

@@ -18,6 +18,7 @@ from serve_bench.analysis.comparing.model import About, Comparing, figures
 from serve_bench.analysis.comparing.values import SLICES, SideRow, by_key, doubts_of, rows_of
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.tax.request import TaxSuite
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.result import Result
 from serve_bench.view.comparison import METRICS, compare_rows, mean_value, ratio_chart, scale_value
 from serve_bench.view.document import Finding, Later, Section, sentence
@@ -172,4 +173,4 @@ def _findings(rates: Sequence[ViewRow], steps: Sequence[ViewRow]) -> Iterator[st
         yield sentence(f"The largest step, {step.group}: {step.notes[0]}")
 
 
-LENS: Final = Lens(build, usage_of=lambda trial: {})
+LENS: Final = Lens(build, usage_of=lambda trial: TrialUsage())

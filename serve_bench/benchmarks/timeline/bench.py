@@ -31,11 +31,13 @@ from serve_bench.analysis.course import (
 )
 from serve_bench.analysis.statistics import silent_from
 from serve_bench.core.app_spec import AppSpec
+from serve_bench.core.facts import CourseFacts
 from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import Cell, LaunchPlan
 from serve_bench.core.result import PlannedTrial, Row, Trial
+from serve_bench.core.schema import built
 from serve_bench.core.slo import Slo
 from serve_bench.core.timeline import CONTROLLER, NODE, PROXY, REPLICA, PlannedFault, Timeline
 from serve_bench.core.usage import Track
@@ -197,10 +199,9 @@ class TimelineBench(ServedBench):
         if silent_from(trial) is not None:
             trial = self._waits(trial)
         faults = [self._fault(row, lost, "worker") for lost in measured.lost]
-        for one in trial.course["faults"]:
-            if one["at_s"] is None or one.get("why_not"):
-                why = one.get("why_not", "")
-                faults.append(self._fault(row, f"{one['text']}: not done: {why}"))
+        for fault in trial.course.faults:
+            if fault.at_s is None or fault.why_not:
+                faults.append(self._fault(row, f"{fault.text}: not done: {fault.why_not}"))
         if (why := why_failed(trial)) is not None:
             faults.append(self._fault(row, why))
         return Loaded((trial,), tuple(faults), None, log)
@@ -354,7 +355,7 @@ def with_course(
         **seconds_of_requests(rows, seconds, broken_off=interrupted),
         **processes_of(tracks, zero_ns, watched),
         "changes": changes_of(readings.get("changes", ()), zero_ns),
-        "faults": [dict(one) for one in faults],
+        "faults": faults,
         "after_s": after_s,
     }
     why = readings.get("failed") or ()
@@ -362,4 +363,4 @@ def with_course(
         lost = readings.get("losses", len(why))
         course["why_not"] = f"{lost} readings of Serve's state failed: {why[0]}"
     slices = slices_of(judged, slo, float(seconds), STEP_S)
-    return replace(trial, course=course, slices=slices)
+    return replace(trial, course=built(CourseFacts, course, "course"), slices=slices)

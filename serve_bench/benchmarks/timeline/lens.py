@@ -33,6 +33,7 @@ from serve_bench.analysis.ratios import quantile
 from serve_bench.analysis.statistics import MAIN, silent_from
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.analysis.verdict.router import router_wait_s, router_words
+from serve_bench.core.facts import CourseFacts, ProbeSlices, TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import JsonObject, Metric, Result, Trial
@@ -127,11 +128,15 @@ def read_timeline(result: Result) -> tuple[Timeline, Slo]:
 
 def read_transient(trial: Trial, timeline: Timeline, slo: Slo) -> Transient:
     """The figures of a launch, as far as it was measured. Raises FormatError."""
-    measured = float(len(trial.course.get("due") or ()))
+    measured = float(len(trial.course.due))
     pairs = zip(timeline.begins, timeline.stages, strict=True)
     spans = [(begin, min(begin + stage.duration_s, measured)) for begin, stage in pairs]
     reached = [span for span in spans if span[0] < measured]
     return transient_of(trial.course, bounds_of(trial.slices, slo), reached)
+
+
+COUNTS: Final = ("due", "sent", "answered", "ended", "waiting")
+"""What is counted in each second."""
 
 
 def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewRow]:
@@ -147,14 +152,14 @@ def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewR
     for second, out in enumerate(transient.out):
         figures: Figures = {
             "at_s": second + 0.5,
-            **{name: course[name][second] for name in "due sent answered ended waiting".split()},
-            **lost_figures({word: counts[second] for word, counts in course["failed"].items()}),
+            **{name: getattr(course, name)[second] for name in COUNTS},
+            **lost_figures({word: counts[second] for word, counts in course.failed.items()}),
         }
-        if course["latency"][second] is not None:
-            histogram = Histogram.decode(course["latency"][second])
+        if (latency := course.latency[second]) is not None:
+            histogram = Histogram.decode(latency)
             figures["latency_p50"], figures["latency_p99"] = histogram.percentiles((0.5, 0.99))
             figures["latency_max"] = histogram.max
-        for role, used in (course.get("cpu") or {}).items():
+        for role, used in course.cpu.items():
             figures[f"role_cpu.{role}"] = used[second] if second < len(used) else None
         if (replicas := transient.replicas.at(second + 1.0)) is not None:
             figures |= pick(replicas, *REPLICA_STATES)
@@ -182,8 +187,8 @@ def make_spans(timeline: Timeline, launches: Launches, cell: str) -> Iterator[Vi
             dims["held_s"] = "never"
         if done and planned.action == "deploy" and "lasted_s" not in values:
             dims["lasted_s"] = "not in force"
-        records = (trial.course["faults"][place] for trial, seen in launches if seen.faults[place:])
-        why = next((record.get("why_not") or "" for record in records), "the load ended before")
+        faults = (trial.course.faults[place] for trial, seen in launches if seen.faults[place:])
+        why = next((fault.why_not for fault in faults), "the load ended before")
         yield ViewRow(dims, values, planned.text, cell, gap="" if done else f"not done, {why}")
 
 
@@ -222,9 +227,9 @@ def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
     lacks = []
     for trial, _ in launches:
         course, about = trial.course, f"launch {trial.round}"
-        if why := course.get("why_not"):
-            lacks.append(Finding(str(why), "state", "doubt", about=about))
-        kept, losses = len(course.get("lost") or ()), int(course.get("losses") or 0)
+        if course.why_not:
+            lacks.append(Finding(course.why_not, "state", "doubt", about=about))
+        kept, losses = len(course.lost), course.losses
         if losses > kept:
             text = f"{losses:,} requests were lost, of which {kept:,} are known one by one"
             lacks.append(Finding(text, "lost", "doubt", about=about))
@@ -273,7 +278,7 @@ def describe_stop(launches: Launches, wait_s: float | None) -> str:
         if silent_from(trial) is not None:
             return f"{about}{limit_words(limited_by(trial))}"
         if (drop := find_drop(trial.course, transient)) is not None:
-            deployments = {change["deployment"] for change in trial.course.get("changes") or ()}
+            deployments = {change.deployment for change in trial.course.changes}
             wait_s = wait_s if len(deployments) == 1 else None
             router = router_words(drop.rate, drop.running, wait_s)
             return (
@@ -360,14 +365,14 @@ def condensed(result: Result) -> Result:
     plan = [plan_row(planned, replace(planned.row, label=label)) for planned in result.plan]
 
     def measure(trial: Trial) -> Trial:
-        out, answered = read_transient(trial, timeline, slo).out, trial.course["answered"]
+        out, answered = read_transient(trial, timeline, slo).out, trial.course.answered
         within = sum(count for count, missed in zip(answered, out, strict=True) if missed is False)
         metrics = {**trial.metrics, MAIN: Metric("requests/s", "higher", (within / len(out),))}
         row = plan_row(trial, replace(trial.row, label=label))
-        kept = replace(trial, key=row.key, row=row.row, metrics=metrics, course={}, slices={})
-        return kept.flagged(FITTED)
+        kept = replace(trial, key=row.key, row=row.row, metrics=metrics)
+        return replace(kept, course=CourseFacts(), slices=ProbeSlices()).flagged(FITTED)
 
-    trials = [measure(trial) for trial in result.trials if trial.course.get("due")]
+    trials = [measure(trial) for trial in result.trials if trial.course.due]
     return replace_rows(result, plan, trials, without="timeline")
 
 
@@ -376,4 +381,4 @@ CODES: Final = (
     *("variant-not-engaged", "unclean-teardown"),
 )
 # Other warnings, and verdicts, are of a load that should be steady.
-LENS: Final = Lens(build, compared=condensed, codes=CODES, usage_of=lambda trial: {})
+LENS: Final = Lens(build, compared=condensed, codes=CODES, usage_of=lambda trial: TrialUsage())

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import psutil
+from msgspec import structs
 
 from serve_bench.benchmarks.versus.request import Pairing
 from serve_bench.benchmarks.versus.slicing import (
@@ -246,10 +247,10 @@ class PairRows:
         began_ns = min(side.started_at_ns for side in result.sides)
         span_s = max((one.begun_s + one.length_s for one in result.slices), default=0.0)
         usage = sampler.summary(began_ns, span_s)
-        usage["processes"] = [one for one in usage["processes"] if one["pid"] not in others]
+        processes = tuple(process for process in usage.processes if process.pid not in others)
         samples = [one for one in sampler.samples(trial.key) if one.get("pid") not in others]
         keep_samples(self.folder, samples)
-        return replace(trial, usage=usage)
+        return replace(trial, usage=structs.replace(usage, processes=processes))
 
 
 def place_of(at: Pairing) -> str:

@@ -199,7 +199,7 @@ class LookThread(threading.Thread):
             "deployment": identity.name,
             "looks": len(taken),
             "max_ongoing": config.max_ongoing_requests,
-            "ongoing": _mean([one["ongoing"] for one in taken]),
+            "ongoing": _mean([one["ongoing"] for one in taken]) or 0.0,
             "served": len(served),
             "mean_ms": _mean(served) if served else None,
             "ingress": bool(getattr(self._inner, "_ingress", False)),

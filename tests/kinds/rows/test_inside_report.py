@@ -8,7 +8,7 @@ from typing import Any
 from serve_bench.core.result import Trial, result_of
 from serve_bench.view.document import Chart
 from serve_bench.view.inside import describe_profiled, usage_table
-from tests.records import ROWS, launch, planned, run, trial
+from tests.records import ROWS, changed, launch, planned, run, trial
 from tests.rendering import render
 from tests.sheet_parts import every, part, sheet
 
@@ -30,7 +30,7 @@ REPLICAS = usage(
 
 def measured(seen: dict[str, Any], *, profiled: bool = False, rate: float = 100) -> Trial:
     made = trial(planned(row=ROWS[0]), rate, rate, rate, profiled=profiled)
-    return replace(made, usage=seen)
+    return changed(made, usage=seen)
 
 
 def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:
@@ -44,7 +44,7 @@ def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:
 def test_a_reading_that_goes_back_is_no_part_below_zero() -> None:
     plan = [planned(row=row) for row in ROWS[:2]]
     trials = [
-        replace(trial(of, 100, 100, 100), usage=usage(("proxy", cpu)))
+        changed(trial(of, 100, 100, 100), usage=usage(("proxy", cpu)))
         for of, cpu in zip(plan, (9.0, -9.0), strict=True)
     ]
     document = sheet(result_of([run(*plan), launch(), *trials]))

@@ -22,7 +22,7 @@ from serve_bench.view.inside import describe_trial
 from serve_bench.view.row_charts import draw_histogram
 from serve_bench.view.rows import make_page
 from tests import places
-from tests.records import ROWS, cell, launch, planned, run, trial
+from tests.records import ROWS, cell, changed, launch, planned, run, trial
 from tests.rendering import render
 from tests.sheet_parts import as_lines, every, opened, page_sheet, part
 from tests.verdict_trials import process, usage
@@ -150,7 +150,7 @@ def test_an_own_app_has_a_row_a_cell_and_names_the_best_first() -> None:
 
 
 def test_where_nothing_was_completed_there_is_no_limit_but_the_status() -> None:
-    failed = replace(
+    failed = changed(
         own_trial(1, 10, 0.0, 0.0),
         counts=Counts(9, 0, {"status": 9}, 0),
         client={"status_codes": {"408": 9}},
@@ -169,7 +169,7 @@ def test_the_front_is_that_of_the_application_which_is_loaded() -> None:
     uses += [process(3, "replica", 97, wait=1, of="b:Ingress")]
     made = (OwnDeployment("Ingress", 1),)
     app = OwnApp("c.yaml: b", "b:app", "/", made, (), config={"name": "b"})
-    at = replace(own_trial(1, 10, 100.0), usage=usage(*uses, host=130), slots={"Ingress": 5})
+    at = changed(own_trial(1, 10, 100.0), usage=usage(*uses, host=130), slots={"Ingress": 5})
     (entry,) = make_page(own_run(at, app=app)).rows
     assert entry.limited is not None
     assert entry.limited.figures == "Ingress: replica CPU 97 % of a core"

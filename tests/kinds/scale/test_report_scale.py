@@ -18,7 +18,7 @@ from serve_bench.benchmarks.scale.lens import PUBLISHED
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Launch, Metric, Result, VariantUsed
 from tests.kinds.scale.test_scale_figures import LAWS
-from tests.records import AT
+from tests.records import AT, changed
 from tests.rendering import render
 from tests.scale_records import (
     curve_trials,
@@ -127,7 +127,7 @@ def test_figures_that_are_only_lower_bounds_are_marked_in_every_form() -> None:
 
 def test_no_limit_is_told_of_a_row_through_a_handle_or_from_several_nodes() -> None:
     suite = scale_suite("chain")
-    trials = [replace(one, usage=usage(proxy=99.0, host=120.0)) for one in graph_trials(suite)]
+    trials = [changed(one, usage=usage(proxy=99.0, host=120.0)) for one in graph_trials(suite)]
     rows = view_of(scale_result(suite, *trials)).rows
     assert [row.dims["limit"] is not None for row in rows] == [False, False, True, True]
     several = view_of(one(nodes=[scale_node(1), scale_node(2)], usage=usage(proxy=99.0)))

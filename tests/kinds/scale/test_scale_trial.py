@@ -11,6 +11,7 @@ from serve_bench.benchmarks.scale.bench import cpu_us_a_request, nodes_trial
 from serve_bench.benchmarks.scale.cluster import NodeProxy
 from serve_bench.benchmarks.scale.spec import SingleSpec, on_nodes, scale_plan
 from serve_bench.core import usage as counts
+from serve_bench.core.facts import ProcessUsage, TrialUsage
 from serve_bench.core.load_result import Counts
 from serve_bench.core.plan import list_trials
 from serve_bench.core.result import Trial, VariantUsed
@@ -54,10 +55,12 @@ def test_the_requests_of_a_lost_node_count_as_failed() -> None:
 def test_the_cpu_of_a_request_leaves_the_load_out() -> None:
     trial = of_nodes([node()])
     used = {"replica": 60.0, "proxy": 40.0, "load_worker": 90.0, "ray_worker": 90.0, "raylet": None}
-    processes = [{"role": role, "cpu_percent": percent} for role, percent in used.items()]
+    roles = used.items()
+    processes = (ProcessUsage(pid=1, role=role, cpu_percent=percent) for role, percent in roles)
+    usage = TrialUsage(processes=tuple(processes))
     # One core for ten seconds over a thousand requests.
-    assert cpu_us_a_request({"processes": processes}, trial) == pytest.approx(10_000.0)
-    assert cpu_us_a_request({}, trial) is None
+    assert cpu_us_a_request(usage, trial) == pytest.approx(10_000.0)
+    assert cpu_us_a_request(TrialUsage(), trial) is None
 
 
 @cases("most_replicas, raylets", (1, 1), (8, 3), (1000, 1), (5000, 2))

@@ -14,11 +14,13 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
 from serve_bench.benchmarks.soak import bench, drive
 from serve_bench.benchmarks.soak.lens import LENS, gate
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.sitting import Outcome, Sitting, run_record
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.load_spec import Load
@@ -37,7 +39,7 @@ from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import View, look
 from tests import records
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.fixtures import Call, Patch
 from tests.kinds.sitting import sit_through
 from tests.rounds import round_of
@@ -95,12 +97,12 @@ class Fake:
             {
                 **{"pid": 1000 * self.launches + number, "role": role},
                 "title": "ray::ServeReplica:default:Shop" if role == "replica" else role,
-                "pss_mb": round(level(x) + draw.gauss(0, self.noise), 3),
+                "pss_mb": max(0.0, round(level(x) + draw.gauss(0, self.noise), 3)),
                 **{"threads": round(self.threads(x)), "descriptors": 30},
             }
             for number, (role, level) in enumerate(self.memory.items())
         ]
-        return replace(
+        return records.changed(
             records.trial(at, RATE, latency=latency.coarser(4).encode()),
             launch=str(self.launches),
             started_at=f"2026-01-02T03:04:{self.launches:02}+00:00",
@@ -213,10 +215,10 @@ def test_replaced_and_added_processes_are_series_of_their_own() -> None:
     result = soaked(Fake({"replica": still, "proxy": still}))
     trials = []
     for at, trial in enumerate(result.trials):
-        replica, proxy = trial.usage["processes"]
-        replica = {**replica, "pid": 7 if at < 5 else 8}
-        later = [{**replica, "pid": 9}] if at >= 30 else []
-        trials.append(replace(trial, usage={"processes": [replica, proxy, *later]}))
+        replica, proxy = trial.usage.processes
+        replica = structs.replace(replica, pid=7 if at < 5 else 8)
+        later = (structs.replace(replica, pid=9),) if at >= 30 else ()
+        trials.append(replace(trial, usage=TrialUsage(processes=(replica, proxy, *later))))
     result = replace(result, trials=tuple(trials))
     assert {*processes(result)} == {"proxy", "replica Shop 2", "replica Shop 3"}
     view = view_of(result)
@@ -296,10 +298,11 @@ def test_a_server_that_runs_already_is_loaded(monkeypatch: Patch, call: Call) ->
         words = ("soak", server.url, "--out", "run", "--rate", "200", "--live", "plain")
         assert "proxy" in call(*words)[0]
     usages = [trial.usage for trial in read(Path("run")).trials]
-    assert len(usages) == 16 and all(usage["host"]["free_mb"] > 0 for usage in usages)
-    for (levels,) in (usage["processes"] for usage in usages):
-        assert levels["title"] == "ray::ProxyActor" and levels["pid"] == os.getpid()
-        assert levels["pss_mb"] > 5 and levels["threads"] >= 1 and levels["descriptors"] >= 3
+    assert len(usages) == 16 and all(sure(usage.host.free_mb) > 0 for usage in usages)
+    for (levels,) in (usage.processes for usage in usages):
+        assert levels.title == "ray::ProxyActor" and levels.pid == os.getpid()
+        assert sure(levels.pss_mb) > 5 and sure(levels.threads) >= 1
+        assert sure(levels.descriptors) >= 3
 
 
 def test_an_open_loop_has_room_when_it_falls_behind() -> None:

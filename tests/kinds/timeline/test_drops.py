@@ -8,7 +8,9 @@ from typing import Any
 
 from serve_bench.analysis.course import ReplicaCount, ReplicaLine
 from serve_bench.benchmarks.timeline.lens import describe_stop, has_own_router
+from serve_bench.core.facts import CourseFacts, ReplicaChange
 from serve_bench.core.result import result_of
+from serve_bench.core.schema import built
 from tests.cases import cases
 from tests.records import run
 
@@ -19,11 +21,12 @@ def launch(ended: list[int], waiting: int = 500, fewer: int = 4) -> Any:
     """Of 4 replicas, of which `fewer` run from second 10 on."""
     counts = (ReplicaCount(0.0, 4, 0, 4, 0), ReplicaCount(10.0, 4, 4 - fewer, fewer, 0))
     seconds = len(ended)
-    course = {
-        "ended": ended,
-        "waiting": [waiting if at >= 10 else 0 for at in range(seconds)],
-        "changes": [{"deployment": "default:Shop"}] * 2,
-    }
+    state = {"at_s": 0.0, "wanted": 4, "starting": 0, "running": 4, "draining": 0}
+    course = CourseFacts(
+        ended=tuple(ended),
+        waiting=tuple(waiting if at >= 10 else 0 for at in range(seconds)),
+        changes=(built(ReplicaChange, {**state, "deployment": "default:Shop"}, "change"),),
+    )
     trial = SimpleNamespace(course=course, round=1, metrics={})
     return trial, SimpleNamespace(out=(*IN, *OUT), replicas=ReplicaLine("Shop", counts))
 

@@ -39,8 +39,8 @@ def test_a_run_of_a_url(folder: Path) -> None:
     """Two launches with each second of the load, and what was lost."""
     result = read(folder)
     first, second = result.trials
-    assert first.course["due"] == second.course["due"] == [20, 20, 40, 40]
-    lost = [len(trial.course["lost"]) for trial in (first, second)]
+    assert first.course.due == second.course.due == (20, 20, 40, 40)
+    lost = [len(trial.course.lost) for trial in (first, second)]
     assert sum(lost) == 1 and not result.failures
     view = look(result, ReportOptions(), LENS).view
     (cell,) = view.rows
