@@ -155,8 +155,8 @@ def _used(trial: Trial) -> Iterator[str]:
             yield f"{process.role} {cpu:.0f}{waited}"
     host = trial.usage.host
     yield f"host {host.cpu_percent or 0.0:.0f} of {100 * (host.cores or 1)}"
-    client = trial.client.get("verdict", {})
-    yield f"client not idle {client.get('non_idle', 0):.2f}"
+    verdict = trial.client.verdict
+    yield f"client not idle {verdict.non_idle or 0 if verdict else 0:.2f}"
 
 
 def matrix(said: dict[tuple[str, str], Counter[Cause]], cases: dict[str, Case]) -> str:

@@ -7,7 +7,7 @@ requests grows with a power of the rate.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -157,7 +157,7 @@ def _measured(
         return made
     if rate > service.client:
         verdict = {"client_bound": True, "non_idle": 0.99, "reasons": ["busy for 99 % of the time"]}
-        made = replace(made, client={"verdict": verdict})
+        made = changed(made, client={"verdict": verdict})
     return changed(made, slices=_slices(rate, seconds, service.late(rate), draw))
 
 

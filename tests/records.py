@@ -10,8 +10,9 @@ from msgspec import to_builtins
 
 from serve_bench.benchmarks.rpc.latencies import Episodes
 from serve_bench.benchmarks.rpc.spec import LISTS, RpcSpec, World, planned_trial, rpc_plan
+from serve_bench.core.facts import ClientFacts, SettledFacts
 from serve_bench.core.histogram import Histogram, HistogramFacts
-from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.load_result import Counts, Warmup, WorkerReport
 from serve_bench.core.plan import list_trials
 from serve_bench.core.result import (
     Deploy,
@@ -110,10 +111,9 @@ def trial(
         metrics,
         Counts(ended + sum(errors.values()) + in_flight, ended, errors, in_flight),
         seconds={},
-        client=client,
         flags={"profiled": True} if profiled else {},
     )
-    return changed(made, **more)
+    return changed(made, client=client or {}, **more)
 
 
 R = TypeVar("R", bound=Record)
@@ -122,13 +122,15 @@ R = TypeVar("R", bound=Record)
 def changed(record: R, **fields: Any) -> R:
     """The record with other fields; their objects may be plain content, as in a file."""
     kinds = get_type_hints(type(record), include_extras=True)
-    typed = {
-        name: built(kinds[name], to_builtins(value, str_keys=True), name)
-        if isinstance(value, dict)
-        else value
-        for name, value in fields.items()
-    }
-    return replace(record, **typed)
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            fields[name] = built(kinds[name], to_builtins(value, str_keys=True), name)
+    return replace(record, **fields)
+
+
+def worker(connections: int) -> dict[str, Any]:
+    """A load worker with so many connections, as a record has it."""
+    return asdict(WorkerReport(1, connections, 0.1, None, None, 1.0, "timerfd"))
 
 
 def store_run(folder: Path, result: Result) -> Path:
@@ -218,7 +220,7 @@ def press_deploy(of: Trial) -> Deploy:
         "first_request": {"ms": 500.0, "polls": 3, "status": 200},
         "replicas": [{"pid": 2, "device": of.cell.get("device"), "torch": "2.9.0"}],
     }
-    settled = {"seconds": 1.5, "steady": True, "completed": 900, "p50_ns": 1_200_000}
+    settled = SettledFacts(seconds=1.5, steady=True, completed=900, p50_ns=1_200_000)
     return Deploy(of.launch, of.cell, 2.0, False, proof, settled=settled)
 
 
@@ -314,7 +316,7 @@ def rpc_trial(
         metrics=episodes.metrics(),
         counts=Counts(calls, calls, {}, 0),
         seconds={},
-        client={"memory_bytes": 20_000_000 * world.world_size},
+        client=ClientFacts(memory_bytes=20_000_000 * world.world_size),
     )
     usage = {"host": {"cores": 2, "cpu_percent": host}, "processes": processes, "gpus": []}
     return trial if cpu is None else changed(trial, usage=usage)

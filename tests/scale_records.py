@@ -15,6 +15,7 @@ from serve_bench.benchmarks.scale.spec import (
     scale_plan,
     why_invalid,
 )
+from serve_bench.core.facts import ClientFacts
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import list_trials
@@ -28,6 +29,7 @@ from serve_bench.core.result import (
     VariantUsed,
     result_of,
 )
+from serve_bench.core.schema import built
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import View, look
@@ -138,7 +140,7 @@ def scale_trial(
         metrics=found,
         counts=Counts(done + errors.total(), done, dict(errors), 0),
         seconds={},
-        client={"nodes": told} if told else {},
+        client=built(ClientFacts, {"nodes": told}, "client"),
     )
     return changed(trial, **other)
 

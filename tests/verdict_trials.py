@@ -103,7 +103,7 @@ def bound(non_idle: float | None, wait: float | None, reason: str = "") -> dict[
         "non_idle": non_idle,
         "run_queue_wait": wait,
     }
-    return {"verdict": verdict, "workers": [{"timer": "timerfd"}]}
+    return {"verdict": verdict}
 
 
 IDLE = usage(process(1, "proxy", 10, wait=0.5), process(2, "replica", 8, wait=0.5), host=30)

@@ -7,9 +7,9 @@ the top with their reasons. Reports show the warnings.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from serve_bench.analysis.connections import HINT, connection_wait
 from serve_bench.analysis.statistics import (
@@ -24,7 +24,7 @@ from serve_bench.analysis.statistics import (
 )
 from serve_bench.core.failed_requests import failures_of, given_up_after_s, of_windows
 from serve_bench.core.figures import counted, part_text
-from serve_bench.core.load_result import FAILED_LATENCY, GIVEN_UP
+from serve_bench.core.load_result import FAILED_LATENCY, GIVEN_UP, ClientVerdict
 from serve_bench.core.load_spec import FEWEST_WINDOWS, HANDLE, fitted_windows
 from serve_bench.core.own_app import rescaled, scaling_hint
 from serve_bench.core.proof import contradictions
@@ -125,9 +125,9 @@ def checks(result: Result) -> tuple[Warning, ...]:
 
 
 def _client(trial: Trial) -> Iterator[Warning]:
-    verdict = trial.client.get("verdict", trial.client)
-    if verdict.get("client_bound"):
-        reasons = "; ".join(verdict.get("reasons", ())) or "no reason given"
+    verdict = trial.client.verdict
+    if verdict is not None and verdict.client_bound:
+        reasons = "; ".join(verdict.reasons) or "no reason given"
         hint = f"use {_MORE_CLIENT[trial.row.client != 'aiohttp']}"
         message = f"{client_words(verdict)}: {reasons}"
         yield Warning("client-bound", message, hint, trial.key)
@@ -141,16 +141,17 @@ def _client(trial: Trial) -> Iterator[Warning]:
 
 def added_of(trial: Trial) -> tuple[float, float] | None:
     """What the client adds to the mean latency, and that latency (ns); None where not known."""
-    verdict = trial.client.get("verdict") or {}
-    added, latency = verdict.get("added_ns"), verdict.get("mean_latency_ns")
+    if (verdict := trial.client.verdict) is None:
+        return None
+    added, latency = verdict.added_ns, verdict.mean_latency_ns
     return (added, latency) if added is not None and latency else None
 
 
-def client_words(verdict: Mapping[str, Any]) -> str:
+def client_words(verdict: ClientVerdict) -> str:
     """How a bound client affects the figures. One that was idle for part of the time does not limit
     the throughput, but was late to read or to send; one that waited for a CPU for longer than it
     ran is held up by whatever runs there."""
-    busy, waited = verdict.get("non_idle"), verdict.get("run_queue_wait")
+    busy, waited = verdict.non_idle, verdict.run_queue_wait
     if busy is not None and busy <= NEVER_IDLE:
         return "the client adds to the latency"
     held_up = busy is not None and waited is not None and waited > busy / 2
@@ -199,7 +200,7 @@ def _windows(trial: Trial) -> Iterator[Warning]:
     count = len(metric.windows)
     if count < FEWEST_WINDOWS and trial.row.requests is None:
         message = f"{counted(count, 'window')}: spread unknown"
-        quick = "without --quick" if trial.client.get("stretched") else ""
+        quick = "without --quick" if trial.client.stretched else ""
         hint = quick or f"measure {FEWEST_WINDOWS} or more"
         yield Warning("few-windows", message, hint, trial.key)
     if (silent := silent_from(trial)) is not None:
@@ -225,7 +226,7 @@ def _slow(trial: Trial) -> Iterator[Warning]:
     count = max(count, FEWEST_WINDOWS)
     digits = 0 if response_s > 10 else 2
     message = f"a response takes {response_s:,.{digits}f} s, a window {trial.window_s:g} s"
-    if drained := trial.client.get("drained"):
+    if drained := trial.client.drained:
         bounds = "its latency is a lower bound"
         bounds = bounds if drained == 1 else "their latencies are lower bounds"
         late = f"{counted(drained, 'response')} came after the windows, without new load"
@@ -294,7 +295,7 @@ def _errors(trial: Trial) -> Iterator[Warning]:
 
 
 def _bare(trial: Trial) -> Iterator[Warning]:
-    if bare := trial.client.get("bare"):
+    if bare := trial.client.bare:
         message = f"{bare:,} of {counted(trial.completed_in_windows, 'stream')} ended with [DONE] "
         hint = "they count as whole, as clients take them"
         yield Warning("bare-done", f"{message}in place of data: [DONE]", hint, trial.key)
@@ -302,7 +303,7 @@ def _bare(trial: Trial) -> Iterator[Warning]:
 
 def _samples(trial: Trial) -> Iterator[Warning]:
     count = merged([trial], "latency").count if "latency" in trial.metrics else FEWEST_SAMPLES
-    count += int(trial.client.get("drained") or 0)
+    count += trial.client.drained
     if trial.counts.completed and count < FEWEST_SAMPLES:
         message = f"p99 rests on {counted(count, 'response')}"
         yield Warning("few-samples", message, "measure longer", trial.key)
@@ -320,7 +321,7 @@ def _little(trial: Trial) -> Iterator[Warning]:
     latency, failed = merged([trial], "latency"), merged([trial], "failed_latency")
     if trial.row.loop != "closed" or not measured_s or latency.unit != "ns":
         return
-    busy_s, longest_s = trial.client.get("busy_s"), 0.0
+    busy_s, longest_s = trial.client.busy_s, 0.0
     if busy_s is None:
         if trial.counts.in_flight or not latency.count:
             return  # how they ended is not known: `unanswered` warns
@@ -328,8 +329,8 @@ def _little(trial: Trial) -> Iterator[Warning]:
         longest_s = max(h.max or 0.0 for h in (latency, failed)) / 1e9
     in_flight, edge = busy_s / measured_s, longest_s / measured_s
     # Requests of lost nodes are in no latency.
-    lost = [one for one in trial.client.get("nodes") or () if one.get("lost")]
-    connections = trial.row.connections - sum(int(node.get("connections") or 0) for node in lost)
+    lost = (node.connections for node in trial.client.nodes if node.lost)
+    connections = trial.row.connections - sum(lost)
     share = in_flight / connections if connections > 0 else 1.0
     if share < 1 and trial.row.client == OBSERVER:
         return  # an episode ends with the last call of the slowest observer

@@ -74,7 +74,7 @@ def falls_short(sent: float, due: float) -> bool:
 def connection_wait(trial: Trial) -> ConnectionWait | None:
     """The wait of a trial for connections, where the rate was missed for it or it was more than
     NOTED of the latency; None where it was not, or is not known. Raises FormatError."""
-    waited, within, counts = trial.client.get("waited"), trial.in_windows, trial.counts
+    waited, within, counts = trial.client.waited, trial.in_windows, trial.counts
     seconds = measured_s(trial)
     if trial.row.loop != "open" or waited is None or within is None or seconds <= 0:
         return None
@@ -85,12 +85,12 @@ def connection_wait(trial: Trial) -> ConnectionWait | None:
         return None
     waits_ns = (lag.mean or 0.0) * lag.count - (rest.mean or 0.0) * rest.count
     due = (counts.sent + counts.unsent) / seconds
-    if (trial.client.get("asked") or {}).get("count"):  # all are sent, and it takes longer
+    if trial.client.asked.count:  # all are sent, and it takes longer
         due = trial.row.rate_per_s or due
     found = ConnectionWait(
         due=due,
         sent=within.sent / seconds,
-        connections=sum(worker["connections"] for worker in trial.client.get("workers") or ()),
+        connections=sum(worker.connections for worker in trial.client.workers),
         wait_ns=waits_ns / max(1, lag.count),
         latency_ns=latency.mean or 0.0,
         service_ns=service.mean or 0.0,

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from serve_bench.core.histogram import HistogramFacts
 from serve_bench.core.load_result import ClientVerdict, Counts, TokenCounts, WorkerReport
-from serve_bench.core.load_spec import Stage
+from serve_bench.core.load_spec import Stage, Streaming
 from serve_bench.core.numbers import Amount, Connections, Count, Positive, Signed
 
 StatusCode: TypeAlias = Annotated[str, Meta(pattern="^[0-9]{1,3}$")]
@@ -261,19 +261,24 @@ class DeployProof(TypedDict, total=False):
     observers: list[Count]
 
 
-class SettledFacts(TypedDict, total=False):
+class SettledFacts(RecordPart, frozen=True):
     """What one client saw after a deploy, until it was served steadily (`plan.settled_of`)."""
 
-    seconds: Amount
-    steady: bool
-    judged: bool | None
-    completed: Count
-    failed: Count
-    p50_ns: Count | None
-    error: str
+    seconds: Amount | None = None
+    steady: bool = False
+    judged: bool | None = None
+    completed: Count = 0
+    failed: Count = 0
+    p50_ns: Count | None = None
+    error: str = ""
+
+    @property
+    def settled(self) -> bool:
+        """Whether one client was served steadily, or was served but too slowly to judge that."""
+        return self.p50_ns is not None if self.judged is False else self.steady
 
 
-class LastHeard(TypedDict):
+class LastHeard(RecordPart, frozen=True):
     """What a node that was lost had told last."""
 
     completed: Count
@@ -281,116 +286,123 @@ class LastHeard(TypedDict):
     age_s: Amount
 
 
-class NodeFacts(TypedDict, total=False):
+class NodeFacts(RecordPart, frozen=True, kw_only=True):
     """A node's share of a load (`nodes.node_fact`). Times in ns, rates in 1/s."""
 
-    node: Required[str]
-    ip: Required[str]
-    hostname: Required[str]
-    url: Required[str]
-    client: Required[str]
-    connections: Required[Connections]
-    seconds: Required[Amount]
-    completed: Required[Count]
-    failed: Required[Mapping[str, Count]]
-    rate: Required[Amount]
-    connection_rate_mean: Amount | None
-    connection_rate_max: Amount | None
-    bytes_received: Count | None
-    latency_ns: Required[Mapping[str, Amount | None]]
-    latency_lower_bounds: list[str]
-    lost: str | None
-    last_heard: LastHeard
-    client_bound: bool | None
-    usage: TrialUsage | None
-
-
-class RequestFacts(TypedDict, total=False):
-    """The request of a load: how many paths and sets of headers it has, not which."""
-
+    node: str
+    ip: str
+    hostname: str
     url: str
-    method: str
-    paths: Count
-    header_sets: Count
-
-
-class LoadFacts(TypedDict, total=False):
-    """The load that was asked for: `load_spec.Load` as an object."""
-
-    request: RequestFacts
     client: str
     connections: Connections
-    processes: Count | None
-    timeout_s: Amount
-    rate: Amount | None
-    arrivals: str
-    stages: list[Stage]
-    ramp: bool
-    count: Count | None
-    max_connections: Connections | None
-    each: Count | None
-    seed: Signed
+    seconds: Amount
+    completed: Count
+    failed: Mapping[str, Count]
+    rate: Amount
+    connection_rate_mean: Amount | None = None
+    connection_rate_max: Amount | None = None
+    bytes_received: Count | None = None
+    latency_ns: Mapping[str, Amount | None]
+    latency_lower_bounds: tuple[str, ...] = ()
+    lost: str | None = None
+    last_heard: LastHeard | None = None
+    client_bound: bool | None = None
+    usage: TrialUsage | None = None
+
+
+class RequestFacts(RecordPart, frozen=True):
+    """The request of a load: how many paths and sets of headers it has, not which."""
+
+    url: str = ""
+    method: str = ""
+    paths: Count = 0
+    header_sets: Count = 0
+
+
+class LoadFacts(RecordPart, frozen=True):
+    """The load that was asked for: `load_spec.Load` as an object."""
+
+    request: RequestFacts = RequestFacts()
+    client: str = ""
+    connections: Connections = 0
+    processes: Count | None = None
+    timeout_s: Amount | None = None
+    connect_timeout_s: Amount | None = None
+    keepalive: bool | None = None
+    retries: Count | None = None
+    rate: Amount | None = None
+    arrivals: str = ""
+    stages: tuple[Stage, ...] = ()
+    ramp: bool = False
+    count: Count | None = None
+    max_connections: Connections | None = None
+    each: Count | None = None
+    seed: Signed | None = None
+    spin: bool = False
+    pickup_every: Count | None = None
+    connection_rates: bool = False
+    streaming: Streaming | None = None
 
 
 SliceMethod: TypeAlias = Literal["slices", "windows"]
 
 
-class SlicesFacts(TypedDict, total=False):
+class SlicesFacts(RecordPart, frozen=True, kw_only=True):
     """How the row of a side was loaded in turn with the other, and each of its slices."""
 
-    method: Required[SliceMethod]
-    slice_s: Required[Amount]
-    connections: Required[Connections]
-    chosen_drain_s: Required[Amount]
-    why: Required[str]
-    drain_s: Amount
-    seed: Signed
-    length_s: Required[list[Amount]]
-    completed: Required[list[Count]]
-    failed: Required[list[Count]]
-    requests: Count
-    cpu_s: Mapping[str, Amount]
-    idle_cores: Mapping[str, Signed]
-    idle_all_cores: Signed
+    method: SliceMethod
+    slice_s: Amount
+    connections: Connections
+    chosen_drain_s: Amount
+    why: str
+    drain_s: Amount = 0.0
+    seed: Signed | None = None
+    begun_s: tuple[Amount, ...] = ()
+    length_s: tuple[Amount, ...]
+    completed: tuple[Count, ...]
+    failed: tuple[Count, ...]
+    requests: Count | None = None
+    cpu_s: Mapping[str, Amount] = {}
+    idle_cores: Mapping[str, Signed] = {}
+    idle_all_cores: Signed | None = None
 
 
-class ClientFacts(TypedDict, total=False):
+class ClientFacts(RecordPart, frozen=True):
     """What the client of a trial tells beside its figures. Which fields there are depends on the
-    client: a load, slices of `versus`, rpc."""
+    client: a load, slices of `versus`, rpc. `in_windows`: the account of what happened within the
+    windows, while `Trial.counts` follows each request of the windows to its end."""
 
-    verdict: ClientVerdict
-    client_bound: bool
-    reasons: list[str]
-    workers: list[WorkerReport]
-    status_codes: Mapping[StatusCode, Count] | None
-    bytes_received: Count | None
-    retried: Count
-    reconnects: Count
-    total: Counts
-    notes: list[str]
-    in_windows: Counts
-    mean_in_flight: Amount | None
-    busy_s: Amount
-    drained: Count
-    stretched: str
-    bare: Count
-    seen: Mapping[str, str]
-    waited: Count
-    events: Count
-    merged: Count
-    tokens: TokenCounts
-    nodes: list[NodeFacts]
-    skew_s: Signed | None
-    asked: LoadFacts
-    slices: SlicesFacts
-    batch_size: Count
-    agent_pid: Count
-    observer_pids: list[Count]
-    processes: Count
-    memory_bytes: Count | None
-    policy: str
-    versions: Mapping[str, str | None]
-    raw: str
+    verdict: ClientVerdict | None = None
+    workers: tuple[WorkerReport, ...] = ()
+    status_codes: Mapping[StatusCode, Count] = {}
+    bytes_received: Count | None = None
+    retried: Count = 0
+    reconnects: Count = 0
+    total: Counts | None = None
+    notes: tuple[str, ...] = ()
+    in_windows: Counts | None = None
+    mean_in_flight: Amount | None = None
+    busy_s: Amount | None = None
+    drained: Count = 0
+    stretched: str = ""
+    bare: Count = 0
+    seen: Mapping[str, str] = {}
+    waited: Count | None = None
+    events: Count = 0
+    merged: Count = 0
+    tokens: TokenCounts | None = None
+    nodes: tuple[NodeFacts, ...] = ()
+    skew_s: Signed | None = None
+    asked: LoadFacts = LoadFacts()
+    slices: SlicesFacts | None = None
+    batch_size: Count | None = None
+    agent_pid: Count | None = None
+    observer_pids: tuple[Count, ...] = ()
+    processes: Count | None = None
+    memory_bytes: Count | None = None
+    policy: str = ""
+    versions: Mapping[str, str | None] = {}
+    raw: str = ""
 
 
 class DeploymentLimits(RecordPart, frozen=True):

@@ -102,13 +102,13 @@ def failures_of(trials: Iterable[Trial]) -> str:
     for trial in trials:
         failed.update(trial.counts.failed)
         statuses.update(statuses_of(trial))
-        examples = {**trial.client.get("seen", {}), **examples}
+        examples = {**trial.client.seen, **examples}
     return failures(failed, statuses, examples)
 
 
 def statuses_of(trial: Trial) -> dict[int, int]:
     """How often each status was seen; empty where the client did not tell."""
-    return {int(code): int(n) for code, n in (trial.client.get("status_codes") or {}).items()}
+    return {int(code): count for code, count in trial.client.status_codes.items()}
 
 
 def of_windows(trial: Trial) -> str:
@@ -129,8 +129,8 @@ def why_failed(trial: Trial) -> str | None:
 def _none_succeeded(trial: Trial) -> str:
     failed = failures_of([trial])
     if not failed and not trial.counts.sent:
-        total = trial.client.get("total") or {}
-        early = failures(total.get("failed", {}), examples=trial.client.get("seen"))
+        total = trial.client.total
+        early = "" if total is None else failures(total.failed, examples=trial.client.seen)
         ends = f" ({early})" if early else ""
         return f"no request began in the windows: those of the warm-up outlasted them{ends}"
     return f"no request{of_windows(trial)} succeeded: {failed or 'none was answered in time'}"

@@ -303,7 +303,7 @@ class LoadResult:
     connecting_s: float = 0.0
     notes: tuple[str, ...] = ()
     connection_rate_max: float | None = None
-    nodes: tuple[Mapping[str, Any], ...] = ()
+    nodes: tuple[Any, ...] = ()  # facts.NodeFacts, which are made of this
     mean_in_flight: float | None = None
     censored: Histogram = field(default_factory=Histogram)
     ttfb: Histogram = field(default_factory=Histogram)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec import to_builtins
-
-from serve_bench.core.facts import TrialUsage
+from serve_bench.core.facts import LastHeard, NodeFacts, TrialUsage
 from serve_bench.core.histogram import bounded
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load
@@ -49,25 +47,25 @@ class Lost:
     age_s: float = 0.0
 
     @property
-    def last_heard(self) -> dict[str, Any]:
-        """Plain JSON content."""
-        return {"completed": self.completed, "failed": self.failed, "age_s": self.age_s}
+    def last_heard(self) -> LastHeard:
+        """What it had told."""
+        return LastHeard(self.completed, self.failed, self.age_s)
 
 
 def node_fact(
     node: Node, load: Load, part: LoadResult | Lost, usage: TrialUsage | None
-) -> dict[str, Any]:
-    """One node's share, as it stands in `Trial.client["nodes"]`. Times in ns, rates in 1/s."""
-    out: dict[str, Any] = {
-        "node": node.node_id,
-        "ip": node.ip,
-        "hostname": node.hostname,
-        "url": load.request.url,
-        "client": load.client,
-        "connections": load.connections,
-    }
-    out |= _of_lost(part) if isinstance(part, Lost) else _of_result(part, load)
-    return out | {"usage": None if usage is None else to_builtins(usage)}
+) -> NodeFacts:
+    """One node's share."""
+    return NodeFacts(
+        node=node.node_id,
+        ip=node.ip,
+        hostname=node.hostname,
+        url=load.request.url,
+        client=load.client,
+        connections=load.connections,
+        usage=usage,
+        **(_of_lost(part) if isinstance(part, Lost) else _of_result(part, load)),
+    )
 
 
 def _of_lost(part: Lost) -> dict[str, Any]:
@@ -76,14 +74,10 @@ def _of_lost(part: Lost) -> dict[str, Any]:
         "completed": 0,
         "failed": {NODE: part.completed + part.failed},
         "rate": 0.0,
-        "connection_rate_mean": None,
-        "connection_rate_max": None,
         "bytes_received": 0,
         "latency_ns": dict.fromkeys(("mean", "max", *SHARES)),
-        "latency_lower_bounds": [],
         "lost": part.reason,
         "last_heard": part.last_heard,
-        "client_bound": None,
     }
 
 
@@ -104,7 +98,6 @@ def _of_result(part: LoadResult, load: Load) -> dict[str, Any]:
             "max": everything.max,
             **{name: ns for name, (ns, _) in zip(SHARES, shares, strict=True)},
         },
-        "latency_lower_bounds": ["mean", "max", *open_] if part.censored.count else [],
-        "lost": None,
+        "latency_lower_bounds": ("mean", "max", *open_) if part.censored.count else (),
         "client_bound": part.verdict.client_bound,
     }

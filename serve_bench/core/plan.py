@@ -7,10 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
+from msgspec import structs
+
 from serve_bench.core.app_spec import AppSpec, app_from_json
 from serve_bench.core.axes import AXES, Value
 from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.errors import BadInput
+from serve_bench.core.facts import ClientFacts, SettledFacts
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import FAILED_LATENCY, HISTOGRAMS, LoadResult
@@ -457,16 +460,16 @@ def row_timing(max_row_s: float) -> Timing:
     return Timing(0.0, 0.0, windows=1, window_s=max_row_s, drain_s=CUT_DRAIN_S)
 
 
-def settled_of(result: LoadResult) -> dict[str, float | int | bool | None]:
+def settled_of(result: LoadResult) -> SettledFacts:
     """What settling found, for the record of a deploy."""
-    return {
-        "seconds": round(result.warmup.seconds + result.duration_s, 4),
-        "steady": result.warmup.steady,
-        "judged": result.warmup.judged,
-        "completed": result.total.completed,
-        "failed": result.total.failed_total,
-        "p50_ns": result.latency.percentile(0.5),
-    }
+    return SettledFacts(
+        seconds=round(result.warmup.seconds + result.duration_s, 4),
+        steady=result.warmup.steady,
+        judged=result.warmup.judged,
+        completed=result.total.completed,
+        failed=result.total.failed_total,
+        p50_ns=result.latency.percentile(0.5),
+    )
 
 
 def trial_of(
@@ -501,29 +504,23 @@ def trial_of(
     for kind, histogram in result.failed_times.items():
         name = f"{FAILED_LATENCY}.{kind}"
         metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
-    evidence = plain(result)
-    kept = "verdict workers status_codes bytes_received retried reconnects total in_windows"
-    client = {name: evidence[name] for name in (*kept.split(), "mean_in_flight", "waited", "notes")}
-    if planned.row.traffic.streams:
-        client |= {"events": result.events, "merged": result.merged}
-        if result.token_counts is not None:
-            client["tokens"] = evidence["token_counts"]
+    kept = "verdict workers bytes_received retried reconnects total in_windows mean_in_flight"
+    kept += " waited notes nodes bare stretched"
+    kept += " events merged" if planned.row.traffic.streams else ""
+    client = ClientFacts(
+        **{name: getattr(result, name) for name in kept.split()},
+        status_codes={str(code): count for code, count in result.status_codes.items()},
+        tokens=result.token_counts,
+        busy_s=None if result.busy_s is None else round(result.busy_s, 6),
+        seen=result.examples,
+        drained=drained.count,
+    )
     if result.early:
-        client["notes"] = [
-            *client["notes"],
+        early = (
             f"{result.early:,} of {result.completed_in_windows:,} requests were answered before "
-            "they were sent whole: MB/s counts their bodies in full",
-        ]
-    if result.busy_s is not None:
-        client["busy_s"] = round(result.busy_s, 6)
-    more = {
-        "bare": result.bare,
-        "seen": dict(result.examples),
-        "drained": drained.count,
-        "stretched": result.stretched,
-        "nodes": evidence["nodes"],
-    }
-    client |= {name: value for name, value in more.items() if value}
+            "they were sent whole: MB/s counts their bodies in full"
+        )
+        client = structs.replace(client, notes=(*client.notes, early))
     return planned.measured(
         launch,
         started_at,

@@ -9,9 +9,7 @@ from typing import Final
 
 from serve_bench.core.errors import FormatError
 from serve_bench.core.histogram import HistogramFacts, slot
-from serve_bench.core.load_result import Counts
 from serve_bench.core.result import PlannedTrial, Trial
-from serve_bench.core.schema import built
 from serve_bench.core.usage import BATCH_SIZE, UNIT
 
 PLANNED: Final = ("round", "variant", "cell", "row.label", "row.client", "row.loop")
@@ -64,13 +62,12 @@ def _faults(histogram: HistogramFacts, name: str) -> Iterator[str]:
 
 
 def _counts(trial: Trial) -> Iterator[str]:
-    counts, drained = trial.counts, int(trial.client.get("drained") or 0)
-    for name in ("in_windows", "total"):
-        if (stored := trial.client.get(name)) and not built(Counts, stored, name).balanced:
-            yield f"client.{name}: sent is not the sum of completed, failed and in_flight"
-    if not counts.balanced:
-        yield "counts: sent is not the sum of completed, failed and in_flight"
-    latency, known = trial.metrics.get("latency"), counts.completed - drained
+    counts, client = trial.counts, trial.client
+    accounts = {"client.in_windows": client.in_windows, "client.total": client.total}
+    for name, account in {**accounts, "counts": counts}.items():
+        if account is not None and not account.balanced:
+            yield f"{name}: sent is not the sum of completed, failed and in_flight"
+    latency, known = trial.metrics.get("latency"), counts.completed - client.drained
     if latency and latency.histogram and sum(latency.histogram["count"]) != known:
         yield f"metrics.latency: its counts do not add up to {known} completed requests"
 
@@ -82,13 +79,13 @@ def _rates(trial: Trial) -> Iterator[str]:
         return
     completed, shared = trial.completed_in_windows, trial.row.connections
     least = most = sum(rates) * trial.window_s
-    if sliced := trial.client.get("slices"):
-        lengths = sliced["length_s"]
+    if (sliced := trial.client.slices) is not None:
+        lengths = sliced.length_s
         least = most = sum(rate * length for rate, length in zip(rates, lengths, strict=False))
-        completed = sum(sliced["completed"])
-        if sliced.get("requests", completed) < completed:
+        completed = sum(sliced.completed)
+        if sliced.requests is not None and sliced.requests < completed:
             yield f"client.slices.requests: fewer than the {completed} of the slices"
-        shared *= 0 if sliced["method"] == "slices" else len(rates)
+        shared *= 0 if sliced.method == "slices" else len(rates)
     elif trial.row.requests_each is not None:
         seconds = sum(trial.seconds.get(name, 0.0) for name in ("connecting", "measured"))
         least = most = sum(rates) * (seconds or trial.window_s)
@@ -140,6 +137,6 @@ def _usage(trial: Trial) -> Iterator[str]:
     for name, percent in used.items():
         if percent is not None and not -10.0 <= percent <= most:
             yield f"usage.{name}: {percent:g} % of {host.cores} cores"
-    nodes = [node.get("node") for node in trial.client.get("nodes") or ()]
+    nodes = [node.node for node in trial.client.nodes]
     if len(nodes) > len({*nodes}):
         yield "client.nodes: a node stands there twice"

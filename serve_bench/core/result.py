@@ -17,16 +17,17 @@ from msgspec import Meta
 
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import (
+    ClientFacts,
     CourseFacts,
     DeploymentLimits,
     ProbeSlices,
+    SettledFacts,
     TrialUsage,
     WaitsFacts,
 )
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.numbers import Amount, Connections, Count, whole_number
-from serve_bench.core.schema import built
 
 FORMAT_VERSION: Final = 2
 """Version of the records. Only files of this version are read. Kinds and fields may be added within
@@ -171,7 +172,7 @@ class PlannedTrial:
         metrics: Mapping[str, Metric],
         counts: Counts,
         seconds: Mapping[str, float],
-        client: JsonObject | None = None,
+        client: ClientFacts | None = None,
         flags: Mapping[str, bool] | None = None,
     ) -> Trial:
         """The record of this trial with what was measured. `launch`: its id, empty without one."""
@@ -187,7 +188,7 @@ class PlannedTrial:
             warmup,
             metrics,
             counts,
-            client or {},
+            client or ClientFacts(),
             seconds=seconds,
             flags=flags or {},
         )
@@ -286,7 +287,7 @@ class Deploy:
     seconds: Amount
     in_place: bool
     proof: JsonObject = field(default_factory=dict)
-    settled: JsonObject = field(default_factory=dict)  # before the first row
+    settled: SettledFacts = field(default_factory=SettledFacts)  # before the first row
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,7 @@ class Trial:
     warmup: Warmup
     metrics: Mapping[str, Metric]
     counts: Counts
-    client: JsonObject = field(default_factory=dict)
+    client: ClientFacts = field(default_factory=ClientFacts)
     served: Mapping[str, Count] = field(default_factory=dict)  # requests by replica, where known
     seconds: Mapping[str, Amount] = field(default_factory=dict)  # total, connect, warmup, ...
     flags: Mapping[str, bool] = field(default_factory=dict)  # profiled, cut, unsettled ...
@@ -324,10 +325,8 @@ class Trial:
 
     @property
     def in_windows(self) -> Counts | None:
-        """The account of what happened within the windows, while `counts` follows each request of
-        the windows to its end. None where the client has no such account (rpc)."""
-        within = self.client.get("in_windows")
-        return None if within is None else built(Counts, within, "trial.client.in_windows")
+        """The account of what happened within the windows; None where the client has none (rpc)."""
+        return self.client.in_windows
 
     @property
     def unanswered(self) -> int:

@@ -8,13 +8,11 @@ from typing import Any, Final, Required, TypedDict
 from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.facts import (
     CellFacts,
-    ClientFacts,
     DeployProof,
     HostFacts,
     LaunchProof,
     ProfileFacts,
     ServeMetricsFacts,
-    SettledFacts,
     WaterfallFacts,
 )
 from serve_bench.core.ladder import Ladder
@@ -130,11 +128,10 @@ FACTS: Final[Mapping[type[Record], Mapping[str, Any]]] = {
     Run: {"suite": SuiteFacts, "plan": list[PlannedFacts], "host": HostFacts},
     Resume: {"host": HostFacts},
     Launch: {"proof": LaunchProof},
-    Deploy: {"cell": CellFacts, "proof": DeployProof, "settled": SettledFacts},
+    Deploy: {"cell": CellFacts, "proof": DeployProof},
     Failure: {"cell": CellFacts | None},
     Trial: {
         "cell": CellFacts,
-        "client": ClientFacts,
         "serve_metrics": ServeMetricsFacts,
         "forward": Mapping[str, tuple[Count, Count]],
         "waterfall": WaterfallFacts,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
 from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.core.facts import TrialUsage
+from serve_bench.core.facts import NodeFacts, TrialUsage
 from serve_bench.core.load_result import LoadResult, Phase, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import Lost, Node, node_fact
@@ -62,8 +62,8 @@ class NodesResult:
         living = [part for part in self.parts.values() if isinstance(part, LoadResult)]
         return combine(load, living) if living else None
 
-    def node_facts(self, nodes: Iterable[Node], loads: Mapping[str, Load]) -> list[dict[str, Any]]:
-        """For `Trial.client["nodes"]`: one dict for each of `nodes` that had a load."""
+    def node_facts(self, nodes: Iterable[Node], loads: Mapping[str, Load]) -> list[NodeFacts]:
+        """What each of `nodes` did that had a load."""
         return [
             node_fact(
                 node, loads[node.node_id], self.parts[node.node_id], self.usage.get(node.node_id)

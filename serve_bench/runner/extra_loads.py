@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from msgspec import structs
+
 from serve_bench.analysis.statistics import latency_figures, silent_from
-from serve_bench.core.facts import ReplicaWaits, WaitsFacts
+from serve_bench.core.facts import ReplicaWaits, SettledFacts, WaitsFacts
 from serve_bench.core.histogram import bounded
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import settled_of
-from serve_bench.core.result import JsonObject, Trial
+from serve_bench.core.result import Trial
 from serve_bench.core.schema import built
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
@@ -48,11 +50,10 @@ class Settling:
     on_progress: Callable[[Progress], None] | None = None
     usual_ns: float | None = field(default=None, init=False)
 
-    def first(self) -> JsonObject:
+    def first(self) -> SettledFacts:
         """The state before the first row, for the record; `error` if nothing answered."""
         state = self._look()
-        p50_ns = state.get("p50_ns")
-        self.usual_ns = None if p50_ns is None else float(p50_ns)
+        self.usual_ns = state.p50_ns
         return state
 
     def recovered(self) -> bool:
@@ -63,35 +64,27 @@ class Settling:
                 return False
         return True
 
-    def _look(self) -> JsonObject:
+    def _look(self) -> SettledFacts:
         try:
             result = self._drive(self.load, SETTLING)
             state = settled_of(result)
-            if state["p50_ns"] is None and result.warmup.completed and not result.measured.sent:
+            if state.p50_ns is None and result.warmup.completed and not result.measured.sent:
                 # A request takes longer than the window, so none began in it: measure one alone.
                 timing = Timing(0.0, 0.0, windows=1, window_s=self.load.timeout_s)
                 one = self._drive(replace(self.load, count=1), timing)
-                state["p50_ns"] = one.latency.percentile(0.5)
+                state = structs.replace(state, p50_ns=one.latency.percentile(0.5))
         except LoadError as error:  # the row that follows fails in its own words
             time.sleep(1.0)
-            return {"error": str(error)}
+            return SettledFacts(error=str(error))
         return state
 
     def _drive(self, load: Load, timing: Timing) -> LoadResult:
         return drive_load(load, timing, on_progress=self.on_progress, mark=self.mark)
 
-    def _as_at_first(self, state: JsonObject) -> bool:
-        p50_ns = state.get("p50_ns")
-        if p50_ns is None or not is_settled(state):
+    def _as_at_first(self, state: SettledFacts) -> bool:
+        if state.p50_ns is None or not state.settled:
             return False
-        return self.usual_ns is None or float(p50_ns) <= AS_AT_FIRST * self.usual_ns
-
-
-def is_settled(state: JsonObject) -> bool:
-    """Whether one client was served steadily, or was served but too slowly to judge that."""
-    if state.get("judged") is False:
-        return state.get("p50_ns") is not None
-    return bool(state.get("steady"))
+        return self.usual_ns is None or state.p50_ns <= AS_AT_FIRST * self.usual_ns
 
 
 # A further load after a row that no full CPU or queue explains, observed inside the replicas.

@@ -198,7 +198,7 @@ class _NodeDrive:
         )
         nodes = tuple(result.node_facts(self.crew.nodes, loads))
         count = f"load from {len(loads)} node{'' if len(loads) == 1 else 's'} of a Ray cluster"
-        shares = ", ".join(f"{one['ip']} {one['completed']:,}" for one in nodes)
+        shares = ", ".join(f"{node.ip} {node.completed:,}" for node in nodes)
         return replace(
             combined,
             failures=(*combined.failures, *lost),

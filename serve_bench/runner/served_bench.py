@@ -22,6 +22,7 @@ from msgspec import structs
 
 from serve_bench.analysis.verdict import worth_a_look
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
+from serve_bench.core.facts import SettledFacts
 from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
@@ -42,7 +43,7 @@ from serve_bench.load.failures import LoadError
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Inside, LoadTarget, Observation
 from serve_bench.runner.agenda import Agenda, PlannedLoad
-from serve_bench.runner.extra_loads import Settling, is_settled
+from serve_bench.runner.extra_loads import Settling
 from serve_bench.runner.extra_loads import look as look_at_waits
 from serve_bench.runner.load_source import LocalLoads, NodeLoads
 from serve_bench.runner.measure import Measured, Tracing, measure_load
@@ -205,7 +206,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._cell, self._measured = cell, []
         if not self.parts:
             settled, counted = self._settle(), self._suite.requests_per_client is not None
-            self._unsettled = counted and not is_settled(settled)
+            self._unsettled = counted and not settled.settled
             return
         self._journal.say("deploy", cell=cell)
         if self._proven:
@@ -215,7 +216,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             seconds = self._serving.seconds
             self._journal.append(self._part.proven(seconds, self._serving.prove))
         self._proven = True
-        settled = {}
+        settled = SettledFacts()
         try:
             settled = self._settle()
         finally:  # after Ctrl-C too: the cell is deployed
@@ -388,18 +389,18 @@ class ServedBench(Bench[Cell, PlannedLoad]):
     def _say_deploy(self, words: str) -> None:
         self._journal.say(f"deploy: {words}", cell=self._cell)
 
-    def _record(self, deployed: Deployed, settled: JsonObject) -> None:
+    def _record(self, deployed: Deployed, settled: SettledFacts) -> None:
         seconds, label = round(deployed.seconds, 4), label_of(self._cell)
         self._journal.append(
             Deploy(self._part.number, label, seconds, deployed.in_place, deployed.proof, settled)
         )
 
-    def _settle(self) -> JsonObject:
+    def _settle(self) -> SettledFacts:
         """For rows without a warm-up, and probes: waits until one client is served steadily. Gives
         the state for the record of the deploy."""
         self._settling, self._unsettled = None, False
         if self._suite.requests_per_client is None and self._suite.capacity is None:
-            return {}
+            return SettledFacts()
         progress = self._progress(None, "until one client is served steadily")
         load = self._load(step_row(1, traffic=rows_of(self._suite)[0].traffic))
         self._settling = Settling(load, marks(self._plan.run_id), progress)
@@ -413,7 +414,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         if hurt:
             self._journal.say("wait for what ended to be replaced", cell=self._cell)
             deployed = self._deployed()
-            self._record(deployed, {})
+            self._record(deployed, SettledFacts())
             if self._inside is not None:
                 self._inside.deployed(self._serving)
         if shaken and self._settling is not None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from msgspec import structs
+
+from serve_bench.core.facts import LoadFacts
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import Cell, Suite, load_with
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Row, Trial
-from serve_bench.core.schema import plain
+from serve_bench.core.schema import built, plain
 from serve_bench.core.usage import ReplicaCounts
 from serve_bench.observing.processes import ServeProcess, behind, is_here
 
@@ -61,11 +64,11 @@ class Service:
 def with_request(trial: Trial, load: Load) -> Trial:
     """The trial with what a load asked of a service that was up already."""
     request, described = load.request, plain(load)
-    del described["environment"]  # which loads of launched clusters alone have
     described["request"] = {
         "url": request.url,
         "method": request.method,
         "paths": len(request.paths),
         "header_sets": len(request.header_sets),
     }
-    return replace(trial, client={**trial.client, "asked": described})
+    asked = built(LoadFacts, described, "asked")
+    return replace(trial, client=structs.replace(trial.client, asked=asked))

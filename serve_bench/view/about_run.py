@@ -36,8 +36,8 @@ from serve_bench.view.rows import Page, cell_title, engaged_of
 
 def _connections_used(line: Line) -> Value | None:
     """An open loop may do with fewer; from several nodes there are more, since each has so many."""
-    workers = [trial.client["workers"] for trial in line.trials if trial.client.get("workers")]
-    used = mean_of(sum(int(worker["connections"]) for worker in launch) for launch in workers)
+    launches = (trial.client.workers for trial in line.trials if trial.client.workers)
+    used = mean_of(sum(worker.connections for worker in workers) for workers in launches)
     asked = line.row.connections
     return None if used is None else Value(used, of=asked if used < asked else None)
 

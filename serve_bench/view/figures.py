@@ -270,9 +270,11 @@ for _name, _meaning in (
 
 def tokens_per_s(line: Line) -> float | None:
     """None where the service counted none."""
-    trials = [trial for trial in line.trials if (trial.client.get("tokens") or {}).get("requests")]
-    seconds = sum(trial.seconds.get("measured", 0.0) for trial in trials)
-    tokens = sum(trial.client["tokens"]["answer"] for trial in trials)
+    seconds, tokens = 0.0, 0
+    for trial in line.trials:
+        if (counts := trial.client.tokens) is not None and counts.requests:
+            seconds += trial.seconds.get("measured", 0.0)
+            tokens += counts.answer
     return tokens / seconds if seconds > 0 else None
 
 

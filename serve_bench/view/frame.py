@@ -191,12 +191,12 @@ def trial_json(trial: Trial) -> dict[str, Any]:
             **pick(counts, "carried_in", "sent", "completed", "failed", "in_flight"),
             "not_sent": counts.unsent,
             "unanswered": trial.unanswered,
-            **{name: client.get(name) for name in ("in_windows", "mean_in_flight", "status_codes")},
-            **{name: client[name] for name in ("events", "merged", "tokens") if name in client},
+            **pick(client, "in_windows", "mean_in_flight", "status_codes"),
+            **(pick(client, "events", "merged", "tokens") if trial.row.traffic.streams else {}),
         },
         "windows": {name: seen for name, seen in windows.items() if seen is not None},
         **{name: seen for name, seen in beside.items() if seen},
-        **({"nodes": nodes} if (nodes := client.get("nodes")) else {}),
+        **({"nodes": client.nodes} if client.nodes else {}),
         "profiles": trial.profiles,
     }
 

@@ -145,12 +145,12 @@ FEW: Final = 100
 def describe_trial(trial: Trial) -> Iterator[str]:
     """In what a row was executed otherwise than it was asked for, beside what warnings say; that
     replicas took unlike shares of its requests, warm-up included."""
-    whys = (trial.client.get("stretched"), (trial.client.get("slices") or {}).get("why"))
-    yield from (str(why) for why in whys if why)
+    client = trial.client
+    yield from filter(None, (client.stretched, client.slices.why if client.slices else ""))
     if trial.flags.get("cut"):
         ended, planned = trial.ended_in_windows, trial.row.requests or 0
         yield f"time ended it after {ended:,} of {planned:,} requests"
-    yield from map(str, trial.client.get("notes") or ())
+    yield from client.notes
     taken = sorted(trial.served.values()) or [0]
     total, mean = sum(taken), statistics.fmean(taken)
     if mean >= FEW and taken[-1] >= UNEVEN * mean:

@@ -3,6 +3,8 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
+from msgspec import structs
+
 from serve_bench.analysis.checks import TRIAL_CHECKS, Warning, checks, unsteady
 from serve_bench.analysis.connections import connection_wait
 from serve_bench.analysis.statistics import MAIN, silent_from, summarize
@@ -24,7 +26,7 @@ from serve_bench.core.result import (
     result_of,
 )
 from tests.cases import cases
-from tests.records import AT, ROWS, changed, launch, planned, run, trial
+from tests.records import AT, ROWS, changed, launch, planned, run, trial, worker
 from tests.verdict_trials import IDLE, expect, measured, process, usage, with_metric
 
 FIRST = planned()
@@ -33,8 +35,7 @@ GOOD = Histogram.of([9 * MS] * 300).encode()  # 300 answers of 9 ms in 3 s on 1 
 
 
 def good(**changes: Any) -> Trial:
-    record = trial(FIRST, 100.0, 101.0, 99.0, latency=GOOD)
-    return replace(record, **changes)
+    return changed(trial(FIRST, 100.0, 101.0, 99.0, latency=GOOD), **changes)
 
 
 def doubts(*records: Record) -> list[Warning]:
@@ -53,15 +54,18 @@ def codes(*records: Record) -> list[str]:
     return [warning.code for warning in doubts(*records)]
 
 
-ADDS = {"client_bound": False, "added_ns": 0.7 * MS, "mean_latency_ns": 2.2 * MS}
+ADDS = {"added_ns": 0.7 * MS, "mean_latency_ns": 2.2 * MS}
 BOUND = {"client_bound": True, "reasons": ["non-idle 97 %"]}
 STARVED = BOUND | {"non_idle": 0.99, "run_queue_wait": 0.87}
-FREE = {"client_bound": False, "reasons": []}
 UNSETTLED = replace(good().warmup, steady=False, seconds=4.0)
 LOST = replace(good().counts, completed=90, failed={"timeout": 3, "reset": 7, "body": 0})
 FEW, HUNDRED = (Histogram.of([ms * MS] * n).encode() for ms, n in ((90, 33), (9, 100)))
 OPEN = Row("1000/s", "raw", 100, 1, loop="open", rate_per_s=1000.0)
 OBSERVERS = Row("9 observers", "observer", 100, 9)
+
+
+def judged(**verdict: Any) -> Trial:
+    return good(client={"verdict": {"client_bound": False, "reasons": [], **verdict}})
 
 
 def scaled(*ran: int) -> Trial:
@@ -80,14 +84,13 @@ def answered(latency_ms: float, count: int = 300, **changes: Any) -> Trial:
 @cases(
     "record, code, message",
     (good(), None, None),
-    (good(client=BOUND), "client-bound", "the client was the limit: non-idle 97 %"),
-    (good(client={"verdict": BOUND}), "client-bound", "the client was the limit: non-idle 97 %"),
-    (good(client=BOUND | {"non_idle": 0.4}), "client-bound", "the client adds to the latency: "),
-    (good(client=STARVED), "client-bound", "the client waited for a CPU: non-idle 97 %"),
-    (good(client=FREE), None, None),
+    (judged(**BOUND), "client-bound", "the client was the limit: non-idle 97 %"),
+    (judged(**BOUND, non_idle=0.4), "client-bound", "the client adds to the latency: "),
+    (judged(**STARVED), "client-bound", "the client waited for a CPU: non-idle 97 %"),
+    (judged(), None, None),
     (good(client={"bare": 3}), "bare-done", "3 of 300 streams ended with [DONE] in place of da"),
-    (good(client={"verdict": ADDS}), "client-adds", "the aiohttp client adds 0.7 of 2.2 ms of "),
-    (good(client={"verdict": ADDS | {"mean_latency_ns": 9 * MS}}), None, None),
+    (judged(**ADDS), "client-adds", "the aiohttp client adds 0.7 of 2.2 ms of "),
+    (judged(**ADDS | {"mean_latency_ns": 9 * MS}), None, None),
     (good(warmup=UNSETTLED), "unsteady-warmup", "the rate was not steady after 4.0 s of war"),
     (good(warmup=replace(UNSETTLED, seconds=0.0)), None, None),  # by count there is none
     (good(warmup=UNSETTLED, row=replace(ROWS[0], requests_each=300)), None, None),  # as published
@@ -242,9 +245,9 @@ def test_an_open_loop_that_answers_more_than_was_due_was_behind() -> None:
     row = Row("500/s", "raw", 50, 1, loop="open", rate_per_s=500.0)
     trial = good(row=row)
     more = {**asdict(trial.counts), "completed": trial.counts.completed + 150}
-    found = doubts(replace(trial, client={"in_windows": more}))
+    found = doubts(changed(trial, client={"in_windows": more}))
     assert [one.message.partition(" of ")[0] for one in found if one.code == "backlog"] == ["150"]
-    assert "backlog" not in codes(replace(trial, client={"in_windows": asdict(trial.counts)}))
+    assert "backlog" not in codes(changed(trial, client={"in_windows": asdict(trial.counts)}))
 
 
 BEFORE = [50.0, 48.0, 52.0, 19.0]
@@ -321,7 +324,7 @@ def waiting(
     assert len(lags) == due
     client = {
         "waited": sum(lag > MS for lag in lags),
-        "workers": [{"connections": connections}],
+        "workers": [worker(connections)],
         "in_windows": asdict(done),
     }
     trial = measured(connections, sent, seen, loop="open", client=client)
@@ -361,7 +364,7 @@ def test_a_rate_that_is_missed_for_connections_names_how_many_it_takes() -> None
 @cases("known", "waited", "in_windows")
 def test_what_is_not_recorded_is_not_known(known: str) -> None:
     trial = waiting(40, 21, 4, {0: 4, 5500: 396})
-    rest = {name: value for name, value in trial.client.items() if name != known}
+    rest = structs.replace(trial.client, **{known: None})
     assert connection_wait(replace(trial, client=rest)) is None
 
 

@@ -1,8 +1,9 @@
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from serve_bench.analysis.comparing import broken, floors_of, of_runs, of_versus
 from serve_bench.analysis.comparing.model import Compared, Comparing, figures, row_title
@@ -10,13 +11,15 @@ from serve_bench.analysis.comparing.values import SideRow, place_of, rows_of, va
 from serve_bench.analysis.ratios import Hypothesis, judge, paired
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.report import judged_by
+from serve_bench.core.facts import ClientFacts
 from serve_bench.core.figures import ratio_text
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Better, Metric, Row, result_of
 from serve_bench.view.comparison import view_comparison
 from serve_bench.view.verdict_words import headline
 from tests.cases import cases, sure
-from tests.records import ROWS, cell, press_trial
+from tests.records import ROWS, cell, changed, press_trial
+from tests.scale_records import scale_node
 from tests.versus_records import (
     measured,
     micro_result,
@@ -42,9 +45,10 @@ def against(
 def test_the_value_of_a_sliced_launch_is_all_requests_over_all_time() -> None:
     trial = sliced(AT, 1000.0, cpu_us=250.0)
     for second_s, rate in ((0.1, 200.0), (0.3, 100.0)):  # not the mean of 100 and 300 by chance
-        parts = {"completed": [10, 30], "length_s": [0.1, second_s]}
-        client = {**trial.client, "slices": {**trial.client["slices"], **parts}}
-        found = values_of(replace(trial, client=client))
+        slices = structs.replace(
+            sure(trial.client.slices), completed=(10, 30), length_s=(0.1, second_s)
+        )
+        found = values_of(replace(trial, client=ClientFacts(slices=slices)))
         assert found["throughput"] == pytest.approx(rate)
     cpu_s = trial.metrics["server_cpu"].windows or (0.0,)
     assert found["cpu"] == pytest.approx(1e9 * cpu_s[0] / 40)
@@ -63,7 +67,7 @@ def test_the_value_of_a_launch_in_windows_is_their_mean_and_the_cpu_of_the_way()
     # Proxy and replica, 80 % of a core each, for 10 s and 5,000 requests; no controller.
     assert found["cpu"] == pytest.approx(1e9 * 2 * 0.8 * 10 / 5000)
     unknown = measured(AT, 500.0, cpu_percent=None), sliced(AT, 500.0, cpu_us=None)
-    for trial in (*unknown, replace(plain, client={"nodes": [{"node": "a"}]})):
+    for trial in (*unknown, changed(plain, client={"nodes": [scale_node()]})):
         assert "cpu" not in values_of(trial)
     for rate in (0.0, math.nan, math.inf):  # which is no rate
         none = replace(plain, metrics={"throughput": Metric("requests/s", "higher", (rate,))})
@@ -73,10 +77,10 @@ def test_the_value_of_a_launch_in_windows_is_their_mean_and_the_cpu_of_the_way()
 def test_a_launch_that_completed_nothing_has_no_values() -> None:
     trial = measured(AT, 500.0)
     trial = replace(trial, counts=replace(trial.counts, completed=0, in_flight=100))
-    assert values_of(replace(trial, client={})) == {}
+    assert values_of(replace(trial, client=ClientFacts())) == {}
     waiting = replace(
         trial,  # all that were answered began before the windows
-        client={**trial.client, "in_windows": asdict(replace(trial.counts, completed=40))},
+        client=structs.replace(trial.client, in_windows=replace(trial.counts, completed=40)),
         seconds={"connect": 0.1, "warmup": 3.0, "total": 7.6},
     )
     assert values_of(waiting)["throughput"] == pytest.approx(500.0)
@@ -187,7 +191,10 @@ def test_slices_are_not_judged_as_windows() -> None:
     ]
     assert of_versus(replace(result, trials=tuple(trials))).rows[0].doubts == ()
     windows = tuple(
-        replace(trial, client={"slices": {**trial.client["slices"], "method": "windows"}})
+        replace(
+            trial,
+            client=ClientFacts(slices=structs.replace(sure(trial.client.slices), method="windows")),
+        )
         for trial in trials
     )
     doubts = of_versus(replace(result, trials=windows)).rows[0].doubts

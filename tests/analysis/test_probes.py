@@ -248,7 +248,7 @@ def test_the_client_is_to_blame_for_a_miss_and_not_for_a_probe_that_met() -> Non
     client = bound(0.04, 0.01, "requests were sent late by 50 % of their latency")
 
     def judged(slow: float, lag_ms: float, unsent: int = 0, error: str = "") -> bool | None:
-        made = replace(probe(search, 500, 3, slow), client=client)
+        made = changed(probe(search, 500, 3, slow), client=client)
         made = with_metric(made, "send_lag", "ns", *[round(lag_ms * MS)] * 9)
         if error:
             rows = [request(at / 500, 1, error) for at in range(1500)]

@@ -34,7 +34,7 @@ def batched(connections: int, rate: float, *sizes: int, **more: Any) -> Trial:
     """A row of an app with batches of 16, of which these were seen."""
     at = measured(connections, rate, more.pop("seen", IDLE), of=BATCHED)
     at = with_metric(at, BATCH_SIZE, "requests", *sizes) if sizes else at
-    return replace(at, **more)
+    return changed(at, **more)
 
 
 def slots(connections: int, rate: float, seen: JsonObject = IDLE, **more: Any) -> Trial:

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from serve_bench.store import read
+from tests.cases import sure
 from tests.integration.conftest import SERVE_BENCH, ended, until
 from tests.integration.hosts import Host, Hosts
 
@@ -113,12 +114,12 @@ def test_every_node_loads_its_own_proxy(cluster: Cluster, tmp_path: Path) -> Non
     ended(ran, 0, 150)
     result = read(tmp_path / "r")
     (trial,), (deploy,), (launch,) = result.trials, result.deploys, result.launches
-    nodes = trial.client["nodes"]
-    assert sorted(node["ip"] for node in nodes) == ["10.77.0.1", "10.77.0.2", "10.77.0.3"]
-    assert sorted(node["hostname"] for node in nodes) == ["host1", "host2", "host3"]
-    assert all(node["completed"] > 0 and node["lost"] is None for node in nodes)
-    assert sum(node["completed"] for node in nodes) == trial.counts.completed
-    roles = [{one["role"] for one in node["usage"]["processes"]} for node in nodes]
+    nodes = trial.client.nodes
+    assert sorted(node.ip for node in nodes) == ["10.77.0.1", "10.77.0.2", "10.77.0.3"]
+    assert sorted(node.hostname for node in nodes) == ["host1", "host2", "host3"]
+    assert all(node.completed > 0 and node.lost is None for node in nodes)
+    assert sum(node.completed for node in nodes) == trial.counts.completed
+    roles = [{one.role for one in sure(node.usage).processes} for node in nodes]
     assert all("proxy" in one for one in roles) and sum("replica" in one for one in roles) >= 2
     where = Counter(one["node_id"] for one in deploy.proof["replicas"])
     assert list(where.values()) == [2, 2, 2]  # replicas are spread, or a node has no proxy
@@ -168,11 +169,11 @@ def test_a_host_that_is_cut_off_is_named(cluster: Cluster, tmp_path: Path) -> No
     assert ran.returncode == 1, out
     result = read(tmp_path / "r")
     (trial,) = result.trials
-    nodes = {node["hostname"]: node for node in trial.client["nodes"]}
+    nodes = {node.hostname: node for node in trial.client.nodes}
     lost = nodes.pop(cut_off.name)
-    assert lost["lost"] and lost["failed"]["node"] > 0
-    assert nodes and all(one["lost"] is None and one["completed"] for one in nodes.values())
-    assert trial.counts.completed == sum(one["completed"] for one in nodes.values())
-    assert trial.counts.failed["node"] == lost["failed"]["node"]
+    assert lost.lost and lost.failed["node"] > 0
+    assert nodes and all(one.lost is None and one.completed for one in nodes.values())
+    assert trial.counts.completed == sum(one.completed for one in nodes.values())
+    assert trial.counts.failed["node"] == lost.failed["node"]
     failures = [one.message for one in result.failures]
     assert any(cut_off.name in one for one in failures) and cut_off.name in out

@@ -12,6 +12,7 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result
 from serve_bench.core.usage import BATCH_SIZE
 from serve_bench.store import read
+from tests.cases import sure
 from tests.integration.conftest import (
     SHORT,
     ended,
@@ -90,12 +91,12 @@ def test_two_cells_both_variants_all_rows_with_proof_and_exact_counts(tmp_path: 
 def check_counts(result: Result) -> None:
     """What the no-op app counted: every request once, every batch at its size."""
     for trial in result.trials:
-        total, served = trial.client["total"], sum(trial.served.values())
-        sent = total["completed"] + total["in_flight"]
+        total, served = sure(trial.client.total), sum(trial.served.values())
+        sent = total.completed + total.in_flight
         metric = trial.metrics.get(BATCH_SIZE)
         assert len(trial.served) == 2
         if trial.cell["max_batch_size"] == 1:
-            assert metric is None and total["completed"] <= served <= sent, trial.key
+            assert metric is None and total.completed <= served <= sent, trial.key
             continue
         # All that was sent arrived, since nothing failed: warm-up and the end included.
         assert served == sent, trial.key

@@ -25,6 +25,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.load.failures import LoadError
 from serve_bench.nodes.crew import NodeCrew, NodesFailed, NodesInterrupted
 from serve_bench.store import read
+from tests.cases import sure
 from tests.integration.conftest import RayNodes, ray_nodes, until
 from tests.places import execute, program
 from tests.servers import serving
@@ -107,10 +108,10 @@ def test_all_nodes_add_up_to_what_the_server_counted(crew: NodeCrew, cluster: Ra
     assert max(starts) - min(starts) <= result.skew_s * 1e9
     assert {"measure"} <= {progress.phase for progress in seen}
     facts = result.node_facts(crew.nodes, loads)
-    assert [fact["node"] for fact in facts] == [node.node_id for node in crew.nodes]
+    assert [fact.node for fact in facts] == [node.node_id for node in crew.nodes]
     for fact in facts:  # the workers of a node were sampled there
-        assert fact["connection_rate_max"] >= fact["connection_rate_mean"] > 0
-        roles = {one["role"] for one in fact["usage"]["processes"]}
+        assert sure(fact.connection_rate_max) >= sure(fact.connection_rate_mean) > 0
+        roles = {one.role for one in sure(fact.usage).processes}
         assert {"load_worker", "serve_bench"} <= roles
     json.dumps(facts)
     # The package came to the nodes with the crew: it need not be installed there.
@@ -222,12 +223,12 @@ def test_any_load_can_be_dealt_out_to_nodes(cluster: RayNodes, tmp_path: Path) -
         )
         assert ran.returncode == 0, ran.stderr
         (trial,) = read(tmp_path / "r").trials
-        assert len(server.log) == trial.client["total"]["sent"]
-    nodes = trial.client["nodes"]
-    assert sorted(node["connections"] for node in nodes) == [1, 2, 2]
-    answered = trial.client["in_windows"]["completed"]  # whenever they were sent
-    assert sum(node["completed"] for node in nodes) == answered > 0
-    assert any("load from 3 nodes of a Ray cluster" in note for note in trial.client["notes"])
+        assert len(server.log) == sure(trial.client.total).sent
+    nodes = trial.client.nodes
+    assert sorted(node.connections for node in nodes) == [1, 2, 2]
+    answered = sure(trial.client.in_windows).completed  # whenever they were sent
+    assert sum(node.completed for node in nodes) == answered > 0
+    assert any("load from 3 nodes of a Ray cluster" in note for note in trial.client.notes)
     too_many = ("--load-on", cluster.address, "--load-nodes", "9", "--out", "r2")
     ran = execute(*load, "http://127.0.0.1:9/", *too_many, **about)
     assert ran.returncode == 1 and "--load-nodes 9: the cluster has 4 nodes alive" in ran.stderr

@@ -226,7 +226,7 @@ def test_micro_with_profiles_samples_and_metrics_behind_haproxy(tmp_path: Path) 
         assert sure(trial.usage.own_cpu_percent) < 5
         taken = trial.serve_metrics["deployments"].get("noop#NoOp")
         if taken != "stale":  # the host may be so busy that no export comes in time
-            assert taken["requests"] == trial.client["total"]["completed"]
+            assert taken["requests"] == sure(trial.client.total).completed
     assert {trial.serve_metrics["status"] for trial in result.trials} <= {"fresh", "stale"}
 
     for trial in result.profiled:

@@ -20,6 +20,7 @@ from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
+from tests.cases import sure
 from tests.integration.conftest import put_on_path, run_checked
 
 pytestmark = [pytest.mark.ray]
@@ -60,7 +61,7 @@ def test_rows_of_all_protocols(tmp_path: Path) -> None:
         assert each == 4
         assert merged([trial], "ttft").count == requests
         assert merged([trial], "itl").count == requests * (each - 1)
-        assert trial.client["events"] > 0
+        assert trial.client.events > 0
 
 
 @pytest.mark.long
@@ -75,7 +76,7 @@ def test_an_echo_by_every_protocol_and_through_a_deployment_in_front(tmp_path: P
     for trial in result.trials:
         assert trial.counts.completed > 0 and not trial.counts.failed
         bodies = (trial.row.stream_events or 1) * (trial.counts.completed - 4)  # but for the ends
-        assert trial.client["bytes_received"] > 3000 * bodies > 0
+        assert sure(trial.client.bytes_received) > 3000 * bodies > 0
         assert trial.row.label.endswith("echo of 3 kB")
 
 
@@ -189,7 +190,7 @@ def test_an_app_of_ones_own_that_streams(tmp_path: Path) -> None:
     assert trial.counts.completed > 0 and not trial.counts.failed
     # Who answers, the tokens, why it ends, and the usage: without [DONE].
     assert merged([trial], "itl").count == trial.counts.completed * (TOKENS + 2)
-    assert not trial.client["notes"]
+    assert not trial.client.notes
 
 
 @pytest.mark.ci
@@ -201,11 +202,11 @@ def test_an_app_of_ones_own_completes_chats(tmp_path: Path) -> None:
     trials = read(tmp_path / "out").trials
     assert len(trials) == 2
     for trial in trials:
-        requests, tokens = trial.counts.completed, trial.client["tokens"]
+        requests, tokens = trial.counts.completed, sure(trial.client.tokens)
         assert requests > 0 and not trial.counts.failed
         assert merged([trial], "itl").count == requests * (TOKENS - 1)
-        assert tokens["answer"] == tokens["requests"] * TOKENS
-        assert 20 < tokens["prompt"] / tokens["requests"] < 40
+        assert tokens.answer == tokens.requests * TOKENS
+        assert 20 < tokens.prompt / tokens.requests < 40
     # A row that is missing is measured again, with the same chats.
     records = tmp_path / "out" / "records.jsonl"
     lines = records.read_text().splitlines(keepends=True)
@@ -213,7 +214,7 @@ def test_an_app_of_ones_own_completes_chats(tmp_path: Path) -> None:
     records.write_text("".join(one for one in lines if one != last))
     run_checked([*words, "--slo", "ttft_p50=10s", "--resume", "out"], tmp_path)
     (_, second) = read(tmp_path / "out").trials
-    assert second.row.connections == 4 and second.client["tokens"]["answer"] > 0
+    assert second.row.connections == 4 and sure(second.client.tokens).answer > 0
 
 
 @pytest.mark.long

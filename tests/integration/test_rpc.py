@@ -21,6 +21,7 @@ from serve_bench.core.figures import counted
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, Trial
 from serve_bench.store import read
+from tests.cases import sure
 from tests.integration.conftest import ended, run_checked, start, wait_until_clean, warden_of
 
 TORCH = [pytest.mark.torch]
@@ -40,7 +41,7 @@ BREAKS = ("rpc", "--world-size", "3", "--policy-ms", "20", "--steps", "5", "--ma
 
 def raw_of(trial: Trial, folder: Path) -> list[dict[str, Any]]:
     """The episodes of a trial, each latency in them."""
-    lines = (folder / trial.client["raw"]).read_text(encoding="ascii").splitlines()
+    lines = (folder / trial.client.raw).read_text(encoding="ascii").splitlines()
     return [json.loads(line) for line in lines]
 
 
@@ -108,14 +109,14 @@ def check_records(trial: Trial, episodes: list[dict[str, Any]]) -> None:
     assert trial.metrics["agent_latency"].histogram == Histogram.of(agent).encode()
     rates = [OBSERVERS * STEPS / ((one["ended_ns"] - one["began_ns"]) / 1e9) for one in episodes]
     assert trial.metrics["throughput"].windows == pytest.approx(rates)
-    size = trial.client["batch_size"]
+    size = sure(trial.client.batch_size)
     means = [
         statistics.fmean(size * 1e9 / value for value in one["agent_latency_ns"])
         for one in episodes
     ]
     assert trial.metrics["agent_throughput"].windows == pytest.approx(means)
-    assert len({trial.client["agent_pid"], *trial.client["observer_pids"]}) == OBSERVERS + 1
-    assert trial.client["policy"] == f"fixed {POLICY_MS} ms" and trial.client["memory_bytes"] > 0
+    assert len({trial.client.agent_pid, *trial.client.observer_pids}) == OBSERVERS + 1
+    assert trial.client.policy == f"fixed {POLICY_MS} ms" and sure(trial.client.memory_bytes) > 0
 
 
 def wait_for_episodes(process: subprocess.Popen[str], folder: Path, world: int, least: int) -> Any:
@@ -238,7 +239,7 @@ def test_the_address_may_be_a_name_and_the_published_port_is_kept_to(tmp_path: P
     run_checked([*command, *more, "--out", "r"], tmp_path)
     result = read(tmp_path / "r")
     (trial,), (deploy,), (launch,) = result.trials, result.deploys, result.launches
-    assert trial.client["policy"] == "network" and trial.counts.completed == 100
+    assert trial.client.policy == "network" and trial.counts.completed == 100
     assert deploy.proof["open_to_network"] == [] and launch.proof["master_port"] > 0
     assert launch.proof["versions"]["torch"]
     assert (tmp_path / "x.json").read_text() == (tmp_path / "r/benchmark_report.json").read_text()

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -54,10 +53,10 @@ def test_each_raylet_with_a_proxy_is_loaded_and_published_names_are_told(tmp_pat
     result = measured(tmp_path, *command)
     (trial,), (launch,) = result.trials, result.launches
     healthy = {one["node_id"] for one in launch.proof["proxies"] if one["status"] == "HEALTHY"}
-    nodes = trial.client["nodes"]
-    assert {node["node"] for node in nodes} == healthy and 1 <= len(healthy) <= 2
-    assert len({node["url"] for node in nodes}) == len(nodes)
-    assert sum(node["completed"] for node in nodes) == trial.counts.completed > 0
+    nodes = trial.client.nodes
+    assert {node.node for node in nodes} == healthy and 1 <= len(healthy) <= 2
+    assert len({node.url for node in nodes}) == len(nodes)
+    assert sum(node.completed for node in nodes) == trial.counts.completed > 0
     assert trial.row.connections == 10 * len(nodes)
     told = perf_metrics(tmp_path / "p.json")
     for name in LOAD_METRICS:
@@ -109,7 +108,7 @@ def test_the_load_of_micro_can_come_from_the_nodes_of_its_cluster(tmp_path: Path
     row = ("--clients", "raw:4", "--quick", "--load-on", "ray")
     result = measured(tmp_path, "micro", *cell, *row)
     (trial,) = result.trials
-    nodes: list[dict[str, Any]] = trial.client["nodes"]
-    assert [node["connections"] for node in nodes] == [4]
-    assert nodes[0]["completed"] == trial.counts.completed > 0
+    nodes = trial.client.nodes
+    assert [node.connections for node in nodes] == [4]
+    assert nodes[0].completed == trial.counts.completed > 0
     assert result.run.suite["load_on"] == {"address": None, "nodes": None}

@@ -75,7 +75,7 @@ def test_an_own_app_is_served_bare_with_its_instance(tmp_path: Path) -> None:
     assert "FastAPI on uvicorn" in done.stdout
     trials = {one.variant: one for one in read(tmp_path / "run").trials}
     for trial in trials.values():
-        assert trial.client["events"] >= 3 * trial.counts.completed > 0
+        assert trial.client.events >= 3 * trial.counts.completed > 0
     assert wait_until_clean(1) == []
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from serve_bench.core.result import Result
 from serve_bench.store import read
+from tests.cases import sure
 from tests.integration.conftest import ended, run_checked, start, wait_for_line, wait_until_clean
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray]
@@ -51,19 +52,19 @@ def check_sliced(result: Result) -> None:
     """Both sides were loaded in turn, and optimized is far ahead."""
     rates: dict[str, float] = {}
     for trial in result.trials:
-        told = trial.client["slices"]
-        assert told["method"] == "slices" and trial.counts.failed_total == 0
-        assert told["connections"] == 20  # the load is the one named
-        assert len(told["completed"]) == len(told["begun_s"]) == len(told["length_s"])
+        told = sure(trial.client.slices)
+        assert told.method == "slices" and trial.counts.failed_total == 0
+        assert told.connections == 20  # the load is the one named
+        assert len(told.completed) == len(told.begun_s) == len(told.length_s)
         (cpu_s,) = trial.metrics["server_cpu"].windows or ()
         assert 0.1 < cpu_s < 2 * 30
         roles = {one.role for one in trial.usage.processes}
         assert "replica" in roles and ("haproxy" in roles) is (trial.variant == "optimized")
-        rates[trial.variant] = sum(told["completed"]) / sum(told["length_s"])
+        rates[trial.variant] = sum(told.completed) / sum(told.length_s)
     assert rates["optimized"] > 2 * rates["default"]
     chosen = {
-        (told["slice_s"], told["chosen_drain_s"])
-        for told in (trial.client["slices"] for trial in result.trials)
+        (told.slice_s, told.chosen_drain_s)
+        for told in (sure(trial.client.slices) for trial in result.trials)
     }
     assert len(chosen) == 1  # what the first round of the first sitting chose held
 

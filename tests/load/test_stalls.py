@@ -21,6 +21,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Result, Row, Run, Trial
 from serve_bench.load.driver import drive_load, drive_slices
 from serve_bench.view.row_charts import latency_curve
+from tests.cases import sure
 from tests.load.test_combine import a_result
 from tests.servers import serving
 
@@ -108,7 +109,7 @@ def test_a_row_that_was_not_answered_says_so_in_every_figure() -> None:
     (side,) = rows_of(Result(run, trials=(trial,)), "url").values()
     assert side.failed_share >= waiting / 160
     assert "lower-bound" in {one.code for one in doubts_of("A", side, {})}
-    assert trial.client["in_windows"]["in_flight"] > 0
+    assert sure(trial.client.in_windows).in_flight > 0
 
 
 def test_slices_wait_for_their_answers() -> None:
@@ -167,7 +168,7 @@ def test_a_curve_of_a_page_ends_where_requests_without_an_answer_leave_it_open()
     assert max(dict(latency_curve([closed]))) > 0.98 - 1e-9
     load = Load(Request("http://h/"), connections=2)
     fact = node_fact(Node("ab", "10.1.0.2", "one", True, False, 4.0), load, whole, None)
-    assert fact["latency_lower_bounds"] == ["mean", "max", "p99"]
+    assert fact.latency_lower_bounds == ("mean", "max", "p99")
 
 
 def a_trial(result: LoadResult, row: Row) -> Trial:

@@ -73,7 +73,7 @@ def test_no_request_follows_one_that_was_answered_before_it_was_sent_whole() -> 
     assert result.total.failed == {} and result.total.completed > 3
     assert result.reconnects > 0 and 0 < result.early <= result.completed_in_windows
     planned = PlannedTrial("k", 1, "url", {"url": "u"}, row_of(load))
-    (note,) = trial_of(planned, "", "at", result, 1.0).client["notes"]
+    (note,) = trial_of(planned, "", "at", result, 1.0).client.notes
     assert note.startswith(f"{result.early:,} of {result.completed_in_windows:,} requests were")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.facts import TrialUsage
+from serve_bench.core.facts import LastHeard, TrialUsage
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
@@ -33,26 +33,24 @@ def test_facts_of_a_node_of_ours() -> None:
         [MS * k for k in range(1, 101)], (40, 60), connection_rate_max=70.0, censored=NONE
     )
     fact = node_fact(NODE, LOAD, part, TrialUsage(interval_s=0.2))
-    assert (fact["node"], fact["url"], fact["connections"]) == (NODE.node_id, LOAD.request.url, 2)
-    assert (fact["seconds"], fact["completed"], fact["rate"]) == (2.0, 99, 49.5)  # by time
-    assert fact["failed"] == {"timeout": 3} and fact["bytes_received"] == 10_000
-    assert (fact["connection_rate_mean"], fact["connection_rate_max"]) == (24.75, 70.0)
-    assert fact["latency_ns"]["max"] == 100 * MS
-    assert fact["latency_ns"]["mean"] == pytest.approx(50.5 * MS, rel=0.001)
-    assert fact["latency_ns"]["p90"] == pytest.approx(90 * MS, rel=0.02)
-    assert fact["lost"] is None and fact["usage"] == {"interval_s": 0.2}
-    assert json.loads(json.dumps(fact)) == fact
+    assert (fact.node, fact.url, fact.connections) == (NODE.node_id, LOAD.request.url, 2)
+    assert (fact.seconds, fact.completed, fact.rate) == (2.0, 99, 49.5)  # by time
+    assert fact.failed == {"timeout": 3} and fact.bytes_received == 10_000
+    assert (fact.connection_rate_mean, fact.connection_rate_max) == (24.75, 70.0)
+    assert fact.latency_ns["max"] == 100 * MS
+    assert fact.latency_ns["mean"] == pytest.approx(50.5 * MS, rel=0.001)
+    assert fact.latency_ns["p90"] == pytest.approx(90 * MS, rel=0.02)
+    assert fact.lost is None and fact.usage == TrialUsage(interval_s=0.2)
 
 
 def test_facts_of_a_lost_node() -> None:
     fact = node_fact(NODE, LOAD, Lost("its node has died", 500, 4, 1.5), None)
-    assert fact["lost"] == "its node has died"
-    assert (fact["completed"], fact["failed"], fact["rate"]) == (0, {"node": 504}, 0.0)
-    assert fact["last_heard"] == {"completed": 500, "failed": 4, "age_s": 1.5}
-    assert set(fact["latency_ns"]) == {"mean", "max", "p50", "p75", "p90", "p99"}
-    assert set(fact["latency_ns"].values()) == {None}
-    alive = set(node_fact(NODE, LOAD, a_result([MS], (1,)), None))
-    assert set(fact) == alive | {"last_heard"}
+    assert fact.lost == "its node has died"
+    assert (fact.completed, fact.failed, fact.rate) == (0, {"node": 504}, 0.0)
+    assert fact.last_heard == LastHeard(500, 4, 1.5)
+    assert set(fact.latency_ns) == {"mean", "max", "p50", "p75", "p90", "p99"}
+    assert set(fact.latency_ns.values()) == {None}
+    assert node_fact(NODE, LOAD, a_result([MS], (1,)), None).last_heard is None
 
 
 def test_only_the_living_are_combined() -> None:
@@ -67,8 +65,8 @@ def test_only_the_living_are_combined() -> None:
     assert list(result.lost) == ["b"]
     nodes = [replace(NODE, node_id=name) for name in ("c", "a", "other", "b")]
     facts = result.node_facts(nodes, loads)
-    assert [fact["node"] for fact in facts] == ["c", "a", "b"]
-    assert [fact["usage"] for fact in facts] == [None, {"interval_s": 0.2}, None]
+    assert [fact.node for fact in facts] == ["c", "a", "b"]
+    assert [fact.usage for fact in facts] == [None, TrialUsage(interval_s=0.2), None]
     assert NodesResult({"a": Lost("gone")}).combined(LOAD) is None
 
 

@@ -49,6 +49,7 @@ from tests.records import (
     rpc_world,
     run,
     trial,
+    worker,
 )
 from tests.rendering import render
 from tests.scale_records import scale_result, scale_suite
@@ -236,7 +237,7 @@ def test_perf_metrics_leave_broken_rows_out_and_name_what_is_known_to_be_higher(
 
 def test_what_differs_from_what_was_asked_is_marked_on_the_page() -> None:
     why = "43 connections instead of 100: slices would be too long"
-    client = {"workers": [{"connections": 43}], "slices": {"why": why}, "notes": ["no epoll"]}
+    client = {"workers": [worker(43)], "stretched": why, "notes": ["no epoll"]}
     plan = planned(row=ROWS[2])
     sheet = sheet_of(result_of([run(plan), launch(), trial(plan, client=client)]))
     table, _ = every(part(sheet, "method"), Table)

@@ -2,12 +2,13 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from serve_bench.core.facts import DeploymentLimits
+from serve_bench.core.facts import DeploymentLimits, SettledFacts
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.own_app import limits_of
 from serve_bench.core.request_spec import Request
+from serve_bench.core.schema import built
 from serve_bench.runner import extra_loads as settling
-from serve_bench.runner.extra_loads import Settling, is_settled
+from serve_bench.runner.extra_loads import Settling
 from serve_bench.runner.served_bench import MOST_S, PATIENCE_S, ReplicaWatch
 from serve_bench.serving.server import Serving
 from tests.cases import cases
@@ -94,7 +95,7 @@ def test_what_ran_is_recorded(changes: list[tuple[float, int]], ran: list[int] |
     ({"error": "refused"}, False),
 )
 def test_what_counts_as_settled(found: dict[str, Any], settled: bool) -> None:
-    assert is_settled(found) is settled
+    assert built(SettledFacts, found, "settled").settled is settled
 
 
 def test_a_service_too_slow_to_be_judged_comes_back(monkeypatch: Patch) -> None:
@@ -104,6 +105,6 @@ def test_a_service_too_slow_to_be_judged_comes_back(monkeypatch: Patch) -> None:
     with serving(delay_s=0.1) as server:
         service = Settling(Load(Request(server.url)), {})
         found = service.first()
-        assert (found["steady"], found["judged"]) == (False, False)
+        assert (found.steady, found.judged) == (False, False)
         assert service.usual_ns is not None and service.usual_ns >= 0.1e9
         assert service.recovered()

@@ -185,7 +185,7 @@ def _is_clients_fault(trial: Trial, missed: Sequence[Bound], front: str | None) 
     """Whether the client reports that it was late, and sent less than the rate, or added more than
     NOTED to a time that missed: however late, it is no reason of an SLO that is met, nor of
     errors."""
-    if not (trial.client.get("verdict") or {}).get("client_bound"):
+    if trial.client.verdict is None or not trial.client.verdict.client_bound:
         return False
     due = trial.counts.sent + trial.counts.unsent
     late = falls_short((trial.in_windows or trial.counts).sent, due) or any(
@@ -198,7 +198,7 @@ def _added_ns(trial: Trial, bound: Bound) -> float:
     """What the client added to the time of a bound, without waits for a connection."""
     if bound.limit_ns is None:
         return 0.0
-    lag = merged([trial], "send_lag").without_highest(trial.client.get("waited") or 0)
+    lag = merged([trial], "send_lag").without_highest(trial.client.waited or 0)
     parts = (lag, merged([trial], "pickup"))
     if bound.kind == "mean":
         return sum(part.mean or 0.0 for part in parts)

@@ -34,7 +34,6 @@ from serve_bench.analysis.comparing.model import (
 from serve_bench.analysis.comparing.values import (
     MEASURES,
     OF_ALL,
-    SLICES,
     Doubt,
     Letter,
     Measure,
@@ -208,20 +207,20 @@ def _slicing(a: SideRow, b: SideRow) -> JsonObject:
     """How the row was sliced and why not as asked for, with the figures of it; empty of stored
     runs."""
     every = (*a.trials, *b.trials)
-    sliced = [trial.client[SLICES] for trial in every if trial.client.get(SLICES)]
+    sliced = [trial.client.slices for trial in every if trial.client.slices is not None]
     if not sliced:
         return {}
     drains: dict[str, list[float]] = {"drain.A": [], "drain.B": []}
     for name, side in zip(drains, (a, b), strict=True):
-        found = ((trial.client.get(SLICES) or {}).get("drain_s") for trial in side.trials)
-        drains[name] += (float(drain_s) for drain_s in found if drain_s is not None)
+        found = (trial.client.slices for trial in side.trials)
+        drains[name] += (slices.drain_s for slices in found if slices is not None)
     figures = {
-        "slices": sum(len(part["completed"]) for part in sliced) // 2,
-        "slice_length": sliced[0]["slice_s"],
+        "slices": sum(len(part.completed) for part in sliced) // 2,
+        "slice_length": sliced[0].slice_s,
         "short_rounds": len({at.round for at in every if at.flags.get("short_slices")}),
         **{name: statistics.median(known) for name, known in drains.items() if known},
     }
-    return {"method": sliced[0]["method"], "why": sliced[0]["why"], "figures": figures}
+    return {"method": sliced[0].method, "why": sliced[0].why, "figures": figures}
 
 
 # B against A: of one run of versus, or of two stored runs; and what breaks a gate.

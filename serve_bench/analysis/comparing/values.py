@@ -24,12 +24,8 @@ from serve_bench.analysis.statistics import (
     measured_s,
     silent_from,
 )
-from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
 from serve_bench.core.result import Better, JsonObject, PlannedTrial, Result, Row, Trial, cell_slug
-
-SLICES: Final = "slices"
-"""In a trial's `client`: what a run of versus keeps of its slices, or of windows in their place."""
 
 WAY: Final = frozenset({"haproxy", "proxy", "fallback_proxy", "replica"})
 """Roles on a request's way, whose CPU it costs. Controller, raylet and agents work at their own
@@ -151,10 +147,7 @@ def values_of(trial: Trial) -> dict[str, float]:
     bound is no value: what was given up would make a side look faster than it is."""
     if not answered(trial):
         return {}
-    try:
-        figures: dict[str, float | None] = {MAIN: _throughput(trial), "cpu": _cpu_ns(trial)}
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"trial {trial.key}: its {SLICES} cannot be read: {error!r}") from None
+    figures: dict[str, float | None] = {MAIN: _throughput(trial), "cpu": _cpu_ns(trial)}
     if "latency" in trial.metrics and trial.metrics["latency"].unit == "ns":
         p50, p99 = latency_figures([trial], (0.5, 0.99))
         figures |= {"p50": p50, "p99": p99}
@@ -179,20 +172,20 @@ def overdue(trial: Trial) -> int:
 
 
 def _throughput(trial: Trial) -> float | None:
-    sliced = trial.client.get(SLICES)
-    if sliced and sliced_in_time(trial):
-        seconds = sum(sliced["length_s"])
-        return sum(sliced["completed"]) / seconds if seconds > 0 else None
+    sliced = trial.client.slices
+    if sliced is not None and sliced.method == "slices":
+        seconds = sum(sliced.length_s)
+        return sum(sliced.completed) / seconds if seconds > 0 else None
     return mean_rate(trial)
 
 
 def _cpu_ns(trial: Trial) -> float | None:
     """CPU of the processes on a request's way, for one request; None where it was not sampled."""
-    metric, sliced = trial.metrics.get("server_cpu"), trial.client.get(SLICES)
+    metric, sliced = trial.metrics.get("server_cpu"), trial.client.slices
     if metric is not None and metric.windows and sliced:
-        requests = sliced.get("requests") or sum(sliced["completed"])
+        requests = sliced.requests or sum(sliced.completed)
         return 1e9 * sum(metric.windows) / (requests or math.inf)
-    if sliced or trial.client.get("nodes"):  # of a load from many nodes only one host is sampled
+    if sliced or trial.client.nodes:  # of a load from many nodes only one host is sampled
         return None
     way = [process.cpu_percent for process in trial.usage.processes if process.role in WAY]
     shares = [share for share in way if share is not None]
@@ -246,7 +239,7 @@ def by_key(result: Result, doubts: Iterable[Warning]) -> dict[str, list[Warning]
 
 def sliced_in_time(trial: Trial) -> bool:
     """Whether the trial was measured in slices in turn with the other side."""
-    return bool((trial.client.get(SLICES) or {}).get("method") == "slices")
+    return trial.client.slices is not None and trial.client.slices.method == "slices"
 
 
 def doubts_of(side: Letter, row: SideRow, known: Mapping[str, Sequence[Warning]]) -> list[Doubt]:

@@ -35,6 +35,7 @@ from serve_bench.analysis.verdict.usage import (
 from serve_bench.core.facts import DeploymentLimits, WaitsFacts
 from serve_bench.core.failed_requests import rejections, statuses_of
 from serve_bench.core.figures import counted
+from serve_bench.core.load_result import ClientVerdict
 from serve_bench.core.result import Trial
 from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 
@@ -245,14 +246,14 @@ def _slots(
 
 
 def _client(trial: Trial) -> ClientUse:
-    verdict: Any = trial.client.get("verdict", trial.client)
-    spins = any(one.get("timer") == "spin" for one in trial.client.get("workers", ()))
-    busy, wait = verdict.get("non_idle"), verdict.get("run_queue_wait")
+    verdict = trial.client.verdict or ClientVerdict(False, ())
+    spins = any(worker.timer == "spin" for worker in trial.client.workers)
+    busy, wait = verdict.non_idle, verdict.run_queue_wait
     # By its few answers a client can look slow that waited for the rest all the time.
     waited = bool(trial.flags.get("cut")) and busy is not None and busy < RESTING
     return ClientUse(
-        bound=bool(verdict.get("client_bound")) and not waited,
-        reasons=tuple(verdict.get("reasons", ())),
+        bound=verdict.client_bound and not waited,
+        reasons=verdict.reasons,
         busy=None if spins else busy,
         starved=wait / busy if wait is not None and busy else None,
     )
@@ -269,7 +270,7 @@ def _offered(trial: Trial) -> Offered:
     lost = merged([trial], "failed_latency")
     spent_s = sum((one.mean or 0.0) * one.count for one in (inside, lost)) / 1e9
     in_flight = spent_s / seconds if inside.count and seconds > 0 else None
-    seen = trial.client.get("mean_in_flight")
+    seen = trial.client.mean_in_flight
     if seen is not None:  # of the accounting: the latencies of a few windows miss long waits
         in_flight = seen
     if in_flight is None and trial.row.loop == "closed":
@@ -281,10 +282,10 @@ def _offered(trial: Trial) -> Offered:
     due = within.sent + within.unsent
     behind = within.in_flight + within.unsent - within.carried_in
     ended = counts.completed + counts.failed_total
-    most = (trial.client.get("asked") or {}).get("max_connections") or 0
+    most = trial.client.asked.max_connections or 0
     return Offered(
         loop=trial.row.loop,
-        connections=max(trial.row.connections, int(most)),
+        connections=max(trial.row.connections, most),
         rate=rate_of(trial),
         in_flight=in_flight,
         p50_ms=_ms(latency_figures([trial], (0.5,))[0]),

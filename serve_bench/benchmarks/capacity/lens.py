@@ -19,7 +19,7 @@ from serve_bench.analysis.capacity.model import Capacity, LaunchEstimate, Probe
 from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.statistics import MAIN, latency_figures
 from serve_bench.core.capacity import CapacitySearch
-from serve_bench.core.facts import ProbeSlices
+from serve_bench.core.facts import ClientFacts, ProbeSlices
 from serve_bench.core.figures import counted, number
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Failure, Metric, Result, Row, Trial, cell_slug
@@ -418,7 +418,7 @@ def _measure(search: LaunchSearch, row: Row) -> Trial:
     completed = near.completed_in_windows if met or estimate.ceiling != "floor" else 0
     metrics = {MAIN: Metric("requests/s", "higher", (rate,))}
     counts = Counts(completed, completed, {}, 0)
-    near = replace(near, client={}, slices=ProbeSlices(), flags={FITTED: True})
+    near = replace(near, client=ClientFacts(), slices=ProbeSlices(), flags={FITTED: True})
     return replace(near, key=plan_row(near, row).key, row=row, metrics=metrics, counts=counts)
 
 

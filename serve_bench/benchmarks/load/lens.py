@@ -75,13 +75,14 @@ def _complete(row: ViewRow) -> ViewRow:
     if not row.trials:
         return row
     trial, rate = row.trials[0], row.values.get(MAIN)
-    windows, busy = windows_of(trial), (trial.client.get("verdict") or {}).get("non_idle")
+    windows, verdict = windows_of(trial), trial.client.verdict
+    busy = None if verdict is None else verdict.non_idle
     std = None if rate is None else rate.std
     near = [abs(window - fmean(windows)) <= std for window in windows] if std is not None else []
     figures = known_values(
         most=max(windows, default=None),
         rates_within_std=100 * fmean(near) if near else None,
-        read=(trial.client.get("bytes_received") or 0) / 1e6 or None,
+        read=(trial.client.bytes_received or 0) / 1e6 or None,
         client_busy=None if busy is None else 100 * busy,
     )
     return replace(row, values={**row.values, **figures})
@@ -122,7 +123,7 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
     """What became of all requests, and what the client did again."""
     counts, client = trial.counts, trial.client
     carried = f"{counts.carried_in:,} carried in + " if counts.carried_in else ""
-    again = f"; {again:,} reconnects" if (again := client.get("reconnects")) else ""
+    again = f"; {client.reconnects:,} reconnects" if client.reconnects else ""
     yield (
         "requests",
         f"{carried}{counts.sent:,} sent = {counts.completed:,} completed + "
@@ -132,16 +133,17 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "not sent", f"{counts.unsent:,} were due, and waited for a free connection"
     if errors := failures_of([trial]):
         yield "errors", errors
-    if (codes := client.get("status_codes", {})).keys() - {"200"}:
-        yield "status", ", ".join(f"{code}: {count:,}" for code, count in codes.items())
-    if (events := client.get("events", 0)) and trial.row.traffic.client == "raw":
-        share = f"{100 * client.get('merged', 0) / events:.3g} % in the same read as the one before"
-        yield "events", f"{events:,} in the windows; {share}"
-    tokens = trial.client.get("tokens")
-    if tokens is not None and (uncounted := trial.completed_in_windows - tokens["requests"]) > 0:
+    if client.status_codes.keys() - {"200"}:
+        codes = client.status_codes.items()
+        yield "status", ", ".join(f"{code}: {count:,}" for code, count in codes)
+    if client.events and trial.row.traffic.client == "raw":
+        share = f"{100 * client.merged / client.events:.3g} % in the same read as the one before"
+        yield "events", f"{client.events:,} in the windows; {share}"
+    tokens = client.tokens
+    if tokens is not None and (uncounted := trial.completed_in_windows - tokens.requests) > 0:
         yield "tokens", f"the service counted none of {counted(uncounted, 'request')} (usage)"
-    if client.get("retried"):
-        yield "retried", f"{client['retried']:,} (their latency runs from the first attempt)"
+    if client.retried:
+        yield "retried", f"{client.retried:,} (their latency runs from the first attempt)"
 
 
 LENS: Final = Lens(build, figures=("tokens",))

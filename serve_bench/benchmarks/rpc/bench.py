@@ -20,6 +20,7 @@ from serve_bench.analysis.statistics import LATENCY, MAIN
 from serve_bench.benchmarks.rpc.backend import RpcBackend
 from serve_bench.benchmarks.rpc.latencies import Episodes
 from serve_bench.benchmarks.rpc.spec import RpcSpec, World, x_of
+from serve_bench.core.facts import ClientFacts
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import LaunchPlan, PlannedCell
@@ -199,16 +200,16 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
             warmup=warmup,
             metrics=episodes.metrics(),
             counts=Counts(sent=calls, completed=calls, failed={}, in_flight=0),
-            client={
-                "batch_size": self._world.batch_size,
-                "agent_pid": pids.agent,
-                "observer_pids": list(pids.observers),
-                "processes": self._world.world_size,
-                "memory_bytes": memory,
-                "policy": "network" if fixed is None else f"fixed {fixed:g} ms",
-                "versions": self._backend.versions,
-                "raw": str(self._raw.relative_to(self._folder)),
-            },
+            client=ClientFacts(
+                batch_size=self._world.batch_size,
+                agent_pid=pids.agent,
+                observer_pids=tuple(pids.observers),
+                processes=self._world.world_size,
+                memory_bytes=memory,
+                policy="network" if fixed is None else f"fixed {fixed:g} ms",
+                versions=self._backend.versions,
+                raw=str(self._raw.relative_to(self._folder)),
+            ),
             seconds={
                 "total": round(taken_s + warmup.seconds, 4),
                 "world": pids.seconds,

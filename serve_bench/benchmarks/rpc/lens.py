@@ -131,7 +131,7 @@ def _compute_values(row: ViewRow, batch_size: int) -> dict[str, Value]:
     """What rows of all kinds lack of the four metrics, and what a call costs; nothing unless agent
     and observers have latencies."""
     roles, rate = mean_by_role(row.trials), row.value(MAIN)
-    sizes = [trial.client.get("memory_bytes") or 0 for trial in row.trials]
+    sizes = [trial.client.memory_bytes or 0 for trial in row.trials]
     figures: dict[str, float | None] = {"world_memory": max(sizes, default=0) / 1e6 or None}
     for name, size in ((AGENT_LATENCY, batch_size), (LATENCY, 1)):
         latency = merged(row.trials, name)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+from msgspec import structs
 
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, NodeProxy, OwnCluster
 from serve_bench.benchmarks.scale.needs import check_cluster
@@ -29,7 +30,7 @@ from serve_bench.benchmarks.scale.spec import (
     why_invalid,
 )
 from serve_bench.core.errors import RunFailed
-from serve_bench.core.facts import TrialUsage
+from serve_bench.core.facts import NodeFacts, TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import HANDLE, Load, Timing
@@ -234,11 +235,11 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         combined = result.combined(load)
         assert combined is not None, "where all nodes are lost, the crew has raised"
         trial = nodes_trial(planned, number, started_at, combined, nodes, total_s)
-        trial = replace(trial, client={**trial.client, "skew_s": result.skew_s})
+        trial = replace(trial, client=structs.replace(trial.client, skew_s=result.skew_s))
         for node in nodes:
-            if node.get("lost"):
-                name = node.get("hostname") or node.get("ip") or node["node"]
-                self._note("node", f"node {name}: {node['lost']}", planned)
+            if node.lost:
+                name = node.hostname or node.ip or node.node
+                self._note("node", f"node {name}: {node.lost}", planned)
         trial = self._with_usage(trial, sampler, min(result.began_at_ns.values()))
         return self._with_costs(trial) if suite.workload == "curve" else trial
 
@@ -342,20 +343,18 @@ def nodes_trial(
     launch: str,
     started_at: str,
     result: LoadResult,
-    nodes: Sequence[JsonObject],
+    nodes: Sequence[NodeFacts],
     total_s: float,
 ) -> Trial:
     """The record of a load from several nodes. `nodes`: what each measured; the requests of those
     that were lost count as failed."""
     trial = trial_of(planned, launch, started_at, result, total_s)
-    lost = sum(int(node["failed"].get(NODE, 0)) for node in nodes if node.get("lost"))
+    lost = sum(node.failed.get(NODE, 0) for node in nodes if node.lost)
     counts = trial.counts
     if lost:
         failed = {**counts.failed, NODE: lost}
         counts = replace(counts, sent=counts.sent + lost, failed=failed)
-    return replace(
-        trial, counts=counts, client={**trial.client, "nodes": [dict(node) for node in nodes]}
-    )
+    return replace(trial, counts=counts, client=structs.replace(trial.client, nodes=tuple(nodes)))
 
 
 def with_values(trial: Trial, values: Mapping[str, tuple[str, float | None]]) -> Trial:

@@ -33,8 +33,8 @@ from serve_bench.core.facts import NodeFacts, TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Result, Trial
-from serve_bench.core.schema import built
 from serve_bench.view.charts import Chart
+from serve_bench.view.csv import pick
 from serve_bench.view.document import Detail, Finding, Later, Section, sentence
 from serve_bench.view.figures import (
     FIGURES,
@@ -76,32 +76,26 @@ declare_all(
 )
 
 
-def nodes_of(trial: Trial) -> Sequence[NodeFacts]:
-    """What each node that loaded did."""
-    return built(list[NodeFacts], trial.client.get("nodes") or [], "trial.client.nodes")
-
-
-def node_figures(facts: NodeFacts) -> Figures:
+def node_figures(node: NodeFacts) -> Figures:
     """The figures of a node; of one that was lost its failed requests alone."""
-    errors = float(sum(facts["failed"].values()))
-    if facts.get("lost"):
+    errors = float(sum(node.failed.values()))
+    if node.lost:
         return {"errors": errors}
-    received, seconds = facts.get("bytes_received"), facts["seconds"]
-    bounds = facts.get("latency_lower_bounds", ())
-    cpu = grouped_cpu([facts.get("usage") or TrialUsage()], tier_of)
+    received, seconds, bounds = node.bytes_received, node.seconds, node.latency_lower_bounds
+    cpu = grouped_cpu([node.usage or TrialUsage()], tier_of)
     return {
-        MAIN: facts["rate"],
-        **{"completed": float(facts["completed"]), "errors": errors},
-        "timeouts": float(facts["failed"].get("timeout", 0)),
-        "connection_rate_mean": facts.get("connection_rate_mean"),
-        "connection_rate_max": facts.get("connection_rate_max"),
+        MAIN: node.rate,
+        **{"completed": float(node.completed), "errors": errors},
+        "timeouts": float(node.failed.get("timeout", 0)),
+        "connection_rate_mean": node.connection_rate_mean,
+        "connection_rate_max": node.connection_rate_max,
         "received": None if received is None else received / KB,
         "received_rate": received / KB / seconds if received is not None and seconds else None,
         "cpu_http": cpu.get("HTTP"),
         "cpu_replicas": cpu.get("replicas"),
         **{
             f"latency_{name}": LowerBound(ns) if ns is not None and name in bounds else ns
-            for name, ns in facts["latency_ns"].items()
+            for name, ns in node.latency_ns.items()
         },
     }
 
@@ -109,7 +103,7 @@ def node_figures(facts: NodeFacts) -> Figures:
 def read_parts(trial: Trial, kind: str) -> Iterable[Figures]:
     """Its nodes, its windows, or all its requests together, those without an answer too."""
     if kind == "nodes":
-        return map(node_figures, nodes_of(trial))
+        return map(node_figures, trial.client.nodes)
     if kind == "windows":
         metric = trial.metrics.get(MAIN)
         return [{MAIN: rate} for rate in (metric and metric.windows) or ()]
@@ -318,24 +312,24 @@ def merge_sizes(shown: Iterable[ViewRow]) -> Iterator[ViewRow]:
 def _node_rows(row: ViewRow) -> Iterator[ViewRow]:
     """The nodes that loaded in each trial of a row; several may have an address."""
     for trial in row.trials:
-        for facts in nodes_of(trial):
-            lost = facts.get("lost") or None
+        for node in trial.client.nodes:
+            lost = node.lost or None
             dims = {"point": "node", "variant": trial.variant, "launch": trial.round, "lost": lost}
-            dims |= {name: facts.get(name) for name in ("node", "ip", "hostname", "connections")}
+            dims |= pick(node, "node", "ip", "hostname", "connections")
             dims["replicas"] = row.dims["replicas"]
-            warnings = [Finding(_describe_loss(lost, facts), "lost", "bad")] if lost else []
-            if facts.get("client_bound"):
+            warnings = [Finding(_describe_loss(lost, node), "lost", "bad")] if lost else []
+            if node.client_bound:
                 warnings.append(Finding("the client was the limit", "client-bound", "doubt"))
-            values, name = known_values(**node_figures(facts)), f"{facts['ip']} {facts['node'][:6]}"
+            values, name = known_values(**node_figures(node)), f"{node.ip} {node.node[:6]}"
             yield ViewRow(dims, values, name, f"{row.name}, launch {trial.round}", (*warnings,))
 
 
-def _describe_loss(lost: str, facts: NodeFacts) -> str:
+def _describe_loss(lost: str, node: NodeFacts) -> str:
     """`no word for 5 s; last heard 2.1 s before it was given up: 1,234 completed, 0 failed`."""
-    if (heard := facts.get("last_heard")) is None:
+    if (heard := node.last_heard) is None:
         return f"{lost}; never heard"
-    done = f"{heard['completed']:,} completed, {heard['failed']:,} failed"
-    return f"{lost}; last heard {heard['age_s']:.1f} s before it was given up: {done}"
+    done = f"{heard.completed:,} completed, {heard.failed:,} failed"
+    return f"{lost}; last heard {heard.age_s:.1f} s before it was given up: {done}"
 
 
 def _unloaded_nodes(result: Result) -> Iterator[ViewRow]:
@@ -354,10 +348,10 @@ def _unloaded_nodes(result: Result) -> Iterator[ViewRow]:
 def _usage_of(trial: Trial) -> TrialUsage:
     """By which the limit is judged: HTTP that loaded from one node. A verdict weighs the processes
     of one machine with the whole load, and does not know the client of a handle."""
-    nodes = nodes_of(trial)
+    nodes = trial.client.nodes
     if trial.row.client == HANDLE or len(nodes) > 1 or MAIN not in trial.metrics:
         return TrialUsage()
-    return (nodes[0].get("usage") if nodes else None) or trial.usage
+    return (nodes[0].usage if nodes else None) or trial.usage
 
 
 def _growth_points(sizes: Sequence[ViewRow]) -> Iterator[ViewRow]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from serve_bench.core.facts import TrialUsage
+from serve_bench.core.facts import ClientFacts, TrialUsage
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.load_spec import Load
@@ -47,7 +47,7 @@ def thinned(trial: Trial, processes: Iterable[Process]) -> Trial:
         for name, one in trial.metrics.items()
         if one.histogram is None or name in KEPT
     }
-    client = {name: trial.client[name] for name in KEPT_OF_CLIENT if trial.client.get(name)}
+    client = ClientFacts(**{name: getattr(trial.client, name) for name in KEPT_OF_CLIENT})
     return replace(
         trial,
         metrics=metrics,

@@ -16,12 +16,12 @@ from typing import Final, TypeAlias
 
 from serve_bench.analysis.drift import FEWEST, DriftWord, LevelDrift, drift_of, joined
 from serve_bench.analysis.statistics import MAIN, merged, summarize
-from serve_bench.core.facts import ProcessUsage
+from serve_bench.core.facts import ClientFacts, ProcessUsage
 from serve_bench.core.figures import counted, number
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Metric, PlannedTrial, Result, Trial
-from serve_bench.core.schema import built, plain
+from serve_bench.core.schema import built
 from serve_bench.core.soak import SoakSpec, soak_row
 from serve_bench.core.usage import deployment_of
 from serve_bench.view.charts import MOST_LINES, Chart, Point, split_lines
@@ -135,13 +135,13 @@ def _plan_variant(block: PlannedTrial | Trial) -> PlannedTrial:
 def _join_blocks(blocks: Sequence[Trial]) -> Trial:
     """Blocks (at least one) as one trial. Raises FormatError."""
     first, names = blocks[0], dict.fromkeys(name for block in blocks for name in block.metrics)
-    verdicts = [block.client.get("verdict") or {} for block in blocks]
-    bound = [verdict for verdict in verdicts if verdict.get("client_bound")]
-    client = {
-        "in_windows": plain(_sum_counts([block.in_windows or block.counts for block in blocks])),
-        "mean_in_flight": mean_of(block.client.get("mean_in_flight") for block in blocks),
-        "verdict": bound[0] if 2 * len(bound) > len(blocks) else {},
-    }
+    verdicts = (block.client.verdict for block in blocks)
+    bound = [verdict for verdict in verdicts if verdict is not None and verdict.client_bound]
+    client = ClientFacts(
+        in_windows=_sum_counts([block.in_windows or block.counts for block in blocks]),
+        mean_in_flight=mean_of(block.client.mean_in_flight for block in blocks),
+        verdict=bound[0] if 2 * len(bound) > len(blocks) else None,
+    )
     return _plan_variant(first).measured(
         *(first.launch, first.started_at, first.window_s, Warmup(0.0, True, 0, True)),
         {name: _join_metric(blocks, name) for name in names},
@@ -166,8 +166,8 @@ def _sum_counts(parts: Sequence[Counts]) -> Counts:
 
 
 def count_ended(block: Trial) -> int:
-    """The requests of a block that ended, its warm-up too. Raises FormatError."""
-    total = built(Counts, block.client.get("total") or plain(block.counts), "trial.client.total")
+    """The requests of a block that ended, its warm-up too."""
+    total = block.client.total or block.counts
     return total.completed + total.failed_total
 
 

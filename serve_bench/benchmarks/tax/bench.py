@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
 from serve_bench.benchmarks.tax.request import (
     QUIET_S,
     Layer,
@@ -233,11 +235,14 @@ class LayerCpu:
 
     def added_to(self, trial: Trial) -> Trial:
         """The trial with this in the place of what it has."""
-        slices = {**trial.client["slices"], "cpu_s": _rounded(self.seconds)}
-        slices |= {"idle_cores": _rounded(self.idle)} if self.idle else {}
-        if self.idle_all is not None:
-            slices["idle_all_cores"] = round(self.idle_all, 6)
-        trial = replace(trial, client={**trial.client, "slices": slices})
+        assert trial.client.slices is not None, "layers are loaded in slices"
+        slices = structs.replace(
+            trial.client.slices,
+            cpu_s=_rounded(self.seconds),
+            idle_cores=_rounded(self.idle),
+            idle_all_cores=None if self.idle_all is None else round(self.idle_all, 6),
+        )
+        trial = replace(trial, client=structs.replace(trial.client, slices=slices))
         metrics = {name: one for name, one in trial.metrics.items() if name != "server_cpu"}
         if self.whole and self.seconds:
             seconds = sum(self.seconds.values())

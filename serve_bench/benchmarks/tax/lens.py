@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from serve_bench.analysis.checks import checks
 from serve_bench.analysis.comparing import Known, Match, judged_rows
 from serve_bench.analysis.comparing.model import About, Comparing, figures
-from serve_bench.analysis.comparing.values import SLICES, SideRow, by_key, doubts_of, rows_of
+from serve_bench.analysis.comparing.values import SideRow, by_key, doubts_of, rows_of
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.tax.request import TaxSuite
 from serve_bench.core.facts import TrialUsage
@@ -113,9 +113,10 @@ def _layer_rows(result: Result, suite: TaxSuite, warnings: Known) -> Iterator[La
 
 def _compute_cpu(side: SideRow) -> dict[str, Value]:
     """CPU by role for a request, and what the processes use without any load."""
-    slices = [trial.client.get(SLICES) or {} for trial in side.trials if trial.counts.completed]
-    requests = sum(part.get("requests", 0) for part in slices)
-    values, idle = {}, mean_of(part.get("idle_all_cores") for part in slices)
+    measured = (trial.client.slices for trial in side.trials if trial.counts.completed)
+    slices = [part for part in measured if part is not None]
+    requests = sum(part.requests or 0 for part in slices)
+    values, idle = {}, mean_of(part.idle_all_cores for part in slices)
     if idle is not None:
         values["idle_cpu.all"] = Value(100.0 * idle)
     for figure, whole, name, factor in (
@@ -124,7 +125,7 @@ def _compute_cpu(side: SideRow) -> dict[str, Value]:
     ):
         roles = Counter[str]()
         for part in slices:
-            roles.update(part.get(name, {}))
+            roles.update(getattr(part, name))
         if roles and factor:
             members = {**roles, whole: roles.total()}
             values |= {f"{figure}.{of}": Value(factor * spent) for of, spent in members.items()}

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import psutil
 from msgspec import structs
@@ -29,6 +29,7 @@ from serve_bench.benchmarks.versus.slicing import (
     in_windows,
     slicing_from,
 )
+from serve_bench.core.facts import SlicesFacts
 from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
 from serve_bench.core.load_spec import HANDLE, Load, Slices, Timing
 from serve_bench.core.marks import ProcessMarks
@@ -260,13 +261,12 @@ def place_of(at: Pairing) -> str:
 
 def chosen_of(pairings: Iterable[Pairing], trials: Iterable[Trial]) -> dict[str, Slicing]:
     """What an earlier sitting has chosen, by place: what is measured later must go on with it."""
-    records = {trial.key: trial.client.get("slices", {}) for trial in trials}
+    records = {trial.key: trial.client.slices for trial in trials}
     chosen: dict[str, Slicing] = {}
     for at in pairings:
         for planned in at.planned:
-            slicing = slicing_from(records.get(planned.key, {}))
-            if slicing is not None:
-                chosen.setdefault(place_of(at), slicing)
+            if (record := records.get(planned.key)) is not None:
+                chosen.setdefault(place_of(at), slicing_from(record))
     return chosen
 
 
@@ -301,20 +301,23 @@ def _as_slices(
     that were completed while CPU was counted, those of the warm-up of windows too."""
     own = sorted((one for one in slices if one.side == side), key=lambda one: one.pair)
     sliced = slicing.method == "slices"
-    record: dict[str, Any] = {
-        **slicing.to_json(),
-        "chosen_drain_s": slicing.drain_s,
-        "drain_s": round(drain_of(own, side, slicing.slice_s), 6) if sliced else 0.0,
-        "seed": seed,
-        "begun_s": [round(one.begun_s, 6) for one in own],
-        "length_s": [round(one.length_s, 9) for one in own],
-        "completed": [one.completed for one in own],
-        "failed": [one.failed for one in own],
-        "requests": requests,
-    }
+    record = SlicesFacts(
+        method=slicing.method,
+        slice_s=slicing.slice_s,
+        connections=slicing.connections,
+        why=slicing.why,
+        chosen_drain_s=slicing.drain_s,
+        drain_s=round(drain_of(own, side, slicing.slice_s), 6) if sliced else 0.0,
+        seed=seed,
+        begun_s=tuple(round(one.begun_s, 6) for one in own),
+        length_s=tuple(round(one.length_s, 9) for one in own),
+        completed=tuple(one.completed for one in own),
+        failed=tuple(one.failed for one in own),
+        requests=requests,
+    )
     rates = tuple(one.rate for one in own)
     metrics = {**trial.metrics, "throughput": Metric("requests/s", "higher", windows=rates)}
-    return replace(trial, metrics=metrics, client={**trial.client, "slices": record})
+    return replace(trial, metrics=metrics, client=structs.replace(trial.client, slices=record))
 
 
 def _with_steady(trial: Trial, steady: LoadResult, windows: int) -> Trial:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from serve_bench.core.facts import SliceMethod
+from serve_bench.core.facts import SliceMethod, SlicesFacts
 from serve_bench.core.load_result import Slice
 
 SHORTEST_S: Final = 0.05
@@ -64,10 +64,6 @@ class Slicing:
     drain_s: float = 0.0
     why: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain content."""
-        return asdict(self)
-
     def pairs(self, side_s: float) -> int:
         """Pairs of slices in which each side is loaded for about `side_s`."""
         each_s = self.slice_s + (self.drain_s if self.method == "slices" else 0.0)
@@ -80,18 +76,10 @@ class Slicing:
         return self.slice_s < DRAINS * max(drains_s, default=0.0)
 
 
-def slicing_from(record: Mapping[str, Any]) -> Slicing | None:
-    """What a stored trial says of how it was loaded; None where it says nothing."""
-    try:
-        return Slicing(
-            record["method"],
-            float(record["slice_s"]),
-            int(record["connections"]),
-            float(record["chosen_drain_s"]),
-            str(record["why"]),
-        )
-    except KeyError:
-        return None
+def slicing_from(record: SlicesFacts) -> Slicing:
+    """What a stored trial says of how it was loaded."""
+    drain_s, why = record.chosen_drain_s, record.why
+    return Slicing(record.method, record.slice_s, record.connections, drain_s, why)
 
 
 def drain_of(slices: Iterable[Slice], side: int, slice_s: float) -> float:

@@ -20,7 +20,7 @@ from serve_bench.view.lens import View, look
 from serve_bench.view.published import PRESS, published_rows, reference
 from tests import places
 from tests.cases import cases
-from tests.records import PRESS_CELL, press_result, press_trial
+from tests.records import PRESS_CELL, changed, press_result, press_trial
 from tests.rendering import render
 from tests.sheet_parts import flat
 
@@ -74,7 +74,7 @@ def test_every_request_is_accounted_for(
 def test_a_row_whose_last_answers_came_when_time_had_ended_it_is_cut() -> None:
     trial = replace(press_trial(100, 2000.0), flags={"cut": True})
     within = asdict(Counts(10_000, 9_950, {}, 50))
-    row = only_row(replace(trial, client={"in_windows": within}))
+    row = only_row(changed(trial, client={"in_windows": within}))
     assert figures(row, "cut", "late", "unaccounted") == [0, 50, 0]
     (finding,) = row.warnings
     assert finding.line == (

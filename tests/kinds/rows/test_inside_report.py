@@ -66,7 +66,7 @@ def test_what_profiling_cost_is_told_of_the_same_launch_alone() -> None:
 
 def test_doubts_of_the_profiled_row_stay_with_it() -> None:
     bad = {"verdict": {"client_bound": True, "reasons": ["only the profiled one"]}}
-    slow = replace(measured(REPLICAS, profiled=True), client=bad)
+    slow = changed(measured(REPLICAS, profiled=True), client=bad)
     text = render(result_of([run(planned()), launch(), measured(REPLICAS), slow]))
     assert text.count("only the profiled one") == 1
     assert text.index("profiled") < text.index("only the profiled one")

@@ -11,7 +11,7 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Row, Run, Trial, result_of
 from serve_bench.view.document import Document, Facts, Number, Table
-from tests.records import AT, trial
+from tests.records import AT, changed, trial, worker
 from tests.sheet_parts import as_lines, at, every, load_sheet, names, part
 
 MS = 1_000_000
@@ -28,7 +28,7 @@ def load(*windows: float, waits: Histogram | None = None, **changes: Any) -> Tri
     if waits is not None:
         censored = Metric("ns", "lower", histogram=waits.encode())
         made = replace(made, metrics={**made.metrics, "censored": censored})
-    return replace(made, **changes)
+    return changed(made, **changes)
 
 
 def sheet(*trials: Trial, failures: tuple[Failure, ...] = ()) -> Document:
@@ -71,7 +71,7 @@ def test_every_request_is_accounted_for() -> None:
 
 def test_an_open_loop_that_grew_has_the_connections_that_it_came_to() -> None:
     row = replace(PLANNED.row, loop="open", rate_per_s=100.0)
-    grown = {**CLIENT, "workers": [{"connections": 70}, {"connections": 60}]}
+    grown = {**CLIENT, "workers": [worker(70), worker(60)]}
     run = Run("id", ("load", URL), "load", AT, "0", plan=(replace(PLANNED, row=row),))
     of = load_sheet(result_of([run, load(40.0, 60.0, row=row, client=grown)]))
     assert as_lines(of.findings)[0].startswith("10 connections, grown to 130 (raw): 50.00 ")

@@ -11,10 +11,11 @@ from serve_bench.benchmarks.scale.bench import cpu_us_a_request, nodes_trial
 from serve_bench.benchmarks.scale.cluster import NodeProxy
 from serve_bench.benchmarks.scale.spec import SingleSpec, on_nodes, scale_plan
 from serve_bench.core import usage as counts
-from serve_bench.core.facts import ProcessUsage, TrialUsage
+from serve_bench.core.facts import NodeFacts, ProcessUsage, TrialUsage
 from serve_bench.core.load_result import Counts
 from serve_bench.core.plan import list_trials
 from serve_bench.core.result import Trial, VariantUsed
+from serve_bench.core.schema import built
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.serving.launch_spec import (
     LaunchSpec,
@@ -26,17 +27,18 @@ from serve_bench.serving.strays import LAUNCH_MARK, MARKS
 from tests.cases import cases
 from tests.fixtures import Patch
 from tests.load.test_combine import MS, a_result
+from tests.scale_records import scale_node
 
 DEFAULT = (VariantUsed("default"),)
 NODE_ROW = on_nodes(list_trials(scale_plan(SingleSpec(variants=DEFAULT)))[0], 3)
 
 
-def node(**changes: Any) -> dict[str, Any]:
-    known = {"node": "a", "seconds": 10.0, "completed": 1000, "rate": 100.0, "lost": None}
-    return {**known, "failed": {}, **changes}
+def node(**changes: Any) -> NodeFacts:
+    known = scale_node(seconds=10.0, completed=1000, rate=100.0)
+    return built(NodeFacts, known | changes, "node")
 
 
-def of_nodes(nodes: list[dict[str, Any]], completed: int = 1000, timeouts: int = 0) -> Trial:
+def of_nodes(nodes: list[NodeFacts], completed: int = 1000, timeouts: int = 0) -> Trial:
     """The record of a load from nodes, of which the living ones together measured this."""
     counts = Counts(completed + timeouts, completed, {"timeout": timeouts} if timeouts else {}, 0)
     result = a_result([MS] * completed, (100,) * 10, measured=counts, in_windows=counts)
@@ -49,7 +51,7 @@ def test_the_requests_of_a_lost_node_count_as_failed() -> None:
     trial = of_nodes(nodes, completed=1500, timeouts=2)
     assert trial.counts.completed == 1500 and trial.counts.balanced
     assert trial.counts.failed == {"timeout": 2, "node": 7}
-    assert [one["lost"] for one in trial.client["nodes"]] == [None, None, "gone"]
+    assert [one.lost for one in trial.client.nodes] == [None, None, "gone"]
 
 
 def test_the_cpu_of_a_request_leaves_the_load_out() -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from serve_bench.benchmarks.tax import drive as tax_drive
 from serve_bench.benchmarks.tax.bench import LayerCpu, TaxRun
@@ -19,14 +20,12 @@ from serve_bench.benchmarks.tax.lens import LENS
 from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, expected_s, tax_plan
 from serve_bench.benchmarks.versus import flags as versus_flags
 from serve_bench.benchmarks.versus import measure as versus_measure
-from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.sitting import Outcome, Sitting
 from serve_bench.core.app_spec import own_spec
-from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.own_app import OwnApp, OwnDeployment
-from serve_bench.core.result import Metric, PlannedTrial, Trial
+from serve_bench.core.result import PlannedTrial, Trial
 from serve_bench.serving.bare import BareServer
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import new_run, reap
@@ -34,9 +33,10 @@ from serve_bench.store import read
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import View, look
+from tests.cases import sure
 from tests.fixtures import Call, Patch
 from tests.kinds.sitting import sit_through
-from tests.records import AT, ROWS
+from tests.records import ROWS
 from tests.servers import serving
 from tests.versus_records import sliced
 
@@ -71,14 +71,14 @@ class Fake:
         noise = random.Random(at.key).gauss(0, self.sd)
         rate = RATES.get(at.variant, 500.0) * math.exp(noise)
         trial = sliced(at, rate, cpu_us=1000.0)
-        done = sum(trial.client["slices"]["completed"])
-        slices = {
-            **trial.client["slices"],
-            "requests": done,
-            "cpu_s": {role: us * done / 1e6 for role, us in CPU.items()},
-            "idle_cores": {"proxy": 0.02, "replica": 0.01},
-        }
-        return replace(trial, client={**trial.client, "slices": slices})
+        done = sum(sure(trial.client.slices).completed)
+        slices = structs.replace(
+            sure(trial.client.slices),
+            requests=done,
+            cpu_s={role: us * done / 1e6 for role, us in CPU.items()},
+            idle_cores={"proxy": 0.02, "replica": 0.01},
+        )
+        return replace(trial, client=structs.replace(trial.client, slices=slices))
 
 
 @pytest.fixture
@@ -177,15 +177,10 @@ def test_cpu_of_a_layer_is_without_what_it_uses_while_others_are_loaded() -> Non
     cpu.add(before, after)
     cpu.without_idle(4.0)
     assert cpu.seconds == pytest.approx({"proxy": 1.6, "replica": 0.5}) and cpu.whole
-    at = PlannedTrial("k", 1, "default", {}, ROWS[2])
-    slicing = Slicing("slices", 0.05, 1, 1).to_json()
-    metrics = {"throughput": Metric("requests/s", "higher", windows=(1.0,))}
-    trial = at.measured(
-        "1", AT, 1.0, Warmup(0.0, True, 0), metrics, Counts(1, 1, {}, 0), {}, {"slices": slicing}
-    )
+    trial = sliced(PlannedTrial("k", 1, "default", {}, ROWS[2]), 1.0)
     made = cpu.added_to(trial)
     assert made.metrics["server_cpu"].windows == pytest.approx((2.1,))
-    assert made.client["slices"]["cpu_s"] == {"proxy": 1.6, "replica": 0.5}
+    assert sure(made.client.slices).cpu_s == {"proxy": 1.6, "replica": 0.5}
     cpu.add(before, {7: ("proxy", 3_000_000_000)})  # a process ended: not judged
     assert "server_cpu" not in cpu.added_to(trial).metrics
 

@@ -1,8 +1,7 @@
 """How long a slice is, by what was seen to drain; the connections are those of the row."""
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -18,7 +17,9 @@ from serve_bench.benchmarks.versus.slicing import (
     in_windows,
     slicing_from,
 )
+from serve_bench.core.facts import SlicesFacts
 from serve_bench.core.load_result import Slice
+from serve_bench.core.schema import built
 from tests.cases import cases
 
 
@@ -95,6 +96,6 @@ def test_a_drain_is_what_a_slice_took_beyond_its_length() -> None:
 
 def test_a_choice_comes_back_from_a_trial() -> None:
     chosen = Slicing("slices", 0.1, 20, 0.016, "fewer")
-    told = json.loads(json.dumps(chosen.to_json())) | {"chosen_drain_s": 0.016, "drain_s": 0.02}
-    assert slicing_from(told) == chosen
-    assert slicing_from({}) is None
+    told = {**asdict(chosen), "chosen_drain_s": 0.016, "drain_s": 0.02}
+    told |= dict.fromkeys(("length_s", "completed", "failed"), ())
+    assert slicing_from(built(SlicesFacts, told, "slices")) == chosen

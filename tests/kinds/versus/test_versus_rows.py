@@ -24,7 +24,7 @@ from serve_bench.load.failures import LoadError, TargetEnded
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import RunFolder
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.fixtures import Patch
 from tests.servers import KnownServer, serving
 
@@ -75,20 +75,20 @@ def test_both_sides_are_measured_in_turn_and_alone(rows_of: RowsOf) -> None:
     slicing = rows.chosen["app/4 connections"]
     assert (slicing.method, slicing.connections) == ("slices", 4)
     for trial in trials:
-        told = trial.client["slices"]
+        told = sure(trial.client.slices)
         rates = trial.metrics["throughput"].windows
-        assert rates is not None and len(rates) == slicing.pairs(0.4) == len(told["begun_s"])
-        assert sum(told["completed"]) == trial.counts.completed > 0 == sum(told["failed"])
-        assert rates[0] == pytest.approx(told["completed"][0] / told["length_s"][0])
-        assert told["method"] == "slices" and told["slice_s"] == slicing.slice_s
-        assert told["chosen_drain_s"] == slicing.drain_s and told["connections"] == 4
+        assert rates is not None and len(rates) == slicing.pairs(0.4) == len(told.begun_s)
+        assert sum(told.completed) == trial.counts.completed > 0 == sum(told.failed)
+        assert rates[0] == pytest.approx(told.completed[0] / told.length_s[0])
+        assert told.method == "slices" and told.slice_s == slicing.slice_s
+        assert told.chosen_drain_s == slicing.drain_s and told.connections == 4
         steady = trial.metrics["steady_throughput"].windows
         assert steady is not None and len(steady) == 4 and min(steady) > 0
         assert trial.warmup.seconds >= 0.1 and trial.window_s == slicing.slice_s
         assert trial.metrics["latency"].histogram is not None
         json.loads(to_line(trial))
     # Which of a pair came first is drawn: the slices of both lie in one another.
-    begun = zip(*(trial.client["slices"]["begun_s"] for trial in trials), strict=True)
+    begun = zip(*(sure(trial.client.slices).begun_s for trial in trials), strict=True)
     assert {one < other for one, other in begun} == {True, False}
     # Of a process that is known, its CPU; a service without processes has none.
     (cpu_s,) = trials[0].metrics["server_cpu"].windows or ()
@@ -96,7 +96,7 @@ def test_both_sides_are_measured_in_turn_and_alone(rows_of: RowsOf) -> None:
     own, other = ({one.pid for one in trial.usage.processes} for trial in trials)
     assert os.getpid() in own - other
     # The choice of the first round holds: no slices are looked at any more.
-    assert again[0].client["slices"]["slice_s"] == slicing.slice_s
+    assert sure(again[0].client.slices).slice_s == slicing.slice_s
     assert said.count("warm-up") > 0
     assert chosen_of([first(whole)], trials) == {place_of(first(whole)): slicing}
 
@@ -129,12 +129,12 @@ def test_an_open_loop_is_loaded_in_windows(rows_of: RowsOf) -> None:
         a, b = (Target(Load(Request(server.url), rate=50.0)) for server in (one, two))
         trials = rows_of(whole)[0].measure(first(whole), (a, b))
     for trial in trials:
-        told = trial.client["slices"]
-        assert told["method"] == "windows" and "an open loop cannot be sliced" in told["why"]
+        told = sure(trial.client.slices)
+        assert told.method == "windows" and "an open loop cannot be sliced" in told.why
         rates = trial.metrics["throughput"].windows
         assert rates is not None and len(rates) == 2
         assert sum(rates) / 2 == pytest.approx(50.0, rel=0.1)
-        assert told["length_s"] == pytest.approx([1.0, 1.0], rel=0.05)
+        assert told.length_s == pytest.approx([1.0, 1.0], rel=0.05)
 
 
 def test_slices_that_drains_have_outgrown_are_flagged(rows_of: RowsOf) -> None:
@@ -144,7 +144,7 @@ def test_slices_that_drains_have_outgrown_are_flagged(rows_of: RowsOf) -> None:
         rows.chosen["app/4 connections"] = Slicing("slices", 0.05, 2, 0.001, "as it was")
         trials = rows.measure(first(whole), (target(one), target(two)))
     assert [trial.flags.get("short_slices") for trial in trials] == [True, True]
-    assert all(trial.client["slices"]["connections"] == 2 for trial in trials)
+    assert all(sure(trial.client.slices).connections == 2 for trial in trials)
 
 
 def test_a_side_that_cannot_be_reached_is_an_error(rows_of: RowsOf) -> None:
