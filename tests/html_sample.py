@@ -102,8 +102,10 @@ def sheet(name: str = "a row", **changes: Any) -> Document:
     given: dict[str, Any] = {
         "title": f"The micro matrix: {name}",
         "command": "micro",
-        "run": Facts((("variants", f"default, optimized, {name}"), ("when", "2026-11-22"))),
-        "machine": Facts((("Ray", f"2.60.0 {name}"),)),
+        "about": lambda: (
+            Facts((("variants", f"default, optimized, {name}"), ("when", "2026-11-22"))),
+            Facts((("Ray", f"2.60.0 {name}"),)),
+        ),
         "findings": sentences((f"optimized served 4,552 requests/s. {name}", "A row is missing.")),
         "doubts": sentences((f"busy-host: load average 1.7 before the start {name}",), "doubt"),
         "sections": (

@@ -38,7 +38,7 @@ def tables(sheet: Document) -> list[Table]:
 
 
 def tiles(sheet: Document) -> list[str]:
-    return [as_text(cell).text for row in getattr(sheet.tiles, "rows", ()) for cell in row.cells]
+    return [as_text(cell).text for row in sheet.tiles().rows for cell in row.cells]
 
 
 def charts(sheet: Document) -> list[Chart]:

@@ -109,8 +109,7 @@ def checks(result: Result) -> tuple[Warning, ...]:
     """All doubts about a run: about the whole run first, then by trial in the order measured."""
     unread = "what stood there is in no figure"
     doubts_of_run = [Warning(warning.code, warning.message, unread) for warning in result.warnings]
-    for about_run in (_host, _engaged, _teardowns):
-        doubts_of_run += about_run(result)
+    doubts_of_run += _run(result)
     for trial in (*result.trials, *result.profiled):
         for doubt in (doubt for check in TRIAL_CHECKS for doubt in check(trial)):
             after_s = given_up_after_s(trial, result) if doubt.code == "errors" else None
@@ -135,7 +134,7 @@ def _client(trial: Trial) -> Iterator[Warning]:
     if added is not None and added[0] > ADDED * added[1] and trial.row.client != "raw":
         message = f"the {trial.row.client} client adds {part_text(*added)} of the latency"
         yield Warning("client-adds", message, "the raw client adds less", trial.key)
-    if (wait := connection_wait(trial)) is not None:
+    if trial.row.loop == "open" and (wait := connection_wait(trial)) is not None:
         yield Warning("connections", wait.text, HINT, trial.key)
 
 
@@ -158,35 +157,16 @@ def client_words(verdict: ClientVerdict) -> str:
     return "the client waited for a CPU" if held_up else "the client was the limit"
 
 
-def backlog(trial: Trial) -> Iterator[Warning]:
-    """Warns of an open loop whose windows have answers to requests that were due before them."""
-    within = trial.in_windows
-    if trial.row.loop != "open" or within is None:
-        return
-    earlier = within.completed - trial.counts.completed
-    if earlier > BACKLOG * max(1, trial.counts.completed):
-        message = (
-            f"{earlier:,} of {within.completed:,} responses in the windows were due before them; "
-            "throughput is not the arrival rate"
-        )
-        hint = "the server stalled in the warm-up: repeat, or use a longer warm-up"
-        yield Warning("backlog", message, hint, trial.key)
-
-
 def _warmup(trial: Trial) -> Iterator[Warning]:
-    if trial.row.client == HANDLE or trial.row.requests is not None:
-        return  # its warm-up has a fixed length, as published, or none
-    if not trial.counts.completed or not trial.warmup.seconds:
-        return  # another check says why requests failed
-    if trial.warmup.judged is False:
+    # That of a handle has a fixed length, as published, and a row by count has none; where no
+    # request succeeded, another check says why.
+    judged = trial.row.client != HANDLE and trial.row.requests is None and trial.warmup.seconds
+    if judged and trial.counts.completed and trial.warmup.judged is False:
         message = f"{trial.warmup.completed:,} requests, too few"
         yield Warning("unjudged-warmup", message, "longer warm-up", trial.key)
-    elif not trial.warmup.steady:
+    elif judged and trial.counts.completed and not trial.warmup.steady:
         message = f"the rate was not steady after {trial.warmup.seconds:.1f} s of warm-up"
         yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)
-
-
-def _unsettled(trial: Trial) -> Iterator[Warning]:
     if trial.flags.get("unsettled"):
         message = "latency of one client was above its first value when this row began"
         hint = "the service may still process the previous row: repeat, or use fewer clients"
@@ -275,7 +255,7 @@ def _drift(windows: Sequence[float]) -> float | None:
     return change if abs(change) > DRIFT_LIMIT and abs(end - start) > 3 * noise else None
 
 
-def _errors(trial: Trial) -> Iterator[Warning]:
+def _failed(trial: Trial) -> Iterator[Warning]:
     failed = trial.counts.failed_total
     if failed:
         which = f"{failed:,} of {trial.counts.completed + failed:,} requests{of_windows(trial)}"
@@ -292,9 +272,6 @@ def _errors(trial: Trial) -> Iterator[Warning]:
         if any(map(trial.counts.failed.get, GIVEN_UP)) and CENSORED in trial.metrics:
             hint = "excluded from the rate; timeouts make latency a lower bound"
         yield Warning("errors", message, hint, trial.key)
-
-
-def _bare(trial: Trial) -> Iterator[Warning]:
     if bare := trial.client.bare:
         message = f"{bare:,} of {counted(trial.completed_in_windows, 'stream')} ended with [DONE] "
         hint = "they count as whole, as clients take them"
@@ -324,7 +301,7 @@ def _little(trial: Trial) -> Iterator[Warning]:
     busy_s, longest_s = trial.client.busy_s, 0.0
     if busy_s is None:
         if trial.counts.in_flight or not latency.count:
-            return  # how they ended is not known: `unanswered` warns
+            return  # how they ended is not known: `_account` warns
         busy_s = sum((h.mean or 0.0) * h.count for h in (latency, failed)) / 1e9
         longest_s = max(h.max or 0.0 for h in (latency, failed)) / 1e9
     in_flight, edge = busy_s / measured_s, longest_s / measured_s
@@ -350,22 +327,24 @@ def _little(trial: Trial) -> Iterator[Warning]:
     yield Warning("littles-law", message, hint, trial.key)
 
 
-def unanswered(trial: Trial) -> Iterator[Warning]:
-    """Warns of requests of the windows that never ended."""
-    counts, waiting = trial.counts, trial.unanswered
-    if waiting <= 0 or trial.flags.get("cut"):
-        return  # the report says what the latencies of a row that was cut off lack
-    due = counts.carried_in + counts.sent + counts.unsent
-    unsent = f" ({counts.unsent:,} of them not even sent)" if counts.unsent else ""
-    when = "interrupted" if trial.flags.get("interrupted") else "the drain ended"
-    message = f"{waiting:,} of {due:,} had no answer when {when}{unsent}"
-    yield Warning("unanswered", message, ">: at least", trial.key)
-
-
-def _others(trial: Trial) -> Iterator[Warning]:
-    if is_unfair(trial):
-        hint = "end them, or measure on another host; --strict-host makes this exit code 3"
-        yield Warning("other-programs", others_words([trial.usage]), hint, trial.key)
+def _account(trial: Trial) -> Iterator[Warning]:
+    """Warns of requests of the windows that never ended; of an open loop whose windows have answers
+    to requests that were due before them."""
+    counts, waiting, within = trial.counts, trial.unanswered, trial.in_windows
+    if waiting > 0 and not trial.flags.get("cut"):  # else the report says what its latencies lack
+        due = counts.carried_in + counts.sent + counts.unsent
+        unsent = f" ({counts.unsent:,} of them not even sent)" if counts.unsent else ""
+        when = "interrupted" if trial.flags.get("interrupted") else "the drain ended"
+        message = f"{waiting:,} of {due:,} had no answer when {when}{unsent}"
+        yield Warning("unanswered", message, ">: at least", trial.key)
+    earlier = 0 if within is None else within.completed - counts.completed
+    if within and trial.row.loop == "open" and earlier > BACKLOG * max(1, counts.completed):
+        message = (
+            f"{earlier:,} of {within.completed:,} responses in the windows were due before them; "
+            "throughput is not the arrival rate"
+        )
+        hint = "the server stalled in the warm-up: repeat, or use a longer warm-up"
+        yield Warning("backlog", message, hint, trial.key)
 
 
 def is_unfair(trial: Trial) -> bool:
@@ -384,7 +363,7 @@ def unfair_sentences(trials: Sequence[Trial], of: str = "") -> Iterator[str]:
         yield f"Not a fair measurement{of and f' of {of}'}: {words}{where}."
 
 
-def _replicas(trial: Trial) -> Iterator[Warning]:
+def _beside(trial: Trial) -> Iterator[Warning]:
     if (changed := rescaled(trial.limits)) is not None:
         name, message = changed
         yield Warning("rescaled", message, scaling_hint(name, trial.limits) or "", trial.key)
@@ -398,15 +377,18 @@ def _replicas(trial: Trial) -> Iterator[Warning]:
         message = f"{len(idle)} of {len(trial.served)} replicas got no request"
         hint = "the router did not need them: use more connections"
         yield Warning("idle-replicas", message, hint, trial.key)
+    if is_unfair(trial):
+        hint = "end them, or measure on another host; --strict-host makes this exit code 3"
+        yield Warning("other-programs", others_words([trial.usage]), hint, trial.key)
 
 
 TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
-    *(_errors, _bare, _client, _little, unanswered, backlog, _warmup, _unsettled, _slow, _windows),
-    *(_samples, _replicas, _others),
+    *(_failed, _client, _little, _account, _warmup, _slow, _windows, _samples, _beside),
 )
 
 
-def _host(result: Result) -> Iterator[Warning]:
+def _run(result: Result) -> Iterator[Warning]:
+    """Warns of the hosts, of variants that were not in force, and of what clusters left."""
     sittings: list[JsonObject] = [result.run.host, *(resume.host for resume in result.resumes)]
     for host in sittings:
         # `busy_cores` counts all cores, including those that we may not run on.
@@ -417,17 +399,11 @@ def _host(result: Result) -> Iterator[Warning]:
     if len({host.get("id") for host in sittings if host.get("id")}) > 1:
         message = "the run was resumed on another host"
         yield Warning("other-host", message, "do not compare its figures")
-
-
-def _engaged(result: Result) -> Iterator[Warning]:
     for launch in result.launches:
         name = launch.variant.name
         hint = f"launch {launch.id}: the variant was not in force"
         for message in contradictions(launch.variant, launch.proof) if launch.proof else ():
             yield Warning("variant-not-engaged", f"{name}: {message}", hint, variant=name)
-
-
-def _teardowns(result: Result) -> Iterator[Warning]:
     for end in result.teardowns:
         if not end.clean:
             left = ", ".join(end.leftovers) or "not known what"

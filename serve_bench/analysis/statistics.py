@@ -89,7 +89,8 @@ class Line:
     `keys`: of the planned trials; `trials`: the measured ones. `spreads`: metrics that are kept by
     windows; `distributions`: the STATISTICS of those that are kept as histograms. `ratio`: the mean
     of MAIN over that of the same row under the first variant; None for the first variant, and if
-    either is not measured or `broken` (Result.broken).
+    either is not measured or `broken` (Result.broken). `completed`: requests of the windows that
+    were answered; `failed`: those that failed by class, the most frequent first.
     """
 
     variant: str
@@ -102,19 +103,8 @@ class Line:
     distributions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     ratio: float | None = None
     broken: bool = False
-
-    @property
-    def completed(self) -> int:
-        """Requests of the windows that were answered."""
-        return sum(trial.counts.completed for trial in self.trials)
-
-    @property
-    def failed(self) -> dict[str, int]:
-        """Failed requests by class, the most frequent first."""
-        total: Counter[str] = Counter()
-        for trial in self.trials:
-            total.update(trial.counts.failed)
-        return dict(sorted((+total).items(), key=lambda item: (-item[1], item[0])))
+    completed: int = 0
+    failed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def errors(self) -> int:
@@ -124,12 +114,8 @@ class Line:
 
 def variants(result: Result) -> tuple[str, ...]:
     """The variants in the order of the plan; the first is the base of ratios."""
-    return tuple(dict.fromkeys(at.variant for at in _places(result)))
-
-
-def _places(result: Result) -> list[PlannedTrial | Trial]:
-    """All that was planned or measured; a load of a URL has no plan."""
-    return [*result.plan, *result.trials, *result.profiled]
+    places = (result.plan, result.trials, result.profiled)
+    return tuple(dict.fromkeys(part.variant for parts in places for part in parts))
 
 
 def summarize(result: Result) -> tuple[Line, ...]:
@@ -142,7 +128,8 @@ def summarize(result: Result) -> tuple[Line, ...]:
     trials, broken = {trial.key: trial for trial in result.trials}, result.broken
     rows = {planned.key: planned.row for planned in result.plan}
     places: dict[tuple[str, str, Row], list[PlannedTrial | Trial]] = {}
-    for at in _places(result):
+    every: list[PlannedTrial | Trial] = [*result.plan, *result.trials, *result.profiled]
+    for at in every:  # a load of a URL has no plan
         place = (at.variant, cell_slug(at.cell), rows.get(at.key, at.row))
         places.setdefault(place, []).append(at)
     order = [list(dict.fromkeys(parts)) for parts in zip(*places, strict=True)]
@@ -290,6 +277,9 @@ def merged(trials: Iterable[Trial], name: str) -> Histogram:
 def _line(
     keys: tuple[str, ...], trials: Sequence[Trial], at: PlannedTrial | Trial, row: Row
 ) -> Line:
+    failed = Counter[str]()
+    for trial in trials:
+        failed.update(trial.counts.failed)
     status: LineStatus = "not measured" if not trials else "measured"
     if 0 < len(trials) < len(keys):
         status = "partly measured"
@@ -311,6 +301,8 @@ def _line(
         keys=keys,
         trials=tuple(trials),
         status=status,
+        completed=sum(trial.counts.completed for trial in trials),
+        failed=dict(sorted((+failed).items(), key=lambda item: (-item[1], item[0]))),
         spreads={
             name: spread(windows, name not in OF_RESPONSES or all(map(has_spread, trials)))
             for name, windows in by_windows.items()
@@ -348,19 +340,14 @@ def best(lines: Iterable[Line]) -> tuple[Line, ...]:
     if len(measured) < 2:
         return ()
     sound = [one for one in measured if not one.errors] or measured
-    first, *others = sorted(sound, key=rate, reverse=True)
-    like = (
-        line
-        for line in others
-        if rate(first) <= (1 + LIKE) * rate(line)
-        or rate(first) - rate(line) < 2 * math.hypot(_error(first), _error(line))
-    )
+    sound.sort(key=lambda line: line.spreads[MAIN].value, reverse=True)
+    first, like = sound[0], []
+    for line in sound[1:]:
+        most, rate = first.spreads[MAIN].value, line.spreads[MAIN].value
+        error = math.hypot(_error(first), _error(line))
+        if most <= (1 + LIKE) * rate or most - rate < 2 * error:
+            like.append(line)
     return first, *like
-
-
-def rate(line: Line) -> float:
-    """The mean throughput of a row, requests/s."""
-    return line.spreads[MAIN].value
 
 
 def _error(line: Line) -> float:

@@ -153,7 +153,14 @@ class Panels(_Parser):
         return super().get_help(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """BadInput on an option that is given twice and takes one value."""
+        """BadInput on an option that is given twice and takes one value. A `--trace` without a
+        share gets one: typer has no value that may be left out. That of `noop` takes none."""
+        options: Sequence[Any] = self.params
+        takes_share = any(one.name == "trace" and not one.is_flag for one in options)
+        if takes_share and "--trace" in args:
+            at = args.index("--trace") + 1
+            if not args[at:] or args[at].startswith("-"):
+                args = [*args[:at], USUAL_SHARE, *args[at:]]
         if not ctx.resilient_parsing:
             given: list[Any] = self.make_parser(ctx).parse_args([*args])[2]
             more = (param for param in dict.fromkeys(given) if given.count(param) > 1)
@@ -192,17 +199,6 @@ class PanelCommand(Panels, TyperCommand):
         """`[OPTIONS] URL`: arguments as their help shows them."""
         arguments = (one for one in self.get_params(ctx) if one.param_type_name == "argument")
         return ["[OPTIONS]", *(str(one.metavar or one.name) for one in arguments)]
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The same with a share for a `--trace` without one: typer has no value that may be left
-        out. That of `noop` takes none."""
-        options: Sequence[Any] = self.params
-        takes_share = any(one.name == "trace" and not one.is_flag for one in options)
-        if takes_share and "--trace" in args:
-            at = args.index("--trace") + 1
-            if not args[at:] or args[at].startswith("-"):
-                args = [*args[:at], USUAL_SHARE, *args[at:]]
-        return super().parse_args(ctx, args)
 
 
 class PanelGroup(Panels, TyperGroup):

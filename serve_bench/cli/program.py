@@ -11,7 +11,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -142,13 +142,9 @@ def lasting(stream: Any) -> Any:
             terminal = io.BufferedWriter(_Terminal(stream.fileno(), "w", closefd=False))
             stream = io.TextIOWrapper(terminal, stream.encoding, line_buffering=True)
         stream.reconfigure(errors="replace")
-        stream.write = _hiding(stream.write)
+        write = stream.write
+        stream.write = lambda text: write(hide(text))  # with nothing in it that may be a secret
     return stream
-
-
-def _hiding(write: Callable[[str], int]) -> Callable[[str], int]:
-    """How a stream writes, with nothing in it that may be a secret."""
-    return lambda text: write(hide(text))
 
 
 def run(argv: Sequence[str]) -> int:

@@ -60,7 +60,7 @@ def report(options: ReportCommandOptions) -> int:
     """
     from serve_bench.analysis.comparing import of_versus
     from serve_bench.benchmarks.registry import newest_run, run_schema
-    from serve_bench.cli.show import ReportRequest, print_warnings, text_of
+    from serve_bench.cli.show import ReportRequest, layout_for, print_warnings, text_of
     from serve_bench.view.csv import json_of
 
     if options.schema:
@@ -82,7 +82,8 @@ def report(options: ReportCommandOptions) -> int:
     )
     _check(request, len(folders), html)
     to = None if html else target_of(output)
-    check_plot(options.plot, options.chart)
+    if options.plot is not None or options.chart is not None:
+        check_plot(options.plot, options.chart)
     results = [read(folder) for folder in folders]
     if html:
         usual = (_home(folders[0]) if len(folders) == 1 else Path()) / PAGE
@@ -102,7 +103,7 @@ def report(options: ReportCommandOptions) -> int:
     reports = [request.report(one, folder) for one, folder in zip(results, folders, strict=True)]
     if options.plot is not None:  # a chart that is not there is refused before anything is printed
         write_plot(options.plot, [report.document for report in reports], options.chart)
-    layout = request.layout(to_file=to is not None)
+    layout = layout_for(request.format, to is not None, request.verbose, request.wide)
     if html:
         text = _page_of(folders, reports)
     elif len(reports) == SIDES:

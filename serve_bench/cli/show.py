@@ -27,7 +27,7 @@ def text_of(run: RunLook, format: str, layout: Layout) -> str:
 
     Raises BadInput for a format that the run does not have.
     """
-    check_format(format, formats_of(run.result.run.command))
+    check_format(format, FORMATS if run.result.run.command in CLASSIC else COMPARED)
     if format == "classic":
         return visible(run.classic_text())
     return render(format, [run.document], run.json_text, [run.result.run.id], layout)
@@ -95,15 +95,12 @@ class ReportRequest:
         options = ReportOptions(str(folder), self.published, self.exclude_connect)
         return look_at(result, options)
 
-    def layout(self, to_file: bool = False) -> Layout:
-        """Of stdout, or of a file."""
-        return layout_for(self.format, to_file, self.verbose, self.wide)
-
     def show(self, report: RunLook) -> None:
         """Prints the report, and on stderr what was passed over while reading; writes the files.
         RunFailed when one cannot be written."""
         print_warnings(report.page.result)
-        print(text_of(report, self.format, self.layout()), end="", flush=True)
+        layout = layout_for(self.format, False, self.verbose, self.wide)
+        print(text_of(report, self.format, layout), end="", flush=True)
         self.write_beside(report.page.result)
 
     def write_beside(self, result: Result) -> None:
@@ -124,10 +121,6 @@ class ReportRequest:
         """Reports a run that has just been measured. The exit code."""
         self.show(self.report(result, folder))
         return 0
-
-
-def formats_of(command: str) -> tuple[str, ...]:
-    return FORMATS if command in CLASSIC else COMPARED
 
 
 def check_format(format: str, allowed: Collection[str] = FORMATS) -> None:

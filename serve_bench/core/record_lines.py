@@ -127,7 +127,7 @@ def parse(lines: Iterable[str]) -> Result:
             records.append(record)
             if isinstance(record, Run):
                 plan = {planned.key: planned for planned in record.plan}
-    return result_of(records, _counted(warnings))
+    return result_of(records, _counted(warnings) if warnings else ())
 
 
 def _counted(warnings: list[ReadWarning]) -> Iterator[ReadWarning]:

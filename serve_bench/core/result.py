@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from msgspec import Meta
 
@@ -55,7 +55,8 @@ ECHO: Final = "echo"
 
 def body_bytes(data_size: str) -> int:
     """Bytes of a body that a data size stands for."""
-    return DATA_SIZES.get(data_size) or whole_number(data_size) or 0
+    size = DATA_SIZES.get(data_size)
+    return (whole_number(data_size) or 0) if size is None else size
 
 
 def size_text(size: int) -> str:
@@ -422,7 +423,8 @@ class Result:
     @property
     def plan(self) -> tuple[PlannedTrial, ...]:
         """The trials that are planned in the end."""
-        return _planned(self.run, self.resumes, self.last)
+        every = (*self.run.plan, *(planned for resume in self.resumes for planned in resume.plan))
+        return tuple(one for one in every if self.last is None or one.round <= self.last)
 
     @property
     def missing(self) -> tuple[PlannedTrial, ...]:
@@ -477,39 +479,29 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
         elif isinstance(record, Failure):
             failed.append((sitting, record))
 
-    plan = _planned(run, _of_kind(every, Resume), last)
-
-    def mended(at: int, failure: Failure) -> bool:
-        """All that it kept from being measured is measured, some of it in a later sitting."""
-        sittings = [measured.get(key, (-1, None))[0] for key in _scope(failure, plan)]
-        return -1 not in sittings and max(sittings, default=-1) > at
-
-    return Result(
+    kinds: dict[type[Record], list[Any]] = {kind: [] for kind in RECORDS.values()}
+    for record in every:
+        kinds[type(record)].append(record)
+    result = Result(
         run=run,
-        resumes=_of_kind(every, Resume),
-        launches=_of_kind(every, Launch),
-        deploys=_of_kind(every, Deploy),
+        resumes=tuple(kinds[Resume]),
+        launches=tuple(kinds[Launch]),
+        deploys=tuple(kinds[Deploy]),
         trials=tuple(trial for _, trial in measured.values()),
         profiled=tuple(profiled.values()),
-        failures=tuple(failure for at, failure in failed if not mended(at, failure)),
-        mended=tuple(failure for at, failure in failed if mended(at, failure)),
-        teardowns=_of_kind(every, Teardown),
+        teardowns=tuple(kinds[Teardown]),
         last=last,
         stop=stop,
         warnings=tuple(warnings),
     )
-
-
-def _planned(run: Run, resumes: Iterable[Resume], last: int | None) -> tuple[PlannedTrial, ...]:
-    every = (*run.plan, *(one for resume in resumes for one in resume.plan))
-    return tuple(one for one in every if last is None or one.round <= last)
-
-
-_R = TypeVar("_R", bound=Record)
-
-
-def _of_kind(records: Iterable[Record], kind: type[_R]) -> tuple[_R, ...]:
-    return tuple(record for record in records if isinstance(record, kind))
+    failures: list[Failure] = []
+    mended: list[Failure] = []
+    for at, failure in failed:
+        # All that a mended one kept from being measured is measured, some in a later sitting.
+        sittings = [measured.get(key, (-1, None))[0] for key in _scope(failure, result.plan)]
+        is_mended = -1 not in sittings and max(sittings, default=-1) > at
+        (mended if is_mended else failures).append(failure)
+    return replace(result, failures=tuple(failures), mended=tuple(mended))
 
 
 def _scope(failure: Failure, plan: Iterable[PlannedTrial]) -> list[str]:

@@ -35,8 +35,7 @@ def comment(document: Document) -> str:
         lines += _remarks(table)
     folded = [*open_, *(part for part in document.sections if part.detail == "table")]
     lines += _folded_lines(block for part in folded for block in part.blocks if block not in tables)
-    about = [facts.pairs for facts in (document.run, document.machine) if facts.pairs]
-    lines += _items("; ".join(map(": ".join, pairs)) for pairs in about)
+    lines += _items("; ".join(map(": ".join, facts.pairs)) for facts in document.about())
     lines += [f"- records: `{folder}`" for folder in document.records]
     return "\n".join([*lines, "", "</details>"]) + "\n"
 

@@ -26,7 +26,7 @@ from serve_bench.report.theme import (
     write,
 )
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Document, Table, as_text, unfolded
+from serve_bench.view.document import Document, as_text, unfolded
 
 KINDS: Final = (".svg", ".png")
 """The ends of the name of a picture."""
@@ -90,7 +90,7 @@ def draw_picture(documents: Sequence[Document], charts: Sequence[Chart]) -> str:
     for document in documents:
         sheet.write(document.headline or document.title, 16, font_weight="bold")
         sheet.write(document.title, 10, fill=QUIET)
-        tiles = document.tiles or Table("", (), ())
+        tiles = document.tiles()
         pairs = (zip(tiles.columns, row.cells, strict=True) for row in tiles.rows)
         figures = [*chain.from_iterable(pairs)]
         for place, (column, cell) in enumerate(figures):

@@ -100,10 +100,9 @@ class _Writer:
             lines += [("", "plain"), *headline]
         if self.verbose:
             lines.append(("", "plain"))
-            for facts in (document.run, document.machine):
-                if facts.pairs:
-                    line = "; ".join(f"{name} {text}" for name, text in facts.pairs)
-                    lines += self._wrap(line, "quiet")
+            for facts in document.about():
+                line = "; ".join(f"{name} {text}" for name, text in facts.pairs)
+                lines += self._wrap(line, "quiet")
         else:
             lines.append(("report --verbose: all figures, the machine, the method", "quiet"))
         return lines + [(f"records: {folder}", "plain") for folder in document.records]

@@ -74,8 +74,9 @@ EXECUTION: Final = ("connections_used", "send_rate", "measured_time", "warmup", 
 """What proves that a row ran as it was asked."""
 
 
-def asked(run: Run, more: Iterable[tuple[str, str]] = ()) -> Facts:
-    """What was asked for: the command as it was typed, the suite, when; and `more`."""
+def describe(run: Run, more: Iterable[tuple[str, str]] = ()) -> tuple[Facts, Facts]:
+    """What was asked for: the command as it was typed, the suite, when, and `more`; and the
+    machine."""
     app = run.suite.get("app")
     pairs = {
         "command": command_line(run),
@@ -85,7 +86,8 @@ def asked(run: Run, more: Iterable[tuple[str, str]] = ()) -> Facts:
         "run": run.id,
         **dict(more),
     }
-    return Facts(tuple((name, str(text)) for name, text in pairs.items() if text))
+    asked = Facts(tuple((name, str(text)) for name, text in pairs.items() if text))
+    return asked, machine(run)
 
 
 def moment(text: str) -> str:

@@ -228,7 +228,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
         facts=[("threshold", percent(comparing.threshold)), ("gate", ", ".join(comparing.gate))],
         notes=(),
         title=subject(comparing),
-        tiles=make_tiles(compared[:1], "b_over_a verdict"),
+        tiles=partial(make_tiles, compared[:1], "b_over_a verdict"),
         planned=(0, 0, ""),
     )
 
@@ -270,12 +270,11 @@ def comparison_document(comparing: Comparing, where: Sequence[str] = ()) -> Docu
     asked = [f"{command_line(run)}, begun {moment(run.started_at)}, run {run.id}" for run in runs]
     host = machine(a).pairs
     apart = [(f"B: {name}", text) for name, text in machine(b).pairs if (name, text) not in host]
+    request = Facts((*zip("AB", asked, strict=True), *view.facts))
     unlike = "unlike runs, compared with --force"
     return Document(
         title=view.title,
         command=comparing.kind,
-        run=Facts((*zip("AB", asked, strict=True), *view.facts)),
-        machine=Facts((*host, *apart)),
         findings=(*sentences(comparing.unfair, "bad"), *sentences(view.findings)),
         doubts=(
             *(Finding(text, "failed", "bad") for text in comparing.failures),
@@ -284,6 +283,7 @@ def comparison_document(comparing: Comparing, where: Sequence[str] = ()) -> Docu
         ),
         sections=(*view.sections, *view.charts),
         records=tuple(where),
+        about=lambda: (request, Facts((*host, *apart))),
     )
 
 

@@ -249,19 +249,19 @@ class ReportOptions:
 
 @dataclass(frozen=True)
 class Document:
-    """What a run says. `run`: the request; `findings`: about three sentences that the figures
-    support, the headline first; `doubts`: warnings of the whole run. `records`: the folders of its
-    records, each as it can be copied; `tiles`: what is seen first, a group for each row."""
+    """What a run says. `findings`: about three sentences that the figures support, the headline
+    first; `doubts`: warnings of the whole run. `records`: the folders of its records, each as it
+    can be copied. `about`: makes the request and the machine; `tiles`: makes what is seen first, a
+    group for each row."""
 
     title: str
     command: str
-    run: Facts
-    machine: Facts
     findings: tuple[Finding, ...]
     doubts: tuple[Finding, ...]
     sections: tuple[Section, ...]
     records: tuple[str, ...] = ()
-    tiles: Table | None = None
+    about: Callable[[], tuple[Facts, ...]] = tuple
+    tiles: Callable[[], Table] = lambda: Table("", (), ())
 
     @property
     def lead(self) -> tuple[Finding, ...]:

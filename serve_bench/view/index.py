@@ -13,7 +13,6 @@ from serve_bench.view.charts import Chart, Point, split_lines
 from serve_bench.view.document import (
     Column,
     Document,
-    Facts,
     Finding,
     Later,
     Number,
@@ -57,8 +56,6 @@ def index_runs(runs: list[tuple[str, TableRow]], place: str, skipped: Sequence[s
     return Document(
         title=f"runs in {place}",
         command="report",
-        run=Facts(()),
-        machine=Facts(()),
         findings=sentences([f"{counted(len(runs), 'run')} in {place}; the newest: {newest}"]),
         doubts=sentences([f"passed over: {why}" for why in skipped], "doubt"),
         sections=(

@@ -17,7 +17,6 @@ from serve_bench.view import about_run, waterfall
 from serve_bench.view.about_run import EXECUTION
 from serve_bench.view.csv import json_of, pick, run_json
 from serve_bench.view.document import (
-    Block,
     Document,
     Finding,
     Later,
@@ -60,7 +59,7 @@ class View:
     notes: Sequence[str] | None = None
     title: str = ""
     lead: ViewRow | None = None
-    tiles: Table | None = None
+    tiles: Callable[[], Table] | None = None
     planned: tuple[int, int, str] | None = None
     faults: Sequence[str] = ()
 
@@ -96,7 +95,8 @@ class RunLook:
 
     @cached_property
     def _slo(self) -> tuple[Finding, Section] | tuple[()]:
-        return slo_parts(self.result.run, self.page.rows)
+        run = self.result.run
+        return slo_parts(run, self.page.rows) if "slo" in run.suite else ()
 
     def _gaps(self) -> Iterator[str]:
         """The sentence that comes first where rows are missing or something failed."""
@@ -119,46 +119,45 @@ class RunLook:
 
     @cached_property
     def document(self) -> Document:
-        """The run for people."""
+        """The run for people. Doubts are those that are about no row."""
         run, view, where = self.result.run, self.view, self.page.options.where
         first, *others = self._sections()
+        doubts = []
+        for failure in self.page.failures:
+            what = failure.what + ("" if failure.variant is None else f" of {failure.variant}")
+            doubts.append(Finding(f"{what}: {failure.message}", "failed", "bad"))
+        doubts += dict.fromkeys(map(warning_finding, self.page.warnings))
         return Document(
             title=f"{view.title or f'serve-bench {run.command}'}, run {run.id}",
             command=run.command,
-            run=about_run.asked(run, view.facts),
-            machine=about_run.machine(run),
             findings=self.findings,
-            doubts=tuple(self._doubts()),
+            doubts=tuple(doubts),
             sections=(first, *self._slo[1:], *others),
             records=() if where is None else (where,),
-            tiles=view.tiles or (make_tiles([view.lead]) if view.lead else None),
+            about=partial(about_run.describe, run, view.facts),
+            tiles=view.tiles or partial(make_tiles, [view.lead] if view.lead else ()),
         )
-
-    def _doubts(self) -> Iterator[Finding]:
-        """Failures and doubts that are about no row."""
-        for failure in self.page.failures:
-            where = "" if failure.variant is None else f" of {failure.variant}"
-            yield Finding(f"{failure.what}{where}: {failure.message}", "failed", "bad")
-        yield from dict.fromkeys(map(warning_finding, self.page.warnings))
 
     def _sections(self) -> Iterator[Section]:
         """What few readers need is made when a form shows it."""
-
-        def further(name: str, title: str, make: Callable[..., Iterable[Block]]) -> Section:
-            return Section(name, title, (Later(partial(make, page, view.rows)),))
-
         view, page = self.view, self.page
         nothing = (Prose(("Nothing was measured.",), "doubt"),)
         shown = [part for part in view.sections if part.blocks]
         yield from shown or [Section("results", "Results", nothing, "headline")]
-        yield Section("failures", "Failures", tuple(about_run.failure_blocks(page)), "table")
+        if page.all_failures:
+            yield Section("failures", "Failures", tuple(about_run.failure_blocks(page)), "table")
         notes = page.notes if view.notes is None else view.notes
         yield Section("how", "Notes", (Prose((*view.definitions, *notes), "quiet", listed=True),))
         yield from view.charts
-        yield further("cpu", "CPU by process, and limits", about_run.inside_blocks)
-        yield waterfall.make_section(view.traced)
-        yield further("profiles", "Flamegraphs", about_run.flamegraphs)
-        yield further("method", "Method", about_run.method)
+        inside, profiles, method = (
+            (Later(partial(make, page, view.rows)),)
+            for make in (about_run.inside_blocks, about_run.flamegraphs, about_run.method)
+        )
+        yield Section("cpu", "CPU by process, and limits", inside)
+        if traced := waterfall.read_rows(view.traced):
+            yield waterfall.make_section(traced)
+        yield Section("profiles", "Flamegraphs", profiles)
+        yield Section("method", "Method", method)
 
     def json_text(self) -> str:
         """The run for programs: figures unrounded, with their units."""

@@ -46,7 +46,7 @@ class ViewRow:
     """What was observed somewhere. `dims`: what tells it from the others; `name`: the same in few
     words; `group`: a heading over it and others. `gap`: what is missing of it; `notes`: small
     print. `line`: the load that it is of, or the one that a derived row stands for, with its
-    `failures` and, where CPU was sampled, its `verdicts` by launch."""
+    `failures` and, where CPU was sampled, its `verdicts` by launch and `limited`, that of most."""
 
     dims: Mapping[str, Any]
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -59,6 +59,7 @@ class ViewRow:
     line: Line | None = None
     failures: tuple[Failure, ...] = ()
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    limited: Verdict | None = None
 
     def value(self, figure: str) -> float | None:
         """A figure; None where it was not seen."""
@@ -78,11 +79,6 @@ class ViewRow:
     def trials(self) -> Sequence[Trial]:
         """What was measured."""
         return () if self.line is None else self.line.trials
-
-    @property
-    def limited(self) -> Verdict | None:
-        """What limited the row, in most of its launches; None where CPU was not sampled."""
-        return prevailing(tuple(self.verdicts.values())) if self.verdicts else None
 
     @property
     def hint(self) -> str:
@@ -229,6 +225,7 @@ def _make_row(line: Line, result: Result, rules: RowRules, warnings: Sequence[Wa
         line=line,
         failures=failures,
         verdicts=verdicts,
+        limited=limit,
     )
 
 

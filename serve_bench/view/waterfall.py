@@ -96,9 +96,8 @@ def read_rows(rows: Iterable[ViewRow]) -> list[TracedRow]:
     return [read_traced(row.name, of, row.dims["variant"]) for row, of in falls if any(of)]
 
 
-def make_section(rows: Iterable[ViewRow]) -> Section:
-    """The hops of the rows that were traced; nothing in it without."""
-    traced = read_rows(rows)
+def make_section(traced: Sequence[TracedRow]) -> Section:
+    """The hops of the rows that were traced."""
     none = "no traced request left marks: could Serve write them? (docs/waterfall.md, Limits)"
     bare = tuple(f"{row.name}: {none}" for row in traced if not row.hops)
     shown = [row for row in traced if row.hops]

@@ -6,7 +6,6 @@ from typing import Any, Final, get_args
 from serve_bench.analysis.verdict import limited_by, prevailing
 from serve_bench.analysis.verdict.candidates import HINTS, Cause
 from serve_bench.analysis.verdict.case import compare_loads
-from serve_bench.analysis.verdict.evidence import rate_of
 from serve_bench.analysis.verdict.router import router_wait_s, router_words
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import JsonObject, Trial, VariantUsed
@@ -250,10 +249,10 @@ def test_no_cpu_is_called_idle_on_a_host_without_a_free_core() -> None:
 
 def test_a_rate_that_stays_constant_from_half_the_clients_on() -> None:
     ladder = [measured(1, 19, IDLE), measured(10, 20, IDLE), measured(100, 20.5, IDLE)]
-    assert compare_loads(ladder[-1], rate_of(ladder[-1]), ladder).flat == (10, 100, 20.0)
+    assert compare_loads(ladder[-1], 20.5, ladder).flat == (10, 100, 20.0)
     for before in (measured(1, 1, IDLE), measured(60, 10, IDLE)):  # it grew; of too many clients
         last = measured(100, 10, IDLE)
-        assert compare_loads(last, rate_of(last), [before, last]).flat is None
+        assert compare_loads(last, 10.0, [before, last]).flat is None
 
 
 def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:

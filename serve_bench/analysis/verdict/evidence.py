@@ -8,7 +8,7 @@ they were scraped and fresh.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -84,6 +84,7 @@ class Evidence:
     HTTP reaches, and the one that the cell is about."""
 
     uses: tuple[ProcessUse, ...]
+    deployments: Mapping[str, Sequence[ProcessUse]]  # the replicas of each
     host: HostUse | None
     gpus: Mapping[int, float]
     client: ClientUse
@@ -110,14 +111,6 @@ class Evidence:
         """The processes of these roles."""
         return [use for use in self.uses if use.role in roles]
 
-    @property
-    def deployments(self) -> dict[str, list[ProcessUse]]:
-        """The replicas of each deployment."""
-        out: dict[str, list[ProcessUse]] = {}
-        for use in self.of_role("replica"):
-            out.setdefault(use.deployment or "", []).append(use)
-        return out
-
 
 def looked_alike(trial: Trial) -> Trial:
     """The trial; without its look inside where Serve ran another number of replicas by then."""
@@ -132,7 +125,10 @@ def looked_alike(trial: Trial) -> Trial:
 def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     """The evidence of a trial. `front`: the deployment that HTTP reaches."""
     uses = tuple(uses_of(trial.usage))
-    deployments = {use.deployment for use in uses if use.deployment is not None}
+    deployments: dict[str, list[ProcessUse]] = {}
+    for use in uses:
+        if use.deployment is not None:
+            deployments.setdefault(use.deployment, []).append(use)
     first, measured = _places(trial, uses, front)
     slots, own, slots_words, queue = _slots(trial, uses, measured, first or front)
     named = (use.deployment for use in uses if own is not None and is_named(use.deployment, own))
@@ -140,16 +136,19 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     offered, ongoing = _offered(trial), metrics.get("levels", {}).get("ongoing")
     # The share of time in the batch function: batches per second times the mean time of one. Both
     # means include the warm-up.
-    mean_ns, sizes = mean_forward_ns([trial.forward]), merged([trial], BATCH_SIZE)
+    mean_ns = mean_forward_ns([trial.forward]) if trial.forward else None
+    sizes = merged([trial], BATCH_SIZE)
     replicas = sum(use.deployment == measured for use in uses)
     batches_per_s = offered.rate / (sizes.mean or 1.0) / (replicas or 1)
     forward = None if mean_ns is None or not replicas else mean_ns / 1e9 * batches_per_s
     failed, ended = trial.counts.failed_total, trial.counts.completed + trial.counts.failed_total
     rejected = trial.counts.failed.get("rejected", 0)
+    most = int(trial.cell.get("max_batch_size") or 1)
     total, hops = trial.waterfall.get("total"), trial.waterfall.get("hops", {})
     times = {"latency": total, **hops} if total else {}
     return Evidence(
         uses=uses,
+        deployments=deployments,
         host=host_use(trial.usage, uses),
         gpus={
             gpu.device: gpu.use_percent / 100.0
@@ -165,13 +164,13 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         slots_words=slots_words,
         queue=int(queue) if queue is not None and queue >= 0 else None,  # -1: any number
         refused=rejected / ended if ended and rejected >= WHOLE * failed else 0.0,
-        refused_by=tuple(rejections(trial.counts.failed, statuses_of(trial))),
-        batches=_batches(trial, metrics, measured),
+        refused_by=rejections(trial.counts.failed, statuses_of(trial)) if rejected else (),
+        batches=_batches(trial, most, metrics, measured) if most > 1 else None,
         forward=forward,
         ongoing=None if ongoing == "stale" else ongoing,
-        router_wait_ms=_by_deployment(metrics, "routers", "wait_ms"),
-        processing_ms=_by_deployment(metrics, "deployments", "processing_ms"),
-        waits=waits_of(trial.waits),
+        router_wait_ms=_by_deployment(metrics, "routers", "wait_ms") if metrics else {},
+        processing_ms=_by_deployment(metrics, "deployments", "processing_ms") if metrics else {},
+        waits=waits_of(trial.waits) if trial.waits else Waits(),
         hops_ms={name: hop.get("mean", 0.0) / NS_PER_MS for name, hop in times.items()},
         partly=tuple(_partly_seen(trial)),
         unseen=tuple(_not_told(trial, uses, first is None and len(deployments) > 1, slots)),
@@ -283,23 +282,21 @@ def _offered(trial: Trial) -> Offered:
     behind = within.in_flight + within.unsent - within.carried_in
     ended = counts.completed + counts.failed_total
     most = trial.client.asked.max_connections or 0
+    (p50_ns,) = latency_figures([trial], (0.5,))
     return Offered(
         loop=trial.row.loop,
         connections=max(trial.row.connections, most),
         rate=rate_of(trial),
         in_flight=in_flight,
-        p50_ms=_ms(latency_figures([trial], (0.5,))[0]),
-        mean_ms=_ms(latency.mean),
+        p50_ms=None if p50_ns is None else p50_ns / NS_PER_MS,
+        mean_ms=None if latency.mean is None else latency.mean / NS_PER_MS,
         late=behind / due if due else 0.0,
         failed=counts.failed_total / ended if ended else 0.0,
-        wait=connection_wait(trial),
+        wait=connection_wait(trial) if trial.row.loop == "open" else None,
     )
 
 
-def _batches(trial: Trial, metrics: Mapping[str, Any], measured: str | None) -> Batches | None:
-    most = int(trial.cell.get("max_batch_size") or 1)
-    if most < 2:
-        return None
+def _batches(trial: Trial, most: int, metrics: Mapping[str, Any], measured: str | None) -> Batches:
     sizes = merged([trial], BATCH_SIZE)
     waits = _by_deployment(metrics, "deployments", "batch_wait_ms")
     return Batches(
@@ -345,7 +342,3 @@ def _by_deployment(metrics: Mapping[str, Any], group: str, name: str) -> dict[st
         for where, fields in metrics.get(group, {}).items()
         if isinstance(fields, Mapping) and (value := fields.get(name)) is not None
     }
-
-
-def _ms(value_ns: float | None) -> float | None:
-    return None if value_ns is None else value_ns / NS_PER_MS

@@ -207,7 +207,7 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
         cell.name,
         warnings=tuple(_warn_of_cell(cell, fresh)),
         gap="none" if ceiling == "floor" else describe_ends(has),
-        **({} if seen is None else pick(seen, "line", "failures", "verdicts")),
+        **({} if seen is None else pick(seen, "line", "failures", "verdicts", "limited")),
     )
 
 
@@ -358,7 +358,7 @@ def build(page: Page) -> View:
         ],
         charts=[Section("rates", "What binds, over the rate", charts)],
         facts=[("ended", "broken off" if missing else why)],
-        tiles=make_tiles(points[:1], "capacity binds closed_loop"),
+        tiles=partial(make_tiles, points[:1], "capacity binds closed_loop"),
     )
 
 

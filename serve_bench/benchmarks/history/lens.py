@@ -65,11 +65,13 @@ def _make_document(history: History, group: Group) -> Document:
     request = [("runs", f"{history.total} found, {len(group.runs)} in this history")]
     request += [("folders", f"{group.runs[0].where} to {group.runs[-1].where}")]
     request += [("by force", "runs of unlike hosts are in one history")] if history.forced else []
+    asked, host = compared.about()
+    about = Facts((*request, *asked.pairs[1:])), host  # A is several runs
     gaps = (Finding(text, "not judged", "doubt") for text in group.gaps)
     return replace(
         compared,
         title=f"{group.name} over {len(group.runs)} runs",
-        run=Facts((*request, *compared.run.pairs[1:])),  # A is several runs
+        about=lambda: about,
         doubts=(*gaps, *compared.doubts, *sentences(group.notes, "doubt")),
         sections=(
             compared.sections[0],

@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Final
 
-from serve_bench.analysis.statistics import FEWEST, MAIN, Line, best, rate
+from serve_bench.analysis.statistics import FEWEST, MAIN, Line, best
 from serve_bench.core import ladder
 from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import Rung
@@ -26,7 +26,8 @@ from serve_bench.view.rows import BRIEFS, Page, cell_title, limit_words
 def _payload(line: Line) -> float | None:
     """None where bodies have no size that is known."""
     size = line.row.traffic.payload
-    return rate(line) * size / 1e6 if MAIN in line.spreads and size else None
+    rate = line.spreads.get(MAIN)
+    return rate.value * size / 1e6 if rate is not None and size else None
 
 
 declare(

@@ -363,7 +363,7 @@ def build(page: Page) -> View:
         points=[*processes, *load],
         findings=findings,
         planned=(len(result.missing), len(result.plan), "blocks"),
-        tiles=make_tiles(processes[:1], "pss_mb_slope verdict"),
+        tiles=partial(make_tiles, processes[:1], "pss_mb_slope verdict"),
         sections=[
             table_section("processes", "Processes", PROCESSES, processes, "headline"),
             Section("memory", "Memory over requests", tuple(charts)),

@@ -88,7 +88,7 @@ def build(page: Page) -> View:
         ],
         charts=[Section("chart", "Shares with their intervals", (draw,))],
         facts=[("left out", "; ".join(suite.left_out))] if suite.left_out else [],
-        tiles=make_tiles(rates[-3:], "b_over_a"),
+        tiles=partial(make_tiles, rates[-3:], "b_over_a"),
         notes=(),
     )
 

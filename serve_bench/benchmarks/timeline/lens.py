@@ -350,7 +350,7 @@ def build(page: Page) -> View:
         sections=sections if charts else (),
         charts=[Section("course", "Course", tuple(charts[:MOST_DRAWN]))],
         facts=[("load", f"{timeline.source}; open loop, {timeline.arrivals} arrivals")],
-        tiles=make_tiles(shown[:1], "out_s lost due"),
+        tiles=partial(make_tiles, shown[:1], "out_s lost due"),
     )
 
 
