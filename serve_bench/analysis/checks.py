@@ -191,7 +191,7 @@ def _windows(trial: Trial) -> Iterator[Warning]:
         yield Warning("standstill", message, hint, trial.key)
         return
     how = unsteady(metric.windows, metric.unit) if has_spread(trial) else None
-    if how is not None and rescaled(trial.limits) is None:
+    if how is not None and not (trial.limits and rescaled(trial.limits)):
         hint = "other work on the host, or an unsteady server: repeat, or use --launches"
         yield Warning("unsteady-windows", how, hint, trial.key)
 
@@ -364,7 +364,7 @@ def unfair_sentences(trials: Sequence[Trial], of: str = "") -> Iterator[str]:
 
 
 def _beside(trial: Trial) -> Iterator[Warning]:
-    if (changed := rescaled(trial.limits)) is not None:
+    if trial.limits and (changed := rescaled(trial.limits)) is not None:
         name, message = changed
         yield Warning("rescaled", message, scaling_hint(name, trial.limits) or "", trial.key)
     for name, limit in trial.limits.items():

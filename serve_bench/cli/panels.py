@@ -8,7 +8,6 @@ list of a panel is what is measured, as are the axes of a deployment.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -124,16 +123,14 @@ def _show_all(context: Any, _option: Any, wanted: bool) -> None:
         context.exit()
 
 
-@cache
-def _help_all() -> Any:
-    return TyperOption(
-        param_decls=["--help-all"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_show_all,
-        help="Show all options and exit.",
-    )
+_HELP_ALL: Final = TyperOption(
+    param_decls=["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options and exit.",
+)
 
 
 class Panels(_Parser):
@@ -142,7 +139,7 @@ class Panels(_Parser):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters, and the two of the help."""
-        return [*super().get_params(ctx), _help_all()]
+        return [*super().get_params(ctx), _HELP_ALL]
 
     def get_help(self, ctx: Any) -> str:
         """The whole help, or that of the common options where the whole is long."""

@@ -93,9 +93,9 @@ def report(options: ReportCommandOptions) -> int:
     for folder, result in zip(folders, results, strict=True):
         print_warnings(result, str(folder) if len(folders) > 1 else "")
     gate = Gate()
-    if judged := options.changed(
-        options.parameters().keys() - {"threshold", "gate", "fail_on", "noise"}
-    ):
+    judges = ("threshold", "gate", "fail_on", "noise")
+    given = [name for name in judges if getattr(options, name) is not None]
+    if judged := [f"--{name.replace('_', '-')}" for name in given]:
         if len(folders) > 1 or not results[0].run.two_sided:
             raise BadInput(f"{', '.join(judged)}: for the report of one run of versus")
         gate = read_flags(options)

@@ -72,8 +72,13 @@ def from_json(data: object) -> Record | None:
     kind = RECORDS.get(data["kind"])
     if kind is None:
         return None
-    if kind is Run:
-        _check_version(data.get("format"))
+    version = data.get("format")
+    if kind is Run and not (isinstance(version, int) and version == FORMAT_VERSION):
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise FormatError(f"run.format is {shown(version)}, not a version number")
+        advice = "a newer one is needed" if version > FORMAT_VERSION else "measure again with it"
+        reads = f"this serve-bench reads {FORMAT_VERSION}, {advice}"
+        raise FormatError(f"records of format {version}: {reads}")
     record = built(kind, data, data["kind"])
     for name, facts in FACTS.get(kind, {}).items():
         if name in data:
@@ -150,16 +155,6 @@ def _content(line: str) -> Any:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError):
         return json.loads(line, parse_constant=str, parse_float=_finite)
-
-
-def _check_version(version: object) -> None:
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise FormatError(f"run.format is {shown(version)}, not a version number")
-    if version != FORMAT_VERSION:
-        newer = version > FORMAT_VERSION
-        advice = "a newer one is needed" if newer else "measure again with it"
-        reads = f"this serve-bench reads {FORMAT_VERSION}, {advice}"
-        raise FormatError(f"records of format {version}: {reads}")
 
 
 def _finite(text: str) -> float | str:

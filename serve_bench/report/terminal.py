@@ -30,7 +30,6 @@ from serve_bench.view.document import (
     Folded,
     Later,
     Prose,
-    Section,
     Table,
     Tone,
     as_text,
@@ -90,12 +89,15 @@ class _Writer:
 
     def write(self, document: Document) -> list[Line]:
         shown = [part for part in document.sections if self.verbose or part.detail in SHOWN]
-        body = [
-            line
-            for number, section in enumerate(shown)
-            for line in self._section(section, number > 0 or section.detail != "headline")
-        ]
-        lines, headline = [*self._head(document), *body], [*self._wrap(document.headline, None)]
+        lines = [*self._head(document)]
+        for number, section in enumerate(shown):
+            tables = [block for block in section.blocks if isinstance(block, Table)]
+            bare = not self.verbose and len(tables) == 1
+            body = [line for block in section.blocks for line in self._block(block, bare)]
+            is_titled = body and (number > 0 or section.detail != "headline")
+            lines += [("", "plain")] if body else []
+            lines += [(section.title, None), *body] if is_titled else body
+        headline = [*self._wrap(document.headline, None)]
         if headline and len(lines) - len(headline) > SCREEN:
             lines += [("", "plain"), *headline]
         if self.verbose:
@@ -117,16 +119,6 @@ class _Writer:
             yield from self._finding(doubt)
         if rest := len(doubts) - len(shown):
             yield f"{SIGNS['doubt']}{rest} more (report --verbose)", "doubt"
-
-    def _section(self, section: Section, titled: bool) -> Iterator[Line]:
-        tables = [block for block in section.blocks if isinstance(block, Table)]
-        bare = not self.verbose and len(tables) == 1
-        lines = [line for block in section.blocks for line in self._block(block, bare)]
-        if lines:
-            yield "", "plain"
-            if titled:
-                yield section.title, None
-            yield from lines
 
     def _block(self, block: Block, bare: bool) -> Iterator[Line]:
         """A block; a chart has no lines, since its figures stand in a table beside."""
@@ -158,7 +150,8 @@ class _Writer:
             yield from self._wrap(table.caption, None)
         if not table.rows:
             return
-        codes = [] if self.verbose else list_codes([row.doubts for row in table.rows])
+        is_marked = not self.verbose and any(row.doubts for row in table.rows)
+        codes = list_codes([row.doubts for row in table.rows]) if is_marked else []
         named = {code: code for code in codes}
         numbered = {code: str(number) for number, code in enumerate(codes, 1)}
         kept = [column for column in table.columns if self.verbose or not column.detail]
@@ -191,7 +184,7 @@ class _Writer:
             for note in table.notes:
                 yield from self._wrap(note, "quiet")
             return
-        for code, finding in explain(table):
+        for code, finding in explain(table) if is_marked else ():
             if finding.line not in self.explained:
                 self.explained.add(finding.line)
                 mark = marks.get(code, code)

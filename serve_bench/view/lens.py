@@ -17,6 +17,7 @@ from serve_bench.view import about_run, waterfall
 from serve_bench.view.about_run import EXECUTION
 from serve_bench.view.csv import json_of, pick, run_json
 from serve_bench.view.document import (
+    Block,
     Document,
     Finding,
     Later,
@@ -96,7 +97,7 @@ class RunLook:
     @cached_property
     def _slo(self) -> tuple[Finding, Section] | tuple[()]:
         run = self.result.run
-        return slo_parts(run, self.page.rows) if "slo" in run.suite else ()
+        return slo_parts(run, self.page.rows) if run.suite.get("slo") else ()
 
     def _gaps(self) -> Iterator[str]:
         """The sentence that comes first where rows are missing or something failed."""
@@ -146,8 +147,7 @@ class RunLook:
         yield from shown or [Section("results", "Results", nothing, "headline")]
         if page.all_failures:
             yield Section("failures", "Failures", tuple(about_run.failure_blocks(page)), "table")
-        notes = page.notes if view.notes is None else view.notes
-        yield Section("how", "Notes", (Prose((*view.definitions, *notes), "quiet", listed=True),))
+        yield Section("how", "Notes", (Later(self._make_notes),))
         yield from view.charts
         inside, profiles, method = (
             (Later(partial(make, page, view.rows)),)
@@ -158,6 +158,10 @@ class RunLook:
             yield waterfall.make_section(traced)
         yield Section("profiles", "Flamegraphs", profiles)
         yield Section("method", "Method", method)
+
+    def _make_notes(self) -> Iterator[Block]:
+        notes = self.page.notes if self.view.notes is None else self.view.notes
+        yield Prose((*self.view.definitions, *notes), "quiet", listed=True)
 
     def json_text(self) -> str:
         """The run for programs: figures unrounded, with their units."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 from serve_bench.analysis.checks import Warning, checks
@@ -112,8 +112,26 @@ class Page:
     failures: tuple[Failure, ...]
     all_failures: tuple[Failure, ...]
     rows: Sequence[ViewRow] = ()
-    notes: tuple[str, ...] = ()
     options: ReportOptions = field(default_factory=ReportOptions)
+
+    @cached_property
+    def notes(self) -> Sequence[str]:
+        """How the figures were got, and what to try against each cause that limited a row."""
+        plain = [row for row in self.rows if row.dims["status"] != "profiled"]
+        trials = [trial for row in plain for trial in row.trials]
+        windows = {
+            (len(metric.windows), trial.window_s)
+            for trial in trials
+            if (metric := trial.metrics.get(MAIN)) is not None and metric.windows
+        }
+        notes = []
+        if windows:
+            shown = " or ".join(f"{count} x {length:g} s" for count, length in sorted(windows))
+            notes.append(f"requests/s: mean ± std (ddof 0) over windows, {shown}; latency in ms")
+        seen = [trial.serve_metrics for trial in trials]
+        if absent := [metrics.get("why") for metrics in seen if metrics.get("status") == "absent"]:
+            notes.append(f"Serve's own metrics are absent in {len(absent)} trials: {absent[0]}")
+        return [*notes, *dict.fromkeys(filter(None, (row.hint for row in self.rows)))]
 
     def bare_rows(self) -> Iterator[ViewRow]:
         """The loads with what failed alone, where others are the figures: some warnings are not of
@@ -153,8 +171,7 @@ def make_page(result: Result, rules: RowRules = RowRules()) -> Page:
         all_failures=tuple(sorted(struck, key=lambda failure: failure.key in keys)),
     )
     made = [(page.name(line), _make_row(line, result, rules, warnings)) for line in lines]
-    rows = [replace(row, name=name) for name, row in made]
-    return replace(page, rows=rows, notes=tuple(_notes(result, rows)))
+    return replace(page, rows=[replace(row, name=name) for name, row in made])
 
 
 def _name_loads(rows: Sequence[Row]) -> dict[Row, str]:
@@ -169,22 +186,6 @@ def _name_loads(rows: Sequence[Row]) -> dict[Row, str]:
         row: next(names[place] for names in choices if names.count(names[place]) == 1)
         for place, row in enumerate(rows)
     }
-
-
-def _notes(result: Result, rows: Sequence[ViewRow]) -> Iterator[str]:
-    """How the figures were got, and what to try against each cause that limited a row."""
-    windows = {
-        (len(metric.windows), trial.window_s)
-        for trial in result.trials
-        if (metric := trial.metrics.get(MAIN)) is not None and metric.windows
-    }
-    if windows:
-        shown = " or ".join(f"{count} x {length:g} s" for count, length in sorted(windows))
-        yield f"requests/s: mean ± std (ddof 0) over windows, {shown}; latency in ms"
-    seen = [trial.serve_metrics for trial in result.trials]
-    if absent := [metrics.get("why") for metrics in seen if metrics.get("status") == "absent"]:
-        yield f"Serve's own metrics are absent in {len(absent)} trials: {absent[0]}"
-    yield from dict.fromkeys(filter(None, (row.hint for row in rows)))
 
 
 def _make_row(line: Line, result: Result, rules: RowRules, warnings: Sequence[Warning]) -> ViewRow:
