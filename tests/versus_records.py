@@ -26,7 +26,7 @@ from serve_bench.core.result import (
     trial_key,
 )
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from tests.records import AT, ROWS, cell, trial
+from tests.records import AT, ROWS, cell, launch, trial
 
 HOST: dict[str, Any] = {
     "id": "aaaaaaaaaaaa",
@@ -63,22 +63,12 @@ def one_launch(
     label: str, round_: int, variant: str = "default", versions: Mapping[str, str] | None = None
 ) -> Launch:
     """A launch of a side; its owner is the proxy that the variant's flags ask for."""
-    used = BUILT_IN_VARIANTS[variant]
-    haproxy = variant != "default"
-    owner = {"pid": 7, "name": "haproxy" if haproxy else "ray::ProxyActor"}
-    return Launch(
-        id=f"{label}-{round_}",
-        variant=replace(used, name=label),
-        round=round_,
-        started_at=AT,
-        proof={
-            "port": 8000,
-            "port_owner": {**owner, "role": "haproxy" if haproxy else "proxy"},
-            "flags": {},
-            "environment": {},
-            "versions": dict(versions or {"ray": "2.60.0", "python": "3.11.9"}),
-        },
-    )
+    plain, versions = launch(label, round_), versions or {"ray": "2.60.0", "python": "3.11.9"}
+    proof = {**plain.proof, "flags": {}, "environment": {}, "versions": {**versions}}
+    if variant != "default":
+        proof["port_owner"] = {"pid": 7, "name": "haproxy", "role": "haproxy"}
+    used = replace(BUILT_IN_VARIANTS[variant], name=label)
+    return replace(plain, variant=used, seconds={}, proof=proof)
 
 
 def latency_of(rate: float, connections: int, count: int = 1000) -> HistogramFacts:

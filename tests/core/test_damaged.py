@@ -17,9 +17,6 @@ from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.registry import look_at
-from serve_bench.benchmarks.rpc.spec import RpcSpec
-from serve_bench.benchmarks.scale.spec import stored_scale
-from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
 from serve_bench.cli.sitting import whole_suite
 from serve_bench.core.errors import BadInput
@@ -31,6 +28,7 @@ from serve_bench.report.page import html_text
 from serve_bench.store import read
 from serve_bench.view.document import ReportOptions
 from tests.cases import cases
+from tests.core.test_formats import SUITES
 from tests.fixtures import Call
 from tests.places import FORMATS
 from tests.rendering import render, render_comparing
@@ -145,12 +143,7 @@ def history(result: Result, whole: Result, form: str) -> str:
 
 def resumed(result: Result, _: Result) -> str:
     """What `--resume` reads of a stored run before it starts anything."""
-    suite = result.run.suite
-    readers: dict[str, Any] = {
-        **{"rpc": RpcSpec.stored, "scale": stored_scale},
-        "versus": VersusSuite.from_json,
-    }
-    read_suite = readers.get(result.run.command, Suite.from_json)
+    suite, read_suite = result.run.suite, SUITES.get(result.run.command, Suite.from_json)
     assert differs(suite, suite) is None
     with whole_suite():
         return f"{named_by(suite, {})} {read_suite(suite)}"

@@ -10,18 +10,18 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import psutil
 import pytest
 
-from serve_bench.serving.apps.dlrm_features import FORMS, features
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.serving.launch_spec import free_block
 from serve_bench.serving.strays import _mark_of
 from tests.integration.conftest import get, remains, until
 from tests.places import execute
+from tests.serving.test_dlrm import scores_of
 
 ROOT: Final = Path(__file__).parent.parent.parent
 DEPLOY: Final = ROOT / "deploy"
@@ -132,17 +132,14 @@ def replicas() -> Iterator[str]:
 @pytest.mark.ray
 @pytest.mark.torch
 def test_serve_run_serves_the_scores_of_the_model(service: str) -> None:
-    from serve_bench.serving.apps import dlrm
-
-    model: Any = dlrm.build("plain", SHAPE, "cpu", SEED)
     users = (7, 8, 123_456_789)
-    alone = model.score([FORMS["plain"](*features(user, SHAPE, SEED)) for user in users])
+    alone = scores_of("plain", SHAPE, users, SEED)
     for user, expected in zip(users, alone, strict=True):
         status, answer = get(f"{service}?user_id={user}")
         assert (status, list(answer)) == (200, ["scores"])
         assert len(answer["scores"]) == 32
-        assert np.abs(np.array(answer["scores"]) - np.array(expected)).max() < 1e-5
-    assert np.abs(np.array(alone[0]) - np.array(alone[1])).max() > 1e-4  # users differ at all
+        assert np.abs(np.array(answer["scores"]) - expected).max() < 1e-5
+    assert np.abs(alone[0] - alone[1]).max() > 1e-4  # users differ at all
     for bad in ("?user_id=x", "?user_id=1.5", ""):
         status, answer = get(service + bad)
         assert status == 422 and answer["detail"][0]["loc"] == ["query", "user_id"]

@@ -11,10 +11,10 @@ import pytest
 
 from serve_bench.core.app_spec import APPS_PACKAGE
 from serve_bench.core.usage import counts_of
-from serve_bench.serving.apps.dlrm_features import FORMS, features
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.serving.server import Serving
 from tests.integration.conftest import get, until
+from tests.serving.test_dlrm import scores_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.torch]
 
@@ -54,14 +54,6 @@ def spec_of(ranker: str, batch_size: int, wait_s: float, route: str = "/recsys")
         "own": False,
         "timeout_s": 90.0,
     }
-
-
-def scores_alone(ranker: str) -> Any:
-    from serve_bench.serving.apps import dlrm
-
-    model: Any = dlrm.build(ranker, SHAPE, "cpu", SEED)
-    form = FORMS[ranker]
-    return np.array(model.score([form(*features(user, SHAPE, SEED)) for user in USERS]))
 
 
 def answered_directly(url: str) -> bool:
@@ -105,7 +97,7 @@ def scores_are_right(serving: Serving, ranker: str) -> int:
     answer = serving._ask("deploy", spec_of(ranker, 50, 0.05), 180)
     pid = int(answer["proof"]["replicas"][0]["pid"])
     url = f"{serving.url}/recsys/"
-    assert np.abs(served(url) - scores_alone(ranker)).max() < 1e-5
+    assert np.abs(served(url) - scores_of(ranker, SHAPE, USERS, SEED)).max() < 1e-5
     assert answered_directly(url + "?user_id=7") == (ranker == "tuned")
     counts = serving.counts()[pid]
     requests = sum(size * number for size, number in counts.batches.items())
@@ -125,7 +117,7 @@ def sevens_and_bad_ones(serving: Serving, ranker: str, route: str) -> list[tuple
     sevens = [get(url + query) for query in SEVENS]
     assert {status for status, _ in sevens} == {200}
     scores = np.array([content["scores"] for _, content in sevens])
-    assert np.abs(scores - scores_alone(ranker)[7]).max() < 1e-5
+    assert np.abs(scores - scores_of(ranker, SHAPE, USERS, SEED)[7]).max() < 1e-5
     direct = [answered_directly(url + query) for query in SEVENS]
     assert direct == [ranker == "tuned", False, False, False, False]
     return [get(url + query) for query in BAD]
@@ -150,7 +142,10 @@ def batch_size_changes_in_place(serving: Serving, pid: int) -> None:
     answer = serving._ask("deploy", spec_of("tuned", 1, 0.0), 180)
     assert answer["in_place"] and answer["proof"]["replicas"][0]["pid"] == pid
     before = serving.counts()[pid].batches
-    assert np.abs(served(f"{serving.url}/recsys/") - scores_alone("tuned")).max() < 1e-5
+    assert (
+        np.abs(served(f"{serving.url}/recsys/") - scores_of("tuned", SHAPE, USERS, SEED)).max()
+        < 1e-5
+    )
     after = serving.counts()[pid].batches
     assert after[1] - before.get(1, 0) >= len(USERS)
     assert {k: v for k, v in after.items() if k > 1} == {k: v for k, v in before.items() if k > 1}

@@ -1,7 +1,7 @@
 """Small tables. What needs torch is marked and imports it inside."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,10 @@ def blocks(users: range, shape: Shape, rows: int | None = None) -> list[bytes]:
     return [as_block(*(part[:rows] for part in features(u, shape))) for u in users]
 
 
-def scores_of(kind: str, shape: Shape, users: range, seed: int = 1, together: int = 100) -> Any:
+def scores_of(
+    kind: str, shape: Shape, users: Sequence[int], seed: int = 1, together: int = 100
+) -> Any:
+    """What a ranker in this process gives; so many users at a time."""
     from serve_bench.serving.apps import dlrm
 
     ranker = dlrm.build(kind, shape, "cpu", seed)
