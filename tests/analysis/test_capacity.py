@@ -121,14 +121,7 @@ def test_a_cliff_is_bisected_until_it_is_narrow() -> None:
     assert found.cliff and sure(found.low) <= 500 < sure(found.high) <= 510
 
 
-def test_a_floor_stops_after_the_lowest_rate() -> None:
-    found, asks, _ = found_of({"p99": lambda rate: 0.9}, start=8.0)
-    assert [one.rate for one in asks][-2:] == [1.0, 1.0] and len(asks) <= 8
-    assert (found.ceiling, found.rate, found.low, found.high) == ("floor", None, None, 1.0)
-    assert found.binds == "p99"
-
-
-def test_what_the_client_can_send_is_a_lower_bound() -> None:
+def test_ceilings_are_bounds() -> None:
     found, asks, search = found_of({"p99": lambda rate: 0.0}, start=100.0, most=500.0)
     assert (found.ceiling, found.rate, found.high) == ("client", None, None)
     assert found.low is not None and 450 <= found.low <= 500
@@ -136,15 +129,17 @@ def test_what_the_client_can_send_is_a_lower_bound() -> None:
     assert asks[first + 1] == asks[first]
     assert ceiling(search.probes) is not None
     assert all(one.rate <= asks[first].rate for one in asks)
-
-
-def test_one_client_bound_probe_alone_is_no_ceiling() -> None:
     search = RateSearch([P99], start=100.0)
     search.add(replace(probe(100.0, p99=0.5), client_bound=True))
     assert sure(search.next()).rate == 100.0
     assert estimate(search.probes, [P99]).doubts == ("no probe is sound",)
     searched(search, {"p99": power(640.0, 15.0)})
     assert estimate(search.probes, [P99]).rate == pytest.approx(640, rel=0.01)
+    # A floor stops after the lowest rate.
+    found, asks, _ = found_of({"p99": lambda rate: 0.9}, start=8.0)
+    assert [one.rate for one in asks][-2:] == [1.0, 1.0] and len(asks) <= 8
+    assert (found.ceiling, found.rate, found.low, found.high) == ("floor", None, None, 1.0)
+    assert found.binds == "p99"
 
 
 def test_a_miss_with_fewer_replicas_is_no_upper_end() -> None:
@@ -353,7 +348,7 @@ def known(rate: float, error: float = 0.01) -> LaunchEstimate:
     return LaunchEstimate(rate, error, 0.98 * rate, 1.02 * rate)
 
 
-def test_the_interval_over_launches() -> None:
+def test_the_interval_over_launches_and_when_they_are_enough() -> None:
     capacity = over_launches([known(rate) for rate in (100.0, 102.0, 104.0, 106.0)])
     assert capacity.rate == pytest.approx((100 * 102 * 104 * 106) ** 0.25)
     assert capacity.spread == pytest.approx(0.0251, abs=1e-3)
@@ -372,9 +367,12 @@ def test_the_interval_over_launches() -> None:
     assert "unknown" in capacity.doubts[0]
     assert not over_launches([known(100.0), known(101.0)]).doubts
     assert not enough([known(100.0, 1e-4)], planned=1)
-
-
-def test_enough_launches() -> None:
+    # Few bursts lower the lower end alone.
+    steep = [replace(known(rate), slope=20.0, error=0.02) for rate in (100.0, 101.0)]
+    plain = [replace(one, slope=None) for one in steep]
+    low, high = over_launches(steep), over_launches(plain)
+    assert low.high == high.high
+    assert math.log(sure(high.low) / sure(low.low)) == pytest.approx(20 * 0.02**2 / 2)
     narrow, wide = known(100.0, 0.001), known(100.0, 0.05)
     assert not enough([narrow] * 2, planned=3)
     assert enough([narrow] * 3, planned=3)
@@ -400,14 +398,6 @@ def test_a_launch_that_is_only_bounded_bounds_the_capacity() -> None:
     assert capacity.doubts == ("1 of 4 launches: no rate missed; left out",)
     bounded = over_launches([known(100.0), late])
     assert (bounded.rate, bounded.low, bounded.high) == (None, 90.0, None)
-
-
-def test_few_bursts_lower_the_lower_end_alone() -> None:
-    steep = [replace(known(rate), slope=20.0, error=0.02) for rate in (100.0, 101.0)]
-    plain = [replace(one, slope=None) for one in steep]
-    low, high = over_launches(steep), over_launches(plain)
-    assert low.high == high.high
-    assert math.log(sure(high.low) / sure(low.low)) == pytest.approx(20 * 0.02**2 / 2)
 
 
 def test_the_ratio_of_two_capacities() -> None:

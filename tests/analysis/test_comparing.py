@@ -72,9 +72,7 @@ def test_the_value_of_a_launch_in_windows_is_their_mean_and_the_cpu_of_the_way()
     for rate in (0.0, math.nan, math.inf):  # which is no rate
         none = replace(plain, metrics={"throughput": Metric("requests/s", "higher", (rate,))})
         assert "throughput" not in values_of(none)
-
-
-def test_a_launch_that_completed_nothing_has_no_values() -> None:
+    # One that completed nothing has none.
     trial = measured(AT, 500.0)
     trial = replace(trial, counts=replace(trial.counts, completed=0, in_flight=100))
     assert values_of(replace(trial, client=ClientFacts())) == {}
@@ -134,14 +132,6 @@ def test_a_round_counts_only_when_both_sides_were_measured() -> None:
     assert found.word == "inconclusive"
 
 
-def test_what_slices_do_is_a_ratio_with_an_interval() -> None:
-    result = versus_result({ROW: rates(500.0, 450.0)}, a={"steady": 1.25}, b={"steady": None})
-    (row,) = of_versus(result).rows
-    assert row.in_slices == {"A": {at: pytest.approx(0.8) for at in range(1, 7)}, "B": {}}
-    shown = view_comparison(of_versus(result)).comparisons[0].values["in_slices.A"]
-    assert [shown.value, shown.low, shown.high] == pytest.approx([0.8] * 3)
-
-
 def test_the_same_is_no_proof_where_the_client_was_the_limit_on_both_sides() -> None:
     both = against(500.0, 500.0, a={"verdict": BOUND}, b={"verdict": BOUND})
     one = against(500.0, 500.0, b={"verdict": BOUND})
@@ -199,6 +189,12 @@ def test_slices_are_not_judged_as_windows() -> None:
     )
     doubts = of_versus(replace(result, trials=windows)).rows[0].doubts
     assert "unsteady-windows" in {doubt.code for doubt in doubts}
+    # What slices do is a ratio with an interval.
+    result = versus_result({ROW: rates(500.0, 450.0)}, a={"steady": 1.25}, b={"steady": None})
+    (row,) = of_versus(result).rows
+    assert row.in_slices == {"A": {at: pytest.approx(0.8) for at in range(1, 7)}, "B": {}}
+    shown = view_comparison(of_versus(result)).comparisons[0].values["in_slices.A"]
+    assert [shown.value, shown.low, shown.high] == pytest.approx([0.8] * 3)
 
 
 def test_a_run_with_looks_has_wider_intervals_by_the_rounds_of_its_first_plan() -> None:

@@ -303,12 +303,9 @@ def test_a_step_among_other_runs_counts_once_and_a_drift_hardly() -> None:
     drifting = [log + 0.01 * at for at, log in enumerate(logs)]
     assert estimate_spread(drifting, 3).sd == pytest.approx(known, rel=0.1)
     assert statistics.stdev(drifting) > 2 * known
-
-
-def test_the_spread_of_runs_holds_that_of_their_launches() -> None:
-    """With as many launches as the runs had, the error is that of two runs."""
-    a, b, known = (500.0, 510.0, 490.0), (470.0, 480.0, 465.0), RunSpread(0.03, 5, 3, 6)
-    interval = unpaired(a, b, known)
+    # With as many launches as the runs had, the error is that of two runs.
+    a, b, spread = (500.0, 510.0, 490.0), (470.0, 480.0, 465.0), RunSpread(0.03, 5, 3, 6)
+    interval = unpaired(a, b, spread)
     assert interval.se == pytest.approx(math.sqrt(2) * 0.03, rel=0.001)
     assert interval.df == pytest.approx(5, rel=0.01)
     assert unpaired(a, b, RunSpread(0.0, 5, 3, 6)) == unpaired(a, b)

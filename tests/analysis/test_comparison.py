@@ -79,6 +79,9 @@ def test_the_ends_of_an_interval() -> None:
     assert paired([0.0, 700.0]).high == math.inf
     found = interval(0.99, 0.02)  # its distance is that of the farther end
     assert found.low < 1 < found.high and found.distance == 1 - found.low > found.high - 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        judge_all([interval(0.9, 1e-300), interval(0.9, 1e300), paired([1e-200, 2e-200])])
 
 
 def test_what_is_no_sample_is_refused() -> None:
@@ -191,6 +194,11 @@ def test_an_interval_with_looks_is_wider_and_that_of_the_last_look_less_so() -> 
     assert paired([0.1, 0.2], planned=20).half == paired([0.1, 0.2]).half
     with pytest.raises(ValueError, match="looks begin after round 3, not 2"):
         nominal(2, 20, 0.05)
+    # A stricter level takes more rounds.
+    plain, strict = (rounds_needed(interval(0.9, 0.05), 0.05, alpha) for alpha in (0.05, 0.005))
+    assert sure(strict) > sure(plain)
+    assert rounds_needed(interval(1.0, 0.5), 0.05) is None  # where hardly anything is to be seen
+    assert judge_all([interval(1.0, 0.5)])[0].rounds_needed is None
 
 
 @cases(
@@ -218,13 +226,6 @@ def test_with_the_rounds_that_it_names_it_is_settled(ratio: float, sd: float) ->
     assert last != "inconclusive" and fewer in ([], ["inconclusive"])
 
 
-def test_a_stricter_level_takes_more_rounds() -> None:
-    plain, strict = (rounds_needed(interval(0.9, 0.05), 0.05, alpha) for alpha in (0.05, 0.005))
-    assert sure(strict) > sure(plain)
-    assert rounds_needed(interval(1.0, 0.5), 0.05) is None  # where hardly anything is to be seen
-    assert judge_all([interval(1.0, 0.5)])[0].rounds_needed is None
-
-
 @cases("cells", 1, 6)
 def test_false_alarms_over_all_cells_stay_within_what_holm_promises(cells: int) -> None:
     """A against itself, any difference counted: the hardest case, since the truth is the bound."""
@@ -234,9 +235,3 @@ def test_false_alarms_over_all_cells_stay_within_what_holm_promises(cells: int) 
         alarmed += any(one.word not in ("same", "inconclusive") for one in judge_all(rows))
     assert stats.binomtest(alarmed, runs, 0.05, alternative="greater").pvalue > 0.01
     assert alarmed > 0.03 * runs  # and not so strict that nothing is ever found
-
-
-def test_no_warning_of_numbers_is_hidden() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        judge_all([interval(0.9, 1e-300), interval(0.9, 1e300), paired([1e-200, 2e-200])])

@@ -131,9 +131,6 @@ def test_a_warm_up_is_told_apart_from_the_growth_beside_it() -> None:
     drift, plain = sure(drift_of(xs, warm)), sure(drift_of(xs, ys))
     assert drift.slope == pytest.approx(200, abs=2) and drift.warm_up == pytest.approx(30, abs=1)
     assert plain.warm_up == 0
-
-
-def test_what_never_changes_has_a_slope_of_nothing() -> None:
     drift = sure(drift_of(range(20), [7.0] * 20))
     assert (drift.low, drift.slope, drift.high, drift.word(50)) == (0, 0, 0, "does not grow")
     assert drift.longer(50) is None
@@ -152,9 +149,7 @@ def test_a_proven_growth_below_the_threshold_does_not_matter() -> None:
     assert (drift.longer(1.0) or 0.0) > (drift.longer(3.0) or 0.0) >= 1.25
     drift = sure(drift_of(*line(9.0, 5 * MOST)))  # a long series is thinned
     assert drift.slope == pytest.approx(9, abs=0.1) and drift.df < MOST
-
-
-def test_launches_are_joined_by_their_precision() -> None:
+    # Launches are joined by their precision.
     good, bad = sure(drift_of(*line(9.0))), sure(drift_of(*line(30.0, noise=5.0)))
     both = joined((good, bad))
     assert abs(both.slope - good.slope) < abs(both.slope - bad.slope) / 10

@@ -156,6 +156,14 @@ def test_a_row_that_a_run_did_not_measure_is_a_gap_in_its_series() -> None:
     told[2] = None
     series = series_of(group_of(nights({ROWS[0]: QUIET, ROW: told})))
     assert series.points[2].value is None and len(series.points) == 9
+    # A row of the run before that the newest has not is not judged.
+    group = group_of(nights({ROWS[0]: QUIET, ROW: [*QUIET[:8], None]}))
+    assert [(one.side, one.row) for one in group.comparison.alone] == [("A", ROW.label)]
+    (gap,) = group.gaps
+    assert gap.startswith("100 connections (raw) of default")
+    assert not broken(group.comparison, "regressed")
+    back = group_of(nights({ROWS[0]: QUIET, ROW: [*QUIET[:7], None, QUIET[8]]}))
+    assert back.gaps == () and words(back)[ROW.label] in ("same", "inconclusive")
 
 
 def test_both_sides_of_versus_have_a_history() -> None:
@@ -284,13 +292,3 @@ def test_a_person_chooses_what_to_see() -> None:
         assert refusal(results, chosen=chosen).startswith(line)
     blind = nights({ROW: QUIET[:4]}, cpu_percent=None)
     assert refusal(blind, metrics=("cpu",)).startswith("--metric: no run has a value of cpu")
-
-
-def test_a_row_of_the_run_before_that_the_newest_has_not_is_not_judged() -> None:
-    group = group_of(nights({ROWS[0]: QUIET, ROW: [*QUIET[:8], None]}))
-    assert [(one.side, one.row) for one in group.comparison.alone] == [("A", ROW.label)]
-    (gap,) = group.gaps
-    assert gap.startswith("100 connections (raw) of default")
-    assert not broken(group.comparison, "regressed")
-    back = group_of(nights({ROWS[0]: QUIET, ROW: [*QUIET[:7], None, QUIET[8]]}))
-    assert back.gaps == () and words(back)[ROW.label] in ("same", "inconclusive")

@@ -132,18 +132,6 @@ def test_the_way_through_haproxy(begin: int, end: int, hops: tuple[int, ...]) ->
     assert "answer back" not in found and "client to replica" not in found
 
 
-def test_a_line_of_haproxy_is_a_mark() -> None:
-    """One without an answer, and one that is cut off, are none."""
-    begun = f"{TRACE} 1000"
-    lines = [f"{begun} 1005 0/1/2/3/6 200", f"{begun} - 0/1/2/-1/6 503", f"{begun} 1005 0/1", ""]
-    (one,) = haproxy_marks("\n".join(lines), ahead_ns=400).marks
-    assert (one.begin_ns, one.end_ns, one.kind) == (999_600, 1_004_600, "haproxy")
-    requests = [ClientTimes(TRACE, 0, 0, 10, 20), ClientTimes("c" * 32, 0, 0, 10, 20)]
-    other = replace(one, trace="c" * 32, name="0/0/0/-1/2")
-    made = summary_of(requests, [], {TRACE: (one,), "c" * 32: (other,)}, 0)
-    assert made["haproxy_ms"] == {"TR": 0, "Tw": 1, "Tc": 2, "Tr": 3, "Ta": 6}
-
-
 @cases("left_out, between", ("send", 40), ("slot", 40), ("user", 780))
 def test_what_no_mark_covers_is_a_hop_of_its_own(left_out: str, between: int) -> None:
     """A mark that a Ray does not make leaves one longer hop, and the sum stands."""
@@ -207,6 +195,15 @@ def test_a_file_of_marks_that_went_round() -> None:
     (ordered,) = by_trace([read]).values()
     assert [one.begin_ns for one in ordered] == [2, 3]
     assert marks_of(b"") == marks_of(bytes(HEADER_BYTES))
+    # Of lines of HAProxy one without an answer, and one that is cut off, are none.
+    begun = f"{TRACE} 1000"
+    lines = [f"{begun} 1005 0/1/2/3/6 200", f"{begun} - 0/1/2/-1/6 503", f"{begun} 1005 0/1", ""]
+    (one,) = haproxy_marks("\n".join(lines), ahead_ns=400).marks
+    assert (one.begin_ns, one.end_ns, one.kind) == (999_600, 1_004_600, "haproxy")
+    requests = [ClientTimes(TRACE, 0, 0, 10, 20), ClientTimes("c" * 32, 0, 0, 10, 20)]
+    other = replace(one, trace="c" * 32, name="0/0/0/-1/2")
+    made = summary_of(requests, [], {TRACE: (one,), "c" * 32: (other,)}, 0)
+    assert made["haproxy_ms"] == {"TR": 0, "Tw": 1, "Tc": 2, "Tr": 3, "Ta": 6}
 
 
 def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:

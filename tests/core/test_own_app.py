@@ -369,9 +369,7 @@ def test_all_combinations_and_replicas_change_last() -> None:
     suite = suite_with(rest, "s", around, variant=["default", "optimized"])
     assert suite.cells == ({},) and Suite.from_json(suite.to_json()) == suite
     assert [variant.http_options for variant in suite.variants] == [http] * 2
-
-
-def test_the_axes_and_bodies_of_our_apps_are_none_of_it() -> None:
+    # The axes and bodies of our apps are none of it.
     for key in ("cell", "cells", "matrix"):
         with pytest.raises(BadInput, match=f"s: {key} is for the apps that come with the tool"):
             suite_with({key: {}}, "s", Around(own=APP))

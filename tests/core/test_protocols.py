@@ -91,6 +91,13 @@ def test_how_streams_are_read_is_of_the_file_or_the_flags() -> None:
     made = suite_with({"cells": cells, "rows": rows}, "a.toml")
     protocols = [[row.protocol for row in made.rows_in(cell)] for cell in made.cells]
     assert protocols == [["http"], ["stream"]]
+    # A growing load and a search keep the traffic.
+    made = suite(users="1,5", protocol="stream")
+    assert [row.label for row in rows_of(made)] == ["1 user, stream of 10", "5 users, stream of 10"]
+    assert Suite.from_json(made.to_json()) == made
+    traffic = Traffic("small", "stream", 10)
+    for row in (closed_row(4, traffic), probe_row(1, 9.0, 4, traffic)):
+        assert row.traffic == traffic
 
 
 def test_an_app_of_ones_own_has_its_own_streams_and_one_protocol_of_grpc() -> None:
@@ -113,15 +120,6 @@ def test_a_suite_of_rows_without_names_has_the_usual_metrics() -> None:
     content = json.loads(perf_metrics(result_of([begun, launch(), measured(at)])))
     names = {one["perf_metric_name"] for one in content["perf_metrics"]}
     assert "default_bs1_ongoing10000_rep1_2_connections_latency_p50_ms" in names
-
-
-def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
-    made = suite(users="1,5", protocol="stream")
-    assert [row.label for row in rows_of(made)] == ["1 user, stream of 10", "5 users, stream of 10"]
-    assert Suite.from_json(made.to_json()) == made
-    traffic = Traffic("small", "stream", 10)
-    for row in (closed_row(4, traffic), probe_row(1, 9.0, 4, traffic)):
-        assert row.traffic == traffic
 
 
 @cases(

@@ -103,15 +103,6 @@ def test_the_client_is_not_blamed_for_a_server_that_stops_answering() -> None:
     assert judged(replace(made, censored=Histogram())).verdict.client_bound
 
 
-def test_an_account_that_does_not_balance_is_refused() -> None:
-    good = a_result([MS] * 6, (6,))
-    bad = replace(good, measured=replace(good.measured, sent=good.measured.sent + 1))
-    with pytest.raises(BrokenAccount, match="account does not balance"):
-        combine(LOAD, [good, bad])
-    with pytest.raises(BrokenAccount, match="latencies"):
-        combine(LOAD, [good, replace(good, latency=Histogram.of([MS]))])
-
-
 def test_what_cannot_be_combined() -> None:
     with pytest.raises(ValueError, match="no results"):
         combine(LOAD, [])
@@ -124,6 +115,12 @@ def test_what_cannot_be_combined() -> None:
     whole, cut = a_result([MS] * 6, (1, 2, 3)), a_result([MS] * 3, (1, 2))
     assert combine(LOAD, [whole, cut]).windows == (2, 4)
     assert combine(LOAD, [cut, whole]).measured.completed == 9
+    good = a_result([MS] * 6, (6,))
+    bad = replace(good, measured=replace(good.measured, sent=good.measured.sent + 1))
+    with pytest.raises(BrokenAccount, match="account does not balance"):
+        combine(LOAD, [good, bad])
+    with pytest.raises(BrokenAccount, match="latencies"):
+        combine(LOAD, [good, replace(good, latency=Histogram.of([MS]))])
 
 
 def test_the_highest_rate_of_one_connection() -> None:
@@ -172,15 +169,6 @@ def test_the_rate_of_connections_against_the_servers_log(answers: str) -> None:
         for k, begin in enumerate(times):
             most = max(most, sum(1 for at in times[k : k + 60] if at < begin + 120 * MS))
     assert 0.8 * result.rate / 4 <= sure(result.connection_rate_max) <= (most + 1) / 0.1
-
-
-def test_no_rates_unless_they_are_asked_for() -> None:
-    with serving() as server:
-        result = run_here(Load(Request(server.url), count=50))
-    assert result.connection_rate_max is None
-
-    load = replace(LOAD, connection_rates=True)
-    assert built(Load, plain(load), "it") == load
 
 
 TIMING = Timing(0.05, 0.15, windows=2, window_s=0.15)

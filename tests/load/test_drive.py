@@ -111,6 +111,7 @@ def test_windows_and_accounts_of_a_timed_load(client: Client) -> None:
     assert {"warmup", "measure"} <= {progress.phase for progress in seen}
     assert built(LoadResult, plain(result), "it") == result
     assert [w.connections for w in result.workers] == [4]
+    assert result.connection_rate_max is None  # it was not asked for
 
 
 def children_of(pid: int) -> list[psutil.Process]:

@@ -42,7 +42,7 @@ def test_a_ramp_is_linear(first: int, then: int) -> None:
         assert first * (1 + t) + (then - first) / 4 * t * t == pytest.approx(k, abs=1e-3)
 
 
-def test_poisson_gaps_are_exponential() -> None:
+def test_poisson_gaps_are_exponential_and_workers_add_up() -> None:
     times = take(20_000, [ENDLESS], "poisson", seed=3)
     gaps = [b - a for a, b in pairwise(times)]
     assert statistics.fmean(gaps) == pytest.approx(1e6, rel=0.03)
@@ -54,9 +54,6 @@ def test_poisson_gaps_are_exponential() -> None:
     early = sum(1 for t in times if t < 2e9)
     assert early == pytest.approx(2000, rel=0.1)
     assert len(times) - early == pytest.approx(8000, rel=0.06)
-
-
-def test_poisson_workers_add_up_to_the_rate() -> None:
     parts = [take(5_000, [ENDLESS], "poisson", worker=i, workers=4) for i in range(4)]
     assert len({tuple(part) for part in parts}) == 4
     together = sorted(t for part in parts for t in part)

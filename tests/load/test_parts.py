@@ -241,7 +241,7 @@ def test_what_was_begun_before_the_instant_was_read_is_of_the_windows_all_the_sa
     assert report["windows"] == [3, 0]
 
 
-def test_a_load_that_ends_before_the_first_look_has_no_mean_in_flight() -> None:
+def test_the_edges_of_windows() -> None:
     bench = Bench(count=2)
     bench.shared.words[MEASURE] = 1
     bench.tally.advance(2)  # nothing is in flight yet
@@ -250,9 +250,7 @@ def test_a_load_that_ends_before_the_first_look_has_no_mean_in_flight() -> None:
     bench.succeed(8 * MS)
     bench.tally.end_by_count()
     assert bench.tally.report()["mean_in_flight"] is None
-
-
-def test_what_a_short_path_brings_in_belongs_to_the_windows_once_they_have_begun() -> None:
+    # What a short path brings in belongs to the windows once they have begun.
     bench = Bench()
     bench.shared.words[MEASURE] = PUBLISH_AHEAD_NS
     bench.tally.advance(1)
@@ -262,9 +260,7 @@ def test_what_a_short_path_brings_in_belongs_to_the_windows_once_they_have_begun
     cohort = bench.tally.cohort
     assert (bench.tally.completed, cohort.completed, cohort.sent) == (8, 3, 3)
     assert cohort.codes == {200: 3}
-
-
-def test_a_long_stall_closes_every_window_that_passed() -> None:
+    # A long stall closes every window that passed.
     bench = Bench(windows=3)
     bench.shared.words[MEASURE] = 10 * MS
     bench.send(2)

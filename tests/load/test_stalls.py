@@ -147,9 +147,7 @@ def test_percentiles_that_rest_on_what_never_came_are_lower_bounds() -> None:
     assert bounded(answered, Histogram(), (0.9,)) == [(answered.percentile(0.9), False)]
     assert bounded(Histogram(), given_up, (0.5, 1.0))[0][1]
     assert bounded(Histogram(), Histogram(), (0.5,)) == [(None, False)]
-
-
-def test_what_was_given_up_makes_mean_and_maximum_lower_bounds_too() -> None:
+    # So are the mean and the maximum.
     found = distribution(Histogram.of([MS] * 99), Histogram.of([9 * MS]))
     bounds = {name for name, value in found.items() if isinstance(value, LowerBound)}
     assert bounds == {"mean", "max", "p99_9"} and found["count"] == 99

@@ -166,23 +166,18 @@ def framed(*pieces: bytes, eof: bool = False) -> StreamFramer:
     return framer
 
 
-def test_a_stream_that_ends_with_its_connection_is_whole_and_a_cut_one_is_not() -> None:
+def test_what_a_framer_makes_of_whole_cut_and_other_responses() -> None:
     whole = framed(b"HTTP/1.1 200 OK\r\n\r\ndata: a\n\n", eof=True)
     assert (whole.done, whole.reader.fresh, judge(whole, REQUEST)) == (OTHER, 1, None)
     within = framed(b"HTTP/1.1 200 OK\r\n\r\ndata: a\n\ndata: b", eof=True)
     assert judge(within, REQUEST) == "truncated"
     for cut_off in (CHUNKED + b"9\r\ndata: a\n\n\r\n", b"HTTP/1.1 200 OK\r\nTransf"):
         assert not framed(cut_off, eof=True).done
-
-
-def test_only_a_response_that_is_expected_is_read_as_a_stream() -> None:
+    # Only a response that is expected is read as a stream.
     error = framed(b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\ndata: a\n\n")
     assert (error.reader.fresh, judge(error, REQUEST)) == (0, "status")
     hinted = framed(b"HTTP/1.1 103 Early Hints\r\n\r\n", CHUNKED, b"9\r\ndata: a\n\n\r\n0\r\n\r\n")
     assert (hinted.reader.fresh, judge(hinted, REQUEST)) == (1, None)
-
-
-def test_a_framer_forgets_the_stream_before() -> None:
     framer = framed(CHUNKED, b"9\r\ndata: a\n\n\r\n4\r\noops\r\n0\r\n\r\n")
     assert judge(framer, REQUEST) == "truncated"
     framer.last = 5

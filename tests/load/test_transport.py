@@ -75,9 +75,7 @@ def test_no_request_follows_one_that_was_answered_before_it_was_sent_whole() -> 
     planned = PlannedTrial("k", 1, "url", {"url": "u"}, row_of(load))
     (note,) = trial_of(planned, "", "at", result, 1.0).client.notes
     assert note.startswith(f"{result.early:,} of {result.completed_in_windows:,} requests were")
-
-
-def test_an_answer_counts_though_the_rest_of_the_request_was_refused() -> None:
+    # An answer counts though the rest of the request was refused.
     with serving(servers.always("too_large"), early=True) as server:
         result = run(Request(server.url, method="POST", body=LONG), "raw")
     assert result.total.failed == {"status": 30} and len(server.log) == 30

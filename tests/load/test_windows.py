@@ -196,7 +196,7 @@ def test_a_quick_row_has_the_rate_of_its_slots_and_bounds_of_its_latency() -> No
     assert "too-slow" in {warning.code for warning in checks(records)}
 
 
-def test_windows_become_longer_and_fewer() -> None:
+def test_windows_become_longer_and_fewer_and_the_warm_up_lasts_two_responses() -> None:
     asked = Timing(windows=10, window_s=1.0).stretchable()
     assert asked.fitted(0.18) == asked
     for response, shape in ((0.3, (5, 1.7)), (1.0, (3, 5.5)), (5.0, (3, 27.5)), (5.1, (10, 1.0))):
@@ -211,9 +211,6 @@ def test_windows_become_longer_and_fewer() -> None:
         "a response took 1 s in the warm-up: 3 windows of 5.5 s in place of 10 of 1 s, "
         "16.5 s in place of 10 s"
     )
-
-
-def test_the_warm_up_lasts_two_responses() -> None:
     assert response_s([0] * 20, 4) is None
     assert response_s([0] * 20 + [4] * 15, 4) == pytest.approx(1.0)
     assert response_s([0, 0, 1, 2, 3, 4], 100) == pytest.approx(6.25)  # a queue that fills

@@ -105,9 +105,6 @@ def test_readings_agree_with_what_the_process_knows_of_itself() -> None:
     assert sure(host.pss_bytes(os.getpid())) > 1_000_000
     assert threading.get_native_id() in sure(host.threads_of(os.getpid())).run_ns
     assert host.thread_name(os.getpid(), threading.get_native_id())
-
-
-def test_a_process_that_is_gone_is_none() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     for read in (host.cpu_ns, host.rss_bytes, host.pss_bytes, host.threads_of):

@@ -64,9 +64,6 @@ def test_serve_s_series_are_read_and_buckets_and_other_metrics_left_out() -> Non
     }
     ((_, labels),) = [key for key in series if key[0] == "deployment_request_counter_total"]
     assert dict(labels)["application"] == "a" and "NodeAddress" not in dict(labels)
-
-
-def test_escaped_labels_and_numbers_of_all_kinds() -> None:
     series = parse('ray_serve_x{a="q\\"uote",b="back\\\\slash",c="li\\nne",d="}"} 1.5e+06\n')
     ((name, labels),) = series
     assert name == "x" and series[(name, labels)] == 1.5e6
@@ -102,9 +99,7 @@ def test_a_delta_is_given_as_soon_as_the_counts_are_those_of_the_client() -> Non
     assert meter.end(95, 100)["deployments"]["a#D"]["requests"] == 98.0
     _, meter = begun([(0, text(500)), (11, text(100, worker="w2"))], 11)
     assert meter.end(100, 100)["deployments"] == {"a#D": "stale"}  # replaced: no delta
-
-
-def test_an_export_that_does_not_come_reads_stale_and_never_zero() -> None:
+    # An export that does not come reads stale, and never zero.
     _, meter = begun([(0, text(5, 5)), (101, text(85, 90))], 101.2, http=True)
     told = meter.end(100, 100)
     assert told["status"] == "stale"
@@ -119,9 +114,7 @@ def test_after_a_stale_end_the_next_begin_waits_for_a_state_that_stays() -> None
     meter.begin()
     exports.now = 120
     assert meter.end(100, 100)["deployments"]["a#D"]["requests"] == 100.0
-
-
-def test_requests_between_two_loads_are_in_neither() -> None:
+    # Requests between two loads are in neither.
     script = [(0.0, text(5)), (100, text(105)), (103, text(125)), (120, text(225))]
     exports, meter = begun(script, 100)
     assert meter.end(100, 100)["status"] == "fresh"

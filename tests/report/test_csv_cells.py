@@ -54,11 +54,6 @@ def test_no_form_of_a_run_holds_a_formula_or_raw_control_characters(form: str) -
         assert repr(name)[1:-1] in repr(json.loads(text))
 
 
-def test_what_a_failing_server_said_does_not_move_the_cursor() -> None:
-    told = failure_text(Failure("trial", "\x1b[2J\x1b[H", "now", detail=("\x1b]0;x\x07",)))
-    assert "\x1b" not in told and "\x07" not in told and "\\u001b[2J" in told
-
-
 FALLEN = (*QUIET[:7], 0.7 * QUIET[7])
 TURNED = replace(records.ROWS[2], label="x\x9b[2J\u202ey\u061c")
 
@@ -88,3 +83,5 @@ def test_lines_beside_a_report_hold_none_either(capsys: pytest.CaptureFixture[st
     process = ServeProcess(1, "replica", "title", "x\x1b", "app\x1b[2J", "\u202eD")
     out = "\n".join(process_lines([InUse(process, 0.0, 1_000_000)], 80))
     assert not unseen(out) and "app\\u001b[2J" in out and "\\u202eD" in out
+    told = failure_text(Failure("trial", "\x1b[2J\x1b[H", "now", detail=("\x1b]0;x\x07",)))
+    assert "\x1b" not in told and "\x07" not in told and "\\u001b[2J" in told

@@ -47,9 +47,7 @@ def test_a_frame_is_as_wide_as_its_share_and_lies_on_its_caller() -> None:
     assert one["width"] == pytest.approx(0.6 * WIDTH, abs=1)
     assert one["y"] == same["y"] > main["y"]
     assert one["x"] + one["width"] <= same["x"] and same["x"] + same["width"] <= WIDTH
-
-
-def test_frames_that_nobody_could_see_are_left_out_and_move_no_other() -> None:
+    # One that nobody could see is left out and moves no other.
     text = "m (a.py:1);a (a.py:1) 5\nm (a.py:1);b (a.py:1) 9995\n"
     found = frames(draw(text))
     assert not any(name.startswith("a (") for name in found)

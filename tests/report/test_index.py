@@ -32,23 +32,16 @@ def shelf(tmp_path: Path, monkeypatch: Patch) -> Path:
     return results
 
 
-@pytest.mark.usefixtures("shelf")
-def test_the_runs_of_a_folder_are_listed_newest_first(call: Call) -> None:
+def test_the_runs_of_a_folder_are_listed_newest_first(shelf: Path, call: Call) -> None:
     out, _ = call("report", "results")
     assert out.startswith("3 runs in results; the newest: default serves at most 178.0 ")
     begun = [line.split()[3] for line in out.splitlines() if line.startswith("2026-")]
     assert begun == [*NEWEST_FIRST]
     assert "passed over: results/odd: " in out
-
-
-def test_no_finding_is_said(shelf: Path, call: Call) -> None:
+    assert "records: results/sweep\n" in call("report")[0]  # without a path the newest
     text = (places.FORMATS / "2-timeline.jsonl").read_text().replace('"course":', '"other":')
     (shelf / "press" / "records.jsonl").write_text(text)
     assert "nothing was found" in call("report", "results")[0]
-
-
-def test_without_a_path_the_newest_run_is_reported(shelf: Path, call: Call) -> None:
-    assert "records: results/sweep\n" in call("report")[0]
     shutil.rmtree(shelf)
     assert call("report", code=2)[1] == "serve-bench: results: no such folder\n"
 

@@ -71,14 +71,11 @@ def test_what_cannot_be_drawn_is_one_line(
     assert Path("mine.svg").read_text() == "mine"
 
 
-def test_a_run_without_a_figure_has_no_picture() -> None:
-    with pytest.raises(BadInput, match=r"^--plot: there is no figure to draw$"):
-        charts_of([stored("scale-no-cluster")])
-
-
-def test_without_the_library_it_says_what_to_install(monkeypatch: Patch) -> None:
+def test_without_a_figure_or_the_library_there_is_no_picture(monkeypatch: Patch) -> None:
     document = stored("micro")
     charts = charts_of([document])
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(BadInput, match=r"pip install vl-convert-python"):
         picture([document], charts, ".png")
+    with pytest.raises(BadInput, match=r"^--plot: there is no figure to draw$"):
+        charts_of([stored("scale-no-cluster")])

@@ -97,9 +97,6 @@ def test_classic_is_the_published_form(golden: Result) -> None:
     beside = "888.99 +- 14.0 requests/s (published 888.99 +- 14.0 requests/s)\n"
     assert beside in render(only("default"), "classic", published=True)
     assert "connections" not in text
-
-
-def test_classic_without_a_classic_row_says_so() -> None:
     at = planned(row=ROWS[2])
     text = render(result_of([run(at), trial(at)]), "classic")
     assert text == "no row of the published form was planned\n"

@@ -122,15 +122,14 @@ def test_a_traceback_in_a_log_is_told_by_the_frames_of_the_app(deployer: Any) ->
     assert library[1].endswith("line 1, in call") and library[-1] == "KeyError: 1"
 
 
-def test_a_500_is_told_with_the_log(deployer: Any, monkeypatch: Patch) -> None:
+def test_a_500_is_told_with_the_log_and_a_dead_replica_by_its_last_line(
+    deployer: Any, monkeypatch: Patch
+) -> None:
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: LOG)
     said = refused(deployer, ROUTES, 500)
     assert said.endswith("answered 500 Internal Server Error for 0 s: shop.NoKey: key")
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: [])
     assert refused(deployer, ROUTES, 500).endswith("500 Internal Server Error for 0 s")
-
-
-def test_a_dead_replica_by_its_last_line(deployer: Any, monkeypatch: Patch) -> None:
     wrote = [":actor_name:ServeReplica:default:Dies", "going down", ""]
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: wrote)
     refusal = deployer._failed("default", "DEPLOY_FAILED", ["start failed", "ActorDiedError()"], 0)

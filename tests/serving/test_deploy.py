@@ -144,18 +144,14 @@ def test_the_cluster_of_the_rayservice_fits_the_app() -> None:
     for container in (head, worker):
         assert container["resources"]["requests"] == container["resources"]["limits"]
     assert int(worker["resources"]["limits"]["nvidia.com/gpu"]) >= 1
-
-
-def test_the_flags_in_comments_make_the_variant_optimized() -> None:
+    # The flags in comments make the variant optimized.
     flag = re.compile(r"# (?=(?:- \{name: )?RAY_SERVE_)")
     wanted = {"RECSYS_NUM_GPUS": "1", **OPTIMIZED}
     manifest = yaml.safe_load(flag.sub("", (DEPLOY / "rayservice.yaml").read_text()))
     assert [environment_of(one) for one in containers(manifest)] == [wanted, wanted]
     service = yaml.safe_load(flag.sub("", (DEPLOY / "anyscale-service.yaml").read_text()))
     assert service["env_vars"] == wanted
-
-
-def test_one_version_of_ray_everywhere() -> None:
+    # There is one version of Ray everywhere.
     base = re.search(
         r"^ARG BASE=rayproject/ray:([\d.]+)-", (DEPLOY / "Dockerfile").read_text(), re.M
     )
