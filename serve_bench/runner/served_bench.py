@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -56,6 +56,7 @@ from serve_bench.runner.runner import (
     Part,
     Plan,
     PlannedLaunch,
+    Work,
     next_phase,
 )
 from serve_bench.runner.service import Service
@@ -89,55 +90,6 @@ def launch_spec(
         sources={} if app.own is None else app.own.modules,
         grpc=grpc,
     )
-
-
-@dataclass
-class ServedClusters:
-    """Measures an agenda on clusters of ours, or on services that are up already. `folder`: of the
-    run; `port` 0: a free one.
-
-    `after_cell` is called with the cluster and the trials of each measured cell. `inside` None:
-    nothing is observed beside the load. `place`: where the load comes from. `trace`: the share of
-    requests that are traced.
-    """
-
-    agenda: Agenda
-    run_id: str
-    folder: Path
-    host: str = "127.0.0.1"
-    port: int = 0
-    after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None
-    inside: Inside | None = None
-    place: LocalLoads | NodeLoads = field(default_factory=LocalLoads)
-    trace: float | None = None
-    raylets: int = 1  # nodes of each cluster, all on this host
-    without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
-
-    def plan(self) -> Plan[Cell, PlannedLoad]:
-        """The launches of the agenda."""
-        return Plan(
-            [self._launch(one) for one in self.agenda.launches],
-            self._expected_s,
-            about=self.agenda.suite.ladder is not None,  # its steps depend on its results
-        )
-
-    def _launch(self, launch: LaunchPlan) -> PlannedLaunch[Cell, PlannedLoad]:
-        works = [
-            (cell, partial(self.agenda.work, launch, cell, rows)) for cell, rows in launch.cells
-        ]
-        return PlannedLaunch(launch.variant.name, launch.round, works, self._bench(launch))
-
-    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], Bench[Cell, PlannedLoad]]:
-        """The bench of a launch, of the number of its first part and the journal."""
-        return partial(ServedBench, self, launch)
-
-    def _expected_s(self, place: int, at: int | None) -> float:
-        launch, *later = self.agenda.launches[place:]
-        if at is None:
-            return self.agenda.expected_s([launch, *later])
-        rest = replace(launch, cells=launch.cells[at:])
-        up_s = 0.0 if self.agenda.suite.services else LAUNCH_S
-        return self.agenda.expected_s([rest, *later]) - up_s
 
 
 class ServedBench(Bench[Cell, PlannedLoad]):
@@ -436,6 +388,60 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         seen = look_at_waits(self._serving, trial, self._load(trial.row), *how)
         inside.loaded_between()
         return replace(trial, waits=seen)
+
+
+@dataclass
+class ServedClusters:
+    """Measures an agenda on clusters of ours, or on services that are up already. `folder`: of the
+    run; `port` 0: a free one.
+
+    `after_cell` is called with the cluster and the trials of each measured cell. `inside` None:
+    nothing is observed beside the load. `place`: where the load comes from. `trace`: the share of
+    requests that are traced. `bench`: what measures a launch, which takes `beside_s` more than its
+    rows.
+    """
+
+    agenda: Agenda
+    run_id: str
+    folder: Path
+    _: KW_ONLY
+    host: str = "127.0.0.1"
+    port: int = 0
+    after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None
+    inside: Inside | None = None
+    place: LocalLoads | NodeLoads = field(default_factory=LocalLoads)
+    trace: float | None = None
+    raylets: int = 1  # nodes of each cluster, all on this host
+    bench: type[ServedBench] = ServedBench
+    beside_s: float = 0.0
+    without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
+
+    def plan(self) -> Plan[Cell, PlannedLoad]:
+        """The launches of the agenda."""
+        return Plan(
+            [self._launch(one) for one in self.agenda.launches],
+            self._expected_s,
+            about=self.agenda.suite.ladder is not None,  # its steps depend on its results
+        )
+
+    def _launch(self, launch: LaunchPlan) -> PlannedLaunch[Cell, PlannedLoad]:
+        works = [(cell, partial(self._work, launch, cell, rows)) for cell, rows in launch.cells]
+        bench = partial(self.bench, self, launch)
+        return PlannedLaunch(launch.variant.name, launch.round, works, bench)
+
+    def _work(
+        self, launch: LaunchPlan, cell: Cell, rows: tuple[PlannedTrial, ...]
+    ) -> Work[PlannedLoad]:
+        return self.agenda.work(launch, cell, rows)
+
+    def _expected_s(self, place: int, at: int | None) -> float:
+        launch, *later = self.agenda.launches[place:]
+        beside_s = (1 + len(later)) * self.beside_s
+        if at is None:
+            return self.agenda.expected_s([launch, *later]) + beside_s
+        rest = replace(launch, cells=launch.cells[at:])
+        up_s = 0.0 if self.agenda.suite.services else LAUNCH_S
+        return self.agenda.expected_s([rest, *later]) + beside_s - up_s
 
 
 READ_S: Final = 0.5

@@ -73,8 +73,7 @@ def url(script: Script, place: Path, earlier: Result | None) -> Work:
     services = {service.name: service.request for service in SERVICES}
     suite = service_suite("sweep", services, windows=3, ladder=Ladder((1, 2)))
     inside: Any = Looking(script)
-    ladders = ServedClusters(Agenda(suite, plan(suite)), "abc123", place, inside=inside)
-    return [], ladders.plan()
+    return [], ServedClusters(Agenda(suite, plan(suite)), "abc123", place, inside=inside).plan()
 
 
 def versus_suite(cells: int, sides: tuple[Side, Side], rows: Any) -> VersusSuite:

@@ -8,9 +8,8 @@ about as fast as at first; where that takes too long, its trial is flagged.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 from zlib import crc32
 
@@ -41,7 +40,7 @@ from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Observation
 from serve_bench.runner.agenda import PlannedLoad
 from serve_bench.runner.measure import Measured
-from serve_bench.runner.runner import Bench, Journal, Loaded, Plan, PlannedLaunch
+from serve_bench.runner.runner import Journal, Loaded, Plan, Work
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
 from serve_bench.store import now_iso
 
@@ -163,49 +162,6 @@ class Progressing:
         return RunStop(round_, of, "budget", now_iso()) if over else None
 
 
-@dataclass
-class CapacityClusters(ServedClusters):
-    """Searches the capacity of each cell, or service, on each launch of the agenda."""
-
-    searches: Searches = field(kw_only=True)
-
-    def plan(self) -> Plan[Cell, PlannedLoad]:
-        """The launches of the agenda, of which the last are made only if they are needed."""
-        launches = [self._launch(one) for one in self.agenda.launches]
-        rounds = [one.round for one in launches]
-        place = iter(range(len(launches)))
-        progress = Progressing(self.searches, rounds[0] if rounds else 1)
-
-        def over() -> RunStop | None:
-            at = next(place)
-            if rounds[at + 1] == rounds[at]:
-                return None
-            return progress.over(rounds[at], rounds[-1])
-
-        return Plan(launches, self._expected_s, over=over)
-
-    def _launch(self, launch: LaunchPlan) -> PlannedLaunch[Cell, PlannedLoad]:
-        works = [(cell, partial(self._work, launch, cell)) for cell, _ in launch.cells]
-        return PlannedLaunch(launch.variant.name, launch.round, works, self._bench(launch))
-
-    def _work(self, launch: LaunchPlan, cell: Cell) -> Probing:
-        return Probing(self.search(launch, cell))
-
-    def search(self, launch: LaunchPlan, cell: Cell) -> LaunchSearch:
-        """The search of a cell on a launch."""
-        return self.searches.at(launch.variant.name, launch.round, label_of(cell))
-
-    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], Bench[Cell, PlannedLoad]]:
-        return partial(CapacityBench, self, launch)
-
-    def _expected_s(self, place: int, at: int | None) -> float:
-        launches = self.agenda.launches[place:]
-        left = replace(launches[0], cells=launches[0].cells[at or 0 :])
-        suite = self.agenda.suite
-        whole = expected_s(suite, self.searches.asked, [left, *launches[1:]])
-        return whole - (0.0 if at is None or suite.services else LAUNCH_S + FIRST_DEPLOY_S)
-
-
 def expected_s(suite: Suite, asked: CapacitySearch, launches: Sequence[LaunchPlan]) -> float:
     """Expected seconds of the launches, up to the fewest that were asked for; of later ones those
     of the first one's round."""
@@ -270,3 +226,42 @@ class CapacityBench(ServedBench):
     def _waits(self, trial: Trial) -> Trial:
         """Only of the closed loop: a probe is not to be followed by one more load at its rate."""
         return trial if trial.row.loop == "open" else super()._waits(trial)
+
+
+@dataclass
+class CapacityClusters(ServedClusters):
+    """Searches the capacity of each cell, or service, on each launch of the agenda."""
+
+    searches: Searches = field(kw_only=True)
+    bench: type[ServedBench] = CapacityBench
+
+    def plan(self) -> Plan[Cell, PlannedLoad]:
+        """The launches of the agenda, of which the last are made only if they are needed."""
+        launches = [self._launch(one) for one in self.agenda.launches]
+        rounds = [one.round for one in launches]
+        place = iter(range(len(launches)))
+        progress = Progressing(self.searches, rounds[0] if rounds else 1)
+
+        def over() -> RunStop | None:
+            at = next(place)
+            if rounds[at + 1] == rounds[at]:
+                return None
+            return progress.over(rounds[at], rounds[-1])
+
+        return Plan(launches, self._expected_s, over=over)
+
+    def _work(
+        self, launch: LaunchPlan, cell: Cell, rows: tuple[PlannedTrial, ...]
+    ) -> Work[PlannedLoad]:
+        return Probing(self.search(launch, cell))
+
+    def search(self, launch: LaunchPlan, cell: Cell) -> LaunchSearch:
+        """The search of a cell on a launch."""
+        return self.searches.at(launch.variant.name, launch.round, label_of(cell))
+
+    def _expected_s(self, place: int, at: int | None) -> float:
+        launches = self.agenda.launches[place:]
+        left = replace(launches[0], cells=launches[0].cells[at or 0 :])
+        suite = self.agenda.suite
+        whole = expected_s(suite, self.searches.asked, [left, *launches[1:]])
+        return whole - (0.0 if at is None or suite.services else LAUNCH_S + FIRST_DEPLOY_S)

@@ -6,22 +6,20 @@ is in flight. Its record is small: a day of them has to fit in 50 MB.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from serve_bench.core.facts import ClientFacts, TrialUsage
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.load_spec import Load
-from serve_bench.core.plan import Cell, LaunchPlan
 from serve_bench.core.result import Metric, Row, Trial
 from serve_bench.core.soak import SoakSpec
 from serve_bench.observing.sampler import levels_of
 from serve_bench.runner.agenda import PlannedLoad
-from serve_bench.runner.runner import Bench, Journal, Loaded
-from serve_bench.runner.served_bench import ServedBench, ServedClusters
+from serve_bench.runner.runner import Loaded
+from serve_bench.runner.served_bench import ServedBench
 from serve_bench.serving.server import Process
 
 COARSE_BITS: Final = 4
@@ -79,18 +77,8 @@ def load_of_block(load: Load, block: Row, spec: SoakSpec | None) -> Load:
     )
 
 
-class SoakClusters(ServedClusters):
-    """Loads the blocks of the agenda on a cluster of each variant, or on services."""
-
-    def __post_init__(self) -> None:
-        self.inside = None  # what is observed beside a block would be in each record
-
-    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], Bench[Cell, PlannedLoad]]:
-        return partial(SoakBench, self, launch)
-
-
 class SoakBench(ServedBench):
-    """A cluster of one variant, or a service."""
+    """A cluster of one variant, or a service, that is loaded in blocks."""
 
     def _load(self, row: Row) -> Load:
         return load_of_block(super()._load(row), row, self._suite.soak)

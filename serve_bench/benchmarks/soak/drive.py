@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from serve_bench.benchmarks.own_app.flags import target_suite
-from serve_bench.benchmarks.soak.bench import SoakClusters
+from serve_bench.benchmarks.soak.bench import SoakBench
 from serve_bench.benchmarks.soak.command import SoakOptions
 from serve_bench.benchmarks.soak.lens import gate
 from serve_bench.cli import FAILED
@@ -82,7 +82,8 @@ class SoakRun(Experiment[SoakOptions]):
                 raise BadInput(f"--url: no Serve of this host answers at {url}")
 
     def clusters(self, request: RowsRequest) -> Callable[..., ServedClusters]:
-        return lambda *about, inside, **more: SoakClusters(*about, **more)
+        # What is observed beside a block would be in each record.
+        return lambda *about, inside, **more: ServedClusters(*about, bench=SoakBench, **more)
 
     def show(self, result: Result, folder: Path) -> int:
         """FAILED where the gate cannot be judged."""

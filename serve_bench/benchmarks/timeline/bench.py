@@ -38,7 +38,7 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import Cell, LaunchPlan
 from serve_bench.core.result import PlannedTrial, Row, Trial
 from serve_bench.core.schema import built
-from serve_bench.core.slo import Slo
+from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.core.timeline import CONTROLLER, NODE, PROXY, REPLICA, PlannedFault, Timeline
 from serve_bench.core.usage import Track
 from serve_bench.load.driver import drive_load
@@ -47,7 +47,7 @@ from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Observation
 from serve_bench.runner.agenda import PlannedLoad
 from serve_bench.runner.measure import Measured
-from serve_bench.runner.runner import Bench, Journal, Loaded
+from serve_bench.runner.runner import Journal, Loaded
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
 from serve_bench.serving.server import LaunchFailed, Process, Serving
 from serve_bench.serving.strays import started
@@ -97,30 +97,16 @@ def watch_after(timeline: Timeline, zero_ns: int, say: Callable[[str], None]) ->
         time.sleep(min(LOOK_S, left_s))
 
 
-@dataclass
-class TimelineClusters(ServedClusters):
-    """A load over time on each launch of the agenda, or on services."""
-
-    timeline: Timeline = field(kw_only=True)
-    slo: Slo = field(kw_only=True)
-
-    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], Bench[Cell, PlannedLoad]]:
-        return partial(TimelineBench, self, launch)
-
-    def _expected_s(self, place: int, at: int | None) -> float:
-        launches = len(self.agenda.launches) - place
-        rest_s = super()._expected_s(place, at) or 0.0
-        return rest_s + launches * (self.timeline.after_s + WARMUP_S)
-
-
 class TimelineBench(ServedBench):
     """A cluster, its load, and the faults on it; or a service, to which no fault is done."""
 
     def __init__(
-        self, plan: TimelineClusters, launch: LaunchPlan, number: int, journal: Journal
+        self, plan: ServedClusters, launch: LaunchPlan, number: int, journal: Journal
     ) -> None:
         super().__init__(plan, launch, number, journal)
-        self._timeline, self._slo = plan.timeline, plan.slo
+        assert self._suite.timeline is not None, "it has been checked"
+        self._timeline = self._suite.timeline
+        self._slo = parse_slo(self._timeline.slo)
         self._run_id, self._key = plan.run_id, f"{launch.variant.name}/{launch.round}"
         self._faults: FaultClock | None = None
         self._zero_ns = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serve_bench.benchmarks.own_app.flags import named_target, target_suite
-from serve_bench.benchmarks.timeline.bench import LOOK_S, WARMUP_S, TimelineClusters
+from serve_bench.benchmarks.timeline.bench import LOOK_S, WARMUP_S, TimelineBench
 from serve_bench.benchmarks.timeline.command import TimelineOptions
 from serve_bench.cli import print_note
 from serve_bench.cli.experiment import Experiment, RowsRequest, list_launches
@@ -115,8 +115,9 @@ class TimelineRun(Experiment[TimelineOptions]):
 
     def clusters(self, request: RowsRequest) -> Callable[..., ServedClusters]:
         timeline = _timeline_in(request.suite)
-        slo = parse_slo(timeline.slo)
-        return partial(TimelineClusters, timeline=timeline, slo=slo, raylets=timeline.nodes)
+        beside_s = timeline.after_s + WARMUP_S
+        made = partial(ServedClusters, bench=TimelineBench, raylets=timeline.nodes)
+        return partial(made, beside_s=beside_s)
 
     def breaches(self, view: View) -> Sequence[str]:
         return view.faults if self.options.fail_on == "slo" else ()

@@ -118,7 +118,7 @@ def test_a_later_search_of_a_service_starts_where_the_first_ended(tmp_path: Path
     assert later.start is None
     climb(clusters.search(first, {}), 800)
     journal: Any = None
-    clusters._bench(second)(1, journal)
+    clusters.bench(clusters, second, 1, journal)
     found = searches.estimates(("a", "app"))[0].rate
     assert found is not None
     assert clusters.search(second, {}).start == pytest.approx(found)

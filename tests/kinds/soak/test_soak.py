@@ -33,6 +33,7 @@ from serve_bench.load.failures import LoadError
 from serve_bench.runner import service
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.runner import Runner
+from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.store import RunFolder, read
 from serve_bench.store.files import read_toml, suite_file
 from serve_bench.view.document import ReportOptions
@@ -274,9 +275,9 @@ def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: Patch) -> None
     install(script, monkeypatch)
     with folder:
         folder.append(run_record(folder, "soak", tuple(list_trials(plan(suite))), suite.to_json()))
-        clusters = bench.SoakClusters(Agenda(suite, plan(suite)), "abc123", folder.path)
+        about = Agenda(suite, plan(suite)), "abc123", folder.path
         with pytest.raises(KeyboardInterrupt):
-            Runner(clusters.plan(), folder, script).run()
+            Runner(ServedClusters(*about, bench=bench.SoakBench).plan(), folder, script).run()
     result = read(folder.path)
     labels = [(one.row.label, bool(one.usage)) for one in result.trials]
     assert labels == [("block 1", True), ("block 3", True), ("block 4", False)]
