@@ -24,8 +24,9 @@ from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.schema import built, plain
 from serve_bench.load.failures import LoadError
 from serve_bench.load.merge import combine
-from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
+from serve_bench.serving.child import Child, ChildError, last_lines
 from serve_bench.serving.launch_spec import reachable
+from serve_bench.serving.server import ChildDriver
 from serve_bench.serving.strays import marks
 
 # What all nodes of a load give back: progress while it runs, each one's part, the sum of all.
@@ -137,7 +138,7 @@ class NodesInterrupted(KeyboardInterrupt):
         super().__init__("interrupted")
 
 
-class NodeCrew:
+class NodeCrew(ChildDriver):
     """Load actors on the nodes of the Ray cluster at `address`, from `start` to `close`.
 
     A context manager: leaving it ends all. `address`: HOST:PORT of the cluster, or `auto`. `env`:
@@ -160,8 +161,6 @@ class NodeCrew:
         self._namespace = f"serve_bench_nodes_{run_id}"
         self._env = dict(os.environ if env is None else env)
         self._python = python or sys.executable
-        self._child: Child | None = None
-        self._number = 0
 
     def __enter__(self) -> Self:
         return self
@@ -241,9 +240,9 @@ class NodeCrew:
         if child is None:
             return
         try:
-            self._number += 1
+            self._asked += 1
             with contextlib.suppress(ChildError):
-                child.ask("stop", {}, STOP_S, number=self._number)
+                child.ask("stop", {}, STOP_S, number=self._asked)
         finally:
             child.kill()
             child.wait()
@@ -313,16 +312,8 @@ class NodeCrew:
         node = next((node for node in self.nodes if node.node_id == node_id), None)
         return node_id[:12] if node is None else f"{node.hostname} ({node.ip}, {node_id[:12]})"
 
-    def _ask(self, command: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        assert self._child is not None, "start() first"
-        self._number += 1
-        try:
-            return self._child.ask(command, body, timeout_s, number=self._number)
-        except ChildError as error:
-            detail = [line for line in error.detail if line.strip()]
-            if not self._child.alive():
-                detail = last_lines(self.log)
-            raise NodesFailed(str(error), tuple(detail[-DETAIL_LINES:])) from None
+    def _failed(self, message: str, detail: Sequence[str] = ()) -> NodesFailed:
+        return NodesFailed(message, super()._failed(message, detail).detail)
 
 
 def reach(address: str) -> None:

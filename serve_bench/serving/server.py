@@ -144,18 +144,20 @@ class ChildDriver:
         timeout_s: float,
         report: Callable[[str], None] = lambda phase: None,
         broken: Callable[[], str | None] | None = None,
+        seconds: dict[str, float] | None = None,
     ) -> dict[str, Any]:
+        """The answer to a command; `seconds` takes how long each of its phases took."""
         assert self._child is not None, "start() first"
+
+        def phase_ended(name: str, taken_s: float) -> None:
+            if seconds is not None:
+                seconds[name] = round(taken_s, 4)
+            report(name)
+
+        self._asked += 1
+        about = command, body, timeout_s, phase_ended, broken or self.broken
         try:
-            self._asked += 1
-            return self._child.ask(
-                command,
-                body,
-                timeout_s,
-                lambda name, _: report(name),
-                broken or self.broken,
-                number=self._asked,
-            )
+            return self._child.ask(*about, number=self._asked)
         except ChildError as error:
             raise self._failed(str(error), error.detail) from None
 
@@ -176,7 +178,7 @@ class ChildDriver:
                     signal.signal(signal.SIGINT, former)
         return self._closed
 
-    def _failed(self, message: str, detail: Sequence[str] = ()) -> LaunchFailed:
+    def _failed(self, message: str, detail: Sequence[str] = ()) -> RunFailed:
         assert self._child is not None, "start() first"
         lines = [line for line in detail if line.strip()] or last_lines(self._child.log)
         return LaunchFailed(message, lines[-DETAIL_LINES:], self._child.log)
@@ -267,12 +269,6 @@ class Serving(ChildDriver):
 
     def await_up(self, report: Callable[[str], None] = lambda phase: None) -> None:
         """Has the child start Ray and Serve: what `begin` leaves of `start`, in any thread."""
-        assert self._child is not None, "begin() first"
-
-        def phase_ended(name: str, seconds: float) -> None:
-            self.seconds[name] = round(seconds, 4)
-            report(name)
-
         body = {
             "host": self.spec.host,
             "port": self.port,
@@ -285,10 +281,7 @@ class Serving(ChildDriver):
             "grpc": {"port": self.ports[GRPC_PORT], "functions": list(self.spec.grpc)},
         }
         timeout_s = LAUNCH_TIMEOUT_S + RAYLET_TIMEOUT_S * (self.spec.raylets - 1)
-        try:
-            answer = self._child.ask("launch", body, timeout_s, phase_ended)
-        except ChildError as error:
-            raise self._failed(str(error), error.detail) from None
+        answer = self._ask("launch", body, timeout_s, report, seconds=self.seconds)
         self.versions = answer["versions"]
         self.metrics_url = answer.get("metrics_url")
         self.http_options = answer["http_options"]

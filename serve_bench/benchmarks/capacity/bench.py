@@ -69,49 +69,6 @@ def timing_of(search: LaunchSearch, row: Row) -> Timing:
     return Timing(warmup_s, max(WARMUP_MAX_S, warmup_s), windows, ask.seconds / windows, drain_s)
 
 
-def load_of(search: LaunchSearch, load: Load, row: Row, run_id: str) -> Load:
-    """A closed-loop load as that of a row of the search. Each probe of each run draws arrivals of
-    its own: two runs with the same ones would differ by less than two should."""
-    if row.rate_per_s is None:
-        return replace(load, connections=row.connections)
-    return replace(
-        load,
-        connections=row.connections,
-        rate=row.rate_per_s,
-        arrivals=search.asked.arrivals,
-        max_connections=search.connections(row.rate_per_s)[1],
-        seed=crc32(f"{run_id}/{search.variant}/{search.round}/{row.run}".encode()),
-    )
-
-
-def with_slices(
-    search: LaunchSearch, trial: Trial, log: RequestLog | None, since_s: float
-) -> Trial:
-    """The trial of a probe, which has just ended, with the counts of its bounds. `since_s`: when
-    the cell was put (time.monotonic)."""
-    if log is None or trial.row.rate_per_s is None:
-        return trial
-    metric = trial.metrics["throughput"]
-    seconds = trial.window_s * len(metric.windows or ())
-    slices = slices_of(log.rows(), search.slo, seconds, SLICE_S)
-    began_s = time.monotonic() - since_s - seconds
-    return replace(trial, slices=structs.replace(slices, began_s=round(max(0.0, began_s), 1)))
-
-
-def missed(search: LaunchSearch, trial: Trial) -> bool:
-    """Whether the trial is a probe that missed the SLO."""
-    probe = probe_of(trial, search.bounds, search.front)
-    return probe is not None and not meets(probe, search.bounds)
-
-
-def without_failed(loaded: Loaded, trial: Trial) -> Loaded:
-    """Without the fault that no request succeeded: of a probe that is an answer, and a miss."""
-    if trial.row.loop != "open":
-        return loaded
-    answer = why_failed(trial)
-    return replace(loaded, faults=tuple(one for one in loaded.faults if one.why != answer))
-
-
 class Probing:
     """The loads of a cell on one launch, one at a time."""
 
@@ -196,9 +153,18 @@ class CapacityBench(ServedBench):
         return self._clusters.search(self._at, self._cell)
 
     def _load(self, row: Row) -> Load:
-        load = super()._load(row)
-        return (
-            load if row.rate_per_s is None else load_of(self._search, load, row, self._plan.run_id)
+        """Each probe of each run draws arrivals of its own: two runs with the same ones would
+        differ by less than two should."""
+        load, search = super()._load(row), self._search
+        if row.rate_per_s is None:
+            return load
+        place = f"{self._plan.run_id}/{search.variant}/{search.round}/{row.run}"
+        return replace(
+            load,
+            rate=row.rate_per_s,
+            arrivals=search.asked.arrivals,
+            max_connections=search.connections(row.rate_per_s)[1],
+            seed=crc32(place.encode()),
         )
 
     def _timing(self, planned: PlannedTrial) -> Timing:
@@ -208,7 +174,13 @@ class CapacityBench(ServedBench):
         return RequestLog(gap_limits(self._search.slo))
 
     def _with_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
-        return with_slices(self._search, trial, log, self._since_s)
+        """With the counts of a probe's bounds."""
+        if log is None or trial.row.rate_per_s is None:
+            return trial
+        seconds = trial.window_s * len(trial.metrics["throughput"].windows or ())
+        slices = slices_of(log.rows(), self._search.slo, seconds, SLICE_S)
+        began_s = time.monotonic() - self._since_s - seconds
+        return replace(trial, slices=structs.replace(slices, began_s=round(max(0.0, began_s), 1)))
 
     def put(self, cell: Cell) -> None:
         """Deploys a cell, and waits until one client is served steadily."""
@@ -218,10 +190,17 @@ class CapacityBench(ServedBench):
     def _loaded(
         self, row: PlannedLoad, trial: Trial, measured: Measured, log: RequestLog | None
     ) -> Loaded:
-        loaded = super()._loaded(row, trial, measured, log)
+        """A probe that missed its SLO is followed by a wait, and one without a success is an answer
+        and a miss, no fault."""
+        loaded, bounds = super()._loaded(row, trial, measured, log), self._search.bounds
         served = self._settling is not None and self._settling.usual_ns is not None
-        self._shaken = self._shaken or (served and missed(self._search, trial))
-        return without_failed(loaded, trial)
+        probe = probe_of(trial, bounds, self._search.front)
+        missed = probe is not None and not meets(probe, bounds)
+        self._shaken = self._shaken or (served and missed)
+        if trial.row.loop != "open":
+            return loaded
+        answer = why_failed(trial)
+        return replace(loaded, faults=tuple(one for one in loaded.faults if one.why != answer))
 
     def _waits(self, trial: Trial) -> Trial:
         """Only of the closed loop: a probe is not to be followed by one more load at its rate."""

@@ -209,21 +209,13 @@ class AttachedCluster(ScaleCluster):
             cwd=directory,
             env=attaching_environment(directory / "p"),
         )
-
-        def phase_ended(name: str, seconds: float) -> None:
-            self.seconds[name] = round(seconds, 4)
-            report(name)
-
         body = {
             "address": self.gcs_address,
             "package": str(package),
             "names": list(self.names),
             "port": self.port,
         }
-        try:
-            answer = self._child.ask("attach", body, ATTACH_TIMEOUT_S, phase_ended)
-        except ChildError as error:
-            raise self._failed(str(error), error.detail) from None
+        answer = self._ask("attach", body, ATTACH_TIMEOUT_S, report, seconds=self.seconds)
         self.facts = {name: value for name, value in answer.items() if name != "event"}
         self.joining = self.facts["environment"]
 

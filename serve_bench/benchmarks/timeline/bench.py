@@ -13,9 +13,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final, cast
 from zlib import crc32
 
@@ -89,14 +88,6 @@ def measured_seconds(timeline: Timeline, duration_s: float) -> int:
     return min(timeline.seconds, max(1, math.ceil(duration_s - 0.05)))
 
 
-def watch_after(timeline: Timeline, zero_ns: int, say: Callable[[str], None]) -> None:
-    """Waits while replicas are watched behind the last stage of a load that began at `zero_ns`."""
-    whole_s = timeline.seconds + timeline.after_s
-    while (left_s := whole_s - (time.perf_counter_ns() - zero_ns) / 1e9) > 0:
-        say(f"behind the load: {left_s:.0f} s")
-        time.sleep(min(LOOK_S, left_s))
-
-
 class TimelineBench(ServedBench):
     """A cluster, its load, and the faults on it; or a service, to which no fault is done."""
 
@@ -107,7 +98,7 @@ class TimelineBench(ServedBench):
         assert self._suite.timeline is not None, "it has been checked"
         self._timeline = self._suite.timeline
         self._slo = parse_slo(self._timeline.slo)
-        self._run_id, self._key = plan.run_id, f"{launch.variant.name}/{launch.round}"
+        self._key = f"{launch.variant.name}/{launch.round}"
         self._faults: FaultClock | None = None
         self._zero_ns = 0
         self._interrupted = False
@@ -115,7 +106,7 @@ class TimelineBench(ServedBench):
         self._seconds = 0
 
     def _load(self, row: Row) -> Load:
-        return load_of(self._timeline, super()._load(row), self._run_id, self._key)
+        return load_of(self._timeline, super()._load(row), self._plan.run_id, self._key)
 
     def _timing(self, planned: PlannedTrial) -> Timing:
         return timing_of(self._timeline)
@@ -132,7 +123,7 @@ class TimelineBench(ServedBench):
         result: LoadResult | None = None
         try:
             result = drive_load(load, timing, on_measure=self._begin, **beside)
-            watch_after(self._timeline, self._zero_ns, partial(self._journal.say, cell=self._cell))
+            self._watch_after()
             self._all_done = self._faults.end(DEPLOY_PATIENCE_S)
         except KeyboardInterrupt as pressed:  # behind the load, which is whole, too
             self._interrupted = isinstance(pressed, LoadInterrupted)
@@ -146,6 +137,13 @@ class TimelineBench(ServedBench):
             self._faults.end(CALL_OFF_S)
         self._seconds = measured_seconds(self._timeline, result.duration_s)
         return result
+
+    def _watch_after(self) -> None:
+        """Waits while replicas are watched behind the last stage."""
+        whole_s = self._timeline.seconds + self._timeline.after_s
+        while (left_s := whole_s - (time.perf_counter_ns() - self._zero_ns) / 1e9) > 0:
+            self._journal.say(f"behind the load: {left_s:.0f} s", cell=self._cell)
+            time.sleep(min(LOOK_S, left_s))
 
     def _begin(self, measure_ns: int) -> None:
         self._zero_ns = measure_ns
