@@ -30,10 +30,7 @@ from typing import Any, Final, NamedTuple
 
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.ratios import paired
-from serve_bench.benchmarks.versus.bench import Up, deploy_both, start_both
-from serve_bench.benchmarks.versus.command import VersusOptions
-from serve_bench.benchmarks.versus.flags import planned
-from serve_bench.benchmarks.versus.measure import REQUEST_WAY, WARMING
+from serve_bench.benchmarks.versus.command import VersusOptions, read_versus
 from serve_bench.cli.gate import Gate
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
@@ -41,7 +38,9 @@ from serve_bench.core.plan import load_of
 from serve_bench.core.result import Result
 from serve_bench.load.driver import drive_load
 from serve_bench.observing.host import cpu_ns, fingerprint
+from serve_bench.runner.in_turn import REQUEST_WAY, WARMING
 from serve_bench.runner.runner import Part
+from serve_bench.runner.sides import Up, deploy_at_once, start_at_once
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks, new_run, reap
@@ -250,8 +249,8 @@ class Pair:
 def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
     """A fresh launch of both sides, warm."""
     a, b = words_of(case, asked)
-    same, clients = case == "same", f"raw:{CONNECTIONS}"
-    suite = planned(VersusOptions(a=a, b=None if same else b, aa=same, clients=clients), Gate())
+    sides: dict[str, Any] = {"aa": True} if case == "same" else {"b": b}
+    suite, _ = read_versus(VersusOptions(a=a, clients=f"raw:{CONNECTIONS}", **sides), Gate())
     run_id, cell = new_run(), suite.cells[0]
     try:
         ups: list[Up] = []
@@ -260,10 +259,10 @@ def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
             spec = LaunchSpec(side.launched, run_id, str(number), log, folders=side.app.folders)
             part = Part(str(number), side.launched, 1)
             ups.append(Up(side, part, Serving(spec)))
-        wrong: list[Any] = list(start_both(ups, lambda up, words: None))
+        wrong: list[Any] = list(start_at_once(ups, lambda up, words: None))
         apps = [suite.of_side(up.side, cell) for up in ups]
         if not wrong:
-            put = deploy_both(ups, apps, suite.label(cell), lambda up, words: None)
+            put = deploy_at_once(ups, apps, suite.label(cell), lambda up, words: None)
             wrong = [one for one in put if isinstance(one, Exception)]
         if wrong:
             sys.exit(f"{case}: {wrong[0]}")

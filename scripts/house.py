@@ -51,8 +51,7 @@ ROOMS: Final = (
     Room(
         "runner",
         """runner/* benchmarks/*/backend.py benchmarks/*/bench.py benchmarks/*/cluster.py
-        benchmarks/*/measure.py benchmarks/*/needs.py benchmarks/*/nodes.py
-        benchmarks/*/slicing.py""",
+        benchmarks/*/needs.py benchmarks/*/nodes.py spec/slicing.py""",
         5_801,
         4_600,
         4_200,
@@ -61,7 +60,8 @@ ROOMS: Final = (
         "spec",
         """core/* spec/* benchmarks/*/spec.py benchmarks/*/command.py benchmarks/*/drive.py
         benchmarks/*/facts.py benchmarks/*/flags.py benchmarks/*/request.py cli/command.py
-        cli/experiment.py cli/flag_values.py cli/options.py cli/panels.py cli/rows.py""",
+        cli/experiment.py cli/flag_values.py cli/options.py cli/panels.py cli/rows.py
+        cli/sides.py""",
         11_650,
         3_000,
         2_600,

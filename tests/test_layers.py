@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from serve_bench.benchmarks.registry import FOLDERS
 from tests.cases import cases
 from tests.fixtures import Patch
 from tests.places import TOP, execute
@@ -30,7 +31,7 @@ ROOMS: Final[dict[str, set[str]]] = {
     "serving": {"core", "store"},
     "observing": {"core", "store", "analysis", "load", "serving"},
     "nodes": {"core", "store", "load", "serving", "observing"},
-    "runner": {"core", "analysis", "store", "load", "serving", "observing", "nodes"},
+    "runner": set("core spec analysis store load serving observing nodes".split()),
     "view": {"core", "analysis"},
     "benchmarks": set("core spec analysis view store load serving observing nodes runner".split()),
     "doctor": {"core", "analysis", "store", "load", "serving", "observing", "runner", "benchmarks"},
@@ -192,6 +193,11 @@ def test_every_module_is_in_a_room_and_every_room_is_there() -> None:
 def test_imports_point_one_way() -> None:
     rooms = {module: room_of(module) for module in MODULES if room_of(module) in ROOMS}
     assert_none({name: ours(name) - {room} - ROOMS[room] for name, room in rooms.items()})
+    # A kind of run imports no other: what two of them share belongs to neither.
+    for name in (name for name in MODULES if re.match("benchmarks/.+/", name)):
+        named = {*re.findall(r"\.benchmarks\.(\w+)", " ".join(imports(name)))}
+        others = named & {*FOLDERS.values()} - {Path(name).parts[1]}
+        assert others == ({"ladder"} if name == "benchmarks/press/command.py" else set()), name
     # Heavy libraries stay in their place.
     heavy = {name: theirs(name) & ONLY_IN.keys() for name in MODULES}
     assert_none(

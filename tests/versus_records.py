@@ -9,7 +9,7 @@ from serve_bench.analysis.comparing.model import Comparing
 from serve_bench.analysis.comparing.values import NAMES, rows_of
 from serve_bench.analysis.ratios import RunSpread
 from serve_bench.analysis.statistics import variants
-from serve_bench.benchmarks.versus.request import Side, VersusSuite
+from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.core.histogram import Histogram, HistogramFacts, slot
 from serve_bench.core.load_result import Warmup
 from serve_bench.core.result import (
@@ -26,6 +26,7 @@ from serve_bench.core.result import (
     trial_key,
 )
 from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.spec.sides import Side
 from tests.records import AT, ROWS, cell, launch, trial
 
 HOST: dict[str, Any] = {
@@ -146,7 +147,7 @@ def versus_run(
         Side(label, BUILT_IN_VARIANTS.get(name, VariantUsed(name)))
         for label, name in zip(labels, bare, strict=True)
     )
-    whole = VersusSuite(
+    whole = VersusSpec(
         "micro",
         (first, second),
         tuple(of),

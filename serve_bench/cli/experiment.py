@@ -1,5 +1,5 @@
-"""The way of every command that measures a suite: from its options to a request, a plan, a sitting,
-a report and an exit code.
+"""The way of every command that measures: from its options to a request, a plan, a sitting, a
+report and an exit code.
 
 Rule: nothing here knows which kind of run it is, nor whether its target is launched or is up
 already. A kind says what is its own: its suite, what it measures with, its plan in words, its gate.
@@ -18,11 +18,12 @@ import typer
 
 from serve_bench.cli.flag_values import share_of
 from serve_bench.cli.gate import close_gate
-from serve_bench.cli.options import OwnAppOptions, RowOptions, SuiteOptions
+from serve_bench.cli.options import OwnAppOptions, RowOptions, RunOptions, SuiteOptions
 from serve_bench.cli.rows import targets_of
 from serve_bench.cli.sitting import (
     Place,
     Sitting,
+    SuiteRequest,
     agenda_lines,
     launch_lines,
     print_plan,
@@ -71,11 +72,67 @@ class RowsRequest:
             raise BadInput("--trace: is for rows of the raw client (--clients raw:8)")
 
 
-O = TypeVar("O", bound=SuiteOptions)  # noqa: E741
+O = TypeVar("O", bound=RunOptions)  # noqa: E741
+S = TypeVar("S", bound=SuiteRequest)
 
 
-class Experiment(Generic[O]):
-    """A kind of run: what it does otherwise than a run of rows or ladders stands in its class.
+class Experiment(Generic[O, S]):
+    """A kind of run, from its options to its exit code: a dry run, a run, or the rest of one.
+
+    `spec`: what is measured, and `earlier`: the run that is resumed, once they are read.
+    """
+
+    spec: S
+    earlier: Result | None = None
+
+    def __init__(self, options: O) -> None:
+        self.options = options
+        self.report = options.report_request()
+
+    def read_spec(self) -> S:
+        """What the options ask for. Raises BadInput before anything starts."""
+        raise NotImplementedError
+
+    def read_stored(self, suite: Mapping[str, Any]) -> S:
+        """What a stored run was asked for, to go on with it. Raises BadInput."""
+        raise NotImplementedError
+
+    def content(self, spec: S, earlier: Result) -> Mapping[str, Any]:
+        """What has to be as in a stored run, to go on with it."""
+        return spec.to_json()
+
+    def prepare(self) -> None:
+        """Plans what is measured now. Raises BadInput where that cannot be."""
+
+    def print_plan(self) -> int:
+        """Prints the plan of a dry run. Returns the exit code."""
+        raise NotImplementedError
+
+    def begin(self) -> Sitting:
+        """Prints what is to be known before it starts. Returns what is measured. Raises BadInput
+        where it cannot start."""
+        raise NotImplementedError
+
+    def show(self, result: Result, folder: Path) -> int:
+        """Prints the report, and what breaks the gate. Returns the exit code of the gate."""
+        return self.report.close(result, folder)
+
+    def run(self) -> int:
+        """Measures what the options ask for, or prints the plan of it. Returns the exit code."""
+        options = self.options
+        self.spec, self.earlier = request_of(
+            options, from_flags=self.read_spec, from_record=self.read_stored, content=self.content
+        )
+        self.prepare()
+        return self.print_plan() if options.dry_run else sit(self.begin(), options, self.show)
+
+
+T = TypeVar("T", bound=SuiteOptions)
+
+
+class SuiteExperiment(Experiment[T, Suite]):
+    """A suite that is measured: what a kind does otherwise than a run of rows or ladders stands in
+    its class.
 
     `part`: the field that its suites have; `children_every_s`: how often processes that come later
     are looked for.
@@ -84,13 +141,15 @@ class Experiment(Generic[O]):
     part: ClassVar[str] = ""
     children_every_s: ClassVar[float] = 1.0
 
-    def __init__(self, options: O) -> None:
-        self.options = options
-        self.report = options.report_request()
-
     def read_suite(self) -> Suite:
         """The suite of the options. Raises BadInput before anything starts."""
         raise NotImplementedError
+
+    def read_spec(self) -> Suite:
+        return replace(self.read_suite(), load_on=self._load_on)
+
+    def read_stored(self, suite: Mapping[str, Any]) -> Suite:
+        return Suite.from_json(suite)
 
     def check(self, suite: Suite) -> Suite:
         """The suite that is measured now, which is that of the options or of a stored run. Raises
@@ -98,10 +157,6 @@ class Experiment(Generic[O]):
         if self.part and getattr(suite, self.part) is None:
             raise BadInput(f"the stored suite cannot be resumed: suite.{self.part} is missing")
         return suite
-
-    def content(self, suite: Suite, earlier: Result) -> Mapping[str, Any]:
-        """What has to be as in a stored run, to go on with it."""
-        return suite.to_json()
 
     def agenda(self, request: RowsRequest, earlier: Result | None) -> Agenda:
         """What is done with each row: all, or what an earlier sitting lacks."""
@@ -114,7 +169,7 @@ class Experiment(Generic[O]):
         """The plan of a dry run."""
         return agenda_lines(agenda.suite, agenda)
 
-    def begin(self, agenda: Agenda) -> None:
+    def check_targets(self, agenda: Agenda) -> None:
         """Prints what is to be known before it starts. Raises BadInput where it cannot start."""
 
     def clusters(self, request: RowsRequest) -> Callable[..., ServedClusters]:
@@ -126,53 +181,53 @@ class Experiment(Generic[O]):
         return ()
 
     def show(self, result: Result, folder: Path) -> int:
-        """Prints the report, and what breaks the gate. Returns the exit code of the gate."""
         self.report.show(looked := self.report.report(result, folder))
         return close_gate(self.breaches(looked.view))
 
-    def run(self) -> int:
-        """Measures what the options ask for, or prints the plan of it. Returns the exit code."""
-        options = self.options
-        if options.urls:
-            options.check_url()
-        load_on = read_load_on(options.load_on, options.load_nodes)
-        suite, earlier = request_of(
-            options,
-            from_flags=lambda: replace(self.read_suite(), load_on=load_on),
-            from_record=Suite.from_json,
-            content=self.content,
-        )
-        suite = self.check(suite)
-        profile = targets_of(options.profile) if isinstance(options, RowOptions) else ()
-        request = RowsRequest(
-            suite,
+    def prepare(self) -> None:
+        options, self.spec = self.options, self.check(self.spec)
+        self._request = RowsRequest(
+            self.spec,
             sample=not options.no_sample,
             metrics=options.serve_metrics,
-            profile=profile,
+            profile=targets_of(options.profile) if isinstance(options, RowOptions) else (),
             trace=share_of(options.trace, options.trace_out),
         )
-        agenda = self.agenda(request, earlier)
+        self._agenda = self.agenda(self._request, self.earlier)
+        if options.format == TOML and not options.dry_run:
+            raise BadInput(f"--format: {TOML} goes with --dry-run")
+
+    def print_plan(self) -> int:
+        options, suite = self.options, self.spec
         if options.format == TOML:
             return print_suite(suite, options)
-        if options.dry_run:
-            urls = [f"{name}: {hide_in_text(at.url)}" for name, at in suite.services.items()]
-            lines = (*urls, *self.plan_lines(agenda))
-            return print_plan(lines, None if earlier else options.out, suite.slo)
-        self.begin(agenda)
+        urls = [f"{name}: {hide_in_text(at.url)}" for name, at in suite.services.items()]
+        lines = (*urls, *self.plan_lines(self._agenda))
+        return print_plan(lines, None if self.earlier else options.out, suite.slo)
+
+    def begin(self) -> Sitting:
+        request, suite, options = self._request, self.spec, self.options
+        self.check_targets(self._agenda)
         again = options.command
-        again += f" --profile {','.join(profile)}" if profile else ""
+        again += f" --profile {','.join(request.profile)}" if request.profile else ""
         again += "" if request.trace is None else f" --trace {request.trace:g}"
-        sitting = sitting_of(
+        return sitting_of(
             request,
-            agenda,
+            self._agenda,
             self.clusters(request),
             self.children_every_s,
-            earlier=earlier,
-            rounds=None if earlier is None else suite.launches,
+            earlier=self.earlier,
+            rounds=None if self.earlier is None else suite.launches,
             again=None if suite.services else again,
             log_requests=options.log_requests,
         )
-        return sit(sitting, options, self.show)
+
+    def run(self) -> int:
+        options = self.options
+        if options.urls:
+            options.check_url()
+        self._load_on = read_load_on(options.load_on, options.load_nodes)
+        return super().run()
 
 
 TOML: Final = "toml"
@@ -181,8 +236,6 @@ TOML: Final = "toml"
 
 def print_suite(suite: Suite, options: SuiteOptions) -> int:
     """Prints the suite file that a command line is. Raises BadInput where no file can be."""
-    if not options.dry_run:
-        raise BadInput(f"--format: {TOML} goes with --dry-run")
     if not suite.keys:
         raise BadInput(f"--format: {TOML}: no suite file says what this command line does")
     flag = "" if isinstance(options, OwnAppOptions) else "--suite "
@@ -242,7 +295,7 @@ def sitting_of(
     )
 
 
-class _Rows(Experiment[SuiteOptions]):
+class _Rows(SuiteExperiment[SuiteOptions]):
     """Rows of cells, or a load that grows. `checked`: raises BadInput for another suite."""
 
     def __init__(

@@ -251,7 +251,7 @@ def _close(sitting: Sitting, outcome: Outcome, code: int, *, strict_host: bool) 
         code = max(code, close_host(result)) if strict_host else code
     if not outcome.interrupted and not incomplete:
         return code
-    how = "results are kept and shown; a run with --url cannot be resumed"
+    how = "results are kept and shown; a run of services cannot be resumed"
     if sitting.again is not None:
         how = f"resume: serve-bench {sitting.again} --resume {outcome.folder}"
         if _outside_names(result):
@@ -320,7 +320,7 @@ def request_of(
         return request, earlier
     if suite.get("urls") is not None:
         raise BadInput(
-            f"--resume: {folder} holds a run of --url, whose headers are not kept: start a new one"
+            f"--resume: {folder} holds a run of services, whose headers are not kept: start another"
         )
     with whole_suite():
         return from_record(suite), earlier

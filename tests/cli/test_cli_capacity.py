@@ -83,7 +83,7 @@ def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
     shown = run_to_end(["report", "r"], tmp_path).stdout.replace("\n  ", " ")
     assert f"Capacity {figure['value']:.0f} req/s (95 %: {figure['low']:.0f} to " in shown
     refused = run_to_end(["capacity", "--resume", "r", "--budget", "1m"], tmp_path)
-    assert refused.returncode == 2 and "holds a run of --url" in refused.stderr
+    assert refused.returncode == 2 and "holds a run of services" in refused.stderr
 
 
 @pytest.mark.long

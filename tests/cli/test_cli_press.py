@@ -95,7 +95,7 @@ def test_ladders_on_services(tmp_path: Path, call: Call) -> None:
     assert re.search(r"good at its knee: limit(ed by|) \w", words)
     assert "errors (2 of 4 rows): " in words and "with status 500" in words
     _, err = call("recsys", "--resume", tmp_path / "r", code=2)
-    assert "holds a run of --url, whose headers are not kept" in err
+    assert "holds a run of services, whose headers are not kept" in err
 
 
 @pytest.mark.alone

@@ -42,7 +42,7 @@ def test_a_suite_file_has_one_too_and_a_flag_goes_before_it(
     assert call(*micro)[0].endswith("\nslo: p99 <= 50 ms, errors <= 1 % (default)\n")
     assert call(*micro, "--slo", "errors=0")[0].endswith("\nslo: errors <= 0 %\n")
     assert "slo" not in call("micro", "--dry-run")[0]
-    refuses(f"versus --suite {file}", "own.toml: slo: versus compares two sides, and judges no SLO")
+    refuses(f"versus --suite {file}", "own.toml: slo: versus compares sides, and judges no SLO")
     file.write_text('slo = "p99"')
     refuses(f"micro --suite {file}", "own.toml: slo: 'p99' is not allowed")
     shipped = (TOP / "scenarios" / "scale_single.toml").read_text()

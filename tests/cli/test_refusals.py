@@ -175,7 +175,7 @@ BAD = {
         ("--layers uvcorn", "--layers: 'uvcorn' is not allowed"),
         ("--protocol grpc", "--protocol: 'grpc' is not allowed; it takes http or stream"),
         ("--clients 8", "--clients: '8' is not allowed; it takes raw:N"),
-        ("--slice 9s", "--slice: 9s is not allowed; it takes 10ms to 2s"),
+        ("--slice 9s", "--slice: '9s' is not allowed; it takes a time from 10ms to 2s"),
         ("--option nope=1", "--option: "),
     ],
     "timeline": [
@@ -198,14 +198,24 @@ BAD = {
     ],
     "versus": [
         ("", "--a: is missing"),
-        ("--a default --b optimized --slice 5", "--slice: 5s is not allowed"),
-        ("--url a=http://h/ --url b=http://h/ --draw random", "--draw: give --bodies, --paths or"),
-        ("--url a=http://h/ --url b=http://h/ --route /x", "it does not go with --route"),
-        ("--url a=http://h/ --url a=http://i/", "--url: the name a is given twice"),
-        ("--url a=http://h/", "--url: 1 given; versus takes it twice"),
-        ("--url a=http://h/ --url b=http://h/ --url c=http://h/", "--url: 3 given; versus"),
-        ("--url a=http://h/ --a default", "it does not go with --a"),
-        ("--url a=http://h/ --budget 5m --b-option x=1", "it does not go with --budget"),
+        ("--slice 5", "--slice: '5' is not allowed; it takes a time from 10ms to 2s"),
+        ("--budget 0", "--budget: '0' is not allowed; it takes a time above 0s"),
+        *(
+            (
+                f"--rounds {text}",
+                f"--rounds: '{text}' is not allowed; it takes a whole number from 1",
+            )
+            for text in ("0", "+0", "+", "+9999999")
+        ),
+        ("--a default --b optimized --rounds +6", "--rounds: +6 adds rounds to a run"),
+        ("--a http://h/ --b http://i/ --draw random", "--draw: give --bodies, --paths or"),
+        ("--a http://h/ --b http://i/ --route /x", "does not go with --route"),
+        ("--a http://h/ --b http://h/", "--a, --b: both are h: use --aa for the noise floor"),
+        ("--a x=http://h/", "--b: is missing"),
+        ("--a x=http://h/ --b optimized", "--b: the other side is a service that is up already"),
+        ("--a default --b http://h/", "--a: the other side is a service that is up already"),
+        ("--a ftp://h/ --b http://h/", "--a: unknown scheme 'ftp'"),
+        ("--a http://h/ --b http://i/ --budget 5m --b-option x=1", "does not go with --budget"),
         ("--a default --b default --b-env A=1 --b-env A=2", "--b-env: A is given twice"),
         (f"--resume {FORMATS}/2-versus.jsonl --quick --seed 3", "not go with --quick, --seed"),
     ],

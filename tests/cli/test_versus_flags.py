@@ -12,10 +12,10 @@ import pytest
 
 from serve_bench.benchmarks.own_app.command import OwnRunOptions
 from serve_bench.benchmarks.own_app.flags import asked_of
-from serve_bench.benchmarks.versus import flags as versus_flags
-from serve_bench.benchmarks.versus import measure as versus_rows
-from serve_bench.benchmarks.versus.command import VersusOptions
-from serve_bench.benchmarks.versus.request import VersusSuite, versus_plan
+from serve_bench.benchmarks.versus import command as versus_command
+from serve_bench.benchmarks.versus.command import VersusOptions, read_versus
+from serve_bench.benchmarks.versus.spec import VersusSpec
+from serve_bench.cli import sides as cli_sides
 from serve_bench.cli.gate import Gate
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
@@ -24,7 +24,8 @@ from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
 from serve_bench.core.redaction import differs, hide_suite
 from serve_bench.core.request_spec import Request
 from serve_bench.core.secrets import hash_value
-from serve_bench.runner.service import Service
+from serve_bench.runner import in_turn
+from serve_bench.spec.sides import Rounds, Times
 from serve_bench.store import read
 from tests import servers
 from tests.cases import cases
@@ -34,17 +35,17 @@ from tests.servers import KnownServer, serving
 
 BOTH: dict[str, Any] = {"a": "default", "b": "optimized"}
 GRPC: dict[str, Any] = {"texts": {"protocol": "grpc"}, "grpc_servicer": ["b_pb2_grpc.add_b"]}
-URLS = ("old=http://127.0.0.1:8000/x", "new=http://127.0.0.1:8001/x")
+URLS: dict[str, Any] = {"a": "old=http://127.0.0.1:8000/x", "b": "new=http://127.0.0.1:8001/x"}
 
 
-def planned(gate: Gate | None = None, **options: Any) -> VersusSuite:
-    return versus_flags.planned(VersusOptions(**options), gate or Gate())
+def asked(*gate: Gate, **options: Any) -> tuple[Any, Any]:
+    return read_versus(VersusOptions(**options), *gate or [Gate()])
 
 
-def with_urls(
-    *urls: str, gate: Gate | None = None, **options: Any
-) -> tuple[VersusSuite, tuple[Service, Service]]:
-    return versus_flags.with_urls(VersusOptions(url=[*urls], **options), gate or Gate())
+def planned(*gate: Gate, **options: Any) -> VersusSpec:
+    suite, requests = asked(*gate, **options)
+    assert isinstance(suite, VersusSpec) and requests is None
+    return suite
 
 
 def test_two_variants_of_the_shipped_suite() -> None:
@@ -56,7 +57,7 @@ def test_two_variants_of_the_shipped_suite() -> None:
     assert [row.label for row in suite.rows] == ["100 connections"]
     quick = planned(**BOTH, quick=True)
     assert (quick.rounds, quick.side_s, quick.steady_s) == (3, 4.0, 1.0)
-    assert planned(**BOTH, quick=True, rounds="9").rounds == 9
+    assert planned(**BOTH, quick=True, rounds=Rounds(9)).rounds == 9
     # Rows are those of the clients named.
     suite = planned(**BOTH, clients="8,raw:20", rate=30.0)
     labels = [row.label for row in suite.rows]
@@ -66,7 +67,7 @@ def test_two_variants_of_the_shipped_suite() -> None:
     suite = planned(a="optimized", aa=True)
     assert suite.aa and [one.label for one in suite.sides] == ["optimized (A)", "optimized (B)"]
     assert suite.sides[0].same_as(suite.sides[1])
-    assert planned(**BOTH, budget="10m") == replace(planned(**BOTH), budget_s=600.0)
+    assert planned(**BOTH, budget=600.0) == replace(planned(**BOTH), budget_s=600.0)
 
 
 def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so() -> None:
@@ -85,7 +86,7 @@ def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so(
     assert second.variant.python == sys.executable
     (cell,) = suite.cells
     assert suite.label(cell) == {"max_batch_size": 1}
-    assert len(versus_plan(suite)) == 20
+    assert len(suite.plan()) == 20
 
 
 def own_app(word: str) -> OwnApp:
@@ -106,8 +107,8 @@ def imported(monkeypatch: Patch) -> list[tuple[Any, ...]]:
             app = replace(app, grpc=OwnGrpc(servicers.functions, {"/a.B/C": "unary-unary"}))
         return own_spec(app)
 
-    monkeypatch.setattr(versus_flags, "app_of", app_of)
-    monkeypatch.setattr(versus_flags, "check_options", lambda *_: None)
+    monkeypatch.setattr(cli_sides, "app_of", app_of)
+    monkeypatch.setattr(cli_sides, "check_options", lambda *_: None)
     return seen
 
 
@@ -123,14 +124,14 @@ def test_a_word_may_name_an_app(monkeypatch: Patch) -> None:
     assert suite.cells == ({},)
     assert [side.app.folders for side in suite.sides] == [("pr",), (".",)]
     again = planned(a="pr/app.py:app", b="base:app")
-    assert VersusSuite.from_json(again.to_json()) == again
+    assert VersusSpec.stored(again.to_json()) == again
     # It is asked by gRPC too.
     imported(monkeypatch)
     suite = planned(a="a:app", b="b:app", route="/a.B/C", **GRPC)
     assert [row.label for row in suite.rows] == ["100 connections, grpc"]
     servicer = OwnGrpc(("b_pb2_grpc.add_b",), {"/a.B/C": "unary-unary"})
     assert [side.app.own and side.app.own.grpc for side in suite.sides] == [servicer] * 2
-    assert VersusSuite.from_json(json.loads(json.dumps(suite.to_json()))) == suite
+    assert VersusSpec.stored(json.loads(json.dumps(suite.to_json()))) == suite
 
 
 Varied: TypeAlias = dict[str, Any]
@@ -155,9 +156,9 @@ def test_requests_that_differ_are_those_of_run(monkeypatch: Patch, varied: Varie
     varied |= {"header": ["X-A: 1"], "expect_status": "200,404", "draw": "random"}
     varied["request_timeout_s"] = 40.0
     suite = planned(a="a:app", b="optimized,b:app", **varied)
-    asked = asked_of({}, Path(), OwnRunOptions(target="a:app", **varied), "http")
-    assert [one[3] for one in seen] == [asked] * 2
-    assert [*map(len, (asked.paths, asked.bodies, asked.header_sets))] == [7, 2, 3]
+    request = asked_of({}, Path(), OwnRunOptions(target="a:app", **varied), "http")
+    assert [one[3] for one in seen] == [request] * 2
+    assert [*map(len, (request.paths, request.bodies, request.header_sets))] == [7, 2, 3]
     assert [side.variant.http_options for side in suite.sides] == [{"request_timeout_s": 40.0}] * 2
     assert suite.timeout_s == 45.0
     # What the record keeps, and what --resume refuses to change.
@@ -205,18 +206,18 @@ def test_what_does_not_go_with_an_own_app(
 
 
 def test_two_services_that_are_up() -> None:
-    suite, services = with_urls(*URLS, header=["X-A: 1"])
+    suite, requests = asked(**URLS, header=["X-A: 1"])
     assert suite.urls == {"old": "http://127.0.0.1:8000/x", "new": "http://127.0.0.1:8001/x"}
-    assert [one.request for one in services] == [
-        Request(u, headers=(("X-A", "1"),)) for u in (suite.urls or {}).values()
-    ]
-    opened, services = with_urls(*URLS, rate=5.0, body="[1]", method="put", expect_status="204")
+    assert [*requests] == [Request(u, headers=(("X-A", "1"),)) for u in (suite.urls or {}).values()]
+    opened, requests = asked(**URLS, rate=5.0, body="[1]", method="put", expect_status="204")
     assert [row.rate_per_s for row in opened.rows] == [5.0]
-    assert services[1].request == replace(services[0].request, url="http://127.0.0.1:8001/x")
-    assert services[1].request.method == "PUT" and services[1].request.expect_status == (204,)
-    keys = [one.key for one in versus_plan(suite)[0].pairings[0].planned]
+    assert requests[1] == replace(requests[0], url="http://127.0.0.1:8001/x")
+    assert requests[1].method == "PUT" and requests[1].expect_status == (204,)
+    keys = [one.key for one in suite.plan()[0].pairings[0].planned]
     assert keys == ["old/r1/app/100-connections", "new/r1/app/100-connections"]
-    twins, same = with_urls(URLS[0], aa=True)
+    unnamed, _ = asked(a="http://127.0.0.1:8000/", b="http://h/x?k=secret")
+    assert unnamed.sides[0].label == "127.0.0.1:8000" and "secret" not in unnamed.sides[1].label
+    twins, same = asked(a=URLS["a"], aa=True)
     assert [side.label for side in twins.sides] == ["old (A)", "old (B)"]
     assert same[0] == same[1] and set(twins.urls or ()) == {"old (A)", "old (B)"}
 
@@ -224,9 +225,9 @@ def test_two_services_that_are_up() -> None:
 def test_throughput_and_cpu_are_gated_but_for_services_whose_processes_are_not_known() -> None:
     assert planned(**BOTH).gate == ("throughput", "cpu")
     assert planned(Gate(metrics=("throughput",)), **BOTH).gate == ("throughput",)
-    assert with_urls(*URLS)[0].gate == ("throughput",)
-    with pytest.raises(BadInput, match=r"^--gate: cpu: nothing is known of the processes of --url"):
-        with_urls(*URLS, gate=Gate(metrics=("throughput", "cpu")))
+    assert asked(**URLS)[0].gate == ("throughput",)
+    with pytest.raises(BadInput, match=r"^--gate: cpu: nothing is known of the processes of s"):
+        asked(Gate(metrics=("throughput", "cpu")), **URLS)
 
 
 @cases(
@@ -240,9 +241,7 @@ def test_throughput_and_cpu_are_gated_but_for_services_whose_processes_are_not_k
     ({**BOTH, "b_option": ["replica=2"]}, "--b-option: unknown key 'replica'; did you mean"),
     ({**BOTH, "b_option": ["width=1"]}, "--b-option: width is no option of the app noop"),
     ({**BOTH, "b_option": ["num_replicas=1", "num-replicas=2"]}, "--b-option: num_replicas"),
-    ({**BOTH, "rounds": "0"}, "--rounds: '0' is not allowed; it takes 1 to 1,000"),
-    ({**BOTH, "rounds": "+6"}, "--rounds: .\\+6. is not allowed; it takes 1 to 1,000; .N is for"),
-    ({**BOTH, "slice": "0.1", "rate": 5.0}, "--slice: an open loop .--rate. cannot be sliced"),
+    ({**BOTH, "slice": 0.1, "rate": 5.0}, "--slice: an open loop .--rate. cannot be sliced"),
     ({**BOTH, "aa": True}, "--aa: runs A against itself; it does not go with --b"),
     ({**BOTH, "suite": "press_noop"}, "load.users|unknown key|compares rows"),
 )
@@ -259,9 +258,8 @@ SHORT = ("--quick", "--clients", "raw:2")
 def _quickly(request: pytest.FixtureRequest, monkeypatch: Patch) -> None:
     if request.node.get_closest_marker("alone") is None:
         return
-    monkeypatch.setattr(versus_flags, "QUICK_SIDE_S", 0.3)
-    monkeypatch.setattr(versus_flags, "QUICK_STEADY_S", 0.2)
-    monkeypatch.setattr(versus_rows, "WARMING", Timing(0.1, 0.3, 1, 0.05))
+    monkeypatch.setattr(versus_command, "QUICK", Times(3, 0.3, 0.2))
+    monkeypatch.setattr(in_turn, "WARMING", Timing(0.1, 0.3, 1, 0.05))
 
 
 @pytest.fixture
@@ -272,7 +270,7 @@ def two() -> Iterator[tuple[KnownServer, KnownServer]]:
 
 
 def urls(fast: KnownServer, slow: KnownServer) -> list[str]:
-    return ["versus", "--url", f"old={fast.url}", "--url", f"new={slow.url}"]
+    return ["versus", "--a", f"old={fast.url}", "--b", f"new={slow.url}"]
 
 
 @pytest.mark.alone
@@ -324,7 +322,7 @@ def test_both_services_get_the_same_requests_in_the_same_order(
 @pytest.mark.alone
 def test_a_side_that_fails(tmp_path: Path, call: Call) -> None:
     with serving() as good, serving(servers.always("error500")) as bad:
-        versus = ("versus", *SHORT, "--url", f"a={good.url}", "--url")
+        versus = ("versus", *SHORT, "--a", f"a={good.url}", "--b")
         _, err = call(*versus, "b=http://127.0.0.1:1/", "--out", tmp_path / "run", code=1)
         flags = ("--rounds", "1", "--out", tmp_path / "wrong")
         call(*versus, f"b={bad.url}", *flags, code=1)

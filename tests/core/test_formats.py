@@ -19,8 +19,8 @@ from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.registry import run_schema
 from serve_bench.benchmarks.rpc.spec import RpcSpec
 from serve_bench.benchmarks.scale.spec import stored_scale
-from serve_bench.benchmarks.tax.request import TaxSuite
-from serve_bench.benchmarks.versus.request import VersusSuite
+from serve_bench.benchmarks.tax.spec import TaxSpec
+from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.cli.history import render_history
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import number
@@ -49,8 +49,8 @@ KINDS: Final = {
 }
 #: What reads the suite of a stored run, where it is not Suite.
 SUITES: Final[dict[str, Any]] = {
-    **{"rpc": RpcSpec.stored, "scale": stored_scale, "versus": VersusSuite.from_json},
-    "tax": TaxSuite.from_json,
+    **{"rpc": RpcSpec.stored, "scale": stored_scale, "versus": VersusSpec.stored},
+    "tax": TaxSpec.stored,
 }
 
 CLASSIC: Final = frozenset({"micro", "noop", "run", "trace", "press"})

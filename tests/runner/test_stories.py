@@ -4,11 +4,11 @@
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 
@@ -16,11 +16,10 @@ from serve_bench.benchmarks.rpc.bench import RpcBench
 from serve_bench.benchmarks.rpc.spec import RpcSpec, rpc_plan
 from serve_bench.benchmarks.scale.bench import ScaleBench
 from serve_bench.benchmarks.scale.spec import scale_plan
-from serve_bench.benchmarks.tax.bench import TaxRun
-from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, tax_plan
-from serve_bench.benchmarks.versus.bench import Pairs
-from serve_bench.benchmarks.versus.measure import chosen_of
-from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
+from serve_bench.benchmarks.tax.bench import LayerRounds
+from serve_bench.benchmarks.tax.spec import LAYERS, Taxed, TaxSpec
+from serve_bench.benchmarks.versus.bench import VersusRounds
+from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.cli.rows import service_suite
 from serve_bench.cli.sitting import done
 from serve_bench.core.axes import cell_defaults
@@ -30,9 +29,11 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Result, Traffic
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.runner.agenda import Agenda, plan_listed, rest_of
+from serve_bench.runner.in_turn import chosen_of
 from serve_bench.runner.runner import Runner
 from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.runner.service import Service
+from serve_bench.spec.sides import Side, SidesSpec
 from serve_bench.store import RunFolder, StoreError, read
 from tests.cases import cases
 from tests.records import run as run_record
@@ -76,33 +77,39 @@ def url(script: Script, place: Path, earlier: Result | None) -> Work:
     return [], ServedClusters(Agenda(suite, plan(suite)), "abc123", place, inside=inside).plan()
 
 
-def versus_suite(cells: int, sides: tuple[Side, Side], rows: Any) -> VersusSuite:
+S = TypeVar("S", bound=SidesSpec)
+
+
+def sides_spec(kind: type[S], cells: int, sides: tuple[Side, Side], rows: Any, **more: Any) -> S:
     settings = tuple({**cell_defaults(), "num_replicas": 1 + cell} for cell in range(cells))
-    return VersusSuite("mine", sides, settings, rows, rounds=2, side_s=0.1, sample=False)
+    return kind("mine", sides, settings, rows, rounds=2, side_s=0.1, sample=False, **more)
+
+
+def rounds_of(spec: SidesSpec, earlier: Result | None) -> tuple[list[PlannedTrial], Any, Any]:
+    """All trials of a run, the rounds that are left, and how rows were sliced before."""
+    pairings = [pairing for planned in spec.plan() for pairing in planned.pairings]
+    trials = earlier.trials if earlier else ()
+    rest, chosen = spec.plan(trial.key for trial in trials), chosen_of(pairings, trials)
+    return [trial for pairing in pairings for trial in pairing.planned], rest, chosen
 
 
 def versus(cells: int = 1, urls: bool = False) -> Make:
     def make(script: Script, place: Path, earlier: Result | None) -> Work:
-        suite = versus_suite(cells, SIDES, ROWS if urls else ROWS[:1])
-        if urls:
-            suite = replace(suite, urls={"default": "http://a/", "optimized": "http://b/"})
-        pairings = [pairing for launch in versus_plan(suite) for pairing in launch.pairings]
-        trials = earlier.trials if earlier else ()
-        rest = versus_plan(suite, [trial.key for trial in trials])
-        services = (SERVICES[0], SERVICES[1]) if urls else None
-        pairs = Pairs(suite, rest, place, "abc123", services, chosen_of(pairings, trials))
-        return [trial for pairing in pairings for trial in pairing.planned], pairs.plan()
+        addresses = {"default": "http://a/", "optimized": "http://b/"} if urls else None
+        rows = ROWS if urls else ROWS[:1]
+        spec = sides_spec(VersusSpec, cells, SIDES, rows, urls=addresses)
+        trials, rest, chosen = rounds_of(spec, earlier)
+        requests = [service.request for service in SERVICES[:2]] if urls else []
+        return trials, VersusRounds(spec, rest, place, "abc123", chosen, requests=requests).plan()
 
     return make
 
 
 def tax(script: Script, place: Path, earlier: Result | None) -> Work:
-    suite = TaxSuite(versus_suite(1, (SIDES[0], SIDES[0]), ROWS[:1]), (LAYERS[0], *LAYERS[2:5]))
-    parts = [part for launch in tax_plan(suite) for row in launch.rows for part in row.parts]
-    trials = earlier.trials if earlier else ()
-    rest = tax_plan(suite, [trial.key for trial in trials])
-    run = TaxRun(suite, rest, place, "abc123", chosen_of(parts, trials))
-    return [trial for part in parts for trial in part.planned], run.plan()
+    taxed = Taxed(tuple(layer.name for layer in (LAYERS[0], *LAYERS[2:5])), (), "")
+    spec = sides_spec(TaxSpec, 1, (SIDES[0], SIDES[0]), ROWS[:1], tax=taxed)
+    trials, rest, chosen = rounds_of(spec, earlier)
+    return trials, LayerRounds(spec, rest, place, "abc123", chosen).plan()
 
 
 def rpc(script: Script, place: Path, earlier: Result | None) -> Work:

@@ -12,7 +12,7 @@ from serve_bench.benchmarks.capacity.bench import CapacityClusters, expected_s
 from serve_bench.benchmarks.capacity.command import CapacityOptions
 from serve_bench.benchmarks.own_app.flags import target_suite
 from serve_bench.cli import print_note
-from serve_bench.cli.experiment import Experiment, RowsRequest, list_launches
+from serve_bench.cli.experiment import RowsRequest, SuiteExperiment, list_launches
 from serve_bench.cli.flag_values import seconds_of
 from serve_bench.cli.rows import add_flags
 from serve_bench.core.capacity import (
@@ -42,7 +42,7 @@ LEAST_LAUNCH_S: Final = 10.0
 """Of a search: a few probes of three seconds."""
 
 
-class CapacityRun(Experiment[CapacityOptions]):
+class CapacityRun(SuiteExperiment[CapacityOptions]):
     """A search for the highest rate on each launch, whose probes follow from one another."""
 
     part = "capacity"
@@ -88,7 +88,7 @@ class CapacityRun(Experiment[CapacityOptions]):
     def plan_lines(self, agenda: Agenda) -> Iterator[str]:
         return plan_lines(agenda.suite, agenda.launches)
 
-    def begin(self, agenda: Agenda) -> None:
+    def check_targets(self, agenda: Agenda) -> None:
         for line in _short_budget(agenda.suite, agenda.launches):
             print_note(f"serve-bench: {line}")
 

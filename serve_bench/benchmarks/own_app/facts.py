@@ -58,7 +58,7 @@ def place_of(target: str, where: str) -> tuple[str, str]:
     if target.startswith(("http://", "https://")):
         raise BadInput(
             f"{where}: {target.partition('?')[0]} is a service that is up already: load, capacity, "
-            "timeline and soak take its address, and sweep and versus do by --url"
+            "timeline, soak and versus take its address, and sweep does by --url"
         )
     module, name = split_target(target)
     if not module or not all(part.isidentifier() for part in name.split(".") if name):

@@ -13,7 +13,7 @@ from serve_bench.benchmarks.soak.bench import SoakBench
 from serve_bench.benchmarks.soak.command import SoakOptions
 from serve_bench.benchmarks.soak.lens import gate
 from serve_bench.cli import FAILED
-from serve_bench.cli.experiment import Experiment, RowsRequest, list_launches
+from serve_bench.cli.experiment import RowsRequest, SuiteExperiment, list_launches
 from serve_bench.cli.flag_values import names, seconds_of
 from serve_bench.cli.gate import close_gate
 from serve_bench.cli.rows import add_flags
@@ -34,7 +34,7 @@ MOST_S: Final = 7 * 24 * 3600.0
 FAIL_ON: Final = ("leak", "slo")
 
 
-class SoakRun(Experiment[SoakOptions]):
+class SoakRun(SuiteExperiment[SoakOptions]):
     """A load in blocks. Levels are read behind each, and nothing beside it: a look is a load."""
 
     part = "soak"
@@ -75,7 +75,7 @@ class SoakRun(Experiment[SoakOptions]):
         )
         yield f"about {duration_text(agenda.expected_s())} in all"
 
-    def begin(self, agenda: Agenda) -> None:
+    def check_targets(self, agenda: Agenda) -> None:
         for request in agenda.suite.services.values():
             if not behind(request.url):
                 url = hide_in_text(request.url)

@@ -1,9 +1,9 @@
-"""What `serve-bench tax` measures on: clusters as `versus` has them, and bare servers.
+"""What `serve-bench tax` measures on: clusters, and bare servers beside them.
 
-Rule: as there, whatever fails on a layer ends the round for all. The CPU of a layer is that of its
-own requests. In slices its processes also run while others are loaded: what they use unloaded is
-read before, for a second, and taken off for that time. In windows clocks are read around each
-window, since layers may share a cluster.
+Rule: as of all sides, whatever fails on a layer ends the round for all. The CPU of a layer is that
+of its own requests. In slices its processes also run while others are loaded: what they use
+unloaded is read before, for a second, and taken off for that time. In windows clocks are read
+around each window, since layers may share a cluster.
 """
 
 from __future__ import annotations
@@ -13,99 +13,48 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from msgspec import structs
 
-from serve_bench.benchmarks.tax.request import (
-    QUIET_S,
-    Layer,
-    LayerRow,
-    TaxRound,
-    TaxSuite,
-    expected_s,
-)
-from serve_bench.benchmarks.versus.bench import PairBench, Pairs, Up
-from serve_bench.benchmarks.versus.measure import REQUEST_WAY, PairRows, Target
-from serve_bench.benchmarks.versus.request import Pairing, RoundPlan
-from serve_bench.benchmarks.versus.slicing import Slicing
+from serve_bench.benchmarks.tax.spec import QUIET_S, Layer, TaxSpec
 from serve_bench.core.load_result import LoadResult, Progress, SlicedResult
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.plan import Cell, load_of
+from serve_bench.core.plan import load_of
 from serve_bench.core.result import Metric, Trial, VariantUsed
 from serve_bench.load.driver import drive_load
 from serve_bench.observing.host import cpu_ns
-from serve_bench.runner.agenda import Listed
-from serve_bench.runner.runner import (
-    Bench,
-    Fault,
-    Journal,
-    LaunchOver,
-    Loaded,
-    Part,
-    Plan,
-    PlannedLaunch,
-)
+from serve_bench.runner.in_turn import REQUEST_WAY, SideRows, Target
+from serve_bench.runner.runner import Fault, Journal, LaunchOver, Part
+from serve_bench.runner.sides import SideRounds, SidesBench, Up
 from serve_bench.serving.bare import BareServer
 from serve_bench.serving.server import LaunchFailed, Process
 from serve_bench.serving.strays import Reaped
+from serve_bench.spec.sides import Pairing, RoundPlan
+from serve_bench.spec.slicing import Slicing
 
 PROXIES: Final = ("proxy", "fallback_proxy", "haproxy")
 
 
-@dataclass
-class TaxRun:
-    """A sitting: the rounds that are to be measured. `chosen`: how rows were sliced before."""
+class LayerBench(SidesBench):
+    """The layers of a round: some on one cluster, some on a bare server."""
 
-    suite: TaxSuite
-    rounds: tuple[TaxRound, ...]
-    folder: Path
-    run_id: str
-    chosen: dict[str, Slicing]
-
-    def plan(self) -> Plan[Cell, LayerRow]:
-        """The rounds; each step says of which layer."""
-        versus = self.suite.versus
-        pairs = Pairs(versus, (), self.folder, self.run_id, chosen=self.chosen)
-        pairs.rows = LayerRows(versus, self.folder, self.run_id, chosen=self.chosen)
-
-        def launch(one: TaxRound) -> PlannedLaunch[Cell, LayerRow]:
-            def bench(number: int, journal: Journal) -> Bench[Cell, LayerRow]:
-                return LayerBench(self.suite, pairs, one, number, journal)
-
-            rows = [(versus.cells[0], lambda: Listed(one.rows))]
-            return PlannedLaunch(f"round {one.round}", one.round, rows, bench)
-
-        return Plan(
-            [launch(one) for one in self.rounds],
-            lambda place, at: (
-                None if at is not None else expected_s(self.suite, self.rounds[place:])
-            ),
-            about=False,
-            width=len(self.suite.layers),
-        )
-
-
-class LayerBench(Bench[Cell, LayerRow]):
-    """The layers of a round. Its clusters are those of the bench of versus."""
+    _spec: TaxSpec
 
     def __init__(
-        self, suite: TaxSuite, pairs: Pairs, launch: TaxRound, number: int, journal: Journal
+        self, rounds: LayerRounds, planned: RoundPlan, number: int, journal: Journal
     ) -> None:
-        self._suite, self._pairs, self._journal = suite, pairs, journal
-        self._layers = {one.name: one for one in suite.layers}
-        self._clusters = _Clusters(self, pairs, launch.as_pairs(suite), number, journal)
-        count = len(suite.clusters)
+        super().__init__(rounds, planned, number, journal)
+        self._layers = {layer.name: layer for layer in rounds.spec.layers}
         self._servers: dict[str, tuple[Part, BareServer]] = {}
-        for at, layer in enumerate(suite.servers, number + count):
-            who = f"round {launch.round}, {layer.title}"
-            part = Part(str(at), VariantUsed(layer.name), launch.round, who)
-            log = pairs.folder / part.log
-            app = suite.versus.sides[0].app
-            server = BareServer(layer.way, app, pairs.run_id, part.number, log)
+        app = rounds.spec.sides[0].app
+        for place, layer in enumerate(rounds.spec.servers, number + len(self.parts)):
+            who = f"round {planned.round}, {layer.title}"
+            part = Part(str(place), VariantUsed(layer.name), planned.round, who)
+            log = rounds.folder / part.log
+            server = BareServer(layer.way, app, rounds.run_id, part.number, log)
             self._servers[layer.name] = part, server
-        self.parts = [*self._clusters.parts, *(part for part, _ in self._servers.values())]
+        self.parts = [*self.parts, *(part for part, _ in self._servers.values())]
 
     def start(self) -> None:
         """Starts the bare servers, then the clusters at once."""
@@ -118,93 +67,58 @@ class LayerBench(Bench[Cell, LayerRow]):
                 self._journal.fail(Fault("launch", error, part))
                 raise LaunchOver(str(error)) from None
             self._journal.append(part.record(server.seconds, server.proof))
-        if self._suite.clusters:
-            self._clusters.start()
-
-    def put(self, cell: Cell) -> None:
-        """Deploys the app on all clusters."""
-        if self._suite.clusters:
-            self._clusters.put(cell)
-
-    def load(self, row: LayerRow) -> Loaded:
-        """A row on all layers, part by part; what is measured before a part that fails is kept."""
-        trials: list[Trial] = []
-        for part in row.parts:
-            loaded = self._clusters.load(part)
-            trials += loaded.trials
-            if loaded.faults or loaded.ended is not None:
-                return replace(loaded, trials=tuple(trials))
-        return Loaded(tuple(trials))
+        super().start()
 
     def close(self, part: Part) -> Reaped:
         """Ends a cluster or a bare server."""
-        for own, server in self._servers.values():
-            if own == part:
-                return server.close()
-        return self._clusters.close(part)
+        servers = {known.number: server for known, server in self._servers.values()}
+        return servers[part.number].close() if part.number in servers else super().close(part)
 
-    def layer(self, at: Pairing, side: int) -> Layer:
-        return self._layers[at.planned[side].variant]
+    def _layer(self, pairing: Pairing, side: int) -> Layer:
+        return self._layers[pairing.planned[side].variant]
 
-    def server(self, layer: Layer) -> tuple[Part, BareServer]:
-        return self._servers[layer.name]
+    def _up(self, pairing: Pairing, side: int) -> Up | None:
+        on = self._layer(pairing, side).on
+        return next((up for up in self._in_order if up.side.label == on), None)
 
+    def _server(self, pairing: Pairing, side: int) -> tuple[Part, BareServer]:
+        return self._servers[self._layer(pairing, side).name]
 
-class _Clusters(PairBench):
-    """The bench of versus, whose sides are layers: some on one cluster, some on none."""
-
-    def __init__(
-        self, layers: LayerBench, pairs: Pairs, launch: RoundPlan, number: int, journal: Journal
-    ) -> None:
-        self._of, self.letters = layers, ""
-        super().__init__(pairs, launch, number, journal)
-
-    def _up_of(self, at: Pairing, side: int) -> Up | None:
-        on = self._of.layer(at, side).on
-        return next((one for one in self._both if one.side.label == on), None)
-
-    def _target(self, at: Pairing, side: int) -> Target:
-        up, layer = self._up_of(at, side), self._of.layer(at, side)
-        own = self._both[0].side if up is None and self._both else self._suite.sides[0]
-        suite, cell = self._suite.of_side(own if up is None else up.side, at.cell)
-        row = at.planned[side].row
+    def _target(self, pairing: Pairing, side: int) -> Target:
+        up, row = self._up(pairing, side), pairing.planned[side].row
+        cluster = up or next(iter(self._in_order), None)
+        like = self._spec.sides[0] if cluster is None else cluster.side
+        suite, cell = self._spec.of_side(like, pairing.cell)
         if up is None:
-            part, server = self._of.server(layer)
+            part, server = self._server(pairing, side)
             load = load_of(suite, row, server.url, cell)
-            ended = partial(self._ended, at, side)
+            ended = partial(self._ended, pairing, side)
             return Target(load, part.number, server.processes, ended=ended)
         load = load_of(suite, row, up.serving.url_of(row), cell)
         load = replace(load, environment=up.serving.environment_of(row))
-        processes = partial(_processes, up, layer.way == "handle")
+        processes = partial(_processes, up, self._layer(pairing, side).way == "handle")
         return Target(load, up.part.number, processes, ended=up.serving.missing)
 
-    def _say_row(self, at: Pairing, phase: str, load: Progress | None) -> None:
-        who = f"{len(at.planned)} layers"
-        self._say(who if len(at.planned) > 1 else self._of.layer(at, 0).title, phase, at, load)
+    def _say_row(self, pairing: Pairing, phase: str, load: Progress | None) -> None:
+        count = len(pairing.planned)
+        who = f"{count} layers" if count > 1 else self._layer(pairing, 0).title
+        self._say(who, phase, pairing, load)
 
-    def _casualties(self, at: Pairing, side: int) -> list[str]:
-        up = self._up_of(at, side)
-        if up is None:
-            return self._ended(at, side)
-        alive = up.serving.alive()
-        return self._ended(at, side) + ([] if alive else ["the cluster process ended"])
-
-    def _ended(self, at: Pairing, side: int) -> list[str]:
-        up = self._up_of(at, side)
-        if up is not None:
-            return up.serving.casualties()
-        _, server = self._of.server(self._of.layer(at, side))
+    def _ended(self, pairing: Pairing, side: int) -> list[str]:
+        if self._up(pairing, side) is not None:
+            return super()._ended(pairing, side)
+        _, server = self._server(pairing, side)
         return [] if server.alive() else ["the bare server ended"]
 
-    def _part(self, at: Pairing, side: int) -> Part | None:
-        up = self._up_of(at, side)
-        return self._of.server(self._of.layer(at, side))[0] if up is None else up.part
+    def _part(self, pairing: Pairing, side: int) -> Part | None:
+        up = self._up(pairing, side)
+        return self._server(pairing, side)[0] if up is None else up.part
 
 
 def _processes(up: Up, by_handle: bool) -> Sequence[Process]:
     """Of a cluster; without its proxies, where requests do not come by them."""
-    every = up.serving.processes()
-    return [one for one in every if one.role not in PROXIES] if by_handle else every
+    left_out = PROXIES if by_handle else ()
+    return [process for process in up.serving.processes() if process.role not in left_out]
 
 
 Clocks = Mapping[int, tuple[str, int | None]]
@@ -243,7 +157,7 @@ class LayerCpu:
             idle_all_cores=None if self.idle_all is None else round(self.idle_all, 6),
         )
         trial = replace(trial, client=structs.replace(trial.client, slices=slices))
-        metrics = {name: one for name, one in trial.metrics.items() if name != "server_cpu"}
+        metrics = {name: kept for name, kept in trial.metrics.items() if name != "server_cpu"}
         if self.whole and self.seconds:
             seconds = sum(self.seconds.values())
             metrics["server_cpu"] = Metric("s", "lower", windows=(seconds,))
@@ -256,9 +170,9 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 def _clocks(processes: Iterable[Process], roles: Container[str] | None = REQUEST_WAY) -> Clocks:
     return {
-        one.pid: (one.role, cpu_ns(one.pid))
-        for one in processes
-        if roles is None or one.role in roles
+        process.pid: (process.role, cpu_ns(process.pid))
+        for process in processes
+        if roles is None or process.role in roles
     }
 
 
@@ -273,42 +187,42 @@ def _grown(before: Clocks, after: Clocks) -> dict[str, float]:
 
 
 @dataclass
-class LayerRows(PairRows):
+class LayerRows(SideRows):
     _cpu: list[LayerCpu] = field(default_factory=list)
 
-    def measure(self, at: Pairing, targets: Sequence[Target]) -> tuple[Trial, ...]:
-        """A trial of each layer. Raises as `PairRows.measure` does."""
-        trials = super().measure(at, targets)
+    def measure(self, pairing: Pairing, targets: Sequence[Target]) -> tuple[Trial, ...]:
+        """A trial of each layer. Raises as `SideRows.measure` does."""
+        trials = super().measure(pairing, targets)
         return tuple(cpu.added_to(trial) for cpu, trial in zip(self._cpu, trials, strict=True))
 
     def _in_turn(
-        self, at: Pairing, loads: tuple[Load, ...], targets: Sequence[Target], slicing: Slicing
+        self, pairing: Pairing, loads: tuple[Load, ...], targets: Sequence[Target], slicing: Slicing
     ) -> SlicedResult:
         self._cpu = [LayerCpu() for _ in targets]
         if slicing.method == "windows":
             counted = [
-                replace(one, drive=partial(_metered, one, cpu))
-                for one, cpu in zip(targets, self._cpu, strict=True)
+                replace(target, drive=partial(_metered, target, cpu))
+                for target, cpu in zip(targets, self._cpu, strict=True)
             ]
-            return super()._in_turn(at, loads, counted, slicing)
-        self.say(at, "nothing is loaded: idle CPU", None)
-        processes = [list(one.processes()) for one in targets]
-        quiet = [_clocks(some, None) for some in processes]
+            return super()._in_turn(pairing, loads, counted, slicing)
+        self.say(pairing, "nothing is loaded: idle CPU", None)
+        processes = [list(target.processes()) for target in targets]
+        quiet = [_clocks(listed, None) for listed in processes]
         began = time.monotonic()
         time.sleep(QUIET_S)
         begin, quiet_s = time.monotonic(), time.monotonic() - began
-        later = [_clocks(some, None) for some in processes]
-        before = [_clocks(some) for some in processes]
-        result = super()._in_turn(at, loads, targets, slicing)
+        later = [_clocks(listed, None) for listed in processes]
+        before = [_clocks(listed) for listed in processes]
+        result = super()._in_turn(pairing, loads, targets, slicing)
         span_s = time.monotonic() - begin
         for side, (cpu, target) in enumerate(zip(self._cpu, targets, strict=True)):
             grown = _grown(quiet[side], later[side])
-            idle = {role: one / quiet_s for role, one in grown.items() if quiet_s > 0}
-            cpu.idle = {role: one for role, one in idle.items() if role in REQUEST_WAY}
+            idle = {role: used / quiet_s for role, used in grown.items() if quiet_s > 0}
+            cpu.idle = {role: cores for role, cores in idle.items() if role in REQUEST_WAY}
             cpu.idle_all = sum(idle.values())
             cpu.add(before[side], _clocks(target.processes()))
-            own_s = sum(one.length_s for one in result.slices if one.side == side)
-            cpu.without_idle(max(0.0, span_s - own_s))
+            loaded_s = sum(part.length_s for part in result.slices if part.side == side)
+            cpu.without_idle(max(0.0, span_s - loaded_s))
         return result
 
 
@@ -318,3 +232,12 @@ def _metered(target: Target, cpu: LayerCpu, load: Load, timing: Timing, **rest: 
     result = drive_load(load, timing, **rest)
     cpu.add(before, _clocks(target.processes()))
     return result
+
+
+@dataclass
+class LayerRounds(SideRounds):
+    """Rounds of the layers."""
+
+    bench = LayerBench
+    measure = LayerRows
+    spec: TaxSpec

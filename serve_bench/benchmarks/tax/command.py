@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
-from serve_bench.benchmarks.versus.command import VersusOptions
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+from serve_bench.benchmarks.own_app.facts import ingress_of, is_own
+from serve_bench.benchmarks.tax.bench import LayerRounds
+from serve_bench.benchmarks.tax.spec import (
+    LAYERS,
+    OWN_BARE,
+    QUICK,
+    TIMES,
+    Taxed,
+    TaxSpec,
+    choose_layers,
+)
+from serve_bench.cli import print_note
 from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.flag_values import names
 from serve_bench.cli.options import REQUEST
+from serve_bench.cli.sides import (
+    SideFlags,
+    SidesExperiment,
+    SidesOptions,
+    fit_app,
+    make_spec,
+    read_rows,
+    read_side,
+    rounds_option,
+)
+from serve_bench.cli.sitting import Place, Sitting
+from serve_bench.core.errors import BadInput
 from serve_bench.spec.forms import Threshold
+from serve_bench.spec.sides import THRESHOLD, Rounds
+from serve_bench.spec.slicing import Slicing
+
+PROTOCOLS: Final = ("http", "stream")
 
 
-class TaxOptions(VersusOptions):
-    """The options of `tax`: those of versus that hold for all layers."""
+class TaxOptions(SidesOptions):
+    """The options of `tax`."""
 
     command = "tax"
     order = f"""target layers rounds clients protocol {REQUEST} option quick threshold slice seed
@@ -19,17 +51,84 @@ class TaxOptions(VersusOptions):
         "App: noop, or your own as module:name or path/file.py:name.", "noop", "TARGET"
     )
     layers: str | None = flag(None, "Layers by name [all].", metavar="NAME[,NAME...]")
-    rounds: str | None = flag(
-        None, "Rounds, each a fresh launch of all layers [6]; +N with --resume adds N."
-    )
-    clients: str | None = flag(
-        None, "Rows: raw:N connections [raw:1,raw:100].", metavar="ROW[,ROW...]"
-    )
+    rounds: Annotated[
+        Rounds | None, rounds_option("Rounds, each a fresh launch of all layers [6]")
+    ] = None
+    clients: str = flag("raw:1,raw:100", "Rows: raw:N connections.", metavar="ROW[,ROW...]")
     option: list[str] | None = flag(
         None, "Option of each Serve, such as max_ongoing_requests=5; repeatable."
     )
     threshold: Threshold | None = flag(None, "Smallest change that is regressed or improved [5%].")
     quick: bool = flag(False, "Measure 3 rounds of 2 s on each layer.")
+
+
+class TaxRun(SidesExperiment[TaxOptions, TaxSpec]):
+    """Layers that are measured in rounds."""
+
+    def read_spec(self) -> TaxSpec:
+        return read_tax(self.options)
+
+    def read_stored(self, suite: Mapping[str, Any]) -> TaxSpec:
+        return TaxSpec.stored(suite)
+
+    def rounds_at(self, place: Place, chosen: dict[str, Slicing]) -> LayerRounds:
+        return LayerRounds(self.spec, self.rounds, place.folder, place.run_id, chosen)
+
+    def begin(self) -> Sitting:
+        for line in self.spec.tax.left_out:
+            print_note(f"note: {line}")
+        return replace(super().begin(), set_env="tax measures the variants as they are")
+
+
+def read_tax(options: TaxOptions) -> TaxSpec:
+    """The layers of the target, and how they are loaded. Raises BadInput."""
+    target, own = options.target, is_own(options.target)
+    if not own and target != "noop":
+        raise BadInput(
+            f"TARGET: {target!r} is not allowed; it takes noop, or your own app as module:name or "
+            "path/file.py:name"
+        )
+    protocol = options.texts.get("protocol", "http")
+    if protocol not in PROTOCOLS:
+        raise BadInput(
+            f"--protocol: {protocol!r} is not allowed; it takes {' or '.join(PROTOCOLS)}"
+        )
+    if any(not text.startswith("raw:") for text in names(options.clients)):
+        raise BadInput(
+            f"--clients: {options.clients!r} is not allowed; it takes raw:N, one or more"
+        )
+    suite = read_rows(options)
+    word = f"default,{target}" if own else "default"
+    side = read_side(options, SideFlags("TARGET", "--option", word, options.option or ()), suite)
+    suite = fit_app(options, suite, side.app)
+    if len(suite.cells) > 1:
+        raise BadInput(f"--suite: {options.suite}: tax takes one cell, not {len(suite.cells)}")
+    layers, left_out, bare = LAYERS, list[str](), ""
+    if side.app.own is not None:
+        asgi, bound = ingress_of(side.app.own, "TARGET")
+        if asgi is None:
+            raise BadInput(
+                f"TARGET: {target}: the ingress {side.app.own.ingress} is no ASGI app: tax takes "
+                "one with @serve.ingress"
+            )
+        bare = asgi
+        served = tuple(layer for layer in LAYERS if layer.way == "http")
+        layers = (OWN_BARE, *served)
+        left_out.append("handle: is measured with the no-op app alone")
+        if bound:
+            why = f"{side.app.own.ingress} is made with a deployment ({', '.join(bound)})"
+            left_out.append(f"app: {why}, which it cannot have without Serve")
+            layers = served
+    chosen = choose_layers(layers, names(options.layers))
+    return make_spec(
+        TaxSpec,
+        options,
+        suite,
+        [side],
+        QUICK if options.quick else TIMES,
+        threshold=options.threshold or THRESHOLD,
+        tax=Taxed(chosen, tuple(left_out), bare),
+    )
 
 
 @command(TaxOptions)
@@ -40,6 +139,4 @@ def tax(options: TaxOptions) -> int:
 
     Example: serve-bench tax noop --quick
     """
-    from serve_bench.benchmarks.tax.drive import run
-
-    return run(options)
+    return TaxRun(options).run()

@@ -17,7 +17,7 @@ from serve_bench.analysis.comparing import Known, Match, judged_rows
 from serve_bench.analysis.comparing.model import About, Comparing, figures
 from serve_bench.analysis.comparing.values import SideRow, by_key, doubts_of, rows_of
 from serve_bench.analysis.statistics import MAIN
-from serve_bench.benchmarks.tax.request import TaxSuite
+from serve_bench.benchmarks.tax.spec import TaxSpec
 from serve_bench.core.facts import TrialUsage
 from serve_bench.core.result import Result
 from serve_bench.view.comparison import METRICS, compare_rows, mean_value, ratio_chart, scale_value
@@ -59,13 +59,13 @@ Layered: TypeAlias = tuple[SideRow, ViewRow]
 
 def build(page: Page) -> View:
     """The layers in their order, in each row."""
-    result, suite = page.result, TaxSuite.from_json(page.result.run.suite)
+    result, suite = page.result, TaxSpec.stored(page.result.run.suite)
     warnings = by_key(result, checks(result))
     layers, count = [*_layer_rows(result, suite, warnings)], len(suite.layers)
     further = [place for place in range(len(layers)) if place % count]  # not the first of its row
     with_first = [(layers[place - place % count], layers[place]) for place in further]
     with_before = [(layers[place - 1], layers[place]) for place in further]
-    compare = partial(_compare, result, suite.versus.threshold, warnings)
+    compare = partial(_compare, result, suite.threshold, warnings)
     firsts, befores = [*compare("first", with_first)], [*compare("before", with_before)]
     rates, steps = (
         [row for row in compared if row.dims["metric"] == MAIN and "b_over_a" in row.values]
@@ -75,7 +75,7 @@ def build(page: Page) -> View:
     known = ((row, ratios.get((row.group, row.dims["layer"]), {})) for _, row in layers)
     points = [replace(row, values={**row.values, **ratio}) for row, ratio in known]
     title = f"requests/s, divided by that of {suite.layers[0].title}, with its 95 % interval"
-    draw = Later(partial(ratio_chart, title, rates, suite.versus.threshold))
+    draw = Later(partial(ratio_chart, title, rates, suite.threshold))
     return View(
         rows=[*page.bare_rows()],
         points=points,
@@ -87,18 +87,18 @@ def build(page: Page) -> View:
             Section("cpu-by-process", "CPU by process", (make_table(CPU, points, bare=True),)),
         ],
         charts=[Section("chart", "Shares with their intervals", (draw,))],
-        facts=[("left out", "; ".join(suite.left_out))] if suite.left_out else [],
+        facts=[("left out", "; ".join(suite.tax.left_out))] if suite.tax.left_out else [],
         tiles=partial(make_tiles, rates[-3:], "b_over_a"),
         notes=(),
     )
 
 
-def _layer_rows(result: Result, suite: TaxSuite, warnings: Known) -> Iterator[Layered]:
+def _layer_rows(result: Result, suite: TaxSpec, warnings: Known) -> Iterator[Layered]:
     """The layers of each row. Raises FormatError for damaged records."""
     measured = [(layer.name, rows_of(result, layer.name).values()) for layer in suite.layers]
     sides = {(name, side.row.label): side for name, of_layer in measured for side in of_layer}
-    planned_rounds = suite.versus.rounds if result.last is None else result.last
-    for row, layer in product(suite.versus.rows, suite.layers):
+    planned_rounds = suite.rounds if result.last is None else result.last
+    for row, layer in product(suite.rows, suite.layers):
         planned = suite.row_of(row, layer)
         side = sides.get((layer.name, planned.label)) or SideRow({}, planned)
         values = {METRICS[name]: mean_value(launches) for name, launches in side.values.items()}

@@ -13,7 +13,7 @@ from serve_bench.benchmarks.own_app.flags import named_target, target_suite
 from serve_bench.benchmarks.timeline.bench import LOOK_S, WARMUP_S, TimelineBench
 from serve_bench.benchmarks.timeline.command import TimelineOptions
 from serve_bench.cli import print_note
-from serve_bench.cli.experiment import Experiment, RowsRequest, list_launches
+from serve_bench.cli.experiment import RowsRequest, SuiteExperiment, list_launches
 from serve_bench.cli.rows import add_flags
 from serve_bench.core.axes import read_table
 from serve_bench.core.errors import BadInput
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from serve_bench.view.lens import View
 
 
-class TimelineRun(Experiment[TimelineOptions]):
+class TimelineRun(SuiteExperiment[TimelineOptions]):
     """An open loop in stages on each launch; seconds out of the SLO break the gate."""
 
     part = "timeline"
@@ -106,7 +106,7 @@ class TimelineRun(Experiment[TimelineOptions]):
         about = duration_text(count * (timeline.seconds + timeline.after_s + beside_s))
         yield f"{counted(count, 'launch', 'launches')}{where}; about {about} in all"
 
-    def begin(self, agenda: Agenda) -> None:
+    def check_targets(self, agenda: Agenda) -> None:
         if not all(behind(request.url) for request in agenda.suite.services.values()):
             print_note(
                 "note: no Serve of this host answers there: replicas and CPU of the server are not "

@@ -2,80 +2,218 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
 
-from serve_bench.cli.command import MOST, command, flag
-from serve_bench.cli.gate import GateOptions
-from serve_bench.cli.options import (
-    REQUEST,
-    WITH_RESUME,
-    OwnAppOptions,
-    RunOptions,
-    StreamOptions,
-    TraceOptions,
+from serve_bench.analysis.comparing import describe_noise, floors_of, of_versus
+from serve_bench.benchmarks.own_app.flags import asked_of
+from serve_bench.benchmarks.versus.bench import VersusRounds
+from serve_bench.benchmarks.versus.spec import QUICK, TIMES, URL_GATE, VersusSpec, check_sides
+from serve_bench.cli import print_note
+from serve_bench.cli.command import command, flag
+from serve_bench.cli.flag_values import share_of
+from serve_bench.cli.gate import Gate, read_flags
+from serve_bench.cli.options import REQUEST
+from serve_bench.cli.report import judged_by
+from serve_bench.cli.sides import (
+    SideFlags,
+    SidesExperiment,
+    SidesOptions,
+    drop_noop,
+    fit_app,
+    make_spec,
+    read_rows,
+    read_side,
 )
-from serve_bench.core.load_spec import MAX_RATE
+from serve_bench.cli.sitting import Place, Sitting
+from serve_bench.core.errors import BadInput
+from serve_bench.core.plan import Suite, client_of
+from serve_bench.core.redaction import hide_in_text
+from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.core.result import GRPC, HANDLES, Result
+from serve_bench.serving.launch_spec import check_tracing
+from serve_bench.spec.forms import Duration
+from serve_bench.spec.sides import GATE, THRESHOLD, Side
+from serve_bench.spec.slicing import Slicing
+from serve_bench.view.verdict_words import stop_text
 
-#: Flags of clusters that are started, and looked into: none with --url.
-OF_LAUNCHES = frozenset(
-    """a b app a_env b_env a_python b_python a_option b_option budget route request_timeout_s
+#: Flags of clusters that are started, and looked into: none with services that are up already.
+OF_LAUNCHES: Final = frozenset(
+    """app a_env b_env a_python b_python a_option b_option budget route request_timeout_s
     grpc_servicer call no_sample trace""".split()
 )
 
-
-class SideFlags(NamedTuple):
-    """The flags of A or B."""
-
-    word: str | None
-    env: list[str]
-    python: str | None
-    options: list[str]
+ADDRESS: Final = re.compile(r"(?:(?P<name>[^=/:]+)=)?(?P<url>\w+://.*)", re.DOTALL)
+"""A side that is up already, with a name if that is given."""
 
 
-class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, GateOptions):
+class VersusOptions(SidesOptions):
     """The options of `versus`."""
 
     command = "versus"
-    with_resume = WITH_RESUME - {"no_sample"} | {"rounds"}
-    order = f"""a b rounds all_rounds app clients rate url {REQUEST} protocol grpc_servicer call
-        events event_timeout aa quick threshold gate fail_on noise budget a_env b_env a_python
-        b_python a_option b_option slice seed suite out resume trace no_sample strict_host dry_run
-        live format"""
+    order = f"""a b rounds all_rounds app clients rate {REQUEST} protocol grpc_servicer call events
+        event_timeout aa quick threshold gate fail_on noise budget a_env b_env a_python b_python
+        a_option b_option slice seed suite out resume trace no_sample strict_host dry_run live
+        format"""
 
-    suite: str = flag("versus")
-    a: str | None = flag(None, "First side: VARIANT, APP or VARIANT,APP.")
+    a: str | None = flag(None, "First side: VARIANT, APP, VARIANT,APP or [NAME=]http://HOST:PORT.")
     b: str | None = flag(None, "Second side, compared with the first.")
-    rounds: str | None = flag(
-        None, "Most rounds, each a fresh launch of both sides [20]; +N with --resume adds N."
-    )
     all_rounds: bool = flag(False, "Measure all rounds, even after a final verdict.")
-    app: str | None = flag(None, "Built-in app of both sides [noop].")
-    clients: str | None = flag(
-        None, "Rows: N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
-    )
-    rate: float | None = flag(
-        None, "Open loop at this rate; in windows, which are noisier.", takes=(0.1, MAX_RATE)
-    )
-    url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")
     aa: bool = flag(False, "Compare A (default) with itself: the noise floor.")
-    quick: bool = flag(False, "Measure at most 3 rounds of 4 s on each side.")
-    budget: str | None = flag(None, "Longest time of the run, such as 10m [none].")
+    budget: Duration | None = flag(None, "Longest time of the run, such as 10m [none].")
     a_env: list[str] | None = flag(None, "Variable of the environment of A; repeatable.")
     b_env: list[str] | None = flag(None, "Variable of the environment of B; repeatable.")
     a_python: str | None = flag(None, "Python interpreter of A, with a Ray of its own.")
     b_python: str | None = flag(None, "Python interpreter of B.")
     a_option: list[str] | None = flag(None, "Option of A, such as num_replicas=2; repeatable.")
     b_option: list[str] | None = flag(None, "Option of B; repeatable.")
-    slice: str | None = flag(None, "Length of a slice, 10ms to 2s [7 drains].")
-    seed: int = flag(1, "Seed of the orders of sides and requests.", takes=(0, MOST))
 
-    @property
-    def sides(self) -> tuple[SideFlags, SideFlags]:
-        """The flags of A and of B."""
-        return (
-            SideFlags(self.a, self.a_env or [], self.a_python, self.a_option or []),
-            SideFlags(self.b, self.b_env or [], self.b_python, self.b_option or []),
-        )
+    def sides(self) -> list[SideFlags]:
+        """The flags of A and of B; of A alone with --aa. Raises BadInput."""
+        given = [name for name in ("b", "b_env", "b_python", "b_option") if getattr(self, name)]
+        if self.aa and given:
+            word = given[0].replace("_", "-")
+            raise BadInput(f"--aa: runs A against itself; it does not go with --{word}")
+        sides = []
+        for letter in "a" if self.aa else "ab":
+            word, env, python, options = (
+                getattr(self, f"{letter}{name}") for name in ("", "_env", "_python", "_option")
+            )
+            if word is None and not self.aa:  # of which A is what Serve does without flags
+                more = "; A against itself is --aa" if letter == "b" else ""
+                takes = "it takes VARIANT, APP, VARIANT,APP or http://HOST:PORT"
+                raise BadInput(f"--{letter}: is missing; {takes}{more}")
+            places = f"--{letter}", f"--{letter}-option"
+            sides.append(SideFlags(*places, word or "default", options or (), env or (), python))
+        return sides
+
+
+class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
+    """A and B in rounds, judged after each."""
+
+    _requests: tuple[Request, Request] | None = None
+
+    def __init__(self, options: VersusOptions) -> None:
+        super().__init__(options)
+        self._gate = read_flags(options)
+
+    def read_spec(self) -> VersusSpec:
+        spec, self._requests = read_versus(self.options, self._gate)
+        return spec
+
+    def read_stored(self, suite: Mapping[str, Any]) -> VersusSpec:
+        return VersusSpec.stored(suite)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._gate.check_rounds(self.spec.rounds, f"--rounds {self.spec.rounds}")
+        self._trace = share_of(self.options.trace)
+        if self._trace is not None:
+            if not any(client_of(row) == "raw" for row in self.spec.rows):
+                raise BadInput("--trace: is for rows of the raw client (--clients raw:8)")
+            for side in self.spec.sides:
+                check_tracing(side.variant)
+
+    def rounds_at(self, place: Place, chosen: dict[str, Slicing]) -> VersusRounds:
+        about = (self.spec, self.rounds, place.folder, place.run_id, chosen, self._trace)
+        budget_s = self.spec.budget_s if self.earlier is None else None
+        return VersusRounds(*about, requests=self._requests or (), budget_s=budget_s)
+
+    def begin(self) -> Sitting:
+        stop = None if self.earlier is None else self.earlier.stop
+        if stop is not None and not self.rounds:
+            print_note(f"note: nothing to measure: {stop_text(stop)}; --rounds +6 adds rounds")
+        if self._requests:
+            print_note(
+                "note: running services are not launched: the interval excludes the spread between "
+                "launches"
+            )
+        letters = {side.label: letter for letter, side in zip("AB", self.spec.sides, strict=True)}
+        sides = ", ".join(f"{letter} is {label}" for label, letter in letters.items())
+        print_note(f"note: {sides}")
+        sitting = replace(super().begin(), set_env="--a-env, --b-env set it", letters=letters)
+        return replace(sitting, again=None, set_env=None) if self._requests else sitting
+
+    def show(self, result: Result, folder: Path) -> int:
+        """Prints the report, and what breaks the gate: of one and the same comparison."""
+        judged = judged_by(result, self._gate)
+        for text in describe_noise(result, self._gate.noise):
+            print_note(f"warning: {text}")
+        self.report.close(judged, folder)
+        return self._gate.close(of_versus(judged))
+
+
+def read_versus(
+    options: VersusOptions, gate: Gate
+) -> tuple[VersusSpec, tuple[Request, Request] | None]:
+    """A and B, and the requests to them where they are up already. Raises BadInput."""
+    suite, sides = read_rows(options), options.sides()
+    if any(ADDRESS.fullmatch(side.word) for side in sides):
+        return _read_services(options, gate, drop_noop(suite), sides)
+    launched = [read_side(options, side, suite) for side in sides]
+    check_sides(launched)
+    spec = _make_spec(options, gate, fit_app(options, suite, launched[0].app), launched)
+    spec.check_cells()
+    spec.check_budget()
+    return spec, None
+
+
+def _read_services(
+    options: VersusOptions, gate: Gate, suite: Suite, sides: Sequence[SideFlags]
+) -> tuple[VersusSpec, tuple[Request, Request]]:
+    if wrong := options.changed(options.parameters().keys() - OF_LAUNCHES):
+        raise BadInput(f"--a: a service that is up already does not go with {', '.join(wrong)}")
+    if gate.metrics is not None and "cpu" in gate.metrics:
+        raise BadInput("--gate: cpu: nothing is known of the processes of services; leave it out")
+    for row in suite.rows:
+        if row.protocol in GRPC | HANDLES:
+            raise BadInput(f"--protocol: {row.protocol}: is for apps that are launched")
+    asked = asked_of({}, Path(), options, suite.rows[0].protocol)
+    named, requests = list[Side](), list[Request]()
+    for side in sides:
+        if (match := ADDRESS.fullmatch(side.word)) is None:
+            raise BadInput(
+                f"{side.place}: the other side is a service that is up already: it takes one too, "
+                "as http://HOST:PORT"
+            )
+        try:
+            requests.append(replace(asked.request("http://127.0.0.1"), url=match["url"]))
+        except SpecError as error:
+            raise BadInput(f"{side.place}: {str(error).removeprefix('url: ')}") from None
+        address = hide_in_text(match["url"]).partition("://")[2].rstrip("/")
+        named.append(Side(match["name"] or address))
+    first, second = requests[0], requests[-1]
+    if first == second and not options.aa:
+        raise BadInput(f"--a, --b: both are {named[0].label}: use --aa for the noise floor")
+    spec = _make_spec(options, gate, suite, named)
+    urls = {
+        side.label: request.url for side, request in zip(spec.sides, (first, second), strict=True)
+    }
+    gated = URL_GATE if gate.metrics is None else gate.metrics
+    return replace(spec, gate=gated, urls=urls, request=asked), (first, second)
+
+
+def _make_spec(
+    options: VersusOptions, gate: Gate, suite: Suite, sides: Sequence[Side]
+) -> VersusSpec:
+    noise, times = gate.noise, QUICK if options.quick else TIMES
+    return make_spec(
+        VersusSpec,
+        options,
+        suite,
+        sides,
+        times,
+        aa=options.aa,
+        threshold=gate.threshold or THRESHOLD,
+        gate=GATE if gate.metrics is None else gate.metrics,
+        floors={} if noise is None else floors_of(noise),
+        noise=None if noise is None else noise.sides[0].run.id,
+        budget_s=options.budget,
+        looks=not options.all_rounds,
+    )
 
 
 @command(VersusOptions)
@@ -87,20 +225,4 @@ def versus(options: VersusOptions) -> int:
 
     Example: serve-bench versus --a default --b optimized --quick
     """
-    from serve_bench.cli.gate import read_flags
-    from serve_bench.cli.show import check_format
-    from serve_bench.report import COMPARED
-
-    check_format(options.format, COMPARED)
-    gate = read_flags(options)
-    from serve_bench.benchmarks.versus.drive import request, run
-    from serve_bench.benchmarks.versus.flags import planned, with_urls
-
-    if options.resume is not None:
-        suite, earlier = request(options, lambda: planned(options, gate))
-        return run(suite, options, gate, earlier=earlier)
-    if options.url:
-        options.check_url(options.parameters().keys() - OF_LAUNCHES)
-        suite, services = with_urls(options, gate)
-        return run(suite, options, gate, services=services)
-    return run(planned(options, gate), options, gate)
+    return VersusRun(options).run()

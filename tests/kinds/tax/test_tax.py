@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from serve_bench.benchmarks.tax import drive as tax_drive
-from serve_bench.benchmarks.tax.bench import LayerCpu, TaxRun
-from serve_bench.benchmarks.tax.command import TaxOptions
+from serve_bench.benchmarks.tax import command as tax_command
+from serve_bench.benchmarks.tax.bench import LayerCpu, LayerRounds
+from serve_bench.benchmarks.tax.command import TaxOptions, read_tax
 from serve_bench.benchmarks.tax.lens import LENS
-from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, expected_s, tax_plan
-from serve_bench.benchmarks.versus import flags as versus_flags
-from serve_bench.benchmarks.versus import measure as versus_measure
+from serve_bench.benchmarks.tax.spec import LAYERS, TaxSpec
+from serve_bench.cli import sides as cli_sides
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.sitting import Outcome, Sitting
 from serve_bench.core.app_spec import own_spec
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.own_app import OwnApp, OwnDeployment
 from serve_bench.core.result import PlannedTrial, Trial
+from serve_bench.runner import in_turn
 from serve_bench.serving.bare import BareServer
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import new_run, reap
@@ -156,9 +156,9 @@ def test_rows_that_are_missing_are_measured_on_all_layers(fake: Fake, call: Call
 @pytest.mark.usefixtures("fake")
 def test_layers_are_drawn_and_a_handle_has_windows_of_its_own(call: Call) -> None:
     call("tax", "--protocol", "stream", "--out", "run")
-    suite = TaxSuite.from_json(read(Path("run")).run.suite)
-    assert TaxSuite.from_json(suite.to_json()) == suite
-    rows = [row for one in tax_plan(suite) for row in one.rows]
+    suite = TaxSpec.stored(read(Path("run")).run.suite)
+    assert TaxSpec.stored(suite.to_json()) == suite
+    rows = [row for planned in suite.plan() for row in planned.rows]
     parts = [[at.variant for at in part.planned] for part in rows[0].parts]
     assert sorted(parts) == [["handle"], [one.name for one in LAYERS if one.way != "handle"]]
     first = {row.parts[0].planned[0].variant for row in rows}
@@ -167,7 +167,7 @@ def test_layers_are_drawn_and_a_handle_has_windows_of_its_own(call: Call) -> Non
     handles = [at.row for at in planned if at.variant == "handle"]
     assert {one.protocol for one in handles} == {"handle-stream"}
     assert {one.stream_events for one in handles} == {10}
-    assert 300 < expected_s(suite, tax_plan(suite)) < 3000
+    assert 300 < suite.expected_s(suite.plan()) < 3000
 
 
 def test_cpu_of_a_layer_is_without_what_it_uses_while_others_are_loaded() -> None:
@@ -192,9 +192,9 @@ def test_all_layers_get_the_same_requests_in_the_same_order(
     """Servers with a known answer stand for the layers: a bare one, and those of two clusters."""
     made = OwnApp("a:b", "a:b", "/", (OwnDeployment("Shop", 1),), ())
     app_of = lambda *about: own_spec(replace(made, asked=about[3]))  # noqa: E731
-    monkeypatch.setattr(versus_flags, "app_of", app_of)
-    monkeypatch.setattr(tax_drive, "ingress_of", lambda *_: ("FastAPI", ()))
-    monkeypatch.setattr(versus_measure, "WARMING", Timing(0.1, 0.3, 1, 0.05))
+    monkeypatch.setattr(cli_sides, "app_of", app_of)
+    monkeypatch.setattr(tax_command, "ingress_of", lambda *_: ("FastAPI", ()))
+    monkeypatch.setattr(in_turn, "WARMING", Timing(0.1, 0.3, 1, 0.05))
     (tmp_path / "paths").write_text("\n".join(f"/{k}" for k in range(7)))
     (tmp_path / "bodies").write_text("a-secret-body\nanother-secret")
     options = TaxOptions(
@@ -205,11 +205,10 @@ def test_all_layers_get_the_same_requests_in_the_same_order(
         bodies=str(tmp_path / "bodies"),
         request_timeout_s=50.0,
     )
-    suite = tax_drive._from_flags(options)
-    suite = replace(suite, versus=replace(suite.versus, side_s=0.3, steady_s=0.2, sample=False))
+    suite = replace(read_tax(options), side_s=0.3, steady_s=0.2, sample=False)
     assert "secret" not in json.dumps(suite.to_json())
-    assert [side.variant.http_options for side in suite.clusters] == [{"request_timeout_s": 50}] * 2
-    assert suite.versus.timeout_s == 55.0
+    assert [side.variant.http_options for side in suite.launched] == [{"request_timeout_s": 50}] * 2
+    assert suite.timeout_s == 55.0
     with serving() as bare, serving(delay_s=0.004) as slow, serving(delay_s=0.002) as quick:
         up = iter((slow, quick))
         urls: dict[int, str] = defaultdict(lambda: next(up).url)
@@ -220,8 +219,8 @@ def test_all_layers_get_the_same_requests_in_the_same_order(
                 monkeypatch.setattr(kind, name, lambda self: [], raising=False)
         monkeypatch.setattr(Serving, "environment_of", lambda self, row: {})
         monkeypatch.setattr(Serving, "url_of", lambda self, row: urls[id(self)].rstrip("/"))
-        run_id, plan = new_run(), tax_plan(suite)
-        launch = TaxRun(suite, plan, tmp_path, run_id, {}).plan().launches[0]
+        run_id, plan = new_run(), suite.plan()
+        launch = LayerRounds(suite, plan, tmp_path, run_id).plan().launches[0]
         journal: Any = SimpleNamespace(say=lambda *_, **__: None)
         loaded = launch.bench(1, journal).load(plan[0].rows[0])
         reap(run_id)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from serve_bench.benchmarks.versus.bench import Job, run_at_once
+from serve_bench.runner.sides import Job, run_at_once
 
 Tell = Callable[[str], None]
 

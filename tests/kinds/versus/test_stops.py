@@ -10,11 +10,11 @@ import pytest
 
 from scripts import bench_versus
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.benchmarks.versus.bench import SHORTEST_SIDE_S, Pairs
-from serve_bench.benchmarks.versus.flags import rounds_in_all
-from serve_bench.benchmarks.versus.request import VersusSuite, check_budget, expected_s, versus_plan
+from serve_bench.benchmarks.versus.bench import SHORTEST_SIDE_S, VersusRounds
+from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Record, Result, Resume, RunStop, result_of
+from serve_bench.spec.sides import Rounds, rounds_in_all
 from serve_bench.view.verdict_words import headline
 from tests.cases import cases
 from tests.fixtures import Call, Patch
@@ -31,24 +31,23 @@ NOISY = versus_result({ROW: rates(580.0, 575.0, wobble=9.0)}, looks=True)
 def stop_after(result: Result, folder: Path, budget_s: float | None = None) -> RunStop | None:
     """Why a run of which these are the first three rounds ends after them."""
     first = replace(result, trials=tuple(trial for trial in result.trials if trial.round <= 3))
-    suite = VersusSuite.from_json({**result.run.suite, "rounds": 6})
-    pairs = Pairs(suite, versus_plan(suite), store_run(folder, first), "x", budget_s=budget_s)
-    plan = pairs.plan()
+    suite = VersusSpec.stored({**result.run.suite, "rounds": 6})
+    whole = suite.plan()
+    rounds = VersusRounds(suite, whole, store_run(folder, first), "x", budget_s=budget_s)
+    plan = rounds.plan()
     plan.expected_s(2, None)
     return plan.over()
 
 
-def test_it_ends_after_the_round_that_settles_it(tmp_path: Path) -> None:
+def test_it_ends_after_the_round_that_settles_it_or_fills_the_budget(tmp_path: Path) -> None:
     stop = stop_after(CLEAR, tmp_path / "clear")
     assert stop is not None and (stop.after_round, stop.of, stop.why) == (3, 6, "settled")
     assert stop_after(NOISY, tmp_path / "noisy") is None
     unseen = versus_result({ROW: rates(580.0, 6850.0)})
     assert stop_after(unseen, tmp_path / "without looks") is None
-
-
-def test_no_round_begins_that_would_end_after_the_budget(tmp_path: Path) -> None:
-    suite = VersusSuite.from_json({**NOISY.run.suite, "rounds": 6})
-    next_s = expected_s(suite, versus_plan(suite)[3:4])
+    # No round begins that would end after the budget.
+    suite = VersusSpec.stored({**NOISY.run.suite, "rounds": 6})
+    next_s = suite.expected_s(suite.plan()[3:4])
     stop = stop_after(NOISY, tmp_path / "short", next_s - 1)
     assert stop is not None and (stop.after_round, stop.why) == (3, "budget")
     assert stop_after(NOISY, tmp_path / "long", next_s + 1) is None
@@ -74,6 +73,7 @@ def test_what_is_planned_behind_a_stop_is_not_missing() -> None:
     (None, "budget", 6),  # what the budget left is measured
     ("+6", "settled", 10),
     ("+2", None, 8),
+    ("+999", None, 1000),
     ("5", "settled", 5),
     ("9", None, 9),
 )
@@ -83,19 +83,9 @@ def test_a_run_goes_on_up_to(
     earlier = replace(CLEAR, trials=tuple(trial for trial in CLEAR.trials if trial.round <= 4))
     if why is not None:
         earlier = replace(earlier, stop=RunStop(4, 6, why, AT), last=4)
-    assert rounds_in_all(text, earlier, 6) == last
-
-
-@cases(
-    "text, message",
-    ("3", "--rounds: 3: 6 are measured; .N adds rounds to them"),
-    ("+0", "--rounds: '0' is not allowed"),
-    ("+", "--rounds: '' is not allowed; it takes 1 to 1,000"),
-    ("+9999999", "--rounds: '9999999' is not allowed; it takes 1 to 1,000"),
-)
-def test_rounds_that_cannot_be_added_are_refused(text: str, message: str) -> None:
-    with pytest.raises(BadInput, match=message):
-        rounds_in_all(text, CLEAR, 6)
+    assert rounds_in_all(Rounds.read(text) if text else None, earlier, 6) == last
+    with pytest.raises(BadInput, match=r"--rounds: 3: 6 are measured; \+N adds rounds to them"):
+        rounds_in_all(Rounds(3), CLEAR, 6)
 
 
 @cases(
@@ -135,30 +125,30 @@ def test_intervals_are_held_against_the_truth(tmp_path: Path) -> None:
 def test_a_budget_has_room_for_a_verdict(rounds: int, least: str) -> None:
     asked = suite(rounds=rounds)
     fewest = replace(asked, rounds=min(3, rounds))
-    takes_s = expected_s(fewest, versus_plan(fewest))
-    check_budget(asked)
-    check_budget(replace(asked, budget_s=takes_s + 1))
+    takes_s = fewest.expected_s(fewest.plan())
+    asked.check_budget()
+    replace(asked, budget_s=takes_s + 1).check_budget()
     with pytest.raises(BadInput, match=rf"^--budget: .* is not enough: {least} of 16 s a .* min"):
-        check_budget(replace(asked, budget_s=takes_s - 1))
+        replace(asked, budget_s=takes_s - 1).check_budget()
 
 
 def rounds_in_budget(
     late_s: float, room_s: float, folder: Path, monkeypatch: Patch
-) -> tuple[Pairs, list[float], float, str]:
+) -> tuple[VersusRounds, list[float], float, str]:
     """A run of three rounds that each last longer than planned, in a budget with so much room: the
     seconds that a side is loaded in each, how much of the budget is left, and why it ended."""
     asked = suite(rounds=3)
-    plan, now_s, sides = versus_plan(asked), 0.0, []
+    plan, now_s, sides = asked.plan(), 0.0, list[float]()
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    budget_s = expected_s(asked, plan) + room_s
-    pairs = Pairs(asked, plan, folder, "abc", budget_s=budget_s)
+    budget_s = asked.expected_s(plan) + room_s
+    rounds = VersusRounds(asked, plan, folder, "abc", budget_s=budget_s)
     for place in range(3):
-        pairs._expected_s(place, None)
-        sides.append(pairs.rows.suite.side_s)
-        now_s += expected_s(pairs.suite, plan[place : place + 1]) + late_s
-        if place < 2 and (stop := pairs._over()) is not None:
-            return pairs, sides, budget_s - now_s, stop.why
-    return pairs, sides, budget_s - now_s, ""
+        rounds.expected_s(place, None)
+        sides.append(rounds.rows.spec.side_s)
+        now_s += rounds.spec.expected_s(plan[place : place + 1]) + late_s
+        if place < 2 and (stop := rounds.stop_early()) is not None:
+            return rounds, sides, budget_s - now_s, stop.why
+    return rounds, sides, budget_s - now_s, ""
 
 
 @cases("late_s, room_s", (5.0, 0.0), (10.0, 2.0), (3.0, 9.0))
@@ -171,8 +161,8 @@ def test_rounds_that_take_longer_are_followed_by_shorter_ones(
 
 
 def test_a_round_is_not_shortened_without_end(tmp_path: Path, monkeypatch: Patch) -> None:
-    pairs, sides, left_s, why = rounds_in_budget(60.0, 0.0, tmp_path, monkeypatch)
-    assert why == "budget" and pairs.suite.side_s == SHORTEST_SIDE_S
+    rounds, sides, left_s, why = rounds_in_budget(60.0, 0.0, tmp_path, monkeypatch)
+    assert why == "budget" and rounds.spec.side_s == SHORTEST_SIDE_S
     assert len(sides) < 3 and left_s > 0
 
 
@@ -180,7 +170,7 @@ TIMED_OUT = "GET / on port {} had no answer in 30 s"
 
 
 @cases(
-    "rounds, ends",
+    "failures, ends",
     ([[TIMED_OUT.format(1001), TIMED_OUT.format(1051)]], True),
     ([[TIMED_OUT.format(1001), "the app 'default' is DEPLOY_FAILED"]], False),
     ([[TIMED_OUT.format(1001)]], False),
@@ -188,14 +178,14 @@ TIMED_OUT = "GET / on port {} had no answer in 30 s"
     ([[TIMED_OUT.format(1001)], ["raylet 7 ended"]], False),
 )
 def test_a_failure_of_both_sides_or_of_two_rounds_ends_the_run(
-    rounds: list[list[str]], ends: bool, tmp_path: Path
+    failures: list[list[str]], ends: bool, tmp_path: Path
 ) -> None:
     asked = suite(rounds=3)
     for measured in (False, True):
-        pairs = Pairs(asked, versus_plan(asked), tmp_path, "abc")
+        rounds = VersusRounds(asked, asked.plan(), tmp_path, "abc")
         if measured:
-            pairs.note_measured()
-        for messages in rounds:
-            pairs.note_failures(messages)
-        stop = pairs._over()
+            rounds.note_measured()
+        for messages in failures:
+            rounds.note_failures(messages)
+        stop = rounds.stop_early()
         assert (stop is not None and stop.why == "failure") is (ends and not measured)

@@ -5,19 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from serve_bench.benchmarks.versus.request import (
-    Side,
-    VersusSuite,
-    check_apart,
-    check_cells,
-    versus_plan,
-)
+from serve_bench.benchmarks.versus.spec import VersusSpec, check_sides
 from serve_bench.core.app_spec import APPS
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import parse_row
 from serve_bench.core.result import Traffic, VariantUsed
 from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.spec.sides import Side
 
 DEFAULT = Side("default")
 OPTIMIZED = Side("optimized", BUILT_IN_VARIANTS["optimized"])
@@ -25,21 +20,18 @@ CELL = cell_defaults()
 ROWS = (parse_row("raw:100", Traffic(), "x"), parse_row("8", Traffic(), "x"))
 
 
-def suite(**other: object) -> VersusSuite:
+def suite(**other: object) -> VersusSpec:
     given: dict[str, object] = {"cells": (CELL,), "rows": ROWS[:1]} | other
-    return VersusSuite("mine", (DEFAULT, OPTIMIZED), **given)  # type: ignore[arg-type]
+    return VersusSpec("mine", (DEFAULT, OPTIMIZED), **given)  # type: ignore[arg-type]
 
 
-def test_a_stored_suite_that_lacks_a_field_is_refused() -> None:
-    with pytest.raises(BadInput, match="cannot be resumed"):
-        VersusSuite.from_json({"name": "mine"})
-
-
-def test_sides_that_differ_in_anything_are_compared() -> None:
-    check_apart(DEFAULT, OPTIMIZED)
+def test_sides_that_differ_in_anything_are_compared_and_a_stored_suite_is_whole() -> None:
+    check_sides([DEFAULT, OPTIMIZED])
     python = VariantUsed("default", python="other")
     for change in ({"settings": {"num_replicas": 2}}, {"app": APPS["press"]}, {"variant": python}):
-        check_apart(DEFAULT, replace(DEFAULT, **change))
+        check_sides([DEFAULT, replace(DEFAULT, **change)])
+    with pytest.raises(BadInput, match="cannot be resumed"):
+        VersusSpec.stored({"name": "mine"})
 
 
 def test_a_setting_of_a_side_holds_over_the_cell_and_is_no_name_of_it() -> None:
@@ -48,21 +40,18 @@ def test_a_setting_of_a_side_holds_over_the_cell_and_is_no_name_of_it() -> None:
     assert two.label(CELL) == {"max_batch_size": 1, "max_ongoing_requests": 10000}
     own, cell = two.of_side(two.sides[1], CELL)
     assert own.cells == (cell,) and cell["num_replicas"] == 2 and own.app is APPS["noop"]
-
-
-def test_a_setting_that_differs_from_cell_to_cell_is_refused() -> None:
-    side = replace(DEFAULT, settings={"num_replicas": 2})
-    two = replace(suite(cells=(CELL, {**CELL, "num_replicas": 4})), sides=(DEFAULT, side))
+    # One that differs from cell to cell is refused.
+    two = replace(suite(cells=(CELL, {**CELL, "num_replicas": 4})), sides=two.sides)
     with pytest.raises(BadInput, match=r"^--b-option: num_replicas differs from cell to cell"):
-        check_cells(two)
-    check_cells(suite(cells=(CELL, {**CELL, "num_replicas": 4})))
+        two.check_cells()
+    suite(cells=(CELL, {**CELL, "num_replicas": 4})).check_cells()
 
 
 def test_every_round_measures_every_row_of_every_cell_on_both_sides() -> None:
     cells = tuple({**CELL, "num_replicas": count} for count in (1, 2, 3))
-    plans = versus_plan(suite(cells=cells, rows=ROWS, rounds=6))
+    plans = suite(cells=cells, rows=ROWS, rounds=6).plan()
     assert [plan.order for plan in plans] == [(0, 1), (1, 0)] * 3
-    keys = [one.key for plan in plans for at in plan.pairings for one in at.planned]
+    keys = [trial.key for plan in plans for pairing in plan.pairings for trial in pairing.planned]
     assert len(set(keys)) == len(keys) == 6 * 3 * 2 * 2
     assert keys[:2] == [
         "default/r1/bs1-ongoing10000-rep1/100-connections",
@@ -77,19 +66,18 @@ def test_every_round_measures_every_row_of_every_cell_on_both_sides() -> None:
 
 
 def test_what_is_drawn_hangs_on_the_seed_alone() -> None:
-    one, same, other = (versus_plan(suite(rounds=40, seed=seed)) for seed in (1, 1, 2))
+    one, same, other = (suite(rounds=40, seed=seed).plan() for seed in (1, 1, 2))
     assert one == same != other
-    seeds = [plan.pairings[0].seed for plan in one]
-    assert len(set(seeds)) == 40
+    assert len({plan.pairings[0].seed for plan in one}) == 40
     first = Counter(plan.pairings[0].steady_order for plan in one)
     assert set(first) == {(0, 1), (1, 0)}
 
 
 def test_a_row_of_which_a_side_is_missing_is_measured_anew_on_both() -> None:
     whole = suite(rounds=3, rows=ROWS)
-    every = [one.key for plan in versus_plan(whole) for at in plan.pairings for one in at.planned]
-    rest = versus_plan(whole, [key for key in every if key != every[5]])
+    every = [one.key for plan in whole.plan() for at in plan.pairings for one in at.planned]
+    rest = whole.plan([key for key in every if key != every[5]])
     assert [plan.round for plan in rest] == [2]
     assert [one.key for at in rest[0].pairings for one in at.planned] == [every[4], every[5]]
     assert rest[0].order == (1, 0)
-    assert versus_plan(whole, every) == ()
+    assert whole.plan(every) == ()

@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.versus import measure as versus_rows
-from serve_bench.benchmarks.versus.measure import PairRows, Target, chosen_of, place_of
-from serve_bench.benchmarks.versus.request import Pairing, Side, VersusSuite, versus_plan
-from serve_bench.benchmarks.versus.slicing import Slicing
+from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.core.load_result import LoadResult, SlicedResult, WorkerFailure
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Row
 from serve_bench.load.failures import LoadError, TargetEnded
+from serve_bench.runner import in_turn
+from serve_bench.runner.in_turn import SideRows, Target, chosen_of, place_of
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import new_run, reap
+from serve_bench.spec.sides import Pairing, Side
+from serve_bench.spec.slicing import Slicing
 from serve_bench.store import RunFolder
 from tests.cases import cases, sure
 from tests.fixtures import Patch
@@ -33,22 +34,22 @@ pytestmark = pytest.mark.alone
 ROW = Row("4 connections", "raw", 4)
 
 
-def suite(row: Row = ROW, **other: Any) -> VersusSuite:
+def suite(row: Row = ROW, **other: Any) -> VersusSpec:
     given: dict[str, Any] = {"rounds": 2, "side_s": 0.4, "steady_s": 0.2} | other
-    return VersusSuite("mine", (Side("a"), Side("b")), ({},), (row,), **given)
+    return VersusSpec("mine", (Side("a"), Side("b")), ({},), (row,), **given)
 
 
-RowsOf = Callable[[VersusSuite], tuple[PairRows, list[str]]]
+RowsOf = Callable[[VersusSpec], tuple[SideRows, list[str]]]
 
 
 @pytest.fixture
 def rows_of(tmp_path: Path, monkeypatch: Patch) -> Iterator[RowsOf]:
     """The rows of a suite in a folder of their own, and the phases that they tell."""
-    monkeypatch.setattr(versus_rows, "WARMING", Timing(0.1, 0.3, 1, 0.05))
+    monkeypatch.setattr(in_turn, "WARMING", Timing(0.1, 0.3, 1, 0.05))
     run_id, said = new_run(), list[str]()
     with RunFolder.create(tmp_path / "run", now=datetime.now(UTC)) as folder:
         yield lambda whole: (
-            PairRows(whole, folder.path, run_id, lambda at, phase, rate: said.append(phase)),
+            SideRows(whole, folder.path, run_id, lambda at, phase, rate: said.append(phase)),
             said,
         )
     reap(run_id)
@@ -58,8 +59,8 @@ def target(server: KnownServer, **other: Any) -> Target:
     return Target(Load(Request(server.url, expect_body=b"ok")), **other)
 
 
-def first(whole: VersusSuite) -> Pairing:
-    return versus_plan(whole)[0].pairings[0]
+def first(whole: VersusSpec) -> Pairing:
+    return whole.plan()[0].pairings[0]
 
 
 def test_both_sides_are_measured_in_turn_and_alone(rows_of: RowsOf) -> None:
@@ -69,7 +70,7 @@ def test_both_sides_are_measured_in_turn_and_alone(rows_of: RowsOf) -> None:
         targets = target(fast, launch="7", processes=lambda: me), target(slow, launch="8")
         rows, said = rows_of(whole)
         trials = rows.measure(first(whole), targets)
-        again = rows.measure(versus_plan(whole)[1].pairings[0], targets)
+        again = rows.measure(whole.plan()[1].pairings[0], targets)
     assert [trial.key for trial in trials] == ["a/r1/app/4-connections", "b/r1/app/4-connections"]
     assert [trial.launch for trial in trials] == ["7", "8"]
     slicing = rows.chosen["app/4 connections"]
@@ -161,7 +162,7 @@ def test_a_load_that_lost_a_worker_is_an_error_of_its_side(
     """Alone, and in turn: what it counted is in no figure."""
     whole = suite(replace(ROW, loop="open", rate_per_s=50.0), side_s=2.0, sample=False)
     lost = (WorkerFailure(7, "it ran out of memory", 12),)
-    drive = getattr(versus_rows, broken)
+    drive = getattr(in_turn, broken)
 
     def windows(*given: Any, **more: Any) -> SlicedResult:
         found: SlicedResult = drive(*given, **more)
@@ -171,7 +172,7 @@ def test_a_load_that_lost_a_worker_is_an_error_of_its_side(
         found: LoadResult = drive(load, *given, **more)
         return replace(found, failures=lost if load.request.port == two.port else ())
 
-    monkeypatch.setattr(versus_rows, broken, windows if broken == "drive_windows" else alone)
+    monkeypatch.setattr(in_turn, broken, windows if broken == "drive_windows" else alone)
     with serving() as one, serving() as two:
         a, b = (Target(Load(Request(server.url), rate=50.0)) for server in (one, two))
         said = f"worker: 127.0.0.1:{two.port}: load worker 7 failed: it ran out of memory"

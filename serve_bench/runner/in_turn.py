@@ -14,21 +14,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import psutil
 from msgspec import structs
 
-from serve_bench.benchmarks.versus.request import Pairing
-from serve_bench.benchmarks.versus.slicing import (
-    DRAINS,
-    DrainSample,
-    Slicing,
-    choose,
-    drain_of,
-    in_windows,
-    slicing_from,
-)
 from serve_bench.core.facts import SlicesFacts
 from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
 from serve_bench.core.load_spec import HANDLE, Load, Slices, Timing
@@ -43,6 +33,16 @@ from serve_bench.observing.sampler import Gpus, Sampler, sampler_of
 from serve_bench.runner.traced import trace_log, waterfall
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import marks
+from serve_bench.spec.sides import Pairing, SidesSpec
+from serve_bench.spec.slicing import (
+    DRAINS,
+    DrainSample,
+    Slicing,
+    choose,
+    drain_of,
+    in_windows,
+    slicing_from,
+)
 from serve_bench.store import now_iso
 
 REQUEST_WAY: Final = ("haproxy", "proxy", "fallback_proxy", "replica", "uvicorn")
@@ -89,105 +89,95 @@ class _Steady:
     waterfall: JsonObject
 
 
-class Times(Protocol):
-    """What of a suite says how its rows are measured: fields of `VersusSuite`."""
-
-    @property
-    def side_s(self) -> float: ...
-    @property
-    def steady_s(self) -> float: ...
-    @property
-    def slice_s(self) -> float | None: ...
-    @property
-    def sample(self) -> bool: ...
-
-
 @dataclass
-class PairRows:
+class SideRows:
     """Measures rows, round after round. `folder`: of the run. `chosen`: how each row is loaded in
     turn, by its place. `trace`: the share of requests that are traced while a side is loaded by
     itself; slices are as without."""
 
-    suite: Times
+    spec: SidesSpec
     folder: Path
     run_id: str
-    say: Say = lambda at, phase, load: None
+    say: Say = lambda pairing, phase, load: None
     chosen: dict[str, Slicing] = field(default_factory=dict)
     trace: float | None = None
     _gpus: Gpus | None = None
 
-    def measure(self, at: Pairing, targets: Sequence[Target]) -> tuple[Trial, ...]:
+    def measure(self, pairing: Pairing, targets: Sequence[Target]) -> tuple[Trial, ...]:
         """A trial of each side. Raises LoadError when a side cannot be loaded, StoreError when
         samples cannot be kept."""
         began, started_at = time.monotonic(), now_iso()
-        slicing = self.chosen.get(place_of(at))
+        slicing = self.chosen.get(place_of(pairing))
         if slicing is None:
-            slicing = self.chosen[place_of(at)] = self._choose(at, targets)
-        loads = _loads(at, targets, slicing.connections)
-        steady = self._steady(at, loads, slicing, targets)
+            slicing = self.chosen[place_of(pairing)] = self._choose(pairing, targets)
+        loads = _loads(pairing, targets, slicing.connections)
+        steady = self._steady(pairing, loads, slicing, targets)
         processes = [list(target.processes()) for target in targets]
-        watch = self._sampler(processes) if self.suite.sample else nullcontext()
+        watch = self._sampler(processes) if self.spec.sample else nullcontext()
         with watch as sampler:
-            before = [_cpu_of(some) for some in processes]
-            result = self._in_turn(at, loads, targets, slicing)
-            after = [_cpu_of(some) for some in processes]
+            before = [_cpu_of(listed) for listed in processes]
+            result = self._in_turn(pairing, loads, targets, slicing)
+            after = [_cpu_of(listed) for listed in processes]
             later = [_now(target) for target in targets]
         _check_whole(loads, result.sides)
         total_s = time.monotonic() - began
         short = slicing.short(_drains(len(loads), result.slices, slicing))
         trials = []
-        for side, planned in enumerate(at.planned):
-            own = result.sides[side]
-            trial = trial_of(planned, targets[side].launch, started_at, own, total_s)
-            trial = _as_slices(trial, result.slices, side, slicing, at.seed, own.total.completed)
+        for side, planned in enumerate(pairing.planned):
+            sliced = result.sides[side]
+            trial = trial_of(planned, targets[side].launch, started_at, sliced, total_s)
+            trial = _as_slices(
+                trial, result.slices, side, slicing, pairing.seed, sliced.total.completed
+            )
             trial = _with_steady(trial, steady[side].result, STEADY_WINDOWS)
             trial = replace(trial, waterfall=steady[side].waterfall)
             trial = _with_cpu(trial, before[side], after[side], set(_on_way(later[side])))
             if short:
                 trial = trial.flagged("short_slices")
             if sampler is not None:
-                own_pids = {one.pid for one in (*processes[side], *later[side])}
-                others = {one.pid for some in (*processes, *later) for one in some} - own_pids
+                its_pids = {process.pid for process in (*processes[side], *later[side])}
+                both = (*processes, *later)
+                others = {process.pid for listed in both for process in listed} - its_pids
                 trial = self._with_usage(trial, sampler, result, others)
             trials.append(trial)
         return tuple(trials)
 
     # ------------------------------------------------------------------------ before slices
 
-    def _choose(self, at: Pairing, targets: Sequence[Target]) -> Slicing:
+    def _choose(self, pairing: Pairing, targets: Sequence[Target]) -> Slicing:
         """Looks at slices until they are long enough. All sides are warmed up first."""
-        connections, looks = at.row.connections, list[DrainSample]()
-        if at.row.loop == "open":
+        connections, looks = pairing.row.connections, list[DrainSample]()
+        if pairing.row.loop == "open":
             return in_windows(connections, 0.0, "an open loop cannot be sliced")
-        if at.row.client == HANDLE:
+        if pairing.row.client == HANDLE:
             return in_windows(connections, 0.0, "a process is a driver of one cluster alone")
-        loads = _loads(at, targets, connections)
-        slow = any([self._warm(at, load, targets) > SLOW_S for load in loads])
-        next_ = choose(connections, looks, self.suite.slice_s)
+        loads = _loads(pairing, targets, connections)
+        slow = any([self._warm(pairing, load, targets) > SLOW_S for load in loads])
+        next_ = choose(connections, looks, self.spec.slice_s)
         while not isinstance(next_, Slicing):
             looked = Slicing("slices", next_, connections, connections)
             pairs = FEW_LOOK_PAIRS if slow or next_ > LONG_LOOK_S else LOOK_PAIRS
-            seen = self._slices(at, loads, targets, looked, pairs)
+            seen = self._slices(pairing, loads, targets, looked, pairs)
             looks.append(DrainSample(next_, max(_drains(len(loads), seen.slices, looked))))
-            next_ = choose(connections, looks, self.suite.slice_s)
+            next_ = choose(connections, looks, self.spec.slice_s)
         return next_
 
-    def _warm(self, at: Pairing, load: Load, targets: Sequence[Target]) -> float:
+    def _warm(self, pairing: Pairing, load: Load, targets: Sequence[Target]) -> float:
         """The median latency of a side once it is warm, seconds."""
-        progress = self._progress(at, "warm-up", targets)
+        progress = self._progress(pairing, "warm-up", targets)
         result = drive_load(load, WARMING, on_progress=progress, mark=marks(self.run_id))
         return (result.latency.percentile(0.5) or 0) / 1e9
 
     def _steady(
-        self, at: Pairing, loads: tuple[Load, ...], slicing: Slicing, targets: Sequence[Target]
+        self, pairing: Pairing, loads: tuple[Load, ...], slicing: Slicing, targets: Sequence[Target]
     ) -> dict[int, _Steady]:
         """Each side by itself, warmed up and without slices, in drawn order."""
-        whole_s = max(self.suite.steady_s, DRAINS * slicing.drain_s)
+        whole_s = max(self.spec.steady_s, DRAINS * slicing.drain_s)
         timing = replace(WARMING, windows=STEADY_WINDOWS, window_s=whole_s / STEADY_WINDOWS)
         steady: dict[int, _Steady] = {}
-        for side in at.steady_order:
-            progress = self._progress(at, f"{at.planned[side].variant} alone", targets)
-            traced = self.trace if client_of(at.row) == "raw" else None
+        for side in pairing.steady_order:
+            progress = self._progress(pairing, f"{pairing.planned[side].variant} alone", targets)
+            traced = self.trace if client_of(pairing.row) == "raw" else None
             traces = None if traced is None else trace_log(traced, whole_s)
             result = drive_load(
                 loads[side], timing, on_progress=progress, mark=marks(self.run_id), traces=traces
@@ -200,13 +190,13 @@ class PairRows:
     # ------------------------------------------------------------------------------ slices
 
     def _in_turn(
-        self, at: Pairing, loads: tuple[Load, ...], targets: Sequence[Target], slicing: Slicing
+        self, pairing: Pairing, loads: tuple[Load, ...], targets: Sequence[Target], slicing: Slicing
     ) -> SlicedResult:
-        pairs = slicing.pairs(self.suite.side_s)
+        pairs = slicing.pairs(self.spec.side_s)
         if slicing.method == "slices":
-            return self._slices(at, loads, targets, slicing, pairs)
-        plan = Slices(pairs, slicing.slice_s, warmup_of(at, slicing), seed=at.seed)
-        progress = self._progress(at, "windows in turn", targets)
+            return self._slices(pairing, loads, targets, slicing, pairs)
+        plan = Slices(pairs, slicing.slice_s, warmup_of(pairing, slicing), seed=pairing.seed)
+        progress = self._progress(pairing, "windows in turn", targets)
         drives = [target.drive for target in targets]
         return drive_windows(
             loads, plan, on_progress=progress, mark=marks(self.run_id), drives=drives
@@ -214,7 +204,7 @@ class PairRows:
 
     def _slices(
         self,
-        at: Pairing,
+        pairing: Pairing,
         loads: tuple[Load, ...],
         targets: Sequence[Target],
         slicing: Slicing,
@@ -222,22 +212,22 @@ class PairRows:
     ) -> SlicedResult:
         # No slices of warm-up: all sides are warm, and CPU is read right before the first one. A
         # drain waits as long as a request may take, or two sides would be loaded at once.
-        plan = Slices(pairs, slicing.slice_s, 0.0, loads[0].timeout_s, at.seed)
-        progress = self._progress(at, "slices in turn", targets)
+        plan = Slices(pairs, slicing.slice_s, 0.0, loads[0].timeout_s, pairing.seed)
+        progress = self._progress(pairing, "slices in turn", targets)
         return drive_slices(loads, plan, on_progress=progress, mark=marks(self.run_id))
 
     def _progress(
-        self, at: Pairing, phase: str, targets: Sequence[Target]
+        self, pairing: Pairing, phase: str, targets: Sequence[Target]
     ) -> Callable[[Progress], None]:
         """Reports how a load is, and gives it up when a process of a side has ended."""
         ends = [(target.load, target.ended) for target in targets]
-        return give_up_without(ends, partial(self.say, at, phase))
+        return give_up_without(ends, partial(self.say, pairing, phase))
 
     # ------------------------------------------------------------------------------- usage
 
     def _sampler(self, processes: Sequence[Sequence[Process]]) -> Sampler:
         self._gpus = self._gpus or Gpus()
-        return sampler_of((one for some in processes for one in some), self._gpus)
+        return sampler_of((process for listed in processes for process in listed), self._gpus)
 
     def _with_usage(
         self, trial: Trial, sampler: Sampler, result: SlicedResult, others: set[int]
@@ -246,48 +236,50 @@ class PairRows:
         slice to the last: the share of a process is of that whole time, in half of which its side
         was not loaded."""
         began_ns = min(side.started_at_ns for side in result.sides)
-        span_s = max((one.begun_s + one.length_s for one in result.slices), default=0.0)
+        span_s = max((part.begun_s + part.length_s for part in result.slices), default=0.0)
         usage = sampler.summary(began_ns, span_s)
         processes = tuple(process for process in usage.processes if process.pid not in others)
-        samples = [one for one in sampler.samples(trial.key) if one.get("pid") not in others]
+        samples = [read for read in sampler.samples(trial.key) if read.get("pid") not in others]
         keep_samples(self.folder, samples)
         return replace(trial, usage=structs.replace(usage, processes=processes))
 
 
-def place_of(at: Pairing) -> str:
+def place_of(pairing: Pairing) -> str:
     """A row of a cell, alike in all rounds."""
-    return f"{cell_slug(at.planned[0].cell)}/{at.row.label}"
+    return f"{cell_slug(pairing.planned[0].cell)}/{pairing.row.label}"
 
 
 def chosen_of(pairings: Iterable[Pairing], trials: Iterable[Trial]) -> dict[str, Slicing]:
     """What an earlier sitting has chosen, by place: what is measured later must go on with it."""
     records = {trial.key: trial.client.slices for trial in trials}
     chosen: dict[str, Slicing] = {}
-    for at in pairings:
-        for planned in at.planned:
+    for pairing in pairings:
+        for planned in pairing.planned:
             if (record := records.get(planned.key)) is not None:
-                chosen.setdefault(place_of(at), slicing_from(record))
+                chosen.setdefault(place_of(pairing), slicing_from(record))
     return chosen
 
 
-def warmup_of(at: Pairing, slicing: Slicing) -> float:
+def warmup_of(pairing: Pairing, slicing: Slicing) -> float:
     """How long a window is warmed up: until the queue is as it stays."""
-    least_s = HANDLE_WARMUP_S if at.row.client == HANDLE else WINDOW_WARMUP_S
+    least_s = HANDLE_WARMUP_S if pairing.row.client == HANDLE else WINDOW_WARMUP_S
     return max(least_s, slicing.drain_s)
 
 
-def _loads(at: Pairing, targets: Sequence[Target], connections: int) -> tuple[Load, ...]:
+def _loads(pairing: Pairing, targets: Sequence[Target], connections: int) -> tuple[Load, ...]:
     """The loads of the sides: the same requests in the same order, which begins in each round at
     another, since the slower side of a round ends at an earlier one of a long list."""
-    return tuple(replace(target.load, connections=connections, seed=at.seed) for target in targets)
+    return tuple(
+        replace(target.load, connections=connections, seed=pairing.seed) for target in targets
+    )
 
 
 def _check_whole(loads: Sequence[Load], results: Sequence[LoadResult]) -> None:
     """LoadError where workers were lost: what they counted is in no figure."""
-    for load, own in zip(loads, results, strict=True):
-        if own.failures:
-            lost = "; ".join(f"{one.who} failed: {one.reason}" for one in own.failures)
-            raise LoadError("worker", load.request.host, load.request.port, lost)
+    for load, result in zip(loads, results, strict=True):
+        if result.failures:
+            why = "; ".join(f"{lost.who} failed: {lost.reason}" for lost in result.failures)
+            raise LoadError("worker", load.request.host, load.request.port, why)
 
 
 def _drains(sides: int, slices: Sequence[Slice], slicing: Slicing) -> tuple[float, ...]:
@@ -299,7 +291,7 @@ def _as_slices(
 ) -> Trial:
     """The trial with a rate for each slice, and what a comparison needs of them. `requests`: all
     that were completed while CPU was counted, those of the warm-up of windows too."""
-    own = sorted((one for one in slices if one.side == side), key=lambda one: one.pair)
+    parts = sorted((part for part in slices if part.side == side), key=lambda part: part.pair)
     sliced = slicing.method == "slices"
     record = SlicesFacts(
         method=slicing.method,
@@ -307,15 +299,15 @@ def _as_slices(
         connections=slicing.connections,
         why=slicing.why,
         chosen_drain_s=slicing.drain_s,
-        drain_s=round(drain_of(own, side, slicing.slice_s), 6) if sliced else 0.0,
+        drain_s=round(drain_of(parts, side, slicing.slice_s), 6) if sliced else 0.0,
         seed=seed,
-        begun_s=tuple(round(one.begun_s, 6) for one in own),
-        length_s=tuple(round(one.length_s, 9) for one in own),
-        completed=tuple(one.completed for one in own),
-        failed=tuple(one.failed for one in own),
+        begun_s=tuple(round(part.begun_s, 6) for part in parts),
+        length_s=tuple(round(part.length_s, 9) for part in parts),
+        completed=tuple(part.completed for part in parts),
+        failed=tuple(part.failed for part in parts),
         requests=requests,
     )
-    rates = tuple(one.rate for one in own)
+    rates = tuple(part.rate for part in parts)
     metrics = {**trial.metrics, "throughput": Metric("requests/s", "higher", windows=rates)}
     return replace(trial, metrics=metrics, client=structs.replace(trial.client, slices=record))
 
@@ -343,7 +335,7 @@ def _cpu_of(processes: Iterable[Process]) -> dict[int, int | None]:
 
 
 def _on_way(processes: Iterable[Process]) -> list[int]:
-    return [one.pid for one in processes if one.role in REQUEST_WAY]
+    return [process.pid for process in processes if process.role in REQUEST_WAY]
 
 
 def _with_cpu(

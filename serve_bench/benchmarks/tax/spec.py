@@ -1,0 +1,164 @@
+"""What `serve-bench tax` is asked for: layers that answer the same request, and rounds of them.
+
+A layer is a way to the same handler: a bare server, or a cluster of a variant, by HTTP or by a
+handle. In a round all are launched afresh and up at once, and loaded in turn in drawn order; the
+layers of HTTP share slices, a handle has windows of its own, before or behind them as drawn. Pure.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, Self
+
+from serve_bench.core.axes import nearest
+from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.core.plan import parse_row
+from serve_bench.core.redaction import hide_env_value
+from serve_bench.core.result import Row
+from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.spec.sides import Pairing, RoundPlan, RowPlan, Side, SidesSpec, Times, plan_trial
+
+Way = Literal["asgi", "fastapi", "app", "http", "handle"]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A way to the handler. `name`: in records; `title`: for people; `on`: the cluster, empty for a
+    bare server. `way`: how it is served or called."""
+
+    name: str
+    title: str
+    way: Way
+    on: str = ""
+
+
+LAYERS: Final[tuple[Layer, ...]] = (
+    Layer("uvicorn", "bare uvicorn", "asgi"),
+    Layer("fastapi", "FastAPI on uvicorn", "fastapi"),
+    Layer("handle", "Serve by handle", "handle", "default"),
+    Layer("default", "Serve, default", "http", "default"),
+    Layer("haproxy", "Serve, HAProxy", "http", "haproxy"),
+    Layer("optimized", "Serve, optimized", "http", "optimized"),
+)
+"""Of the no-op app, from the least to the most."""
+
+OWN_BARE: Final = Layer("app", "the app on uvicorn", "app")
+"""Of an own app, in the place of the two bare servers."""
+
+KNOWN: Final = {layer.name: layer for layer in (*LAYERS, OWN_BARE)}
+
+TIMES: Final = Times(6, 8.0, 1.0)
+QUICK: Final = Times(3, 2.0, 0.5)
+
+QUIET_S: Final = 1.0
+"""Before slices nothing is loaded for so long: what the processes of a layer use by themselves."""
+
+SERVER_S: Final = 0.5
+"""Until a bare server is up."""
+
+
+@dataclass(frozen=True)
+class Taxed:
+    """The layers of a run by name. `left_out`: layers that cannot be, and why; `bare`: what the
+    ASGI app of an own app is."""
+
+    layers: tuple[str, ...]
+    left_out: tuple[str, ...]
+    bare: str
+
+
+@dataclass(frozen=True)
+class TaxSpec(SidesSpec):
+    """Layers, each row on all of them in every round. Its sides are the default twice."""
+
+    tax: Taxed = Taxed((), (), "")
+
+    @classmethod
+    def stored(cls, data: Mapping[str, Any]) -> Self:
+        """The reverse of `to_json`. Raises BadInput or FormatError."""
+        spec = super().stored(data)
+        if not spec.tax.layers or not KNOWN.keys() >= {*spec.tax.layers}:
+            raise FormatError("suite.tax.layers: names no layers of this version")
+        if not spec.rows or not spec.cells:
+            raise FormatError("suite: it has no rows or no cells")
+        return spec
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Its layers; a bare server of an own app has the title of that: `FastAPI on uvicorn`."""
+        title = f"{self.tax.bare or 'ASGI app'} on uvicorn"
+        known = [KNOWN[name] for name in self.tax.layers]
+        return tuple(
+            replace(layer, title=title) if layer.way == "app" else layer for layer in known
+        )
+
+    @property
+    def servers(self) -> tuple[Layer, ...]:
+        """The layers that are bare servers."""
+        return tuple(layer for layer in self.layers if not layer.on)
+
+    @property
+    def launched(self) -> tuple[Side, ...]:
+        """The clusters of the layers, in their order."""
+        side, names = self.sides[0], dict.fromkeys(layer.on for layer in self.layers if layer.on)
+        options = side.variant.http_options
+        variants = (replace(BUILT_IN_VARIANTS[name], http_options=options) for name in names)
+        return tuple(replace(side, label=used.name, variant=used) for used in variants)
+
+    def row_of(self, row: Row, layer: Layer) -> Row:
+        """A row as it is called on a layer: by a handle it has another client and name."""
+        if layer.way != "handle":
+            return row
+        stream = row.traffic.streams
+        traffic = replace(row.traffic, protocol="handle-stream" if stream else "handle")
+        return parse_row(f"raw:{row.connections}", traffic, "--clients")
+
+    def plan_rows(self, number: int) -> Iterator[RowPlan]:
+        """Layers of HTTP are loaded in turn with each other; a driver is that of one cluster."""
+        (cell, *_), layers = self.cells, self.layers
+        by_http = [layer for layer in layers if layer.way != "handle"]
+        by_handle = [layer for layer in layers if layer.way == "handle"]
+        label = self.label(cell)
+        for row in self.rows:
+            draw = random.Random(f"{self.seed}/{number}/{row.label}")
+            parts = []
+            for together in filter(None, (by_http, by_handle)):
+                planned = tuple(
+                    plan_trial(layer.name, number, label, self.row_of(row, layer))
+                    for layer in together
+                )
+                order = [*range(len(together))]
+                draw.shuffle(order)
+                seed = draw.randrange(1 << 31)
+                parts.append(Pairing(cell, planned[0].row, planned, tuple(order), seed))
+            draw.shuffle(parts)
+            yield RowPlan(row, tuple(parts))
+
+    def expected_s(self, rounds: Iterable[RoundPlan]) -> float:
+        plans = list(rounds)
+        quiet_s = QUIET_S * sum(len(planned.rows) for planned in plans)
+        return super().expected_s(plans) + SERVER_S * len(self.servers) * len(plans) + quiet_s
+
+    def describe_sides(self) -> Iterator[str]:
+        yield f"app {self.sides[0].app.name}"
+        for layer in self.layers:
+            yield f"{layer.name}: {layer.title}"
+        for side in self.launched:
+            flags = " ".join(f"{k}={hide_env_value(k, v)}" for k, v in side.variant.env.items())
+            yield f"cluster {side.label}{f': {flags}' if flags else ''}"
+        for line in self.tax.left_out:
+            yield f"left out: {line}"
+
+
+def choose_layers(layers: Sequence[Layer], wanted: Sequence[str]) -> tuple[str, ...]:
+    """The names of the layers that --layers wants, of all without it. Raises BadInput."""
+    known = [layer.name for layer in layers]
+    for name in wanted:
+        if name not in known:
+            takes = f"it takes {', '.join(known)}"
+            raise BadInput(f"--layers: {name!r} is not allowed{nearest(name, known)}; {takes}")
+    if wanted and len(set(wanted)) < 2:
+        raise BadInput(f"--layers: {wanted[0]}: two or more are compared")
+    return tuple(name for name in known if not wanted or name in wanted)

@@ -1,0 +1,307 @@
+"""Commands that compare sides in rounds: their options, how a side is read, and their way.
+
+Rule: which sides there are, and what is compared with what, belongs to the kind of run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
+
+from msgspec import Meta
+
+from serve_bench.analysis.ratios import FEWEST
+from serve_bench.benchmarks.own_app.command import check_built_in
+from serve_bench.benchmarks.own_app.facts import check_options, is_own
+from serve_bench.benchmarks.own_app.flags import app_of, asked_of, client_timeout_s, timeout_of
+from serve_bench.benchmarks.own_app.request import protocol_of, servicers_of
+from serve_bench.cli.command import MOST, flag
+from serve_bench.cli.experiment import Experiment
+from serve_bench.cli.flag_values import names
+from serve_bench.cli.gate import GateOptions
+from serve_bench.cli.options import (
+    WITH_RESUME,
+    OwnAppOptions,
+    RunOptions,
+    StreamOptions,
+    TraceOptions,
+)
+from serve_bench.cli.rows import add_axis_flags, known_device, read_content
+from serve_bench.cli.sitting import Place, Sitting, done, print_plan, settings_text
+from serve_bench.core.app_spec import AppSpec
+from serve_bench.core.axes import Value, axis_named
+from serve_bench.core.errors import BadInput
+from serve_bench.core.figures import counted
+from serve_bench.core.load_spec import MAX_RATE
+from serve_bench.core.numbers import MOST_LAUNCHES
+from serve_bench.core.own_app import arguments_of, option_values, read_options
+from serve_bench.core.plan import Suite, duration_text
+from serve_bench.core.redaction import hide_settings
+from serve_bench.core.result import Result, Row, VariantUsed
+from serve_bench.core.variants import parse_env, with_env
+from serve_bench.runner.in_turn import chosen_of
+from serve_bench.runner.sides import SideRounds
+from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.spec.base import Opt
+from serve_bench.spec.forms import Time
+from serve_bench.spec.sides import Rounds, Side, SidesSpec, Times, name_apart, rounds_in_all
+from serve_bench.spec.slicing import LONGEST_S, Slicing, turns_words
+from serve_bench.spec.suite import SuiteKeys, read_suite, variants_of
+
+
+def rounds_option(help: str) -> Opt:
+    """`--rounds` of a command that has these rounds."""
+    takes = f"a whole number from 1 to {MOST_LAUNCHES:,}, or +N with --resume"
+    return Opt(f"{help}; +N with --resume adds N", "N", read=Rounds.read, takes=takes)
+
+
+class SidesOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, GateOptions):
+    """Options of commands that compare sides in rounds."""
+
+    with_resume = WITH_RESUME - {"no_sample"} | {"rounds"}
+
+    suite: str = flag("versus")
+    app: str | None = flag(None, "Built-in app of both sides [noop].")
+    rounds: Annotated[
+        Rounds | None, rounds_option("Most rounds, each a fresh launch of both sides [20]")
+    ] = None
+    clients: str | None = flag(
+        None, "Rows: N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
+    )
+    rate: float | None = flag(
+        None, "Open loop at this rate; in windows, which are noisier.", takes=(0.1, MAX_RATE)
+    )
+    quick: bool = flag(False, "Measure at most 3 rounds of 4 s on each side.")
+    slice: Annotated[Time, Meta(ge=0.01, le=LONGEST_S)] | None = flag(
+        None, "Length of a slice, 10ms to 2s [7 drains]."
+    )
+    seed: int = flag(1, "Seed of the orders of sides and requests.", takes=(0, MOST))
+
+
+class SideFlags(NamedTuple):
+    """What is said of a side. `place` and `option_place`: the flags of its word and options."""
+
+    place: str
+    option_place: str
+    word: str
+    options: Sequence[str]
+    env: Sequence[str] = ()
+    python: str | None = None
+
+
+def read_rows(options: SidesOptions) -> Suite:
+    """What all sides have in common: the app, the cells and the rows of a suite file, with the
+    flags over it. Raises BadInput."""
+    content = read_content(options.suite).set("app", options.app, "--app")
+    if "rows" in content:
+        raise BadInput(f"{content.where('rows')}: every row is measured in every cell")
+    if "load.users" in content:
+        where = content.where("load.users")
+        raise BadInput(f"{where}: rows are compared, not loads that grow")
+    content = content.set("load.clients", list(names(options.clients)) or None, "--clients")
+    streams = {"events": options.events, "event_timeout": options.event_timeout}
+    suite = read_suite(SuiteKeys.add_flags(add_axis_flags(content, options), streams))
+    if suite.slo is not None:
+        raise BadInput(f"{content.file}: slo: {options.command} compares sides, and judges no SLO")
+    if http := timeout_of(options, protocol_of([row.protocol for row in suite.rows])):
+        suite = replace(suite, timeout_s=client_timeout_s(http))
+    return known_device(suite)
+
+
+def read_side(options: SidesOptions, flags: SideFlags, suite: Suite) -> Side:
+    """A side by its flags, over what all sides have in common. Raises BadInput."""
+    place, protocol = flags.place, protocol_of([row.protocol for row in suite.rows])
+    name, app_word = _split_word(flags.word, place)
+    variant = with_env(
+        _find_variant(name or "default", place, options.suite), parse_env(flags.env, f"{place}-env")
+    )
+    http_options = {**variant.http_options, **timeout_of(options, protocol)}
+    python = flags.python or variant.python
+    variant = replace(variant, python=python, http_options=http_options)
+    check_interpreter(variant, f"{place}-python")
+    app = suite.app
+    if app_word is not None:
+        servicers = servicers_of(options.grpc_servicer, protocol)
+        asked = asked_of({}, Path(), options, protocol)
+        pairs = (pair.partition("=") for pair in flags.options)
+        arguments = arguments_of({k.strip(): option_values(v.strip())[0] for k, _, v in pairs})
+        app = app_of(app_word, place, python, asked, servicers, arguments)
+    settings = _read_settings(flags, app)
+    if app.own is not None:
+        app.own.check_call(protocol)
+        if settings:
+            check_options(app.own, [settings], flags.option_place, python)
+        app.own.check_room([settings], place)
+    words = [variant.name] if app_word is None or name else []
+    label = ",".join([*words, *([] if app_word is None else [app.name])])
+    label += "".join(f"+{key}={hide_settings(value)}" for key, value in settings.items())
+    return Side(label, variant, app, settings)
+
+
+def _split_word(word: str, place: str) -> tuple[str | None, str | None]:
+    first, comma, second = (part.strip() for part in word.partition(","))
+    if not first or (comma and (is_own(first) or not is_own(second))):
+        raise BadInput(
+            f"{place}: {word!r} is not allowed; it takes VARIANT, APP or VARIANT,APP, an app as "
+            "module:name or path/file.py:name"
+        )
+    if comma:
+        return first, second
+    return (None, first) if is_own(first) else (first, None)
+
+
+def _find_variant(name: str, place: str, suite: str) -> VariantUsed:
+    try:
+        (variant,) = variants_of(read_content(suite), (name,))
+    except BadInput as error:
+        raise BadInput(str(error).replace("--variant:", f"{place}:")) from None
+    return variant
+
+
+def _read_settings(flags: SideFlags, app: AppSpec) -> dict[str, Value]:
+    place, settings = flags.option_place, dict[str, Value]()
+    for pair in flags.options:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise BadInput(f"{place}: {pair!r} is not allowed; it takes NAME=VALUE")
+        if app.own is not None:
+            listed = [(name.strip(), option_values(value.strip()))]
+            ((key, (setting, *others)),) = read_options(app.own, listed, place).items()
+            if others:
+                raise BadInput(f"{place}: {pair!r} is not allowed; a side has one value of each")
+        else:
+            axis = axis_named(name.strip(), place)
+            if axis.scope != "deploy" or (axis.apps and app.name not in axis.apps):
+                raise BadInput(f"{place}: {name} is no option of the app {app.name}")
+            key, setting = axis.name, axis.read(value.strip(), place)
+        if key in settings:
+            raise BadInput(f"{place}: {key} is given twice")
+        settings[key] = setting
+    return settings
+
+
+def fit_app(options: SidesOptions, suite: Suite, app: AppSpec) -> Suite:
+    """The cells and rows that an app of the user's has. Raises BadInput on flags that do not go
+    with it."""
+    if app.own is None:
+        check_built_in(options, app.name)
+        return suite
+    if options.app is not None:
+        raise BadInput(f"--app: {options.app}: the sides name apps of your own: leave it out")
+    return drop_noop(suite)
+
+
+def drop_noop(suite: Suite) -> Suite:
+    """The suite of what does not come with the tool: it has other cells, and says itself how many
+    events a stream has."""
+    rows = []
+    for row in suite.rows:
+        suffix = replace(row.traffic, stream_events=None).suffix
+        label = row.label.removesuffix(row.traffic.suffix) + suffix
+        rows.append(replace(row, label=label, stream_events=None))
+    return replace(suite, cells=({},), rows=tuple(rows))
+
+
+O = TypeVar("O", bound=SidesOptions)  # noqa: E741
+S = TypeVar("S", bound=SidesSpec)
+
+
+def make_spec(
+    kind: type[S], options: O, suite: Suite, sides: Sequence[Side], times: Times, **others: Any
+) -> S:
+    """The spec of two sides, or of one and itself. `others`: fields that not all kinds have. Raises
+    BadInput."""
+    if options.slice is not None and options.rate is not None:
+        raise BadInput("--slice: an open loop (--rate) cannot be sliced; leave one out")
+    asked, resumed = options.rounds, options.resume is not None
+    if asked is not None and asked.more and not resumed:
+        raise BadInput(f"--rounds: +{asked.number} adds rounds to a run: it goes with --resume")
+    return kind(
+        suite.name,
+        name_apart(sides[0], sides[-1]),
+        suite.cells,
+        tuple(_open_row(row, options.rate) for row in suite.rows),
+        times.rounds if asked is None or resumed else asked.number,
+        times.side_s,
+        times.steady_s,
+        options.slice,
+        seed=options.seed,
+        sample=not options.no_sample,
+        timeout_s=suite.timeout_s,
+        streaming=suite.streaming,
+        **others,
+    )
+
+
+def _open_row(row: Row, rate: float | None) -> Row:
+    if rate is None:
+        return row
+    return replace(row, label=f"{row.label} at {rate:g} a second", loop="open", rate_per_s=rate)
+
+
+class SidesExperiment(Experiment[O, S]):
+    """Sides that are measured in rounds. `free`: what may be another when a run goes on: what its
+    verdicts are compared with, and how long it lasts."""
+
+    free: ClassVar = ("threshold", "gate", "floors", "noise", "rounds", "budget_s")
+
+    def content(self, spec: S, earlier: Result) -> Mapping[str, Any]:
+        free = {name: earlier.run.suite[name] for name in self.free}
+        return {**spec.to_json(), **free}
+
+    def prepare(self) -> None:
+        if self.earlier is not None:
+            planned = self.read_stored(self.earlier.run.suite).rounds
+            rounds = rounds_in_all(self.options.rounds, self.earlier, planned)
+            self.spec = replace(self.spec, rounds=rounds)
+            for side in self.spec.launched:
+                check_interpreter(side.variant)
+        self.rounds = self.spec.plan(done(self.earlier))
+
+    def print_plan(self) -> int:
+        return print_plan(self._plan_lines(), None if self.earlier else self.options.out)
+
+    def _plan_lines(self) -> Iterator[str]:
+        spec, rounds = self.spec, self.rounds
+        yield from spec.describe_sides()
+        for cell in spec.cells:
+            if label := spec.label(cell):
+                yield f"cell: {settings_text(label)}"
+            for row in spec.rows:
+                turns = turns_words(row.loop == "open", spec.side_s, spec.slice_s)
+                yield f"    {row.label} ({row.client}): {turns}"
+        if not rounds:
+            yield "nothing is left to be measured"
+            return
+        for planned in rounds if spec.urls is None else ():
+            order = ", ".join(planned.sides[place].label for place in planned.order)
+            yield f"round {planned.round}: {order} are launched in this order"
+        most = duration_text(spec.expected_s(rounds))
+        number, takes = counted(len(rounds), "round"), f"about {most} in all"
+        fewest = max(1, FEWEST - rounds[0].round + 1)
+        if spec.looks and len(rounds) > fewest:
+            number = f"{fewest} to {len(rounds)} rounds, until the verdict is final"
+            takes = f"about {duration_text(spec.expected_s(rounds[:fewest]))} to {most}"
+        limit = "" if spec.budget_s is None else f"; budget {duration_text(spec.budget_s)}"
+        loads = f"in turn and {spec.steady_s:g} s alone"
+        yield f"{number}, {spec.side_s:g} s a side and row {loads}; {takes}{limit}"
+
+    def rounds_at(self, place: Place, chosen: dict[str, Slicing]) -> SideRounds:
+        """How the remaining rounds are measured; `chosen`: how rows were sliced before."""
+        raise NotImplementedError
+
+    def begin(self) -> Sitting:
+        earlier = self.earlier
+        pairings = [pairing for planned in self.spec.plan() for pairing in planned.pairings]
+        chosen = {} if earlier is None else chosen_of(pairings, earlier.trials)
+        return Sitting(
+            self.spec.to_json(),
+            [trial for pairing in pairings for trial in pairing.planned],
+            lambda place: self.rounds_at(place, chosen).plan(),
+            earlier,
+            left=bool(self.rounds),
+            rounds=None if earlier is None else self.spec.rounds,
+            again=self.options.command,
+        )

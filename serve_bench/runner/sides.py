@@ -1,0 +1,433 @@
+"""Sides of a round, up at once: what is measured on them, whatever kind of run compares them.
+
+How a row is measured is in_turn.py, what the figures mean analysis/ratios.py. Rule: whatever
+fails on a side ends its round, on all sides, and the next round goes on.
+Jobs run at once, each in a thread; only the thread that asked reports, so that a listener need know
+nothing of threads. No job is left behind, after Ctrl-C too, provided that `stop` ends each.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+from serve_bench.core.errors import RunFailed
+from serve_bench.core.failed_requests import why_failed
+from serve_bench.core.load_result import Progress
+from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_of
+from serve_bench.core.result import Deploy, Launch, RunStop, Trial
+from serve_bench.load.failures import LoadError
+from serve_bench.runner.agenda import Listed
+from serve_bench.runner.in_turn import SideRows, Target, place_of
+from serve_bench.runner.runner import (
+    Bench,
+    CellOver,
+    Fault,
+    Journal,
+    LaunchOver,
+    Loaded,
+    Part,
+    Plan,
+    PlannedLaunch,
+    next_phase,
+)
+from serve_bench.runner.served_bench import launch_spec
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.server import NOT_TRIED, LaunchFailed, Serving
+from serve_bench.serving.strays import Reaped
+from serve_bench.spec.sides import Pairing, RoundPlan, RowPlan, Side, SidesSpec
+from serve_bench.spec.slicing import Slicing
+
+# The sides of a round: started and deployed on at the same time.
+#
+# So they are treated alike, and up sooner: `default` and `optimized` in 11 to 12 s on a host with 2
+# cores (two rounds), where one after the other took 7.5 and 11.5 s. Rule: whatever happens, nothing
+# is up that is not in an `Up` which the bench closes.
+
+Say: TypeAlias = Callable[["Up", str], None]
+
+
+@dataclass
+class Up:
+    """A side of a round that was started, or is being."""
+
+    side: Side
+    part: Part
+    serving: Serving
+    proven: bool = False
+
+
+def start_at_once(ups: Sequence[Up], say: Say) -> list[tuple[Up, LaunchFailed]]:
+    """Starts the sides, at once, in this order. Returns those that failed, and why: where one does,
+    the other is ended too, since there is nothing to compare."""
+    for place, up in enumerate(ups):
+        say(up, "launch: loading Ray")
+        up.serving.begin(apart_from=[before.serving.ports for before in ups[:place]])
+    outcomes = run_at_once(
+        [up.serving.await_up for up in ups],
+        lambda place, phase: say(ups[place], next_phase(phase)),
+        lambda: _end(ups),
+        LaunchFailed,
+        all_or_none=True,
+    )
+    pairs = zip(ups, outcomes, strict=True)
+    return [(up, error) for up, error in pairs if isinstance(error, LaunchFailed)]
+
+
+def deploy_at_once(
+    ups: Sequence[Up], apps: Sequence[tuple[Suite, Cell]], label: Cell, say: Say
+) -> list[list[Launch | Deploy] | LaunchFailed]:
+    """Puts a cell on each side, at once: for each its records, or why it is not in force. `apps`:
+    what each is to deploy; `label`: the cell as it is recorded."""
+    for up in ups:
+        say(up, "deploy")
+
+    def work(
+        up: Up, suite: Suite, cell: Cell
+    ) -> Callable[[Callable[[str], None]], list[Launch | Deploy]]:
+        return lambda report: _deployed(up, suite, cell, label, report)
+
+    outcomes = run_at_once(
+        [work(up, suite, cell) for up, (suite, cell) in zip(ups, apps, strict=True)],
+        lambda place, words: say(ups[place], f"deploy: {words}"),
+        lambda: _end(ups),
+        LaunchFailed,
+    )
+    return [outcome for outcome in outcomes if isinstance(outcome, list | LaunchFailed)]
+
+
+def _deployed(
+    up: Up, suite: Suite, cell: Cell, label: Cell, report: Callable[[str], None]
+) -> list[Launch | Deploy]:
+    done = up.serving.deploy(suite.app, cell, report)
+    launches = [] if up.proven else [up.part.proven(up.serving.seconds, up.serving.prove)]
+    up.proven = True
+    seconds = round(done.seconds, 4)
+    return [*launches, Deploy(up.part.number, label, seconds, done.in_place, done.proof)]
+
+
+def _end(ups: Sequence[Up]) -> None:
+    """Ends all, so that whoever waits for one is told."""
+    for up in ups:
+        up.serving.close()
+
+
+class SidesBench(Bench[Cell, RowPlan]):
+    """The sides of a round. Its parts are in the order in which they are started."""
+
+    letters = ""  # what progress calls the sides; empty: by their labels
+
+    def __init__(
+        self, rounds: SideRounds, planned: RoundPlan, number: int, journal: Journal
+    ) -> None:
+        self._rounds, self._spec, self._journal = rounds, rounds.spec, journal
+        self._round = planned.round
+        rounds.rows.say = self._say_row
+        self._ups: dict[int, Up] = {}
+        launched = planned.order if self._spec.urls is None else ()
+        for place, side in enumerate(launched, number):
+            part, spec = self._launch(planned, side, place)
+            self._ups[side] = Up(planned.sides[side], part, Serving(spec))
+        self._in_order = [self._ups[side] for side in sorted(self._ups)]
+        self.parts = [up.part for up in self._ups.values()]
+
+    def _launch(self, planned: RoundPlan, place: int, number: int) -> tuple[Part, LaunchSpec]:
+        side = planned.sides[place]
+        who = f"round {planned.round}, {self.letters[place] if self.letters else side.label}"
+        part = Part(str(number), side.launched, planned.round, who)
+        cells = [side.cell(cell) for cell, _ in planned.cells]
+        about = part, self._rounds.run_id, self._rounds.folder
+        spec = launch_spec(*about, side.app, cells, self._spec.rows)
+        return part, replace(spec, traced=self._rounds.trace is not None)
+
+    def start(self) -> None:
+        """Starts the sides."""
+        ups, without_ray = list(self._ups.values()), self._rounds.without_ray
+        if not ups:
+            return
+        useless = [up for up in ups if up.side.launched.python in without_ray]
+        failed = [(up, LaunchFailed(NOT_TRIED)) for up in useless]
+        if not failed:
+            self.begun = True
+            failed = start_at_once(ups, self._say_side)
+        for up, error in failed:
+            if not up.serving.imported:  # nor will it be the next time
+                without_ray.add(up.side.launched.python)
+            self._journal.fail(Fault("launch", error, up.part))
+        if failed:
+            messages = [str(error) for _, error in failed]
+            if all(up.side.launched.python in without_ray for up in ups):  # the other fails as well
+                messages = [messages[0]] * len(ups)
+            self._rounds.note_failures(messages)
+            raise LaunchOver(messages[0])
+
+    def put(self, cell: Cell) -> None:
+        """Deploys a cell on the sides. A launch must be proven with its first cell."""
+        if not self._ups:
+            return
+        apps = [self._spec.of_side(up.side, cell) for up in self._in_order]
+        over: RunFailed | None = None
+        label = self._spec.label(cell)
+        placed = deploy_at_once(self._in_order, apps, label, self._say_side)
+        for up, outcome in zip(self._in_order, placed, strict=True):
+            if not isinstance(outcome, LaunchFailed):
+                self._journal.append(*outcome)
+            elif not up.proven or not up.serving.alive():
+                self._journal.fail(Fault("launch", outcome, up.part))
+                over = LaunchOver(str(outcome))
+            else:
+                self._journal.fail(Fault("deploy", outcome, up.part, label))
+                over = over or CellOver(str(outcome))
+        if over is not None:
+            self._rounds.note_failures(
+                [str(outcome) for outcome in placed if isinstance(outcome, LaunchFailed)]
+            )
+            raise over
+
+    def load(self, row: RowPlan) -> Loaded:
+        """A row on all sides, part by part; what is measured before a part that fails is kept."""
+        trials: list[Trial] = []
+        for pairing in row.parts:
+            loaded = self._load_part(pairing)
+            trials += loaded.trials
+            if loaded.faults or loaded.ended is not None:
+                return replace(loaded, trials=tuple(trials))
+        return Loaded(tuple(trials))
+
+    def _load_part(self, pairing: Pairing) -> Loaded:
+        rows, sides = self._rounds.rows, range(len(pairing.planned))
+        chosen_before = place_of(pairing) in rows.chosen
+        targets = [self._target(pairing, side) for side in sides]
+        try:
+            trials = rows.measure(pairing, targets)
+        except LoadError as error:
+            return self._not_measured(pairing, str(error), _to_blame(targets, error))
+        except KeyboardInterrupt as early:
+            faults = [self._fault(pairing, side, "interrupted") for side in sides]
+            return Loaded(faults=tuple(faults), ended=early)
+        why = rows.chosen[place_of(pairing)].why
+        if why and not chosen_before:  # a line of its own where there is no terminal
+            self._say(pairing.row.label, why)
+        faults = [
+            self._fault(pairing, side, f"{ended} during the trial ({_rate(trial)} until its end)")
+            for side, trial in enumerate(trials)
+            for ended in self._casualties(pairing, side)
+        ]
+        if faults:  # the figures are of a broken cluster: they stand in the failure alone
+            return Loaded(faults=tuple(faults), ended=LaunchOver("a process of a side ended"))
+        reasons = {side: why_failed(trial) for side, trial in enumerate(trials)}
+        silent = {side: reason for side, reason in reasons.items() if reason is not None}
+        self._rounds.note_failures(list(silent.values()))
+        if len(silent) < len(trials):
+            self._rounds.note_measured()
+        faults = [self._fault(pairing, side, why) for side, why in silent.items()]
+        return Loaded(trials, tuple(faults))
+
+    def close(self, part: Part) -> Reaped:
+        """Ends a side."""
+        (up,) = (up for up in self._in_order if up.part == part)
+        return up.serving.close()
+
+    # -------------------------------------------------------------------------------- rows
+
+    def _up(self, pairing: Pairing, side: int) -> Up | None:
+        """What a side of a row is loaded on; None of what is no cluster of ours."""
+        return self._ups.get(side)
+
+    def _target(self, pairing: Pairing, side: int) -> Target:
+        up, row = self._ups[side], pairing.row
+        suite, whole = self._spec.of_side(self._spec.sides[side], pairing.cell)
+        serving = up.serving
+        load = replace(
+            load_of(suite, row, serving.url_of(row), whole),
+            rate=row.rate_per_s,
+            environment=serving.environment_of(row),
+        )
+        return Target(load, up.part.number, serving.processes, serving.marks, ended=serving.missing)
+
+    def _not_measured(self, pairing: Pairing, message: str, guilty: int | None) -> Loaded:
+        """No side of a row is measured; `guilty` is to blame, where that is known."""
+        faults, broken = [], False
+        # What is said of the others is no reason: the first fault is that of the guilty side.
+        for side in sorted(range(len(pairing.planned)), key=lambda side: side != guilty):
+            ended = self._ended(pairing, side)
+            broken = broken or bool(ended)
+            reason = message
+            if guilty is not None and side != guilty:
+                reason = f"not measured without {pairing.planned[guilty].variant}"
+            faults.append(self._fault(pairing, side, "; ".join([reason, *ended])))
+        return Loaded(faults=tuple(faults), ended=LaunchOver(message) if broken else None)
+
+    def _casualties(self, pairing: Pairing, side: int) -> list[str]:
+        """What of a side ended while the row was measured."""
+        up, ended = self._up(pairing, side), self._ended(pairing, side)
+        whole = up is None or up.serving.alive()
+        return ended if whole else [*ended, "the cluster process ended"]
+
+    def _ended(self, pairing: Pairing, side: int) -> list[str]:
+        """The same, but the program of the side itself."""
+        up = self._up(pairing, side)
+        return [] if up is None else up.serving.casualties()
+
+    def _part(self, pairing: Pairing, side: int) -> Part | None:
+        """What a side is part of; None of a service that was there already."""
+        up = self._up(pairing, side)
+        return None if up is None else up.part
+
+    def _fault(self, pairing: Pairing, side: int, message: str) -> Fault:
+        return Fault("trial", message, self._part(pairing, side), pairing.planned[side])
+
+    # ---------------------------------------------------------------------------- progress
+
+    def _say_side(self, up: Up, phase: str) -> None:
+        self._journal.say(phase, who=up.part.who)
+
+    def _say_row(self, pairing: Pairing, phase: str, load: Progress | None) -> None:
+        self._say("A and B", phase, pairing, load)
+
+    def _say(
+        self, who: str, phase: str, pairing: Pairing | None = None, load: Progress | None = None
+    ) -> None:
+        cell = None if pairing is None or len(self._spec.cells) < 2 else pairing.cell
+        self._journal.say(
+            phase,
+            cell=cell if cell is not None and set(PUBLISHED_AXES) <= set(cell) else None,
+            row=None if pairing is None else pairing.row,
+            load=load,
+            who=f"round {self._round}, {who}",
+        )
+
+
+@dataclass
+class SideRounds:
+    """How sides are measured, round by round: `bench` is what a round is measured on, `measure`
+    what measures its rows. `folder`: of the run. `chosen`: how rows are loaded, by an earlier
+    sitting. `trace`: the share of requests that are traced."""
+
+    bench: ClassVar[type[SidesBench]] = SidesBench
+    measure: ClassVar[type[SideRows]] = SideRows
+
+    spec: SidesSpec
+    rounds: Sequence[RoundPlan]
+    folder: Path
+    run_id: str
+    chosen: dict[str, Slicing] = field(default_factory=dict)
+    trace: float | None = None
+    without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
+
+    def __post_init__(self) -> None:
+        about = (self.spec, self.folder, self.run_id)
+        self.rows = self.measure(*about, chosen=self.chosen, trace=self.trace)
+
+    def plan(self) -> Plan[Cell, RowPlan]:
+        """The rounds that are to be measured; each step says of which side."""
+        launches = [
+            PlannedLaunch(
+                f"round {planned.round}",
+                planned.round,
+                [(cell, partial(Listed, rows)) for cell, rows in planned.cells],
+                partial(self.bench, self, planned),
+            )
+            for planned in self.rounds
+        ]
+        width = max((len(row.keys) for planned in self.rounds for row in planned.rows), default=1)
+        about = self.spec.looks
+        return Plan(launches, self.expected_s, about=about, width=width, over=self.stop_early)
+
+    def expected_s(self, place: int, cell: int | None) -> float | None:
+        """How long the rounds from this one on take; within one the estimate stays."""
+        return self.spec.expected_s(self.rounds[place:]) if cell is None else None
+
+    def stop_early(self) -> RunStop | None:
+        """Whether the rounds so far are enough."""
+        return None
+
+    def note_failures(self, messages: Sequence[str]) -> None:
+        """Takes why sides failed."""
+
+    def note_measured(self) -> None:
+        """A row was measured on a side or more."""
+
+
+def _rate(trial: Trial) -> str:
+    rates = trial.metrics["throughput"].windows or (0.0,)
+    return f"{sum(rates) / len(rates):,.1f} requests/s"
+
+
+def _to_blame(targets: Sequence[Target], error: LoadError) -> int | None:
+    """The side that could not be loaded, by its address; None where that is of both or of none."""
+    urls = [urlsplit(target.load.request.url) for target in targets]
+    places = [(url.hostname, url.port or (443 if url.scheme == "https" else 80)) for url in urls]
+    numbers = [side for side, place in enumerate(places) if place == (error.host, error.port)]
+    return numbers[0] if len(numbers) == 1 else None
+
+
+T = TypeVar("T")
+
+Job: TypeAlias = Callable[[Callable[[str], None]], T]
+"""Does its work, and reports in words how far it is."""
+
+_POLL_S: Final = 0.2  # a wait without an end would hold back Ctrl-C
+
+
+def run_at_once(
+    jobs: Sequence[Job[T]],
+    report: Callable[[int, str], None],
+    stop: Callable[[], None],
+    failures: type[Exception] | tuple[type[Exception], ...],
+    *,
+    all_or_none: bool = False,
+) -> list[T | BaseException | None]:
+    """What came of each job, in their order: its result, or the one of `failures` that it raised.
+
+    `report`: takes what a job reports, with its place. `stop`: must end all that still run; it is
+    called when a job raises something else or Ctrl-C comes, which is then raised, and with
+    `all_or_none` on the first failure: None stands for those that it stopped.
+    """
+    reports: queue.Queue[tuple[int, str | None]] = queue.Queue()
+    stopped: set[int] = set()
+
+    def put_end(place: int, _: Future[Any]) -> None:
+        reports.put((place, None))
+
+    def put_words(place: int, words: str) -> None:
+        reports.put((place, words))
+
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        try:
+            futures: list[Future[T]] = []
+            for place, job in enumerate(jobs):
+                futures.append(threads.submit(job, partial(put_words, place)))
+                futures[place].add_done_callback(partial(put_end, place))
+            running = set(range(len(jobs)))
+            while running:
+                try:
+                    place, words = reports.get(timeout=_POLL_S)
+                except queue.Empty:
+                    continue
+                if words is not None:
+                    report(place, words)
+                    continue
+                running.discard(place)
+                error = futures[place].exception()
+                if error is None or place in stopped:
+                    continue
+                if not isinstance(error, failures):
+                    raise error
+                if all_or_none and running:
+                    stopped |= running
+                    stop()
+        except BaseException:  # Ctrl-C as well: the other jobs would go on in their threads
+            stop()
+            raise
+    errors = [future.exception() for future in futures]
+    return [
+        future.result(timeout=0) if error is None else None if place in stopped else error
+        for place, (future, error) in enumerate(zip(futures, errors, strict=True))
+    ]

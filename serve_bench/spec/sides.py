@@ -1,0 +1,299 @@
+"""What is asked of sides that are compared in rounds, whatever kind of run compares them.
+
+A round is a fresh launch of all sides, all up at once and never loaded at once; every row of every
+cell is measured on each. Rule: what a round does is known before it starts, and drawn from the
+seed, so that a plan can be shown and gone on with. How long a slice is belongs to slicing.py, what
+follows from the figures to analysis/ratios.py. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any, Final, NamedTuple, Self
+
+from serve_bench.core.app_spec import APPS, AppSpec, app_from_json
+from serve_bench.core.axes import Value
+from serve_bench.core.errors import BadInput
+from serve_bench.core.load_spec import Streaming
+from serve_bench.core.numbers import MOST_LAUNCHES, whole_number
+from serve_bench.core.own_app import Asked
+from serve_bench.core.plan import (
+    CHANGE_S,
+    FIRST_DEPLOY_S,
+    MODEL_S,
+    PUBLISHED_AXES,
+    REPLICA_S,
+    Cell,
+    Suite,
+    label_of,
+)
+from serve_bench.core.redaction import hide_settings
+from serve_bench.core.result import (
+    HANDLES,
+    JsonObject,
+    PlannedTrial,
+    Result,
+    Row,
+    VariantUsed,
+    trial_key,
+)
+from serve_bench.core.schema import built, built_with, plain, stored_suite
+from serve_bench.spec.base import Spec
+from serve_bench.spec.slicing import WINDOW_S
+
+THRESHOLD: Final = 0.05
+GATE: Final = ("throughput", "cpu")
+
+#: Seconds beside the load, as measured on a host with 2 cores: the launches of two sides, at once,
+#: the end of both, and for each row of a side the start of its worker and the warm-up; beside each
+#: window of a handle its driver starts. In the first round each row is looked at before. Deploys at
+#: once take a share of what they take one by one.
+TWO_UP_S: Final = 12.0
+WINDOW_REST_S: Final = 2.5
+AT_ONCE: Final = 0.7
+TEARDOWN_S: Final = 1.0
+ROW_S: Final = 1.3
+LOOKS_S: Final = 15.0
+
+
+class Times(NamedTuple):
+    """The most rounds, and for how long each row of a side is loaded in them: in turn with the
+    others, and by itself."""
+
+    rounds: int
+    side_s: float
+    steady_s: float
+
+
+@dataclass(frozen=True)
+class Side:
+    """A side: how it is started, what is deployed on it. `settings` hold on this side in every
+    cell, over what the cell says. `label` names it in records and reports."""
+
+    label: str
+    variant: VariantUsed = field(default_factory=lambda: VariantUsed("default"))
+    app: AppSpec = APPS["noop"]
+    settings: Mapping[str, Value] = field(default_factory=dict)
+
+    def cell(self, common: Cell) -> Cell:
+        """A cell as it is deployed on this side."""
+        return {**common, **self.settings}
+
+    @property
+    def launched(self) -> VariantUsed:
+        """The variant under the name of the side, as a launch records it."""
+        return replace(self.variant, name=self.label)
+
+    def same_as(self, other: Side) -> bool:
+        """Whether nothing tells the two apart but their labels."""
+        named = replace(self.variant, name=other.variant.name)
+        return replace(self, label=other.label, variant=named) == other
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain content for the Run record."""
+        return plain({**vars(self), "app": self.app.to_json()})
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Side:
+        """The reverse of `to_json`."""
+        return built_with(cls, data, "suite.sides[...]", app=app_from_json)
+
+
+def name_apart(first: Side, second: Side) -> tuple[Side, Side]:
+    """The two with labels that tell them apart: twins get " (A)" and " (B)"."""
+    if first.label != second.label:
+        return first, second
+    return replace(first, label=f"{first.label} (A)"), replace(second, label=f"{second.label} (B)")
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """A row of a cell in a round: the trials of the sides that are loaded in turn with each other,
+    and what is drawn for them."""
+
+    cell: Cell
+    row: Row
+    planned: tuple[PlannedTrial, ...]
+    steady_order: tuple[int, ...]
+    seed: int
+
+
+def plan_trial(name: str, number: int, label: JsonObject, row: Row) -> PlannedTrial:
+    """The trial of a row of a cell in a round, on the side or layer of that name."""
+    return PlannedTrial(trial_key(name, number, label, row.label), number, name, label, row)
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """A row of a cell in a round on all sides, in parts that are loaded one after the other."""
+
+    row: Row
+    parts: tuple[Pairing, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of its trials."""
+        return tuple(trial.key for part in self.parts for trial in part.planned)
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """A round: the sides that are launched, in which order, and the rows measured on them."""
+
+    round: int
+    sides: tuple[Side, ...]
+    order: tuple[int, ...]
+    rows: tuple[RowPlan, ...]
+
+    @property
+    def pairings(self) -> tuple[Pairing, ...]:
+        """The parts of all rows."""
+        return tuple(part for row in self.rows for part in row.parts)
+
+    @property
+    def cells(self) -> tuple[tuple[Cell, tuple[RowPlan, ...]], ...]:
+        """The rows by cell, in the order of the plan."""
+        grouped = groupby(self.rows, lambda row: row.parts[0].cell)
+        return tuple((cell, tuple(rows)) for cell, rows in grouped)
+
+
+@dataclass(frozen=True)
+class SidesSpec(Spec):
+    """What a run of several sides measures. Seconds are wall-clock; `cells` are complete.
+
+    `side_s`: measured in each round of each side and row, in slices; `steady_s`: beside it, without
+    slices. `slice_s`: as asked; None: chosen. `urls`: services that are up already, by label, and
+    the `request` to them; None: clusters are started. `budget_s`: the longest time of the run,
+    None: without a limit. `threshold`, `gate`, `floors` (of the A/A run `noise`): what its verdicts
+    are compared with. `looks`: it is judged after each round, and ends once it is settled; `rounds`
+    are the most.
+    """
+
+    name: str
+    sides: tuple[Side, Side]
+    cells: tuple[Cell, ...]
+    rows: tuple[Row, ...]
+    rounds: int = 20
+    side_s: float = 16.0
+    steady_s: float = 2.0
+    slice_s: float | None = None
+    aa: bool = False
+    seed: int = 1
+    threshold: float = THRESHOLD
+    gate: tuple[str, ...] = GATE
+    floors: Mapping[str, float] = field(default_factory=dict)
+    noise: str | None = None
+    budget_s: float | None = None
+    urls: Mapping[str, str] | None = None
+    sample: bool = True
+    timeout_s: float = 30.0
+    looks: bool = False
+    streaming: Streaming | None = None
+    request: Asked | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain content for the Run record; without `request` where clusters are started."""
+        content = {**vars(self), "sides": [side.to_json() for side in self.sides]}
+        request: Asked | None = content.pop("request")
+        return plain(content) | ({} if request is None else {"request": request.to_json()})
+
+    @classmethod
+    def stored(cls, data: Mapping[str, Any]) -> Self:
+        return stored_suite(cls, data, sides=_stored_sides)
+
+    @property
+    def launched(self) -> tuple[Side, ...]:
+        """The sides that each round has a cluster of."""
+        return self.sides
+
+    def of_side(self, side: Side, cell: Cell) -> tuple[Suite, Cell]:
+        """What a side measures, as the words of every other run have it."""
+        whole, timeout_s = side.cell(cell), self.timeout_s
+        about = (self.name, side.app, (side.variant,), (whole,), self.rows)
+        return Suite(*about, timeout_s=timeout_s, streaming=self.streaming), whole
+
+    def label(self, cell: Cell) -> dict[str, Value]:
+        """A cell as it is recorded, alike on all sides: without what a side has set otherwise."""
+        set_by_sides = {name for side in self.sides for name in side.settings}
+        named = label_of(cell) if all(name in cell for name in PUBLISHED_AXES) else cell
+        return {
+            name: hide_settings(value) for name, value in named.items() if name not in set_by_sides
+        }
+
+    def plan(self, done: Iterable[str] = ()) -> tuple[RoundPlan, ...]:
+        """The rounds in order, whose launches turn theirs. A row of which all sides are `done`
+        (their keys) is left out; one of which a side is missing is measured anew on all, since only
+        what is measured beside each other is compared."""
+        finished, places = set(done), range(len(self.launched))
+        rounds = []
+        for number in range(1, self.rounds + 1):
+            rows = [row for row in self.plan_rows(number) if not finished.issuperset(row.keys)]
+            if rows:
+                order = tuple(places if number % 2 else reversed(places))
+                rounds.append(RoundPlan(number, self.launched, order, tuple(rows)))
+        return tuple(rounds)
+
+    def plan_rows(self, number: int) -> Iterable[RowPlan]:
+        """The rows of a round in their order."""
+        raise NotImplementedError
+
+    def describe_sides(self) -> Iterable[str]:
+        """The sides in a dry run."""
+        raise NotImplementedError
+
+    def expected_s(self, rounds: Iterable[RoundPlan]) -> float:
+        """About how long these rounds take, all of them."""
+        total_s = 0.0
+        for planned in rounds:
+            total_s += self._launches_s(planned) if self.urls is None else 0.0
+            total_s += LOOKS_S * len(planned.rows) if planned.round == 1 else 0.0
+            for trial in (trial for pairing in planned.pairings for trial in pairing.planned):
+                windows = trial.row.protocol in HANDLES
+                rest_s = self.side_s / WINDOW_S * WINDOW_REST_S if windows else 0.0
+                total_s += self.side_s + self.steady_s + ROW_S + rest_s
+        return total_s
+
+    def _launches_s(self, planned: RoundPlan) -> float:
+        deploys_s = 0.0
+        for side in planned.sides:
+            cells = [side.cell(cell) for cell, _ in planned.cells]
+            most = max(side.app.replicas(cell) for cell in cells)
+            rankers = max(int(cell["num_replicas"]) if "ranker" in cell else 0 for cell in cells)
+            deploys_s += FIRST_DEPLOY_S + CHANGE_S * (len(cells) - 1) + REPLICA_S * (most - 1)
+            deploys_s += MODEL_S * rankers
+        return TWO_UP_S * max(1.0, len(planned.sides) / 2) + AT_ONCE * deploys_s + TEARDOWN_S
+
+
+def _stored_sides(sides: Any) -> tuple[Side, Side]:
+    first, second = built(tuple[Any, Any], sides, "suite.sides")
+    return Side.from_json(first), Side.from_json(second)
+
+
+class Rounds(NamedTuple):
+    """A number of rounds; `more` than there are, where it is written as `+N`."""
+
+    number: int
+    more: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> Rounds:
+        """`12` or `+6`. Raises ValueError."""
+        number = whole_number(text.removeprefix("+")) or 0
+        if not 1 <= number <= MOST_LAUNCHES:
+            raise ValueError(text)
+        return cls(number, text.startswith("+"))
+
+
+def rounds_in_all(asked: Rounds | None, earlier: Result, planned: int) -> int:
+    """Up to which round a stored run goes on: `planned` is what its record has. Raises BadInput."""
+    stop, last = earlier.stop, earlier.last or planned
+    if asked is None:
+        return stop.of if stop is not None and stop.why != "settled" else last
+    if asked.more:
+        return min(last + asked.number, MOST_LAUNCHES)
+    measured = max((trial.round for trial in earlier.trials), default=0)
+    if asked.number < measured:
+        raise BadInput(f"--rounds: {asked.number}: {measured} are measured; +N adds rounds to them")
+    return asked.number
