@@ -16,9 +16,9 @@ import msgspec
 from serve_bench.benchmarks.own_app.request import RequestTable, ServeTable
 from serve_bench.benchmarks.rpc.spec import RpcSpec
 from serve_bench.benchmarks.scale.spec import WORKLOADS
+from serve_bench.benchmarks.timeline.spec import TimelineKeys
 from serve_bench.core.axes import AXES, Axis
 from serve_bench.core.row_places import MetricNames
-from serve_bench.core.timeline import TimelineTable
 from serve_bench.core.variants import VariantTable
 from serve_bench.spec.base import Option
 from serve_bench.spec.suite import RowKeys, SuiteKeys
@@ -53,16 +53,12 @@ def suite_schema() -> Schema:
         "variant": _TEXTS,
         "env": {"type": "object"},
         "variants": {"type": "object", "additionalProperties": _of_type(VariantTable)},
-        "load": _table(
-            {**dict.fromkeys(("clients", "users"), _TEXTS), "openai": {"type": "boolean"}}
-            | traffic
-            | _of_options(load)
-        ),
+        "load": _table(dict.fromkeys(("clients", "users"), _TEXTS) | traffic | _of_options(load)),
         **{"cell": _table(cell), "matrix": _table(matrix)},
         **{"cells": _listed(_table(cell)), "rows": _listed(_table(row))},
         "options": {"type": "object", "additionalProperties": {"anyOf": [_ANY, _listed(_ANY)]}},
         **{"request": _of_type(RequestTable), "serve": _of_type(ServeTable)},
-        **{"timeline": _of_type(TimelineTable), "scale": _table(sizes)},
+        **{"timeline": _table(_of_options(TimelineKeys.options())), "scale": _table(sizes)},
         "rpc": _table(_of_options(RpcSpec.options())),
     }
     about = {
@@ -97,13 +93,15 @@ def _of_axis(axis: Axis, listed: bool) -> Schema:
 
 
 def _of_options(options: Mapping[str, Option]) -> dict[str, Schema]:
-    return {name: _of_option(option) for name, option in options.items()}
+    return {option.key.rpartition(".")[2]: _of_option(option) for option in options.values()}
 
 
 def _of_option(option: Option) -> Schema:
     value = _ANY if option.reader is not None else msgspec.json.schema(option.kind)
     if option.listed:
         value = {"anyOf": [value, _listed(value)]}
+    if option.repeated:
+        value = _listed(value)
     return {**value, "description": option.help}
 
 

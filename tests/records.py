@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_type_hints
 from msgspec import to_builtins
 
 from serve_bench.benchmarks.rpc.latencies import Episodes
-from serve_bench.benchmarks.rpc.spec import LISTS, RpcSpec, World, planned_trial, rpc_plan
+from serve_bench.benchmarks.rpc.spec import LISTS, RpcSpec, World, planned_trial
 from serve_bench.core.facts import ClientFacts, SettledFacts
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup, WorkerReport
@@ -325,6 +325,6 @@ def rpc_trial(
 def rpc_result(suite: RpcSpec, *trials: Trial, others: Sequence[Record] = ()) -> Result:
     argv = ("serve-bench", "rpc")
     about = replace(
-        run(*list_trials(rpc_plan(suite))), argv=argv, command="rpc", suite=suite.to_json()
+        run(*list_trials(suite.plan())), argv=argv, command="rpc", suite=suite.to_json()
     )
     return result_of([about, *trials, *others])

@@ -12,7 +12,6 @@ from serve_bench.benchmarks.scale.spec import (
     LoadedSpec,
     ScaleSpec,
     on_nodes,
-    scale_plan,
     why_invalid,
 )
 from serve_bench.core.facts import ClientFacts
@@ -53,7 +52,7 @@ def planned(
     suite: ScaleSpec, *, variant: str = "default", round_: int = 1, replicas: int | None = None
 ) -> list[PlannedTrial]:
     place = (variant, round_, suite.replicas[0] if replicas is None else replicas)
-    plan = list_trials(scale_plan(suite))
+    plan = list_trials(suite.plan())
     return [row for row in plan if (row.variant, row.round, row.cell["num_replicas"]) == place]
 
 
@@ -211,7 +210,7 @@ def scale_result(suite: ScaleSpec, *trials: Trial, others: Sequence[Record] = ()
     """A run with a failure for each trial that is invalid, as the bench writes it."""
     argv = ("serve-bench", "scale", suite.workload)
     about = replace(
-        run(*list_trials(scale_plan(suite))), argv=argv, command="scale", suite=suite.to_json()
+        run(*list_trials(suite.plan())), argv=argv, command="scale", suite=suite.to_json()
     )
     invalid = [
         Failure("trial", f"invalid: {why}", AT, trial.key, variant=trial.variant, round=trial.round)

@@ -14,7 +14,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from serve_bench.benchmarks.registry import FOLDERS
 from tests.cases import cases
 from tests.fixtures import Patch
 from tests.places import TOP, execute
@@ -91,6 +90,13 @@ OF_THE_CHILD: Final = frozenset(
     # the last four come with Ray
     "ray yaml starlette anyio fastapi numpy torch grpc google opentelemetry uvicorn".split()
 )
+
+BENCHMARKS: Final = ["serve_bench", "benchmarks"]
+#: Kinds of runs that still use another one, each with that; none may be added.
+BETWEEN_KINDS: Final = {
+    *(("capacity", "own_app"), ("soak", "own_app"), ("timeline", "own_app")),
+    *(("tax", "own_app"), ("tax", "versus"), ("versus", "own_app")),
+}
 
 MODULES: Final = sorted(
     str(file.relative_to(PACKAGE))
@@ -193,11 +199,6 @@ def test_every_module_is_in_a_room_and_every_room_is_there() -> None:
 def test_imports_point_one_way() -> None:
     rooms = {module: room_of(module) for module in MODULES if room_of(module) in ROOMS}
     assert_none({name: ours(name) - {room} - ROOMS[room] for name, room in rooms.items()})
-    # A kind of run imports no other: what two of them share belongs to neither.
-    for name in (name for name in MODULES if re.match("benchmarks/.+/", name)):
-        named = {*re.findall(r"\.benchmarks\.(\w+)", " ".join(imports(name)))}
-        others = named & {*FOLDERS.values()} - {Path(name).parts[1]}
-        assert others == ({"ladder"} if name == "benchmarks/press/command.py" else set()), name
     # Heavy libraries stay in their place.
     heavy = {name: theirs(name) & ONLY_IN.keys() for name in MODULES}
     assert_none(
@@ -206,6 +207,11 @@ def test_imports_point_one_way() -> None:
             for module, names in heavy.items()
         }
     )
+    # No kind of run uses another.
+    kinds = {file.parent.name for file in PACKAGE.glob("benchmarks/*/*.py")}
+    named = ((name, used.split(".")) for name in MODULES for used in imports(name))
+    used = {(Path(name).parts[1], parts[2]) for name, parts in named if parts[:2] == BENCHMARKS}
+    assert {pair for pair in used if {*pair} <= kinds and len({*pair}) == 2} == BETWEEN_KINDS
 
 
 def test_what_is_pure_imports_nothing_else() -> None:

@@ -88,18 +88,19 @@ class Options(Spec):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """The options from what typer gives: texts, lists of them, switches. Raises BadInput."""
+        values = {name: value for name, value in values.items() if value is not None}
         for name, value in values.items():  # known before anything is refused in words
             for word in value if isinstance(value, list) else [value]:
                 hide_option(name, str(word))
         texts = {
             name: "true" if value is True else value
             for name, value in values.items()
-            if name in cls.text_options() and value not in (None, False)
+            if name in cls.text_options() and value not in (False, [])
         }
         typed = {
             name: cls.options()[name].read_given(value) if name in cls.options() else value
             for name, value in values.items()
-            if name not in cls.text_options() and value is not None
+            if name not in cls.text_options()
         }
         return cls(**typed, texts=texts)
 

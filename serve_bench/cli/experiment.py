@@ -1,17 +1,18 @@
-"""The way of every command that measures: from its options to a request, a plan, a sitting, a
+"""The way of every command that measures: from its options to what is asked, a plan, a sitting, a
 report and an exit code.
 
 Rule: nothing here knows which kind of run it is, nor whether its target is launched or is up
-already. A kind says what is its own: its suite, what it measures with, its plan in words, its gate.
+already. A kind says what is its own: what it asks, what it measures with, its plan in words, its
+gate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 import msgspec
 import typer
@@ -24,19 +25,29 @@ from serve_bench.cli.sitting import (
     Place,
     Sitting,
     SuiteRequest,
-    agenda_lines,
-    launch_lines,
+    done,
+    list_launches,
     print_plan,
     request_of,
     sit,
 )
 from serve_bench.core.errors import BadInput
-from serve_bench.core.plan import LaunchPlan, Suite, client_of, label_of, list_trials, plan, rows_of
+from serve_bench.core.figures import counted
+from serve_bench.core.load_spec import Timing
+from serve_bench.core.plan import (
+    LaunchPlan,
+    Suite,
+    client_of,
+    duration_text,
+    list_trials,
+    plan,
+    rows_of,
+)
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.result import HANDLES, PlannedTrial, Result
 from serve_bench.core.secrets import hide
 from serve_bench.observing.inside import Inside
-from serve_bench.runner.agenda import Agenda, rest_of
+from serve_bench.runner.agenda import Agenda, plan_listed, rest_of
 from serve_bench.runner.load_source import read_load_on
 from serve_bench.runner.runner import Plan
 from serve_bench.runner.served_bench import ServedClusters
@@ -47,70 +58,49 @@ if TYPE_CHECKING:
     from serve_bench.view.lens import View
 
 
-@dataclass(frozen=True)
-class RowsRequest:
-    """A suite to be measured, and what is looked at beside its load.
-
-    `sample`: CPU, memory and GPU beside each load; `metrics`: Serve's own around it; `profile`:
-    targets of a profiled repetition of each row. `trace`: the share of requests whose way through
-    Serve is marked; 0: of those alone that other loads choose; None: of none.
-    """
-
-    suite: Suite
-    sample: bool = True
-    metrics: bool = False
-    profile: tuple[str, ...] = ()
-    trace: float | None = None
-
-    def __post_init__(self) -> None:
-        suite = self.suite
-        if suite.load_on is not None and any(row.protocol in HANDLES for row in suite.rows):
-            raise BadInput("--load-on: the load of a handle is a driver on this host")
-        if self.trace and suite.load_on is not None:
-            raise BadInput("--trace: the times of a load from nodes are of another clock")
-        if self.trace and not any(client_of(row) == "raw" for row in rows_of(suite)):
-            raise BadInput("--trace: is for rows of the raw client (--clients raw:8)")
-
-
 O = TypeVar("O", bound=RunOptions)  # noqa: E741
-S = TypeVar("S", bound=SuiteRequest)
+A = TypeVar("A", bound=SuiteRequest)
 
 
-class Experiment(Generic[O, S]):
-    """A kind of run, from its options to its exit code: a dry run, a run, or the rest of one.
+class Experiment(Generic[O, A]):
+    """A kind of run: what it asks, its plan, and what measures it. `asked` is what is measured now,
+    which is that of the options or of a stored run, `earlier` what is measured of it."""
 
-    `spec`: what is measured, and `earlier`: the run that is resumed, once they are read.
-    """
-
-    spec: S
-    earlier: Result | None = None
+    asked: A
+    earlier: Result | None
 
     def __init__(self, options: O) -> None:
         self.options = options
         self.report = options.report_request()
+        if options.urls:
+            options.check_url()
 
-    def read_spec(self) -> S:
+    def read(self) -> A:
         """What the options ask for. Raises BadInput before anything starts."""
         raise NotImplementedError
 
-    def read_stored(self, suite: Mapping[str, Any]) -> S:
-        """What a stored run was asked for, to go on with it. Raises BadInput."""
+    def restore(self, stored: Mapping[str, Any]) -> A:
+        """What a stored run was asked for. Raises BadInput."""
         raise NotImplementedError
 
-    def content(self, spec: S, earlier: Result) -> Mapping[str, Any]:
+    def content(self, asked: A, earlier: Result) -> Mapping[str, Any]:
         """What has to be as in a stored run, to go on with it."""
-        return spec.to_json()
+        return asked.to_json()
 
-    def prepare(self) -> None:
-        """Plans what is measured now. Raises BadInput where that cannot be."""
-
-    def print_plan(self) -> int:
-        """Prints the plan of a dry run. Returns the exit code."""
+    def prepare(self, asked: A, earlier: Result | None) -> A:
+        """Plans what is left to be measured. Returns what is measured now. Raises BadInput where it
+        is of another kind, or cannot be measured here."""
         raise NotImplementedError
 
-    def begin(self) -> Sitting:
-        """Prints what is to be known before it starts. Returns what is measured. Raises BadInput
-        where it cannot start."""
+    def plan_lines(self) -> Iterable[str]:
+        """The plan of a dry run."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Prints what is to be known before it starts. Raises BadInput where it cannot start."""
+
+    def sitting(self) -> Sitting:
+        """What is measured now."""
         raise NotImplementedError
 
     def show(self, result: Result, folder: Path) -> int:
@@ -119,20 +109,76 @@ class Experiment(Generic[O, S]):
 
     def run(self) -> int:
         """Measures what the options ask for, or prints the plan of it. Returns the exit code."""
-        options = self.options
-        self.spec, self.earlier = request_of(
-            options, from_flags=self.read_spec, from_record=self.read_stored, content=self.content
+        asked, self.earlier = request_of(
+            self.options, from_flags=self.read, from_record=self.restore, content=self.content
         )
-        self.prepare()
-        return self.print_plan() if options.dry_run else sit(self.begin(), options, self.show)
+        self.asked = self.prepare(asked, self.earlier)
+        if self.options.dry_run:
+            return self.dry_run()
+        self.begin()
+        return sit(self.sitting(), self.options, self.show)
+
+    def dry_run(self) -> int:
+        """Prints the plan. Returns the exit code."""
+        out, slo = None if self.earlier else self.options.out, getattr(self.asked, "slo", None)
+        return print_plan(self.plan_lines(), out, slo)
 
 
-T = TypeVar("T", bound=SuiteOptions)
+# Kinds whose rows are known beforehand, of a Spec that says its launches itself.
 
 
-class SuiteExperiment(Experiment[T, Suite]):
-    """A suite that is measured: what a kind does otherwise than a run of rows or ladders stands in
-    its class.
+class PlannedSpec(SuiteRequest, Protocol):
+    """What is asked, and its launches."""
+
+    def plan(self, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
+        """The launches in order; trials whose keys are `done` are left out."""
+
+    def expected_s(self, launches: Sequence[LaunchPlan]) -> float:
+        """About how long these launches take."""
+
+
+L = TypeVar("L", bound=PlannedSpec)
+
+
+class ListedExperiment(Experiment[O, L]):
+    """Each launch is measured on a bench of its own. `again`: the words of the command that resumes
+    a run; `set_env`: how to set what launches do not take from the shell; None: no launch."""
+
+    bench: ClassVar[Callable[..., Any]]
+    again: str
+    set_env: str | None = None
+    launches: tuple[LaunchPlan, ...]
+
+    def prepare(self, asked: L, earlier: Result | None) -> L:
+        self.launches = asked.plan(done(earlier))
+        return asked
+
+    def sitting(self) -> Sitting:
+        def work(place: Place) -> Plan[Any, Any]:
+            bench = partial(type(self).bench, self.asked, place.folder, place.run_id)
+            return plan_listed(self.launches, bench, self.asked.expected_s)
+
+        return Sitting(
+            self.asked.to_json(),
+            list_trials(self.asked.plan()),
+            work,
+            self.earlier,
+            left=bool(self.launches),
+            again=self.again,
+            set_env=self.set_env,
+        )
+
+
+# Kinds that measure a suite, on clusters of ours or on services that are up already.
+
+S = TypeVar("S", bound=SuiteOptions)
+
+TOML: Final = "toml"
+"""The form of a dry run that is a suite file."""
+
+
+class SuiteExperiment(Experiment[S, Suite]):
+    """What a kind does otherwise than a run of rows or ladders stands in its class.
 
     `part`: the field that its suites have; `children_every_s`: how often processes that come later
     are looked for.
@@ -140,41 +186,105 @@ class SuiteExperiment(Experiment[T, Suite]):
 
     part: ClassVar[str] = ""
     children_every_s: ClassVar[float] = 1.0
+    agenda: Agenda
 
-    def read_suite(self) -> Suite:
-        """The suite of the options. Raises BadInput before anything starts."""
-        raise NotImplementedError
+    def clusters(self, **fields: Any) -> ServedClusters:
+        """What measures the agenda, of the fields that all kinds have."""
+        return ServedClusters(**fields)
 
-    def read_spec(self) -> Suite:
-        return replace(self.read_suite(), load_on=self._load_on)
+    def restore(self, stored: Mapping[str, Any]) -> Suite:
+        return Suite.from_json(stored)
 
-    def read_stored(self, suite: Mapping[str, Any]) -> Suite:
-        return Suite.from_json(suite)
-
-    def check(self, suite: Suite) -> Suite:
-        """The suite that is measured now, which is that of the options or of a stored run. Raises
-        BadInput where it is of another kind."""
-        if self.part and getattr(suite, self.part) is None:
+    def prepare(self, asked: Suite, earlier: Result | None) -> Suite:
+        options = self.options
+        if self.part and getattr(asked, self.part) is None:
             raise BadInput(f"the stored suite cannot be resumed: suite.{self.part} is missing")
-        return suite
+        self.profile = targets_of(options.profile) if isinstance(options, RowOptions) else ()
+        self.trace = share_of(options.trace, options.trace_out)
+        check_load(asked, self.trace)
+        self.agenda = self.plan_agenda(asked, earlier)
+        if options.format == TOML and not options.dry_run:
+            raise BadInput(f"--format: {TOML} goes with --dry-run")
+        return asked
 
-    def agenda(self, request: RowsRequest, earlier: Result | None) -> Agenda:
+    def plan_agenda(self, suite: Suite, earlier: Result | None) -> Agenda:
         """What is done with each row: all, or what an earlier sitting lacks."""
-        suite, profile = request.suite, bool(request.profile)
+        profile = bool(self.profile)
         if earlier is not None:
             return rest_of(earlier, suite, profile)
         return Agenda(suite, plan(suite), profile)
 
-    def plan_lines(self, agenda: Agenda) -> Iterable[str]:
-        """The plan of a dry run."""
-        return agenda_lines(agenda.suite, agenda)
+    def plan_lines(self) -> Iterator[str]:
+        agenda, suite, ladder = self.agenda, self.asked, self.asked.ladder
+        by_count = suite.requests_per_client is not None
 
-    def check_targets(self, agenda: Agenda) -> None:
-        """Prints what is to be known before it starts. Raises BadInput where it cannot start."""
+        def describe(rows: Sequence[PlannedTrial]) -> list[str]:
+            if ladder is not None:
+                return [ladder.text("clients" if by_count else "users")]
+            return [
+                f"{trial.row.label} ({trial.row.client}{', profiled' if profiled else ''})"
+                for trial, profiled in agenda.of(rows)
+            ]
 
-    def clusters(self, request: RowsRequest) -> Callable[..., ServedClusters]:
-        """What makes the runner's part, of the fields that all kinds have."""
-        return partial(ServedClusters, trace=request.trace)
+        yield from list_launches(agenda.launches, describe)
+        repeated = [profiled for _, profiled in agenda.loads()]
+        again = f", {sum(repeated)} of them profiled repetitions" if any(repeated) else ""
+        guess = "about " if ladder is not None and ladder.steps is None else ""
+        length = f"{suite.windows} x {suite.window_s:g} s"
+        if by_count:
+            length = (
+                f"{suite.requests_per_client} requests a client, {suite.max_row_s:g} s at most,"
+            )
+        shaped = sum(place.shape != (None, None) for place in suite.places or ())
+        length += f" ({shaped} of windows of their own)" if shaped else ""
+        noun = "service" if suite.services else "cluster"
+        yield (
+            f"{guess}{counted(len(repeated), 'trial')} of {length} on "
+            f"{counted(len(suite.services or agenda.launches), noun)}{again}; "
+            f"about {duration_text(agenda.expected_s())} in all"
+        )
+        if not by_count:
+            timing = Timing(0, 0, suite.windows, suite.window_s).stretchable(suite.quick)
+            slow_s, most_s = suite.window_s / timing.responses, timing.stretched_s
+            yield f"a row of responses over {slow_s:.2g} s takes longer, up to {most_s:g} s"
+
+    def dry_run(self) -> int:
+        """Prints the plan, or the suite file that the command line is. Raises BadInput where no
+        file can be."""
+        options, suite = self.options, self.asked
+        if options.format != TOML:
+            urls = (f"{name}: {hide_in_text(at.url)}" for name, at in suite.services.items())
+            out = None if self.earlier else options.out
+            return print_plan((*urls, *self.plan_lines()), out, suite.slo)
+        if not suite.keys:
+            raise BadInput(f"--format: {TOML}: no suite file says what this command line does")
+        flag = "" if isinstance(options, OwnAppOptions) else "--suite "
+        typer.echo(f"# serve-bench {options.command} {flag}FILE, in the folder of this command")
+        keys = {**suite.keys, "name": options.command if "name" not in suite.keys else suite.name}
+        text = msgspec.toml.encode(keys).decode()
+        if hide(text) != text:
+            typer.echo("# a hash (sha256:...) stands for a value that may be a secret: write it in")
+        typer.echo(text, nl=False)
+        return 0
+
+    def sitting(self) -> Sitting:
+        options, suite = self.options, self.asked
+        again = options.command
+        again += f" --profile {','.join(self.profile)}" if self.profile else ""
+        again += "" if self.trace is None else f" --trace {self.trace:g}"
+        return sitting_of(
+            self.agenda,
+            self.clusters,
+            sample=not options.no_sample,
+            metrics=options.serve_metrics,
+            profile=self.profile,
+            trace=self.trace,
+            children_every_s=self.children_every_s,
+            earlier=self.earlier,
+            rounds=None if self.earlier is None else suite.launches,
+            again=None if suite.services else again,
+            log_requests=options.log_requests,
+        )
 
     def breaches(self, view: View) -> Sequence[str]:
         """What breaks the gate of the kind."""
@@ -184,105 +294,57 @@ class SuiteExperiment(Experiment[T, Suite]):
         self.report.show(looked := self.report.report(result, folder))
         return close_gate(self.breaches(looked.view))
 
-    def prepare(self) -> None:
-        options, self.spec = self.options, self.check(self.spec)
-        self._request = RowsRequest(
-            self.spec,
-            sample=not options.no_sample,
-            metrics=options.serve_metrics,
-            profile=targets_of(options.profile) if isinstance(options, RowOptions) else (),
-            trace=share_of(options.trace, options.trace_out),
-        )
-        self._agenda = self.agenda(self._request, self.earlier)
-        if options.format == TOML and not options.dry_run:
-            raise BadInput(f"--format: {TOML} goes with --dry-run")
 
-    def print_plan(self) -> int:
-        options, suite = self.options, self.spec
-        if options.format == TOML:
-            return print_suite(suite, options)
-        urls = [f"{name}: {hide_in_text(at.url)}" for name, at in suite.services.items()]
-        lines = (*urls, *self.plan_lines(self._agenda))
-        return print_plan(lines, None if self.earlier else options.out, suite.slo)
-
-    def begin(self) -> Sitting:
-        request, suite, options = self._request, self.spec, self.options
-        self.check_targets(self._agenda)
-        again = options.command
-        again += f" --profile {','.join(request.profile)}" if request.profile else ""
-        again += "" if request.trace is None else f" --trace {request.trace:g}"
-        return sitting_of(
-            request,
-            self._agenda,
-            self.clusters(request),
-            self.children_every_s,
-            earlier=self.earlier,
-            rounds=None if self.earlier is None else suite.launches,
-            again=None if suite.services else again,
-            log_requests=options.log_requests,
-        )
-
-    def run(self) -> int:
-        options = self.options
-        if options.urls:
-            options.check_url()
-        self._load_on = read_load_on(options.load_on, options.load_nodes)
-        return super().run()
-
-
-TOML: Final = "toml"
-"""The form of a dry run that is a suite file."""
-
-
-def print_suite(suite: Suite, options: SuiteOptions) -> int:
-    """Prints the suite file that a command line is. Raises BadInput where no file can be."""
-    if not suite.keys:
-        raise BadInput(f"--format: {TOML}: no suite file says what this command line does")
-    flag = "" if isinstance(options, OwnAppOptions) else "--suite "
-    typer.echo(f"# serve-bench {options.command} {flag}FILE, in the folder of this command")
-    keys = {**suite.keys, "name": options.command if "name" not in suite.keys else suite.name}
-    text = msgspec.toml.encode(keys).decode()
-    if hide(text) != text:
-        typer.echo("# a hash (sha256:...) stands for a value that may be a secret: write it in")
-    typer.echo(text, nl=False)
-    return 0
-
-
-def list_launches(
-    launches: Iterable[LaunchPlan], describe: Callable[[Sequence[PlannedTrial]], list[str]]
-) -> Iterator[str]:
-    """Launches of a dry run, with what `describe` says of the rows of each cell."""
-    for launch in launches:
-        cells = ((label_of(cell), describe(rows)) for cell, rows in launch.cells)
-        yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
+def check_load(suite: Suite, trace: float | None) -> None:
+    """BadInput where the load of a suite cannot come from the nodes that it names, or cannot be
+    traced."""
+    if suite.load_on is not None and any(row.protocol in HANDLES for row in suite.rows):
+        raise BadInput("--load-on: the load of a handle is a driver on this host")
+    if trace and suite.load_on is not None:
+        raise BadInput("--trace: the times of a load from nodes are of another clock")
+    if trace and not any(client_of(row) == "raw" for row in rows_of(suite)):
+        raise BadInput("--trace: is for rows of the raw client (--clients raw:8)")
 
 
 def sitting_of(
-    request: RowsRequest,
     agenda: Agenda,
-    clusters: Callable[..., ServedClusters] = ServedClusters,
+    clusters: Callable[..., ServedClusters],
+    *,
+    sample: bool,
+    metrics: bool,
+    profile: tuple[str, ...] = (),
+    trace: float | None = None,
     children_every_s: float = 1.0,
     **more: Any,
 ) -> Sitting:
-    """The sitting that measures an agenda. `more`: other fields of it. Raises BadInput where an
+    """The sitting that measures an agenda. `sample`: CPU, memory and GPU beside each load;
+    `metrics`: Serve's own around it; `profile`: targets of a profiled repetition of each row.
+    `trace`: the share of requests whose way through Serve is marked; 0: of those alone that other
+    loads choose; None: of none. `more`: other fields of the sitting. Raises BadInput where an
     interpreter has no Ray."""
-    suite = request.suite
+    suite = agenda.suite
 
     def work(place: Place) -> Plan[Any, Any]:
         inside = Inside(
             place.folder,
             marks(place.run_id),
-            sample=request.sample,
-            profile=request.profile,
-            metrics=request.metrics,
+            sample=sample,
+            profile=profile,
+            metrics=metrics,
             children_every_s=children_every_s,
         )
-        made = clusters(agenda, place.run_id, place.folder, inside=inside, place=place.source)
-        return made.plan()
+        return clusters(
+            agenda=agenda,
+            run_id=place.run_id,
+            folder=place.folder,
+            inside=inside,
+            place=place.source,
+            trace=trace,
+        ).plan()
 
     for variant in suite.variants if agenda.launches and not suite.services else ():
         check_interpreter(variant)
-        if request.trace is not None:
+        if trace is not None:
             check_tracing(variant)
     return Sitting(
         suite.to_json(),
@@ -306,14 +368,15 @@ class _Rows(SuiteExperiment[SuiteOptions]):
     ) -> None:
         super().__init__(options)
         self._suite, self._checked = suite, checked
+        self._load_on = read_load_on(options.load_on, options.load_nodes)
 
-    def read_suite(self) -> Suite:
-        return self._suite()
+    def read(self) -> Suite:
+        return replace(self._suite(), load_on=self._load_on)
 
-    def check(self, suite: Suite) -> Suite:
-        if self._checked is not None and not suite.services:
-            self._checked(suite)
-        return suite
+    def prepare(self, asked: Suite, earlier: Result | None) -> Suite:
+        if self._checked is not None and not asked.services:
+            self._checked(asked)
+        return super().prepare(asked, earlier)
 
 
 def measure(

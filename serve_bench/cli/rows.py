@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from serve_bench.cli import print_note
-from serve_bench.cli.flag_values import names
-from serve_bench.cli.options import RowOptions, SloOptions, StreamOptions
-from serve_bench.core.app_spec import APPS
+from serve_bench.cli.flag_values import header_of, names
+from serve_bench.cli.options import LadderOptions, RowOptions, SloOptions, StreamOptions
+from serve_bench.core.app_spec import APPS, USERS
 from serve_bench.core.axes import MODEL_APPS, axis_flags
 from serve_bench.core.errors import BadInput
+from serve_bench.core.ladder import Ladder, parse_ladder
+from serve_bench.core.load_spec import Timing
 from serve_bench.core.plan import Suite
-from serve_bench.core.request_spec import Request
+from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import Row, VariantUsed
 from serve_bench.core.variants import parse_env
 from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowed
 from serve_bench.runner.model_needs import with_device
+from serve_bench.runner.service import Service
 from serve_bench.spec.content import Content
 from serve_bench.spec.suite import Around, SuiteKeys, read_suite
 from serve_bench.store.files import read_toml, suite_file
 
 QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
+
+#: --quick: steps of 3 s, and no refinement around the best.
+QUICK_DURATION_S = 3.0
+DURATION_S = 20.0
+WARMUP_MIN_S, WARMUP_MAX_S = 1.0, 5.0
 
 
 def add_axis_flags(content: Content, options: SloOptions) -> Content:
@@ -42,26 +52,20 @@ def add_axis_flags(content: Content, options: SloOptions) -> Content:
 
 def add_flags(content: Content, options: SloOptions) -> Content:
     """The content of a suite file with what the flags of all these commands say over it: axes,
-    variants, launches, objectives."""
+    variants, objectives, and the numbers of a suite."""
     content = add_axis_flags(content, options)
     content = content.over("env", parse_env(getattr(options, "env", None) or (), "--env"), "--env")
     variants = list(names(getattr(options, "variant", None)))
     content = content.set("variant", variants or None, "--variant")
     content = content.set("slo", options.slo_source, "--slo")
-    return add_key_flags(content, options)
-
-
-def add_key_flags(content: Content, options: SloOptions) -> Content:
-    """The content with the numbers of a suite that flags say."""
-    given = {name: getattr(options, name, None) for name in SuiteKeys.options()}
-    switches = {name: given[name] or None for name in ("quick", "openai")}
-    return SuiteKeys.add_flags(content, {**given, **switches})
+    keys = {name: getattr(options, name, None) for name in SuiteKeys.options()}
+    return SuiteKeys.add_flags(content, {k: None if v is False else v for k, v in keys.items()})
 
 
 def keys_of(options: SloOptions, **usual: Any) -> SuiteKeys:
     """The numbers that flags say of services that are up already; `usual`: of the table `load`,
     where no flag does. Raises BadInput."""
-    return SuiteKeys.read(add_key_flags(Content(options.command, {"load": usual}), options))
+    return SuiteKeys.read(add_flags(Content(options.command, {"load": usual}), options))
 
 
 def add_row_flags(content: Content, options: RowOptions) -> Content:
@@ -105,6 +109,40 @@ def targets_of(profile: str | None) -> tuple[str, ...]:
     return targets
 
 
+def ladder_of(users: str, quick: bool, start: int = 10, runs: int = 1) -> Ladder:
+    """The ladder of --users and --quick. `runs`: how often a step is measured that has fallen."""
+    ladder = replace(parse_ladder(users, "--users"), start=start, runs=runs)
+    return replace(ladder, refinements=0) if quick else ladder
+
+
+def timing_of(duration_s: float | None, quick: bool) -> Timing:
+    """The step of --duration and --quick, in windows of about a second: at least three, for
+    a spread."""
+    seconds = duration_s or (QUICK_DURATION_S if quick else DURATION_S)
+    windows = max(3, round(seconds))
+    return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, seconds / windows).stretchable(quick)
+
+
+def add_climb_flags(content: Content, options: LadderOptions) -> Content:
+    """The content of a suite with the flags of a load that grows, in steps of --duration."""
+    place = "--duration" if options.duration is not None else "--quick"
+    if options.duration is not None or options.quick or "load.windows" not in content:
+        timing = timing_of(options.duration, options.quick)
+        content = content.set("load.windows", timing.windows, place)
+        content = content.set("load.window_seconds", timing.window_s, place)
+    return add_flags(content.set("load.users", options.users, "--users"), options)
+
+
+def choose_suite(
+    options: LadderOptions, suite: Callable[[], Suite], services: Callable[[], Suite]
+) -> Callable[[], Suite]:
+    """What makes the suite: `suite` of launched clusters, `services` with --url. Raises BadInput on
+    flags that go with --url alone."""
+    if options.header and not options.url:
+        raise BadInput("-H: is for --url")
+    return services if options.url else suite
+
+
 def named_urls(urls: Sequence[str], unnamed: str | None = None) -> dict[str, str]:
     """Each `NAME=URL` by its name. A single one without a name is called `unnamed`. BadInput."""
     named: dict[str, str] = {}
@@ -128,3 +166,37 @@ def service_suite(
     variants = tuple(map(VariantUsed, services))
     no_op = APPS["noop"]  # a suite has an app; nothing asks for this one
     return Suite(command, no_op, variants, ({},), rows, services=services, **parts)
+
+
+def url_suite(options: LadderOptions, ladder: Ladder, *, users: bool = False) -> Suite:
+    """The suite of --url, with the timing of --duration and --quick. Raises BadInput."""
+    services = services_of(options.url or (), options.header or (), users=users)
+    timing = timing_of(options.duration, options.quick)
+    return service_suite(
+        options.command,
+        {service.name: service.request for service in services},
+        windows=timing.windows,
+        window_s=timing.window_s,
+        warmup_min_s=WARMUP_MIN_S,
+        warmup_max_s=WARMUP_MAX_S,
+        launches=keys_of(options).launches,
+        ladder=ladder,
+        slo=options.slo_source,
+        quick=options.quick,
+    )
+
+
+def services_of(urls: Sequence[str], headers: Sequence[str], users: bool) -> tuple[Service, ...]:
+    """Each `NAME=URL` as a service; with `users` for one user after the other."""
+    sent, services = tuple(header_of(header) for header in headers), []
+    for name, url in named_urls(urls).items():
+        try:
+            request = Request(url, headers=sent, expect_status=(200,))
+        except SpecError as error:
+            raise BadInput(f"--url: {str(error).removeprefix('url: ')}") from None
+        parts = urlsplit(url)
+        if users and (parts.query or parts.fragment):
+            raise BadInput(f"--url: {url!r} is not allowed; ?user_id=... is added to it")
+        paths = [f"{parts.path or '/'}?user_id={user}" for user in USERS] if users else ()
+        services.append(Service(name, replace(request, paths=tuple(paths))))
+    return tuple(services)

@@ -29,7 +29,7 @@ from serve_bench.cli.options import (
     TraceOptions,
 )
 from serve_bench.cli.rows import add_axis_flags, known_device, read_content
-from serve_bench.cli.sitting import Place, Sitting, done, print_plan, settings_text
+from serve_bench.cli.sitting import Place, Sitting, done, settings_text
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import Value, axis_named
 from serve_bench.core.errors import BadInput
@@ -247,24 +247,21 @@ class SidesExperiment(Experiment[O, S]):
 
     free: ClassVar = ("threshold", "gate", "floors", "noise", "rounds", "budget_s")
 
-    def content(self, spec: S, earlier: Result) -> Mapping[str, Any]:
+    def content(self, asked: S, earlier: Result) -> Mapping[str, Any]:
         free = {name: earlier.run.suite[name] for name in self.free}
-        return {**spec.to_json(), **free}
+        return {**asked.to_json(), **free}
 
-    def prepare(self) -> None:
-        if self.earlier is not None:
-            planned = self.read_stored(self.earlier.run.suite).rounds
-            rounds = rounds_in_all(self.options.rounds, self.earlier, planned)
-            self.spec = replace(self.spec, rounds=rounds)
-            for side in self.spec.launched:
+    def prepare(self, asked: S, earlier: Result | None) -> S:
+        if earlier is not None:
+            planned = self.restore(earlier.run.suite).rounds
+            asked = replace(asked, rounds=rounds_in_all(self.options.rounds, earlier, planned))
+            for side in asked.launched:
                 check_interpreter(side.variant)
-        self.rounds = self.spec.plan(done(self.earlier))
+        self.rounds = asked.plan(done(earlier))
+        return asked
 
-    def print_plan(self) -> int:
-        return print_plan(self._plan_lines(), None if self.earlier else self.options.out)
-
-    def _plan_lines(self) -> Iterator[str]:
-        spec, rounds = self.spec, self.rounds
+    def plan_lines(self) -> Iterator[str]:
+        spec, rounds = self.asked, self.rounds
         yield from spec.describe_sides()
         for cell in spec.cells:
             if label := spec.label(cell):
@@ -292,16 +289,16 @@ class SidesExperiment(Experiment[O, S]):
         """How the remaining rounds are measured; `chosen`: how rows were sliced before."""
         raise NotImplementedError
 
-    def begin(self) -> Sitting:
+    def sitting(self) -> Sitting:
         earlier = self.earlier
-        pairings = [pairing for planned in self.spec.plan() for pairing in planned.pairings]
+        pairings = [pairing for planned in self.asked.plan() for pairing in planned.pairings]
         chosen = {} if earlier is None else chosen_of(pairings, earlier.trials)
         return Sitting(
-            self.spec.to_json(),
+            self.asked.to_json(),
             [trial for pairing in pairings for trial in pairing.planned],
             lambda place: self.rounds_at(place, chosen).plan(),
             earlier,
             left=bool(self.rounds),
-            rounds=None if earlier is None else self.spec.rounds,
+            rounds=None if earlier is None else self.asked.rounds,
             again=self.options.command,
         )

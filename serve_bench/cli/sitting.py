@@ -26,14 +26,12 @@ from serve_bench.cli.options import UNSAMPLED, RunOptions
 from serve_bench.cli.progress import Display
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.figures import counted
-from serve_bench.core.load_spec import Timing
-from serve_bench.core.plan import Suite, duration_text, label_of
+from serve_bench.core.plan import Cell, LaunchPlan, duration_text, label_of
 from serve_bench.core.redaction import differs, hide_env_value, hide_option, hide_suite, named_by
 from serve_bench.core.result import PlannedTrial, Result, Resume, Run
 from serve_bench.core.slo import parse_slo
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.host import CpuWatch, fingerprint
-from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.load_source import LoadOn, LocalLoads, NodeLoads
 from serve_bench.runner.requests_file import requests_file
 from serve_bench.runner.runner import Plan, Runner
@@ -284,7 +282,7 @@ def next_launch(folder: Path) -> int:
 
 
 class SuiteRequest(Protocol):
-    """A request that a run records."""
+    """What is asked, as a run records it."""
 
     def to_json(self) -> dict[str, Any]: ...
 
@@ -326,43 +324,20 @@ def request_of(
         return from_record(suite), earlier
 
 
-def launch_lines(
-    name: str,
-    round_: int,
-    cells: Iterable[tuple[Mapping[str, object], Iterable[str]]],
-    env: Mapping[str, str] | None = None,
+def list_launches(
+    launches: Iterable[LaunchPlan],
+    describe: Callable[[Sequence[PlannedTrial]], Iterable[str]],
+    label: Callable[[Cell], Mapping[str, object]] = label_of,
 ) -> Iterator[str]:
-    """A launch of a plan: its environment, its cells, and the rows of each as texts."""
-    yield f"launch {name}, round {round_}"
-    for flag, value in (env or {}).items():
-        yield f"    {flag}={hide_env_value(flag, value)}"
-    for label, rows in cells:
-        yield from [f"  {settings_text(label)}"] if label else []
-        for row in rows:
-            yield f"    {row}"
-
-
-def agenda_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
-    """The plan of a dry run, and about how long it takes."""
-    for launch in agenda.launches:
-        cells = ((label_of(cell), agenda.texts_of(rows)) for cell, rows in launch.cells)
-        yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
-    loads = [profiled for _, profiled in agenda.loads()]
-    again = f", {sum(loads)} of them profiled repetitions" if any(loads) else ""
-    guess = "about " if suite.ladder is not None and suite.ladder.steps is None else ""
-    length = f"{suite.windows} x {suite.window_s:g} s"
-    if suite.requests_per_client is not None:
-        length = f"{suite.requests_per_client} requests a client, {suite.max_row_s:g} s at most,"
-    own = sum(one.shape != (None, None) for one in suite.places or ())
-    length += f" ({own} of windows of their own)" if own else ""
-    yield (
-        f"{guess}{counted(len(loads), 'trial')} of {length} on {agenda.targets_text}{again}; "
-        f"about {duration_text(agenda.expected_s())} in all"
-    )
-    if suite.requests_per_client is None:
-        timing = Timing(0, 0, suite.windows, suite.window_s).stretchable(suite.quick)
-        slow_s = suite.window_s / timing.responses
-        yield f"a row of responses over {slow_s:.2g} s takes longer, up to {timing.stretched_s:g} s"
+    """The launches of a plan: the environment of each, its cells, and what `describe` says of the
+    rows of a cell. `label`: how a cell is named."""
+    for launch in launches:
+        yield f"launch {launch.variant.name}, round {launch.round}"
+        for flag, value in launch.variant.env.items():
+            yield f"    {flag}={hide_env_value(flag, value)}"
+        for cell, rows in launch.cells:
+            yield from [f"  {settings_text(named)}"] if (named := label(cell)) else []
+            yield from (f"    {row}" for row in describe(rows))
 
 
 def settings_text(settings: Mapping[str, object]) -> str:

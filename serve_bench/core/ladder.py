@@ -81,6 +81,17 @@ class Ladder:
         """About how many steps it will take; a ladder that grows by itself refines too."""
         return len(self.steps) if self.steps is not None else USUAL_STEPS + self.refinements
 
+    def text(self, noun: str) -> str:
+        """The steps in a line of a plan. `noun`: of the clients."""
+        again = f"; one that falls {self.runs} times" if self.runs > 1 else ""
+        if self.steps is not None:
+            return f"{noun}: {', '.join(map(str, self.steps))}{again}"
+        then = f"; then up to {self.refinements} steps around the best" if self.refinements else ""
+        return (
+            f"{noun}: from {self.start} up, until two steps gain less than "
+            f"{100 * LEAST_GAIN:.0f} %, at most {self.ceiling}{then}{again}"
+        )
+
 
 @dataclass(frozen=True)
 class Next:

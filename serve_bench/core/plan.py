@@ -178,28 +178,21 @@ def orders(count: int, items: Sequence[T], seed: int) -> Iterator[tuple[int, lis
 def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
     """The launches in order. Variants alternate within a round, so that a drift of the machine
     meets them all alike."""
-    return tuple(
-        LaunchPlan(
-            variant, round_, tuple((cell, _trials(suite, variant, round_, cell)) for cell in cells)
-        )
-        for round_, cells in orders(suite.launches, suite.cells, suite.seed)
-        for variant in suite.variants
-    )
-
-
-def _trials(
-    suite: Suite, variant: VariantUsed, round_: int, cell: Cell
-) -> tuple[PlannedTrial, ...]:
-    return tuple(
-        PlannedTrial(
-            key=trial_key(variant.name, round_, label_of(cell), row.label),
-            round=round_,
-            variant=variant.name,
-            cell=label_of(cell),
-            row=row,
-        )
-        for row in suite.rows_in(cell)
-    )
+    launches = []
+    for round_, cells in orders(suite.launches, suite.cells, suite.seed):
+        for variant in suite.variants:
+            planned: list[PlannedCell] = []
+            for cell in cells:
+                name, label = variant.name, label_of(cell)
+                trials = (
+                    PlannedTrial(
+                        trial_key(name, round_, label, row.label), round_, name, label, row
+                    )
+                    for row in suite.rows_in(cell)
+                )
+                planned.append((cell, tuple(trials)))
+            launches.append(LaunchPlan(variant, round_, tuple(planned)))
+    return tuple(launches)
 
 
 def rows_of(suite: Suite) -> tuple[Row, ...]:
@@ -286,16 +279,13 @@ def expected_trial_s(suite: Suite, row: Row | None = None, rate: float = A_RATE)
     return sum(each) / max(1, len(each)) + TRIAL_S
 
 
-def expected_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
-    """About how long the launches will take."""
+def setup_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
+    """About how long it takes to start these launches and to deploy their cells."""
     total = 0.0
-    for launch in launches:
-        if suite.services:
-            total += sum(expected_trial_s(suite, trial.row) for trial in list_trials([launch]))
-            continue
+    for launch in launches if not suite.services else ():
         total += LAUNCH_S + FIRST_DEPLOY_S
         replicas, rankers, kind = 1, 0, None
-        for cell, trials in launch.cells:
+        for cell, _ in launch.cells:
             if cell.get("ranker") != kind:  # another model: all replicas start anew
                 replicas, rankers, kind = 0, 0, cell.get("ranker")
             now = suite.app.replicas(cell)
@@ -304,7 +294,6 @@ def expected_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
                 total += MODEL_S * max(0, int(cell["num_replicas"]) - rankers)
                 rankers = int(cell["num_replicas"])
             replicas = now
-            total += sum(expected_trial_s(suite, trial.row) for trial in trials)
     return total
 
 

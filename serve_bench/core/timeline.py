@@ -10,13 +10,12 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypeAlias
 
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import ARRIVALS, MAX_DURATION_S, Arrivals, Stage
+from serve_bench.core.load_spec import MAX_DURATION_S, Arrivals, Stage
 from serve_bench.core.numbers import Amount, Connections, Count, Positive
-from serve_bench.core.request_spec import SpecError
 
 FaultAction: TypeAlias = Literal["kill", "stop", "deploy"]
 ACTIONS: Final[tuple[str, ...]] = ("kill", "stop", "deploy")
@@ -174,80 +173,6 @@ def parse_fault(text: str, where: str) -> PlannedFault:
         raise BadInput(f"{where}: {text!r}: {action} {need}")
     named: Any = action
     return PlannedFault(named, at_s, target, deployment or None, for_s)
-
-
-class TimelineTable(TypedDict, total=False):
-    """The table [timeline] of a suite file, for `timeline_of`."""
-
-    stages: str
-    ramp: bool
-    arrivals: str
-    after: str
-    faults: list[str]
-    connections: int
-    nodes: int
-
-
-def timeline_of(
-    stages: str | None,
-    *,
-    ramp: bool = False,
-    arrivals: str = "constant",
-    after: str | None = None,
-    faults: Sequence[str] = (),
-    connections: int = CONNECTIONS,
-    nodes: int = 1,
-    slo: str = ERRORS_ALONE,
-    where: str = "--",
-    where_faults: str = "--fault",
-) -> Timeline:
-    """A timeline of texts. `where`: what stands before the name of a key or flag in a message;
-    `where_faults`: the key or flag of the faults.
-
-    Raises BadInput.
-    """
-    if stages is None:
-        raise BadInput(f"{where}stages: say the load over time, as 50:20s,500:30s,50:40s")
-    try:
-        parts = stages_of(stages, f"{where}stages")
-    except SpecError as error:
-        raise BadInput(f"{where}{error}") from None
-    if parts[0].rate <= 0:
-        raise BadInput(f"{where}stages: the first stage warms up too: its rate is above 0")
-    whole_s = sum(one.duration_s for one in parts)
-    if whole_s > MOST_S:
-        raise BadInput(f"{where}stages: take {whole_s:g} s; {MOST_S:g} s is the most")
-    if arrivals not in ARRIVALS:
-        allowed = ", ".join(ARRIVALS)
-        raise BadInput(f"{where}arrivals: {arrivals!r} is not allowed; it takes {allowed}")
-    after_s = 0.0 if after is None else seconds_of(after, f"{where}after", zero=True)
-    planned = tuple(parse_fault(one, where_faults) for one in faults)
-    for one in planned:
-        if one.at_s >= whole_s:
-            raise BadInput(
-                f"{where_faults}: {one.source}: the load is over by then, after {whole_s:g} s"
-            )
-        if one.target == NODE and nodes < 2:
-            raise BadInput(
-                f"{where_faults}: {one.source}: the cluster has one node; --nodes 2 gives two"
-            )
-    if not 1 <= connections <= MOST_CONNECTIONS:
-        raise BadInput(
-            f"{where}connections: {connections} is not allowed; it takes 1 to {MOST_CONNECTIONS}"
-        )
-    if not 1 <= nodes <= 8:
-        raise BadInput(f"{where}nodes: {nodes} is not allowed; it takes 1 to 8")
-    ordered = tuple(sorted(planned, key=lambda one: one.at_s))
-    return Timeline(
-        parts,
-        ramp,
-        "poisson" if arrivals == "poisson" else "constant",
-        after_s,
-        ordered,
-        connections,
-        nodes=nodes,
-        slo=slo,
-    )
 
 
 def check_faults(faults: Sequence[PlannedFault], deployments: Collection[str], where: str) -> None:

@@ -12,22 +12,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import starmap
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from serve_bench.analysis.climb import Climb, LadderPlace, climbs_of, throughput_of
-from serve_bench.core.figures import counted
-from serve_bench.core.ladder import LEAST_GAIN, Ladder
+from serve_bench.core.ladder import Ladder
 from serve_bench.core.plan import (
     A_RATE,
     Cell,
     LaunchPlan,
     PlannedCell,
     Suite,
-    expected_s,
     expected_trial_s,
     label_of,
     plan,
+    setup_s,
     without,
 )
 from serve_bench.core.result import PlannedTrial, Result, Row, Trial, cell_slug
@@ -54,21 +53,6 @@ class Agenda:
     profiled: frozenset[str] = frozenset()
     climbed: Mapping[LadderPlace, Climb] = field(default_factory=dict)  # of an earlier sitting
 
-    def texts_of(self, rows: Sequence[PlannedTrial]) -> list[str]:
-        """These rows of a cell, for people; of a ladder its steps."""
-        if self.suite.ladder is not None:
-            return [_ladder_text(self.suite)]
-        return [
-            f"{row.row.label} ({row.row.client}{', profiled' if profiled else ''})"
-            for row, profiled in self.of(rows)
-        ]
-
-    @property
-    def targets_text(self) -> str:
-        """What is loaded, such as `2 clusters`."""
-        services = self.suite.services
-        return counted(len(services or self.launches), "service" if services else "cluster")
-
     def of(self, trials: Iterable[PlannedTrial]) -> list[PlannedLoad]:
         """The loads of a cell in order: the plain ones, then the profiled ones (True)."""
         rows = list(trials)
@@ -81,7 +65,7 @@ class Agenda:
     ) -> Listed[PlannedLoad] | Climbing:
         """The loads of a cell, one at a time."""
         if self.suite.ladder is None:
-            return Listed(self.of(trials), lambda load: self.expected_load_s(load[1], load[0].row))
+            return Listed(self.of(trials), lambda load: self._load_s(load[0].row, load[1]))
         climb = self._climb(self.suite.ladder, launch, cell)
         return Climbing(climb, lambda row, rate: expected_trial_s(self.suite, row, rate))
 
@@ -106,17 +90,13 @@ class Agenda:
                     out += [(None, False)] * left
         return out
 
-    def expected_load_s(self, profiled: bool, row: Row | None = None) -> float:
-        """Expected seconds of one load, of a row where it is named."""
+    def _load_s(self, row: Row | None, profiled: bool) -> float:
         return expected_trial_s(self.suite, row) + (PROFILING_S if profiled else 0.0)
 
     def expected_s(self, launches: Sequence[LaunchPlan] | None = None) -> float:
         """Expected seconds of these launches (default: all)."""
         left = self.launches if launches is None else launches
-        cells = [trials for launch in left for _, trials in launch.cells]
-        loads_s = sum(self.expected_load_s(profiled, row) for row, profiled in self.loads(left))
-        plain_s = sum(self.expected_load_s(False, planned.row) for planned in chain(*cells))
-        return expected_s(self.suite, left) - plain_s + loads_s
+        return setup_s(self.suite, left) + sum(starmap(self._load_s, self.loads(left)))
 
 
 class Listed(Generic[R]):
@@ -193,13 +173,24 @@ class Climbing:
 
 
 def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:
-    """What is missing of an earlier run: rows, and with `profile` their profiled repetitions.
+    """What is missing of an earlier run: rows, and with `profile` their profiled repetitions;
+    ladders that are not finished, or have a step in doubt.
 
     A row in doubt by a failure counts as missing, and so does a profile without stacks or an
     interrupted one.
     """
     if suite.ladder is not None:
-        return _rest_of_ladders(earlier, suite)
+        climbed, launches = climbs_of(earlier, suite.ladder), []
+        for launch in plan(suite):
+            cells = tuple(
+                (cell, trials)
+                for cell, trials in launch.cells
+                if (climb := climbed.get((launch.variant.name, launch.round, _slug(cell)))) is None
+                or climb.next() is not None
+            )
+            if cells:
+                launches.append(replace(launch, cells=cells))
+        return Agenda(suite, tuple(launches), climbed=climbed)
     doubted = {failure.key for failure in earlier.failures}
     measured = frozenset(one.key for one in earlier.trials if one.key not in doubted)
     profiled = frozenset(
@@ -211,35 +202,5 @@ def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:
     return Agenda(suite, without(plan(suite), done), profile, measured, profiled)
 
 
-def _rest_of_ladders(earlier: Result, suite: Suite) -> Agenda:
-    """The ladders that are not finished, or have a step in doubt."""
-    assert suite.ladder is not None
-    climbed = climbs_of(earlier, suite.ladder)
-    launches = []
-    for launch in plan(suite):
-        cells = tuple(
-            (cell, trials)
-            for cell, trials in launch.cells
-            if (climb := climbed.get((launch.variant.name, launch.round, _slug(cell)))) is None
-            or climb.next() is not None
-        )
-        if cells:
-            launches.append(replace(launch, cells=cells))
-    return Agenda(suite, tuple(launches), climbed=climbed)
-
-
 def _slug(cell: Cell) -> str:
     return cell_slug(label_of(cell))
-
-
-def _ladder_text(suite: Suite) -> str:
-    ladder, noun = suite.ladder, "users" if suite.requests_per_client is None else "clients"
-    assert ladder is not None, "the suite has a ladder"
-    again = f"; one that falls {ladder.runs} times" if ladder.runs > 1 else ""
-    if ladder.steps is not None:
-        return f"{noun}: {', '.join(str(one) for one in ladder.steps)}{again}"
-    then = f"; then up to {ladder.refinements} steps around the best" if ladder.refinements else ""
-    return (
-        f"{noun}: from {ladder.start} up, until two steps gain less than {100 * LEAST_GAIN:.0f} %, "
-        f"at most {ladder.ceiling}{then}{again}"
-    )

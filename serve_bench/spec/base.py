@@ -100,7 +100,9 @@ class Option:
         values = self.default if self.listed else [self.default]
         if self.default in (None, False, "", ()) or self.default is MISSING:
             return f"{self.opt.help}."
-        words = [written(value) if type(value) in (int, float) else str(value) for value in values]
+        form = _form_of(self.kind)
+        write = written if form is None else form.write
+        words = [write(value) if type(value) in (int, float) else str(value) for value in values]
         return f"{self.opt.help} [{','.join(words)}]."
 
     @property
@@ -136,12 +138,16 @@ class Option:
 
     def read_given(self, value: Any) -> Any:
         """The value of what its flag was given: a text, a list of them, or yes or no."""
-        if isinstance(value, list):
-            return [self._read_value(text, self.flag) for text in value] or self.default
-        return value if isinstance(value, bool) else self.read(value, self.flag)
+        if value == [] or isinstance(value, bool):
+            return value or self.default
+        return self.read(value, self.flag)
 
     def read(self, value: Any, place: str) -> Any:
         """The value of a text behind a flag, or of what a file has at `place`. Raises BadInput."""
+        if self.repeated and isinstance(value, list) and value:
+            return [self._read_value(part, place) for part in value]
+        if self.repeated:
+            raise BadInput(f"{place}: {value!r} is not allowed; it takes {self.takes}, in a list")
         if not self.listed:
             return self._read_value(value, place)
         parts = value.split(",") if isinstance(value, str) else value

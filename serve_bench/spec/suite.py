@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 from msgspec import Meta
 
 from serve_bench.core.app_spec import AppSpec, app_named, check_cell
-from serve_bench.core.axes import AXES, Axis, Value, axis_named, cell_defaults, nearest
+from serve_bench.core.axes import AXES, Value, axis_named, cell_defaults, nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Events, Streaming
@@ -84,6 +84,9 @@ class SuiteKeys(Spec):
             )
         return self
 
+
+CLIENTS: Final = ("1", "8", "raw:100")
+"""The rows of a suite that names none."""
 
 _TRAFFIC: Final = ("protocol", "stream_events", "data_size", "response_size")
 _TOP: Final = (
@@ -160,7 +163,16 @@ def _base(
     for cell in cells if app.own is None else ():
         check_cell(cell)
     variants = variants_of(content)
-    _check_handles(traffics, variants)
+    for traffic, variant in itertools.product(traffics, variants):
+        if traffic.protocol in HANDLES and variant.python is not None:
+            raise BadInput(
+                f"protocol: {traffic.protocol}: the load is a driver of Ray in this interpreter, "
+                f"and the variant {variant.name} has another ({variant.python})"
+            )
+    slo = None
+    if "slo" in content:
+        metrics = METRICS if all(traffic.streams for traffic in traffics) else (LATENCY,)
+        slo = read_slo(content.text("slo", ""), content.where("slo"), metrics).source
     return Suite(
         name=content.text("name", "suite"),
         app=app,
@@ -176,7 +188,7 @@ def _base(
         warmup_max_s=keys.warmup_max_seconds,
         launches=keys.launches,
         timeout_s=keys.timeout_ms / 1e3,
-        slo=_slo(content, traffics),
+        slo=slo,
         streaming=_streaming(content, keys, traffics),
         quick=keys.quick,
         keys=content.data,
@@ -313,16 +325,6 @@ def _traffics(content: Content, app: AppSpec) -> tuple[Traffic, ...]:
     return tuple(traffics)
 
 
-def _check_handles(traffics: Sequence[Traffic], variants: Sequence[VariantUsed]) -> None:
-    for traffic in traffics:
-        for variant in variants:
-            if traffic.protocol in HANDLES and variant.python is not None:
-                raise BadInput(
-                    f"protocol: {traffic.protocol}: the load is a driver of Ray in this "
-                    f"interpreter, and the variant {variant.name} has another ({variant.python})"
-                )
-
-
 def _check_noop(cell: Cell, traffics: Sequence[Traffic], file: str) -> None:
     """BadInput on settings of the no-op app that have no effect on a cell's rows of these kinds."""
     if cell.get("event_gap_ms") and not any(traffic.streams for traffic in traffics):
@@ -345,13 +347,6 @@ def _values(content: Content, name: str) -> tuple[list[Value], str]:
     return [axis.read(value, where) for value in content.values(key, axis.default)], where
 
 
-def _slo(content: Content, traffics: Sequence[Traffic]) -> str | None:
-    metrics = METRICS if all(traffic.streams for traffic in traffics) else (LATENCY,)
-    if "slo" not in content:
-        return None
-    return read_slo(content.text("slo", ""), content.where("slo"), metrics).source
-
-
 def _streaming(content: Content, keys: SuiteKeys, traffics: Sequence[Traffic]) -> Streaming | None:
     if not any(traffic.streams for traffic in traffics):
         for key in ("load.events", "load.event_timeout", "load.openai"):
@@ -370,10 +365,7 @@ def _streaming(content: Content, keys: SuiteKeys, traffics: Sequence[Traffic]) -
 
 
 def _rows(content: Content, traffics: Sequence[Traffic]) -> tuple[Row, ...]:
-    texts, where = (
-        content.values("load.clients", ["1", "8", "raw:100"]),
-        content.where("load.clients"),
-    )
+    texts, where = content.values("load.clients", CLIENTS), content.where("load.clients")
     by_flag = "load.clients" in content.places
     if not by_flag and any(traffic.protocol != "http" for traffic in traffics):
         # The aiohttp client does not speak them.
@@ -428,22 +420,27 @@ def variants_of(
 
 
 def _cells(content: Content, app: str) -> tuple[Cell, ...]:
+    """The cells of a suite: those that it lists, or all combinations of its matrix. What costs a
+    start of processes changes last: another ranker starts all anew, another number of replicas
+    some."""
     common = cell_defaults(app) | _settings(content, "cell", app)
     if "cells" in content and "matrix" in content:
         raise BadInput(f"{content.file}: give cells or matrix, not both")
-    if "matrix" in content:
-        return _product(content, common, app)
-    if "cells" not in content:
-        return (common,)
-    cells = [
-        {
-            **common,
-            **_settings(Content(content.file, {"cell": table}, {"cell": where}), "cell", app),
-        }
-        for where, table in content.tables("cells")
-    ]
-    check_once([str(cell) for cell in cells], content.where("cells"))
-    return tuple(cells)
+    if "cells" in content:
+        tables = (
+            Content(content.file, {"cell": table}, {"cell": where})
+            for where, table in content.tables("cells")
+        )
+        cells = tuple({**common, **_settings(table, "cell", app)} for table in tables)
+        check_once([str(cell) for cell in cells], content.where("cells"))
+        return cells
+    matrix = _settings(content, "matrix", app, listed=True)
+    costly = ("device", "callable", "ranker", "num_replicas", "log_level", "max_batch_size")
+    names = sorted(matrix, key=lambda name: costly.index(name) if name in costly else len(costly))
+    return tuple(
+        {**common, **dict(zip(names, values, strict=True))}
+        for values in itertools.product(*(matrix[name] for name in names))
+    )
 
 
 def _own_cells(content: Content, around: Around) -> tuple[Cell, ...]:
@@ -468,43 +465,22 @@ def _cheapness(option: str) -> int:
     return 1 if name == "num_replicas" else 0
 
 
-def _product(content: Content, common: Cell, app: str) -> tuple[Cell, ...]:
-    """All combinations. What costs a start of processes changes last: another ranker starts all
-    anew, another number of replicas some."""
-    matrix: dict[str, list[Value]] = {}
-    for key in content.table("matrix"):
-        where = content.where(f"matrix.{key}")
-        axis = _check_app(axis_named(key, content.where("matrix")), where, app)
-        values = content.values(f"matrix.{key}", [])
-        matrix[axis.name] = [axis.read(value, where) for value in values]
-        check_once([str(value) for value in matrix[axis.name]], where)
-    costly = ("device", "callable", "ranker", "num_replicas", "log_level", "max_batch_size")
-    names = sorted(matrix, key=lambda name: costly.index(name) if name in costly else len(costly))
-    return tuple(
-        {**common, **dict(zip(names, values, strict=True))}
-        for values in itertools.product(*(matrix[name] for name in names))
-    )
-
-
-def _check_app(axis: Axis, where: str, app: str) -> Axis:
-    """The axis itself, or BadInput if it says nothing to this app."""
-    if axis.apps and app not in axis.apps:
-        others = ", ".join(axis.apps)
-        raise BadInput(f"{where}: the app {app} has no {axis.name}; it is for {others}")
-    return axis
-
-
-def _settings(content: Content, table: str, app: str) -> dict[str, Value]:
-    """The settings of a cell in a table. Raises BadInput."""
-    settings: dict[str, Value] = {}
+def _settings(content: Content, table: str, app: str, *, listed: bool = False) -> dict[str, Any]:
+    """The settings of a cell in a table, or with `listed` several of each. Raises BadInput."""
+    settings: dict[str, Any] = {}
     place = content.where(table)
     for key, value in content.table(table).items():
         where = content.places.get(f"{table}.{key}", f"{place}.{key}")
         axis = axis_named(key, place)
         if axis.scope != "deploy":
             raise BadInput(f"{place}: {key} belongs to [load], not to a cell")
-        _check_app(axis, where, app)
+        if axis.apps and app not in axis.apps:
+            others = ", ".join(axis.apps)
+            raise BadInput(f"{where}: the app {app} has no {axis.name}; it is for {others}")
         if axis.name in settings:
             raise BadInput(f"{place}: {axis.name} is given twice ({key})")
-        settings[axis.name] = axis.read(value, where)
+        if listed:
+            known = [axis.read(part, where) for part in content.values(f"{table}.{key}", [])]
+            check_once([str(part) for part in known], where)
+        settings[axis.name] = known if listed else axis.read(value, where)
     return settings

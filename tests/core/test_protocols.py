@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from serve_bench.benchmarks.perf_metrics import perf_metrics
-from serve_bench.cli.experiment import RowsRequest
+from serve_bench.cli.experiment import check_load
 from serve_bench.core.app_spec import AppSpec, deploy_spec, own_spec
 from serve_bench.core.capacity import closed_row, probe_row
 from serve_bench.core.errors import BadInput
@@ -191,7 +191,7 @@ def test_a_handle_is_of_a_cluster_of_this_interpreter_and_this_host() -> None:
     said = refusal(suite_with, handle | other, "a.toml")
     assert "protocol: handle: the load is a driver of Ray in this" in said
     from_nodes = replace(suite(handle["load"]), load_on=LoadOn())
-    assert "--load-on: the load of a handle" in refusal(RowsRequest, from_nodes)
+    assert "--load-on: the load of a handle" in refusal(check_load, from_nodes, None)
 
 
 def test_a_handle_of_an_app_of_ones_own_calls_one_method() -> None:

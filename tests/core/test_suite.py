@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.rpc.spec import read_rpc
+from serve_bench.benchmarks.timeline.spec import read_timeline
 from serve_bench.cli.command import Options, flag
-from serve_bench.core.axes import axis_flags, read_table
+from serve_bench.core.axes import axis_flags
 from serve_bench.core.errors import BadInput
-from serve_bench.core.plan import Suite, expected_s, label_of, parse_row, plan, without
+from serve_bench.core.plan import Suite, label_of, parse_row, plan, without
 from serve_bench.core.result import Traffic
-from serve_bench.core.timeline import TimelineTable, timeline_of
+from serve_bench.runner.agenda import Agenda
 from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, shipped, suite_file
 from tests.cases import cases
@@ -54,7 +55,7 @@ def test_every_shipped_suite_loads(file: Path) -> None:
     if kind == "rpc":  # of worlds, not of cells on a Serve
         assert read_rpc(Content(file.name, data), {}).episodes > 0
     elif kind == "timeline":
-        assert timeline_of(**read_table(TimelineTable, data["timeline"], file.name)).seconds <= 60
+        assert read_timeline(Content(file.name, data)).seconds <= 60
     elif kind is None:
         suite = suite_with(data, file.name)
         assert suite.name == file.stem and suite.cells and suite.variants
@@ -167,7 +168,7 @@ def test_two_variants_make_36_trials_on_two_clusters() -> None:
     again = plan(micro(variant=["default", "optimized"], launches=2))  # in turn in a round
     turns = [(launch.round, launch.variant.name) for launch in again]
     assert turns == [(round_, name) for round_ in (1, 2) for name in ("default", "optimized")]
-    one_s, two_s = (expected_s(micro(), plan(micro(launches=n))) for n in (1, 2))
+    one_s, two_s = (Agenda(micro(), plan(micro(launches=n))).expected_s() for n in (1, 2))
     assert one_s > 18 * 10 and two_s > 1.9 * one_s  # holds all windows, and grows with clusters
     # Later rounds keep the cells in another order, which is always the same.
     suite = micro(launches=3)

@@ -1,14 +1,8 @@
-from serve_bench.core.axes import read_table
+from serve_bench.benchmarks.timeline.spec import read_timeline
 from serve_bench.core.load_spec import Stage
 from serve_bench.core.schema import built, plain
-from serve_bench.core.timeline import (
-    PlannedFault,
-    Timeline,
-    TimelineTable,
-    check_faults,
-    parse_fault,
-    timeline_of,
-)
+from serve_bench.core.timeline import PlannedFault, Timeline, check_faults, parse_fault
+from serve_bench.spec.content import Content
 from tests.cases import cases
 from tests.refused import refusal
 
@@ -47,10 +41,14 @@ def test_a_fault_that_is_refused(text: str, why: str) -> None:
     assert said.startswith("--fault: ") and why in said
 
 
+def timeline_of(**keys: object) -> Timeline:
+    """The timeline of a file with these keys."""
+    return read_timeline(Content("a.toml", {"timeline": keys}))
+
+
 def test_a_timeline() -> None:
-    made = timeline_of(
-        "50:20s,0:500ms,50:40s", after="1m", faults=["deploy@30s", "kill:replica@5s"]
-    )
+    faults = ["deploy@30s", "kill:replica@5s"]
+    made = timeline_of(stages="50:20s,0:500ms,50:40s", after="1m", faults=faults)
     assert made.stages == (Stage(50.0, 20.0), Stage(0.0, 0.5), Stage(50.0, 40.0))
     assert made.begins == (0.0, 20.0, 20.5) and made.seconds == 61 and made.after_s == 60.0
     assert [one.source for one in made.faults] == ["kill:replica@5s", "deploy@30s"]
@@ -59,27 +57,20 @@ def test_a_timeline() -> None:
 
 
 @cases(
-    "options, why",
-    ({"stages": "fast:10s"}, "it takes RATE:DURATION"),
-    ({"stages": "50:0s"}, "--stages: '0s' is not allowed"),
-    ({"stages": "0:10s,50:10s"}, "--stages: the first stage warms up too"),
-    ({"stages": "1:7h"}, "--stages: take 25200 s; 21600 s is the most"),
-    ({"arrivals": "bursts"}, "--arrivals: 'bursts' is not allowed; it takes constant, poisson"),
-    ({"after": "-1s"}, "--after: '-1s' is not allowed"),
+    "keys, why",
+    ({"stages": "fast:10s"}, "stages: 'fast:10s' is not allowed; it takes RATE:DURATION"),
+    ({"stages": "50:0s"}, "stages: '0s' is not allowed"),
+    ({"stages": "0:10s,50:10s"}, "stages: the first stage warms up too"),
+    ({"stages": "1:7h"}, "stages: take 25200 s; 21600 s is the most"),
+    ({"stages": "-1:7s"}, "stages: rate must be 0 or more, got -1"),
     ({"faults": ["kill:node@3s"]}, "the cluster has one node; --nodes 2 gives two"),
-    ({"connections": 0}, "--connections: 0 is not allowed"),
+    ({"faults": ["deploy@11s"]}, "faults: deploy@11s: the load is over by then, after 10 s"),
+    ({"faults": "deploy@0s"}, "faults: 'deploy@0s' is not allowed; it takes a text that"),
+    ({"stage": "5:1s"}, "unknown key 'stage'; did you mean 'stages'?"),
 )
-def test_a_timeline_that_is_refused(options: dict[str, object], why: str) -> None:
-    assert why in refusal(timeline_of, **{"stages": "50:10s", **options})
-
-
-@cases(
-    "table, why",
-    ({"stages": "5:1s", "faults": "deploy@0s"}, 'timeline.faults is "deploy@0s", not a list'),
-    ({"stages": "5:1s", "nodes": "two"}, 'timeline.nodes is "two", not a whole number'),
-)
-def test_the_table_of_a_file(table: dict[str, object], why: str) -> None:
-    assert why in refusal(read_table, TimelineTable, table, "a.toml: timeline")
+def test_a_timeline_that_is_refused(keys: dict[str, object], why: str) -> None:
+    said = refusal(timeline_of, **{"stages": "50:10s", **keys})
+    assert said.startswith("a.toml: timeline") and why in said
 
 
 def test_a_deployment_that_is_not_there() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from serve_bench.analysis.climb import Climb, climbs_of, throughput_of
 from serve_bench.core.ladder import Ladder, Rung, collapses
-from serve_bench.core.plan import Suite, expected_s, label_of, plan, step_row
+from serve_bench.core.plan import Suite, expected_trial_s, label_of, plan, setup_s, step_row
 from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, result_of
 from serve_bench.runner.agenda import PROFILING_S, Agenda, Climbing, rest_of
 from serve_bench.spec.suite import Around
@@ -57,8 +57,8 @@ def test_a_fresh_run_measures_each_cell_and_then_profiles_it() -> None:
 def test_the_time_left_counts_profiled_repetitions() -> None:
     launches = plan(SUITE)
     plain, both = Agenda(SUITE, launches), Agenda(SUITE, launches, profile=True)
-    assert plain.expected_s() == pytest.approx(expected_s(SUITE, launches))
-    rows_s = sum(plain.expected_load_s(False, planned.row) for planned in ROWS)
+    rows_s = sum(expected_trial_s(SUITE, planned.row) for planned in ROWS)
+    assert plain.expected_s() == pytest.approx(setup_s(SUITE, launches) + rows_s)
     assert both.expected_s() == pytest.approx(plain.expected_s() + rows_s + 4 * PROFILING_S)
     behind = replace(both, measured=frozenset(row.key for row in ROWS))
     assert behind.expected_s() == pytest.approx(both.expected_s() - rows_s)

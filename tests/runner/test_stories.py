@@ -13,9 +13,8 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from serve_bench.benchmarks.rpc.bench import RpcBench
-from serve_bench.benchmarks.rpc.spec import RpcSpec, rpc_plan
+from serve_bench.benchmarks.rpc.spec import RpcSpec
 from serve_bench.benchmarks.scale.bench import ScaleBench
-from serve_bench.benchmarks.scale.spec import scale_plan
 from serve_bench.benchmarks.tax.bench import LayerRounds
 from serve_bench.benchmarks.tax.spec import LAYERS, Taxed, TaxSpec
 from serve_bench.benchmarks.versus.bench import VersusRounds
@@ -115,15 +114,15 @@ def tax(script: Script, place: Path, earlier: Result | None) -> Work:
 def rpc(script: Script, place: Path, earlier: Result | None) -> Work:
     world: dict[str, Any] = {"state_size": ("10",), "nlayers": (1,), "world_size": (2, 3)}
     suite = RpcSpec(backend=("torch", "ray"), **world, master_addr="localhost", episodes=2)
-    bench, left = partial(RpcBench, suite, place, "abc123"), rpc_plan(suite, done(earlier))
-    return list_trials(rpc_plan(suite)), plan_listed(left, bench, suite.expected_s)
+    bench, left = partial(RpcBench, suite, place, "abc123"), suite.plan(done(earlier))
+    return list_trials(suite.plan()), plan_listed(left, bench, suite.expected_s)
 
 
 def scale(workload: Any, **settings: Any) -> Make:
     def make(script: Script, place: Path, earlier: Result | None) -> Work:
         suite = scale_suite(workload, **{"launches": 1, "size": 2, **settings})
-        bench, left = partial(ScaleBench, suite, place, "abc123"), scale_plan(suite, done(earlier))
-        return list_trials(scale_plan(suite)), plan_listed(left, bench, suite.expected_s)
+        bench, left = partial(ScaleBench, suite, place, "abc123"), suite.plan(done(earlier))
+        return list_trials(suite.plan()), plan_listed(left, bench, suite.expected_s)
 
     return make
 

@@ -10,6 +10,7 @@ from msgspec import inspect
 
 from serve_bench.benchmarks.rpc.spec import RpcSpec
 from serve_bench.benchmarks.scale.spec import WORKLOADS
+from serve_bench.benchmarks.timeline.spec import TimelineKeys
 from serve_bench.spec.base import Option, Spec
 from serve_bench.spec.content import Content
 from serve_bench.spec.profile import ProfileSpec
@@ -22,6 +23,7 @@ MODELS: Final[dict[str, type[Spec]]] = {
     "suite": SuiteKeys,
     "row": RowKeys,
     "profile": ProfileSpec,
+    "timeline": TimelineKeys,
 }
 #: The shortest warm-up is at most the longest.
 TOGETHER: Final = ("warmup_seconds", "warmup_max_seconds")
@@ -47,7 +49,7 @@ def number_of(option: Option) -> inspect.IntType | inspect.FloatType | None:
     """The type of a number with its bounds, and without a reader of its own."""
     info = inspect.type_info(option.kind)
     parts = info.types if isinstance(info, inspect.UnionType) else (info,)
-    for part in parts if option.opt.read is None else ():
+    for part in parts if option.reader is None else ():
         if isinstance(part, inspect.IntType | inspect.FloatType):
             return part
     return None
@@ -57,7 +59,7 @@ def beyond(option: Option) -> Iterator[str]:
     """Texts that no option of its type takes."""
     if get_origin(option.kind) is Literal:
         yield from ("", "nothing-like-it", f"{get_args(option.kind)[0]}x")
-    elif option.opt.read is not None:
+    elif option.reader is not None:
         yield "nothing like it"
     elif (number := number_of(option)) is not None:
         whole = isinstance(number, inspect.IntType)

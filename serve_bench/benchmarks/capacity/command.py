@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, Final
 
+from msgspec import Meta
+
+from serve_bench.analysis.capacity.launch import Searches
+from serve_bench.benchmarks.capacity.bench import CapacityClusters, expected_s
+from serve_bench.benchmarks.own_app.flags import target_suite
+from serve_bench.cli import print_note
 from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.experiment import SuiteExperiment
 from serve_bench.cli.options import REQUEST, ServiceOptions
-from serve_bench.core.capacity import MOST_LAUNCHES
-from serve_bench.core.load_spec import ARRIVALS
-from serve_bench.spec.forms import Threshold
+from serve_bench.cli.rows import add_flags
+from serve_bench.cli.sitting import list_launches
+from serve_bench.core.capacity import (
+    BUDGET_S,
+    CLOSED,
+    LAUNCH_S,
+    LAUNCHES,
+    MOST_LAUNCHES,
+    PRECISION,
+    CapacitySearch,
+    closed_row,
+)
+from serve_bench.core.errors import BadInput
+from serve_bench.core.load_spec import MAX_DURATION_S, Arrivals
+from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan, rows_of
+from serve_bench.core.result import Result
+from serve_bench.core.slo import check_limits, parse_slo, read_slo
+from serve_bench.runner.agenda import Agenda
+from serve_bench.runner.served_bench import ServedClusters
+from serve_bench.spec.forms import Duration, Rate, Threshold, Time
+from serve_bench.view.lens import View
+from serve_bench.view.rows import front_of
+
+QUICK_LAUNCH_S: Final = 60.0
+QUICK_PRECISION: Final = 0.1
+
+LEAST_LAUNCH_S: Final = 10.0
+"""Of a search: a few probes of three seconds."""
 
 MOST_START: Final = 100_000
 """Upper end of a first rate, requests/s: what a client of some cores can send."""
@@ -34,17 +69,21 @@ class CapacityOptions(ServiceOptions):
     replicas: str | None = flag(
         None, "Of an app that Serve scales: fixed, its most, auto [auto].", takes=("fixed", "auto")
     )
-    arrivals: str = flag("poisson", "Arrivals: poisson or constant.", takes=ARRIVALS)
+    arrivals: Arrivals = flag("poisson", "Arrivals: poisson or constant.")
     start: float | None = flag(None, "First rate [half of a closed loop's].", takes=(1, MOST_START))
-    connections: int = flag(10, "Connections of the closed loop at first.", takes=(1, 10_000))
+    connections: int = flag(CLOSED, "Connections of the closed loop at first.", takes=(1, 10_000))
     launches: int | None = flag(None, "Fewest launches; 1: just one [3].", takes=(1, MOST_LAUNCHES))
     precision: Threshold | None = flag(
         None, "Width of the 95 % interval that is narrow enough [5%]."
     )
-    budget: str | None = flag(None, "Longest time of the run, or of its rest [20m for each cell].")
-    launch_time: str | None = flag(None, "Measured time of the search on each launch [120s].")
+    budget: Duration | None = flag(
+        None, "Longest time of the run, or of its rest [20m for each cell]."
+    )
+    launch_time: Annotated[Time, Meta(ge=LEAST_LAUNCH_S, le=MAX_DURATION_S)] | None = flag(
+        None, "Measured time of the search on each launch [2m]."
+    )
     quick: bool = flag(False, "Search 60 s on each launch, to a precision of 10 %.")
-    need: str | None = flag(None, "Rate to hold, such as 2000/s: exit code 3 if no cell holds it.")
+    need: Rate | None = flag(None, "Rate to hold, such as 2000/s: exit code 3 if no cell holds it.")
 
 
 @command(CapacityOptions)
@@ -55,6 +94,156 @@ def capacity(options: CapacityOptions) -> int:
 
     Example: serve-bench capacity examples/own_app/shop.py:app --route /best --slo p99=200ms
     """
-    from serve_bench.benchmarks.capacity.drive import CapacityRun
+    return CapacityExperiment(options).run()
 
-    return CapacityRun(options).run()
+
+class CapacityExperiment(SuiteExperiment[CapacityOptions]):
+    """A search for the highest rate on each launch, whose probes follow from one another."""
+
+    part = "capacity"
+
+    def read(self) -> Suite:
+        options = self.options
+        if options.slo is None:
+            raise BadInput("--slo: say what has to hold, such as --slo p99=50ms,errors=0.1%")
+        slo = read_slo(options.slo, metrics=options.slo_metrics())
+        asked = _asked(options, slo.source)
+        suite = _scaled(target_suite(options, partial(add_flags, options=options)), options)
+        if suite.places is not None:
+            raise BadInput(f"TARGET: {options.target} has rows of its own, and no load that grows")
+        check_limits(slo, suite.timeout_s)
+        return replace(
+            suite,
+            rows=(closed_row(asked.connections, rows_of(suite)[0].traffic),),
+            ladder=None,
+            requests_per_client=None,
+            requests=None,
+            launches=asked.most_launches,
+            slo=None,
+            capacity=asked,
+        )
+
+    def prepare(self, asked: Suite, earlier: Result | None) -> Suite:
+        """With the budget of the command line, in a resumed run too."""
+        if asked.capacity is not None:
+            usual_s = len(asked.cells) * len(asked.variants) * BUDGET_S
+            budget_s = self.options.budget or usual_s
+            asked = replace(asked, capacity=replace(asked.capacity, budget_s=budget_s))
+        return super().prepare(asked, earlier)
+
+    def content(self, asked: Suite, earlier: Result) -> Mapping[str, Any]:
+        """All but the budget."""
+        content = asked.to_json()
+        stored = earlier.run.suite.get("capacity") or {}
+        return {**content, "capacity": {**content["capacity"], "budget_s": stored.get("budget_s")}}
+
+    def clusters(self, **fields: Any) -> ServedClusters:
+        return CapacityClusters(**fields, searches=self.searches)
+
+    def plan_agenda(self, suite: Suite, earlier: Result | None) -> Agenda:
+        searches = find_searches(suite, earlier)
+        self.searches = searches
+        return Agenda(suite, launches_left(suite, searches, earlier))
+
+    def plan_lines(self) -> Iterator[str]:
+        return plan_lines(self.asked, self.agenda.launches)
+
+    def begin(self) -> None:
+        for line in _short_budget(self.asked, self.agenda.launches):
+            print_note(f"serve-bench: {line}")
+
+    def breaches(self, view: View) -> Sequence[str]:
+        return view.faults
+
+
+def _search_in(suite: Suite) -> CapacitySearch:
+    assert suite.capacity is not None, "it has been checked"
+    return suite.capacity
+
+
+def _asked(options: CapacityOptions, slo: str) -> CapacitySearch:
+    launches, quick = options.launches or LAUNCHES, options.quick
+    return CapacitySearch(
+        slo,
+        arrivals=options.arrivals,
+        precision=options.precision or (QUICK_PRECISION if quick else PRECISION),
+        launches=launches,
+        most_launches=1 if launches == 1 else MOST_LAUNCHES,
+        launch_s=options.launch_time or (QUICK_LAUNCH_S if quick else LAUNCH_S),
+        start=options.start,
+        need=options.need,
+        connections=options.connections,
+    )
+
+
+def _scaled(suite: Suite, options: CapacityOptions) -> Suite:
+    """The suite with its replicas as --replicas has them. Raises BadInput."""
+    app = suite.app.own
+    if options.replicas is None or (app is not None and options.replicas == "auto"):
+        return suite
+    fixed = {} if app is None else app.fixed_replicas()
+    if app is None or not fixed:
+        raise BadInput(f"--replicas: {options.target} has no deployment that Serve scales")
+    cells = tuple({**fixed, **cell} for cell in suite.cells)
+    app.check_room(cells, "--replicas")
+    return replace(suite, cells=cells)
+
+
+# The launches that are left, and the plan of a dry run.
+
+
+def find_searches(suite: Suite, earlier: Result | None) -> Searches:
+    """The searches of a run, with what an earlier sitting knows."""
+    asked = _search_in(suite)
+    traffic, front = suite.rows[0].traffic, front_of(suite.to_json())
+    return Searches(asked, parse_slo(asked.slo), traffic, front, earlier)
+
+
+def launches_left(
+    suite: Suite, searches: Searches, earlier: Result | None
+) -> tuple[LaunchPlan, ...]:
+    """The launches of the plan whose cells are not searched to their end; none where that is
+    enough, and nothing failed."""
+    stop = None if earlier is None or earlier.failures else earlier.stop
+    if stop is not None and stop.why == "settled":
+        return ()
+    launches = []
+    for launch in plan(suite):
+        cells = tuple(
+            (cell, rows)
+            for cell, rows in launch.cells
+            if not searches.finished(launch.variant.name, launch.round, label_of(cell))
+        )
+        if cells:
+            launches.append(replace(launch, cells=cells))
+    return tuple(launches)
+
+
+def plan_lines(suite: Suite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
+    """The launches that are made in any case, and what a budget does not buy."""
+    asked = _search_in(suite)
+    yield f"SLO: {parse_slo(asked.slo).text}"
+    text = f"closed loop of {asked.connections} connections, then open-loop probes"
+    last = max(asked.launches, launches[0].round) if launches else 0
+    first = [launch for launch in launches if launch.round <= last]
+    yield from list_launches(first, lambda _: [text])
+    if asked.most_launches > asked.launches:
+        yield f"further launches until the interval is at most {100 * asked.precision:g} % wide"
+    least = duration_text(expected_s(suite, asked, launches))
+    most = "" if asked.budget_s is None else f"; budget {duration_text(asked.budget_s)}"
+    yield f"{asked.launch_s:g} s of probes a cell and launch; about {least}{most}"
+    yield from _short_budget(suite, launches)
+
+
+def _short_budget(suite: Suite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
+    asked = _search_in(suite)
+    first = [launch for launch in launches if launch.round == launches[0].round]
+    round_s = expected_s(suite, replace(asked, launches=1), first)
+    if asked.budget_s is None or not round_s:
+        return
+    rounds = max(1, int(asked.budget_s // round_s))
+    if rounds < asked.launches:
+        what = "searches" if suite.services else "launches"
+        lacks = f"no interval over {what}" if rounds == 1 else "a wide interval"
+        budget = duration_text(asked.budget_s)
+        yield f"a budget of {budget} is for about {rounds} of {asked.launches} {what}: {lacks}"

@@ -4,15 +4,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from serve_bench.cli.command import command, flag
+from serve_bench.cli.experiment import measure
 from serve_bench.cli.options import MATRIX, MODEL, RUN, LadderOptions
+from serve_bench.cli.rows import (
+    add_climb_flags,
+    choose_suite,
+    ladder_of,
+    read_content,
+    suite_of,
+    url_suite,
+)
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, Ladder
-
-if TYPE_CHECKING:
-    from serve_bench.core.plan import Suite
+from serve_bench.core.plan import Suite
+from serve_bench.spec.suite import Around
 
 
 class SweepOptions(LadderOptions):
@@ -32,9 +38,6 @@ def sweep(options: SweepOptions) -> int:
 
     Example: serve-bench sweep --num-replicas 2 --variant default,optimized --quick
     """
-    from serve_bench.benchmarks.ladder.flags import add_climb_flags, ladder_of, measure, url_suite
-    from serve_bench.cli.rows import read_content, suite_of
-    from serve_bench.spec.suite import Around
 
     def ladder() -> Ladder:
         return ladder_of(options.users or "auto", options.quick, start=1, runs=COLLAPSE_RUNS)
@@ -45,7 +48,7 @@ def sweep(options: SweepOptions) -> int:
         content = content.set("app", options.app, "--app").set("load.users", "auto", "sweep")
         return suite_of(add_climb_flags(content, options), Around(climb=ladder()))
 
-    return measure(options, suite, lambda: url_suite(options, ladder()))
+    return measure(options, choose_suite(options, suite, lambda: url_suite(options, ladder())))
 
 
 class RecsysOptions(LadderOptions):
@@ -67,10 +70,6 @@ def recsys(options: RecsysOptions) -> int:
 
     Example: serve-bench recsys --quick --published
     """
-    from serve_bench.benchmarks.ladder.flags import add_climb_flags, ladder_of, measure, url_suite
-    from serve_bench.cli.rows import read_content, suite_of
-    from serve_bench.spec.suite import Around
-
     users, quick = options.users, options.quick
 
     def suite() -> Suite:
@@ -88,4 +87,4 @@ def recsys(options: RecsysOptions) -> int:
     def services() -> Suite:
         return url_suite(options, ladder_of(users or "auto", quick), users=True)
 
-    return measure(options, suite, services, check)
+    return measure(options, choose_suite(options, suite, services), check)

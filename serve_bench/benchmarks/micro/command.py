@@ -6,24 +6,32 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import typer
 
+from serve_bench.analysis.statistics import CENSORED, LATENCY, distribution, latency_figures, merged
 from serve_bench.cli.command import command, flag
+from serve_bench.cli.experiment import check_load, measure, sitting_of
 from serve_bench.cli.gate import close_slo
 from serve_bench.cli.options import MATRIX, MODEL, RUN, LoadOnOptions, RowOptions, SloOptions
+from serve_bench.cli.rows import add_flags, add_row_flags, read_content, suite_of, targets_of
+from serve_bench.cli.sitting import outcome_of, signals
 from serve_bench.core.errors import RunFailed
+from serve_bench.core.figures import bound_sign
+from serve_bench.core.plan import Suite, plan, request_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import HANDLES, Trial
-
-if TYPE_CHECKING:
-    from serve_bench.core.plan import Suite
-    from serve_bench.serving.server import Serving
+from serve_bench.runner.agenda import Agenda
+from serve_bench.runner.load_source import read_load_on
+from serve_bench.runner.served_bench import ServedClusters
+from serve_bench.serving.launch_spec import check_port
+from serve_bench.serving.server import Serving
+from serve_bench.view.inside import describe_profiled
 
 
 class MicroOptions(RowOptions):
@@ -49,8 +57,6 @@ def micro(options: MicroOptions) -> int:
 
     Example: serve-bench micro --variant default,optimized --quick
     """
-    from serve_bench.cli.experiment import measure
-    from serve_bench.cli.rows import add_row_flags, read_content, suite_of
 
     def suite() -> Suite:
         content = add_row_flags(read_content(options.suite), options)
@@ -83,27 +89,13 @@ def noop(options: NoopOptions) -> int:
 
     Example: serve-bench noop --blocking --num-replicas 8 --variant optimized
     """
-    from serve_bench.cli.experiment import RowsRequest, sitting_of
-    from serve_bench.cli.rows import add_flags, read_content, suite_of, targets_of
-    from serve_bench.cli.sitting import outcome_of, signals
-    from serve_bench.core.plan import plan, request_of
-    from serve_bench.runner.agenda import Agenda
-    from serve_bench.runner.load_source import read_load_on
-    from serve_bench.runner.served_bench import ServedClusters
-    from serve_bench.serving.launch_spec import check_port
-    from serve_bench.view.inside import describe_profiled
 
     suite = suite_of(add_flags(read_content("noop"), options))
-    suite = replace(suite, requests=options.num_queries)
     profile = targets_of(options.profile)
     load_on = read_load_on(options.load_on, options.load_nodes)
-    request = RowsRequest(
-        replace(suite, load_on=load_on),
-        sample=not options.no_sample,
-        metrics=options.serve_metrics,
-        profile=profile,
-        trace=0.0 if options.trace else None,
-    )
+    suite = replace(suite, requests=options.num_queries, load_on=load_on)
+    trace = 0.0 if options.trace else None
+    check_load(suite, trace)
     check_port(options.host, options.port)
 
     def ready(serving: Serving, trials: Sequence[Trial]) -> None:
@@ -123,11 +115,15 @@ def noop(options: NoopOptions) -> int:
             sys.stdout.flush()
             _wait_while_alive(serving)
 
-    clusters = partial(
-        ServedClusters, host=options.host, port=options.port, after_cell=ready, trace=request.trace
+    clusters = partial(ServedClusters, host=options.host, port=options.port, after_cell=ready)
+    sitting = sitting_of(
+        Agenda(suite, plan(suite), bool(profile)),
+        clusters,
+        sample=not options.no_sample,
+        metrics=options.serve_metrics,
+        profile=profile,
+        trace=trace,
     )
-    agenda = Agenda(request.suite, plan(request.suite), bool(profile))
-    sitting = sitting_of(request, agenda, clusters)
     with signals():
         outcome = outcome_of(replace(sitting, command="noop", out=options.out))
     for trial in outcome.result.profiled:
@@ -141,8 +137,6 @@ def noop(options: NoopOptions) -> int:
 
 def _wait_while_alive(serving: Serving) -> None:
     """Returns never but by KeyboardInterrupt; RunFailed when the cluster ends by itself."""
-    import time
-
     while serving.alive() and serving.broken() is None:
         time.sleep(0.2)
     why = serving.broken() if serving.alive() else None
@@ -152,14 +146,6 @@ def _wait_while_alive(serving: Serving) -> None:
 
 def latency_text(trial: Trial) -> str:
     """The latency of the warm-up queries in the shape of the published script, in ms."""
-    from serve_bench.analysis.statistics import (
-        CENSORED,
-        LATENCY,
-        distribution,
-        latency_figures,
-        merged,
-    )
-    from serve_bench.core.figures import bound_sign
 
     answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
     figures: dict[str, float | None] = {}

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from serve_bench.cli.command import command, flag
+from serve_bench.cli.experiment import measure
 from serve_bench.cli.options import RUN, LadderOptions, format_flag
+from serve_bench.cli.rows import add_flags, choose_suite, keys_of, read_content, suite_of, url_suite
+from serve_bench.cli.show import check_target
+from serve_bench.core.app_spec import bodies
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder, parse_ladder
+from serve_bench.core.plan import JSON, Suite
+from serve_bench.load.connection import lacking_descriptors, lacking_ports
+from serve_bench.load.workers import usable_cores
 from serve_bench.report import FORMATS
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES
-
-if TYPE_CHECKING:
-    from serve_bench.core.plan import Suite
-    from serve_bench.spec.content import Content
+from serve_bench.spec.content import Content
 
 QUICK_CLIENTS = "1,10,20,50,100,200"
 
@@ -65,8 +70,6 @@ def press(options: PressOptions) -> int:
 
     Example: serve-bench press --quick --log-level DEBUG,ERROR --published
     """
-    from serve_bench.benchmarks.ladder.flags import measure
-    from serve_bench.cli.rows import suite_of
 
     _check_log(options)
 
@@ -81,11 +84,11 @@ def press(options: PressOptions) -> int:
             )
         _check_reach(suite.ladder)
 
-    return measure(options, suite, lambda: _url_suite(options), check)
+    services = partial(_url_suite, options)
+    return measure(options, choose_suite(options, suite, services), check)
 
 
 def _check_log(options: PressOptions) -> None:
-    from serve_bench.cli.show import check_target
 
     log = options.log_requests
     if log is None:
@@ -98,7 +101,6 @@ def _check_log(options: PressOptions) -> None:
 
 
 def _check_reach(ladder: Ladder | None) -> None:
-    from serve_bench.load.connection import lacking_descriptors, lacking_ports
 
     assert ladder is not None, "a press test climbs a ladder"
     most = max(ladder.steps or (ladder.ceiling,))
@@ -115,8 +117,6 @@ def _clients(options: PressOptions) -> tuple[str | None, str]:
 
 
 def _content(options: PressOptions) -> Content:
-    from serve_bench.cli.rows import add_flags, read_content
-    from serve_bench.load.workers import usable_cores
 
     if options.app is not None and options.suite != "press":
         raise BadInput("--app: a suite names its app; it goes with the shipped suite press")
@@ -130,10 +130,6 @@ def _content(options: PressOptions) -> Content:
 
 
 def _url_suite(options: PressOptions) -> Suite:
-    from serve_bench.benchmarks.ladder.flags import url_suite
-    from serve_bench.cli.rows import keys_of
-    from serve_bench.core.app_spec import bodies
-    from serve_bench.core.plan import JSON
 
     users, place = _clients(options)
     ladder = parse_ladder(users or "published", place, max(PRESS), PRESS)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from serve_bench.benchmarks.rpc.backend import resolve_device
 from serve_bench.benchmarks.rpc.bench import RpcBench
 from serve_bench.benchmarks.rpc.lens import LENS, REPORT_FILE
-from serve_bench.benchmarks.rpc.spec import MOST_EPISODES, RpcSpec, read_rpc, rpc_plan
+from serve_bench.benchmarks.rpc.spec import MOST_EPISODES, RpcSpec, read_rpc
 from serve_bench.cli import FAILED, print_note
 from serve_bench.cli.command import command, flag
+from serve_bench.cli.experiment import ListedExperiment
 from serve_bench.cli.options import RunOptions
 from serve_bench.cli.panels import PanelCommand
 from serve_bench.cli.show import check_target
-from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, request_of, sit
+from serve_bench.cli.sitting import list_launches
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
-from serve_bench.core.plan import LaunchPlan, duration_text, list_trials
+from serve_bench.core.plan import duration_text, list_trials
 from serve_bench.core.result import Result
-from serve_bench.runner.agenda import plan_listed
 from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, same_file, suite_file, why, write_whole
 from serve_bench.view.document import ReportOptions
@@ -72,66 +71,60 @@ def rpc(options: RpcOptions) -> int:
 
     Example: serve-bench rpc --world-size 10,20 --batch True --backend torch,ray,serve
     """
-    report, output = options.report_request(), options.output_file_path
-    if options.resume is None and output is not None:
-        check_target(output, "--output-file-path")
-        if options.perf_metrics is not None and same_file(output, options.perf_metrics):
-            raise BadInput(
-                f"--output-file-path and --perf-metrics: both are {options.perf_metrics}"
-            )
-    spec, earlier = request_of(
-        options,
-        from_flags=lambda: _read(options),
-        from_record=RpcSpec.stored,
-        content=lambda spec, earlier: {**spec.to_json(), "sample": earlier.run.suite.get("sample")},
-    )
-    spec = resolve_device(spec)
-    launches = rpc_plan(spec, done(earlier))
-    if options.dry_run:
-        return print_plan(plan_lines(spec, launches), None if earlier else options.out)
+    return RpcExperiment(options).run()
 
-    def show(result: Result, folder: Path) -> int:
-        troubles = _write_reports(spec, result, folder)
+
+class RpcExperiment(ListedExperiment[RpcOptions, RpcSpec]):
+    """Worlds on each backend; the report is written in its published form too."""
+
+    bench = RpcBench
+    again = "rpc"
+
+    def __init__(self, options: RpcOptions) -> None:
+        super().__init__(options)
+        output = options.output_file_path
+        if options.resume is None and output is not None:
+            check_target(output, "--output-file-path")
+            if options.perf_metrics is not None and same_file(output, options.perf_metrics):
+                raise BadInput(
+                    f"--output-file-path and --perf-metrics: both are {options.perf_metrics}"
+                )
+
+    def read(self) -> RpcSpec:
+        options, file = self.options, suite_file(self.options.suite)
+        output = options.output_file_path
+        return read_rpc(
+            Content(file.name, read_toml(file)),
+            options.texts,
+            output_file_path=None if output is None else str(output),
+            sample=not options.no_sample,
+        )
+
+    def restore(self, stored: Mapping[str, Any]) -> RpcSpec:
+        return RpcSpec.stored(stored)
+
+    def content(self, asked: RpcSpec, earlier: Result) -> Mapping[str, Any]:
+        return {**asked.to_json(), "sample": earlier.run.suite.get("sample")}
+
+    def prepare(self, asked: RpcSpec, earlier: Result | None) -> RpcSpec:
+        return super().prepare(resolve_device(asked), earlier)
+
+    def plan_lines(self) -> Iterator[str]:
+        spec = self.asked
+        yield from list_launches(self.launches, lambda _: (), dict)
+        ends = counted(spec.episodes, "episode")
+        if spec.seconds is not None:
+            ends = f"{spec.seconds:g} s" + ("" if spec.episodes == MOST_EPISODES else f", {ends},")
+        yield (
+            f"{counted(len(list_trials(self.launches)), 'world')}, {ends} of {spec.steps} steps "
+            f"each; about {duration_text(spec.expected_s(self.launches))} in all"
+        )
+
+    def show(self, result: Result, folder: Path) -> int:
+        troubles = _write_reports(self.asked, result, folder)
         for trouble in troubles:  # the figures are shown all the same
             print_note(f"serve-bench: {trouble}")
-        return report.close(result, folder) or (FAILED if troubles else 0)
-
-    sitting = Sitting(
-        spec.to_json(),
-        list_trials(rpc_plan(spec)),
-        lambda place: plan_listed(
-            launches, partial(RpcBench, spec, place.folder, place.run_id), spec.expected_s
-        ),
-        earlier,
-        left=bool(launches),
-        again="rpc",
-        set_env=None,
-    )
-    return sit(sitting, options, show)
-
-
-def _read(options: RpcOptions) -> RpcSpec:
-    file, output = suite_file(options.suite), options.output_file_path
-    return read_rpc(
-        Content(file.name, read_toml(file)),
-        options.texts,
-        output_file_path=None if output is None else str(output),
-        sample=not options.no_sample,
-    )
-
-
-def plan_lines(spec: RpcSpec, launches: Sequence[LaunchPlan]) -> Iterator[str]:
-    """The plan of a dry run."""
-    for launch in launches:
-        cells = ((cell, ()) for cell, _ in launch.cells)
-        yield from launch_lines(launch.variant.name, launch.round, cells)
-    ends = counted(spec.episodes, "episode")
-    if spec.seconds is not None:
-        ends = f"{spec.seconds:g} s" + ("" if spec.episodes == MOST_EPISODES else f", {ends},")
-    yield (
-        f"{counted(len(list_trials(launches)), 'world')}, {ends} of {spec.steps} steps each; "
-        f"about {duration_text(spec.expected_s(launches))} in all"
-    )
+        return super().show(result, folder) or (FAILED if troubles else 0)
 
 
 def _write_reports(spec: RpcSpec, result: Result, folder: Path) -> list[str]:

@@ -204,6 +204,17 @@ class RpcSpec(Spec):
                 )
         return self
 
+    def plan(self, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
+        """The launches in order, a backend as the variant and a world as the cell; trials whose
+        keys are `done` are left out. Backends alternate within a round."""
+        launches = []
+        for round_, worlds in orders(self.launches, self.worlds, self.seed):
+            for backend in self.backend:
+                trials = [planned_trial(self, backend, round_, world) for world in worlds]
+                cells = tuple((trial.cell, (trial,)) for trial in trials)
+                launches.append(LaunchPlan(VariantUsed(backend), round_, cells))
+        return without(launches, done)
+
     def expected_s(self, launches: Sequence[LaunchPlan]) -> float:
         """About how long these launches take."""
         total_s = 0.0
@@ -223,18 +234,6 @@ class RpcSpec(Spec):
         if self.seconds is not None:
             measured_s = min(measured_s, self.seconds + an_episode_s)
         return EACH_S[backend] * world.world_size + 2 * an_episode_s + measured_s
-
-
-def rpc_plan(suite: RpcSpec, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
-    """The launches in order, a backend as the variant and a world as the cell; trials whose keys
-    are `done` are left out. Backends alternate within a round."""
-    launches = []
-    for round_, worlds in orders(suite.launches, suite.worlds, suite.seed):
-        for backend in suite.backend:
-            trials = [planned_trial(suite, backend, round_, world) for world in worlds]
-            cells = tuple((trial.cell, (trial,)) for trial in trials)
-            launches.append(LaunchPlan(VariantUsed(backend), round_, cells))
-    return without(launches, done)
 
 
 def planned_trial(suite: RpcSpec, backend: str, round_: int, world: World) -> PlannedTrial:

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import typer
 
 from serve_bench.benchmarks.scale.bench import ScaleBench
 from serve_bench.benchmarks.scale.needs import check_needs
-from serve_bench.benchmarks.scale.spec import (
-    WORKLOADS,
-    ScaleSpec,
-    read_scale,
-    scale_plan,
-    stored_scale,
-)
+from serve_bench.benchmarks.scale.spec import WORKLOADS, ScaleSpec, read_scale, stored_scale
 from serve_bench.cli.command import Command, flag
+from serve_bench.cli.experiment import ListedExperiment
 from serve_bench.cli.flag_values import names
 from serve_bench.cli.options import WITH_RESUME, VariantOptions
 from serve_bench.cli.panels import PanelCommand, PanelGroup
-from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, request_of, sit
+from serve_bench.cli.sitting import list_launches
 from serve_bench.core.errors import BadInput
-from serve_bench.core.plan import LaunchPlan, duration_text, list_trials
+from serve_bench.core.plan import duration_text
+from serve_bench.core.result import Result
 from serve_bench.core.variants import parse_env
-from serve_bench.runner.agenda import plan_listed
 from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, suite_file
 
@@ -72,20 +66,26 @@ def _command(workload: str, kind: type[ScaleSpec]) -> Command[ScaleOptions]:
         suite: str = flag(f"scale_{workload}", "Suite file, or the name of a shipped one.")
 
     def measure(options: ScaleOptions) -> int:
-        return _measure(workload, options)
+        return ScaleExperiment(options, workload).run()
 
     measure.__name__ = workload
     measure.__doc__ = f"{kind.__doc__}\n\nExample: {EXAMPLES[workload]}"
     return Command(WorkloadOptions, measure)
 
 
-def _measure(workload: str, options: ScaleOptions) -> int:
-    report = options.report_request()
+class ScaleExperiment(ListedExperiment[ScaleOptions, ScaleSpec]):
+    """The sizes of a workload, on clusters of ours or on one that is there already."""
 
-    def read() -> ScaleSpec:
-        file = suite_file(options.suite)
+    bench = ScaleBench
+
+    def __init__(self, options: ScaleOptions, workload: str) -> None:
+        super().__init__(options)
+        self._workload, self.again = workload, f"scale {workload}"
+
+    def read(self) -> ScaleSpec:
+        options, file = self.options, suite_file(self.options.suite)
         return read_scale(
-            workload,
+            self._workload,
             Content(file.name, read_toml(file)),
             options.texts,
             quick=options.quick,
@@ -96,44 +96,32 @@ def _measure(workload: str, options: ScaleOptions) -> int:
             slo=options.slo_source,
         )
 
-    spec, earlier = request_of(options, from_flags=read, from_record=stored_scale)
-    if earlier is not None and spec.workload != workload:
-        raise BadInput(f"--resume: {options.resume} holds a run of scale {spec.workload}")
-    spec = check_needs(spec)
-    launches = scale_plan(spec, done(earlier))
-    if options.dry_run:
-        return print_plan(plan_lines(spec, launches), None if earlier else options.out, spec.slo)
-    sitting = Sitting(
-        spec.to_json(),
-        list_trials(scale_plan(spec)),
-        lambda place: plan_listed(
-            launches, partial(ScaleBench, spec, place.folder, place.run_id), spec.expected_s
-        ),
-        earlier,
-        left=bool(launches),
-        again=f"scale {workload}",
-        set_env="use --env to set it" if spec.address is None else None,
-    )
-    return sit(sitting, options, report.close)
+    def restore(self, stored: Mapping[str, Any]) -> ScaleSpec:
+        return stored_scale(stored)
 
+    def prepare(self, asked: ScaleSpec, earlier: Result | None) -> ScaleSpec:
+        if asked.workload != self._workload:
+            held = f"{self.options.resume} holds a run of scale {asked.workload}"
+            raise BadInput(f"--resume: {held}")
+        self.set_env = "use --env to set it" if asked.address is None else None
+        return super().prepare(check_needs(asked), earlier)
 
-def plan_lines(spec: ScaleSpec, launches: Sequence[LaunchPlan]) -> Iterator[str]:
-    """The plan of a dry run."""
-    for launch in launches:
-        cells = (
-            (cell, [f"{planned.row.label} ({planned.row.client})" for planned in rows])
-            for cell, rows in launch.cells
+    def plan_lines(self) -> Iterator[str]:
+        spec = self.asked
+        yield from list_launches(
+            self.launches,
+            lambda rows: [f"{planned.row.label} ({planned.row.client})" for planned in rows],
+            dict,
         )
-        yield from launch_lines(launch.variant.name, launch.round, cells)
-    if not launches:
-        yield "nothing is left to be measured"
-        return
-    where = f"the one at {spec.address}" if spec.address else "started for each launch"
-    nodes = f", {spec.nodes} raylets on this machine" if spec.nodes > 1 else ""
-    yield f"cluster: {where}{nodes}; at most {spec.warmup:g} s of warm-up before a row"
-    length = f"{spec.windows} windows of {spec.window_s:g} s"
-    about = duration_text(spec.expected_s(launches))
-    yield f"{length} for each row of throughput; about {about} in all"
+        if not self.launches:
+            yield "nothing is left to be measured"
+            return
+        where = f"the one at {spec.address}" if spec.address else "started for each launch"
+        nodes = f", {spec.nodes} raylets on this machine" if spec.nodes > 1 else ""
+        yield f"cluster: {where}{nodes}; at most {spec.warmup:g} s of warm-up before a row"
+        length = f"{spec.windows} windows of {spec.window_s:g} s"
+        about = duration_text(spec.expected_s(self.launches))
+        yield f"{length} for each row of throughput; about {about} in all"
 
 
 for _name, _kind in WORKLOADS.items():

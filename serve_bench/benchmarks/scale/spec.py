@@ -129,6 +129,27 @@ class ScaleSpec(Spec):
             **self.sizes(),
         }
 
+    def plan(self, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
+        """The launches in order; trials whose keys are `done` are left out. Variants alternate
+        within a round."""
+        launches = (
+            LaunchPlan(
+                variant,
+                round_,
+                tuple(self._planned_cell(variant.name, round_, count) for count in counts),
+            )
+            for round_, counts in orders(self.launches, self.replicas, self.seed)
+            for variant in self.variants
+        )
+        return without(launches, done)
+
+    def _planned_cell(self, variant: str, round_: int, replicas: int) -> PlannedCell:
+        cell, trials = self.cell(replicas), []
+        for row in self.rows():
+            key = trial_key(variant, round_, cell, row.label.replace(",", ""))
+            trials.append(PlannedTrial(key, round_, variant, cell, row))
+        return cell, tuple(trials)
+
     def expected_s(self, launches: Sequence[LaunchPlan]) -> float:
         """About how long these launches take."""
         total = 0.0
@@ -367,25 +388,6 @@ def stored_scale(data: Mapping[str, Any]) -> ScaleSpec:
     if kind is None:
         raise BadInput("the stored suite cannot be resumed: suite.workload is unknown")
     return kind.stored(data)
-
-
-def scale_plan(suite: ScaleSpec, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
-    """The launches in order; trials whose keys are `done` are left out. Variants alternate within a
-    round."""
-    launches = (
-        LaunchPlan(variant, round_, tuple(_size(suite, variant.name, round_, n) for n in counts))
-        for round_, counts in orders(suite.launches, suite.replicas, suite.seed)
-        for variant in suite.variants
-    )
-    return without(launches, done)
-
-
-def _size(suite: ScaleSpec, variant: str, round_: int, replicas: int) -> PlannedCell:
-    cell, trials = suite.cell(replicas), []
-    for row in suite.rows():
-        key = trial_key(variant, round_, cell, row.label.replace(",", ""))
-        trials.append(PlannedTrial(key, round_, variant, cell, row))
-    return cell, tuple(trials)
 
 
 def on_nodes(planned: PlannedTrial, nodes: int) -> PlannedTrial:

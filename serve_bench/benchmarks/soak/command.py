@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta
+
+from serve_bench.benchmarks.own_app.flags import target_suite
+from serve_bench.benchmarks.soak.bench import SoakBench
+from serve_bench.benchmarks.soak.lens import gate
+from serve_bench.cli import FAILED
 from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.experiment import SuiteExperiment
+from serve_bench.cli.gate import close_gate
 from serve_bench.cli.options import REQUEST, ServiceOptions
-from serve_bench.core.load_spec import ARRIVALS, MAX_RATE
+from serve_bench.cli.rows import add_flags
+from serve_bench.cli.sitting import list_launches
+from serve_bench.core.errors import BadInput
+from serve_bench.core.load_spec import MAX_RATE, Arrivals
+from serve_bench.core.plan import Suite, duration_text, parse_row, rows_of
+from serve_bench.core.redaction import hide_in_text
+from serve_bench.core.result import Result, Row, Traffic
+from serve_bench.core.soak import CONNECTIONS, LEAK, SoakSpec, block_length_s, soak_row
+from serve_bench.observing.processes import behind
+from serve_bench.runner.served_bench import ServedClusters
+from serve_bench.spec.forms import Time
+
+USUAL_S: Final = 3600.0
+QUICK_S: Final = 60.0
+LEAST_S: Final = 30.0
+MOST_S: Final = 7 * 24 * 3600.0
 
 
 class SoakOptions(ServiceOptions):
@@ -15,16 +44,18 @@ class SoakOptions(ServiceOptions):
     target: str | None = argument(
         "App: noop, module:app, path/file.py:app, config.yaml, or a suite.", None, "[TARGET]"
     )
-    soak_time: str | None = flag(None, "Length of the load: 30s to 7d [1h].", "--for")
+    soak_time: Annotated[Time, Meta(ge=LEAST_S, le=MOST_S)] | None = flag(
+        None, "Length of the load: 30s to 7d [1h].", "--for"
+    )
     rate: float | None = flag(None, "Open loop: requests/s [closed loop].", takes=(0.001, MAX_RATE))
     clients: str | None = flag(None, "Closed loop: raw:N connections [raw:10].", metavar="ROW")
-    arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.", takes=ARRIVALS)
+    arrivals: Arrivals = flag("constant", "Open loop: constant or poisson arrivals.")
     option: list[str] | None = flag(None, "Deployment.option=value; repeatable.")
     quick: bool = flag(False, "Load for 1 minute.")
-    leak: float | None = flag(
-        None, "Least growth that matters, in MB per million requests [50].", takes=(0.001, MAX_RATE)
+    leak: float = flag(
+        LEAK, "Least growth that matters, in MB per million requests.", takes=(0.001, MAX_RATE)
     )
-    fail_on: list[str] | None = flag(None, "Exit code 3 on: leak, slo; repeatable, or with commas.")
+    fail_on: tuple[Literal["leak", "slo"], ...] = flag((), "Exit code 3 on: leak, slo.")
 
 
 @command(SoakOptions)
@@ -35,6 +66,87 @@ def soak(options: SoakOptions) -> int:
 
     Example: serve-bench soak examples/own_app/shop.py:app --route /best --for 1h --rate 100
     """
-    from serve_bench.benchmarks.soak.drive import SoakRun
+    return SoakExperiment(options).run()
 
-    return SoakRun(options).run()
+
+class SoakExperiment(SuiteExperiment[SoakOptions]):
+    """A load in blocks. Levels are read behind each, and nothing beside it: a look is a load."""
+
+    part = "soak"
+
+    def clusters(self, **fields: Any) -> ServedClusters:
+        """What is observed beside a block would be in each record."""
+        return ServedClusters(**{**fields, "inside": None}, bench=SoakBench)
+
+    def read(self) -> Suite:
+        options = self.options
+        if "slo" in options.fail_on and options.slo is None:
+            raise BadInput("--fail-on: slo goes with --slo")
+        spec = read_spec(options)
+        _row(options, Traffic())  # refused before an app is imported
+        suite = target_suite(options, partial(add_flags, options=options), alone=True)
+        if len(suite.cells) > 1:
+            count = len(suite.cells)
+            raise BadInput(f"--option: a soak has one value of each, and this has {count}")
+        return replace(
+            suite,
+            rows=(_row(options, rows_of(suite)[0].traffic),),
+            places=None,
+            ladder=None,
+            requests_per_client=None,
+            requests=None,
+            launches=1,
+            windows=1,
+            window_s=spec.block_s,
+            warmup_min_s=0.0,
+            warmup_max_s=0.0,
+            soak=spec,
+        )
+
+    def plan_lines(self) -> Iterator[str]:
+        agenda, suite = self.agenda, self.asked
+        (row,) = suite.rows
+        load, length = f"{row.label} ({row.client})", f"blocks of {suite.window_s:g} s"
+        yield from list_launches(
+            agenda.launches, lambda blocks: [f"{load}: {len(blocks)} {length}"]
+        )
+        yield f"about {duration_text(agenda.expected_s())} in all"
+
+    def begin(self) -> None:
+        for request in self.asked.services.values():
+            if not behind(request.url):
+                url = hide_in_text(request.url)
+                raise BadInput(f"--url: no Serve of this host answers at {url}")
+
+    def show(self, result: Result, folder: Path) -> int:
+        """FAILED where the gate cannot be judged."""
+        self.report.close(result, folder)
+        if "leak" not in self.options.fail_on or not result.trials:
+            return 0
+        broken, open_ = gate(result)
+        code = close_gate(broken)
+        if open_ and not code:
+            close_gate([f"not judged: {open_}"])
+            return FAILED
+        return code
+
+
+def read_spec(options: SoakOptions) -> SoakSpec:
+    """How long the load lasts, and the growth that matters. Raises BadInput."""
+    if options.quick and options.soak_time is not None:
+        raise BadInput("--quick: stands for --for")
+    if options.rate is None and options.arrivals != "constant":
+        raise BadInput("--arrivals: give --rate")
+    for_s = options.soak_time or (QUICK_S if options.quick else USUAL_S)
+    return SoakSpec(for_s, block_length_s(for_s), options.arrivals, options.leak)
+
+
+def _row(options: SoakOptions, traffic: Traffic) -> Row:
+    if options.clients is None:
+        return soak_row(CONNECTIONS, options.rate, traffic)
+    if options.rate is not None:
+        raise BadInput("--rate: an open loop has no --clients: give one of them")
+    row = parse_row(options.clients, traffic, "--clients")
+    if row.client == "aiohttp":
+        raise BadInput(f"--clients: {options.clients!r} is not allowed; it takes raw:N")
+    return soak_row(row.connections, None, traffic)

@@ -65,19 +65,21 @@ class TaxOptions(SidesOptions):
 class TaxRun(SidesExperiment[TaxOptions, TaxSpec]):
     """Layers that are measured in rounds."""
 
-    def read_spec(self) -> TaxSpec:
+    def read(self) -> TaxSpec:
         return read_tax(self.options)
 
-    def read_stored(self, suite: Mapping[str, Any]) -> TaxSpec:
-        return TaxSpec.stored(suite)
+    def restore(self, stored: Mapping[str, Any]) -> TaxSpec:
+        return TaxSpec.stored(stored)
 
     def rounds_at(self, place: Place, chosen: dict[str, Slicing]) -> LayerRounds:
-        return LayerRounds(self.spec, self.rounds, place.folder, place.run_id, chosen)
+        return LayerRounds(self.asked, self.rounds, place.folder, place.run_id, chosen)
 
-    def begin(self) -> Sitting:
-        for line in self.spec.tax.left_out:
+    def begin(self) -> None:
+        for line in self.asked.tax.left_out:
             print_note(f"note: {line}")
-        return replace(super().begin(), set_env="tax measures the variants as they are")
+
+    def sitting(self) -> Sitting:
+        return replace(super().sitting(), set_env="tax measures the variants as they are")
 
 
 def read_tax(options: TaxOptions) -> TaxSpec:

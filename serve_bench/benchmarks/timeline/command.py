@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from serve_bench.benchmarks.own_app.flags import named_target, target_suite
+from serve_bench.benchmarks.timeline.bench import LOOK_S, WARMUP_S, TimelineBench
+from serve_bench.benchmarks.timeline.spec import TimelineKeys, read_timeline
+from serve_bench.cli import print_note
 from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.experiment import SuiteExperiment
 from serve_bench.cli.options import REQUEST, TargetOptions
-from serve_bench.core.load_spec import ARRIVALS
+from serve_bench.cli.rows import add_flags
+from serve_bench.cli.sitting import list_launches
+from serve_bench.core.errors import BadInput
+from serve_bench.core.figures import counted
+from serve_bench.core.plan import Suite, duration_text
+from serve_bench.core.result import Result, Row
+from serve_bench.core.slo import check_limits, parse_slo, read_slo
+from serve_bench.core.timeline import ERRORS_ALONE, NODE, check_faults
+from serve_bench.observing.processes import behind
+from serve_bench.runner.agenda import Agenda
+from serve_bench.runner.served_bench import ServedClusters
+from serve_bench.spec.content import Content
+from serve_bench.store.files import read_toml, shipped
+from serve_bench.view.lens import View
 
 
 class TimelineOptions(TargetOptions):
     command = "timeline"
+    spec = TimelineKeys
     order = f"""target url stages ramp fault after option app_name {REQUEST} arrivals connections
         launches nodes variant env out resume dry_run live slo fail_on strict_host format"""
 
@@ -18,13 +44,6 @@ class TimelineOptions(TargetOptions):
         default=None,
         metavar="[TARGET]",
     )
-    stages: str | None = flag(None, "Load over time, such as 50:20s,500:30s,50:40s.")
-    ramp: bool = flag(False, "Move the rate linearly from each stage to the next.")
-    fault: list[str] | None = flag(None, "Fault, such as kill:replica@30s; repeatable.")
-    after: str | None = flag(None, "Watch replicas for so long behind the last stage [0s].")
-    arrivals: str | None = flag(None, "Arrivals: constant or poisson [constant].", takes=ARRIVALS)
-    connections: int | None = flag(None, "Connections at first; up to 4000 as needed [100].")
-    nodes: int | None = flag(None, "Nodes of the cluster, all on this host [1].")
     slo: str | None = flag(None, "What has to hold in each second, such as p99=200ms [errors=1%].")
     fail_on: str | None = flag(None, "Exit code 3 on: slo (a second is out of it).", takes=("slo",))
 
@@ -37,6 +56,104 @@ def timeline(options: TimelineOptions) -> int:
 
     Example: serve-bench timeline autoscale_step
     """
-    from serve_bench.benchmarks.timeline.drive import TimelineRun
+    return TimelineExperiment(options).run()
 
-    return TimelineRun(options).run()
+
+class TimelineExperiment(SuiteExperiment[TimelineOptions]):
+    """An open loop in stages on each launch; seconds out of the SLO break the gate."""
+
+    part = "timeline"
+    children_every_s = LOOK_S
+
+    def clusters(self, **fields: Any) -> ServedClusters:
+        """Each on its nodes."""
+        timeline = self.asked.timeline
+        assert timeline is not None, "it has been checked"
+        beside_s = timeline.after_s + WARMUP_S
+        return ServedClusters(
+            **fields, bench=TimelineBench, raylets=timeline.nodes, beside_s=beside_s
+        )
+
+    def read(self) -> Suite:
+        options = self.options
+        target = "" if options.urls else _file(named_target(options))
+        content = Content(target, {"timeline": {}}, {"timeline.stages": "--stages"})
+        if target.endswith(".toml"):
+            content = Content(target, read_toml(Path(target)))
+        content = TimelineKeys.add_flags(content, options.texts)
+        content = content.set("slo", options.slo, "--slo")
+        where = content.where("slo")
+        timeline = read_timeline(content, read_slo(content.text("slo", ERRORS_ALONE), where).source)
+        suite = target_suite(options, partial(add_flags, options=options), target, timeline=True)
+        if suite.app.own is not None:
+            names = [deployment.name for deployment in suite.app.own.deployments]
+            check_faults(timeline.faults, names, content.where("timeline.faults"))
+        elif not suite.services:
+            raise BadInput(
+                f"TARGET: {target} measures an app that comes with the tool; timeline takes your "
+                "own, or a suite of its own"
+            )
+        check_limits(parse_slo(timeline.slo), suite.timeout_s, where)
+        return replace(
+            suite,
+            rows=(Row(timeline.source, "raw", timeline.connections, loop="open"),),
+            windows=timeline.seconds,
+            window_s=1.0,
+            slo=None,
+            timeline=timeline,
+            launches=options.launches or suite.launches,
+        )
+
+    def plan_agenda(self, suite: Suite, earlier: Result | None) -> Agenda:
+        """A launch for each cell: replicas that a load has called for would serve the next."""
+        left = super().plan_agenda(suite, earlier).launches
+        launches = [replace(launch, cells=(cell,)) for launch in left for cell in launch.cells]
+        return Agenda(suite, tuple(launches))
+
+    def plan_lines(self) -> Iterator[str]:
+        agenda, timeline = self.agenda, self.asked.timeline
+        assert timeline is not None, "it has been checked"
+        yield f"SLO of each second: {parse_slo(timeline.slo).text}"
+        for begin_s, stage in zip(timeline.begins, timeline.stages, strict=True):
+            yield f"{begin_s:g} to {begin_s + stage.duration_s:g} s: {stage.rate:g} requests/s"
+        if timeline.ramp:
+            yield "the rate moves linearly from each stage to the next"
+        if timeline.after_s:
+            yield f"then {timeline.after_s:g} s without load"
+        for fault in timeline.faults:
+            yield f"fault: {fault.text}"
+            if fault.target == NODE:
+                yield f"    nodes: {timeline.nodes}, all on this host"
+        yield from list_launches(agenda.launches, lambda _: [timeline.source])
+        beside_s, where = 15.0, ", each on a cluster of its own"
+        if agenda.suite.services:
+            beside_s, where = WARMUP_S, ""
+        count = len(agenda.launches)
+        about = duration_text(count * (timeline.seconds + timeline.after_s + beside_s))
+        yield f"{counted(count, 'launch', 'launches')}{where}; about {about} in all"
+
+    def begin(self) -> None:
+        if not all(behind(request.url) for request in self.asked.services.values()):
+            print_note(
+                "note: no Serve of this host answers there: replicas and CPU of the server are not "
+                "known"
+            )
+
+    def breaches(self, view: View) -> Sequence[str]:
+        return view.faults if self.options.fail_on == "slo" else ()
+
+
+def _file(target: str) -> str:
+    """The target, or the suite of timeline that it names. Raises BadInput."""
+    if re.fullmatch(r"\w+", target) is None:
+        return target
+    folder = shipped("scenarios")
+    known = sorted(
+        file.stem for file in folder.glob("*.toml") if "\n[timeline]" in file.read_text("utf-8")
+    )
+    if target not in known:
+        raise BadInput(
+            f"TARGET: {target!r} is no suite of timeline; it takes an app (module:app, "
+            f"path/file.py:app), a suite file (.toml), or {', '.join(known)}"
+        )
+    return str(folder / f"{target}.toml")

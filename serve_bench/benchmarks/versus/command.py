@@ -100,29 +100,30 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
         super().__init__(options)
         self._gate = read_flags(options)
 
-    def read_spec(self) -> VersusSpec:
+    def read(self) -> VersusSpec:
         spec, self._requests = read_versus(self.options, self._gate)
         return spec
 
-    def read_stored(self, suite: Mapping[str, Any]) -> VersusSpec:
-        return VersusSpec.stored(suite)
+    def restore(self, stored: Mapping[str, Any]) -> VersusSpec:
+        return VersusSpec.stored(stored)
 
-    def prepare(self) -> None:
-        super().prepare()
-        self._gate.check_rounds(self.spec.rounds, f"--rounds {self.spec.rounds}")
+    def prepare(self, asked: VersusSpec, earlier: Result | None) -> VersusSpec:
+        asked = super().prepare(asked, earlier)
+        self._gate.check_rounds(asked.rounds, f"--rounds {asked.rounds}")
         self._trace = share_of(self.options.trace)
         if self._trace is not None:
-            if not any(client_of(row) == "raw" for row in self.spec.rows):
+            if not any(client_of(row) == "raw" for row in asked.rows):
                 raise BadInput("--trace: is for rows of the raw client (--clients raw:8)")
-            for side in self.spec.sides:
+            for side in asked.sides:
                 check_tracing(side.variant)
+        return asked
 
     def rounds_at(self, place: Place, chosen: dict[str, Slicing]) -> VersusRounds:
-        about = (self.spec, self.rounds, place.folder, place.run_id, chosen, self._trace)
-        budget_s = self.spec.budget_s if self.earlier is None else None
+        about = (self.asked, self.rounds, place.folder, place.run_id, chosen, self._trace)
+        budget_s = self.asked.budget_s if self.earlier is None else None
         return VersusRounds(*about, requests=self._requests or (), budget_s=budget_s)
 
-    def begin(self) -> Sitting:
+    def begin(self) -> None:
         stop = None if self.earlier is None else self.earlier.stop
         if stop is not None and not self.rounds:
             print_note(f"note: nothing to measure: {stop_text(stop)}; --rounds +6 adds rounds")
@@ -131,10 +132,12 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
                 "note: running services are not launched: the interval excludes the spread between "
                 "launches"
             )
-        letters = {side.label: letter for letter, side in zip("AB", self.spec.sides, strict=True)}
-        sides = ", ".join(f"{letter} is {label}" for label, letter in letters.items())
-        print_note(f"note: {sides}")
-        sitting = replace(super().begin(), set_env="--a-env, --b-env set it", letters=letters)
+        named = zip("AB", self.asked.sides, strict=True)
+        print_note("note: " + ", ".join(f"{letter} is {side.label}" for letter, side in named))
+
+    def sitting(self) -> Sitting:
+        letters = {side.label: letter for letter, side in zip("AB", self.asked.sides, strict=True)}
+        sitting = replace(super().sitting(), set_env="--a-env, --b-env set it", letters=letters)
         return replace(sitting, again=None, set_env=None) if self._requests else sitting
 
     def show(self, result: Result, folder: Path) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches
 from serve_bench.benchmarks.capacity.bench import CapacityClusters, Progressing, timing_of
-from serve_bench.benchmarks.capacity.drive import find_searches, launches_left, plan_lines
+from serve_bench.benchmarks.capacity.command import find_searches, launches_left, plan_lines
 from serve_bench.cli.rows import service_suite
 from serve_bench.core.capacity import CapacitySearch, closed_row
 from serve_bench.core.histogram import Histogram

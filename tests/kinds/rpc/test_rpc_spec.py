@@ -16,7 +16,6 @@ from serve_bench.benchmarks.rpc.spec import (
     RpcSpec,
     World,
     read_rpc,
-    rpc_plan,
     x_of,
 )
 from serve_bench.core.plan import LaunchPlan, list_trials
@@ -111,7 +110,7 @@ def test_flags_are_read_and_seconds_without_episodes_end_a_world_alone() -> None
 
 
 def keys_of(suite: RpcSpec, *done: str) -> list[list[str]]:
-    return [[planned.key for planned in list_trials([one])] for one in rpc_plan(suite, done)]
+    return [[planned.key for planned in list_trials([one])] for one in suite.plan(done)]
 
 
 def worlds_of(launch: LaunchPlan) -> tuple[World, ...]:
@@ -120,7 +119,7 @@ def worlds_of(launch: LaunchPlan) -> tuple[World, ...]:
 
 def test_backends_alternate_within_a_round_and_each_measures_every_world() -> None:
     suite = suite_of(launches=3)
-    plan = rpc_plan(suite)
+    plan = suite.plan()
     assert [(launch.variant.name, launch.round) for launch in plan] == [
         (backend, round_) for round_ in (1, 2, 3) for backend in ("torch", "ray")
     ]
@@ -144,4 +143,4 @@ def test_keys_are_unique_and_what_is_done_is_left_out() -> None:
     first, second, *others = keys_of(suite)
     assert keys_of(suite, first[1]) == [[first[0], *first[2:]], second, *others]
     assert keys_of(suite, *first, *second) == others  # a launch without rest too
-    assert rpc_plan(suite, keys) == ()
+    assert suite.plan(keys) == ()

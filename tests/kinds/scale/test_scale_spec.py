@@ -17,7 +17,6 @@ from serve_bench.benchmarks.scale.spec import (
     SingleSpec,
     on_nodes,
     read_scale,
-    scale_plan,
 )
 from serve_bench.core.plan import list_trials
 from serve_bench.core.result import VariantUsed
@@ -54,7 +53,7 @@ def test_a_graph_knows_its_sum(workload: str, size: int, answer: str, processes:
 
 
 def test_the_load_of_a_node_is_counted_for_each_node() -> None:
-    planned, *_ = list_trials(scale_plan(SINGLE))
+    planned, *_ = list_trials(SINGLE.plan())
     assert planned.row.connections == 10
     on_three = on_nodes(planned, 3)
     assert (on_three.row.connections, on_three.row.processes) == (30, 3)
@@ -64,7 +63,7 @@ def test_the_load_of_a_node_is_counted_for_each_node() -> None:
 def test_variants_alternate_and_later_rounds_draw_their_sizes() -> None:
     variants = (DEFAULT, VariantUsed("optimized"))
     suite = CurveSpec(variants=variants, replicas=(1, 2, 4, 8, 16), launches=3)
-    plan = scale_plan(suite)
+    plan = suite.plan()
     assert [(one.variant.name, one.round) for one in plan] == [
         (name, round_) for round_ in (1, 2, 3) for name in ("default", "optimized")
     ]
@@ -73,7 +72,7 @@ def test_variants_alternate_and_later_rounds_draw_their_sizes() -> None:
     assert orders[2] == orders[3] and all(sorted(map(int, one)) == orders[0] for one in orders)
     keys = [planned.key for planned in list_trials(plan)]
     assert len(set(keys)) == len(keys) == 30
-    rest = scale_plan(suite, keys[:7])
+    rest = suite.plan(keys[:7])
     assert [planned.key for planned in list_trials(rest)] == keys[7:]
     assert suite.expected_s(rest) < suite.expected_s(plan)
 
@@ -88,15 +87,12 @@ def test_each_workload_is_shipped_with_its_defaults_and_smaller_sizes(workload: 
     assert quick.duration <= 20 and max(quick.replicas) <= 4 and quick.window_s == 1.0
 
 
-def test_flags_go_before_the_file_and_before_quick() -> None:
+def test_flags_go_before_the_file_and_before_quick_and_a_cluster_has_its_own() -> None:
     flags = {"replicas": "3, 5", "duration": "2.5s", "warmup": "500ms", "connections": "7"}
     suite = read_scale("curve", Content("a.toml", CURVE), flags, quick=True, variants=("haproxy",))
     assert suite.replicas == (3, 5) and suite.to_json()["connections"] == 7 and suite.warmup == 0.5
     assert (suite.windows, suite.window_s) == (2, 1.25)
     assert [one.name for one in suite.variants] == ["haproxy"]
-
-
-def test_a_cluster_that_is_there_has_its_own_flags() -> None:
     suite = read_scale("curve", Content("a.toml", CURVE), {}, address="10.0.0.1:6379")
     assert [one.name for one in suite.variants] == [AS_IT_IS] and suite.nodes == 1
 

@@ -9,7 +9,7 @@ import pytest
 
 from serve_bench.benchmarks.scale.bench import cpu_us_a_request, nodes_trial
 from serve_bench.benchmarks.scale.cluster import NodeProxy
-from serve_bench.benchmarks.scale.spec import SingleSpec, on_nodes, scale_plan
+from serve_bench.benchmarks.scale.spec import SingleSpec, on_nodes
 from serve_bench.core import usage as counts
 from serve_bench.core.facts import NodeFacts, ProcessUsage, TrialUsage
 from serve_bench.core.load_result import Counts
@@ -30,7 +30,7 @@ from tests.load.test_combine import MS, a_result
 from tests.scale_records import scale_node
 
 DEFAULT = (VariantUsed("default"),)
-NODE_ROW = on_nodes(list_trials(scale_plan(SingleSpec(variants=DEFAULT)))[0], 3)
+NODE_ROW = on_nodes(list_trials(SingleSpec(variants=DEFAULT).plan())[0], 3)
 
 
 def node(**changes: Any) -> NodeFacts:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 from msgspec import structs, to_builtins
 
-from serve_bench.benchmarks.soak import bench, drive
+from serve_bench.benchmarks.soak import bench, command
 from serve_bench.benchmarks.soak.lens import LENS, gate
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.sitting import Outcome, Sitting, run_record
@@ -293,9 +293,9 @@ def test_a_server_that_runs_already_is_loaded(monkeypatch: Patch, call: Call) ->
     their place stands this one."""
     here = SimpleNamespace(pid=os.getpid(), role="proxy", title="ray::ProxyActor.run")
     gone = SimpleNamespace(pid=2**22 + 1, role="replica", title="x")
-    for module in (service, drive):
+    for module in (service, command):
         monkeypatch.setattr(module, "behind", lambda url, socket=None: [here, gone])
-    monkeypatch.setattr(drive, "read_spec", lambda options: SoakSpec(0.8, 0.05))
+    monkeypatch.setattr(command, "read_spec", lambda options: SoakSpec(0.8, 0.05))
     with serving() as server:
         words = ("soak", server.url, "--out", "run", "--rate", "200", "--live", "plain")
         assert "proxy" in call(*words)[0]
