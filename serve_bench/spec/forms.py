@@ -46,7 +46,9 @@ _TIME: Final = Form(_read_time, "a time", "DURATION", write_time, ", such as 500
 _SHARE: Final = Form(
     _read_share, "a share", "PERCENT", lambda share: f"{100 * share:g}%", ", such as 5% or 0.05"
 )
-_RATE: Final = Form(_read_rate, "a rate", "RATE", lambda rate: f"{rate:g}/s", ", such as 2000/s")
+_RATE: Final = Form(
+    _read_rate, "a rate", "RATE", lambda rate: f"{written(rate)}/s", ", such as 2000/s"
+)
 
 Time: TypeAlias = Annotated[float, _TIME]
 """Seconds, from 0."""

@@ -46,7 +46,7 @@ BAD = {
         ("micro more words", "Got unexpected extra argument(s) (more words)"),
         ("micro --clients raw:0", "--clients: 'raw:0' is not allowed; the number must be 1"),
         ("soak", "TARGET: name an app (module:app, path/file.py:app), a suite, or --url"),
-        ("soak noop --for 10s", "--for: '10s' is not allowed; it takes a time from 30s to 7d"),
+        ("soak noop --for 10s", "--for: '10s' is not allowed; it takes a time from 30s to 168h"),
         ("soak noop --rate 5 --clients raw:3", "--rate: an open loop has no --clients"),
         ("soak noop --clients 8", "--clients"),
         ("soak noop --arrivals poisson", "--arrivals"),

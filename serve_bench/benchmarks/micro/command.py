@@ -146,7 +146,6 @@ def _wait_while_alive(serving: Serving) -> None:
 
 def latency_text(trial: Trial) -> str:
     """The latency of the warm-up queries in the shape of the published script, in ms."""
-
     answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
     figures: dict[str, float | None] = {}
     if answered.count or given_up.count:

@@ -89,7 +89,6 @@ def press(options: PressOptions) -> int:
 
 
 def _check_log(options: PressOptions) -> None:
-
     log = options.log_requests
     if log is None:
         return
@@ -101,7 +100,6 @@ def _check_log(options: PressOptions) -> None:
 
 
 def _check_reach(ladder: Ladder | None) -> None:
-
     assert ladder is not None, "a press test climbs a ladder"
     most = max(ladder.steps or (ladder.ceiling,))
     lacking = lacking_descriptors(most) or lacking_ports(most)
@@ -117,7 +115,6 @@ def _clients(options: PressOptions) -> tuple[str | None, str]:
 
 
 def _content(options: PressOptions) -> Content:
-
     if options.app is not None and options.suite != "press":
         raise BadInput("--app: a suite names its app; it goes with the shipped suite press")
     shipped = options.app == "noop" and options.suite == "press"
@@ -130,7 +127,6 @@ def _content(options: PressOptions) -> Content:
 
 
 def _url_suite(options: PressOptions) -> Suite:
-
     users, place = _clients(options)
     ladder = parse_ladder(users or "published", place, max(PRESS), PRESS)
     _check_reach(ladder)
