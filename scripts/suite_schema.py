@@ -13,7 +13,6 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
-from serve_bench.benchmarks.own_app.request import RequestTable, ServeTable
 from serve_bench.benchmarks.rpc.spec import RpcSpec
 from serve_bench.benchmarks.scale.spec import WORKLOADS
 from serve_bench.benchmarks.timeline.spec import TimelineKeys
@@ -21,6 +20,7 @@ from serve_bench.core.axes import AXES, Axis
 from serve_bench.core.row_places import MetricNames
 from serve_bench.core.variants import VariantTable
 from serve_bench.spec.base import Option
+from serve_bench.spec.request import RequestKeys, ServeKeys
 from serve_bench.spec.suite import RowKeys, SuiteKeys
 
 PLACE: Final = Path(__file__).parent.parent / "scenarios" / "suite.schema.json"
@@ -36,7 +36,6 @@ def suite_schema() -> Schema:
     """The schema of every suite that a command reads."""
     top = {name: option for name, option in SuiteKeys.options().items() if option.key == name}
     load = {name: option for name, option in SuiteKeys.options().items() if name not in top}
-    traffic = _of_axes("load", listed=True)
     cell, matrix = _of_axes("deploy"), _of_axes("deploy", listed=True)
     scale = {name: option for kind in WORKLOADS.values() for name, option in kind.options().items()}
     sizes = {"workload": {"enum": [*WORKLOADS]}, **_of_options(scale)}
@@ -53,11 +52,16 @@ def suite_schema() -> Schema:
         "variant": _TEXTS,
         "env": {"type": "object"},
         "variants": {"type": "object", "additionalProperties": _of_type(VariantTable)},
-        "load": _table(dict.fromkeys(("clients", "users"), _TEXTS) | traffic | _of_options(load)),
+        "load": _table(
+            dict.fromkeys(("clients", "users"), _TEXTS)
+            | _of_axes("load", listed=True)
+            | _of_options(load)
+        ),
         **{"cell": _table(cell), "matrix": _table(matrix)},
         **{"cells": _listed(_table(cell)), "rows": _listed(_table(row))},
         "options": {"type": "object", "additionalProperties": {"anyOf": [_ANY, _listed(_ANY)]}},
-        **{"request": _of_type(RequestTable), "serve": _of_type(ServeTable)},
+        "request": _table(_of_options(RequestKeys.options()) | {"headers": {}}),  # a table too
+        "serve": _table(_of_options({k: v for k, v in ServeKeys.options().items() if v.key != k})),
         **{"timeline": _table(_of_options(TimelineKeys.options())), "scale": _table(sizes)},
         "rpc": _table(_of_options(RpcSpec.options())),
     }

@@ -27,7 +27,7 @@ ROOMS: Final[dict[str, set[str]]] = {
     "analysis": {"core"},
     "store": {"core"},
     "load": {"core"},
-    "serving": {"core", "store"},
+    "serving": {"core", "spec", "store"},
     "observing": {"core", "store", "analysis", "load", "serving"},
     "nodes": {"core", "store", "load", "serving", "observing"},
     "runner": set("core spec analysis store load serving observing nodes".split()),

@@ -58,14 +58,16 @@ class Options(Spec):
     """The options of one call of a command. Fields cannot be changed.
 
     `command`: whose flags of axes it has; `spec`: what it is asked to measure, where that makes its
-    flags. `texts`: of the flags that are no fields and are set, by parameter.
+    flags. `specs`: whose options it has that `order` names. `texts`: of the flags that are no
+    fields and are set, by parameter; of one that may be repeated all.
     """
 
     command: ClassVar[str] = ""
     spec: ClassVar[type[Spec] | None] = None
+    specs: ClassVar[Sequence[type[Spec]]] = ()
     order: ClassVar[str] = ""
 
-    texts: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, Any] = field(default_factory=dict)
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
@@ -73,14 +75,19 @@ class Options(Spec):
     @classmethod
     def text_options(cls) -> Mapping[str, Option]:
         """The options whose texts are gathered in `texts`, by parameter."""
-        return axis_options(cls.command) if cls.spec is None else cls.spec.options()
+        if cls.spec is not None:
+            return cls.spec.options()
+        declared = {name: known for spec in cls.specs for name, known in spec.options().items()}
+        named = {name: declared[name] for name in cls.order.split() if name in declared}
+        return {**axis_options(cls.command), **named}
 
     @classmethod
     @cache
     def parameters(cls) -> Mapping[str, Option]:
         """All options of the command, in the order of its help."""
         texts, names = cls.text_options(), cls.order.split()
-        last = max((place for place, name in enumerate(names, 1) if name in texts), default=0)
+        axes = [place for place, name in enumerate(names, 1) if name in axis_options(cls.command)]
+        last = max(axes, default=0)
         names[last:last] = [name for name in texts if name not in names]
         known = {**cls.options(), **texts}
         return {name: known[name] for name in names if name in known}
@@ -95,7 +102,7 @@ class Options(Spec):
         texts = {
             name: "true" if value is True else value
             for name, value in values.items()
-            if name in cls.text_options() and value not in (False, [])
+            if name in cls.text_options() and value not in (None, False, [])
         }
         typed = {
             name: cls.options()[name].read_given(value) if name in cls.options() else value

@@ -9,17 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from serve_bench.cli.command import Options, argument, flag
 from serve_bench.cli.panels import USUAL_SHARE
 from serve_bench.core.axes import axis_flags
-from serve_bench.core.chat import Completions, read_lengths
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import EVENTS, Events, Streaming
-from serve_bench.core.request_spec import DRAWS
+from serve_bench.core.load_spec import EVENTS
 from serve_bench.core.result import STREAMS
 from serve_bench.report import COMPARED, FORMATS
+from serve_bench.spec.request import RequestKeys, ServeKeys
 
 if TYPE_CHECKING:
     from serve_bench.cli.show import ReportRequest
@@ -59,6 +58,8 @@ UNSAMPLED = "--strict-host: needs the samples that --no-sample leaves out"
 
 class SloOptions(Options):
     """Where a run is kept, what is seen of it, and what each row must hold."""
+
+    specs = (RequestKeys, ServeKeys)
 
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
     live: str = flag("auto", "Progress: auto (live view) or plain lines.", takes=("auto", "plain"))
@@ -105,34 +106,8 @@ class StreamOptions(SloOptions):
     events: str | None = flag(None, "Events of a stream: sse, lines or chunks [sse].", takes=EVENTS)
     event_timeout: str | None = flag(None, "Longest time between two events [that of the request].")
 
-    @property
-    def chat(self) -> bool:
-        """Whether responses are those of an OpenAI-compatible service, whatever the protocol."""
-        return False
-
     def protocols(self) -> set[object]:
-        return {"stream"} if self.chat else super().protocols()
-
-    def event_timeout_s(self) -> float | None:
-        """The value of --event-timeout. Raises BadInput."""
-        from serve_bench.cli.flag_values import seconds_of
-
-        text = self.event_timeout
-        return None if text is None else seconds_of(text, "--event-timeout")
-
-    def streaming(self) -> Streaming | None:
-        """How responses are read as streams, where no suite file says it; None: they are not.
-        Raises BadInput, SpecError."""
-        if not self.protocols() & STREAMS:
-            for name, value in (("events", self.events), ("event-timeout", self.event_timeout)):
-                if value is not None:
-                    raise BadInput(f"--{name}: goes with --protocol stream")
-            return None
-        return Streaming(
-            events=cast("Events", "sse" if self.events is None else self.events),  # checked there
-            event_timeout_s=self.event_timeout_s(),
-            openai=self.chat,
-        )
+        return {"stream"} if getattr(self, "openai", False) else super().protocols()
 
 
 class FormatOptions(Options):
@@ -234,61 +209,13 @@ class LadderOptions(SuiteOptions):
     users: str | None = flag(None, "Numbers of users, auto or published [auto].")
     duration: float | None = flag(None, "Length of each step [20].", takes=(0.5, 86_400))
     url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")
-    header: list[str] | None = flag(None, "Header of --url requests; repeatable.", "-H", "--header")
     quick: bool = flag(False, "Measure steps of 3 s, without refinement around the best.")
 
 
-class VariedOptions(Options):
-    """Requests that differ from one to the next."""
-
-    bodies: str | None = flag(None, "File of bodies, one on a line, requested in turn.")
-    paths: str | None = flag(None, "File of paths with queries, one on a line, requested in turn.")
-    headers: str | None = flag(None, "File of JSON objects, one on a line: headers in turn.")
-    draw: str | None = flag(
-        None, "Order of bodies, paths or headers: cycle or random [cycle].", takes=DRAWS
-    )
-
-
-class ChatOptions(VariedOptions):
+class ChatOptions(SloOptions):
     """Requests to a service that completes chats."""
 
     openai: bool = flag(False, "Post chat completions, as OpenAI's API has them, as a stream.")
-    model: str | None = flag(None, "Model of --openai, as the service names it.")
-    input_tokens: str | None = flag(None, "Tokens of prompts, normally distributed [200].")
-    output_tokens: str | None = flag(None, "Longest answers in tokens, drawn likewise [100].")
-
-    @property
-    def chat(self) -> bool:
-        """Whether responses are those of an OpenAI-compatible service."""
-        return self.openai
-
-    def check_chat(self) -> None:
-        """BadInput on flags that do not go with --openai, before bodies are made."""
-        own = getattr(self, "body", None) or self.bodies
-        for name in ("model", "input-tokens", "output-tokens"):
-            if getattr(self, name.replace("-", "_")) is not None and (own or not self.openai):
-                why = "has no use with --body or --bodies" if self.openai else "goes with --openai"
-                raise BadInput(f"--{name}: {why}")
-        if not self.openai:
-            return
-        if getattr(self, "events", None) is not None:
-            raise BadInput("--events: --openai has its own")
-        protocol = self.texts.get("protocol", "stream")
-        if protocol != "stream":
-            raise BadInput(f"--openai: is a stream, not {protocol}")
-
-    def completions(self) -> Completions:
-        """What --openai asks for. Raises BadInput."""
-        if self.model is None:
-            raise BadInput("--openai: give --model, or bodies of your own (--bodies)")
-        prompt, answer = (
-            read_lengths(usual if text is None else text, flag_name)
-            for text, usual, flag_name in (
-                (self.input_tokens, "200", "--input-tokens"),
-                (self.output_tokens, "100", "--output-tokens"),
-            )
-        )
-        return Completions(self.model, prompt, answer, getattr(self, "seed", 1))
 
 
 class OwnAppOptions(ChatOptions):
@@ -302,19 +229,6 @@ class OwnAppOptions(ChatOptions):
         "Arguments of the app's builder, as serve run takes them.", None, "[NAME=VALUE]..."
     )
     arg: list[str] | None = flag(None, "Argument of the app's builder, to be swept; repeatable.")
-    app_name: str | None = flag(None, "Name of the app in Serve, or in a config file [default].")
-    route: str | None = flag(None, "Path of the requests [/].")
-    method: str | None = flag(None, "HTTP method [GET; POST with a body].")
-    header: list[str] | None = flag(None, "Header of the requests; repeatable.", "-H", "--header")
-    body: str | None = flag(None, "Request body.")
-    expect_status: str | None = flag(None, "Status codes that are no failure [any 2xx].")
-    request_timeout_s: float | None = flag(None, "Longest time of a request in Serve [no end].")
-    call: str | None = flag(
-        None, "Method of the ingress that a handle calls, its argument the body [__call__]."
-    )
-    grpc_servicer: list[str] | None = flag(
-        None, "Function that adds a gRPC service, as my_pb2_grpc.add_Mine_to_server; repeatable."
-    )
 
 
 class TargetOptions(SuiteOptions, OwnAppOptions):

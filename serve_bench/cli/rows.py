@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from serve_bench.cli import print_note
-from serve_bench.cli.flag_values import header_of, names
-from serve_bench.cli.options import LadderOptions, RowOptions, SloOptions, StreamOptions
+from serve_bench.cli.flag_values import names
+from serve_bench.cli.options import LadderOptions, RowOptions, SloOptions
 from serve_bench.core.app_spec import APPS, USERS
 from serve_bench.core.axes import MODEL_APPS, axis_flags
 from serve_bench.core.errors import BadInput
@@ -24,7 +24,9 @@ from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowe
 from serve_bench.runner.model_needs import with_device
 from serve_bench.runner.service import Service
 from serve_bench.spec.content import Content
+from serve_bench.spec.request import RequestKeys
 from serve_bench.spec.suite import Around, SuiteKeys, read_suite
+from serve_bench.spec.target import read_service
 from serve_bench.store.files import read_toml, suite_file
 
 QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
@@ -45,14 +47,18 @@ def add_axis_flags(content: Content, options: SloOptions) -> Content:
         parts = flag.parts(options.texts[name])
         known = [flag.axis.read(part, flag.where) for part in parts] if flag.flag.swept else parts
         content = content.set(flag.key, known, flag.where)
-    if isinstance(options, StreamOptions) and options.chat:
-        content = content.set("load.protocol", ["stream"], "--openai")
     return content
 
 
 def add_flags(content: Content, options: SloOptions) -> Content:
-    """The content of a suite file with what the flags of all these commands say over it: axes,
-    variants, objectives, and the numbers of a suite."""
+    """The content of a suite file with what the flags that commands share say over it: axes,
+    variants, objectives, the numbers of a suite, and of rows that are known beforehand clients and
+    windows."""
+    if isinstance(options, RowOptions) and options.quick:
+        content = content.set("load.windows", QUICK_WINDOWS, "--quick")
+        content = content.set("load.window_seconds", QUICK_WINDOW_S, "--quick")
+    if isinstance(options, RowOptions) and options.clients is not None:
+        content = content.set("load.clients", list(names(options.clients)), "--clients")
     content = add_axis_flags(content, options)
     content = content.over("env", parse_env(getattr(options, "env", None) or (), "--env"), "--env")
     variants = list(names(getattr(options, "variant", None)))
@@ -66,16 +72,6 @@ def keys_of(options: SloOptions, **usual: Any) -> SuiteKeys:
     """The numbers that flags say of services that are up already; `usual`: of the table `load`,
     where no flag does. Raises BadInput."""
     return SuiteKeys.read(add_flags(Content(options.command, {"load": usual}), options))
-
-
-def add_row_flags(content: Content, options: RowOptions) -> Content:
-    """The same, with clients and windows."""
-    if options.quick:
-        content = content.set("load.windows", QUICK_WINDOWS, "--quick")
-        content = content.set("load.window_seconds", QUICK_WINDOW_S, "--quick")
-    if options.clients is not None:
-        content = content.set("load.clients", list(names(options.clients)), "--clients")
-    return add_flags(content, options)
 
 
 def read_content(name: str) -> Content:
@@ -138,7 +134,7 @@ def choose_suite(
 ) -> Callable[[], Suite]:
     """What makes the suite: `suite` of launched clusters, `services` with --url. Raises BadInput on
     flags that go with --url alone."""
-    if options.header and not options.url:
+    if options.texts.get("header") and not options.url:
         raise BadInput("-H: is for --url")
     return services if options.url else suite
 
@@ -147,14 +143,14 @@ def named_urls(urls: Sequence[str], unnamed: str | None = None) -> dict[str, str
     """Each `NAME=URL` by its name. A single one without a name is called `unnamed`. BadInput."""
     named: dict[str, str] = {}
     for text in urls:
-        name, equals, url = text.partition("=")
-        if not equals or not name.strip() or "://" in name:
+        _, url, name = read_service(text)
+        if not name:
             if unnamed is None or len(urls) > 1:
                 raise BadInput(f"--url: {text!r} is not allowed; it takes NAME=URL")
-            name, url = unnamed, text
-        if name.strip() in named:
-            raise BadInput(f"--url: the name {name.strip()} is given twice")
-        named[name.strip()] = url
+            name = unnamed
+        if name in named:
+            raise BadInput(f"--url: the name {name} is given twice")
+        named[name] = url
     return named
 
 
@@ -170,7 +166,7 @@ def service_suite(
 
 def url_suite(options: LadderOptions, ladder: Ladder, *, users: bool = False) -> Suite:
     """The suite of --url, with the timing of --duration and --quick. Raises BadInput."""
-    services = services_of(options.url or (), options.header or (), users=users)
+    services = services_of(options.url or (), options.texts.get("header") or (), users=users)
     timing = timing_of(options.duration, options.quick)
     return service_suite(
         options.command,
@@ -188,7 +184,8 @@ def url_suite(options: LadderOptions, ladder: Ladder, *, users: bool = False) ->
 
 def services_of(urls: Sequence[str], headers: Sequence[str], users: bool) -> tuple[Service, ...]:
     """Each `NAME=URL` as a service; with `users` for one user after the other."""
-    sent, services = tuple(header_of(header) for header in headers), []
+    content = RequestKeys.add_flags(Content("--url"), {"header": [*headers] or None})
+    sent, services = RequestKeys.read(content).sent_headers, []
     for name, url in named_urls(urls).items():
         try:
             request = Request(url, headers=sent, expect_status=(200,))

@@ -7,16 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from msgspec import Meta
 
 from serve_bench.analysis.ratios import FEWEST
-from serve_bench.benchmarks.own_app.command import check_built_in
-from serve_bench.benchmarks.own_app.facts import check_options, is_own
-from serve_bench.benchmarks.own_app.flags import app_of, asked_of, client_timeout_s, timeout_of
-from serve_bench.benchmarks.own_app.request import protocol_of, servicers_of
 from serve_bench.cli.command import MOST, flag
 from serve_bench.cli.experiment import Experiment
 from serve_bench.cli.flag_values import names
@@ -28,8 +23,10 @@ from serve_bench.cli.options import (
     StreamOptions,
     TraceOptions,
 )
+from serve_bench.cli.request import add_all_flags, read_request
 from serve_bench.cli.rows import add_axis_flags, known_device, read_content
 from serve_bench.cli.sitting import Place, Sitting, done, settings_text
+from serve_bench.cli.targets import app_of, check_built_in
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import Value, axis_named
 from serve_bench.core.errors import BadInput
@@ -44,11 +41,15 @@ from serve_bench.core.variants import parse_env, with_env
 from serve_bench.runner.in_turn import chosen_of
 from serve_bench.runner.sides import SideRounds
 from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.serving.own_apps import check_options
 from serve_bench.spec.base import Opt
+from serve_bench.spec.content import Content
 from serve_bench.spec.forms import Time
+from serve_bench.spec.request import client_timeout_s, protocol_of, read_servicers, read_timeout
 from serve_bench.spec.sides import Rounds, Side, SidesSpec, Times, name_apart, rounds_in_all
 from serve_bench.spec.slicing import LONGEST_S, Slicing, turns_words
 from serve_bench.spec.suite import SuiteKeys, read_suite, variants_of
+from serve_bench.spec.target import is_own
 
 
 def rounds_option(help: str) -> Opt:
@@ -105,7 +106,8 @@ def read_rows(options: SidesOptions) -> Suite:
     suite = read_suite(SuiteKeys.add_flags(add_axis_flags(content, options), streams))
     if suite.slo is not None:
         raise BadInput(f"{content.file}: slo: {options.command} compares sides, and judges no SLO")
-    if http := timeout_of(options, protocol_of([row.protocol for row in suite.rows])):
+    asked = add_all_flags(Content(options.command), options)
+    if http := read_timeout(asked, protocol_of([row.protocol for row in suite.rows])):
         suite = replace(suite, timeout_s=client_timeout_s(http))
     return known_device(suite)
 
@@ -117,14 +119,14 @@ def read_side(options: SidesOptions, flags: SideFlags, suite: Suite) -> Side:
     variant = with_env(
         _find_variant(name or "default", place, options.suite), parse_env(flags.env, f"{place}-env")
     )
-    http_options = {**variant.http_options, **timeout_of(options, protocol)}
+    content = add_all_flags(Content(options.command), options)
+    http_options = {**variant.http_options, **read_timeout(content, protocol)}
     python = flags.python or variant.python
     variant = replace(variant, python=python, http_options=http_options)
     check_interpreter(variant, f"{place}-python")
     app = suite.app
     if app_word is not None:
-        servicers = servicers_of(options.grpc_servicer, protocol)
-        asked = asked_of({}, Path(), options, protocol)
+        servicers, asked = read_servicers(content, protocol), read_request(content, protocol)
         pairs = (pair.partition("=") for pair in flags.options)
         arguments = arguments_of({k.strip(): option_values(v.strip())[0] for k, _, v in pairs})
         app = app_of(app_word, place, python, asked, servicers, arguments)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from serve_bench.core.errors import BadInput
 from serve_bench.core.request_spec import Request, require
 
 COMPLETIONS: Final = "/chat/completions"
@@ -54,20 +53,17 @@ class Lengths:
         return min(MOST_TOKENS, max(1, round(source.gauss(self.mean, self.std))))
 
 
-def read_lengths(text: str, flag: str) -> Lengths:
-    """`200` or `200,50`: the mean and the standard deviation. Raises BadInput."""
-    parts = text.split(",") if text.isascii() else []
-    try:
-        numbers = [float(part) for part in parts]
-    except ValueError:
-        numbers = []
+LENGTHS: Final = f"MEAN or MEAN,STD in tokens, as 200,50, the mean from 1 to {MOST_TOKENS:,}"
+"""What a refusal of lengths says."""
+
+
+def read_lengths(text: str) -> Lengths:
+    """`200` or `200,50`: the mean and the standard deviation. Raises ValueError."""
+    numbers = [float(part) for part in text.split(",") if text.isascii()]
     if len(numbers) not in (1, 2) or not (
         1 <= numbers[0] <= MOST_TOKENS and 0 <= numbers[-1] <= MOST_TOKENS
     ):
-        raise BadInput(
-            f"{flag}: {text!r} is not allowed; it takes MEAN or MEAN,STD in tokens, as 200,50, "
-            f"the mean from 1 to {MOST_TOKENS:,}"
-        )
+        raise ValueError(text)
     return Lengths(*numbers)
 
 

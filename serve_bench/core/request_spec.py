@@ -16,7 +16,6 @@ Draw = Literal["cycle", "random"]
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 
 SCHEMES: tuple[str, ...] = ("http", "https")
-DRAWS: tuple[str, ...] = ("cycle", "random")
 
 MAX_LABEL = 63
 """Characters of a part of a host name (RFC 1035, 2.3.4)."""

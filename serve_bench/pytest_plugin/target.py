@@ -16,13 +16,13 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
-from serve_bench.benchmarks.own_app.facts import check_options, own_app, split_target
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.own_app import Asked, Option, OwnApp, arguments_of, read_options
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import VariantUsed
 from serve_bench.serving.launch_spec import LaunchSpec, check_interpreter
+from serve_bench.serving.own_apps import check_options, own_app, split_target
 from serve_bench.serving.server import LaunchFailed, Serving
 from serve_bench.serving.strays import Marked, marks
 

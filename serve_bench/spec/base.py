@@ -56,7 +56,7 @@ class Opt(NamedTuple):
     says of that. `why` is added to what a refusal says. `key`: in a suite file, where it is not
     that of the field in the table of the Spec. `words`: all that it takes; `bounds`: the least and
     the largest number, where its type does not say it. `named`: by a flag, and not by its place.
-    `empty`: an empty text is a value."""
+    `empty`: a text is taken as it is, and may be empty."""
 
     help: str
     shape: str | None = None
@@ -138,28 +138,28 @@ class Option:
 
     def read_given(self, value: Any) -> Any:
         """The value of what its flag was given: a text, a list of them, or yes or no."""
-        if value == [] or isinstance(value, bool):
-            return value or self.default
-        return self.read(value, self.flag)
+        if value == []:
+            return self.default
+        return value if isinstance(value, bool) else self.read(value, self.flag)
 
     def read(self, value: Any, place: str) -> Any:
         """The value of a text behind a flag, or of what a file has at `place`. Raises BadInput."""
-        if self.repeated and isinstance(value, list) and value:
-            return [self._read_value(part, place) for part in value]
         if self.repeated:
-            raise BadInput(f"{place}: {value!r} is not allowed; it takes {self.takes}, in a list")
+            given = value if isinstance(value, list) and value else [value]
+            return [self._read_value(text, place) for text in given]
         if not self.listed:
             return self._read_value(value, place)
         parts = value.split(",") if isinstance(value, str) else value
         values: list[Any] = []
         for part in parts if isinstance(parts, list) and parts else [value]:
             if (known := self._read_value(part, place)) in values:
-                raise BadInput(f"{place}: {str(part).strip()} stands there twice")
+                raise BadInput(f"{place}: {str(part).strip()} is given twice")
             values.append(known)
         return tuple(values)
 
     def _read_value(self, value: Any, place: str) -> Any:
-        text = value.strip() if isinstance(value, str) else value
+        given = value.strip() if isinstance(value, str) and not self.opt.empty else value
+        text = given
         try:
             if self.reader is not None and isinstance(text, str | int | float):
                 text = self.reader(str(text))
@@ -173,7 +173,7 @@ class Option:
                 text, self.kind, strict=not isinstance(text, str), dec_hook=_path
             )
         except (ValueError, BadInput):
-            shown = repr(value.strip() if isinstance(value, str) else value)
+            shown = repr(given)
             shown = shown if len(shown) <= 32 else f"{shown[:31]}{shown[0]}"
             near = suggest(value, self.words)
             raise BadInput(
@@ -204,6 +204,14 @@ class Spec:
             if (value := content.get(option.key)) is not None:
                 values[name] = option.read(value, places[name])
         return cls(**values, **others).checked(places)
+
+    @classmethod
+    def check_keys(cls, content: Content) -> None:
+        """BadInput on a key of its table that is none of its options."""
+        above = f"{cls.table}."
+        keys = [option.key for option in cls.options().values()]
+        below = [key.removeprefix(above) for key in keys if key.startswith(above)]
+        content.check_keys(below, cls.table)
 
     @classmethod
     def add_flags(cls, content: Content, flags: Mapping[str, Any]) -> Content:
@@ -311,7 +319,7 @@ def _describe(kind: Any, words: Sequence[str] = ()) -> str:
     if isinstance(info, inspect.CustomType):
         return "a path (./--name for one that begins with --)"
     if not isinstance(info, inspect.IntType | inspect.FloatType):
-        return "a text that is not empty"
+        return "a text that is not empty" if form is None else form.what
     whole = isinstance(info, inspect.IntType)
     what, example = ("a whole number" if whole else "a number"), ""
     write: Callable[[Any], str] = _write

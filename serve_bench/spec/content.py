@@ -55,7 +55,7 @@ class Content:
     def without(self, *keys: str) -> Content:
         """The same without some keys."""
         content = self
-        for key in keys:
+        for key in (key for key in keys if key in self):
             above, _, name = key.rpartition(".")
             table = {**(content.table(above) if above else content.data)}
             table.pop(name, None)

@@ -93,6 +93,7 @@ _TOP: Final = (
     *("name", "app", "variant", "launches", "load", "cell", "cells", "matrix", "variants"),
     *("slo", "rows", "timeline", "env", "quick"),
 )
+_OWN: Final = ("app_name", "request", "serve", "options")
 _ROW: Final = ("client", *_TRAFFIC, "cells", "metrics", "windows", "window_seconds")
 _LOAD: Final = (
     *("clients", "users", *_TRAFFIC),
@@ -122,7 +123,7 @@ def read_suite(content: Content, around: Around | None = None) -> Suite:
     for other in ("rpc", "scale"):
         if other in content:
             raise BadInput(f"{content.file}: is a suite of serve-bench {other}")
-    content.check_keys(_TOP)
+    content.check_keys(_TOP if around.own is None else (*_TOP, *_OWN))
     content.check_keys(_LOAD, "load")
     if "timeline" in content and not around.timeline:
         raise BadInput(f"{content.file}: is a suite of serve-bench timeline")
@@ -189,7 +190,7 @@ def _base(
         launches=keys.launches,
         timeout_s=keys.timeout_ms / 1e3,
         slo=slo,
-        streaming=_streaming(content, keys, traffics),
+        streaming=read_streaming(content, keys, traffics),
         quick=keys.quick,
         keys=content.data,
     )
@@ -347,11 +348,14 @@ def _values(content: Content, name: str) -> tuple[list[Value], str]:
     return [axis.read(value, where) for value in content.values(key, axis.default)], where
 
 
-def _streaming(content: Content, keys: SuiteKeys, traffics: Sequence[Traffic]) -> Streaming | None:
+def read_streaming(
+    content: Content, keys: SuiteKeys, traffics: Sequence[Traffic]
+) -> Streaming | None:
+    """How the responses of loads are read as streams; None: they are none. Raises BadInput."""
     if not any(traffic.streams for traffic in traffics):
         for key in ("load.events", "load.event_timeout", "load.openai"):
             if content.get(key) not in (None, False):
-                raise BadInput(f'{content.where(key)}: goes with protocol = "stream"')
+                raise BadInput(f"{content.where(key)}: goes with the protocol stream")
         return None
     calls = [kind.protocol for kind in traffics if kind.streams and kind.client != "raw"]
     events = keys.events or "sse"

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.benchmarks.own_app.command import OwnRunOptions
-from serve_bench.benchmarks.own_app.flags import own_suite
-from serve_bench.cli.rows import add_row_flags
+from serve_bench.cli.targets import target_suite
 from serve_bench.core.load_spec import Streaming
 from serve_bench.core.plan import Suite, load_of
 from serve_bench.core.result import Result
@@ -31,7 +30,6 @@ SERVICED = "a:b --protocol grpc --grpc-servicer c.d"
     ("a:b --route /é", "--route: a space, control or non-ASCII character in '/é'"),
     ("a:b --headers gone", "--headers: gone cannot be read: no such file"),
     ("a:b --draw random", "--draw: give --bodies, --paths or --headers with two or more"),
-    ("a:b --request-timeout-s 0", "--request-timeout-s: 0.0 is not allowed"),
     ("a:b word", "NAME=VALUE: 'word' is not allowed; it takes name=value"),
     ("a:b --arg word=", "--arg: 'word=' is not allowed; it takes name=value"),
     (f"{MICRO} word=a", "word=a: "),
@@ -45,14 +43,12 @@ SERVICED = "a:b --protocol grpc --grpc-servicer c.d"
     ("a:b --openai --model m --protocol http,stream", "--openai: is a stream, not http,stream"),
     ("a:b --grpc-servicer c.d", "--grpc-servicer: goes with --protocol grpc or grpc-stream"),
     ("a:b --protocol grpc", "--protocol grpc: give --grpc-servicer, the function that adds"),
-    ("a:b --protocol grpc --grpc-servicer add", "--grpc-servicer: 'add' is not allowed"),
     (f"{SERVICED} --grpc-servicer c.d", "--grpc-servicer: c.d is given twice"),
     (SERVICED, "--route: the path '/' names no method of gRPC"),
     (f"{SERVICED} --route /x.Y/Z --expect-status 200", "--expect-status: has no use with"),
     (f"{SERVICED} --route /x.Y/Z -H x-bin:1", "--header x-bin: is no name of metadata of gRPC"),
     ("a:b --protocol grpc --grpc-servicer=", "--grpc-servicer: '' is not allowed"),
     ("a:b --call x", "--call: goes with --protocol handle"),
-    ("a:b --protocol handle --call x.y", "--call: 'x.y' is not allowed; it takes the name"),
     ("a:b --protocol handle --route /x", "--route: has no use with --protocol handle"),
     ("a:b --protocol handle --expect-status 200", "--expect-status: has no use with"),
     ("a:b --protocol handle --call caf\u00e9", "is not allowed; it takes the name of a method"),
@@ -66,10 +62,13 @@ def test_bad_input_is_one_line(flags: str, says: str, refuses: Refuses) -> None:
 @cases(
     "told, says",
     ('route = "/e x"', "s.toml: request.route: a space, control or non-ASCII character in"),
-    ('method = "PO1"', "s.toml: request: method must be capital letters"),
-    ('body_file = "none"', "s.toml: request.body_file: "),
-    (r'body_file = "a\u0000"', "s.toml: request.body_file: '"),
-    ("body_file = 2020-01-01", 's.toml: request.body_file is "2020-01-01", not a text'),
+    ('method = "PO1"', "s.toml: request.method: 'PO1' is not allowed; it takes letters"),
+    ('body = "@none"', "s.toml: request.body: "),
+    (r'body = "@a\u0000"', "s.toml: request.body: '"),
+    (
+        "body = 2020-01-01",
+        "s.toml: request.body: datetime.date(2020, 1, 1) is not allowed; it takes",
+    ),
     ('bodies_file = "none"', "s.toml: request.bodies_file: "),
     ('[serve]\ngrpc_servicers = "c.d"', "s.toml: serve.grpc_servicers: goes with --protocol"),
     (f'method = "PUT"\n{GRPC_FILE}', "s.toml: request.method: has no use with --protocol grpc"),
@@ -81,7 +80,7 @@ def test_bad_suites_are_named(told: str, says: str, refuses: Refuses, beside: Pa
 
 def test_files_of_bodies(refuses: Refuses, beside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuses("run a:b --body @/dev/zero", "--body: /dev/zero is no regular file")
-    monkeypatch.setattr("serve_bench.cli.flag_values.MOST_BYTES", 3)
+    monkeypatch.setattr("serve_bench.cli.request.MOST_BYTES", 3)
     (beside / "body").write_bytes(b"1234")
     refuses(f"run a:b --body @{beside / 'body'}", "has 4 bytes; allowed: 3")
 
@@ -97,7 +96,7 @@ def test_files_of_paths_and_headers_are_told_by_their_line(refuses: Refuses, bes
     (beside / "p").write_text("/a\n")
     refuses(f"run a:b --paths {paths} --route /x", "--paths: is asked for instead of --route")
     (beside / "s.toml").write_text('app = "a:b"\n[request]\npaths_file = "p"\nroute = "/"\n')
-    refuses(f"run {beside / 's.toml'}", "s.toml: request: give route or paths_file, not both")
+    refuses(f"run {beside / 's.toml'}", "s.toml: request.paths_file: is asked for instead of")
 
 
 def test_a_plan_refuses_the_folder_that_the_run_would(
@@ -141,17 +140,17 @@ def test_the_plan_of_the_example(call: Call) -> None:
 def test_bodies_are_those_of_a_file_or_chats(tmp_path: Path) -> None:
     (tmp_path / "bodies").write_text('{"n": 1}\n\n{"n": 2}\n')
     file, target = str(tmp_path / "bodies"), f"{EXAMPLE / 'shop.py'}:app"
-    for words in (OwnRunOptions(bodies=file), OwnRunOptions(bodies=file, body='{"n": 0}')):
-        suite = own_suite(target, words, lambda content: content)
-        assert suite is not None and suite.app.own is not None
+    for words in ({"bodies": file}, {"bodies": file, "body": ['{"n": 0}']}):
+        suite = target_suite(OwnRunOptions.of(words), target)
+        assert suite.app.own is not None
         asked = suite.app.own.asked
         assert asked.bodies[-2:] == (b'{"n": 1}', b'{"n": 2}') and asked.method == "POST"
         assert asked.headers == (("content-type", "application/json"),)
         request = load_of(suite, suite.rows[0], "http://127.0.0.1:1", {}).request
         assert request.all_bodies == asked.bodies
-    chat = OwnRunOptions(openai=True, model="m", input_tokens="20,5", route="/v1")
-    shop = own_suite(target, chat, lambda content: add_row_flags(content, chat))
-    assert shop is not None and shop.streaming == Streaming(openai=True)
+    chat = {"openai": True, "model": "m", "input_tokens": "20,5", "route": "/v1"}
+    shop = target_suite(OwnRunOptions.of(chat), target)
+    assert shop.streaming == Streaming(openai=True)
     assert [row.label for row in shop.rows] == ["100 connections, stream"]
     request = load_of(shop, shop.rows[0], "http://127.0.0.1:1", {}).request
     assert request.url == "http://127.0.0.1:1/v1/chat/completions" and len(request.bodies) == 1000

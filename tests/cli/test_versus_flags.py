@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 import pytest
 
 from serve_bench.benchmarks.own_app.command import OwnRunOptions
-from serve_bench.benchmarks.own_app.flags import asked_of
 from serve_bench.benchmarks.versus import command as versus_command
 from serve_bench.benchmarks.versus.command import VersusOptions, read_versus
 from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.cli import sides as cli_sides
 from serve_bench.cli.gate import Gate
+from serve_bench.cli.request import add_all_flags, read_request
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Timing
@@ -25,6 +25,7 @@ from serve_bench.core.redaction import differs, hide_suite
 from serve_bench.core.request_spec import Request
 from serve_bench.core.secrets import hash_value
 from serve_bench.runner import in_turn
+from serve_bench.spec.content import Content
 from serve_bench.spec.sides import Rounds, Times
 from serve_bench.store import read
 from tests import servers
@@ -34,12 +35,12 @@ from tests.places import begin
 from tests.servers import KnownServer, serving
 
 BOTH: dict[str, Any] = {"a": "default", "b": "optimized"}
-GRPC: dict[str, Any] = {"texts": {"protocol": "grpc"}, "grpc_servicer": ["b_pb2_grpc.add_b"]}
+GRPC: dict[str, Any] = {"protocol": "grpc", "grpc_servicer": ["b_pb2_grpc.add_b"]}
 URLS: dict[str, Any] = {"a": "old=http://127.0.0.1:8000/x", "b": "new=http://127.0.0.1:8001/x"}
 
 
 def asked(*gate: Gate, **options: Any) -> tuple[Any, Any]:
-    return read_versus(VersusOptions(**options), *gate or [Gate()])
+    return read_versus(VersusOptions.of(options), *gate or [Gate()])
 
 
 def planned(*gate: Gate, **options: Any) -> VersusSpec:
@@ -114,7 +115,7 @@ def imported(monkeypatch: Patch) -> list[tuple[Any, ...]]:
 
 def test_a_word_may_name_an_app(monkeypatch: Patch) -> None:
     seen = imported(monkeypatch)
-    request: dict[str, Any] = {"route": "/rank", "body": "[1]", "header": ["X-A: 1"]}
+    request: dict[str, Any] = {"route": "/rank", "body": ["[1]"], "header": ["X-A: 1"]}
     suite = planned(a="pr/app.py:app", b="optimized,base:app", **request)
     assert [one[:3] for one in seen] == [("pr/app.py:app", "--a", None), ("base:app", "--b", None)]
     headers = (("X-A", "1"), ("content-type", "application/json"))
@@ -156,7 +157,8 @@ def test_requests_that_differ_are_those_of_run(monkeypatch: Patch, varied: Varie
     varied |= {"header": ["X-A: 1"], "expect_status": "200,404", "draw": "random"}
     varied["request_timeout_s"] = 40.0
     suite = planned(a="a:app", b="optimized,b:app", **varied)
-    request = asked_of({}, Path(), OwnRunOptions(target="a:app", **varied), "http")
+    options = OwnRunOptions.of({"target": "a:app", **varied})
+    request = read_request(add_all_flags(Content("run"), options), "http")
     assert [one[3] for one in seen] == [request] * 2
     assert [*map(len, (request.paths, request.bodies, request.header_sets))] == [7, 2, 3]
     assert [side.variant.http_options for side in suite.sides] == [{"request_timeout_s": 40.0}] * 2

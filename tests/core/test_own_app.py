@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.own_app.request import parts_of
 from serve_bench.core.app_spec import app_from_json, deploy_spec, own_spec
 from serve_bench.core.chat import Completions, Lengths
 from serve_bench.core.errors import BadInput
@@ -41,6 +40,8 @@ from serve_bench.nodes.crew import NodeCrew, NodesFailed
 from serve_bench.runner import model_needs
 from serve_bench.serving import strays
 from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.spec.content import Content
+from serve_bench.spec.request import RequestKeys, ServeKeys, read_option_table
 from serve_bench.spec.suite import Around
 from tests.cases import cases, sure
 from tests.load.loads import TIMING
@@ -325,40 +326,37 @@ def test_the_program_of_the_nodes_runs_nothing_beside_its_log(tmp_path: Path) ->
 APP = own_spec(OwnApp("a:b", "a:b", "/", (OwnDeployment("One", 1),), ("num_replicas", "x")))
 
 
-def test_a_file_is_taken_apart() -> None:
-    serve: dict[str, Any] = {"request_timeout_s": 5, "env": {"OMP_NUM_THREADS": 1}}
-    data = {
-        "name": "mine",
-        "app": "shop.py:app",
-        "request": {"route": "/best", "method": "POST", "body": "[1]", "expect_status": [200]},
-        "serve": {**serve, "grpc_servicers": "a_pb2_grpc.add_a"},
-        "options": {"One.num_replicas": [1, 2], "One.x": 3},
-        "load": {"windows": 2},
-    }
-    parts = parts_of(data, "s.toml")
-    assert parts.options == (("One.num_replicas", (1, 2)), ("One.x", (3,)))
-    assert (parts.env, parts.request_timeout_s) == ({"OMP_NUM_THREADS": "1"}, 5.0)
-    assert parts.request["route"] == "/best" and parts.servicers is not None
-    assert parts.servicers.functions == ("a_pb2_grpc.add_a",)
-    assert parts.rest == {"name": "mine", "load": {"windows": 2, "clients": ["raw:100"]}}
-
-
 @cases(
     "data, says",
     ({"request": {"rout": "/"}}, "s.toml: request: unknown key 'rout'; did you mean 'route'?"),
-    ({"request": {"expect_status": ["a"]}}, "s.toml: request.expect_status[0] is"),
-    ({"request": {"body": "a", "body_file": "b"}}, "give body or body_file, not both"),
-    ({"serve": {"env": {"RAY_ADDRESS": "x"}}}, "RAY_ADDRESS is set by serve-bench itself"),
-    ({"options": {"One": {"x": 1}}}, "write 'One' with its option in quotes"),
-    ({"options": {"One.x": [[1]]}}, "options: One.x: [1] is not allowed; it takes plain"),
+    ({"request": {"expect_status": ["a"]}}, "s.toml: request.expect_status: 'a' is not allowed"),
+    ({"request": {"headers": {"a:b": "c"}}}, "request.headers: header name 'a:b' is not allowed"),
+    ({"request": {"route": "/", "paths_file": "p"}}, "paths_file: is asked for instead of s.toml"),
+    ({"serve": {"env": {"A": "x"}}}, "s.toml: serve: unknown key 'env'"),
+    ({"serve": {"request_timeout_s": 0}}, "s.toml: serve.request_timeout_s: 0 is not allowed"),
+    ({"app_name": ""}, "s.toml: app_name: '' is not allowed"),
 )
-def test_what_is_wrong_with_a_file(data: dict[str, Any], says: str) -> None:
-    assert says in refusal(parts_of, data, "s.toml")
+def test_what_is_wrong_with_the_keys_of_a_request(data: dict[str, Any], says: str) -> None:
+    def read(content: Content) -> None:
+        for spec in (RequestKeys, ServeKeys):
+            spec.check_keys(content)
+            spec.read(content)
+
+    assert says in refusal(read, Content("s.toml", data))
+
+
+@cases(
+    "table, says",
+    ({"One": {"x": 1}}, "s.toml: options: write 'One' with its option in quotes"),
+    ({"One.x": [[1]]}, "s.toml: options: One.x: [1] is not allowed; it takes plain"),
+)
+def test_what_is_wrong_with_a_table_of_options(table: dict[str, Any], says: str) -> None:
+    assert says in refusal(read_option_table, Content("s.toml", {"options": table}))
 
 
 def test_all_combinations_and_replicas_change_last() -> None:
     options = {"One.num_replicas": (1, 2), "One.x": (3, 4)}
-    rest = parts_of({}, "s.toml").rest
+    rest = {"load": {"clients": ["raw:100"]}}
     suite = suite_with(rest, "s.toml", Around(own=APP, options=options))
     made = [(cell["One.num_replicas"], cell["One.x"]) for cell in suite.cells]
     assert made == [(1, 3), (2, 3), (1, 4), (2, 4)]

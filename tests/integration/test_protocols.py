@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.statistics import merged
-from serve_bench.benchmarks.own_app.facts import own_app
 from serve_bench.core.app_spec import own_spec
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Streaming, Timing
@@ -18,6 +17,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Row
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
+from serve_bench.serving.own_apps import own_app
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
 from tests.cases import sure

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.own_app.facts import place_of
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
@@ -17,6 +16,7 @@ from serve_bench.pytest_plugin import target as kept_cluster
 from serve_bench.pytest_plugin.target import KeptCluster, resolved_target
 from serve_bench.serving import strays
 from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.own_apps import place_of
 from serve_bench.serving.server import Deployed, LaunchFailed
 from serve_bench.serving.strays import Reaped
 from tests.refused import refusal

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
 from serve_bench.analysis.capacity.launch import Searches
 from serve_bench.benchmarks.capacity.bench import CapacityClusters, expected_s
-from serve_bench.benchmarks.own_app.flags import target_suite
 from serve_bench.cli import print_note
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.experiment import SuiteExperiment
 from serve_bench.cli.options import REQUEST, ServiceOptions
-from serve_bench.cli.rows import add_flags
 from serve_bench.cli.sitting import list_launches
+from serve_bench.cli.targets import target_suite
 from serve_bench.core.capacity import (
     BUDGET_S,
     CLOSED,
@@ -108,7 +106,7 @@ class CapacityExperiment(SuiteExperiment[CapacityOptions]):
             raise BadInput("--slo: say what has to hold, such as --slo p99=50ms,errors=0.1%")
         slo = read_slo(options.slo, metrics=options.slo_metrics())
         asked = _asked(options, slo.source)
-        suite = _scaled(target_suite(options, partial(add_flags, options=options)), options)
+        suite = _scaled(target_suite(options), options)
         if suite.places is not None:
             raise BadInput(f"TARGET: {options.target} has rows of its own, and no load that grows")
         check_limits(slo, suite.timeout_s)

@@ -4,51 +4,37 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
-from typing import cast
+from typing import Any, TextIO, cast
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.connections import connection_wait
 from serve_bench.benchmarks.load.command import LoadOptions
 from serve_bench.cli import FAILED, INTERRUPTED, print_note
-from serve_bench.cli.flag_values import (
-    bodies_of,
-    check_client,
-    content_of,
-    draw_of,
-    header_of,
-    header_sets_of,
-    in_flags,
-    paths_of,
-    seconds_of,
-    share_of,
-    stages_of,
-    statuses_of,
-)
+from serve_bench.cli.flag_values import check_client, name_place, share_of
 from serve_bench.cli.gate import GATE_BROKEN, close_host, close_slo
-from serve_bench.cli.options import UNSAMPLED
 from serve_bench.cli.progress import Display
+from serve_bench.cli.request import add_all_flags, read_request, read_text
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import run_mark, run_record, signals, source_of
-from serve_bench.core.chat import PROMPTS, chat_url, check_bodies
+from serve_bench.core.chat import chat_url
 from serve_bench.core.errors import BadInput, RunFailed, visible
 from serve_bench.core.failed_requests import too_many_failed, why_failed
 from serve_bench.core.load_result import Progress
-from serve_bench.core.load_spec import EVENTS, Arrivals, Client, Load, Streaming, Timing
-from serve_bench.core.plan import JSON, row_of
+from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
+from serve_bench.core.plan import row_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import (
-    GRPC,
-    HANDLES,
     Failure,
     PlannedTrial,
+    Protocol,
     Result,
     Run,
+    Traffic,
     Trial,
     trial_key,
 )
@@ -60,24 +46,17 @@ from serve_bench.observing.host import CpuWatch
 from serve_bench.observing.inside import Inside
 from serve_bench.observing.processes import behind
 from serve_bench.observing.profiler import check_process, parse_targets, py_spy, to_profile
-from serve_bench.runner.load_source import LoadOn, read_load_on
+from serve_bench.runner.load_source import LoadDriver, LoadOn, read_load_on
 from serve_bench.runner.measure import Measured, Tracing, measure_load
 from serve_bench.runner.service import Service
 from serve_bench.runner.traced import marks_folder, trace_log
 from serve_bench.serving.launch_spec import port_owner
 from serve_bench.serving.server import read_marks
 from serve_bench.serving.strays import marks
+from serve_bench.spec.content import Content
+from serve_bench.spec.suite import SuiteKeys, protocols_of, read_streaming
 from serve_bench.store import RunFolder, StoreError, now_iso, read
 from serve_bench.view.inside import describe_profiled
-
-DEFAULT_DURATION_S = 10.0
-DEFAULT_WARMUP_S = 0.5
-
-#: A window's least length (Timing) bounds that of a load.
-LEAST_DURATION_S = 0.01
-
-#: With a count, the load ends with its last response; this only bounds a server that hangs.
-LONGEST_COUNT_S = 24 * 3600.0
 
 
 def run(options: LoadOptions, watch: CpuWatch | None) -> int:
@@ -85,130 +64,91 @@ def run(options: LoadOptions, watch: CpuWatch | None) -> int:
     more than 1 % failed or our connections were too few for the rate; with an SLO see close_slo.
     `watch`: of the use of the host before."""
     nodes = read_load_on(options.load_on, options.load_nodes)
-    options.check_chat()
+    content = add_all_flags(Content(options.command), options)
+    options.check_together()
+    (protocol,) = protocols_of(content)
+    client, traffic = options.choose_client(protocol), Traffic(protocol=cast(Protocol, protocol))
+    streaming = read_streaming(content, SuiteKeys.read(content), [traffic])
     try:
-        request = _request(options)
-        _check_together(options, request)
-        load = _load(options, request)
-        timing = _timing(load, options.duration, options.warmup)
+        request = _read_request(options, content, protocol)
+        load = options.make_load(request, client, streaming)
     except SpecError as error:
-        raise BadInput(in_flags(str(error))) from None
+        raise BadInput(name_place(str(error))) from None
+    timing = options.make_timing(load)
     _check_here(load)
     slo = options.slo_source  # refused before anything is made
-    if options.profile is None:
-        return _drive(load, timing, options, nodes, slo, watch)[0]
-    targets = check_profile(load.request.url, options.profile)
-    code, place = _drive(load, timing, options, nodes, slo, watch)
-    if code not in (0, GATE_BROKEN):
-        return code
-    return _repeat(load, timing, place, targets, options) or code
+    targets = () if options.profile is None else check_profile(load.request.url, options.profile)
+    tracing = tracing_of(options.trace, load, timing)
+    cell, row = {"url": hide_in_text(load.request.url)}, row_of(load)
+    planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
+    folder = RunFolder.create(options.out, now=datetime.now(UTC))
+    with folder, signals(), run_mark() as run_id:  # a second Ctrl-C must not take the summary away
+        try:
+            with Display(plain=options.live == "plain") as display:
+                hint = check_first(load, nodes, display.show)
+        except BaseException:  # Ctrl-C too: nothing was measured
+            folder.discard()
+            raise
+        if hint is not None:
+            print_note(f"serve-bench: {hint}")
+        this_run = run_record(folder, "load", (planned,), {"slo": slo} if slo else {}, watch)
+        folder.append(this_run)
+        place = source_of(nodes, folder.path, run_id)
+        measure = partial(_measure, options, load, timing, planned, marks(run_id))
+        try:
+            inside = None if options.no_sample else Inside(folder.path)
+            measured = measure(place.drive(), inside=inside, tracing=tracing)
+        except SpecError as error:
+            raise BadInput(str(error)) from None
+        except KeyboardInterrupt:
+            folder.append(Failure("trial", "interrupted", now_iso(), key=planned.key))
+            print_note("serve-bench: interrupted before anything was measured")
+            return INTERRUPTED
+        except LoadError as error:
+            folder.discard()
+            raise RunFailed(str(error)) from None
+        finally:
+            place.close()
+        result, troubles = _keep(folder, this_run, measured)
+        report = ReportRequest("json" if options.json else "table")
+        report.show(report.report(result, folder.path))
+        for trouble in troubles:
+            print_note(f"serve-bench: {trouble}")
+        code = _close(options, measured.trial, result, bool(troubles))
+        if targets and code in (0, GATE_BROKEN):
+            inside = Inside(folder.path, marks(run_id), sample=False, profile=targets)
+            again = partial(measure, drive_load, inside=inside, profiled=True)
+            return _repeat(folder, again, sys.stderr if options.json else sys.stdout) or code
+    return code
 
 
-def _check_together(options: LoadOptions, request: Request) -> None:
-    """BadInput on flags that contradict each other: a flag without effect would go unnoticed."""
-    count, stages, timed = options.count is not None, options.stages, options.duration is not None
-    profiled, cacert = options.profile is not None, options.cacert is not None
-    most = max(map(len, (request.bodies, request.paths, request.header_sets)))
-    for wrong, line in (
-        (
-            options.allow_late and not (options.rate or stages),
-            "--allow-late: give --rate or --stages",
-        ),
-        (count and timed, "-n: give a number of requests or -d"),
-        (count and stages is not None, "-n: give a number of requests or --stages"),
-        (count and options.warmup is not None, "--warmup: a load with -n has none"),
-        (timed and stages is not None, "-d: stages have durations of their own"),
-        (
-            options.arrivals == "poisson" and not (options.rate or stages),
-            "--arrivals: give --rate or --stages",
-        ),
-        (
-            options.draw == "random" and most < 2,
-            "--draw: give two or more of --body, or --bodies, --paths or --headers with two or "
-            "more lines",
-        ),
-        (cacert and options.insecure, "--cacert: has no use with --insecure"),
-        (cacert and not options.url.startswith("https:"), "--cacert: is for https://"),
-        (
-            options.load_on and options.trace is not None,
-            "--trace: the times of a load from nodes are of another clock",
-        ),
-        (options.load_on and profiled, "--profile: does not go with --load-on"),
-        (options.strict_host and options.no_sample, UNSAMPLED),
-        (
-            options.unix_socket is not None and profiled,
-            "--profile: does not go with --unix-socket, on which no Serve listens",
-        ),
-    ):
-        if wrong:
-            raise BadInput(line)
+def _measure(
+    options: LoadOptions,
+    load: Load,
+    timing: Timing,
+    planned: PlannedTrial,
+    mark: Mapping[str, str],
+    drive: LoadDriver,
+    **more: Any,
+) -> Measured:
+    """Drives the load and shows how far it is. `more`: of `measure_load`. Raises LoadError."""
+    with Display(plain=options.live == "plain") as display:
+        on_progress = partial(display.load, count=load.count)
+        drive_shown = partial(drive, on_progress=on_progress, mark=mark)
+        service = Service("url", load.request)
+        return measure_load(service, planned, load, timing, drive_shown, **more)
 
 
-def _request(options: LoadOptions) -> Request:
-    bodies = tuple(content_of(text, "--body") for text in options.body or ())
-    bodies += bodies_of(options.bodies)
-    if options.openai and not bodies:
-        most = PROMPTS if options.count is None else max(1, options.count)
-        bodies = options.completions().bodies(most)
-    headers = tuple(header_of(text) for text in options.header or [])
-    if options.openai and "content-type" not in (name.lower() for name, _ in headers):
-        headers += JSON
-    expected = options.expect_body
-    usual = "POST" if bodies or options.protocols() & GRPC else "GET"
-    request = Request(
-        url=chat_url(options.url) if options.openai else options.url,
-        method=(usual if options.method is None else options.method).upper(),
-        headers=headers,
-        body=bodies[0] if len(bodies) == 1 else b"",
-        bodies=bodies if len(bodies) > 1 else (),
-        paths=paths_of(options.paths),
-        header_sets=header_sets_of(options.headers),
-        draw=draw_of(options.draw),
-        expect_status=statuses_of(options.expect_status),
-        expect_body=None if expected is None else content_of(expected, "--expect-body"),
+def _read_request(options: LoadOptions, content: Content, protocol: str) -> Request:
+    url, expected = options.url, options.expect_body
+    url = chat_url(url) if options.openai else url
+    return replace(
+        read_request(content, protocol, url, "URL", options.seed).request(url),
+        expect_body=None if expected is None else read_text(expected, "--expect-body"),
         unix_socket=options.unix_socket,
         verify_tls=not options.insecure,
         ca_file=options.cacert,
     )
-    if options.openai:
-        check_bodies(request)
-    return request
-
-
-def _load(options: LoadOptions, request: Request) -> Load:
-    return Load(
-        request,
-        client=_client(options),
-        connections=options.connections,
-        processes=options.processes,
-        timeout_s=seconds_of(options.timeout, "--timeout"),
-        connect_timeout_s=seconds_of(options.connect_timeout, "--connect-timeout"),
-        keepalive=options.keepalive,
-        retries=options.retries,
-        rate=options.rate,
-        arrivals=cast("Arrivals", options.arrivals),  # checked there
-        stages=stages_of(options.stages),
-        ramp=options.ramp,
-        count=options.count,
-        max_connections=options.max_connections,
-        seed=options.seed,
-        spin=options.spin,
-        streaming=options.streaming(),
-    )
-
-
-def _client(options: LoadOptions) -> Client:
-    if wrong := options.protocols() & HANDLES:
-        raise BadInput(
-            f"--protocol: {wrong.pop()}: calls an app that serve-bench launches: see run and micro"
-        )
-    if not options.protocols() & GRPC:
-        if options.client == "grpc":
-            raise BadInput("--client: grpc goes with --protocol grpc or grpc-stream")
-        return cast("Client", options.client)  # checked where the load is made
-    if options.client not in ("raw", "grpc"):
-        raise BadInput(f"--client: {options.client} speaks no gRPC; leave it out")
-    return "grpc"
 
 
 def _check_here(load: Load) -> None:
@@ -222,23 +162,6 @@ def _check_here(load: Load) -> None:
             tls_context(load.request)
         except LoadError as error:
             raise BadInput(f"--cacert: {error.reason}") from None
-
-
-def _timing(load: Load, duration: str | None, warmup: str | None) -> Timing:
-    if load.count is not None:
-        return Timing(0.0, 0.0, windows=1, window_s=LONGEST_COUNT_S)
-    total_s = sum(stage.duration_s for stage in load.stages) or (
-        seconds_of(duration, "-d") if duration is not None else DEFAULT_DURATION_S
-    )
-    usual_s = DEFAULT_WARMUP_S if warmup is None else seconds_of(warmup, "--warmup", zero=True)
-    # That of a short load is a quarter of what is measured.
-    warmup_s = min(usual_s, total_s / 4) if warmup is None else usual_s
-    if total_s < LEAST_DURATION_S:
-        flag, length = ("--stages", f"{total_s:g}s") if load.stages else ("-d", duration)
-        raise BadInput(f"{flag}: must last {1000 * LEAST_DURATION_S:g}ms or more, got {length}")
-    windows = min(1000, max(10, round(total_s))) if total_s >= 0.1 else 1
-    timing = Timing(warmup_s, 6 * usual_s, windows, total_s / windows)
-    return timing.stretchable() if duration is None else replace(timing, stretched_s=total_s)
 
 
 def check_first(load: Load, nodes: LoadOn | None, show: Callable[[str, str], None]) -> str | None:
@@ -289,66 +212,6 @@ def _no_event(load: Load, streaming: Streaming, url: str) -> str:
         f"--protocol stream: the first response of {url} has no event of the kind "
         f"{streaming.events}, or a malformed one; see --events {others}, or --protocol http"
     )
-
-
-def _drive(
-    load: Load,
-    timing: Timing,
-    options: LoadOptions,
-    nodes: LoadOn | None,
-    slo: str | None,
-    watch: CpuWatch | None,
-) -> tuple[int, Path]:
-    """The exit code, and the folder of the run."""
-    where = load.request
-    tracing = tracing_of(options.trace, load, timing)
-    cell, row = {"url": hide_in_text(where.url)}, row_of(load)
-    planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
-    folder = RunFolder.create(options.out, now=datetime.now(UTC))
-    with folder, signals(), run_mark() as run_id:
-        try:
-            with Display(plain=options.live == "plain") as display:
-                hint = check_first(load, nodes, display.show)
-        except BaseException:  # Ctrl-C too: nothing was measured
-            folder.discard()
-            raise
-        if hint is not None:
-            print_note(f"serve-bench: {hint}")
-        told = {} if slo is None else {"slo": slo}
-        this_run = run_record(folder, "load", (planned,), told, watch)
-        folder.append(this_run)
-        place = source_of(nodes, folder.path, run_id)
-        try:
-            with Display(plain=options.live == "plain") as display:
-                on_progress = partial(display.load, count=load.count)
-                measured = measure_load(
-                    Service("url", where),
-                    planned,
-                    load,
-                    timing,
-                    partial(place.drive(), on_progress=on_progress, mark=marks(run_id)),
-                    inside=None if options.no_sample else Inside(folder.path),
-                    tracing=tracing,
-                )
-        except SpecError as error:
-            raise BadInput(str(error)) from None
-        except KeyboardInterrupt:
-            folder.append(Failure("trial", "interrupted", now_iso(), key=planned.key))
-            print_note("serve-bench: interrupted before anything was measured")
-            return INTERRUPTED, folder.path
-        except LoadError as error:
-            folder.discard()
-            raise RunFailed(str(error)) from None
-        finally:
-            place.close()
-        trial = measured.trial
-        result, troubles = _keep(folder, this_run, measured)
-        # Within `signals`: a second Ctrl-C must not take the summary away.
-        request = ReportRequest("json" if options.json else "table")
-        request.show(request.report(result, folder.path))
-    for trouble in troubles:
-        print_note(f"serve-bench: {trouble}")
-    return _close(options, trial, result, bool(troubles)), folder.path
 
 
 def _close(options: LoadOptions, trial: Trial, result: Result, troubled: bool) -> int:
@@ -447,37 +310,24 @@ def check_profile(url: str, targets: str) -> tuple[str, ...]:
     return names
 
 
-def _repeat(
-    load: Load, timing: Timing, place: Path, targets: tuple[str, ...], options: LoadOptions
-) -> int:
-    """The profiled repetition of a load that stands in the run at `place`; says what it cost."""
-    folder, result = RunFolder.resume(place)
-    planned = result.run.plan[0]
-    stream = sys.stderr if options.json else sys.stdout  # stdout holds the JSON alone
-    with folder, signals(), run_mark() as run_id:
-        mark = marks(run_id)
-        inside = Inside(folder.path, mark, sample=False, profile=targets)
-        try:
-            with Display(plain=options.live == "plain") as display:
-                on_progress = partial(display.load, count=load.count)
-                drive = partial(drive_load, on_progress=on_progress, mark=mark)
-                target = Service("url", load.request)
-                measured = measure_load(
-                    target, planned, load, timing, drive, inside=inside, profiled=True
-                )
-        except KeyboardInterrupt:
-            print_note("serve-bench: interrupted before anything was profiled")
-            return INTERRUPTED
-        except LoadError as error:
-            folder.append(Failure("profile", str(error), now_iso()))
-            raise RunFailed(f"profiled repetition: {error}") from None
-        trial = measured.trial
-        folder.append(trial)
-        for lost in measured.lost:
-            folder.append(Failure("profile", lost, now_iso()))
+def _repeat(folder: RunFolder, measure: Callable[[], Measured], stream: TextIO) -> int:
+    """The profiled repetition of the load in this run; says what it cost. `stream`: stdout, unless
+    that holds the JSON alone."""
+    try:
+        measured = measure()
+    except KeyboardInterrupt:
+        print_note("serve-bench: interrupted before anything was profiled")
+        return INTERRUPTED
+    except LoadError as error:
+        folder.append(Failure("profile", str(error), now_iso()))
+        raise RunFailed(f"profiled repetition: {error}") from None
+    trial = measured.trial
+    folder.append(trial)
+    for lost in measured.lost:
+        folder.append(Failure("profile", lost, now_iso()))
     print("\nprofiled: the load once more with py-spy, which is in no figure above", file=stream)
-    for line in describe_profiled(trial, read(place)):
+    for line in describe_profiled(trial, read(folder.path)):
         print(visible(f"    {line}"), file=stream)
     if trial.flags.get("interrupted"):
         return INTERRUPTED
-    return 0 if any("failed" not in one for one in trial.profiles) else 1
+    return 0 if any("failed" not in profile for profile in trial.profiles) else 1

@@ -19,7 +19,7 @@ from serve_bench.cli.command import command, flag
 from serve_bench.cli.experiment import check_load, measure, sitting_of
 from serve_bench.cli.gate import close_slo
 from serve_bench.cli.options import MATRIX, MODEL, RUN, LoadOnOptions, RowOptions, SloOptions
-from serve_bench.cli.rows import add_flags, add_row_flags, read_content, suite_of, targets_of
+from serve_bench.cli.rows import add_flags, read_content, suite_of, targets_of
 from serve_bench.cli.sitting import outcome_of, signals
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.figures import bound_sign
@@ -59,7 +59,7 @@ def micro(options: MicroOptions) -> int:
     """
 
     def suite() -> Suite:
-        content = add_row_flags(read_content(options.suite), options)
+        content = add_flags(read_content(options.suite), options)
         return suite_of(content.set("app", options.app, "--app"))
 
     return measure(options, suite)

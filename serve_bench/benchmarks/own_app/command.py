@@ -3,18 +3,9 @@ requests goes."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
-
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import REQUEST, RUN, OwnAppOptions, RowOptions, StreamOptions
 from serve_bench.cli.panels import USUAL_SHARE
-
-if TYPE_CHECKING:
-    from serve_bench.core.plan import Suite
-
-#: Flags that say something of an app of one's own alone.
-OF_OWN_APPS = f"arg app_name {REQUEST} openai grpc_servicer call".split()
 
 
 class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
@@ -42,12 +33,10 @@ def run(options: OwnRunOptions) -> int:
 
     Example: serve-bench run examples/own_app/shop.py:app --route /best
     """
-    from serve_bench.benchmarks.own_app.flags import target_suite
     from serve_bench.cli.experiment import measure
-    from serve_bench.cli.rows import add_row_flags
+    from serve_bench.cli.targets import target_suite
 
-    options.check_chat()
-    return measure(options, lambda: target_suite(options, partial(add_row_flags, options=options)))
+    return measure(options, lambda: target_suite(options))
 
 
 class TraceRunOptions(OwnRunOptions):
@@ -72,21 +61,7 @@ def trace(options: TraceRunOptions) -> int:
 
     Example: serve-bench trace examples/own_app/shop.py:app --route /best
     """
-    from serve_bench.benchmarks.own_app.flags import target_suite
     from serve_bench.cli.experiment import measure
-    from serve_bench.cli.rows import add_row_flags
+    from serve_bench.cli.targets import target_suite
 
-    def suite() -> Suite:
-        return target_suite(options, partial(add_row_flags, options=options), alone=True)
-
-    return measure(options, suite)
-
-
-def check_built_in(options: OwnAppOptions, target: str) -> None:
-    """BadInput on flags that go with an app of one's own alone: `target` is none."""
-    from serve_bench.core.errors import BadInput
-
-    wrong = [f"--{name.replace('_', '-')}" for name in OF_OWN_APPS if getattr(options, name)]
-    wrong += options.arguments or ()
-    if wrong:
-        raise BadInput(f"{wrong[0]}: {target} measures an app that comes with the tool")
+    return measure(options, lambda: target_suite(options, alone=True))

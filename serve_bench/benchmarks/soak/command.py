@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from serve_bench.benchmarks.own_app.flags import target_suite
 from serve_bench.benchmarks.soak.bench import SoakBench
 from serve_bench.benchmarks.soak.lens import gate
 from serve_bench.cli import FAILED
@@ -18,8 +16,8 @@ from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.experiment import SuiteExperiment
 from serve_bench.cli.gate import close_gate
 from serve_bench.cli.options import REQUEST, ServiceOptions
-from serve_bench.cli.rows import add_flags
 from serve_bench.cli.sitting import list_launches
+from serve_bench.cli.targets import target_suite
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_RATE, Arrivals
 from serve_bench.core.plan import Suite, duration_text, parse_row, rows_of
@@ -84,7 +82,7 @@ class SoakExperiment(SuiteExperiment[SoakOptions]):
             raise BadInput("--fail-on: slo goes with --slo")
         spec = read_spec(options)
         _row(options, Traffic())  # refused before an app is imported
-        suite = target_suite(options, partial(add_flags, options=options), alone=True)
+        suite = target_suite(options, alone=True)
         if len(suite.cells) > 1:
             count = len(suite.cells)
             raise BadInput(f"--option: a soak has one value of each, and this has {count}")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
-from serve_bench.benchmarks.own_app.facts import ingress_of, is_own
 from serve_bench.benchmarks.tax.bench import LayerRounds
 from serve_bench.benchmarks.tax.spec import (
     LAYERS,
@@ -33,9 +32,11 @@ from serve_bench.cli.sides import (
 )
 from serve_bench.cli.sitting import Place, Sitting
 from serve_bench.core.errors import BadInput
+from serve_bench.serving.own_apps import ingress_of
 from serve_bench.spec.forms import Threshold
 from serve_bench.spec.sides import THRESHOLD, Rounds
 from serve_bench.spec.slicing import Slicing
+from serve_bench.spec.target import is_own
 
 PROTOCOLS: Final = ("http", "stream")
 

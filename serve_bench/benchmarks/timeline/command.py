@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from serve_bench.benchmarks.own_app.flags import named_target, target_suite
 from serve_bench.benchmarks.timeline.bench import LOOK_S, WARMUP_S, TimelineBench
 from serve_bench.benchmarks.timeline.spec import TimelineKeys, read_timeline
 from serve_bench.cli import print_note
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.experiment import SuiteExperiment
 from serve_bench.cli.options import REQUEST, TargetOptions
-from serve_bench.cli.rows import add_flags
 from serve_bench.cli.sitting import list_launches
+from serve_bench.cli.targets import named_target, target_suite
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.core.plan import Suite, duration_text
@@ -84,7 +82,7 @@ class TimelineExperiment(SuiteExperiment[TimelineOptions]):
         content = content.set("slo", options.slo, "--slo")
         where = content.where("slo")
         timeline = read_timeline(content, read_slo(content.text("slo", ERRORS_ALONE), where).source)
-        suite = target_suite(options, partial(add_flags, options=options), target, timeline=True)
+        suite = target_suite(options, target, timeline=True)
         if suite.app.own is not None:
             names = [deployment.name for deployment in suite.app.own.deployments]
             check_faults(timeline.faults, names, content.where("timeline.faults"))

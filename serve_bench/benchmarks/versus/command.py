@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from serve_bench.analysis.comparing import describe_noise, floors_of, of_versus
-from serve_bench.benchmarks.own_app.flags import asked_of
 from serve_bench.benchmarks.versus.bench import VersusRounds
 from serve_bench.benchmarks.versus.spec import QUICK, TIMES, URL_GATE, VersusSpec, check_sides
 from serve_bench.cli import print_note
@@ -18,6 +17,7 @@ from serve_bench.cli.flag_values import share_of
 from serve_bench.cli.gate import Gate, read_flags
 from serve_bench.cli.options import REQUEST
 from serve_bench.cli.report import judged_by
+from serve_bench.cli.request import add_all_flags, read_request
 from serve_bench.cli.sides import (
     SideFlags,
     SidesExperiment,
@@ -35,6 +35,7 @@ from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import GRPC, HANDLES, Result
 from serve_bench.serving.launch_spec import check_tracing
+from serve_bench.spec.content import Content
 from serve_bench.spec.forms import Duration
 from serve_bench.spec.sides import GATE, THRESHOLD, Side
 from serve_bench.spec.slicing import Slicing
@@ -174,7 +175,8 @@ def _read_services(
     for row in suite.rows:
         if row.protocol in GRPC | HANDLES:
             raise BadInput(f"--protocol: {row.protocol}: is for apps that are launched")
-    asked = asked_of({}, Path(), options, suite.rows[0].protocol)
+    content = add_all_flags(Content(options.command), options)
+    asked = read_request(content, suite.rows[0].protocol)
     named, requests = list[Side](), list[Request]()
     for side in sides:
         if (match := ADDRESS.fullmatch(side.word)) is None:

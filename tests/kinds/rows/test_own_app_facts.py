@@ -11,11 +11,11 @@ import grpc
 import pytest
 from google.protobuf.api_pb2 import Mixin
 
-from serve_bench.benchmarks.own_app.facts import check_options, own_app, place_of, with_arguments
-from serve_bench.benchmarks.own_app.request import Servicers
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import Asked, Option, OwnApp
+from serve_bench.serving.own_apps import check_options, own_app, place_of, with_arguments
+from serve_bench.spec.request import Servicers
 from tests.cases import cases
 from tests.fixtures import Patch
 from tests.load.loads import run_here

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.own_app.facts import app_of_config, check_options, read_config
-from serve_bench.benchmarks.own_app.request import ServeConfig
 from serve_bench.core.app_spec import app_from_json, deploy_spec, own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import Asked, Beside, OwnApp, OwnDeployment
 from serve_bench.core.plan import request_of
+from serve_bench.serving.own_apps import app_of_config, check_options, read_config
+from serve_bench.spec.serve_config import ServeConfig
 from tests import places
 from tests.cases import cases
 from tests.records import ROWS

@@ -197,14 +197,9 @@ def test_all_layers_get_the_same_requests_in_the_same_order(
     monkeypatch.setattr(in_turn, "WARMING", Timing(0.1, 0.3, 1, 0.05))
     (tmp_path / "paths").write_text("\n".join(f"/{k}" for k in range(7)))
     (tmp_path / "bodies").write_text("a-secret-body\nanother-secret")
-    options = TaxOptions(
-        target="a:b",
-        layers="app,default,optimized",
-        clients="raw:1",
-        paths=str(tmp_path / "paths"),
-        bodies=str(tmp_path / "bodies"),
-        request_timeout_s=50.0,
-    )
+    flags = {"target": "a:b", "layers": "app,default,optimized", "clients": "raw:1"}
+    files = {name: str(tmp_path / name) for name in ("paths", "bodies")}
+    options = TaxOptions.of({**flags, **files, "request_timeout_s": "50"})
     suite = replace(read_tax(options), side_s=0.3, steady_s=0.2, sample=False)
     assert "secret" not in json.dumps(suite.to_json())
     assert [side.variant.http_options for side in suite.launched] == [{"request_timeout_s": 50}] * 2

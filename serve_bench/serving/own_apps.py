@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from serve_bench.benchmarks.own_app.request import ServeConfig, Servicers
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import (
     APP_NAME,
@@ -30,44 +29,30 @@ from serve_bench.core.own_app import (
     argument_key,
 )
 from serve_bench.core.schema import built
+from serve_bench.spec.request import Servicers
+from serve_bench.spec.serve_config import ServeConfig
+from serve_bench.spec.target import APP, read_target
+from serve_bench.spec.target import split_target as split_target
 from serve_bench.store.files import check_reachable
 
-_PROGRAM: Final = Path(__file__).resolve().parents[2] / "serving" / "cluster" / "describe.py"
+_PROGRAM: Final = Path(__file__).resolve().parent / "cluster" / "describe.py"
 
 #: An app may load a model while it is imported; a hanging one must not hang the tool.
 IMPORT_TIMEOUT_S: Final = 180.0
 
 
-def is_own(text: str) -> bool:
-    """Whether a word names an app of the user's: `module:app`, `path/file.py:app`, or the file."""
-    return ":" in text or text.endswith(".py")
-
-
-def split_target(target: str) -> tuple[str, str]:
-    """The module or file of a target, and the name in it: `module:app`, `module.app` as Serve has
-    it too, `path/file.py:app`. A file needs no name: it is empty for the one app in it."""
-    if target.endswith(".py"):
-        return target, ""
-    module, _, name = target.rpartition(":" if ":" in target else ".")
-    return module, name
-
-
 def place_of(target: str, where: str) -> tuple[str, str]:
     """The folder that Python must look in, and the import path, of an app in a module (from the
     current folder) or a file, which may be part of a package. Raises BadInput."""
-    if target.startswith(("http://", "https://")):
+    kind, module, name = read_target(target, where)
+    if kind == "service":
         raise BadInput(
             f"{where}: {target.partition('?')[0]} is a service that is up already: load, capacity, "
             "timeline, soak and versus take its address, and sweep does by --url"
         )
-    module, name = split_target(target)
-    if not module or not all(part.isidentifier() for part in name.split(".") if name):
-        raise BadInput(
-            f"{where}: {target!r} is not allowed; it takes module:app or path/file.py:app"
-        )
+    if kind != "app":
+        raise BadInput(f"{where}: {target!r} is not allowed; it takes {APP}")
     if not module.endswith(".py"):
-        if "/" in module or not all(module.split(".")):
-            raise BadInput(f"{where}: {module!r} is neither a module nor a file that ends with .py")
         return _here(where, target), f"{module}:{name}"
     file = Path(module)
     check_reachable(file, where)
@@ -138,7 +123,7 @@ def _described(
     asked: Asked | None = None,
     servicers: Servicers | None = None,
 ) -> OwnApp:
-    about = {**_of_config(config, "name", "args", "deployments"), "folder": path[0]}
+    about = _of_config(config, "name", "args", "deployments")
     asked = asked or Asked()
     if servicers is not None:
         bodies = [base64.b64encode(body).decode() for body in asked.bodies or (asked.body,)]
@@ -232,9 +217,7 @@ def with_arguments(
     for args in map(app.arguments, cells):
         if (key := argument_key(args)) in built_by:
             continue
-        about = {**_of_config(app.config, "name", "deployments"), "folder": app.folder}
-        about["args"] = args
-        answer = _ask(app.import_path, [*app.folders], python, about, where, app.target)
+        answer = _ask_app(app, where, python, **_of_config(app.config, "deployments"), args=args)
         built_by[key] = built(tuple[OwnDeployment, ...], answer["deployments"], app.target)
         names, first = (
             [deployment.name for deployment in made] for made in (built_by[key], app.deployments)
@@ -249,9 +232,7 @@ def with_arguments(
 
 def check_servicers(app: OwnApp, servicers: Servicers, where: str, python: str | None) -> None:
     """BadInput unless another interpreter finds the same methods of gRPC."""
-    about = {**_of_config(app.config, "name", "args"), "folder": app.folder}
-    folders, path = list(app.folders), app.import_path
-    answer = _ask(path, folders, python, about, where, app.target, servicers)
+    answer = _ask_app(app, where, python, servicers=servicers)
     if app.grpc is None or answer["methods"] != dict(app.grpc.methods):
         raise BadInput(f"{servicers.where}: adds other methods in python {python}")
 
@@ -259,8 +240,7 @@ def check_servicers(app: OwnApp, servicers: Servicers, where: str, python: str |
 def ingress_of(app: OwnApp, where: str) -> tuple[str | None, tuple[str, ...]]:
     """The type of the ASGI app that the ingress is made of (None: it is none; empty: a function
     makes it), and the arguments of its constructor that are deployments. Raises BadInput."""
-    about = {**_of_config(app.config, "name", "args"), "folder": app.folder, "ingress": True}
-    answer = _ask(app.import_path, list(app.folders), None, about, where, app.target)
+    answer = _ask_app(app, where, None, ingress=True)
     return answer["ingress"]["asgi"], tuple(answer["ingress"]["bound"])
 
 
@@ -284,11 +264,21 @@ def check_options(
                 wishes.append(wish)
     if not wishes:
         return
-    path = [app.folder, *folders]
-    about = {**_of_config(app.config, "name", "args"), "folder": app.folder, "wishes": wishes}
-    answer = _ask(app.import_path, path, python, about, where, app.target)
+    answer = _ask_app(app, where, python, folders, wishes=wishes)
     if answer["refusals"]:
         raise BadInput(f"{where}: {answer['refusals'][0]}")
+
+
+def _ask_app(
+    app: OwnApp,
+    where: str,
+    python: str | None,
+    folders: Sequence[str] = (),
+    servicers: Servicers | None = None,
+    **about: Any,
+) -> dict[str, Any]:
+    about, path = {**_of_config(app.config, "name", "args"), **about}, [*app.folders, *folders]
+    return _ask(app.import_path, path, python, about, where, app.target, servicers)
 
 
 def _ask(
@@ -300,8 +290,8 @@ def _ask(
     target: str,
     servicers: Servicers | None = None,
 ) -> dict[str, Any]:
-    if servicers is not None:
-        about = {**about, "servicers": servicers.functions}
+    functions = {} if servicers is None else {"servicers": servicers.functions}
+    about = {"folder": path[0], **functions, **about}
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     paths = list(path)
     if python is None and env.get("PYTHONPATH"):
@@ -338,10 +328,9 @@ def _ask(
             f"{where}: {target}: {line} {starts['does']}, and nothing may start while an app is "
             f"imported or built: {starts['advice']}"
         )
-    if "no_config" in answer:
-        raise BadInput(f"{where}: {target}: {answer['no_config']}")
-    if "no_app" in answer:
-        raise BadInput(f"{where}: {target}: {answer['no_app']}")
+    for lack in ("no_config", "no_app"):
+        if lack in answer:
+            raise BadInput(f"{where}: {target}: {answer[lack]}")
     if "no_message" in answer:
         raise BadInput(f"--body: {answer['no_message']}")
     place = ""

@@ -1,0 +1,322 @@
+"""From the target of a command and its flags to a suite: over the user's app, over one that comes
+with the tool, or of services that are up already.
+
+Rule: a flag goes before the file. Everything is read and checked here, the app imported in a
+process of its own, before a cluster starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+from serve_bench.cli import print_note
+from serve_bench.cli.flag_values import FLAGS, name_place
+from serve_bench.cli.options import REQUEST, OwnAppOptions, TargetOptions
+from serve_bench.cli.request import add_all_flags, read_paths, read_request
+from serve_bench.cli.rows import add_flags, named_urls, read_content, service_suite, suite_of
+from serve_bench.core.app_spec import AppSpec, own_spec
+from serve_bench.core.axes import axis_named
+from serve_bench.core.errors import BadInput
+from serve_bench.core.own_app import (
+    APP_NAME,
+    ARGS,
+    Asked,
+    Option,
+    OwnApp,
+    arguments_of,
+    option_values,
+    read_options,
+)
+from serve_bench.core.plan import Suite, load_with, step_row
+from serve_bench.core.request_spec import SpecError
+from serve_bench.core.result import HANDLES, Protocol, Traffic
+from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.serving.own_apps import (
+    app_of_config,
+    check_options,
+    check_servicers,
+    own_app,
+    place_of,
+    read_config,
+    with_arguments,
+)
+from serve_bench.spec.content import Content
+from serve_bench.spec.request import (
+    RequestKeys,
+    ServeKeys,
+    Servicers,
+    client_timeout_s,
+    protocol_of,
+    read_option_table,
+    read_servicers,
+    read_timeout,
+)
+from serve_bench.spec.serve_config import ServeConfig
+from serve_bench.spec.suite import (
+    Around,
+    SuiteKeys,
+    protocols_of,
+    read_streaming,
+    read_suite,
+    variants_of,
+)
+from serve_bench.spec.target import read_target, split_target
+from serve_bench.store.files import check_reachable
+
+DEFAULT_CLIENTS: Final = ("raw:100",)
+"""What a load of the user's app is unless it is told: one row, that fills what it meets."""
+
+OF_OWN_APPS: Final = f"arg app_name {REQUEST} openai grpc_servicer call".split()
+"""Flags that say something of an app of the user's alone."""
+
+
+def named_target(options: OwnAppOptions) -> str:
+    """The target of the command line. BadInput without one."""
+    if options.target is None:
+        others = ", a suite, or --url" if isinstance(options, TargetOptions) else " or a suite file"
+        raise BadInput(f"TARGET: name an app (module:app, path/file.py:app){others}")
+    return options.target
+
+
+def target_suite(
+    options: OwnAppOptions, target: str = "", *, alone: bool = False, timeline: bool = False
+) -> Suite:
+    """The suite of the target of the command line, or of another `target`. `alone`: the no-op app
+    has one replica, unless --option says more; `timeline`: a file may have one. Raises BadInput
+    before anything starts."""
+    if isinstance(options, TargetOptions) and options.urls:
+        return _service_suite(options)
+    target = target or named_target(options)
+    around, where = Around(timeline=timeline), "TARGET"
+    found, content = read_target(target), Content(target, {"name": target, "app": target})
+    if found.kind == "suite":
+        try:
+            content = read_content(target)
+        except BadInput as error:
+            raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
+        where = content.where("app")
+        app = content.text("app", "noop")
+        found = read_target(app, where)
+        if found.kind != "app":
+            check_built_in(options, target)
+            return suite_of(_add_matrix(content, options, alone and target == "noop"))
+        content = _beside(content)
+    config = _read_config(content, options) if found.kind == "config" else None
+    return _own_suite(content, where, options, around, config)
+
+
+def check_built_in(options: OwnAppOptions, target: str) -> None:
+    """BadInput on flags that go with an app of the user's alone: `target` is none."""
+
+    def given(name: str) -> Any:
+        return options.texts.get(name) or getattr(options, name, None)
+
+    wrong = [f"--{name.replace('_', '-')}" for name in OF_OWN_APPS if given(name)]
+    wrong += options.arguments or ()
+    if wrong:
+        raise BadInput(f"{wrong[0]}: {target} measures an app that comes with the tool")
+
+
+def _add_matrix(content: Content, options: OwnAppOptions, alone: bool) -> Content:
+    """The content of a suite over an app that comes with the tool with the flags over it, such as
+    `--option num_replicas=1,2`. Raises BadInput."""
+    matrix: dict[str, list[Any]] = {}
+    for name, values in _options(options.option or (), "axis=values").items():
+        axis = axis_named(name, "--option")
+        if axis.scope != "deploy":
+            raise BadInput(f"--option: {axis.name} is no option of a deployment")
+        if axis.name in matrix:
+            raise BadInput(f"--option: {axis.name} is given twice")
+        matrix[axis.name] = [axis.read(value, f"--option: {axis.name}") for value in values]
+    if alone:
+        matrix = {"num_replicas": [1], **matrix}
+    if matrix:
+        content = content.without("cells", "matrix").over("matrix", matrix, "--option")
+    return add_flags(content, options)
+
+
+def _options(listed: Sequence[str], takes: str) -> dict[str, Sequence[Option]]:
+    """The values of `--option name=values`, by name. Raises BadInput."""
+    options: dict[str, Sequence[Option]] = {}
+    for text in listed:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise BadInput(f"--option: {text!r} is not allowed; it takes {takes}, with commas")
+        if name.strip() in options:
+            raise BadInput(f"--option: {name.strip()} is given twice")
+        options[name.strip()] = option_values(values)
+    return options
+
+
+def _service_suite(options: TargetOptions) -> Suite:
+    """Each service of --url with the request of the flags; its row is one client."""
+    content = add_all_flags(Content(options.command), options)
+    (protocol,) = protocols_of(content)
+    if protocol in HANDLES:
+        raise BadInput("--protocol: handle: is for apps that are launched")
+    row = step_row(1, traffic=Traffic(protocol=cast("Protocol", protocol)))  # the axis checked it
+    services = {
+        name: read_request(content, protocol, url).request(url)
+        for name, url in named_urls(options.urls, "url").items()
+    }
+    keys = SuiteKeys.read(content)
+    suite = service_suite(
+        options.command,
+        services,
+        (row,),
+        streaming=read_streaming(content, keys, [row.traffic]),
+        slo=options.slo_source,
+        launches=keys.launches,
+    )
+    try:
+        for request in services.values():
+            load_with(request, suite, row)
+    except SpecError as error:
+        raise BadInput(name_place(str(error), {**FLAGS, "url": "--url"})) from None
+    return suite
+
+
+def _read_config(content: Content, options: OwnAppOptions) -> ServeConfig:
+    """A config file of Serve, read by the interpreter of the first variant; this one's where none
+    is named. Raises BadInput."""
+    variant = variants_of(add_flags(content, options))[0]
+    check_interpreter(variant)
+    check_reachable(Path(content.file), "TARGET")
+    if not Path(content.file).is_file():
+        raise BadInput(f"TARGET: {content.file}: there is no such file")
+    return read_config(content.file, "TARGET", variant.python)
+
+
+def _beside(content: Content) -> Content:
+    """The content of a suite file whose app and files are found beside it, wherever the tool is
+    started. Raises BadInput."""
+    folder, app = Path(content.file).parent, content.text("app", "")
+    if split_target(app)[0].endswith(".py"):
+        content = content.set("app", f"{folder / app}", content.where("app"))
+    files = [RequestKeys.options()[name].key for name in ("paths", "bodies", "headers")]
+    for key in (*files, "request.body"):
+        value, mark = content.get(key), "@" if key == "request.body" else ""
+        if isinstance(value, str) and value.startswith(mark):
+            value = f"{mark}{folder / value.removeprefix(mark)}"
+            content = content.set(key, value, content.where(key))
+    return content
+
+
+def _own_suite(
+    content: Content,
+    where: str,
+    options: OwnAppOptions,
+    around: Around,
+    config: ServeConfig | None = None,
+) -> Suite:
+    app = content.text("app", "")
+    for spec in (RequestKeys, ServeKeys):
+        spec.check_keys(content)
+    content = add_all_flags(content, options)
+    if "load.users" not in content and "load.clients" not in content:
+        content = content.set("load.clients", [*DEFAULT_CLIENTS], content.where("load.clients"))
+    variants = variants_of(content)
+    for variant in variants:
+        check_interpreter(variant)
+    name, protocol = ServeKeys.read(content).app_name, protocol_of(protocols_of(content))
+    servicers = read_servicers(content, protocol, None if config is None else config.servicers)
+    http: dict[str, Any] = {}
+    if config is not None:
+        content, name = _choose(content, config, name, protocol, servicers)
+        http |= config.http_options
+    asked = read_request(content, protocol)
+    http |= read_timeout(content, protocol)
+    if http.get("request_timeout_s") is not None:
+        client_ms = client_timeout_s(http) * 1e3
+        place = content.where("serve.request_timeout_s")
+        content = content.set("load.timeout_ms", client_ms, place)
+    wishes, options_where = _read_wishes(content, options)
+    if wishes:
+        listed = {key: [*values] for key, values in wishes.items()}
+        content = content.set("options", listed, options_where)
+    arguments = arguments_of({key: values[0] for key, values in wishes.items() if values})
+    about = (variants[0].python, asked, servicers, arguments)
+    if config is not None:
+        print_note(f"importing the applications of {app}")
+        described = app_of_config(config, name or "", where, *about)
+    else:
+        described = _imported(app, where, *about, name=name or APP_NAME)
+    described.check_call(protocol)
+    for variant in variants[1:]:
+        if servicers is not None and variant.python != variants[0].python:
+            check_servicers(described, servicers, where, variant.python)
+    swept = read_options(described, [*wishes.items()], options_where)
+    around = replace(around, own=own_spec(described), options=swept, http_options=http)
+    suite = read_suite(content, around)
+    if config is not None:
+        suite = replace(suite, keys={})
+    if arguments:
+        described = with_arguments(described, suite.cells, where, variants[0].python)
+        suite = replace(suite, app=own_spec(described))
+    if swept:
+        for variant in {variant.python: variant for variant in variants}.values():
+            check_options(described, suite.cells, options_where, variant.python)
+    described.check_room(suite.cells, where)
+    return suite
+
+
+def _choose(
+    content: Content,
+    config: ServeConfig,
+    name: str | None,
+    protocol: str,
+    servicers: Servicers | None,
+) -> tuple[Content, str]:
+    """The content with the route of the application of a config file that is loaded, and its name:
+    that of this `name`, else the one that the route leads to. Raises BadInput."""
+    keys = RequestKeys.read(content)
+    paths = read_paths(keys.paths, content.where("request.paths_file"))
+    route = None if servicers else keys.route or next(iter(paths), None)
+    chosen = config.choose(name, route)
+    for line in config.notices(chosen, bool(name or route), servicers):
+        print_note(line)
+    if servicers is None and protocol not in HANDLES and keys.route is None and not paths:
+        below = f"{chosen.prefix.rstrip('/')}/v1" if content.get("load.openai") else chosen.prefix
+        content = content.set("request.route", below or "/", "--route")
+    return content, chosen.name
+
+
+def _read_wishes(
+    content: Content, options: OwnAppOptions
+) -> tuple[dict[str, Sequence[Option]], str]:
+    """The values of options of deployments and of arguments of the builder, of flags, else of the
+    file, and where they stand. Arguments are text, as `serve run` has them; those of --arg are
+    swept. Raises BadInput."""
+    given = _options(options.option or (), "Deployment.option=values")
+    wishes = {**given} or read_option_table(content)
+    words = [("NAME=VALUE", text, "") for text in options.arguments or ()]
+    for where, text, comma in (*words, *(("--arg", text, ",") for text in options.arg or ())):
+        name, _, value = text.partition("=")
+        if not name or not value:
+            raise BadInput(f"{where}: {text!r} is not allowed; it takes name=value")
+        if ARGS + name in given:
+            raise BadInput(f"{where}: {name} is given twice")
+        given[ARGS + name] = wishes[ARGS + name] = value.split(comma) if comma else [value]
+    return wishes, "--option" if options.option else content.where("options")
+
+
+def app_of(
+    word: str,
+    where: str,
+    python: str | None = None,
+    asked: Asked | None = None,
+    servicers: Servicers | None = None,
+    arguments: Mapping[str, Option] | None = None,
+) -> AppSpec:
+    """The user's app that a word names, as one to be deployed. Raises BadInput."""
+    return own_spec(_imported(word, where, python, asked, servicers, arguments))
+
+
+def _imported(app: str, where: str, *about: Any, name: str = APP_NAME) -> OwnApp:
+    """`about`: interpreter, request, servicers and arguments, as `own_app` takes them."""
+    place_of(app, where)  # a word that names none needs no interpreter
+    print_note(f"importing {app}")
+    return own_app(app, where, *about, name=name)

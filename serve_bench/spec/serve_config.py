@@ -1,0 +1,151 @@
+"""A config file of Serve (`applications:`), as `run` takes it: which application is loaded, where
+each is found, and what of the file has no place in a benchmark.
+
+Rule: pure. The file is read and checked by Serve's own schema in the variant's interpreter
+(serving/cluster/describe.py); what is not used is told, never passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from serve_bench.core.axes import nearest
+from serve_bench.core.errors import BadInput
+from serve_bench.spec.request import Servicers
+
+#: HTTP options of the file that go into the cluster; host and port are the tool's own.
+HTTP_OPTIONS: Final = ("request_timeout_s", "keep_alive_timeout_s", "root_path")
+
+#: Of its gRPC options those that are used; the port is the tool's own.
+SERVICERS: Final = "grpc_servicer_functions"
+
+#: Of a runtime_env: the app runs in the interpreter of the variant, in no other environment.
+RUNTIME_ENV: Final = ("env_vars", "working_dir")
+
+
+@dataclass(frozen=True)
+class ConfigApp:
+    """An application of the file. `config`: what Serve is told of it; `working_dir`: a folder."""
+
+    config: Mapping[str, Any]
+    import_path: str
+    working_dir: str | None
+    beside: str  # the folder of the config file
+
+    @property
+    def name(self) -> str:
+        """The name that it has within Serve."""
+        return str(self.config["name"])
+
+    @property
+    def prefix(self) -> str:
+        """Where it is found by HTTP."""
+        return str(self.config["route_prefix"])
+
+    def folder(self, here: str, exists: Callable[[str], bool], where: str) -> str:
+        """Where Python finds it: in its working_dir; else `here`, as for `serve run`; else beside
+        the file. Raises BadInput."""
+        if self.working_dir is not None:
+            place = self.working_dir
+            place = place if place.startswith("/") else f"{self.beside}/{place}"
+            if not exists(place):
+                raise BadInput(f"{where}: {self.name}: working_dir: there is no folder {place}")
+            return place
+        module = self.import_path.replace(":", ".").partition(".")[0]
+        for place in (here, self.beside):
+            if exists(f"{place}/{module}.py") or exists(f"{place}/{module}"):
+                return place
+        return here
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """The applications of a file in its order. `unused`: keys that have no effect here;
+    `servicers`: functions of its grpc_options, which have none but with a protocol of gRPC."""
+
+    file: str
+    apps: tuple[ConfigApp, ...]
+    http_options: Mapping[str, Any]
+    unused: tuple[str, ...]
+    servicers: Servicers | None = None
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any], file: str, folder: str, where: str) -> ServeConfig:
+        """From the content of a file in `folder` that Serve's schema has passed. BadInput."""
+        used_keys = ("applications", "http_options", "grpc_options")
+        unused = [key for key in content if key not in used_keys]
+        http, grpc = content.get("http_options") or {}, content.get("grpc_options") or {}
+        unused += [f"http_options.{key}" for key in http if key not in HTTP_OPTIONS]
+        unused += [f"grpc_options.{key}" for key in grpc if key != SERVICERS]
+        apps = []
+        for one in content["applications"]:
+            config = {"name": "default", "route_prefix": "/", **one}
+            name, import_path = config["name"], str(config.pop("import_path"))
+            if config["route_prefix"] is None:
+                config["route_prefix"] = ""
+            unused += [f"{name}.{key}" for key in ("host", "port") if config.pop(key, None)]
+            env = dict(config.pop("runtime_env", None) or {})
+            working_dir = env.pop("working_dir", None)
+            if working_dir is not None and urlsplit(str(working_dir)).scheme:
+                working_dir = None
+                unused.append(f"{name}.runtime_env.working_dir")
+            unused += [f"{name}.runtime_env.{key}" for key in env if key not in RUNTIME_ENV]
+            if env.get("env_vars"):
+                config["runtime_env"] = {"env_vars": env["env_vars"]}
+            apps.append(ConfigApp(config, import_path, working_dir, folder))
+        if not apps:
+            raise BadInput(f"{where}: {file} names no application")
+        used = {key: http[key] for key in HTTP_OPTIONS if http.get(key) not in (None, "")}
+        functions, place = tuple(grpc.get(SERVICERS) or ()), f"{file}: grpc_options.{SERVICERS}"
+        servicers = Servicers(functions, place, optional=True) if functions else None
+        return cls(file, tuple(apps), used, tuple(unused), servicers)
+
+    def choose(self, name: str | None, route: str | None) -> ConfigApp:
+        """The application that the load goes to: the one named, else the one that the route leads
+        to, else the first. Raises BadInput."""
+        if name is not None:
+            known = [one.name for one in self.apps]
+            if name not in known:
+                raise BadInput(
+                    f"--app-name: {self.file} has no application {name!r}"
+                    f"{nearest(name, known)}; it has {', '.join(known)}"
+                )
+            chosen = self.apps[known.index(name)]
+            if route is not None and not _leads_to(route, chosen.prefix):
+                raise BadInput(
+                    f"--route: {route!r} does not lead to the application {name!r}, which is at "
+                    f"{chosen.prefix}"
+                )
+            return chosen
+        if route is None:
+            return next((one for one in self.apps if one.prefix), self.apps[0])
+        led = [one for one in self.apps if _leads_to(route, one.prefix)]
+        if not led:
+            places = ", ".join(f"{one.name} at {one.prefix}" for one in self.apps)
+            raise BadInput(f"--route: {route!r} leads to no application of {self.file}: {places}")
+        return max(led, key=lambda one: len(one.prefix))
+
+    def notices(
+        self, chosen: ConfigApp, by_flag: bool, servicers: Servicers | None = None
+    ) -> list[str]:
+        """Lines printed before anything starts: which application is loaded, what is unused.
+        `servicers`: those in use."""
+        lines, unused = [], list(self.unused)
+        if self.servicers != servicers and self.servicers is not None:
+            unused.append(f"grpc_options.{SERVICERS}")
+        if len(self.apps) > 1:
+            others = " and ".join(one.name for one in self.apps if one is not chosen)
+            how = "" if by_flag else " (the first; --app-name or --route names another)"
+            lines.append(f"the load goes to {chosen.name}{how}, with {others} deployed beside it")
+        if unused:
+            lines.append(f"{self.file}: has no effect here: {', '.join(unused)}")
+        return lines
+
+
+def _leads_to(route: str, prefix: str) -> bool:
+    path = route.partition("?")[0]
+    bare = prefix.rstrip("/")
+    return bool(prefix) and (path == bare or path.startswith(f"{bare}/"))
