@@ -39,7 +39,7 @@ def batched(connections: int, rate: float, *sizes: int, **more: Any) -> Trial:
 def slots(connections: int, rate: float, seen: JsonObject = IDLE, **more: Any) -> Trial:
     """A row of an app whose replicas have a slot each."""
     of = cell(queries=1, replicas=more.pop("replicas", 1))
-    return replace(measured(connections, rate, seen, of=of), **more)
+    return changed(measured(connections, rate, seen, of=of), **more)
 
 
 FULL: Final = serving((20, 1), (97, 1), host=130)

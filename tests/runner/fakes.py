@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from serve_bench.benchmarks.rpc.backend import RpcBackend, WorldPids
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import (
     Counts,
@@ -167,8 +168,8 @@ class Sampling:
     def __exit__(self, *_: object) -> None:
         return
 
-    def summary(self, began_ns: int, seconds: float) -> dict[str, Any]:
-        return {"processes": [], "of": [began_ns, seconds]}
+    def summary(self, began_ns: int, seconds: float) -> TrialUsage:
+        return TrialUsage(interval_s=seconds)
 
     def samples(self, key: str) -> list[Any]:
         return []
