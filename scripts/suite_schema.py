@@ -102,10 +102,8 @@ def _of_options(options: Mapping[str, Option]) -> dict[str, Schema]:
 
 def _of_option(option: Option) -> Schema:
     value = _ANY if option.reader is not None else msgspec.json.schema(option.kind)
-    if option.listed:
+    if option.listed or option.repeated:
         value = {"anyOf": [value, _listed(value)]}
-    if option.repeated:
-        value = _listed(value)
     return {**value, "description": option.help}
 
 

@@ -23,8 +23,6 @@ from serve_bench.core.numbers import written
 from serve_bench.core.redaction import hide_option
 from serve_bench.spec.base import OPT, Opt, Option, Spec
 
-MAY_BE_EMPTY: Final = ("body", "expect_body", "chart")
-
 MOST: Final = 1_000_000
 """Upper end of a number, unless its flag has another."""
 
@@ -75,11 +73,10 @@ class Options(Spec):
     @classmethod
     def text_options(cls) -> Mapping[str, Option]:
         """The options whose texts are gathered in `texts`, by parameter."""
-        if cls.spec is not None:
-            return cls.spec.options()
+        of_kind = axis_options(cls.command) if cls.spec is None else cls.spec.options()
         declared = {name: known for spec in cls.specs for name, known in spec.options().items()}
         named = {name: declared[name] for name in cls.order.split() if name in declared}
-        return {**axis_options(cls.command), **named}
+        return {**of_kind, **named}
 
     @classmethod
     @cache

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os.path import isdir, isfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from serve_bench.cli import print_note
 from serve_bench.cli.command import argument, command, flag
@@ -15,6 +15,7 @@ from serve_bench.cli.options import FormatOptions, format_flag
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 from serve_bench.report import FORMATS, FORMS, form_text
+from serve_bench.spec.base import Opt
 from serve_bench.store import RECORDS_FILE, RESULTS, read
 from serve_bench.store.files import (
     check_reachable,
@@ -44,7 +45,9 @@ class ReportCommandOptions(FormatOptions, GateOptions):
     )
     wide: bool = flag(False, "Tables with all their columns, however wide.")
     plot: Path | None = flag(None, "Draw a picture too, .svg or .png: finding and main chart.")
-    chart: str | None = flag(None, "Draw charts with these words in their title; '' draws all.")
+    chart: Annotated[
+        str | None, Opt("Draw charts with these words in their title; '' draws all", empty=True)
+    ] = None
     schema: bool = flag(False, "Print the JSON Schema of --format json, and nothing else.")
 
 

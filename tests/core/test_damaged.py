@@ -208,5 +208,5 @@ def test_half_a_character_costs_a_record(tmp_path: Path, call: Call) -> None:
     record["client"]["asked"]["timeout_s"] = "\ud800"  # JSON can spell it
     (tmp_path / "records.jsonl").write_text("\n".join([first, json.dumps(record), *rest]) + "\n")
     (warning,) = read(tmp_path).warnings
-    assert warning.message.startswith("line 2: trial.client ") and "not Unicode" in warning.message
+    assert warning.message.startswith("line 2: trial ") and "not Unicode" in warning.message
     assert "Traceback" not in call("report", tmp_path)[1]
