@@ -126,6 +126,15 @@ class GpuProcess(RecordPart, frozen=True):
     use_percent: Amount | None = None
 
 
+class GpuReading(RecordPart, frozen=True):
+    """One look at a GPU. What it does not report is None."""
+
+    device: Count
+    use_percent: Amount | None
+    memory_mb: Amount | None
+    processes: tuple[GpuProcess, ...]
+
+
 class GpuUsage(RecordPart, frozen=True):
     """What ran on a GPU in a trial."""
 

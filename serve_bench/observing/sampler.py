@@ -31,10 +31,10 @@ from msgspec import to_builtins
 
 from serve_bench.core.facts import (
     GpuProcess,
+    GpuReading,
     GpuUsage,
     HostUsage,
     ProcessUsage,
-    RecordPart,
     TrialUsage,
 )
 from serve_bench.core.proof import CHILD_OF_REPLICA, role_of, without_method
@@ -72,13 +72,6 @@ from serve_bench.serving.server import Process
 # Rule: it never fails a run. A figure that a device does not report is None.
 
 MODULE: Final = "pynvml"  # the module of nvidia-ml-py
-
-
-class GpuReading(RecordPart, frozen=True):
-    device: int
-    use_percent: float | None
-    memory_mb: float | None
-    processes: tuple[GpuProcess, ...]
 
 
 class Gpus:

@@ -50,8 +50,8 @@ def index_row(look: RunLook, where: str, link: str) -> tuple[str, TableRow]:
 
 def index_runs(runs: list[tuple[str, TableRow]], place: str, skipped: Sequence[str]) -> Document:
     """The index of the runs in a folder, newest first. `skipped`: those that cannot be read."""
-    notes = ("requests/s: the most of any row; serve-bench report RECORDS shows a run",)
-    table = Table("Runs, newest first", COLUMNS, tuple(row for _, row in runs), notes)
+    note = "requests/s: the most of any row; serve-bench report RECORDS shows a run"
+    table = Table("Runs, newest first", COLUMNS, tuple(row for _, row in runs), (note,))
     newest = cell_text(table.rows[0].cells[4]) if runs else "nothing"
     return Document(
         title=f"runs in {place}",

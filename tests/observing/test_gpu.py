@@ -3,8 +3,8 @@ import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from serve_bench.core.facts import GpuProcess
-from serve_bench.observing.sampler import MODULE, GpuReading, Gpus, gpu_summary
+from serve_bench.core.facts import GpuProcess, GpuReading
+from serve_bench.observing.sampler import MODULE, Gpus, gpu_summary
 from tests.fixtures import Patch
 
 

@@ -8,7 +8,6 @@ connection here, KB are 1024 bytes. What Ray publishes stands in a column of its
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from serve_bench.analysis.ratios import quantile
+from serve_bench.analysis.growth import fit_power
 from serve_bench.analysis.statistics import (
     CENSORED,
     LATENCY,
@@ -232,9 +231,6 @@ NODES: Final = make_spec(
 INVALID: Final = "invalid: "
 """What the failure of a trial begins with of which too many requests failed."""
 
-FEWEST: Final = 3
-"""Sizes of an exponent: two points are always on a line."""
-
 
 def build(page: Page) -> View:
     """The sizes of a workload under each variant."""
@@ -313,23 +309,22 @@ def _node_rows(row: ViewRow) -> Iterator[ViewRow]:
     """The nodes that loaded in each trial of a row; several may have an address."""
     for trial in row.trials:
         for node in trial.client.nodes:
-            lost = node.lost or None
-            dims = {"point": "node", "variant": trial.variant, "launch": trial.round, "lost": lost}
+            dims = {"point": "node", "variant": trial.variant, "launch": trial.round}
+            dims |= {"lost": node.lost or None, "replicas": row.dims["replicas"]}
             dims |= pick(node, "node", "ip", "hostname", "connections")
-            dims["replicas"] = row.dims["replicas"]
-            warnings = [Finding(_describe_loss(lost, node), "lost", "bad")] if lost else []
+            warnings = [Finding(_describe_loss(node), "lost", "bad")] if node.lost else []
             if node.client_bound:
                 warnings.append(Finding("the client was the limit", "client-bound", "doubt"))
             values, name = known_values(**node_figures(node)), f"{node.ip} {node.node[:6]}"
             yield ViewRow(dims, values, name, f"{row.name}, launch {trial.round}", (*warnings,))
 
 
-def _describe_loss(lost: str, node: NodeFacts) -> str:
+def _describe_loss(node: NodeFacts) -> str:
     """`no word for 5 s; last heard 2.1 s before it was given up: 1,234 completed, 0 failed`."""
     if (heard := node.last_heard) is None:
-        return f"{lost}; never heard"
+        return f"{node.lost}; never heard"
     done = f"{heard.completed:,} completed, {heard.failed:,} failed"
-    return f"{lost}; last heard {heard.age_s:.1f} s before it was given up: {done}"
+    return f"{node.lost}; last heard {heard.age_s:.1f} s before it was given up: {done}"
 
 
 def _unloaded_nodes(result: Result) -> Iterator[ViewRow]:
@@ -363,7 +358,9 @@ def _growth_points(sizes: Sequence[ViewRow]) -> Iterator[ViewRow]:
             seen = [(row.dims["replicas"], row.values[name].value) for row in known]
             if seen:
                 values = known_values(fitted=sum(value > 0 for _, value in seen))
-                values |= fit_growth(seen)
+                if (fit := fit_power(seen)) is not None:
+                    values |= {"exponent": Value(fit.exponent, low=fit.low, high=fit.high)}
+                    values |= known_values(std_error=fit.std_error, factor=fit.factor)
                 dims = {"point": "growth", "variant": variant, "quantity": name}
                 group_name = "" if len(rows) == len(sizes) else f"variant {variant}"
                 yield ViewRow(dims, values, name.replace("_", " "), group_name)
@@ -374,23 +371,6 @@ def _draw_costs(sizes: Sequence[ViewRow]) -> Iterator[Chart]:
     draw = partial(line_chart, rows=placed, x="replicas", series="variant", caption=BARS)
     for name in CURVE_METRICS:
         yield from draw(FIGURES[name].title, figures=(name,))
-
-
-def fit_growth(points: Sequence[tuple[int, float]]) -> dict[str, Value]:
-    """Fits y = factor n^exponent to (n, y), a point a size, by least squares of their logarithms;
-    empty where fewer than FEWEST sizes have a positive value. The interval is that of Student's t
-    and takes the residuals as chance: where a quantity bends, it says little."""
-    usable = [(math.log(n), math.log(value)) for n, value in points if n > 0 and value > 0]
-    xs, ys = [x for x, _ in usable], [y for _, y in usable]
-    if len({*xs}) < FEWEST:
-        return {}
-    slope, offset = statistics.linear_regression(xs, ys)
-    residuals = sum((y - offset - slope * x) ** 2 for x, y in usable)
-    degrees = len(usable) - 2
-    error = math.sqrt(residuals / degrees / (statistics.pvariance(xs) * len(xs)))
-    half = quantile(degrees, 0.975) * error
-    exponent = Value(slope, low=slope - half, high=slope + half)
-    return {"exponent": exponent} | known_values(std_error=error, factor=math.exp(offset))
 
 
 def invalid_lines(rows: Sequence[ViewRow]) -> list[str]:

@@ -230,8 +230,7 @@ def judge_memory(
 
 def spans(launches: Launches, name: str) -> list[float]:
     """From the first reading of each launch to its last."""
-    ends = ((getattr(readings[0], name), getattr(readings[-1], name)) for readings in launches)
-    return [last - first for first, last in ends]
+    return [getattr(readings[-1], name) - getattr(readings[0], name) for readings in launches]
 
 
 def make_process(

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from serve_bench.analysis.growth import fit_power
 from serve_bench.analysis.statistics import LowerBound
 from serve_bench.benchmarks.scale import lens
-from serve_bench.benchmarks.scale.lens import GRAPH_METRICS, LOAD_METRICS, fit_growth
+from serve_bench.benchmarks.scale.lens import GRAPH_METRICS, LOAD_METRICS
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric, Result
 from serve_bench.view.frame import ViewRow
@@ -206,12 +207,13 @@ LAWS = {
 
 def test_the_standard_error_and_interval_are_those_of_least_squares() -> None:
     """By hand, with x = ln n of 1, 2, 4: slope and residuals of y = 0, 1, 1 (in units of ln 2)."""
-    fit, ln2 = fit_growth([(1, 1.0), (2, math.e), (4, math.e)]), math.log(2)
+    fit, ln2 = fit_power([(1, 1.0), (2, math.e), (4, math.e)]), math.log(2)
     # residuals -1/6, 1/3, -1/6: their squares sum to 1/6; S_xx = 2 ln2^2; one degree of freedom.
-    error, exponent = (1 / 6 / (2 * ln2**2)) ** 0.5, fit["exponent"]
-    assert (exponent.value, fit["std_error"].value) == pytest.approx((0.5 / ln2, error))
-    ends = (exponent.value - 12.706 * error, exponent.value + 12.706 * error)
-    assert (exponent.low, exponent.high) == pytest.approx(ends, rel=1e-4)
+    assert fit is not None
+    error = (1 / 6 / (2 * ln2**2)) ** 0.5
+    assert (fit.exponent, fit.std_error) == pytest.approx((0.5 / ln2, error))
+    ends = (fit.exponent - 12.706 * error, fit.exponent + 12.706 * error)
+    assert (fit.low, fit.high) == pytest.approx(ends, rel=1e-4)
 
 
 @cases(
@@ -220,7 +222,7 @@ def test_the_standard_error_and_interval_are_those_of_least_squares() -> None:
     *([(4, 1.0), (4, 2.0), (4, 3.0)], [(1, -1.0), (2, -2.0), (4, -4.0)]),
 )
 def test_three_sizes_with_positive_values_are_needed(points: list[tuple[int, float]]) -> None:
-    assert not fit_growth(points)
+    assert fit_power(points) is None
 
 
 def test_every_quantity_of_a_curve_has_its_points_and_its_exponent() -> None:
