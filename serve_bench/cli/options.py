@@ -44,7 +44,8 @@ WITH_URL = frozenset(
 #: Parts of the order of parameters that commands share.
 MATRIX = "max_batch_size max_ongoing_requests num_replicas batch_wait_timeout_s"
 MODEL = "ranker device threads table_rows gpu_fraction"
-RUN = "no_sample strict_host load_on load_nodes serve_metrics dry_run live"
+RUN_HERE = "no_sample strict_host serve_metrics dry_run live"
+RUN = f"load_on load_nodes {RUN_HERE}"
 REQUEST = "route paths method header headers draw body bodies expect_status request_timeout_s"
 
 

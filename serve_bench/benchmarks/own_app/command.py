@@ -4,7 +4,7 @@ requests goes."""
 from __future__ import annotations
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import REQUEST, RUN, OwnAppOptions, RowOptions, StreamOptions
+from serve_bench.cli.options import REQUEST, RUN, RUN_HERE, OwnAppOptions, RowOptions, StreamOptions
 from serve_bench.cli.panels import USUAL_SHARE
 
 
@@ -44,7 +44,7 @@ class TraceRunOptions(OwnRunOptions):
 
     command = "trace"
     order = f"""target arguments option arg app_name {REQUEST} clients windows window_seconds quick
-        variant env out resume trace {RUN} slo format trace_out"""
+        variant env out resume trace {RUN_HERE} slo format trace_out"""
 
     target: str | None = argument(
         "App: noop, module:app, path/file.py:app, or config.yaml of Serve.", None, "[TARGET]"

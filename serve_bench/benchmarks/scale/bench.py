@@ -200,12 +200,12 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         drive = partial(drive_load, on_progress=self._progress(planned), mark=marks(self._run_id))
         started_at, began = now_iso(), time.monotonic()
         with self._sampling() as sampler:
+            timing = self._timing()
+            if load.each is not None:  # what was answered until Ctrl-C is of no trial
+                warm_s = max(0.05, suite.warmup)
+                drive(replace(load, each=None), Timing(0.0, 0.0, 1, warm_s, DRAIN_S))
+                timing = Timing(0.0, 0.0, 1, suite.timeout * load.each)
             try:
-                timing = self._timing()
-                if load.each is not None:
-                    warm_s = max(0.05, suite.warmup)
-                    drive(replace(load, each=None), Timing(0.0, 0.0, 1, warm_s, DRAIN_S))
-                    timing = Timing(0.0, 0.0, 1, suite.timeout * load.each)
                 result = drive(load, timing)
             except LoadInterrupted as early:
                 result, self._ended = early.result, early
