@@ -52,7 +52,7 @@ ROOMS: Final = (
         "runner",
         """runner/* benchmarks/*/backend.py benchmarks/*/bench.py benchmarks/*/cluster.py
         benchmarks/*/needs.py benchmarks/*/nodes.py spec/slicing.py""",
-        5_438,
+        5_446,
         4_600,
         4_200,
     ),
@@ -61,7 +61,7 @@ ROOMS: Final = (
         """core/* spec/* benchmarks/*/spec.py benchmarks/*/command.py benchmarks/*/drive.py
         cli/command.py cli/experiment.py cli/flag_values.py cli/options.py cli/panels.py
         cli/request.py cli/rows.py cli/sides.py cli/targets.py""",
-        11_343,
+        11_370,
         3_000,
         2_600,
     ),
@@ -72,11 +72,11 @@ ROOMS: Final = (
 
 #: Other budgets: lines of the whole package, of tests and of scripts, words of the documents.
 TOTALS: Final = (
-    Room("serve_bench", "serve_bench/*.py", 59_141, 42_300, 37_600),
+    Room("serve_bench", "serve_bench/*.py", 59_176, 42_300, 37_600),
     Room("tests", "tests/*.py", 33_721, 25_000, 22_000),
     Room("scripts", "scripts/*.py", 3_093, 3_000, 2_500),
     Room(
-        "documents, words", "docs/*.md README.md GLOSSARY.md CHANGELOG.md", 17_727, 18_000, 15_000
+        "documents, words", "docs/*.md README.md GLOSSARY.md CHANGELOG.md", 17_715, 18_000, 15_000
     ),
 )
 

@@ -177,12 +177,22 @@ def command(
     return lambda function: Command(options, function, parser)
 
 
+def _shape_of(option: Option) -> str | None:
+    """What its text looks like: as its type or Opt says, else as its name does in all commands."""
+    told = option.shape if option.opt.shape or option.is_switch else None
+    usual = option.shape or ""
+    if told is None and usual.partition("[")[0] in ("TEXT", "NUMBER", "PATH"):
+        named = shape(option.name)
+        told = f"{named}[,{named}...]" if named and option.listed else named
+    return told or usual or None
+
+
 def _parameter(option: Option) -> inspect.Parameter:
     """An option as typer reads it: a switch, a text, or a list of texts."""
     name, opt = option.name, option.opt
     common: dict[str, Any] = {
         "help": option.help,
-        "metavar": opt.shape or shape(name) or option.shape,
+        "metavar": _shape_of(option),
         "show_default": False,
         "autocompletion": completion_of(name, option.words),
     }

@@ -13,8 +13,6 @@ from typing import Final
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
-from serve_bench.core.timeline import seconds_of as seconds_of
-from serve_bench.core.timeline import stages_of as stages_of
 
 
 def names(text: object) -> tuple[str, ...]:

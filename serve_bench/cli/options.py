@@ -9,15 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from serve_bench.cli.command import Options, argument, flag
+from msgspec import Meta
+
+from serve_bench.cli.command import MOST, Options, argument, flag
 from serve_bench.cli.panels import USUAL_SHARE
 from serve_bench.core.axes import axis_flags
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import EVENTS
+from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.result import STREAMS
 from serve_bench.report import COMPARED, FORMATS
+from serve_bench.spec.forms import Time
 from serve_bench.spec.request import RequestKeys, ServeKeys
 
 if TYPE_CHECKING:
@@ -185,7 +189,7 @@ class TraceOptions(Options):
 class SuiteOptions(VariantOptions, LoadOnOptions, TraceOptions):
     """A suite of cells and rows, measured on launched clusters."""
 
-    launches: int | None = flag(None, "Launches of each variant [1].")
+    launches: int | None = flag(None, "Launches of each variant [1].", takes=(1, MOST_LAUNCHES))
 
 
 class RowOptions(SuiteOptions):
@@ -195,8 +199,8 @@ class RowOptions(SuiteOptions):
     clients: str | None = flag(
         None, "N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
     )
-    windows: int | None = flag(None, "Windows of each row, of 1 s [10].")
-    window_seconds: float | None = flag(None, "Length of a window [1].")
+    windows: int | None = flag(None, "Windows of each row, of 1 s [10].", takes=(1, MOST))
+    window_seconds: float | None = flag(None, "Length of a window [1].", takes=(0.01, MOST))
     quick: bool = flag(False, "Measure 3 windows of 0.5 s in each row, await answers for 3 s.")
     profile: str | None = flag(None, "Repeat each row with py-spy on proxy, replica, controller.")
 
@@ -208,8 +212,12 @@ class LadderOptions(SuiteOptions):
 
     format: str = format_flag(*COMPARED, "toml")
     users: str | None = flag(None, "Numbers of users, auto or published [auto].")
-    duration: float | None = flag(None, "Length of each step [20].", takes=(0.5, 86_400))
-    url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")
+    duration: Annotated[Time, Meta(ge=0.5, le=86_400)] | None = flag(
+        None, "Length of each step [20s]."
+    )
+    url: list[str] | None = flag(
+        None, "Measure a service that is up already, as [NAME=]URL; repeatable."
+    )
     quick: bool = flag(False, "Measure steps of 3 s, without refinement around the best.")
 
 

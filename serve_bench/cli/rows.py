@@ -139,14 +139,14 @@ def choose_suite(
     return services if options.url else suite
 
 
-def named_urls(urls: Sequence[str], unnamed: str | None = None) -> dict[str, str]:
+def named_urls(urls: Sequence[str], unnamed: str) -> dict[str, str]:
     """Each `NAME=URL` by its name. A single one without a name is called `unnamed`. BadInput."""
     named: dict[str, str] = {}
     for text in urls:
         _, url, name = read_service(text)
         if not name:
-            if unnamed is None or len(urls) > 1:
-                raise BadInput(f"--url: {text!r} is not allowed; it takes NAME=URL")
+            if len(urls) > 1:
+                raise BadInput(f"--url: {text!r} is not allowed; of several each is NAME=URL")
             name = unnamed
         if name in named:
             raise BadInput(f"--url: the name {name} is given twice")
@@ -186,7 +186,7 @@ def services_of(urls: Sequence[str], headers: Sequence[str], users: bool) -> tup
     """Each `NAME=URL` as a service; with `users` for one user after the other."""
     content = RequestKeys.add_flags(Content("--url"), {"header": [*headers] or None})
     sent, services = RequestKeys.read(content).sent_headers, []
-    for name, url in named_urls(urls).items():
+    for name, url in named_urls(urls, "url").items():
         try:
             request = Request(url, headers=sent, expect_status=(200,))
         except SpecError as error:

@@ -199,10 +199,17 @@ def _beside(content: Content) -> Content:
     files = [RequestKeys.options()[name].key for name in ("paths", "bodies", "headers")]
     for key in (*files, "request.body"):
         value, mark = content.get(key), "@" if key == "request.body" else ""
-        if isinstance(value, str) and value.startswith(mark):
-            value = f"{mark}{folder / value.removeprefix(mark)}"
-            content = content.set(key, value, content.where(key))
+        if value is not None:
+            texts = value if isinstance(value, list) else [value]
+            found = [_find_beside(folder, text, mark) for text in texts]
+            content = content.set(key, found if texts is value else found[0], content.where(key))
     return content
+
+
+def _find_beside(folder: Path, text: Any, mark: str) -> Any:
+    if not isinstance(text, str) or not text.startswith(mark):
+        return text
+    return f"{mark}{folder / text.removeprefix(mark)}"
 
 
 def _own_suite(

@@ -124,7 +124,9 @@ def _course(trial: Trial) -> Iterator[str]:
             yield f"course.waiting: more in second {second} than were due by then"
     if sum(course.ended) > sum(course.answered):
         yield "course.ended: more than were answered"
-    if course.losses != sum(lost):
+    if course.due and course.losses is None:
+        yield "course.losses: is not there"
+    elif course.losses not in (None, sum(lost)):
         yield f"course.losses: {course.losses}, where {sum(lost)} failed"
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from serve_bench.analysis.statistics import latency_figures, silent_from
+from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import ReplicaWaits, SettledFacts, WaitsFacts
 from serve_bench.core.histogram import bounded
 from serve_bench.core.load_result import LoadResult, Progress
@@ -134,8 +135,9 @@ def look(
         result = drive(most, Timing(0.3, 0.3, 1, seconds, drain_s), mark=mark)
         until_ns = result.started_at_ns + int(result.duration_s * 1e9)
         begun = False
-        replicas = serving.end_look(result.started_at_ns, until_ns)
-    except (LoadError, LaunchFailed) as error:
+        seen = serving.end_look(result.started_at_ns, until_ns)
+        replicas = built(tuple[ReplicaWaits, ...], _rounded(seen), "look")
+    except (LoadError, LaunchFailed, FormatError) as error:
         return WaitsFacts(why_not=str(error))
     finally:
         if begun:
@@ -145,7 +147,7 @@ def look(
         rate=result.rate,
         p50_ms=_p50_ms(result),
         alone_p50_ms=None if alone is None else _p50_ms(alone),
-        replicas=built(tuple[ReplicaWaits, ...], _rounded(replicas), "look"),
+        replicas=replicas,
     )
 
 

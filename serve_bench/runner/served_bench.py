@@ -22,7 +22,7 @@ from msgspec import structs
 
 from serve_bench.analysis.verdict import worth_a_look
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
-from serve_bench.core.facts import SettledFacts
+from serve_bench.core.facts import DeploymentLimits, SettledFacts
 from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
@@ -37,7 +37,7 @@ from serve_bench.core.plan import (
     step_row,
     timing_of,
 )
-from serve_bench.core.result import Deploy, JsonObject, PlannedTrial, Row, Trial
+from serve_bench.core.result import Deploy, PlannedTrial, Row, Trial
 from serve_bench.load.driver import give_up_without
 from serve_bench.load.failures import LoadError
 from serve_bench.load.request_log import RequestLog
@@ -108,7 +108,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             self._target = Serving(self._spec())
         else:  # no launch, in records
             self._part = replace(self._part, number="")
-            self._target = Service(launch.variant.name, request)
+            nodes = self._suite.load_on is not None
+            self._target = Service(launch.variant.name, request, from_nodes=nodes)
         self._cell: Cell = {}
         self._proven = False
         self._hurt = False  # a process of the cluster ended during the last load
@@ -116,7 +117,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._unsettled = False  # requests of the last row may still be served
         self._settling: Settling | None = None  # of the cell, where its rows have no warm-up
         self._slots: Mapping[str, int] = {}  # of the cell, of an own app
-        self._limits: JsonObject = {}
+        self._limits: Mapping[str, DeploymentLimits] = {}
         self._watch: ReplicaWatch | None = None  # of the newest load, where Serve scales the app
         self._measured: list[Trial] = []
 
@@ -222,7 +223,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             loaded = Loaded((trial,), (fault,), interrupted, log)
         else:
             loaded = self._loaded(row, trial, measured, log)
-        not_kept = (self._fault(row, why, "samples") for why in measured.not_kept)
+        faults = (self._fault(row, why, "samples") for why in measured.not_kept)
+        not_kept = (replace(fault, keyed=False) for fault in faults)  # its figures are whole
         return replace(loaded, faults=(*loaded.faults, *not_kept))
 
     def _loaded(
@@ -305,7 +307,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         cluster = self._serving if self.parts else None
         app, drive = self._suite.app.own, self._plan.place.drive(cluster)
         self._watch = None
-        if app is None or not any("most" in limit for limit in self._limits.values()):
+        if app is None or all(limit.most is None for limit in self._limits.values()):
             return drive(load, timing, **beside)
         with ReplicaWatch(self._serving, app.name) as self._watch:
             if timing.warmup_max_s > 0 and isinstance(self._plan.place, LocalLoads):

@@ -24,10 +24,12 @@ from serve_bench.observing.processes import ServeProcess, behind, is_here
 @dataclass(frozen=True)
 class Service:
     """A running service: its name, and the request to send. Nothing of it is known to have ended,
-    nor what its app counts."""
+    nor what its app counts. `from_nodes`: the load comes from several nodes, of whose processes
+    those of this host would be a part."""
 
     name: str
     request: Request
+    from_nodes: bool = False
 
     @property
     def remote(self) -> bool:
@@ -40,6 +42,8 @@ class Service:
 
     def processes(self) -> list[ServeProcess]:
         """Those of the Serve of this host that answers the URL."""
+        if self.from_nodes:
+            return []
         return behind(self.request.url, self.request.unix_socket)
 
     def alive(self) -> bool:

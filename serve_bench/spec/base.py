@@ -33,6 +33,7 @@ from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.numbers import whole_number, written
 from serve_bench.core.schema import built, plain
+from serve_bench.core.secrets import hide
 from serve_bench.spec.content import Content
 
 
@@ -98,7 +99,7 @@ class Option:
     def help(self) -> str:
         """With the default, where there is one that is worth a word."""
         values = self.default if self.listed else [self.default]
-        if self.default in (None, False, "", ()) or self.default is MISSING:
+        if self.is_switch or self.default is MISSING or self.default in (None, "", ()):
             return f"{self.opt.help}."
         form = _form_of(self.kind)
         write = written if form is None else form.write
@@ -173,7 +174,7 @@ class Option:
                 text, self.kind, strict=not isinstance(text, str), dec_hook=_path
             )
         except (ValueError, BadInput):
-            shown = repr(given)
+            shown = hide(repr(given))
             shown = shown if len(shown) <= 32 else f"{shown[:31]}{shown[0]}"
             near = suggest(value, self.words)
             raise BadInput(
@@ -325,9 +326,8 @@ def _describe(kind: Any, words: Sequence[str] = ()) -> str:
     write: Callable[[Any], str] = _write
     if form is not None:
         what, write, example = form.what, form.write, form.example
-    least = 0 if whole and info.ge is None else info.ge  # a text of a whole number has no sign
-    if least is not None:
-        what += f" from {write(least)}"
+    if info.ge is not None:
+        what += f" from {write(info.ge)}"
     elif info.gt is not None:
         what += f" above {write(info.gt)}" + (" and up" if info.le is not None else "")
     return what + ("" if info.le is None else f" to {write(info.le)}") + example

@@ -31,8 +31,8 @@ def json_of(content: object) -> str:
 
 
 def _encoded(value: Any) -> dict[str, Any]:
-    if isinstance(value, Struct):
-        return structs.asdict(value)
+    if isinstance(value, Struct):  # one that says nothing is of what was not looked at
+        return structs.asdict(value) if value else {}
     if is_dataclass(value):
         return pick(value, *(field.name for field in fields(value)))
     return dict(value)  # a mapping of another type

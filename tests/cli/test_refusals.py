@@ -77,7 +77,7 @@ BAD = {
         ("press --suite micro", "--suite: micro needs app ="),
         ("press --log-requests /nowhere/x", "--log-requests: the folder of /nowhere/x does not"),
         ("press --url a=http://h/ --log-level INFO", "it does not go with --log-level"),
-        ("press --url http://h/", "--url: 'http://h/' is not allowed; it takes NAME=URL"),
+        ("press --url http://h/ --url http://i/", "--url: 'http://h/' is not allowed; of several"),
         ("press -H Token:x", "-H: is for --url"),
         ("recsys --users 0", "--users: '0' is not allowed; it takes auto, published, or"),
         ("recsys --ranker-replicas 1,1", "--ranker-replicas: 1 is given twice"),
@@ -129,7 +129,7 @@ BAD = {
         ("http://h/ --timeout 2h", "--timeout: '2h' is not allowed"),
         (
             "http://h/ --retries -1",
-            "--retries: '-1' is not allowed; it takes a whole number from 0",
+            "--retries: '-1' is not allowed; it takes a whole number",
         ),
         ("http://h/ -r 5 --max-connections 5", "--max-connections must be at least connections"),
         ("http://h/ --body @", "--body: '@' is not allowed; it takes text or @FILE"),

@@ -3,7 +3,6 @@
 What a node counts is held against what the server counted; nodes die, hang and are called off.
 """
 
-import json
 import os
 import re
 import signal
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -113,7 +113,7 @@ def test_all_nodes_add_up_to_what_the_server_counted(crew: NodeCrew, cluster: Ra
         assert sure(fact.connection_rate_max) >= sure(fact.connection_rate_mean) > 0
         roles = {one.role for one in sure(fact.usage).processes}
         assert {"load_worker", "serve_bench"} <= roles
-    json.dumps(facts)
+    msgspec.json.encode(facts)
     # The package came to the nodes with the crew: it need not be installed there.
     actors = crew._ask("start", {"nodes": list(loads), "timeout_s": 5}, 10)["actors"]
     assert all("py_modules_files" in one["package"] for one in actors.values())

@@ -52,8 +52,8 @@ class CapacityOptions(ServiceOptions):
 
     command = "capacity"
     order = f"""target slo url option app_name {REQUEST} protocol grpc_servicer call events
-        event_timeout replicas arrivals start connections launches launch_time precision budget quick need variant env out
-        resume no_sample strict_host serve_metrics dry_run live format"""
+        event_timeout replicas arrivals start connections launches launch_time precision budget
+        quick need variant env out resume no_sample strict_host serve_metrics dry_run live format"""
 
     with_resume = frozenset("resume budget no_sample strict_host dry_run live format".split())
 

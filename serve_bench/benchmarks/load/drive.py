@@ -135,7 +135,7 @@ def _measure(
     with Display(plain=options.live == "plain") as display:
         on_progress = partial(display.load, count=load.count)
         drive_shown = partial(drive, on_progress=on_progress, mark=mark)
-        service = Service("url", load.request)
+        service = Service("url", load.request, from_nodes=options.load_on is not None)
         return measure_load(service, planned, load, timing, drive_shown, **more)
 
 

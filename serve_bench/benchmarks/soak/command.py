@@ -37,7 +37,8 @@ MOST_S: Final = 7 * 24 * 3600.0
 class SoakOptions(ServiceOptions):
     command = "soak"
     order = f"""target soak_time rate clients arrivals url option app_name {REQUEST} protocol
-        grpc_servicer call events event_timeout quick variant env out resume leak fail_on slo dry_run live format"""
+        grpc_servicer call events event_timeout quick variant env out resume leak fail_on slo
+        dry_run live format"""
 
     target: str | None = argument(
         "App: noop, module:app, path/file.py:app, config.yaml, or a suite.", None, "[TARGET]"

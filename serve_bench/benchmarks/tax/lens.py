@@ -114,7 +114,7 @@ def _layer_rows(result: Result, suite: TaxSpec, warnings: Known) -> Iterator[Lay
 def _compute_cpu(side: SideRow) -> dict[str, Value]:
     """CPU by role for a request, and what the processes use without any load."""
     measured = (trial.client.slices for trial in side.trials if trial.counts.completed)
-    slices = [part for part in measured if part is not None]
+    slices = [part for part in measured if part is not None and part.requests is not None]
     requests = sum(part.requests or 0 for part in slices)
     values, idle = {}, mean_of(part.idle_all_cores for part in slices)
     if idle is not None:

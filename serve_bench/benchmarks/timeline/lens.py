@@ -229,7 +229,7 @@ def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
         course, about = trial.course, f"launch {trial.round}"
         if course.why_not:
             lacks.append(Finding(course.why_not, "state", "doubt", about=about))
-        kept, losses = len(course.lost), course.losses
+        kept, losses = len(course.lost), course.losses or 0
         if losses > kept:
             text = f"{losses:,} requests were lost, of which {kept:,} are known one by one"
             lacks.append(Finding(text, "lost", "doubt", about=about))
