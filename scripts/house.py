@@ -73,7 +73,7 @@ ROOMS: Final = (
 #: Other budgets: lines of the whole package, of tests and of scripts, words of the documents.
 TOTALS: Final = (
     Room("serve_bench", "serve_bench/*.py", 59_176, 42_300, 37_600),
-    Room("tests", "tests/*.py", 33_721, 25_000, 22_000),
+    Room("tests", "tests/*.py", 33_718, 25_000, 22_000),
     Room("scripts", "scripts/*.py", 3_093, 3_000, 2_500),
     Room(
         "documents, words", "docs/*.md README.md GLOSSARY.md CHANGELOG.md", 17_715, 18_000, 15_000

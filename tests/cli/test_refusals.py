@@ -127,10 +127,7 @@ BAD = {
         ("http://h/ -r 1e9", "--rate: '1e9' is not allowed"),
         ("http://h/ --stages 5:1s,-1:1s", "--stages: rate must be 0 or more, got -1"),
         ("http://h/ --timeout 2h", "--timeout: '2h' is not allowed"),
-        (
-            "http://h/ --retries -1",
-            "--retries: '-1' is not allowed; it takes a whole number",
-        ),
+        ("http://h/ --retries -1", "--retries: '-1' is not allowed; it takes a whole number"),
         ("http://h/ -r 5 --max-connections 5", "--max-connections must be at least connections"),
         ("http://h/ --body @", "--body: '@' is not allowed; it takes text or @FILE"),
         ("http://h/ --header X:\u03a9", "--header X: only ASCII is allowed"),
