@@ -87,11 +87,11 @@ def test_capacity_that_comes_at_a_known_moment() -> None:
     assert rise["needed_s"] == pytest.approx(3.0, abs=0.02)
     assert (rise["out_s"], figures.whole["lost"]) == (3, 0)
     course = trial.course
-    assert course["due"] == [10] * 3 + [40] * 9 + [10] * 3
-    assert course["answered"] == course["due"] and sum(course["sent"]) == sum(course["due"])
+    assert course.due == (10,) * 3 + (40,) * 9 + (10,) * 3
+    assert course.answered == course.due and sum(course.sent) == sum(course.due)
     # At 6 s 60 requests wait, and some are served.
-    assert course["waiting"][5] == pytest.approx(60, abs=3)
-    highest = max(one["max"] for one in course["latency"] if one is not None)
+    assert course.waiting[5] == pytest.approx(60, abs=3)
+    highest = max(one["max"] for one in course.latency if one is not None)
     assert highest == pytest.approx(60 * SERVICE_S * 1e9, rel=0.1)
     assert figures.whole["replica_s"] == pytest.approx(4.0 + 2 * 3 + 9 * 3, abs=0.1)
 
@@ -104,9 +104,9 @@ def test_requests_that_are_dropped_are_lost_each_in_its_second() -> None:
     assert server.dropped == [25, 26, 27, 41]
     assert figures.whole["lost.reset"] == figures.whole["lost"] == 4
     assert figures.whole["answered"] == 76
-    assert trial.course["failed"]["reset"] == [0, 3, 1, 0]
-    assert trial.course["answered"] == [20, 17, 19, 20]
-    assert [error for *_, error in trial.course["lost"]] == ["reset"] * 4
+    assert trial.course.failed["reset"] == (0, 3, 1, 0)
+    assert trial.course.answered == (20, 17, 19, 20)
+    assert [error for *_, error in trial.course.lost] == ["reset"] * 4
     # 15 % and 5 % are above 1 %.
     assert figures.out == (False, True, True, False)
     assert figures.replicas.counts == () and figures.whole["replica_s"] is None
@@ -117,9 +117,9 @@ def test_a_pause_has_seconds_without_a_request() -> None:
     """They are not judged, and no second of 0 ms."""
     server = SteppedServer([(0.0, 20)], SERVICE_S)
     trial, figures = course_of(server, "20:1s,0:2s,20:1s")
-    assert trial.course["due"] == [20, 0, 0, 20]
+    assert trial.course.due == (20, 0, 0, 20)
     assert figures.out == (False, None, None, False)
-    assert trial.course["latency"][1:3] == [None, None]
+    assert trial.course.latency[1:3] == (None, None)
 
 
 @pytest.mark.alone
