@@ -153,7 +153,7 @@ class Panels(_Parser):
         """BadInput on an option that is given twice and takes one value. A `--trace` without a
         share gets one: typer has no value that may be left out. That of `noop` takes none."""
         options: Sequence[Any] = self.params
-        takes_share = any(one.name == "trace" and not one.is_flag for one in options)
+        takes_share = any(option.name == "trace" and not option.is_flag for option in options)
         if takes_share and "--trace" in args:
             at = args.index("--trace") + 1
             if not args[at:] or args[at].startswith("-"):
@@ -194,8 +194,8 @@ class PanelCommand(Panels, TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """`[OPTIONS] URL`: arguments as their help shows them."""
-        arguments = (one for one in self.get_params(ctx) if one.param_type_name == "argument")
-        return ["[OPTIONS]", *(str(one.metavar or one.name) for one in arguments)]
+        arguments = (param for param in self.get_params(ctx) if param.param_type_name == "argument")
+        return ["[OPTIONS]", *(str(param.metavar or param.name) for param in arguments)]
 
 
 class PanelGroup(Panels, TyperGroup):

@@ -424,7 +424,7 @@ class Result:
     def plan(self) -> tuple[PlannedTrial, ...]:
         """The trials that are planned in the end."""
         every = (*self.run.plan, *(planned for resume in self.resumes for planned in resume.plan))
-        return tuple(one for one in every if self.last is None or one.round <= self.last)
+        return tuple(trial for trial in every if self.last is None or trial.round <= self.last)
 
     @property
     def missing(self) -> tuple[PlannedTrial, ...]:
@@ -438,7 +438,7 @@ class Result:
         failure that still counts is about them (a process of the cluster ended, load was lost), or
         they were broken off. A trial of which no request succeeded has no figures, and one failure
         that says so: how a service failed that was up is to be compared."""
-        failed = Counter(one.key for one in self.failures if one.key is not None)
+        failed = Counter(failure.key for failure in self.failures if failure.key is not None)
         return frozenset(
             trial.key
             for trial in self.trials

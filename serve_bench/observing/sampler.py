@@ -204,8 +204,8 @@ class Sampler:
         """Reads everything once, then at each interval. Call it before the load."""
         self._wall_ahead_ns = time.time_ns() - perf()
         self._known_children = children_of("self") - {worker.process.pid for worker in KEPT}
-        for one in self.watched:
-            self._watch(Track(one.pid, one.role, one.title))
+        for process in self.watched:
+            self._watch(Track(process.pid, process.role, process.title))
         self._watch(Track(os.getpid(), "serve_bench", "serve-bench"))
         self._others = OtherPrograms(self._tracks) if self.apart else None
         self._tick()
@@ -269,7 +269,7 @@ class Sampler:
             }
             for track in self._tracks.values()
         ]
-        host = [[(one.at_ns - zero) // 1000 / 1e3, one.busy_ns / 1e6] for one in self._host]
+        host = [[(read.at_ns - zero) // 1000 / 1e3, read.busy_ns / 1e6] for read in self._host]
         out.append({"kind": "host", **started, "cpu_ms": host})
         if self._gpu:
             out.append({"kind": "gpu", **started, "readings": to_builtins(self._gpu)})
@@ -394,8 +394,8 @@ def sampler_of(
     watched = [Process(one.pid, one.role, without_method(one.title)) for one in every]
     return Sampler(
         [*watched, *(Process(pid, "py_spy", "py-spy") for pid in spies)],
-        parents={one.pid: "haproxy" for one in every if one.role == "haproxy_manager"},
-        raylets=[one.pid for one in every if one.role == "raylet"],
+        parents={process.pid: "haproxy" for process in every if process.role == "haproxy_manager"},
+        raylets=[process.pid for process in every if process.role == "raylet"],
         children_every_s=children_every_s,
         gpus=gpus,
         apart=apart,

@@ -72,8 +72,8 @@ class Settling:
             if state.p50_ns is None and result.warmup.completed and not result.measured.sent:
                 # A request takes longer than the window, so none began in it: measure one alone.
                 timing = Timing(0.0, 0.0, windows=1, window_s=self.load.timeout_s)
-                one = self._drive(replace(self.load, count=1), timing)
-                state = structs.replace(state, p50_ns=one.latency.percentile(0.5))
+                solo = self._drive(replace(self.load, count=1), timing)
+                state = structs.replace(state, p50_ns=solo.latency.percentile(0.5))
         except LoadError as error:  # the row that follows fails in its own words
             time.sleep(1.0)
             return SettledFacts(error=str(error))
@@ -121,15 +121,15 @@ def look(
     most_s, drain_s = (LEAST_S, LEAST_S / 2) if quick else (MOST_S, None)
     p50_ns = latency_figures([trial], (0.5,))[0] or 0.0
     seconds = min(most_s, max(LEAST_S, 3 * p50_ns / 1e9))
-    one = load.one_by_one(ALONE_REQUESTS)
+    solo = load.one_by_one(ALONE_REQUESTS)
     most = replace(load, count=None, each=None)
     begun, alone = False, None
     try:
         if silent_from(trial) is None:
             timing = Timing(0.0, 0.0, windows=1, window_s=ALONE_MOST_S, drain_s=drain_s)
-            alone = drive(one, timing, mark=mark)
+            alone = drive(solo, timing, mark=mark)
         else:  # nobody waits long for answers that do not come
-            most = replace(one, count=None, connections=load.connections, timeout_s=SILENT_MOST_S)
+            most = replace(solo, count=None, connections=load.connections, timeout_s=SILENT_MOST_S)
         serving.begin_look()
         begun = True
         result = drive(most, Timing(0.3, 0.3, 1, seconds, drain_s), mark=mark)
@@ -172,4 +172,4 @@ def _rounded(content: Any) -> Any:
         return round(content, 3)
     if isinstance(content, Mapping):
         return {name: _rounded(value) for name, value in content.items()}
-    return [_rounded(one) for one in content] if isinstance(content, list) else content
+    return [_rounded(part) for part in content] if isinstance(content, list) else content

@@ -241,7 +241,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             except KeyboardInterrupt as early:  # the trial itself is complete
                 interrupted = early
         broken = "during the trial: the figures are of a broken cluster"
-        faults = [self._fault(row, f"{one} {broken}") for one in ended]
+        faults = [self._fault(row, f"{process} {broken}") for process in ended]
         faults += [self._fault(row, lost, "worker") for lost in measured.lost]
         if (why := why_failed(trial)) is not None:
             faults.append(self._fault(row, why))
@@ -421,7 +421,7 @@ class ServedClusters:
     def plan(self) -> Plan[Cell, PlannedLoad]:
         """The launches of the agenda."""
         return Plan(
-            [self._launch(one) for one in self.agenda.launches],
+            [self._launch(launch) for launch in self.agenda.launches],
             self._expected_s,
             about=self.agenda.suite.ladder is not None,  # its steps depend on its results
         )

@@ -81,8 +81,8 @@ class ServeConfig:
         unused += [f"http_options.{key}" for key in http if key not in HTTP_OPTIONS]
         unused += [f"grpc_options.{key}" for key in grpc if key != SERVICERS]
         apps = []
-        for one in content["applications"]:
-            config = {"name": "default", "route_prefix": "/", **one}
+        for listed in content["applications"]:
+            config = {"name": "default", "route_prefix": "/", **listed}
             name, import_path = config["name"], str(config.pop("import_path"))
             if config["route_prefix"] is None:
                 config["route_prefix"] = ""
@@ -107,7 +107,7 @@ class ServeConfig:
         """The application that the load goes to: the one named, else the one that the route leads
         to, else the first. Raises BadInput."""
         if name is not None:
-            known = [one.name for one in self.apps]
+            known = [app.name for app in self.apps]
             if name not in known:
                 raise BadInput(
                     f"--app-name: {self.file} has no application {name!r}"
@@ -121,12 +121,12 @@ class ServeConfig:
                 )
             return chosen
         if route is None:
-            return next((one for one in self.apps if one.prefix), self.apps[0])
-        led = [one for one in self.apps if _leads_to(route, one.prefix)]
+            return next((app for app in self.apps if app.prefix), self.apps[0])
+        led = [app for app in self.apps if _leads_to(route, app.prefix)]
         if not led:
-            places = ", ".join(f"{one.name} at {one.prefix}" for one in self.apps)
+            places = ", ".join(f"{app.name} at {app.prefix}" for app in self.apps)
             raise BadInput(f"--route: {route!r} leads to no application of {self.file}: {places}")
-        return max(led, key=lambda one: len(one.prefix))
+        return max(led, key=lambda app: len(app.prefix))
 
     def notices(
         self, chosen: ConfigApp, by_flag: bool, servicers: Servicers | None = None
@@ -137,7 +137,7 @@ class ServeConfig:
         if self.servicers != servicers and self.servicers is not None:
             unused.append(f"grpc_options.{SERVICERS}")
         if len(self.apps) > 1:
-            others = " and ".join(one.name for one in self.apps if one is not chosen)
+            others = " and ".join(app.name for app in self.apps if app is not chosen)
             how = "" if by_flag else " (the first; --app-name or --route names another)"
             lines.append(f"the load goes to {chosen.name}{how}, with {others} deployed beside it")
         if unused:

@@ -31,22 +31,22 @@ def blocked_candidate(seen: Evidence) -> Candidate | None:
     """A loop that is in the app's own code in nearly every look: it is blocked there, or computes
     for as much of the time."""
     for name, replicas in seen.waits.of.items():
-        every = [one for one in replicas if one.ongoing > 0]
-        shares = {one.pid: sum(share for _, share in one.loop) for one in every}
+        every = [look for look in replicas if look.ongoing > 0]
+        shares = {look.pid: sum(share for _, share in look.loop) for look in every}
         most = max(shares.values(), default=0.0)
         if most < limits.NEAR:
             continue
         lines: dict[str, float] = defaultdict(float)
-        for line, share in (pair for one in replicas for pair in one.loop):
+        for line, share in (pair for look in replicas for pair in look.loop):
             lines[line] += share
-        line = max(lines, key=lambda one: lines[one])
+        line = max(lines, key=lambda place: lines[place])
         many = sum(map(limits.NEAR.__le__, shares.values()))
         some = "" if many == len(shares) else f", in {many} of {len(shares)} replicas"
         short, looks = f"loop in {line}", f"{100 * most:.0f} % of the looks{some}"
         uses = seen.deployments.get(name, ())
         at = max(shares, key=lambda pid: shares[pid])
-        own = [one for one in uses if one.pid == at] or uses
-        busy = max((one.not_idle or one.level for one in own), default=0.0)
+        own = [use for use in uses if use.pid == at] or uses
+        busy = max((use.not_idle or use.level for use in own), default=0.0)
         if busy >= limits.WAIT_MOST * most:
             words = f"replica CPU: {line} in {looks}"
             return Candidate("replica CPU", most, _named(seen, name, words), short, name)
@@ -90,16 +90,16 @@ def called_candidate(seen: Evidence) -> Candidate | None:
     places = count_places(seen.waits.replicas).items()
     calls = sum(count for at, count in places if at.awaited.startswith(HANDLE))
     behind = {
-        name: (sum(one.ongoing for one in every), sum(one.max_ongoing or 0 for one in every))
+        name: (sum(look.ongoing for look in every), sum(look.max_ongoing or 0 for look in every))
         for name, every in seen.waits.of.items()
-        if name != seen.front and any(one.served or one.ongoing for one in every)
+        if name != seen.front and any(look.served or look.ongoing for look in every)
     }
     # A request in a deployment behind the front is in a call of it too, and no longer waits there.
     queued = calls - sum(held for held, _ in behind.values())
     full = {name: held / slots for name, (held, slots) in behind.items() if slots}
     if seen.front is None or not full:
         return None
-    name = max(full, key=lambda one: full[one])
+    name = max(full, key=lambda deployment: full[deployment])
     held, slots = behind[name]
     # The router tries again only after 25 to 500 ms, so few slots are not always busy.
     if queued < 1.0 or queued + held < limits.FULL_SLOTS * slots:
@@ -117,7 +117,7 @@ def place_candidate(seen: Evidence) -> Candidate | None:
     requests = max(_ongoing(seen).values(), default=0.0)
     if not leaves or not requests:
         return None
-    at = max(leaves, key=lambda one: leaves[one])
+    at = max(leaves, key=lambda leaf: leaves[leaf])
     share = min(1.0, leaves[at] / requests)
     if share < limits.WAIT_SHARE:
         return None
@@ -211,7 +211,7 @@ def full_pool(seen: Evidence, candidate: Candidate) -> bool:
     if not candidate.pool:
         return False
     replicas = seen.waits.of.get(candidate.deployment or "", ())
-    pools = [pool for one in replicas for pool in one.pools.values()]
+    pools = [pool for look in replicas for pool in look.pools.values()]
     return any(pool.threads >= 1 and pool.full >= limits.CERTAIN for pool in pools)
 
 
@@ -221,8 +221,8 @@ def waits_in_turn(seen: Evidence) -> bool:
     Serve's own latency includes the wait for a slot."""
     alone, seconds = seen.waits.alone_ms, seen.waits.seconds
     inside = [  # in a replica without answers they take longer than the look
-        1e3 * seconds * (one.ongoing / one.served if one.served else min(1.0, one.ongoing))
-        for one in seen.waits.replicas
+        1e3 * seconds * (look.ongoing / look.served if look.served else min(1.0, look.ongoing))
+        for look in seen.waits.replicas
         if seconds
     ]
     return bool(alone and inside) and max(inside) >= limits.QUEUES * (alone or 0.0)
@@ -232,14 +232,14 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
     """Requests that wait in `serve.batch`: for others to come, or for its function."""
     function = at.awaited.removeprefix(BATCH).rpartition(".")[2]
     every = [
-        one.batches[function] for one in seen.waits.of[at.deployment] if function in one.batches
+        look.batches[function] for look in seen.waits.of[at.deployment] if function in look.batches
     ]
     if not every:
         return None
-    waiting = statistics.fmean(one.waiting for one in every)
-    running = statistics.fmean(one.running for one in every)
-    most, wait_s = max(one.most for one in every), max(one.wait_s for one in every)
-    held = statistics.fmean(one.held for one in every)
+    waiting = statistics.fmean(look.waiting for look in every)
+    running = statistics.fmean(look.running for look in every)
+    most, wait_s = max(look.most for look in every), max(look.wait_s for look in every)
+    held = statistics.fmean(look.held for look in every)
     name, short = at.deployment, f"batch function {function}"
     if ended := next((queue.ended for queue in every if queue.ended), None):
         where = f" at {at.line}" if at.line else ""

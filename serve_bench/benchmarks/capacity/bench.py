@@ -123,11 +123,11 @@ def expected_s(suite: Suite, asked: CapacitySearch, launches: Sequence[LaunchPla
     """Expected seconds of the launches, up to the fewest that were asked for; of later ones those
     of the first one's round."""
     last = max(launches[0].round, asked.launches) if launches else 0
-    left = [one for one in launches if one.round <= last]
+    left = [launch for launch in launches if launch.round <= last]
     each_s = search_s(asked)
     if suite.services:
         return len(left) * each_s
-    cells = sum(len(one.cells) for one in left)
+    cells = sum(len(launch.cells) for launch in left)
     return len(left) * (LAUNCH_S + FIRST_DEPLOY_S) + cells * (each_s + CHANGE_S)
 
 
@@ -216,8 +216,8 @@ class CapacityClusters(ServedClusters):
 
     def plan(self) -> Plan[Cell, PlannedLoad]:
         """The launches of the agenda, of which the last are made only if they are needed."""
-        launches = [self._launch(one) for one in self.agenda.launches]
-        rounds = [one.round for one in launches]
+        launches = [self._launch(launch) for launch in self.agenda.launches]
+        rounds = [launch.round for launch in launches]
         place = iter(range(len(launches)))
         progress = Progressing(self.searches, rounds[0] if rounds else 1)
 

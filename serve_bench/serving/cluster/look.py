@@ -58,7 +58,7 @@ def end(from_ns: int, to_ns: int) -> list[dict[str, Any]]:
 
     looks = _ask_all(ended)
     _add_calls(looks)
-    return sorted(looks, key=lambda one: (one["deployment"], one["pid"]))
+    return sorted(looks, key=lambda look: (look["deployment"], look["pid"]))
 
 
 def _add_calls(looks: list[dict[str, Any]]) -> None:
@@ -172,7 +172,7 @@ class LookThread(threading.Thread):
 
     def seen(self, from_ns: int, to_ns: int) -> dict[str, Any]:
         """The sum of all samples between two moments."""
-        taken = [one for one in self.taken if from_ns <= one["at_ns"] <= to_ns]
+        taken = [sample for sample in self.taken if from_ns <= sample["at_ns"] <= to_ns]
         spans = [(name, at - int(1e6 * ms), at) for at, ms, name in self._served]
         served = [ms for at, ms, _ in self._served if from_ns <= at <= to_ns]
         config, identity = self._inner._deployment_config, self._inner._deployment_id
@@ -183,15 +183,15 @@ class LookThread(threading.Thread):
         threads: Counter[tuple[str, str, str]] = Counter()
         pools: dict[str, list[tuple[int, int]]] = {}
         batches: dict[str, list[dict[str, Any]]] = {}
-        for one in taken:
-            places.update(one["places"])
-            own.update(one["own"])
-            threads.update(one["threads"])
-            if one["loop"]:
-                loop[one["loop"]] += 1
-            for name, counts in one["pools"].items():
+        for sample in taken:
+            places.update(sample["places"])
+            own.update(sample["own"])
+            threads.update(sample["threads"])
+            if sample["loop"]:
+                loop[sample["loop"]] += 1
+            for name, counts in sample["pools"].items():
                 pools.setdefault(name, []).append(counts)
-            for name, state in one["batches"].items():
+            for name, state in sample["batches"].items():
                 batches.setdefault(name, []).append(state)
         return {
             "pid": os.getpid(),
@@ -199,7 +199,7 @@ class LookThread(threading.Thread):
             "deployment": identity.name,
             "looks": len(taken),
             "max_ongoing": config.max_ongoing_requests,
-            "ongoing": _mean([one["ongoing"] for one in taken]) or 0.0,
+            "ongoing": _mean([sample["ongoing"] for sample in taken]) or 0.0,
             "served": len(served),
             "mean_ms": _mean(served) if served else None,
             "ingress": bool(getattr(self._inner, "_ingress", False)),
@@ -220,9 +220,9 @@ class LookThread(threading.Thread):
                 name: {
                     "most": every[-1]["most"],
                     "wait_s": every[-1]["wait_s"],
-                    "waiting": sum(one["waiting"] for one in every) / count,
-                    "running": sum(one["running"] > 0 for one in every) / count,
-                    "held": sum(one["held"] for one in every) / count,
+                    "waiting": sum(batch["waiting"] for batch in every) / count,
+                    "running": sum(batch["running"] > 0 for batch in every) / count,
+                    "held": sum(batch["held"] for batch in every) / count,
                     **({"ended": every[-1]["ended"]} if "ended" in every[-1] else {}),
                 }
                 for name, every in batches.items()
@@ -252,7 +252,7 @@ class LookThread(threading.Thread):
             if task not in followed and (place := _place(frames)) is not None:
                 own[place] += 1
         stacks = sys._current_frames()
-        names = {one.ident: one.name for one in threading.enumerate()}
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
         threads: Counter[tuple[str, str, str]] = Counter()
         pools: dict[str, tuple[int, int]] = {}
         most: dict[str, float] = {}
