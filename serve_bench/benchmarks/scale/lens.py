@@ -310,8 +310,9 @@ def _node_rows(row: ViewRow) -> Iterator[ViewRow]:
     for trial in row.trials:
         for node in trial.client.nodes:
             dims = {"point": "node", "variant": trial.variant, "launch": trial.round}
-            dims |= {"lost": node.lost or None, "replicas": row.dims["replicas"]}
+            dims |= {"lost": node.lost or None}
             dims |= pick(node, "node", "ip", "hostname", "connections")
+            dims["replicas"] = row.dims["replicas"]
             warnings = [Finding(_describe_loss(node), "lost", "bad")] if node.lost else []
             if node.client_bound:
                 warnings.append(Finding("the client was the limit", "client-bound", "doubt"))
