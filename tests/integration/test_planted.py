@@ -33,7 +33,8 @@ CROWDED = {"proxy": "proxy CPU", "one of 3 hot": "replica loop"}
 "host CPU" is right as well, if what was planted comes next."""
 
 ATTEMPTS = 3
-"""A planting is spoilt when a stranger takes cores of the host: so much that a verdict names it."""
+"""A planting is spoilt when strangers or the hypervisor take so much of the host that a verdict
+names it."""
 
 SERVED = [case for case in TUNE if VARIANT in case.on and "loop blocked" not in case.name]
 
@@ -64,7 +65,7 @@ def undisturbed(field: Field, case: Case) -> list[Trial]:
     for _ in range(ATTEMPTS):
         trials = field.trials(case, TIMING)
         host = evidence_of(trials[-1]).host
-        if case.hogs or host is None or host.others < OTHERS * host.cores:
+        if case.hogs or host is None or host.others + host.steal < OTHERS * host.cores:
             break
     return trials
 
