@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from serve_bench.core.result import Result, Row
+from serve_bench.core.result import Result
+from serve_bench.core.traffic import Row
 from tests.records import ROWS, store_run
 from tests.versus_records import HOST, micro_result, micro_run
 

@@ -23,7 +23,6 @@ from serve_bench.core.result import (
     PlannedTrial,
     Record,
     Result,
-    Row,
     Run,
     Trial,
     VariantUsed,
@@ -31,6 +30,7 @@ from serve_bench.core.result import (
     trial_key,
 )
 from serve_bench.core.schema import built
+from serve_bench.core.traffic import Row
 from serve_bench.store import RunFolder
 
 AT = "2026-01-02T03:04:05+00:00"

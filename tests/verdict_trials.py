@@ -6,7 +6,8 @@ from typing import Any
 
 from serve_bench.analysis.verdict import Verdict, limited_by
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import Metric, Row, Trial
+from serve_bench.core.result import Metric, Trial
+from serve_bench.core.traffic import Row
 from tests.records import cell, planned, trial
 
 WINDOWS = 10

@@ -18,13 +18,13 @@ from serve_bench.core.result import (
     PlannedTrial,
     Record,
     Result,
-    Row,
     Run,
     Trial,
     VariantUsed,
     result_of,
     trial_key,
 )
+from serve_bench.core.traffic import Row
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.spec.sides import Side
 from tests.records import AT, ROWS, cell, launch, trial

@@ -13,15 +13,8 @@ from dataclasses import dataclass, field
 from serve_bench.analysis.statistics import mean_rate
 from serve_bench.core.ladder import Ladder, Next, Rung, Stop, decide, onward
 from serve_bench.core.plan import step_row
-from serve_bench.core.result import (
-    JsonObject,
-    PlannedTrial,
-    Result,
-    Row,
-    Trial,
-    cell_slug,
-    trial_key,
-)
+from serve_bench.core.result import JsonObject, PlannedTrial, Result, Trial, cell_slug, trial_key
+from serve_bench.core.traffic import Row
 
 LadderPlace = tuple[str, int, str]
 """The key of a ladder: variant, round, and the slug of its cell."""

@@ -19,7 +19,8 @@ from typing import Final, Literal, TypeAlias
 from serve_bench.core.figures import LowerBound as LowerBound
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.load_result import CENSORED_BY
-from serve_bench.core.result import JsonObject, PlannedTrial, Result, Row, Trial, cell_slug
+from serve_bench.core.result import JsonObject, PlannedTrial, Result, Trial, cell_slug
+from serve_bench.core.traffic import Row
 
 MAIN: Final = "throughput"
 """The metric of the ratios between variants."""

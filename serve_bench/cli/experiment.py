@@ -44,8 +44,9 @@ from serve_bench.core.plan import (
     rows_of,
 )
 from serve_bench.core.redaction import hide_in_text
-from serve_bench.core.result import HANDLES, PlannedTrial, Result
+from serve_bench.core.result import PlannedTrial, Result
 from serve_bench.core.secrets import hide
+from serve_bench.core.traffic import HANDLES
 from serve_bench.observing.inside import Inside
 from serve_bench.runner.agenda import Agenda, plan_listed, rest_of
 from serve_bench.runner.load_source import read_load_on

@@ -19,7 +19,7 @@ from serve_bench.core.axes import axis_flags
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import EVENTS
 from serve_bench.core.numbers import MOST_LAUNCHES
-from serve_bench.core.result import STREAMS
+from serve_bench.core.traffic import STREAMS
 from serve_bench.report import COMPARED, FORMATS
 from serve_bench.spec.forms import Time
 from serve_bench.spec.request import RequestKeys, ServeKeys

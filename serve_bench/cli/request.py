@@ -21,8 +21,8 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import Asked
 from serve_bench.core.request_spec import Headers, SpecError, is_json, path_fault
-from serve_bench.core.result import GRPC, HANDLES
 from serve_bench.core.secrets import MOST, hash_value
+from serve_bench.core.traffic import GRPC, HANDLES
 from serve_bench.spec.content import Content
 from serve_bench.spec.request import RequestKeys, add_request_flags, check_protocol, places_of
 from serve_bench.spec.suite import protocols_of

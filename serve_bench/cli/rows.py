@@ -18,7 +18,8 @@ from serve_bench.core.ladder import Ladder, parse_ladder
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.plan import Suite
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.core.result import Row, VariantUsed
+from serve_bench.core.result import VariantUsed
+from serve_bench.core.traffic import Row
 from serve_bench.core.variants import parse_env
 from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowed
 from serve_bench.runner.model_needs import with_device

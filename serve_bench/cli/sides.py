@@ -36,7 +36,8 @@ from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.own_app import arguments_of, option_values, read_options
 from serve_bench.core.plan import Suite, duration_text
 from serve_bench.core.redaction import hide_settings
-from serve_bench.core.result import Result, Row, VariantUsed
+from serve_bench.core.result import Result, VariantUsed
+from serve_bench.core.traffic import Row
 from serve_bench.core.variants import parse_env, with_env
 from serve_bench.runner.in_turn import chosen_of
 from serve_bench.runner.sides import SideRounds

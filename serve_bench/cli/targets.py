@@ -32,7 +32,7 @@ from serve_bench.core.own_app import (
 )
 from serve_bench.core.plan import Suite, load_with, step_row
 from serve_bench.core.request_spec import SpecError
-from serve_bench.core.result import HANDLES, Protocol, Traffic
+from serve_bench.core.traffic import HANDLES, Protocol, Traffic
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.own_apps import (
     app_of_config,

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, TypeVar
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.numbers import whole_number
-from serve_bench.core.result import DATA_SIZES, ECHO, PROTOCOLS
 from serve_bench.core.schema import built
+from serve_bench.core.traffic import DATA_SIZES, ECHO, PROTOCOLS
 
 Value = int | float | str | bool
 T = TypeVar("T")

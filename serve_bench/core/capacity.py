@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from serve_bench.core.load_spec import Arrivals
 from serve_bench.core.numbers import Positive
-from serve_bench.core.result import Row, Traffic
+from serve_bench.core.traffic import Row, Traffic
 
 Some: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
 """A number of things, of which there is at least one."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.numbers import Connections, Count, whole_number
-from serve_bench.core.result import Traffic
+from serve_bench.core.traffic import Traffic
 
 PUBLISHED: Final = (10, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 800)
 """The users of the published recommendation benchmark."""

@@ -20,9 +20,9 @@ from serve_bench.core.facts import DeploymentLimits
 from serve_bench.core.numbers import Amount, Count
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Draw, Headers, Request
-from serve_bench.core.result import STREAMS
 from serve_bench.core.schema import built, built_with, plain
 from serve_bench.core.secrets import hash_value
+from serve_bench.core.traffic import STREAMS
 
 Option: TypeAlias = int | float | str | bool
 

@@ -21,22 +21,12 @@ from serve_bench.core.load_spec import CLIENTS, HANDLE, Client, Load, LoadOn, St
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import (
-    Metric,
-    PlannedTrial,
-    Protocol,
-    Row,
-    Traffic,
-    Trial,
-    VariantUsed,
-    body_bytes,
-    size_text,
-    trial_key,
-)
+from serve_bench.core.result import Metric, PlannedTrial, Trial, VariantUsed, trial_key
 from serve_bench.core.row_places import PlacedRow
 from serve_bench.core.schema import plain, stored_suite
 from serve_bench.core.soak import SoakSpec, block_rows
 from serve_bench.core.timeline import Timeline
+from serve_bench.core.traffic import Protocol, Row, Traffic, body_bytes, size_text
 
 # Suite and plan: what is to be measured, and in which order.
 #

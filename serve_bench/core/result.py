@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -27,121 +27,15 @@ from serve_bench.core.facts import (
 )
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.numbers import Amount, Connections, Count, whole_number
+from serve_bench.core.numbers import Amount, Count
+from serve_bench.core.traffic import Row
 
 FORMAT_VERSION: Final = 2
 """Version of the records. Only files of this version are read. Kinds and fields may be added within
 a version: a reader passes over what it does not know. Any other change raises the version."""
 
 JsonObject: TypeAlias = Mapping[str, Any]
-Protocol: TypeAlias = Literal["http", "stream", "grpc", "grpc-stream", "handle", "handle-stream"]
-PROTOCOLS: Final[tuple[str, ...]] = get_args(Protocol)
-STREAMS: Final = frozenset({"stream", "grpc-stream", "handle-stream"})
-"""Protocols whose responses are streams."""
-
-GRPC: Final = frozenset({"grpc", "grpc-stream"})
-HANDLES: Final = frozenset({"handle", "handle-stream"})
-"""Calls of a DeploymentHandle, within the cluster."""
-
 Better: TypeAlias = Literal["higher", "lower"]
-
-
-DATA_SIZES: Final = {"small": 0, "large": 1024 * 1024}
-"""Bytes of a body: the published benchmark sends none ("small") or 1 MiB ("large")."""
-
-ECHO: Final = "echo"
-"""The response size of an app that answers the body of the request, in each event of a stream."""
-
-
-def body_bytes(data_size: str) -> int:
-    """Bytes of a body that a data size stands for."""
-    size = DATA_SIZES.get(data_size)
-    return (whole_number(data_size) or 0) if size is None else size
-
-
-def size_text(size: int) -> str:
-    """`1 MB`, `1 MiB`, `10 kB`: in the largest unit of which it is a whole number."""
-    units = {"MiB": 1 << 20, "kiB": 1 << 10} if size % 1000 else {"MB": 10**6, "kB": 1000}
-    for unit, one in units.items():
-        if size >= one and size % one == 0:
-            return f"{size // one} {unit}"
-    return f"{size} B"
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """What each request of a row is, whatever the load. `data_size`, `response_size`: of bodies,
-    "small", "large" (1 MiB) or a number of bytes, of responses also "echo"; `stream_events`: of
-    each stream, where the app is asked for so many."""
-
-    data_size: str = "small"
-    protocol: Protocol = "http"
-    stream_events: Count | None = None
-    response_size: str = "small"
-
-    @property
-    def suffix(self) -> str:
-        """What it adds to the name of a row: `, stream of 10`, `, response of 1 MB`; nothing with
-        plain HTTP."""
-        size = body_bytes(self.response_size)
-        text = "" if self.protocol == "http" else f", {self.protocol}"
-        text += f" of {self.stream_events}" if self.stream_events is not None else ""
-        if self.echoes:
-            return f"{text}, echo of {size_text(body_bytes(self.data_size))}"
-        return text + (f", response of {size_text(size)}" if size else "")
-
-    @property
-    def echoes(self) -> bool:
-        """Whether the app answers what it is sent."""
-        return self.response_size == ECHO
-
-    @property
-    def streams(self) -> bool:
-        """Whether responses are streams."""
-        return self.protocol in STREAMS
-
-    @property
-    def client(self) -> str:
-        """The client that speaks the protocol, at the least cost."""
-        if self.protocol in GRPC:
-            return "grpc"
-        return "handle" if self.protocol in HANDLES else "raw"
-
-    @property
-    def payload(self) -> int:
-        """Bytes of the bodies of a request and its response, where they are asked for."""
-        sent = body_bytes(self.data_size)
-        if self.echoes:
-            return sent + sent * (self.stream_events or 1)
-        return sent + body_bytes(self.response_size)
-
-
-@dataclass(frozen=True)
-class Row:
-    """The load of one row of a cell. `processes` is None where the engine chose the number."""
-
-    label: str  # "single client", "8 clients", "100 connections"
-    client: str  # "aiohttp", "raw", "grpc", "handle"
-    connections: Connections
-    processes: Count | None = None
-    loop: str = "closed"  # "closed" or "open"
-    rate_per_s: Amount | None = None  # open loop only
-    data_size: str = "small"  # "small", "large" (1 MiB) or a number of bytes
-    requests_each: Count | None = None  # of each connection; None: as long as the windows last
-    run: Count = 1  # a step that is measured again counts from 2
-    protocol: Protocol = "http"
-    stream_events: Count | None = None  # of each stream, where the app is asked for so many
-    response_size: str = "small"  # as data_size, or "echo"
-
-    @property
-    def traffic(self) -> Traffic:
-        """What each of its requests is."""
-        return Traffic(self.data_size, self.protocol, self.stream_events, self.response_size)
-
-    @property
-    def requests(self) -> int | None:
-        """Requests of all connections; None where time ends the row."""
-        return None if self.requests_each is None else self.connections * self.requests_each
 
 
 @dataclass(frozen=True)

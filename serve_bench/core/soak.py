@@ -7,7 +7,7 @@ from typing import Final
 
 from serve_bench.core.load_spec import Arrivals
 from serve_bench.core.numbers import Positive
-from serve_bench.core.result import Row, Traffic
+from serve_bench.core.traffic import Row, Traffic
 
 BLOCKS: Final = 60
 """Readings of a soak, unless its blocks become shorter than SHORTEST_S or longer than LONGEST_S."""

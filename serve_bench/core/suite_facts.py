@@ -18,19 +18,10 @@ from serve_bench.core.facts import (
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.numbers import Amount, Connections, Count, Share, Signed
 from serve_bench.core.own_app import AskedFacts, Beside, OwnDeployment, OwnGrpc
-from serve_bench.core.result import (
-    Deploy,
-    Failure,
-    Launch,
-    Record,
-    Resume,
-    Row,
-    Run,
-    Trial,
-    VariantUsed,
-)
+from serve_bench.core.result import Deploy, Failure, Launch, Record, Resume, Run, Trial, VariantUsed
 from serve_bench.core.soak import SoakSpec
 from serve_bench.core.timeline import Timeline
+from serve_bench.core.traffic import Row
 
 
 class PlannedFacts(TypedDict, total=False):

@@ -22,7 +22,8 @@ from typing import Any, Final, Protocol, TypeAlias
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import Cell, Suite
-from serve_bench.core.result import PlannedTrial, Row, Trial
+from serve_bench.core.result import PlannedTrial, Trial
+from serve_bench.core.traffic import Row
 from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, grown
 from serve_bench.observing.profiler import Profiling, to_profile
 from serve_bench.observing.sampler import Gpus, Sampler, sampler_of

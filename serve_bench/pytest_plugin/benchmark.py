@@ -24,8 +24,9 @@ from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.own_app import Asked, Option
 from serve_bench.core.plan import parse_row, row_of, trial_of
-from serve_bench.core.result import PlannedTrial, Traffic, Trial
+from serve_bench.core.result import PlannedTrial, Trial
 from serve_bench.core.slo import EXAMPLE, Slo, read_slo
+from serve_bench.core.traffic import Traffic
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
 from serve_bench.observing.host import fingerprint

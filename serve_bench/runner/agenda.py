@@ -29,7 +29,8 @@ from serve_bench.core.plan import (
     setup_s,
     without,
 )
-from serve_bench.core.result import PlannedTrial, Result, Row, Trial, cell_slug
+from serve_bench.core.result import PlannedTrial, Result, Trial, cell_slug
+from serve_bench.core.traffic import Row
 from serve_bench.runner.runner import Bench, Journal, Plan, PlannedLaunch
 
 PROFILING_S: Final = 1.5

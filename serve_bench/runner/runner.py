@@ -23,12 +23,12 @@ from serve_bench.core.result import (
     Launch,
     PlannedTrial,
     Record,
-    Row,
     RunStop,
     Teardown,
     Trial,
     VariantUsed,
 )
+from serve_bench.core.traffic import Row
 from serve_bench.load.request_log import RequestLog
 from serve_bench.runner.requests_file import RequestsFile
 from serve_bench.serving.strays import Reaped

@@ -37,7 +37,8 @@ from serve_bench.core.plan import (
     step_row,
     timing_of,
 )
-from serve_bench.core.result import Deploy, PlannedTrial, Row, Trial
+from serve_bench.core.result import Deploy, PlannedTrial, Trial
+from serve_bench.core.traffic import Row
 from serve_bench.load.driver import give_up_without
 from serve_bench.load.failures import LoadError
 from serve_bench.load.request_log import RequestLog

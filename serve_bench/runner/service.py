@@ -15,8 +15,9 @@ from serve_bench.core.facts import LoadFacts
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import Cell, Suite, load_with
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Row, Trial
+from serve_bench.core.result import Trial
 from serve_bench.core.schema import built, plain
+from serve_bench.core.traffic import Row
 from serve_bench.core.usage import ReplicaCounts
 from serve_bench.observing.processes import ServeProcess, behind, is_here
 

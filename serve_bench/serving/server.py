@@ -26,7 +26,7 @@ from serve_bench.core.load_spec import Load
 from serve_bench.core.marks import HAPROXY_LOG, ProcessMarks, haproxy_marks, marks_of
 from serve_bench.core.plan import Cell, Suite, load_of
 from serve_bench.core.proof import contradictions, role_of, without_method
-from serve_bench.core.result import Row
+from serve_bench.core.traffic import Row
 from serve_bench.core.usage import FORWARD_SUFFIX, ReplicaCounts, counts_of
 from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
 from serve_bench.serving.launch_spec import (

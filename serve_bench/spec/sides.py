@@ -30,16 +30,9 @@ from serve_bench.core.plan import (
     label_of,
 )
 from serve_bench.core.redaction import hide_settings
-from serve_bench.core.result import (
-    HANDLES,
-    JsonObject,
-    PlannedTrial,
-    Result,
-    Row,
-    VariantUsed,
-    trial_key,
-)
+from serve_bench.core.result import JsonObject, PlannedTrial, Result, VariantUsed, trial_key
 from serve_bench.core.schema import built, built_with, plain, stored_suite
+from serve_bench.core.traffic import HANDLES, Row
 from serve_bench.spec.base import Spec
 from serve_bench.spec.slicing import WINDOW_S
 

@@ -23,19 +23,10 @@ from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.own_app import Option
 from serve_bench.core.plan import Cell, Suite, label_of, parse_row
 from serve_bench.core.request_spec import SpecError
-from serve_bench.core.result import (
-    ECHO,
-    GRPC,
-    HANDLES,
-    STREAMS,
-    Row,
-    Traffic,
-    VariantUsed,
-    body_bytes,
-    cell_slug,
-)
+from serve_bench.core.result import VariantUsed, cell_slug
 from serve_bench.core.row_places import MetricNames, PlacedRow
 from serve_bench.core.slo import LATENCY, METRICS, read_slo
+from serve_bench.core.traffic import ECHO, GRPC, HANDLES, STREAMS, Row, Traffic, body_bytes
 from serve_bench.core.variants import BUILT_IN_VARIANTS, all_with_env, parse_env, read_variant
 from serve_bench.spec.base import Opt, Spec
 from serve_bench.spec.content import Content, check_once

@@ -12,7 +12,8 @@ from functools import cached_property, partial
 from typing import Any, Final
 
 from serve_bench.analysis.checks import unfair_sentences
-from serve_bench.core.result import Failure, PlannedTrial, Result, Row, Trial, trial_key
+from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, trial_key
+from serve_bench.core.traffic import Row
 from serve_bench.view import about_run, waterfall
 from serve_bench.view.about_run import EXECUTION
 from serve_bench.view.csv import json_of, pick, run_json

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any, Final
 
-from serve_bench.core.result import JsonObject, Row, Traffic, cell_slug
+from serve_bench.core.result import JsonObject, cell_slug
+from serve_bench.core.traffic import Row, Traffic
 from serve_bench.view.figures import Value, known_values
 from serve_bench.view.frame import ViewRow
 

@@ -17,7 +17,8 @@ from serve_bench.analysis.statistics import MAIN, Line, answered, summarize, var
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
 from serve_bench.core.axes import AXES
 from serve_bench.core.facts import TrialUsage
-from serve_bench.core.result import Failure, JsonObject, Launch, Result, Row, Trial
+from serve_bench.core.result import Failure, JsonObject, Launch, Result, Trial
+from serve_bench.core.traffic import Row
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Finding, ReportOptions, Tone
 from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values

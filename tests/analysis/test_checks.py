@@ -19,12 +19,12 @@ from serve_bench.core.result import (
     ReadWarning,
     Record,
     Resume,
-    Row,
     Teardown,
     Trial,
     VariantUsed,
     result_of,
 )
+from serve_bench.core.traffic import Row
 from tests.cases import cases
 from tests.records import AT, ROWS, changed, launch, planned, run, trial, worker
 from tests.verdict_trials import IDLE, expect, measured, process, usage, with_metric

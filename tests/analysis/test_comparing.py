@@ -14,7 +14,8 @@ from serve_bench.cli.report import judged_by
 from serve_bench.core.facts import ClientFacts
 from serve_bench.core.figures import ratio_text
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import Better, Metric, Row, result_of
+from serve_bench.core.result import Better, Metric, result_of
+from serve_bench.core.traffic import Row
 from serve_bench.view.comparison import view_comparison
 from serve_bench.view.verdict_words import headline
 from tests.cases import cases, sure

@@ -12,7 +12,8 @@ from serve_bench.analysis.history import build_history
 from serve_bench.analysis.ratios import ASSUMED, RunSpread, unpaired
 from serve_bench.analysis.statistics import summarize
 from serve_bench.core.errors import BadInput
-from serve_bench.core.result import Metric, Result, Row, Teardown
+from serve_bench.core.result import Metric, Result, Teardown
+from serve_bench.core.traffic import Row
 from serve_bench.view.verdict_words import headline
 from tests import refused
 from tests.cases import cases, sure

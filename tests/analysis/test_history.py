@@ -18,7 +18,8 @@ from serve_bench.analysis.ratios import (
     unpaired,
 )
 from serve_bench.analysis.statistics import MAIN
-from serve_bench.core.result import Result, Row
+from serve_bench.core.result import Result
+from serve_bench.core.traffic import Row
 from tests import refused
 from tests.cases import cases, sure
 from tests.history_records import FALLEN, QUIET, in_folders, night, nights, nine

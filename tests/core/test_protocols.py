@@ -23,8 +23,9 @@ from serve_bench.core.plan import (
     rows_of,
     timing_of,
 )
-from serve_bench.core.result import Metric, PlannedTrial, Traffic, Trial, result_of
+from serve_bench.core.result import Metric, PlannedTrial, Trial, result_of
 from serve_bench.core.row_places import MetricNames
+from serve_bench.core.traffic import Traffic
 from serve_bench.spec.suite import Around
 from serve_bench.store.files import read_toml, suite_file
 from tests.cases import cases

@@ -10,7 +10,7 @@ from serve_bench.cli.command import Options, flag
 from serve_bench.core.axes import axis_flags
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite, label_of, parse_row, plan, without
-from serve_bench.core.result import Traffic
+from serve_bench.core.traffic import Traffic
 from serve_bench.runner.agenda import Agenda
 from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, shipped, suite_file

@@ -14,7 +14,7 @@ from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Streaming, Timing
 from serve_bench.core.own_app import Asked
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Row
+from serve_bench.core.traffic import Row
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
 from serve_bench.serving.own_apps import own_app

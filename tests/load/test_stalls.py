@@ -18,7 +18,8 @@ from serve_bench.core.load_spec import Client, Load, Slices, Timing
 from serve_bench.core.nodes import Node, node_fact
 from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import PlannedTrial, Result, Row, Run, Trial
+from serve_bench.core.result import PlannedTrial, Result, Run, Trial
+from serve_bench.core.traffic import Row
 from serve_bench.load.driver import drive_load, drive_slices
 from serve_bench.view.row_charts import latency_curve
 from tests.cases import sure

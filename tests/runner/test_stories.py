@@ -25,7 +25,8 @@ from serve_bench.core.axes import cell_defaults
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.plan import list_trials, parse_row, plan
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import PlannedTrial, Result, Traffic
+from serve_bench.core.result import PlannedTrial, Result
+from serve_bench.core.traffic import Traffic
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.runner.agenda import Agenda, plan_listed, rest_of
 from serve_bench.runner.in_turn import chosen_of

@@ -24,17 +24,9 @@ from serve_bench.core.capacity import CapacitySearch, closed_row, probe_row
 from serve_bench.core.facts import ProbeSlices, SliceCounts
 from serve_bench.core.load_result import GIVEN_UP
 from serve_bench.core.load_spec import MAX_RATE
-from serve_bench.core.result import (
-    JsonObject,
-    PlannedTrial,
-    Result,
-    Row,
-    Traffic,
-    Trial,
-    cell_slug,
-    trial_key,
-)
+from serve_bench.core.result import JsonObject, PlannedTrial, Result, Trial, cell_slug, trial_key
 from serve_bench.core.slo import ITL, LATENCY, TTFT, Objective, Slo
+from serve_bench.core.traffic import Row, Traffic
 
 START: Final = 0.5
 """The first rate of a launch, as a share of what its closed loop served: an open loop at that very

@@ -25,7 +25,8 @@ from serve_bench.analysis.statistics import (
     silent_from,
 )
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
-from serve_bench.core.result import Better, JsonObject, PlannedTrial, Result, Row, Trial, cell_slug
+from serve_bench.core.result import Better, JsonObject, PlannedTrial, Result, Trial, cell_slug
+from serve_bench.core.traffic import Row
 
 WAY: Final = frozenset({"haproxy", "proxy", "fallback_proxy", "replica"})
 """Roles on a request's way, whose CPU it costs. Controller, raylet and agents work at their own

@@ -35,7 +35,8 @@ from serve_bench.core.plan import (
     Suite,
     label_of,
 )
-from serve_bench.core.result import PlannedTrial, Row, RunStop, Trial
+from serve_bench.core.result import PlannedTrial, RunStop, Trial
+from serve_bench.core.traffic import Row
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Observation
 from serve_bench.runner.agenda import PlannedLoad

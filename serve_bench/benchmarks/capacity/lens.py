@@ -22,9 +22,10 @@ from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.facts import ClientFacts, ProbeSlices
 from serve_bench.core.figures import counted, number
 from serve_bench.core.load_result import Counts
-from serve_bench.core.result import Failure, Metric, Result, Row, Trial, cell_slug
+from serve_bench.core.result import Failure, Metric, Result, Trial, cell_slug
 from serve_bench.core.schema import built
 from serve_bench.core.slo import Objective, parse_slo
+from serve_bench.core.traffic import Row
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Finding, Later, Section, Tone, statement

@@ -26,8 +26,8 @@ from serve_bench.core.load_spec import (
     Timing,
 )
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import GRPC, HANDLES
 from serve_bench.core.timeline import stages_of
+from serve_bench.core.traffic import GRPC, HANDLES
 from serve_bench.spec.base import Opt
 from serve_bench.spec.forms import Rate, Time
 

@@ -28,16 +28,8 @@ from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
 from serve_bench.core.plan import row_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.core.result import (
-    Failure,
-    PlannedTrial,
-    Protocol,
-    Result,
-    Run,
-    Traffic,
-    Trial,
-    trial_key,
-)
+from serve_bench.core.result import Failure, PlannedTrial, Result, Run, Trial, trial_key
+from serve_bench.core.traffic import Protocol, Traffic
 from serve_bench.load.connection import lacking_descriptors, tls_context
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError

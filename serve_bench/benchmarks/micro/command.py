@@ -25,7 +25,8 @@ from serve_bench.core.errors import RunFailed
 from serve_bench.core.figures import bound_sign
 from serve_bench.core.plan import Suite, plan, request_of
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import HANDLES, Trial
+from serve_bench.core.result import Trial
+from serve_bench.core.traffic import HANDLES
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.load_source import read_load_on
 from serve_bench.runner.served_bench import ServedClusters

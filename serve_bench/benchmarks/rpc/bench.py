@@ -24,8 +24,9 @@ from serve_bench.core.facts import ClientFacts
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import LaunchPlan, PlannedCell
-from serve_bench.core.result import Deploy, PlannedTrial, Row, Trial
+from serve_bench.core.result import Deploy, PlannedTrial, Trial
 from serve_bench.core.schema import built
+from serve_bench.core.traffic import Row
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler
 from serve_bench.runner.runner import Bench, CellOver, Fault, Journal, Loaded, Part

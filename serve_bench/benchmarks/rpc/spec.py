@@ -17,8 +17,9 @@ from msgspec import Meta
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.core.plan import LaunchPlan, orders, without
-from serve_bench.core.result import JsonObject, PlannedTrial, Row, VariantUsed, trial_key
+from serve_bench.core.result import JsonObject, PlannedTrial, VariantUsed, trial_key
 from serve_bench.core.schema import built
+from serve_bench.core.traffic import Row
 from serve_bench.spec.base import Opt, Spec
 from serve_bench.spec.content import Content
 

@@ -37,7 +37,8 @@ from serve_bench.core.load_spec import HANDLE, Load, Timing
 from serve_bench.core.nodes import NODE
 from serve_bench.core.plan import LaunchPlan, PlannedCell, trial_of
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Deploy, JsonObject, Metric, PlannedTrial, Row, Trial
+from serve_bench.core.result import Deploy, JsonObject, Metric, PlannedTrial, Trial
+from serve_bench.core.traffic import Row
 from serve_bench.core.usage import by_role
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError, LoadInterrupted

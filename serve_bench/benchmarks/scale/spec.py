@@ -17,8 +17,9 @@ from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
 from serve_bench.core.plan import LaunchPlan, PlannedCell, orders, without
-from serve_bench.core.result import JsonObject, PlannedTrial, Row, Trial, VariantUsed, trial_key
+from serve_bench.core.result import JsonObject, PlannedTrial, Trial, VariantUsed, trial_key
 from serve_bench.core.slo import slo_of_file
+from serve_bench.core.traffic import Row
 from serve_bench.spec.base import Opt, Spec
 from serve_bench.spec.content import Content
 from serve_bench.spec.forms import Time

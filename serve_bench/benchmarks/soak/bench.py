@@ -14,8 +14,9 @@ from serve_bench.core.facts import ClientFacts, TrialUsage
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.load_spec import Load
-from serve_bench.core.result import Metric, Row, Trial
+from serve_bench.core.result import Metric, Trial
 from serve_bench.core.soak import SoakSpec
+from serve_bench.core.traffic import Row
 from serve_bench.observing.sampler import levels_of
 from serve_bench.runner.agenda import PlannedLoad
 from serve_bench.runner.runner import Loaded

@@ -22,8 +22,9 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_RATE, Arrivals
 from serve_bench.core.plan import Suite, duration_text, parse_row, rows_of
 from serve_bench.core.redaction import hide_in_text
-from serve_bench.core.result import Result, Row, Traffic
+from serve_bench.core.result import Result
 from serve_bench.core.soak import CONNECTIONS, LEAK, SoakSpec, block_length_s, soak_row
+from serve_bench.core.traffic import Row, Traffic
 from serve_bench.observing.processes import behind
 from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.spec.forms import Time

@@ -35,10 +35,11 @@ from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import Cell, LaunchPlan
-from serve_bench.core.result import PlannedTrial, Row, Trial
+from serve_bench.core.result import PlannedTrial, Trial
 from serve_bench.core.schema import built
 from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.core.timeline import CONTROLLER, NODE, PROXY, REPLICA, PlannedFault, Timeline
+from serve_bench.core.traffic import Row
 from serve_bench.core.usage import Track
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadInterrupted

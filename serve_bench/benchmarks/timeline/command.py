@@ -19,9 +19,10 @@ from serve_bench.cli.targets import named_target, target_suite
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.core.plan import Suite, duration_text
-from serve_bench.core.result import Result, Row
+from serve_bench.core.result import Result
 from serve_bench.core.slo import check_limits, parse_slo, read_slo
 from serve_bench.core.timeline import ERRORS_ALONE, NODE, check_faults
+from serve_bench.core.traffic import Row
 from serve_bench.observing.processes import behind
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.served_bench import ServedClusters

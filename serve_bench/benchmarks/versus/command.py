@@ -33,7 +33,8 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite, client_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.core.result import GRPC, HANDLES, Result
+from serve_bench.core.result import Result
+from serve_bench.core.traffic import GRPC, HANDLES
 from serve_bench.serving.launch_spec import check_tracing
 from serve_bench.spec.content import Content
 from serve_bench.spec.forms import Duration

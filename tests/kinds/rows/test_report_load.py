@@ -9,7 +9,8 @@ import pytest
 
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
-from serve_bench.core.result import Failure, Metric, PlannedTrial, Row, Run, Trial, result_of
+from serve_bench.core.result import Failure, Metric, PlannedTrial, Run, Trial, result_of
+from serve_bench.core.traffic import Row
 from serve_bench.view.document import Document, Facts, Number, Table
 from tests.records import AT, changed, trial, worker
 from tests.sheet_parts import as_lines, at, every, load_sheet, names, part

@@ -13,7 +13,8 @@ from serve_bench.core.app_spec import own_spec
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
-from serve_bench.core.result import PlannedTrial, Record, Result, Row, Trial, result_of, trial_key
+from serve_bench.core.result import PlannedTrial, Record, Result, Trial, result_of, trial_key
+from serve_bench.core.traffic import Row
 from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, counts_of, grown
 from serve_bench.store import read
 from serve_bench.view.charts import Point

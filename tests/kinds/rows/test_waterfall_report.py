@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from serve_bench.cli.show import ReportRequest
-from serve_bench.core.result import Result, Row, result_of
+from serve_bench.core.result import Result, result_of
+from serve_bench.core.traffic import Row
 from serve_bench.view.document import Table, cell_text
 from serve_bench.view.waterfall import trace_text
 from tests.fixtures import Capture

@@ -27,8 +27,9 @@ from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import Suite, list_trials, plan
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Metric, PlannedTrial, Result, Traffic, Trial, result_of
+from serve_bench.core.result import Metric, PlannedTrial, Result, Trial, result_of
 from serve_bench.core.soak import SoakSpec, block_length_s, soak_row
+from serve_bench.core.traffic import Traffic
 from serve_bench.load.failures import LoadError
 from serve_bench.runner import service
 from serve_bench.runner.agenda import Agenda

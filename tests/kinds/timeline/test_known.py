@@ -18,8 +18,9 @@ from serve_bench.cli.program import run
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import trial_of
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import PlannedTrial, Row
+from serve_bench.core.result import PlannedTrial
 from serve_bench.core.slo import parse_slo
+from serve_bench.core.traffic import Row
 from serve_bench.load.driver import drive_load
 from serve_bench.load.request_log import RequestLog
 from serve_bench.spec.content import Content

@@ -10,7 +10,8 @@ from serve_bench.core.app_spec import APPS
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import parse_row
-from serve_bench.core.result import Traffic, VariantUsed
+from serve_bench.core.result import VariantUsed
+from serve_bench.core.traffic import Traffic
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.spec.sides import Side
 

@@ -16,7 +16,7 @@ from serve_bench.core.load_result import LoadResult, SlicedResult, WorkerFailure
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Row
+from serve_bench.core.traffic import Row
 from serve_bench.load.failures import LoadError, TargetEnded
 from serve_bench.runner import in_turn
 from serve_bench.runner.in_turn import SideRows, Target, chosen_of, place_of
