@@ -19,14 +19,12 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
-from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Headers
 from serve_bench.load.async_engine import AsyncClient, AsyncEngine
 from serve_bench.load.connection import SO_TIMESTAMPNS, Address, receive_stamped
 from serve_bench.load.failures import reason_of
 from serve_bench.load.http1 import MAX_HEAD, response_class
-from serve_bench.load.pacing import WorkerShare, next_turn
-from serve_bench.load.request_log import Notes
+from serve_bench.load.pacing import Assignment, next_turn
 from serve_bench.load.tally import NEVER
 
 FOREVER_S = 1e9
@@ -172,7 +170,8 @@ class FixedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        ip, port = self._address.sockaddr[:2]
+        sockaddr: Any = self._address.sockaddr
+        ip, port = sockaddr[:2]
         kind, flags = self._address.family, socket.AI_NUMERICHOST
         return [ResolveResult(hostname=host, host=ip, port=port, family=kind, proto=0, flags=flags)]
 
@@ -207,16 +206,15 @@ class SessionClient(AsyncClient):
 class AiohttpEngine(AsyncEngine[SessionClient]):
     """All sessions of one worker."""
 
-    def __init__(
-        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
-    ) -> None:
-        super().__init__(load, address, share, notes)
+    def __init__(self, work: Assignment) -> None:
+        super().__init__(work)
+        load = work.load
         self._url = URL(load.request.url, encoded=True)
         turns = [
             (URL(url, encoded=True), body, named if load.request.header_sets else None)
             for url, body, named in load.request.turns
         ]
-        self._draw = next_turn(load, share, turns)
+        self._draw = next_turn(load, work.share, turns)
         timed = STAMPED and self._tls is None and load.pickup_every > 0
         self._every = self._countdown = load.pickup_every if timed else NEVER
 
@@ -228,7 +226,7 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
         timed: dict[str, Any] = {"socket_factory": factory} if stamped else {}
         connector: aiohttp.BaseConnector
         if self.address.family == socket.AF_UNIX:
-            connector = aiohttp.UnixConnector(self.address.sockaddr, limit=1, **keep)
+            connector = aiohttp.UnixConnector(str(self.address.sockaddr), limit=1, **keep)
         else:
             connector = aiohttp.TCPConnector(
                 limit=1,

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from serve_bench.core.load_result import GIVEN_UP
-from serve_bench.core.load_spec import Load
-from serve_bench.load.connection import Address
-from serve_bench.load.pacing import IDLE_S, Engine, WorkerShare
-from serve_bench.load.request_log import Events, Notes
+from serve_bench.load.pacing import IDLE_S, Assignment, Engine
+from serve_bench.load.request_log import Events
 from serve_bench.load.tally import NEVER
 
 PAUSE_S = 0.05
@@ -48,10 +46,8 @@ class AsyncEngine(Engine, Generic[C]):
 
     _draw: Callable[[], Any]
 
-    def __init__(
-        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
-    ) -> None:
-        super().__init__(load, address, share, notes)
+    def __init__(self, work: Assignment) -> None:
+        super().__init__(work)
         self._loop = asyncio.new_event_loop()
         self._clients: list[C] = []
         self._free: list[tuple[C, asyncio.Future[int]]] = []
@@ -309,12 +305,10 @@ class CallEngine(AsyncEngine[K]):
 
     _size: Callable[[Any], int]
 
-    def __init__(
-        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
-    ) -> None:
-        super().__init__(load, address, share, notes)
-        self._streaming = load.streaming
-        gap_s = None if load.streaming is None else load.streaming.event_timeout_s
+    def __init__(self, work: Assignment) -> None:
+        super().__init__(work)
+        self._streaming = streaming = work.load.streaming
+        gap_s = None if streaming is None else streaming.event_timeout_s
         self._gap_ns = NEVER if gap_s is None else int(gap_s * 1e9)
 
     def open_streams(self) -> list[tuple[int, int]] | None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
 from serve_bench.load.failures import LoadError, reason_of
 
@@ -40,7 +41,7 @@ class Address:
     """Where to connect: an address family and the argument of `socket.connect`."""
 
     family: int
-    sockaddr: Any
+    sockaddr: str | tuple[Any, ...]
 
 
 def resolve(request: Request) -> list[Address]:
@@ -54,15 +55,15 @@ def resolve(request: Request) -> list[Address]:
     return [Address(family, sockaddr) for family, _, _, _, sockaddr in infos]
 
 
-def choose_address(request: Request, timeout_s: float) -> Address:
+def choose_address(load: Load) -> Address:
     """The first address that takes a connection; that connection is closed again at once.
 
     Raises LoadError with the last reason when none does.
     """
-    reason = "no address"
+    request, reason = load.request, "no address"
     for address in resolve(request):
         with socket.socket(address.family, socket.SOCK_STREAM) as probe:
-            probe.settimeout(timeout_s)
+            probe.settimeout(load.connect_timeout_s)
             try:
                 probe.connect(address.sockaddr)
             except OSError as error:

@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from serve_bench.core.figures import counted
@@ -35,8 +35,10 @@ from serve_bench.core.load_spec import (
     Timing,
 )
 from serve_bench.core.request_spec import SpecError
+from serve_bench.load.connection import choose_address
 from serve_bench.load.failures import BrokenAccount, LoadInterrupted, TargetEnded
-from serve_bench.load.merge import combine, judged, losses, merge, result_of
+from serve_bench.load.merge import combine, judged, losses, merge
+from serve_bench.load.messages import Done, Orders
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.tally import (
     ABORT,
@@ -283,10 +285,13 @@ def drive_load(
     result: LoadResult | None = None
     try:
         logs = log.open(processes, load.streaming is not None) if log is not None else ()
-        orders = traces.open(processes) if traces is not None else ()
-        with Crew(
-            *([load], shares(load, processes), timing, shared, mark, None, logs, orders, keeps)
-        ) as crew:
+        traced = traces.open(processes) if traces is not None else ()
+        side = load, choose_address(load)
+        orders = [
+            Orders((side,), timing, share, shared.fd, shared.boards, None, log_of, traces_of)
+            for share, log_of, traces_of in zip_longest(shares(load, processes), logs, traced)
+        ]
+        with Crew(orders, mark, keeps) as crew:
             watch = Watch(shared, timing.warmup_min_s, timing.measured_s, on_progress)
             may_measure = may_measure or (lambda: True)
             drive = _Drive(load, timing, shared, crew, watch, log, traces, may_measure, on_measure)
@@ -353,8 +358,9 @@ class _Drive:
         )
         if not reports:
             raise self.crew.all_lost(failures)
+        results = [done.results[0] for done in reports.values()]
         result = replace(
-            merge(self.load, self.timing, warmup, self.shared, reports),
+            merge(self.load, self.timing, warmup, results, bool(self.shared.words[ABORT])),
             failures=failures,
             notes=notes + losses(failures),
             stretched=self.stretched,
@@ -363,9 +369,9 @@ class _Drive:
             connecting_s=self.crew.connecting_s,
         )
         if self.traces is not None:
-            self.traces.take({k: one["traced"] for k, one in reports.items()})
+            self.traces.take({index: done.traced for index, done in reports.items()})
         if self.log is not None:
-            self.log.take({k: one["logged"] for k, one in reports.items()}, measure)
+            self.log.take({index: done.logged for index, done in reports.items()}, measure)
             counts = result.measured
             ended = counts.completed + counts.failed_total
             if len(self.log) != ended + counts.in_flight + counts.unsent:
@@ -374,18 +380,18 @@ class _Drive:
             raise LoadInterrupted(result) from interrupt
         return result
 
-    def _reports(self) -> dict[int, dict[str, Any]]:
-        done = ((worker.index, worker.report) for worker in self.crew.workers)
+    def _reports(self) -> dict[int, Done]:
+        done = ((worker.index, worker.said.done) for worker in self.crew.workers)
         return {index: report for index, report in done if report is not None}
 
     def _called_off(self) -> bool:
         """Request the reports so far; True if workers had begun to measure, and reported."""
         self.shared.words[ABORT] = 1
         deadline = perf() + int(CALL_OFF_S * 1e9)
-        while any(worker.report is None for worker in self.crew.alive) and perf() < deadline:
+        while any(worker.said.done is None for worker in self.crew.alive) and perf() < deadline:
             self.crew.listen(0.05)
-        sides = [side for one in self._reports().values() for side in one["reports"]]
-        return bool(sides) and all("end" in side["snapshots"] for side in sides)
+        reports = self._reports().values()
+        return bool(reports) and all(done.results for done in reports)
 
     def _warm_up(self, start: int) -> tuple[Warmup, int]:
         """Wait until the rate is steady and `may_measure` returns True. Returns the warm-up and the
@@ -470,7 +476,9 @@ def drive_slices(
     timing = Timing(warmup_min_s=0.0, warmup_max_s=0.0, windows=1, drain_s=plan.drain_s)
     shared = Shared.create(len(loads))
     try:
-        with Crew(loads, shares(first, 1), timing, shared, mark, plan) as crew:
+        sides = tuple((load, choose_address(load)) for load in loads)
+        order = Orders(sides, timing, shares(first, 1)[0], shared.fd, shared.boards, plan)
+        with Crew([order], mark) as crew:
             seconds = plan.warmup_s + len(loads) * plan.pairs * plan.slice_s
             watch = Watch(shared, 0.0, max(0.01, seconds), on_progress)
             notes = crew.connect(lambda: watch.look("connect"))
@@ -480,7 +488,7 @@ def drive_slices(
             watch.measure_ns = start + int(plan.warmup_s * 1e9)
             watch.end_ns = start + int(seconds * 1e9)
             _await_slices(loads, seconds, shared, crew, watch)
-            result = _sliced_result(loads, plan, timing, shared, crew)
+            result = _sliced_result(plan, crew)
     finally:
         shared.close()
     known: Any = {"started_at_ns": started_at_ns, "connecting_s": crew.connecting_s, "notes": notes}
@@ -504,22 +512,21 @@ def _await_slices(
     crew.wait_for("done", 2 * seconds + longest_s, look)
 
 
-def _sliced_result(
-    loads: Sequence[Load], plan: Slices, timing: Timing, shared: Shared, crew: Crew
-) -> SlicedResult:
-    report = crew.workers[0].report
-    if report is None:
+def _sliced_result(plan: Slices, crew: Crew) -> SlicedResult:
+    done = crew.workers[0].said.done
+    if done is None:
         raise crew.all_lost([crew.workers[0].failure(0)])
-    slices = tuple(Slice(**one) for one in report["slices"])
     sides = []
-    for k, load in enumerate(loads):
-        mine = [one for one in slices if one.side == k]
-        windows = {"windows": [one.completed for one in mine], "worker": report["worker"]}
-        warmup = Warmup(plan.warmup_s, False, 0)
-        side = result_of(load, timing, warmup, report["reports"][k] | windows, shared.measured(k))
-        lasted_s = sum(one.length_s for one in mine)
-        sides.append(judged(replace(side, window_s=plan.slice_s, duration_s=lasted_s)))
-    return SlicedResult(tuple(sides), slices)
+    for number, result in enumerate(done.results):
+        slices = [piece for piece in done.slices if piece.side == number]
+        side = replace(
+            result,
+            windows=tuple(piece.completed for piece in slices),
+            warmup=replace(result.warmup, seconds=plan.warmup_s),
+            duration_s=sum(piece.length_s for piece in slices),
+        )
+        sides.append(judged(side))
+    return SlicedResult(tuple(sides), done.slices)
 
 
 # Targets in turn, in windows: for loads that cannot be sliced.

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from httptools import HttpParserError, HttpParserUpgrade
 
 from serve_bench.core.load_result import GIVEN_UP
-from serve_bench.core.load_spec import Load
 from serve_bench.load import http1
 from serve_bench.load.connection import (
     BUSY,
@@ -29,15 +28,13 @@ from serve_bench.load.connection import (
     READ_SIZE,
     RECORD,
     WRITE,
-    Address,
     Connection,
     ConnectionRates,
     receive_stamped,
     would_block,
 )
 from serve_bench.load.failures import connection_class, reason_of
-from serve_bench.load.pacing import Engine, WorkerShare, next_turn
-from serve_bench.load.request_log import Notes
+from serve_bench.load.pacing import Assignment, Engine, next_turn
 from serve_bench.load.streams import MAX_EVENT, StreamFramer, stream_framer
 from serve_bench.load.tally import NEVER
 from serve_bench.load.traces import Traces
@@ -61,14 +58,13 @@ perf = time.perf_counter_ns
 class Exchanges(Engine):
     """All connections of one worker to one target, and the requests on them."""
 
-    def __init__(
-        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
-    ) -> None:
-        super().__init__(load, address, share, notes)
+    def __init__(self, work: Assignment) -> None:
+        super().__init__(work)
+        load = work.load
         self.poller = select.epoll()
         self.requests = http1.request_bytes(load.request, load.keepalive)
-        self._draw = next_turn(load, share, self.requests)
-        stamped = address.family != socket.AF_UNIX and not self._tls
+        self._draw = next_turn(load, work.share, self.requests)
+        stamped = work.address.family != socket.AF_UNIX and not self._tls
         self.timestamps = stamped and load.pickup_every > 0
         self._every = load.pickup_every if self.timestamps else NEVER
         self.connections: list[Connection] = []
@@ -87,8 +83,8 @@ class Exchanges(Engine):
             and load.keepalive
             and len(self.requests) == 1
             and http1.status_allowed(200, load.request)
-            and share.each is None
-            and notes is None
+            and work.share.each is None
+            and work.notes is None
         )
         self._streaming = load.streaming
         if load.streaming is not None:

@@ -15,11 +15,8 @@ from urllib.parse import urlsplit
 
 import grpc
 
-from serve_bench.core.load_spec import Load
 from serve_bench.load.async_engine import CallClient, CallEngine
-from serve_bench.load.connection import Address
-from serve_bench.load.pacing import WorkerShare, next_turn
-from serve_bench.load.request_log import Notes
+from serve_bench.load.pacing import Assignment, next_turn
 from serve_bench.load.streams import MAX_EVENT
 
 OPTIONS: Final = (
@@ -65,20 +62,20 @@ class GrpcEngine(CallEngine[ChannelClient]):
 
     _size = staticmethod(len)
 
-    def __init__(
-        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
-    ) -> None:
-        super().__init__(load, address, share, notes)
+    def __init__(self, work: Assignment) -> None:
+        super().__init__(work)
+        request = work.load.request
         sets = {  # made once: grpcio would make them anew for each call
             named: grpc.aio.Metadata(*((name.lower(), value) for name, value in named))
-            for named in load.request.all_headers
+            for named in request.all_headers
         }
-        turns = [(urlsplit(url).path, body, sets[named]) for url, body, named in load.request.turns]
+        turns = [(urlsplit(url).path, body, sets[named]) for url, body, named in request.turns]
         self._paths = tuple(dict.fromkeys(path for path, _, _ in turns))
-        self._draw = next_turn(load, share, turns)
+        self._draw = next_turn(work.load, work.share, turns)
 
     def _make_client(self) -> ChannelClient:
-        host, port = self.address.sockaddr[:2]
+        sockaddr: Any = self.address.sockaddr
+        host, port = sockaddr[:2]
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         options = (*OPTIONS, ("grpc.default_authority", urlsplit(self.load.request.url).netloc))
         if self._tls is not None:

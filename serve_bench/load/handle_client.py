@@ -18,26 +18,18 @@ import ray
 from ray import serve
 from ray.serve import exceptions as of_serve
 
-from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Headers, is_json
 from serve_bench.load.async_engine import CallClient, CallEngine
-from serve_bench.load.connection import Address
-from serve_bench.load.pacing import WorkerShare, next_turn
-from serve_bench.load.request_log import Notes
+from serve_bench.load.pacing import Assignment, next_turn
 
-CLASSES: Final = (
-    ((of_serve.BackPressureError,), "rejected"),
-    (
-        (
-            of_serve.DeploymentUnavailableError,
-            of_serve.RequestCancelledError,
-            ray.exceptions.RayActorError,
-            ray.exceptions.RayChannelError,
-            ray.exceptions.TaskCancelledError,
-        ),
-        "reset",
-    ),
-)
+CLASSES: Final[dict[type[Exception], str]] = {
+    of_serve.BackPressureError: "rejected",
+    of_serve.DeploymentUnavailableError: "reset",
+    of_serve.RequestCancelledError: "reset",
+    ray.exceptions.RayActorError: "reset",
+    ray.exceptions.RayChannelError: "reset",
+    ray.exceptions.TaskCancelledError: "reset",
+}
 """Classes of failures by exception; any other is one of the application."""
 
 HANDLED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -48,15 +40,13 @@ class HandleEngine(CallEngine[CallClient]):
 
     has_threads = makes_cycles = True  # those of the router, and of Ray's client
 
-    def __init__(
-        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
-    ) -> None:
-        super().__init__(load, address, share, notes)
+    def __init__(self, work: Assignment) -> None:
+        super().__init__(work)
         turns = [
             (urlsplit(url).path.rpartition("/")[2], arguments(body, headers))
-            for url, body, headers in load.request.turns
+            for url, body, headers in work.load.request.turns
         ]
-        self._draw = next_turn(load, share, turns)
+        self._draw = next_turn(work.load, work.share, turns)
         self._size = size_of
         self._methods: dict[str, Any] = {}
 
@@ -137,7 +127,5 @@ def size_of(answer: Any) -> int:
 
 
 def class_of(error: Exception) -> str:
-    for kinds, name in CLASSES:
-        if isinstance(error, kinds):
-            return name
-    return "exception"
+    names = (name for kind, name in CLASSES.items() if isinstance(error, kind))
+    return next(names, "exception")

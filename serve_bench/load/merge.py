@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
+from operator import sub
 from typing import Any, Final, TypeVar
 
 from serve_bench.core.histogram import Histogram
@@ -27,10 +28,7 @@ from serve_bench.core.load_result import (
 )
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.load.failures import BrokenAccount
-from serve_bench.load.tally import Shared
-
-SUMMED: Final = ("retried", "reconnects", "early", "bare", "events", "merged")
-"""Counts of the windows, which have the same names in a tally and in a result."""
+from serve_bench.load.tally import SUMMED, Tally
 
 BOTH: Final = ("latency", "service_time")
 """Times of which a tally has those that are alike but once, as `equal`."""
@@ -41,52 +39,52 @@ K = TypeVar("K")
 
 
 def result_of(
-    load: Load,
-    timing: Timing,
-    warmup: Warmup,
-    report: dict[str, Any],
-    histograms: Mapping[str, Histogram],
+    load: Load, tally: Tally, window_s: float, worker: WorkerReport | None = None
 ) -> LoadResult:
-    """The result of one worker from the report of its tally, without a verdict on the client.
-
-    Raises BrokenAccount.
-    """
-    begin, end, final = (report["snapshots"][name] for name in ("begin", "end", "final"))
-    cohort = report["cohort"]
-    duration_s = (report["end_ns"] - report["measure_ns"]) / 1e9
-    worker = report.get("worker")
+    """The result of one worker, which closes its tally, without a verdict on the client. Its
+    warm-up is known to the parent. Raises BrokenAccount."""
+    measured, cohort, histograms = tally.close(), tally.cohort, tally.histograms()
+    begin, end = tally.snapshots["begin"], tally.snapshots["end"]
+    before, after = begin.counts, end.counts
+    duration_s = (tally.end_ns - tally.measure_ns) / 1e9
+    failed = {kind: n - before.failed.get(kind, 0) for kind, n in after.failed.items()}
     alike: dict[str, Any] = {name: histograms[name] for name in HISTOGRAMS}
     alike |= {name: alike[name].joined(histograms["equal"]) for name in BOTH}
-    alike |= {name: end[name] - begin[name] for name in SUMMED}
+    alike |= {name: end.sums[name] - begin.sums[name] for name in SUMMED}
     recorded = [histograms[name] for name in ("equal", "latency", "failed_latency")]
-    busy_ns = report["beyond_ns"] + sum((times.mean or 0.0) * times.count for times in recorded)
+    busy_ns = tally.beyond_ns + sum((times.mean or 0.0) * times.count for times in recorded)
     result = LoadResult(
-        windows=tuple(report["windows"]),
-        window_s=duration_s if _by_count(load, report["windows"]) else timing.window_s,
+        windows=tuple(tally.windows),
+        window_s=duration_s if _by_count(load, tally.windows) else window_s,
         duration_s=duration_s,
-        warmup=replace(warmup, completed=begin["completed"]),
+        warmup=Warmup(0.0, False, before.completed),
         **alike,
-        measured=_counts(cohort),
-        total=_counts(final),
-        status_codes={int(code): n for code, n in sorted(cohort["codes"].items())},
-        bytes_received=end["bytes"] - begin["bytes"],
-        examples=report["examples"],
-        workers=(WorkerReport(**worker),) if worker is not None else (),
-        waited=cohort["waited"],
-        shares=tuple(report["shares"]) if _in_parts(load) else (),
+        measured=measured,
+        total=tally.snapshots["final"].counts,
+        status_codes=dict(sorted(cohort.codes.items())),
+        bytes_received=end.bytes - begin.bytes,
+        examples=tally.examples,
+        workers=() if worker is None else (worker,),
+        waited=cohort.waited,
+        shares=tally.shares if _in_parts(load) else (),
         busy_s=busy_ns / 1e9 if _in_parts(load) else None,
-        drained=Histogram.of(report["drained"]),
+        drained=Histogram.of(tally.drained),
         verdict=NO_VERDICT,
-        connection_rate_max=report["connection_rate_max"],
-        in_windows=_counts(end, begin),
-        mean_in_flight=report["mean_in_flight"],
-        event_windows=tuple(report["event_windows"]) if load.streaming is not None else (),
-        token_counts=TokenCounts(
-            *(after - before for before, after in zip(begin["tokens"], end["tokens"], strict=True))
-        )
+        connection_rate_max=tally.connection_rate_max,
+        in_windows=Counts(
+            sent=after.sent - before.sent,
+            completed=after.completed - before.completed,
+            failed={kind: n for kind, n in failed.items() if n},
+            in_flight=after.in_flight,
+            carried_in=before.in_flight,
+            unsent=after.unsent,
+        ),
+        mean_in_flight=tally.mean_in_flight,
+        event_windows=tuple(tally.event_windows) if load.streaming is not None else (),
+        token_counts=TokenCounts(*map(sub, end.tokens, begin.tokens))
         if load.streaming is not None and load.streaming.openai
         else None,
-        failed_times={kind: Histogram.decode(of) for kind, of in cohort["times"].items()},
+        failed_times=cohort.times,
     )
     _check(result)
     return result
@@ -102,19 +100,6 @@ def _in_parts(load: Load) -> bool:
     ends. In an open loop the requests in flight may pile up, so that what is in flight is no answer
     to come soon; there the answers are counted, and come as evenly as the requests are due."""
     return not load.open_loop and load.total is None
-
-
-def _counts(end: Mapping[str, Any], begin: Mapping[str, Any] | None = None) -> Counts:
-    start = begin or {"sent": 0, "completed": 0, "failed": {}, "in_flight": 0}
-    failed = {c: end["failed"][c] - start["failed"].get(c, 0) for c in ERROR_CLASSES}
-    return Counts(
-        sent=end["sent"] - start["sent"],
-        completed=end["completed"] - start["completed"],
-        failed={name: n for name, n in failed.items() if n},
-        in_flight=end["in_flight"],
-        carried_in=start["in_flight"],
-        unsent=end["unsent"],
-    )
 
 
 def _check(result: LoadResult) -> None:
@@ -137,23 +122,16 @@ def _check(result: LoadResult) -> None:
 
 
 def merge(
-    load: Load,
-    timing: Timing,
-    warmup: Warmup,
-    shared: Shared,
-    reports: Mapping[int, dict[str, Any]],
+    load: Load, timing: Timing, warmup: Warmup, results: Sequence[LoadResult], aborted: bool
 ) -> LoadResult:
-    """The result of the workers of one node. `reports`: by the number of the worker."""
-    sides = {index: one["reports"][0] | {"worker": one["worker"]} for index, one in reports.items()}
-    if not any(side["aborted"] for side in sides.values()):
-        lengths = {len(side["windows"]) for side in sides.values()}
-        if len(lengths) > 1:
-            raise BrokenAccount(f"workers report {sorted(lengths)} windows of one load")
-    results = [
-        result_of(load, timing, warmup, side, shared.measured(index))
-        for index, side in sides.items()
-    ]
-    return judged(_added_up(load, results))
+    """The result of the workers of one node. `timing`: as it became in the warm-up."""
+    lengths = {len(result.windows) for result in results}
+    if len(lengths) > 1 and not aborted:
+        raise BrokenAccount(f"workers report {sorted(lengths)} windows of one load")
+    whole = _added_up(load, results)
+    if not _by_count(load, whole.windows):
+        whole = replace(whole, window_s=timing.window_s)
+    return judged(replace(whole, warmup=replace(warmup, completed=whole.warmup.completed)))
 
 
 def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:

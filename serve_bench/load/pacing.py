@@ -305,12 +305,22 @@ class Sender(Protocol):
     events: Events | None
 
 
+@dataclass(frozen=True)
+class Assignment:
+    """What an engine is made for. `notes`: a log of the requests of the windows; None: none."""
+
+    load: Load
+    address: Address
+    share: WorkerShare
+    notes: Notes | None = None
+
+
 class Engine(ABC):
     """A client of one worker: `connect`, then `run` or any number of `run_slice`, then `close`.
 
     Set `tally` before `connect`. `connecting`: when `connect` began the first connection and
-    finished the last (perf_counter_ns). `notes`: a log of the requests of the windows; None: none.
-    `traces`: set before `run`, which requests are traced; only the raw client has some.
+    finished the last (perf_counter_ns). `traces`: set before `run`, which requests are traced; only
+    the raw client has some.
     """
 
     tally: Tally
@@ -319,12 +329,9 @@ class Engine(ABC):
     has_threads = False
     """Whether further threads of Python work for the requests: all share one interpreter."""
 
-    def __init__(
-        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
-    ) -> None:
-        self.load = load
-        self.address = address
-        self.share = share
+    def __init__(self, work: Assignment) -> None:
+        load = self.load = work.load
+        self.address, self.share, self._notes = work.address, work.share, work.notes
         self.timer = make_timer(load.spin)
         self.connect_error: str | None = None
         self.connecting = (0, 0)
@@ -333,7 +340,6 @@ class Engine(ABC):
         self._backlog: deque[int] = deque()
         self._drain_ns = 0
         self._drain_until = NEVER
-        self._notes = notes
         self.traces: Traces | None = None
 
     def see(self, failure: str, seen: str | bytes, status: int | None = None) -> None:
@@ -358,7 +364,7 @@ class Engine(ABC):
 
     def open_requests(self) -> tuple[list[int], list[int]]:
         """The due times of requests in flight, and of those not sent yet."""
-        return [one.due for one in self._in_flight()], list(self._backlog)
+        return [sender.due for sender in self._in_flight()], list(self._backlog)
 
     def open_streams(self) -> list[tuple[int, int]] | None:
         """As `Tally` has it."""
@@ -406,8 +412,8 @@ class Engine(ABC):
         """Into the log: the requests of the windows that never ended, or were never sent."""
         if self._notes is None:
             return
-        for one in self._in_flight():
-            self._note(one, self._notes, NEVER, 0, CUT)
+        for sender in self._in_flight():
+            self._note(sender, self._notes, NEVER, 0, CUT)
         without = self._notes.events()
         for due in self._backlog:
             if self.tally.in_cohort(due):

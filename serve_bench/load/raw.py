@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from httptools import HttpParserError, HttpParserUpgrade
 
-from serve_bench.core.load_spec import Load
 from serve_bench.load import http1
 from serve_bench.load.connection import (
     BUSY,
@@ -22,12 +21,10 @@ from serve_bench.load.connection import (
     READ,
     READ_SIZE,
     RECORD,
-    Address,
     Connection,
 )
 from serve_bench.load.exchanges import Exchanges
-from serve_bench.load.pacing import IDLE_S, WorkerShare
-from serve_bench.load.request_log import Notes
+from serve_bench.load.pacing import IDLE_S, Assignment
 from serve_bench.load.tally import NEVER
 
 CONNECT_BATCH = 256
@@ -51,12 +48,10 @@ perf = time.perf_counter_ns
 class RawEngine(Exchanges):
     """The engine of the raw client."""
 
-    def __init__(
-        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
-    ) -> None:
-        super().__init__(load, address, share, notes)
+    def __init__(self, work: Assignment) -> None:
+        super().__init__(work)
         self._margin = COUNT_MARGIN if self._hot else 1
-        if self.timer.fd >= 0 and load.open_loop:
+        if self.timer.fd >= 0 and self.load.open_loop:
             self.watch(self.timer.fd, self.timer.clear)
 
     def watch(self, fd: int, call: Callable[[], None]) -> None:

@@ -1,6 +1,6 @@
 """The log of the single requests of a load: in the workers' memory, read by the parent at the end.
 
-Rule: nothing is written while the load runs. A worker hands over its notes in a file without a
+Rule: nothing is written while the load runs. A worker hands over its columns in a file without a
 name, whose descriptor it has from the parent, so nothing is left when the processes have ended.
 """
 
@@ -42,6 +42,45 @@ def columns_of(limits_ns: Sequence[int] | None) -> list[array[int]]:
     if limits_ns is not None:
         codes += STREAM_COLUMNS + GAPS * len(limits_ns)
     return [array(code) for code in codes]
+
+
+def write_columns(columns: Sequence[array[int]], fd: int) -> int:
+    """Writes all columns for the parent; returns the number of rows."""
+    with open(fd, "wb", closefd=False) as file:
+        for column in columns:
+            column.tofile(file)
+    return len(columns[0])
+
+
+class WorkerFiles:
+    """The parent's side: a file for each worker of one load."""
+
+    def __init__(self) -> None:
+        self._fds: list[int] = []
+
+    def _make_files(self, workers: int) -> list[int]:
+        self._fds = [anonymous_file() for _ in range(workers)]
+        return self._fds
+
+    def _read(self, written: Mapping[int, int], columns: Sequence[array[int]]) -> None:
+        """Adds what the workers wrote to the columns. `written`: worker -> number of rows. Raises
+        BrokenAccount if a file has another length."""
+        row_bytes = sum(column.itemsize for column in columns)
+        for worker, count in sorted(written.items()):
+            fd = self._fds[worker]
+            held = os.lseek(fd, 0, os.SEEK_END)
+            if held != count * row_bytes:
+                raise BrokenAccount(f"{held} bytes in the log of {count} requests")
+            os.lseek(fd, 0, os.SEEK_SET)
+            with open(fd, "rb", closefd=False) as file:
+                for column in columns:
+                    column.fromfile(file, count)
+
+    def close(self) -> None:
+        """Closes the files, which are gone then."""
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = []
 
 
 class StreamTimes(NamedTuple):
@@ -143,10 +182,7 @@ class Notes:
 
     def write(self, fd: int) -> int:
         """Write all notes for the parent; returns the number of requests."""
-        with open(fd, "wb", closefd=False) as file:
-            for column in self._columns:
-                column.tofile(file)
-        return len(self._columns[0])
+        return write_columns(self._columns, fd)
 
 
 class LogOrder(NamedTuple):
@@ -156,7 +192,7 @@ class LogOrder(NamedTuple):
     limits_ns: tuple[int, ...] | None
 
 
-class RequestLog:
+class RequestLog(WorkerFiles):
     """Each request of the measured part of one load: an argument of `drive_load`, to read after it.
 
     The rows are those of the result's `measured` account: requests of the windows that completed or
@@ -166,8 +202,8 @@ class RequestLog:
     """
 
     def __init__(self, limits_ns: Sequence[int] = ()) -> None:
+        super().__init__()
         self._limits_ns = tuple(limits_ns)
-        self._fds: list[int] = []
         self._columns = columns_of(None)
         self._begin_ns = 0
 
@@ -175,28 +211,13 @@ class RequestLog:
         """An empty file for each worker to write to. `streams`: responses are."""
         limits_ns = self._limits_ns if streams else None
         self._columns = columns_of(limits_ns)
-        self._fds = [anonymous_file() for _ in range(workers)]
-        return [LogOrder(fd, limits_ns) for fd in self._fds]
+        return [LogOrder(fd, limits_ns) for fd in self._make_files(workers)]
 
     def take(self, written: Mapping[int, int], begin_ns: int) -> None:
         """Read the notes. `written`: worker -> number of requests. `begin_ns`: the first window's
         start (perf_counter). Raises BrokenAccount if a file has another length."""
         self._begin_ns = begin_ns
-        row_bytes = sum(column.itemsize for column in self._columns)
-        for worker, count in sorted(written.items()):
-            fd = self._fds[worker]
-            held = os.lseek(fd, 0, os.SEEK_END)
-            if held != count * row_bytes:
-                raise BrokenAccount(f"{held} bytes in the log of {count} requests")
-            os.lseek(fd, 0, os.SEEK_SET)
-            with open(fd, "rb", closefd=False) as file:
-                for column in self._columns:
-                    column.fromfile(file, count)
-
-    def close(self) -> None:
-        for fd in self._fds:
-            os.close(fd)
-        self._fds = []
+        self._read(written, self._columns)
 
     def __len__(self) -> int:
         return len(self._columns[0])

@@ -10,12 +10,19 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from operator import add
-from typing import Any, Final
+from typing import Final
 
 from serve_bench.core.histogram import SLOTS, Histogram, slot
-from serve_bench.core.load_result import ANSWERED, ERROR_CLASSES, GIVEN_UP, STREAM_HISTOGRAMS
+from serve_bench.core.load_result import (
+    ANSWERED,
+    ERROR_CLASSES,
+    GIVEN_UP,
+    STREAM_HISTOGRAMS,
+    Counts,
+)
 from serve_bench.load.failures import BrokenAccount
 
 START, MEASURE, ABORT, WINDOWS, WINDOW_NS = range(5)
@@ -31,11 +38,8 @@ requests that have not ended."""
 
 LIVE_WORDS = 8
 
-COUNTED: Final = (
-    *("sent", "completed", "bytes", "events", "merged"),
-    *("retried", "reconnects", "early", "bare"),
-)
-"""Counters of a tally that are plain sums, as its snapshots have them."""
+SUMMED: Final = ("retried", "reconnects", "early", "bare", "events", "merged")
+"""Counts of the windows, which have the same names in a tally and in a result."""
 
 KINDS = (
     *("equal", "latency", "service_time", "send_lag", "pickup", "handling", "failed_latency"),
@@ -85,10 +89,6 @@ class Shared:
         """A copy of one histogram."""
         words = self.histogram(board, part, kind).tolist()
         return Histogram(words[1:], words[0])
-
-    def measured(self, board: int) -> dict[str, Histogram]:
-        """Copies of the histograms of the requests of the windows, by kind."""
-        return {kind: self.read(board, "measured", kind) for kind in KINDS}
 
     def total(self, counter: int) -> int:
         """A live counter, summed over all boards."""
@@ -140,6 +140,16 @@ that is sent at the very end must reach its own."""
 PUBLISH_AHEAD_NS = 50_000_000
 """The parent sets the first window's start at least this long ahead. It must exceed TICK_NS: then
 every worker has read it before it counts any event at or after it."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The counters at an instant. `tokens`: of how many requests, of their prompts and answers."""
+
+    counts: Counts
+    bytes: int
+    tokens: tuple[int, int, int]
+    sums: Mapping[str, int]  # by the names of SUMMED
 
 
 MOST_KINDS = 16
@@ -208,13 +218,13 @@ class Tally:
         self._hold_at = NEVER
         self.windows: list[int] = []
         self.event_windows: list[int] = []
-        self.snapshots: dict[str, dict[str, Any]] = {}
+        self.snapshots: dict[str, Snapshot] = {}
         self.on_measure: list[Callable[[str], None]] = []
         self._flown_ns = 0  # requests in flight times ns, over the windows so far
         self._flown_until = NEVER
         self._window_from = 0  # start of the window; the end of the last one after it
         self._moved: list[float] = []  # to each window, from those in which its responses ended
-        self._beyond_ns = 0  # time in flight within the windows beyond the recorded times
+        self.beyond_ns = 0  # time in flight within the windows beyond the recorded times
         self.drained: list[int] = []  # latencies of the cohort that ended after the windows
         self.connection_rate_max: float | None = None  # the raw client sets it on request
 
@@ -309,8 +319,9 @@ class Tally:
     def end_by_count(self) -> None:
         """The last request of the count has ended, which closes the only window."""
         if not self.finished and self.measure_ns:
-            self.windows = [self.completed - self.snapshots["begin"]["completed"]]
-            self.event_windows = [self.events - self.snapshots["begin"]["events"]]
+            begin = self.snapshots["begin"]
+            self.windows = [self.completed - begin.counts.completed]
+            self.event_windows = [self.events - begin.sums["events"]]
             self.end_ns = self.last_ns
             self._finish()
 
@@ -436,7 +447,7 @@ class Tally:
         """The time in flight within the windows of a request of which some lies outside of this
         one. `recorded`: its whole time is in a histogram of the windows."""
         within = max(0, min(until, self.end_ns or until) - max(due, self.measure_ns))
-        self._beyond_ns += within - (until - due if recorded else 0)
+        self.beyond_ns += within - (until - due if recorded else 0)
 
     def streamed(self, due: int, last: int, now: int, count: int) -> None:
         """Events of one read of the request that was due then. `last`: when the event before came,
@@ -481,18 +492,17 @@ class Tally:
 
     # -- report -------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> Snapshot:
         """All counters, with the requests in flight and those that wait to be sent."""
         in_flight, unsent = self._open_requests()
-        return {
-            **{name: getattr(self, name) for name in COUNTED},
-            "failed": dict(self.failed),
-            "tokens": (self.counted, self.prompt_tokens, self.answer_tokens),
-            "in_flight": len(in_flight),
-            "unsent": len(unsent),
-        }
+        return Snapshot(
+            _counts(self, in_flight, unsent),
+            self.bytes,
+            (self.counted, self.prompt_tokens, self.answer_tokens),
+            {name: getattr(self, name) for name in SUMMED},
+        )
 
-    def _close_cohort(self) -> dict[str, Any]:
+    def _close_cohort(self) -> Counts:
         """The drain is over: requests without an end take at least until now."""
         cohort = self.cohort
         in_flight, unsent = (
@@ -506,54 +516,48 @@ class Tally:
             for due, last in (*streams, *((due, 0) for due in unsent)):
                 if due >= self._cohort_from:
                     self.no_event(due, last, max(due, last, self._now))
-        return {
-            "sent": cohort.sent,
-            "completed": cohort.completed,
-            "failed": dict(cohort.failed),
-            "codes": {str(code): n for code, n in cohort.codes.items()},
-            "times": {kind: of.encode() for kind, of in cohort.times.items()},
-            "waited": cohort.waited,
-            "in_flight": len(in_flight),
-            "unsent": len(unsent),
-        }
+        return _counts(cohort, in_flight, unsent)
 
-    def report(self) -> dict[str, Any]:
-        """The account for the parent. Raises BrokenAccount if it does not balance."""
+    def close(self) -> Counts:
+        """The load is over: the counts of the cohort. Raises BrokenAccount where the account does
+        not balance."""
         self.snapshots["final"] = self.snapshot()
         cohort = self._close_cohort()
-        for name, at in (*self.snapshots.items(), ("cohort", cohort)):
-            ended = at["completed"] + sum(at["failed"].values())
-            if at["sent"] != ended + at["in_flight"]:
-                raise BrokenAccount(f"{name}: sent {at['sent']} is not the sum of its ends: {at}")
+        for counts in (*(at.counts for at in self.snapshots.values()), cohort):
+            if not counts.balanced:
+                raise BrokenAccount(f"sent {counts.sent} is not the sum of its ends: {counts}")
         recorded = sum(
             sum(part["equal"][1:]) + sum(part["latency"][1:]) for part in self._parts.values()
         )
         if recorded != self.completed:
             raise BrokenAccount(f"{recorded} latencies for {self.completed} completed requests")
-        # Of requests without an end no share is known: then windows count whole responses.
-        shares = list(map(add, self.windows, self._moved))
-        return {
-            "snapshots": self.snapshots,
-            "cohort": cohort,
-            "examples": self.examples,
-            "mean_in_flight": self._mean_in_flight(),
-            "beyond_ns": self._beyond_ns,
-            "drained": self.drained,
-            "shares": self.windows if self._open_requests()[0] else shares,
-            "windows": self.windows,
-            "event_windows": self.event_windows,
-            "measure_ns": self.measure_ns,
-            "end_ns": self.end_ns,
-            "aborted": self.aborted,
-            "connection_rate_max": self.connection_rate_max,
-        }
+        return cohort
 
-    def _mean_in_flight(self) -> float | None:
+    def histograms(self) -> dict[str, Histogram]:
+        """Copies of the histograms of the cohort, by kind."""
+        lists = {kind: words.tolist() for kind, words in self._parts[MEASURED].items()}
+        return {kind: Histogram(words[1:], words[0]) for kind, words in lists.items()}
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The responses of each window, with the part of each that lies in it. Of requests without
+        an end no share is known: then windows count whole responses."""
+        if self._open_requests()[0]:
+            return tuple(self.windows)
+        return tuple(map(add, self.windows, self._moved))
+
+    @property
+    def mean_in_flight(self) -> float | None:
         """Requests in flight, the mean over the windows from samples every 10 ms. None of slices,
         and with too few samples: one at the start or the end has nothing in flight."""
         lasted = self._flown_until - self.measure_ns
         in_slices = self._window_end == NEVER
         return None if in_slices or lasted < SEEN_NS else self._flown_ns / lasted
+
+
+def _counts(part: Tally | Cohort, in_flight: list[int], unsent: list[int]) -> Counts:
+    failed = {kind: count for kind, count in part.failed.items() if count}
+    return Counts(part.sent, part.completed, failed, len(in_flight), unsent=len(unsent))
 
 
 def _count(words: memoryview[int], value: int) -> None:

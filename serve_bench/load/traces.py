@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from serve_bench.load.tally import anonymous_file
+from serve_bench.load.request_log import WorkerFiles, write_columns
 
 COLUMNS: Final = "QqqqqH"
 """Type codes of number, due, sent, first byte, end (ns of perf_counter), status (0: failed)."""
@@ -99,42 +99,27 @@ class Traces:
             column.append(value)
 
     def write(self) -> int:
-        with open(self._order.fd, "wb", closefd=False) as file:
-            for column in self._columns:
-                column.tofile(file)
-        return len(self._columns[0])
+        return write_columns(self._columns, self._order.fd)
 
 
-class TraceLog:
+class TraceLog(WorkerFiles):
     """The traced requests of one load: an argument of `drive_load`, to read after it."""
 
     def __init__(self, share: float, per_s: float) -> None:
+        super().__init__()
         self._share, self._per_s = share, per_s
         self._prefix = os.urandom(8).hex()
-        self._fds: list[int] = []
         self.requests: tuple[TracedRequest, ...] = ()
 
     def open(self, workers: int) -> list[TraceOrder]:
-        self._fds = [anonymous_file() for _ in range(workers)]
-        each_s = self._per_s / workers
-        return [TraceOrder(fd, self._prefix, self._share, each_s) for fd in self._fds]
+        fds, per_s = self._make_files(workers), self._per_s / workers
+        return [TraceOrder(fd, self._prefix, self._share, per_s) for fd in fds]
 
     def take(self, written: Mapping[int, int]) -> None:
-        rows: list[TracedRequest] = []
-        for worker, count in sorted(written.items()):
-            fd = self._fds[worker]
-            os.lseek(fd, 0, os.SEEK_SET)
-            columns = [array(code) for code in COLUMNS]
-            with open(fd, "rb", closefd=False) as file:
-                for column in columns:
-                    column.fromfile(file, count)
-            rows += [
-                TracedRequest(trace_id(self._prefix, number), *rest)
-                for number, *rest in zip(*columns, strict=True)
-            ]
-        self.requests = tuple(sorted(rows, key=lambda one: one.due))
-
-    def close(self) -> None:
-        for fd in self._fds:
-            os.close(fd)
-        self._fds = []
+        columns = [array(code) for code in COLUMNS]
+        self._read(written, columns)
+        rows = [
+            TracedRequest(trace_id(self._prefix, number), *rest)
+            for number, *rest in zip(*columns, strict=True)
+        ]
+        self.requests = tuple(sorted(rows, key=lambda request: request.due))

@@ -1,8 +1,8 @@
 """A load worker: a child process that opens its connections, waits for the common start, and loads.
 
-Run as `python -m serve_bench.load.worker`. A JSON line in (the orders), JSON lines out: `ready`,
-`done` and `closed`, or `unreachable`; then the orders of the next load. The end of stdin means
-stop, so that no worker outlives its parent. Imports are few: it starts in 0.1 s and stays small.
+Run as `python -m serve_bench.load.worker`. A JSON line in (`Orders`), JSON lines out (`Messages`);
+then the orders of the next load. The end of stdin means stop, so that no worker outlives its
+parent. Imports are few: it starts in 0.1 s and stays small.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from serve_bench.core.load_result import Slice
-from serve_bench.core.load_spec import Load, Slices, Timing
+from serve_bench.core.load_result import Slice, WorkerReport
+from serve_bench.core.load_spec import Slices, Timing
 from serve_bench.core.schema import built
-from serve_bench.load.connection import Address, allow_descriptors
+from serve_bench.load.connection import allow_descriptors
 from serve_bench.load.failures import LoadError
-from serve_bench.load.pacing import Engine, WorkerShare
-from serve_bench.load.request_log import LogOrder, Notes
+from serve_bench.load.merge import result_of
+from serve_bench.load.messages import Done, Messages, Orders, Ready, line_of
+from serve_bench.load.pacing import Assignment, Engine
+from serve_bench.load.request_log import Notes
 from serve_bench.load.tally import ABORT, LATE_NS, START, Shared, Tally
-from serve_bench.load.traces import TraceOrder, Traces
+from serve_bench.load.traces import Traces
 
 GRACE_NS = 300_000
 """Sleep until this long before the start, then spin: sleeping alone is late by up to 0.1 ms."""
@@ -39,25 +41,23 @@ STDIN = 0
 perf = time.perf_counter_ns
 
 
-def make_engine(
-    load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
-) -> Engine:
-    """The client of the load."""
-    if load.client == "aiohttp":
+def make_engine(work: Assignment) -> Engine:
+    """The client of the load, of which alone the libraries are imported."""
+    if work.load.client == "aiohttp":
         from serve_bench.load.aiohttp_client import AiohttpEngine
 
-        return AiohttpEngine(load, address, share, notes)
-    if load.client == "grpc":
+        return AiohttpEngine(work)
+    if work.load.client == "grpc":
         from serve_bench.load.grpc_client import GrpcEngine
 
-        return GrpcEngine(load, address, share, notes)
-    if load.client == "handle":
+        return GrpcEngine(work)
+    if work.load.client == "handle":
         from serve_bench.load.handle_client import HandleEngine
 
-        return HandleEngine(load, address, share, notes)
+        return HandleEngine(work)
     from serve_bench.load.raw import RawEngine
 
-    return RawEngine(load, address, share, notes)
+    return RawEngine(work)
 
 
 # Slices: targets held open at once and loaded in turn.
@@ -145,7 +145,7 @@ def max_rss_mb() -> float:
 
 def used_between(
     begin: Usage | None, end: Usage | None, has_threads: bool = False
-) -> dict[str, float | None]:
+) -> dict[str, Any]:
     """CPU seconds between two readings, and the shares of time not idle and waiting for a CPU.
 
     `has_threads`: as of `Engine`: the process is then as busy as its CPU says, where that is more.
@@ -169,12 +169,6 @@ def stop_if_alone() -> None:
         os._exit(3)
 
 
-def send(replies: TextIO, **message: Any) -> None:
-    """One JSON line to the parent."""
-    replies.write(json.dumps(message) + "\n")
-    replies.flush()
-
-
 def wait_for_start(shared: Shared) -> int:
     """Sleep until the parent sets the start, then until that instant. 0: the load is cancelled."""
     while not (start := shared.words[START]):
@@ -188,36 +182,28 @@ def wait_for_start(shared: Shared) -> int:
     return int(start)
 
 
-def work(orders: dict[str, Any], replies: TextIO) -> None:
+def work(orders: Orders, send: Callable[[Messages], object]) -> None:
     """Carry out the orders: connect, wait, load, report."""
-    fd = orders["fd"]  # a path, for a worker that had another load before
-    shared = Shared(os.open(fd, os.O_RDWR) if isinstance(fd, str) else fd, orders["boards"])
-    share = WorkerShare(**orders["share"])
-    timing = Timing(**orders["timing"])
-    plan = Slices(**orders["slices"]) if orders["slices"] else None
-    short = allow_descriptors(len(orders["sides"]) * share.limit)
+    file, share, plan = orders.file, orders.share, orders.slices
+    shared = Shared(os.open(file, os.O_RDWR) if isinstance(file, str) else file, orders.boards)
+    short = allow_descriptors(len(orders.sides) * share.limit)
     if short is not None:
         raise LoadError("connect", "this machine", 0, short)
-    log = None if orders["log"] is None else LogOrder(*orders["log"])
+    log = orders.log
     notes = None if log is None else Notes(log.limits_ns)
     engines = [
-        prepare(side, share, timing, shared, share.worker + k, notes)
-        for k, side in enumerate(orders["sides"])
+        prepare(orders.timing, Assignment(*side, share, notes), shared, share.worker + number)
+        for number, side in enumerate(orders.sides)
     ]
     first = engines[0]
-    traces = None
-    if orders["traces"] is not None:
-        traces = first.traces = Traces(TraceOrder(*orders["traces"]), share.worker)
+    if orders.traces is not None:
+        first.traces = Traces(orders.traces, share.worker)
     usage: dict[str, Usage] = {}
     first.tally.on_measure.append(lambda which: usage.update({which: usage_now()}))
-    send(
-        replies,
-        event="ready",
-        opened=[engine.connect() for engine in engines],
-        wanted=share.connections,
-        errors=[engine.connect_error for engine in engines],
-        connecting=[first.connecting[0], engines[-1].connecting[1]],
-    )
+    opened = tuple(engine.connect() for engine in engines)
+    errors = tuple(engine.connect_error for engine in engines)
+    connecting = first.connecting[0], engines[-1].connecting[1]
+    send(Messages(ready=Ready(opened, share.connections, errors, connecting)))
     gc.collect()
     gc.freeze()
     if not first.makes_cycles:  # then collection would only cost pauses
@@ -226,23 +212,27 @@ def work(orders: dict[str, Any], replies: TextIO) -> None:
     if start:
         slices = run_slices(engines, plan, start) if plan is not None else []
         if plan is None:
-            first.run(start, int(timing.drain_at_most_s(first.load) * 1e9) + LATE_NS)
-        worker = {
-            "pid": os.getpid(),
-            "connections": first.opened,
-            "max_rss_mb": max_rss_mb(),
-            "timer": first.timer.name if first.load.open_loop else "none",
+            first.run(start, int(orders.timing.drain_at_most_s(first.load) * 1e9) + LATE_NS)
+        worker = WorkerReport(
+            pid=os.getpid(),
+            connections=first.opened,
+            max_rss_mb=max_rss_mb(),
+            timer=first.timer.name if first.load.open_loop else "none",
             **used_between(usage.get("begin"), usage.get("end"), first.has_threads),
-        }
-        send(
-            replies,
-            event="done",
-            reports=[engine.tally.report() for engine in engines],
-            slices=[asdict(one) for one in slices],
-            logged=notes.write(log.fd) if log is not None and notes is not None else 0,
-            traced=traces.write() if traces is not None else 0,
-            worker=worker,
         )
+        window_s = orders.timing.window_s if plan is None else plan.slice_s
+        results = (
+            result_of(engine.load, engine.tally, window_s, worker)
+            for engine in engines
+            if "end" in engine.tally.snapshots  # else it was called off before
+        )
+        done = Done(
+            results=tuple(results),
+            slices=tuple(slices),
+            logged=notes.write(log.fd) if log is not None and notes is not None else 0,
+            traced=first.traces.write() if first.traces is not None else 0,
+        )
+        send(Messages(done=done))
     for engine in engines:
         engine.close()
     shared.close()
@@ -260,27 +250,16 @@ def may_work_again() -> bool:
         return False
 
 
-def prepare(
-    side: dict[str, Any],
-    share: WorkerShare,
-    timing: Timing,
-    shared: Shared,
-    board: int,
-    notes: Notes | None,
-) -> Engine:
+def prepare(timing: Timing, work: Assignment, shared: Shared, board: int) -> Engine:
     """The engine for one target, with its account. Raises LoadError."""
-    load = built(Load, side["load"], "load")
-    family, sockaddr = side["address"]
-    address = Address(family, sockaddr if isinstance(sockaddr, str) else tuple(sockaddr))
-    engine = make_engine(load, address, share, notes)
+    engine = make_engine(work)
     engine.watch(STDIN, stop_if_alone)
-    window_ns = int(timing.window_s * 1e9)
     engine.tally = Tally(
         shared,
         board,
         timing.windows,
-        window_ns,
-        share.count,
+        int(timing.window_s * 1e9),
+        work.share.count,
         engine.open_requests,
         engine.open_streams,
     )
@@ -294,14 +273,20 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     # What the module of an app prints, whose objects a handle brings here, is no reply.
-    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def send(message: Messages) -> None:
+        replies.write(line_of(message))
+        replies.flush()
+
     try:
         for line in sys.stdin:
-            work(json.loads(line), replies)
-            send(replies, event="closed", again=may_work_again())
+            work(built(Orders, json.loads(line), "orders"), send)
+            send(Messages(kept=may_work_again()))
     except LoadError as error:
-        send(replies, event="unreachable", **vars(error))
+        reason = (error.error_class, error.host, error.port, error.reason)
+        send(Messages(unreachable=reason))
         sys.exit(1)
 
 

@@ -16,20 +16,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from serve_bench.core.load_result import WorkerFailure
-from serve_bench.core.load_spec import HANDLE, Load, Slices, Timing
+from serve_bench.core.load_spec import HANDLE, Load
 from serve_bench.core.own_module import finding_ours, own_module
-from serve_bench.core.schema import plain
-from serve_bench.load.connection import choose_address
+from serve_bench.core.schema import built
 from serve_bench.load.failures import LoadError
+from serve_bench.load.messages import Messages, Orders, Ready, line_of
 from serve_bench.load.pacing import WorkerShare
-from serve_bench.load.request_log import LogOrder
-from serve_bench.load.tally import Shared
-from serve_bench.load.traces import TraceOrder
 
 # How many worker processes a load needs, how many cores there are, and the shares of the workers.
 
@@ -162,19 +159,23 @@ class Worker:
     errors: IO[bytes]
     env: Mapping[str, str] = field(default_factory=dict)
     buffer: bytes = b""
-    messages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    said: Messages = field(default_factory=Messages)
     ended: bool = False
     overdue: bool = False
 
-    @property
-    def report(self) -> dict[str, Any] | None:
-        return self.messages.get("done")
+    def hear(self, data: bytes) -> None:
+        """Takes bytes of its messages."""
+        *lines, self.buffer = (self.buffer + data).split(b"\n")
+        for line in lines:
+            message = built(Messages, json.loads(line), "worker")
+            news = {name: part for name, part in vars(message).items() if part is not None}
+            self.said = replace(self.said, **news)
 
     def failure(self, completed: int) -> WorkerFailure:
         code = self.process.poll()
         self.errors.seek(0)
-        told = self.errors.read().decode(errors="replace").strip().splitlines()
-        lines = [line for line in told if "INFO " not in line]  # Ray's chatter explains nothing
+        written = self.errors.read().decode(errors="replace").strip().splitlines()
+        lines = [line for line in written if "INFO " not in line]  # Ray's chatter explains nothing
         if code is None or self.overdue:
             how = "it did not answer in time"
         else:
@@ -203,73 +204,56 @@ def end_workers(workers: list[Worker]) -> None:
 
 
 class Crew:
-    """All workers of a load, each with connections for all `loads` (one, or the two of a sliced
-    load). A context manager that ends every worker.
+    """All workers of a load, one for each of the orders. A context manager that ends every worker.
 
-    `logs`: of its requests, `traces`: of those to trace, one for each worker. `keeps`: a worker
-    that has ended its load is kept for the next, and those of earlier loads are used. Raises
-    LoadError when no address of a target takes a connection.
+    `keeps`: a worker that has ended its load is kept for the next, and those of earlier loads are
+    used.
     """
 
     def __init__(
-        self,
-        loads: Sequence[Load],
-        shares: Sequence[WorkerShare],
-        timing: Timing,
-        shared: Shared,
-        mark: Mapping[str, str] | None,
-        slices: Slices | None = None,
-        logs: Sequence[LogOrder] = (),
-        traces: Sequence[TraceOrder] = (),
-        keeps: bool = False,
+        self, orders: Sequence[Orders], mark: Mapping[str, str] | None, keeps: bool = False
     ) -> None:
         self.workers: list[Worker] = []
-        self._keeps = keeps and not logs and not traces and loads[0].client != HANDLE
+        self._loads = loads = [load for load, _ in orders[0].sides]
+        self._keeps = keeps and loads[0].client != HANDLE
+        self._keeps &= all(order.log is None and order.traces is None for order in orders)
         self._keeps &= sys.platform == "linux"  # by /proc it gets the memory of another load
-        self._loads = loads
-        addresses = [choose_address(load.request, load.connect_timeout_s) for load in loads]
-        orders = {
-            "sides": [
-                {"load": plain(load), "address": [int(address.family), address.sockaddr]}
-                for load, address in zip(loads, addresses, strict=True)
-            ],
-            "timing": asdict(timing),
-            "slices": asdict(slices) if slices is not None else None,
-            "fd": shared.fd,
-            "boards": shared.boards,
-        }
         self._selector = selectors.DefaultSelector()
-        own = {name: value for load in loads for name, value in load.environment.items()}
-        env = finding_ours({**os.environ, **(mark or {}), **own})
+        of_loads = {name: value for load in loads for name, value in load.environment.items()}
+        env = finding_ours({**os.environ, **(mark or {}), **of_loads})
         try:
-            for k, share in enumerate(shares):
-                files = {"log": logs[k] if logs else None, "traces": traces[k] if traces else None}
-                self._start({**orders, "share": asdict(share), **files}, env)
+            for order in orders:
+                self._start(order, env)
         except BaseException:  # Ctrl-C too: started workers must not stay
             self.stop()
             raise
 
-    def _start(self, orders: dict[str, Any], env: dict[str, str]) -> None:
-        worker = self._make_worker(orders, env)
+    def _start(self, orders: Orders, env: dict[str, str]) -> None:
+        worker = self._take_kept(env)
+        if worker is None:
+            worker = self._make_worker(orders, env)
+        else:
+            orders = replace(orders, file=f"/proc/{os.getpid()}/fd/{orders.file}")
         self.workers.append(worker)
         stdin, stdout = worker.process.stdin, worker.process.stdout
         assert stdin is not None and stdout is not None
         self._selector.register(stdout, selectors.EVENT_READ, worker)
         try:
-            stdin.write(json.dumps(orders).encode() + b"\n")
+            stdin.write(line_of(orders))
             stdin.flush()
         except BrokenPipeError:
             return  # it died already: `listen` notices that
 
-    def _make_worker(self, orders: dict[str, Any], env: dict[str, str]) -> Worker:
-        """A worker that was kept, or else a new process."""
+    def _take_kept(self, env: dict[str, str]) -> Worker | None:
         while KEPT and self._keeps:
             kept = KEPT.pop()
             if kept.env == env and kept.process.poll() is None:
-                orders["fd"] = f"/proc/{os.getpid()}/fd/{orders['fd']}"
                 return Worker(len(self.workers), kept.process, kept.errors, env)
             end_workers([kept])
-        files = [file.fd for file in (orders["log"], orders["traces"]) if file is not None]
+        return None
+
+    def _make_worker(self, orders: Orders, env: dict[str, str]) -> Worker:
+        files = [file.fd for file in (orders.log, orders.traces) if file is not None]
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         process = subprocess.Popen(
             [sys.executable, *own_module("load.worker")],
@@ -277,7 +261,7 @@ class Crew:
             stdout=subprocess.PIPE,
             stderr=errors,
             env=env,
-            pass_fds=[orders["fd"], *files],
+            pass_fds=[int(orders.file), *files],
         )
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
@@ -302,23 +286,20 @@ class Crew:
         for key, _ in self._selector.select(timeout_s):
             worker: Worker = key.data
             data = os.read(key.fd, 1 << 20)
-            *lines, worker.buffer = (worker.buffer + data).split(b"\n")
-            for line in lines:
-                message = json.loads(line)
-                worker.messages[message["event"]] = message
+            worker.hear(data)
             if not data:
                 self._selector.unregister(key.fileobj)
                 end_process(worker.process, STOP_S)
                 worker.ended = True
 
     def wait_for(self, event: str, left_s: float, look: Callable[[], float | None]) -> None:
-        """Listen until every living worker has sent this message.
+        """Listen until every living worker has said this (a field of `Messages`).
 
         `look` is called meanwhile, and may return the least number of seconds left. A worker that
         is silent for STUCK_S beyond the time left is killed.
         """
         deadline = time.monotonic() + left_s + STUCK_S
-        while pending := [one for one in self.alive if event not in one.messages]:
+        while pending := [worker for worker in self.alive if getattr(worker.said, event) is None]:
             self.listen(0.25)
             more_s = look()
             if more_s is not None:
@@ -337,45 +318,42 @@ class Crew:
         loads = self._loads
         self.wait_for("ready", loads[0].connect_timeout_s * len(loads), look)
         for worker in self.workers:
-            if refusal := worker.messages.get("unreachable"):
-                raise LoadError(**{k: v for k, v in refusal.items() if k != "event"})
+            if (refusal := worker.said.unreachable) is not None:
+                raise LoadError(*refusal)
         ready = self._ready()
         if not ready or not self.alive:
             raise self.all_lost([worker.failure(0) for worker in self.workers])
         notes = []
         for side, load in enumerate(loads):
-            opened = sum(one["opened"][side] for one in ready)
-            wanted = sum(one["wanted"] for one in ready)
+            opened = sum(told.opened[side] for told in ready)
+            wanted = sum(told.wanted for told in ready)
             if not opened and load.keepalive:
-                reasons = (one["errors"][side] for one in ready if one["errors"][side])
-                reason = next(reasons, "no connection")
+                reason = next(filter(None, (told.errors[side] for told in ready)), "no connection")
                 raise LoadError("connect", load.request.host, load.request.port, reason)
             if opened < wanted:
                 notes.append(f"{opened} of {wanted} connections were open at the start")
         return tuple(notes)
 
-    def _ready(self) -> list[dict[str, Any]]:
-        return [one.messages["ready"] for one in self.workers if "ready" in one.messages]
+    def _ready(self) -> list[Ready]:
+        return [worker.said.ready for worker in self.workers if worker.said.ready is not None]
 
     @property
     def connecting_s(self) -> float:
         """Seconds from the first connect of any worker to the last open connection."""
-        spans = [one["connecting"] for one in self._ready()]
-        ns: int = max(end for _, end in spans) - min(begin for begin, _ in spans)
-        return ns / 1e9
+        spans = [ready.connecting for ready in self._ready()]
+        return (max(end for _, end in spans) - min(begin for begin, _ in spans)) / 1e9
 
     def all_lost(self, failures: Sequence[WorkerFailure]) -> LoadError:
         request = self._loads[0].request
-        reasons = "; ".join(f"worker {one.pid}: {one.reason}" for one in failures)
+        reasons = "; ".join(f"worker {failure.pid}: {failure.reason}" for failure in failures)
         return LoadError("worker", request.host, request.port, f"no worker is left: {reasons}")
 
     def stop(self) -> None:
         """End every worker; of a whole load keep those that may have another."""
-        keeps = self._keeps and all(worker.report for worker in self.workers)
+        keeps = self._keeps and all(worker.said.done for worker in self.workers)
         self._keeps = False
         if keeps:
-            self.wait_for("closed", STOP_S - STUCK_S, lambda: None)
+            self.wait_for("kept", STOP_S - STUCK_S, lambda: None)
         self._selector.close()
-        closed = [(worker, worker.messages.get("closed", {})) for worker in self.alive]
-        KEPT.extend(worker for worker, said in closed if keeps and said.get("again"))
+        KEPT.extend(worker for worker in self.alive if keeps and worker.said.kept)
         end_workers([worker for worker in self.workers if worker not in KEPT])

@@ -13,11 +13,11 @@ from typing import Any, Final
 import pytest
 
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_result import LoadResult, Warmup
+from serve_bench.core.load_result import Counts, LoadResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.load.connection import choose_address
 from serve_bench.load.merge import judged, result_of
-from serve_bench.load.pacing import Engine
+from serve_bench.load.pacing import Assignment, Engine
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.tally import MEASURE, Shared, Tally
 from serve_bench.load.worker import make_engine
@@ -75,8 +75,7 @@ def run_here(load: Load, change: Callable[[Any], None] = lambda engine: None) ->
         start = time.perf_counter_ns()
         shared.words[MEASURE] = start
         engine.run(start, int(2e9))
-        report, histograms = engine.tally.report(), shared.measured(0)
-    return judged(result_of(load, TIMING, Warmup(0.0, False, 0), report, histograms))
+        return judged(result_of(load, engine.tally, TIMING.window_s))
 
 
 def check_log(log: RequestLog, result: LoadResult) -> None:
@@ -112,21 +111,21 @@ def check_log(log: RequestLog, result: LoadResult) -> None:
 @contextmanager
 def timed_here(
     load: Load, windows: int, window_s: float, after_ns: int
-) -> Iterator[tuple[dict[str, Any], Shared]]:
-    """What an engine in this process reports that measures `after_ns` after it began."""
+) -> Iterator[tuple[Counts, Tally, Shared]]:
+    """What became of the requests of an engine here that measures `after_ns` after it began."""
     with engine_here(load, windows, window_s) as (engine, shared):
         engine.connect()
         start = time.perf_counter_ns()
         shared.words[MEASURE] = start + after_ns
         engine.run(start, 500_000_000)
-        yield engine.tally.report(), shared
+        yield engine.tally.close(), engine.tally, shared
 
 
 @contextmanager
 def engine_here(load: Load, windows: int, window_s: float) -> Iterator[tuple[Engine, Shared]]:
     (share,) = shares(load, 1)
     shared = Shared.create(1)
-    engine = make_engine(load, choose_address(load.request, load.connect_timeout_s), share)
+    engine = make_engine(Assignment(load, choose_address(load), share))
     window_ns = int(window_s * 1e9)
     engine.tally = Tally(
         shared, 0, windows, window_ns, share.count, engine.open_requests, engine.open_streams

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_result import Progress, WorkerReport
+from serve_bench.core.load_result import Counts, Progress, WorkerReport
 from serve_bench.core.load_spec import Load, Stage
 from serve_bench.core.request_spec import Request
 from serve_bench.load import driver
@@ -185,11 +185,11 @@ def test_an_answer_counts_in_its_window_and_a_latency_in_that_of_its_request() -
         bench.succeed(now)
     assert bench.tally.windows == [2, 1]
     assert bench.tally.finished and not bench.tally.may_send()
-    report = bench.tally.report()
-    assert report["snapshots"]["begin"]["completed"] == 1
-    assert report["snapshots"]["end"]["completed"] == 4
+    cohort = bench.tally.close()
+    assert bench.tally.snapshots["begin"].counts.completed == 1
+    assert bench.tally.snapshots["end"].counts.completed == 4
     # Those sent within the windows: the last of them was answered behind them.
-    assert (report["cohort"]["sent"], report["cohort"]["completed"]) == (3, 3)
+    assert (cohort.sent, cohort.completed) == (3, 3)
     assert bench.shared.read(0, "measured", "equal").count == 3
     assert bench.shared.read(0, "rest", "equal").count == 2
 
@@ -206,15 +206,12 @@ def test_what_never_ended_is_known_to_take_at_least_as_long_as_it_was_waited_for
     bench.flying.remove(start + 30 * MS)
     bench.tally.failure("timeout", start + 30 * MS, start + 400 * MS)
     bench.tally.advance(start + 500 * MS)
-    report = bench.tally.report()
-    cohort = report["cohort"]
-    assert (cohort["sent"], cohort["in_flight"], cohort["unsent"]) == (2, 1, 1)
-    assert cohort["failed"]["timeout"] == 1
+    assert bench.tally.close() == Counts(2, 0, {"timeout": 1}, 1, unsent=1)
     censored = bench.shared.read(0, "measured", "censored")
     assert censored == Histogram.of([480 * MS, 370 * MS, 310 * MS])
     assert bench.shared.read(0, "rest", "censored").count == 0
     # One in flight all the time, one from 20 ms on, one from 30 ms: seen every 10 ms.
-    assert report["mean_in_flight"] == pytest.approx((200 + 180 + 170) / 200, abs=0.11)
+    assert bench.tally.mean_in_flight == pytest.approx((200 + 180 + 170) / 200, abs=0.11)
 
 
 def test_what_was_begun_before_the_instant_was_read_is_of_the_windows_all_the_same() -> None:
@@ -233,12 +230,10 @@ def test_what_was_begun_before_the_instant_was_read_is_of_the_windows_all_the_sa
     for _ in range(3):
         bench.succeed(start + 20 * MS)
     bench.tally.advance(start + 200 * MS)
-    report = bench.tally.report()
-    cohort = report["cohort"]
-    assert (cohort["sent"], cohort["completed"], cohort["failed"]["connect"]) == (2, 2, 0)
+    assert bench.tally.close() == Counts(2, 2, {}, 0)
     assert bench.shared.read(0, "measured", "equal").count == 2
     assert bench.shared.read(0, "rest", "equal").count == 2
-    assert report["windows"] == [3, 0]
+    assert bench.tally.windows == [3, 0]
 
 
 def test_the_edges_of_windows() -> None:
@@ -249,7 +244,8 @@ def test_the_edges_of_windows() -> None:
     bench.succeed(8 * MS)
     bench.succeed(8 * MS)
     bench.tally.end_by_count()
-    assert bench.tally.report()["mean_in_flight"] is None
+    bench.tally.close()
+    assert bench.tally.mean_in_flight is None
     # What a short path brings in belongs to the windows once they have begun.
     bench = Bench()
     bench.shared.words[MEASURE] = PUBLISH_AHEAD_NS
@@ -275,7 +271,7 @@ def test_a_wrong_account_is_found() -> None:
     bench.succeed(5)
     bench.flying.pop()
     with pytest.raises(BrokenAccount, match="sent 3"):
-        bench.tally.report()
+        bench.tally.close()
     bench = Bench()
     bench.send(1)
     bench.succeed(5)
@@ -283,7 +279,7 @@ def test_a_wrong_account_is_found() -> None:
     bench.flying.pop()
     bench.tally.completed += 1  # a lost sample
     with pytest.raises(BrokenAccount, match="1 latencies for 2"):
-        bench.tally.report()
+        bench.tally.close()
 
 
 def dues(clock: ArrivalClock, n: int) -> list[int]:

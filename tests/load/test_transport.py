@@ -101,10 +101,10 @@ def test_edges_between_an_answer_and_the_next_request_leave_the_account_whole(
         with serving(tls=context if scheme == "https" else None) as server:
             request = Request(server.url, ca_file=str(cert))
             load = load_of(request, "raw", count=None, connections=8)
-            with timed_here(load, 2, 0.02, 30_000_000 + place * 1_300_000) as (report, _):
-                sent += report["cohort"]["sent"]
-        assert report["cohort"]["sent"] == report["cohort"]["completed"]
-        assert report["snapshots"]["final"]["completed"] == len(server.log)
+            with timed_here(load, 2, 0.02, 30_000_000 + place * 1_300_000) as (counts, tally, _):
+                sent += counts.sent
+        assert counts.sent == counts.completed
+        assert tally.completed == len(server.log)
     assert sent > 0
 
 

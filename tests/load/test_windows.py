@@ -11,7 +11,7 @@ import pytest
 from serve_bench.analysis.checks import checks
 from serve_bench.analysis.statistics import Line, LowerBound, summarize
 from serve_bench.core.failed_requests import why_failed
-from serve_bench.core.load_result import LoadResult, Warmup
+from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
@@ -85,8 +85,7 @@ class Service:
                     self.send(now)
             else:
                 self.end()
-        report = {**tally.report(), "worker": None}
-        return result_of_load(load, fitted, Warmup(1.0, True, 0), report, self.shared.measured(0))
+        return result_of_load(load, tally, fitted.window_s)
 
     def send(self, now: int) -> None:
         self.tally.begun(now)
