@@ -40,11 +40,8 @@ def test_links_of_a_page_resolve(page: Path) -> None:
     assert missing_links(page) == []
 
 
-def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("# A title, of two\n[a](#a-title-of-two) [b](#none) [c](gone.md)\n")
-    assert missing_links(page) == ["#none", "gone.md"]
-    linked = set(_LINK.findall((DOCS / "README.md").read_text()))  # the index has every page
+def test_the_index_has_every_page() -> None:
+    linked = set(_LINK.findall((DOCS / "README.md").read_text()))
     assert {page.name for page in PAGES} - {"README.md"} <= linked
 
 

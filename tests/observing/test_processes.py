@@ -17,7 +17,6 @@ from serve_bench.observing.processes import (
     app_of,
     behind,
     chosen,
-    is_here,
     serve_processes,
     with_fallback,
 )
@@ -31,15 +30,6 @@ def process(pid: int, role: str, cluster: str = "s1", **more: str) -> ServeProce
     return ServeProcess(pid, role, f"ray::{role}", cluster, **more)
 
 
-@cases(
-    "host, here",
-    *(("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", True)),
-    *(("192.0.2.7", False), ("", False)),
-)
-def test_a_port_of_this_machine_is_no_port_of_another(host: str, here: bool) -> None:
-    assert is_here(host) is here
-
-
 def test_behind_a_url_is_the_serve_of_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
     proxy, other = process(os.getpid(), "proxy"), process(os.getppid(), "proxy", "s2")
     owner = SimpleNamespace(pid=proxy.pid)
@@ -47,10 +37,11 @@ def test_behind_a_url_is_the_serve_of_its_port(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(processes, "serve_processes", lambda: [proxy, other])
     monkeypatch.setattr(processes, "_raylet_above", lambda child: SimpleNamespace(pid=77))
     raylet = ServeProcess(77, "raylet", "raylet", "s1")
-    assert behind("http://0.0.0.0:8000/") == [proxy, raylet]
-    assert behind("http://localhost:8000/", "/run/app.sock") == []
+    for host in ("127.0.0.1", "localhost", "[::1]", "0.0.0.0"):
+        assert behind(f"http://{host}:8000/") == [proxy, raylet]
+    assert behind("http://192.0.2.7:8000/") == behind("http://localhost/", "/run/app.sock") == []
     monkeypatch.setattr(processes, "port_owner", lambda port: None)
-    assert behind("http://127.0.0.1:9/") == behind("http://192.0.2.7:80/x") == []
+    assert behind("http://127.0.0.1:9/") == []
 
 
 EVERY = [

@@ -9,11 +9,9 @@ import pytest
 
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.record_lines import parse
-from serve_bench.report.page import html_text
 from tests import places
 from tests.fixtures import Call, Patch
 from tests.rendering import render
-from tests.sheet_parts import page_sheet, tiles
 
 NEWEST_FIRST = ("sweep", "micro-resumed", "press")
 
@@ -61,15 +59,6 @@ def test_the_index_is_a_page_too_and_no_data(shelf: Path, call: Call) -> None:
     assert "'json' is not for an index" in err
     _, err = call("report", "results", "--fail-on", "regressed", code=2)
     assert "--fail-on: is for a run; results holds runs" in err
-
-
-def test_a_page_shows_verdict_tiles_chart_and_table_first() -> None:
-    sheet = page_sheet(parse((places.FORMATS / "2-micro.jsonl").read_text().splitlines()))
-    assert tiles(sheet) == ["4,552 ± 601", "39.3", "replica CPU"]
-    page = html_text([sheet])
-    order = [page.index(f'<section id="{name}"') for name in ("throughput", "results", "findings")]
-    assert order == sorted(order) and page.index("tiles") < order[0]
-    assert page.index('<section id="machine"') > page.index('<section id="method"')
 
 
 def test_a_report_decodes_each_histogram_once() -> None:

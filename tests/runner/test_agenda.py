@@ -10,7 +10,7 @@ from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, result
 from serve_bench.runner.agenda import PROFILING_S, Agenda, Climbing, rest_of
 from serve_bench.spec.suite import Around
 from tests.cases import sure
-from tests.records import AT, cell, failure_of, run, trial
+from tests.records import AT, failure_of, run, trial
 from tests.suites import suite_with
 
 KEPT = ({"role": "replica", "pid": 1, "path": "x", "samples": 9},)
@@ -40,18 +40,6 @@ def earlier(suite: Suite, *records: Trial | Failure) -> Result:
 def todo_of(agenda: Agenda) -> list[list[tuple[PlannedTrial, bool]]]:
     """What is done in each cell: rows, and whether they are profiled."""
     return [agenda.of(rows) for launch in agenda.launches for _, rows in launch.cells]
-
-
-def test_a_fresh_run_measures_each_cell_and_then_profiles_it() -> None:
-    launches = plan(SUITE)
-    ((_, rows), _) = launches[0].cells
-    assert Agenda(SUITE, launches).of(rows) == [(rows[0], False), (rows[1], False)]
-    assert Agenda(SUITE, launches, profile=True).of(rows) == [
-        *((rows[0], False), (rows[1], False)),
-        *((rows[0], True), (rows[1], True)),
-    ]
-    loads = Agenda(SUITE, launches, profile=True).loads()
-    assert [profiled for _, profiled in loads] == [False, False, True, True] * 2
 
 
 def test_the_time_left_counts_profiled_repetitions() -> None:
@@ -104,15 +92,6 @@ def work_of(suite: Suite, rest: Agenda | None = None) -> Any:
     launch = (rest.launches if rest else plan(suite))[0]
     ((one, rows),) = launch.cells
     return (rest or Agenda(suite, (launch,))).work(launch, one, rows)
-
-
-def test_the_first_steps_are_planned_and_named() -> None:
-    assert [row.row.connections for row in planned_rows(LADDER)] == [10, 20, 30]
-    assert [row.row.connections for row in planned_rows(suite_of(users="auto"))] == [10]
-    planned = Climb(LISTED, "optimized", 2, cell(replicas=4)).next()
-    assert planned is not None and planned.row == step_row(10)
-    assert planned.key == "optimized/r2/bs1-ongoing1-rep4/10-users"
-    assert (planned.row.client, planned.row.connections, planned.row.loop) == ("raw", 10, "closed")
 
 
 def test_work_gives_step_after_step_and_a_failed_load_served_nothing() -> None:
