@@ -170,6 +170,13 @@ def test_what_a_framer_makes_of_whole_cut_and_other_responses() -> None:
     assert (error.reader.fresh, judge(error, REQUEST)) == (0, "status")
     hinted = framed(b"HTTP/1.1 103 Early Hints\r\n\r\n", CHUNKED, b"9\r\ndata: a\n\n\r\n0\r\n\r\n")
     assert (hinted.reader.fresh, judge(hinted, REQUEST)) == (1, None)
+    framer = framed(CHUNKED, b"9\r\ndata: a\n\n\r\n4\r\noops\r\n0\r\n\r\n")
+    assert judge(framer, REQUEST) == "truncated"
+    framer.last = 5
+    framer.reset()
+    assert (framer.last, framer.reader.fresh, framer.started) == (0, 0, False)
+    framer.parser.feed_data(CHUNKED + b"9\r\ndata: a\n\n\r\n0\r\n\r\n")
+    assert (framer.done, framer.reader.fresh) == (PLAIN, 1)
 
 
 HEAD: Final = (

@@ -40,6 +40,7 @@ def test_behind_a_url_is_the_serve_of_its_port(monkeypatch: pytest.MonkeyPatch) 
     for host in ("127.0.0.1", "localhost", "[::1]", "0.0.0.0"):
         assert behind(f"http://{host}:8000/") == [proxy, raylet]
     assert behind("http://192.0.2.7:8000/") == behind("http://localhost/", "/run/app.sock") == []
+    assert behind("http:///") == []
     monkeypatch.setattr(processes, "port_owner", lambda port: None)
     assert behind("http://127.0.0.1:9/") == []
 
