@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Required, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, TypeAlias, TypedDict, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -16,6 +16,8 @@ from serve_bench.core.histogram import HistogramFacts
 from serve_bench.core.load_result import ClientVerdict, Counts, TokenCounts, WorkerReport
 from serve_bench.core.load_spec import Stage, Streaming
 from serve_bench.core.numbers import Amount, Connections, Count, Positive, Signed
+
+T = TypeVar("T")
 
 StatusCode: TypeAlias = Annotated[str, Meta(pattern="^[0-9]{1,3}$")]
 
@@ -82,11 +84,19 @@ class HostFacts(TypedDict, total=False):
     tool: str | None
 
 
-class RecordPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An object of a record. It is false where all that may be left out is."""
+if TYPE_CHECKING:
+    Maybe: TypeAlias = T | None
+else:
 
-    def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in self.__struct_fields__)
+    class Maybe:
+        """What a record leaves out where it is not known; a null in its place is refused."""
+
+        def __class_getitem__(cls, kind: Any) -> Any:
+            return kind
+
+
+class RecordPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An object of a record."""
 
 
 class ProcessUsage(RecordPart, frozen=True):
@@ -97,7 +107,7 @@ class ProcessUsage(RecordPart, frozen=True):
     title: str = ""
     cpu_percent: Signed | None = None
     cpu_percent_max: Signed | None = None
-    seen_s: Amount | None = None
+    seen_s: Maybe[Amount] = None
     rss_mb: Amount | None = None
     pss_mb: Amount | None = None
     private_mb: Amount | None = None
@@ -113,7 +123,7 @@ class ProcessUsage(RecordPart, frozen=True):
 class HostUsage(RecordPart, frozen=True):
     """CPU of all cores together in a trial, and what a hypervisor took."""
 
-    cores: Count | None = None
+    cores: Maybe[Count] = None
     cpu_percent: Signed | None = None
     cpu_percent_max: Signed | None = None
     steal_percent: Signed | None = None
@@ -121,7 +131,7 @@ class HostUsage(RecordPart, frozen=True):
 
 
 class GpuProcess(RecordPart, frozen=True):
-    pid: Count | None = None
+    pid: Maybe[Count] = None
     memory_mb: Amount | None = None
     use_percent: Amount | None = None
 
@@ -169,7 +179,7 @@ class TrialUsage(RecordPart, frozen=True):
     own_cpu_percent: Signed | None = None
     host: HostUsage = HostUsage()
     processes: tuple[ProcessUsage, ...] = ()
-    others: OthersUsage | None = None
+    others: Maybe[OthersUsage] = None
     gpus: tuple[GpuUsage, ...] = ()
 
 
@@ -273,7 +283,7 @@ class DeployProof(TypedDict, total=False):
 class SettledFacts(RecordPart, frozen=True):
     """What one client saw after a deploy, until it was served steadily (`plan.settled_of`)."""
 
-    seconds: Amount | None = None
+    seconds: Maybe[Amount] = None
     steady: bool = False
     judged: bool | None = None
     completed: Count = 0
@@ -314,7 +324,7 @@ class NodeFacts(RecordPart, frozen=True, kw_only=True):
     latency_ns: Mapping[str, Amount | None]
     latency_lower_bounds: tuple[str, ...] = ()
     lost: str | None = None
-    last_heard: LastHeard | None = None
+    last_heard: Maybe[LastHeard] = None
     client_bound: bool | None = None
     usage: TrialUsage | None = None
 
@@ -335,7 +345,7 @@ class LoadFacts(RecordPart, frozen=True):
     client: str = ""
     connections: Connections = 0
     processes: Count | None = None
-    timeout_s: Amount | None = None
+    timeout_s: Maybe[Amount] = None
     connect_timeout_s: Amount | None = None
     keepalive: bool | None = None
     retries: Count | None = None
@@ -346,7 +356,7 @@ class LoadFacts(RecordPart, frozen=True):
     count: Count | None = None
     max_connections: Connections | None = None
     each: Count | None = None
-    seed: Signed | None = None
+    seed: Maybe[Signed] = None
     spin: bool = False
     pickup_every: Count | None = None
     connection_rates: bool = False
@@ -364,16 +374,16 @@ class SlicesFacts(RecordPart, frozen=True, kw_only=True):
     connections: Connections
     chosen_drain_s: Amount
     why: str
-    drain_s: Amount = 0.0
-    seed: Signed | None = None
-    begun_s: tuple[Amount, ...] = ()
+    drain_s: Amount
+    seed: Maybe[Signed] = None
+    begun_s: tuple[Amount, ...]
     length_s: tuple[Amount, ...]
     completed: tuple[Count, ...]
     failed: tuple[Count, ...]
-    requests: Count | None = None
+    requests: Maybe[Count] = None
     cpu_s: Mapping[str, Amount] = {}
     idle_cores: Mapping[str, Signed] = {}
-    idle_all_cores: Signed | None = None
+    idle_all_cores: Maybe[Signed] = None
 
 
 class ClientFacts(RecordPart, frozen=True):
@@ -381,33 +391,33 @@ class ClientFacts(RecordPart, frozen=True):
     client: a load, slices of `versus`, rpc. `in_windows`: the account of what happened within the
     windows, while `Trial.counts` follows each request of the windows to its end."""
 
-    verdict: ClientVerdict | None = None
+    verdict: Maybe[ClientVerdict] = None
     workers: tuple[WorkerReport, ...] = ()
     status_codes: Mapping[StatusCode, Count] = {}
     bytes_received: Count | None = None
     retried: Count = 0
     reconnects: Count = 0
-    total: Counts | None = None
+    total: Maybe[Counts] = None
     notes: tuple[str, ...] = ()
-    in_windows: Counts | None = None
+    in_windows: Maybe[Counts] = None
     mean_in_flight: Amount | None = None
-    busy_s: Amount | None = None
+    busy_s: Maybe[Amount] = None
     drained: Count = 0
     stretched: str = ""
     bare: Count = 0
     seen: Mapping[str, str] = {}
-    waited: Count | None = None
+    waited: Maybe[Count] = None
     events: Count = 0
     merged: Count = 0
-    tokens: TokenCounts | None = None
+    tokens: Maybe[TokenCounts] = None
     nodes: tuple[NodeFacts, ...] = ()
     skew_s: Signed | None = None
     asked: LoadFacts = LoadFacts()
-    slices: SlicesFacts | None = None
-    batch_size: Count | None = None
-    agent_pid: Count | None = None
+    slices: Maybe[SlicesFacts] = None
+    batch_size: Maybe[Count] = None
+    agent_pid: Maybe[Count] = None
     observer_pids: tuple[Count, ...] = ()
-    processes: Count | None = None
+    processes: Maybe[Count] = None
     memory_bytes: Count | None = None
     policy: str = ""
     versions: Mapping[str, str | None] = {}
@@ -419,10 +429,10 @@ class DeploymentLimits(RecordPart, frozen=True):
     one that Serve scales: to how many at `most`, how many `ran` within the windows, one number
     after the other, and how many Serve `wanted` at their end."""
 
-    replicas: Count = 0
-    each: Count = 1
-    queued: Signed | None = None
-    most: Count | None = None
+    replicas: Count
+    each: Count
+    queued: Maybe[Signed] = None
+    most: Maybe[Count] = None
     ran: tuple[Count, ...] = ()
     wanted: Count = 0
 
@@ -436,7 +446,7 @@ class PoolFacts(RecordPart, frozen=True):
 
     threads: Count
     full: Amount
-    working: Amount = 0.0
+    working: Amount
 
 
 class BatchQueueFacts(RecordPart, frozen=True):
@@ -463,13 +473,13 @@ class ReplicaWaits(RecordPart, frozen=True, kw_only=True):
     the app that are no request; `loop`: the line of the app in which its loop is, and how often;
     `calls`: of its deployment by a request."""
 
-    pid: Count = 0
+    pid: Count
     app: str
     deployment: str
     looks: Count
     max_ongoing: Count | None = None
-    ongoing: Amount = 0.0
-    served: Count = 0
+    ongoing: Amount
+    served: Count
     mean_ms: Amount | None = None
     places: tuple[Place, ...] = ()
     own: tuple[Place, ...] = ()
@@ -477,7 +487,7 @@ class ReplicaWaits(RecordPart, frozen=True, kw_only=True):
     loop: tuple[tuple[str, Amount], ...] = ()
     pools: Mapping[str, PoolFacts] = {}
     batches: Mapping[str, BatchQueueFacts] = {}
-    calls: CallFacts | None = None
+    calls: Maybe[CallFacts] = None
 
     @property
     def name(self) -> str:
@@ -489,8 +499,8 @@ class WaitsFacts(RecordPart, frozen=True):
     """A further load, looked at from inside the replicas: runner/extra_loads.py."""
 
     why_not: str = ""
-    seconds: Amount | None = None
-    rate: Amount | None = None
+    seconds: Maybe[Amount] = None
+    rate: Maybe[Amount] = None
     p50_ms: Amount | None = None
     alone_p50_ms: Amount | None = None
     replicas: tuple[ReplicaWaits, ...] = ()
@@ -572,7 +582,7 @@ class SliceCounts(RecordPart, frozen=True):
 class ProbeSlices(RecordPart, frozen=True):
     """What the bounds of a probe count, in slices of time by when requests were due."""
 
-    slice_s: Positive | None = None
+    slice_s: Maybe[Positive] = None
     began_s: Amount = 0.0
     bounds: Mapping[str, SliceCounts] = {}
 
@@ -622,7 +632,7 @@ class CourseFacts(RecordPart, frozen=True):
     failed: Mapping[str, tuple[Count, ...]] = {}
     latency: tuple[HistogramFacts | None, ...] = ()
     lost: tuple[tuple[Signed, Signed | None, str], ...] = ()
-    losses: Count | None = None
+    losses: Maybe[Count] = None
     cpu: Mapping[str, tuple[Amount | None, ...]] = {}
     lives: tuple[LifeFacts, ...] = ()
     changes: tuple[ReplicaChange, ...] = ()

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
+from msgspec import to_builtins
+
 from serve_bench.analysis.statistics import LATENCY, MAIN, LowerBound
 from serve_bench.core.result import Trial
 from serve_bench.view.charts import Chart, Point, split_lines
@@ -195,7 +197,7 @@ def trial_json(trial: Trial) -> dict[str, Any]:
             **(pick(client, "events", "merged", "tokens") if trial.row.traffic.streams else {}),
         },
         "windows": {name: seen for name, seen in windows.items() if seen is not None},
-        **{name: seen for name, seen in beside.items() if seen},
+        **{name: seen for name, seen in beside.items() if to_builtins(seen)},
         **({"nodes": client.nodes} if client.nodes else {}),
         "profiles": trial.profiles,
     }

@@ -248,7 +248,7 @@ def _judge(
     for trial in line.trials:
         usage, ended = rules.usage_of(trial), messages.get(trial.key)
         # Where nothing was completed the question is why it failed: full slots are a reason.
-        if not usage or not (answered(trial) or trial.counts.failed.get("rejected")):
+        if usage == TrialUsage() or not (answered(trial) or trial.counts.failed.get("rejected")):
             continue
         is_whole = trial.counts.completed and not trial.flags.get("interrupted")
         if ended is not None and is_whole and trial.key in result.broken:

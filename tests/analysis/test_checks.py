@@ -292,7 +292,7 @@ def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
     expect(STOPPED, "unclear", words=words)
     queue = {"most": 8, "wait_s": 0.01, "waiting": 0.0, "running": 0.0, "held": 7.0}
     replica = {
-        **{"app": "app", "deployment": "NoOp", "looks": 16, "ongoing": 8.0, "served": 0},
+        **{"pid": 2, "app": "app", "deployment": "NoOp", "looks": 16, "ongoing": 8.0, "served": 0},
         "places": [["serve.batch Model.predict", "model.py:9", "Model.__call__", 8.0]],
         "batches": {"predict": {**queue, "ended": "KeyError: 'size'"}},
     }

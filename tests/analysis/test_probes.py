@@ -267,7 +267,8 @@ def test_the_client_is_to_blame_for_a_miss_and_not_for_a_probe_that_met() -> Non
 def test_a_probe_whose_replicas_change_is_no_probe() -> None:
     search = begin(fresh())
     for ran, steady in (([1, 2], False), ([2], True), ([3], False), ([3], True)):
-        limits = {"Scales": {"replicas": 1, "each": 2, "most": 4, "ran": ran}, "Front": {"each": 9}}
+        scales = {"replicas": 1, "each": 2, "most": 4, "ran": ran}
+        limits = {"Scales": scales, "Front": {"replicas": 1, "each": 9}}
         rate = next_rate(search)
         again = bool(search.probes) and not search.probes[-1].steady
         assert not again or rate == search.probes[-1].rate

@@ -81,6 +81,7 @@ def test_requests_that_take_no_longer_than_one_alone_are_offered_load() -> None:
 
 
 POOL: Final = "AnyIO worker thread"
+FULL_POOL: Final = {"threads": 1, "working": 1.0, "full": 1.0}
 THREAD: Final = ("anyio.to_thread.run_sync", "", 40.0)
 SYNC: Final = ("anyio.AsyncIOBackend.run_sync_in_worker_thread", "", 8.0)
 
@@ -90,7 +91,8 @@ def pooled(
 ) -> dict[str, Any]:
     """Requests in a pool of so many threads, of which one more is seen at a line."""
     lines = [[*thread]] if thread else []
-    return replica(place, threads=lines, pools={POOL: {"threads": threads, "full": full}})
+    pool = {"threads": threads, "working": full, "full": full}
+    return replica(place, threads=lines, pools={POOL: pool})
 
 
 ENGINE: Final = [["asyncio.sleep", "shop.py:4", "Shop.engine", 1.0]]
@@ -99,7 +101,7 @@ ENGINE: Final = [["asyncio.sleep", "shop.py:4", "Shop.engine", 1.0]]
 @cases(
     "one, words",
     (
-        replica(("a future", "shop.py:9", 20.0), pools={"P-1": {"threads": 1, "full": 1.0}}),
+        replica(("a future", "shop.py:9", 20.0), pools={"P-1": FULL_POOL}),
         "1 thread of a pool, for which 20 of 20 requests wait at shop.py:9",
     ),
     (
@@ -215,7 +217,7 @@ def test_a_wait_behind_a_call_is_named_where_it_is() -> None:
 def test_calls_that_hold_requests(calls: dict[str, float] | None, words: str) -> None:
     """Most of the time goes to the way there and back: 20 requests are far from 100 slots."""
     place = sleep(6.0, 40)
-    helper = replica(place, name="Helper", max_ongoing=100, calls=calls)
+    helper = replica(place, name="Helper", max_ongoing=100, **({"calls": calls} if calls else {}))
     whole = f"Front: calls of Helper.get {words}, where 20 of 20 requests wait ("
     trial = tiers(20.0, 0.0, helper)
     verdict = expect(trial, "app wait", words=whole, front="Front", behind="Front")
@@ -481,7 +483,7 @@ def long_look(one: dict[str, Any]) -> Trial:
 
 
 ASLEEP: Final = replica(sleep(19.0, 9))
-POLLS: Final = replica(SLEEP, pools={"P-1": {"threads": 1, "full": 1.0}})
+POLLS: Final = replica(SLEEP, pools={"P-1": FULL_POOL})
 LOOPS: Final = replica(("a future", "shop.py:9", 2.0), loop=[["shop.py:9", 0.86]])
 SILENT: Final = replica(lock(5.0), max_ongoing=6, served=0)
 FAST: Final = replica(SLEEP, served=300, mean_ms=30.0)

@@ -172,7 +172,7 @@ def wrong(path: str, value: object) -> dict[str, Any]:
     ("client", {"status_codes": {"x": 1}}, "trial.client.status_codes.x: no such name is"),
     ("client", {"bytes_received": -1}, "trial.client.bytes_received is -1, not a whole number"),
     ("metrics.latency", HISTOGRAM, "trial.metrics.latency.histogram.index[0] is 999999"),
-    ("limits", {"A": {}, "B": {"each": "1"}}, 'trial.limits.B.each is "1", not a whole number'),
+    ("limits", {"A": {"replicas": 1, "each": "1"}}, 'trial.limits.A.each is "1", not a whole'),
     ("metrics.throughput.windows", [], "trial.metrics.throughput.windows is [], not a list"),
     ("metrics.latency", latency([5, 3], [1, 299], 5), "metrics.latency: the slots of a hist"),
     ("metrics.latency", latency([3, 3], [1, 299], 3), "metrics.latency: the slots of a hist"),
@@ -223,6 +223,25 @@ def test_a_record_with_what_is_no_number_costs_itself_alone(number: str, message
     assert warning.message == f"line 2{message}: passed over" and len(result.launches) == 1
     with pytest.raises(FormatError, match="line 1"):
         parse([bad])
+
+
+@cases(
+    "path",
+    *("client.verdict", "client.total", "client.in_windows", "client.busy_s", "client.waited"),
+    *("client.tokens", "client.slices", "client.batch_size", "client.agent_pid"),
+    *("client.processes", "client.workers", "client.status_codes", "client.drained"),
+    *("client.nodes", "client.asked", "client.asked.timeout_s", "client.asked.seed"),
+    *("usage.host", "usage.host.cores", "usage.processes", "usage.others", "usage.gpus"),
+    *("waits.seconds", "waits.rate", "waits.replicas", "slices.slice_s", "slices.bounds"),
+    *("course.losses", "course.due", "limits.A", "flags.cut", "seconds.measured"),
+)
+def test_a_null_says_nothing_and_costs_the_record(path: str) -> None:
+    """What is not known is left out, in these places."""
+    part, *inner = path.split(".")
+    value: Any = None
+    for name in inner[::-1]:
+        value = {name: value}
+    assert f"trial.{path} is null, not " in refusal(from_json, wrong(part, value))
 
 
 @cases("path, value", ("variant", "other"), ("round", 9), ("cell", {}), ("row.label", "77 users"))

@@ -24,6 +24,7 @@ from serve_bench.analysis.stacks import (
 )
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import cell_defaults
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.result import Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.processes import serve_processes
@@ -182,7 +183,7 @@ def test_noop_prints_its_warm_up_repeats_it_with_py_spy_and_exits(tmp_path: Path
     result = read(tmp_path / "run")
     (trial,) = result.trials
     assert len(trial.served) == 2 and sum(trial.served.values()) == 200
-    assert not trial.usage and not trial.serve_metrics and not trial.profiles
+    assert trial.usage == TrialUsage() and not trial.serve_metrics and not trial.profiles
     assert not (tmp_path / "run" / "samples.jsonl").exists()
     assert len(result.profiled) == 1
     assert len(list((tmp_path / "run" / "profiles").rglob("*.raw.txt"))) == 2

@@ -369,7 +369,8 @@ def _clusters(script: Script, monkeypatch: Patch) -> None:
             report("1 of 2 replicas")
         return _answer(script, command)
 
-    looks = [{"app": "a", "deployment": "Echo", "looks": 3, "requests": 1.23456}]
+    replica = {"pid": 7, "app": "a", "deployment": "Echo", "looks": 3, "ongoing": 1.0, "served": 9}
+    looks = [{**replica, "requests": 1.23456}]
     _fake(
         *(script, monkeypatch, Serving, 3),
         begin=begin,

@@ -21,7 +21,7 @@ LOAD = Load(Request("http://h:1/"))
 
 LIMITS = {
     "Shop": DeploymentLimits(replicas=1, each=2, queued=-1, most=4),
-    "Front": DeploymentLimits(replicas=1),
+    "Front": DeploymentLimits(replicas=1, each=1),
 }
 
 

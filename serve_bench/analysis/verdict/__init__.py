@@ -42,6 +42,7 @@ from serve_bench.analysis.verdict.case import (
 )
 from serve_bench.analysis.verdict.evidence import evidence_of
 from serve_bench.analysis.verdict.usage import figure, short_name
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.own_app import rescaled, scaling_hint
@@ -112,8 +113,8 @@ def worth_a_look(trial: Trial, front: str | None = None) -> bool:
     CPU explains the row, and its time is not that of Serve's own code. For an app of the user,
     whose waits are not known, or too few slots, a CPU explains it only with confidence "high"."""
     if silent_from(trial) is not None:
-        return bool(trial.usage)
-    if not trial.usage or not answered(trial) or rescaled(trial.limits):
+        return trial.usage != TrialUsage()
+    if trial.usage == TrialUsage() or not answered(trial) or rescaled(trial.limits):
         return False  # of another number of replicas another state than the row's would be seen
     verdict, seen = limited_by(trial, front), evidence_of(trial, front)
     offered = seen.offered
@@ -200,7 +201,7 @@ def _impossible(case: Case) -> Verdict | None:
         return _unclear(
             case, f"processes used {used:.0f} % of a core, but the host {all_used:.0f} %"
         )
-    if not trial.usage and not seen.client.bound:
+    if trial.usage == TrialUsage() and not seen.client.bound:
         return _unclear(case, "CPU was not sampled")
     return None
 

@@ -32,7 +32,7 @@ from serve_bench.analysis.verdict.usage import (
     uses_of,
     waits_of,
 )
-from serve_bench.core.facts import DeploymentLimits, WaitsFacts
+from serve_bench.core.facts import WaitsFacts
 from serve_bench.core.failed_requests import rejections, statuses_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import ClientVerdict
@@ -170,7 +170,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         ongoing=None if ongoing == "stale" else ongoing,
         router_wait_ms=_by_deployment(metrics, "routers", "wait_ms") if metrics else {},
         processing_ms=_by_deployment(metrics, "deployments", "processing_ms") if metrics else {},
-        waits=waits_of(trial.waits) if trial.waits else Waits(),
+        waits=waits_of(trial.waits),
         hops_ms={name: hop.get("mean", 0.0) / NS_PER_MS for name, hop in times.items()},
         partly=tuple(_partly_seen(trial)),
         unseen=tuple(_not_told(trial, uses, first is None and len(deployments) > 1, slots)),
@@ -226,11 +226,11 @@ def _slots(
         # Another application of the same config file may have a deployment of that name.
         app, colon, _ = (front or "").rpartition(":")
         name = f"{app}{colon}{at}"
-        limits = trial.limits.get(at, DeploymentLimits())
-        ran, most, queue = limits.ran, limits.most, limits.queued
-        if ran and most:
-            scaled = limits.each * ran[-1]
-            words = f"{counted(ran[-1], 'replica')}, which Serve scales up to {most}"
+        limits = trial.limits.get(at)
+        queue = None if limits is None else limits.queued
+        if limits is not None and limits.ran and limits.most:
+            scaled = limits.each * limits.ran[-1]
+            words = f"{counted(limits.ran[-1], 'replica')}, which Serve scales up to {limits.most}"
             return scaled, name, f"{counted(scaled, 'slot')} ({words})", queue
         return trial.slots[at], name, counted(trial.slots[at], "slot"), queue
     queue = trial.cell.get("max_queued_requests")

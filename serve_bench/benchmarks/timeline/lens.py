@@ -324,7 +324,7 @@ def build(page: Page) -> View:
     for row in rows:
         line = row.load
         name = page.name(line, load=False) if len(rows) > 1 else line.variant
-        trials = (trial for trial in line.trials if trial.course)
+        trials = (trial for trial in line.trials if trial.course != CourseFacts())
         launches = [(trial, read_transient(trial, timeline, slo)) for trial in trials]
         spans = [*make_spans(timeline, launches, name)]
         points += spans

@@ -68,7 +68,7 @@ def test_torch_is_asked_for_where_something_needs_it(
     monkeypatch.setattr(rpc_needs, "find_spec", {"ray": "ray"}.get)
     suite = suite_of(*backends.split(), policy_ms=policy_ms)
     assert refuse(suite) == "torch is not installed: pip install torch numpy"
-    assert resolve_device(suite_of("ray", "serve", policy_ms=20.0))
+    resolve_device(suite_of("ray", "serve", policy_ms=20.0))
 
 
 def test_ray_is_asked_for_where_a_backend_needs_it(monkeypatch: Patch) -> None:
@@ -91,7 +91,7 @@ def test_a_port_that_is_taken_is_named_with_its_flag_and_its_owner() -> None:
         assert said.startswith(f"--master-port: {port} on 127.0.0.1 cannot be used: ")
         assert f"taken by pid {os.getpid()} (" in said
         assert said.endswith("choose another, or 0 for any free one")
-        assert resolve_device(suite_of("ray", "serve", master_port=port))  # they have no use for it
+        resolve_device(suite_of("ray", "serve", master_port=port))  # they have no use for it
     assert resolve_device(suite_of(master_port=port)).master_port == port
 
 
@@ -115,12 +115,12 @@ def test_memory_that_does_not_suffice_is_told_with_the_size_that_fits(
     needed = needed_bytes(world, backend)
     assert backend != "torch" or needed < 16 << 30  # 80 over torch are meant to fit in 16 GiB
     free_bytes(monkeypatch, needed)
-    assert resolve_device(suite_of(backend, worlds=(world,)))
+    resolve_device(suite_of(backend, worlds=(world,)))
     free_bytes(monkeypatch, needed - 1)
     said = refuse(suite_of(backend, worlds=(world,)))
     assert said.startswith(f"--world-size: memory: 80 processes on {backend} take about ")
     assert f"{needed / 1e9:.1f} GB, " in said and said.endswith("; --world-size 79 fits")
-    assert resolve_device(suite_of(backend, worlds=(replace(world, world_size=79),)))
+    resolve_device(suite_of(backend, worlds=(replace(world, world_size=79),)))
 
 
 def test_the_lower_limit_counts_and_states_too_large_are_not_blamed_on_the_observers(
@@ -145,10 +145,10 @@ def test_open_files_that_do_not_suffice_are_told_with_the_limit_that_does(
     said = refuse(suite_of())
     assert said.startswith(f"--world-size: an agent with 9 observers needs about {needed} open fi")
     assert f"the hard limit is {needed - 1}: raise it (ulimit -Hn {needed})" in said
-    assert resolve_device(suite_of("ray"))  # its processes share few connections
+    resolve_device(suite_of("ray"))  # its processes share few connections
     for enough in (needed, resource.RLIM_INFINITY):
         monkeypatch.setattr(resource, "getrlimit", limits(enough))
-        assert resolve_device(suite_of())
+        resolve_device(suite_of())
 
 
 @cases(
