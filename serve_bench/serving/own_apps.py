@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,6 +91,65 @@ def _here(where: str, target: str) -> str:
         ) from None
 
 
+@dataclass(frozen=True)
+class _Question:
+    """Of which app an interpreter is asked (None: this one), which looks for it in `path`, and how
+    the app is called in a refusal. `servicers`: by which it is asked over gRPC."""
+
+    target: str
+    where: str
+    import_path: str
+    path: Sequence[str]
+    python: str | None = None
+    servicers: Servicers | None = None
+
+    @classmethod
+    def of(cls, app: OwnApp, where: str, python: str | None = None, *folders: str) -> _Question:
+        return cls(app.target, where, app.import_path, [*app.folders, *folders], python)
+
+    def ask(self, about: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer of the program. Raises BadInput."""
+        where, servicers, paths = self.where, self.servicers, list(self.path)
+        of_app = f"{where}: {self.target}"
+        functions = {} if servicers is None else {"servicers": servicers.functions}
+        about = {"folder": paths[0], **functions, **about}
+        env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+        if self.python is None and env.get("PYTHONPATH"):
+            paths.append(env["PYTHONPATH"])
+        try:
+            done = subprocess.run(
+                [self.python or sys.executable, str(_PROGRAM), self.import_path],
+                input=json.dumps(about),
+                capture_output=True,
+                text=True,
+                timeout=IMPORT_TIMEOUT_S,
+                check=False,
+                env={**env, "PYTHONPATH": os.pathsep.join(paths), "RAY_USAGE_STATS_ENABLED": "0"},
+            )
+        except OSError as error:
+            reason = (error.strerror or "cannot be run").lower()
+            raise BadInput(f"{where}: python {self.python}: {reason}") from None
+        except subprocess.TimeoutExpired:
+            why = f"its import had not ended after {IMPORT_TIMEOUT_S:.0f} s"
+            raise BadInput(f"{of_app}: {why}") from None
+        lines = done.stdout.splitlines()
+        if not lines:
+            last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            raise BadInput(f"{of_app}: its import ended the interpreter: {last}")
+        answer: dict[str, Any] = json.loads(lines[-1])
+        if "refused" in answer:
+            about_what = {
+                "ray": f"{where}: ",
+                "app": f"{of_app}: ",
+                "code": f"{of_app} ",
+                "body": "--body: ",
+                "servicers": "" if servicers is None else f"{servicers.where}: ",
+            }[answer["of"]]
+            advice = _module_form(self.target, answer["missing"], paths[0])
+            raise BadInput(f"{about_what}{answer['refused']}{advice}")
+        return answer
+
+
 def own_app(
     target: str,
     where: str,
@@ -108,27 +167,18 @@ def own_app(
     `servicers`: by which it is asked over gRPC. `arguments`: of its builder.
     """
     folder, import_path = place_of(target, where)
-    path = [folder, *folders]
     config = {"name": name, **({"args": dict(arguments)} if arguments else {})}
-    return _described(target, where, config, import_path, path, python, asked, servicers)
+    question = _Question(target, where, import_path, [folder, *folders], python, servicers)
+    return _described(question, config, asked or Asked())
 
 
-def _described(
-    target: str,
-    where: str,
-    config: Mapping[str, Any],
-    import_path: str,
-    path: Sequence[str],
-    python: str | None,
-    asked: Asked | None = None,
-    servicers: Servicers | None = None,
-) -> OwnApp:
+def _described(question: _Question, config: Mapping[str, Any], asked: Asked) -> OwnApp:
     about = _of_config(config, "name", "args", "deployments")
-    asked = asked or Asked()
+    target, import_path, servicers = question.target, question.import_path, question.servicers
     if servicers is not None:
         bodies = [base64.b64encode(body).decode() for body in asked.bodies or (asked.body,)]
         about |= {"paths": asked.paths or (asked.route,), "bodies": bodies}
-    answer = _ask(import_path, path, python, about, where, target, servicers)
+    answer = question.ask(about)
     grpc = None
     if servicers is not None:
         grpc = built(OwnGrpc, {"servicers": servicers.functions, **answer}, servicers.where)
@@ -138,7 +188,7 @@ def _described(
     return OwnApp(
         target,
         f"{module}:{answer['member']}" if colon else import_path,
-        path[0],
+        question.path[0],
         built(tuple[OwnDeployment, ...], answer["deployments"], target),
         tuple(answer["options"]),
         asked,
@@ -150,13 +200,18 @@ def _described(
     )
 
 
+def _about(app: OwnApp) -> dict[str, Any]:
+    return _of_config(app.config, "name", "args")
+
+
 def _of_config(config: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: config[name] for name in names if name in config}
 
 
 def read_config(file: str, where: str, python: str | None = None) -> ServeConfig:
     """A config file of Serve, as `python` and its Serve read it. Raises BadInput."""
-    answer = _ask("", [str(Path(file).parent)], python, {"file": file}, where, file)
+    question = _Question(file, where, "", [str(Path(file).parent)], python)
+    answer = question.ask({"file": file})
     return ServeConfig.of(answer["config"], file, str(Path(file).resolve().parent), where)
 
 
@@ -176,22 +231,18 @@ def app_of_config(
         if arguments and listed.name == chosen:
             args = {**listed.config.get("args", {}), **arguments}
             listed = replace(listed, config={**listed.config, "args": args})
-        target = f"{config.file}: {listed.name}"
-        place = f"{where}: {listed.import_path}"
+        target, is_main = f"{config.file}: {listed.name}", listed.name == chosen
+        place, named = f"{where}: {listed.import_path}", listed.import_path
         path = [listed.folder(_here(where, target), lambda path: Path(path).exists(), where)]
-        of_this = (asked, servicers) if listed.name == chosen else (None, None)
-        apps.append(
-            _described(target, place, listed.config, listed.import_path, path, python, *of_this)
-        )
+        question = _Question(target, place, named, path, python, servicers if is_main else None)
+        apps.append(_described(question, listed.config, asked if is_main else Asked()))
     _check_names(apps, where)
-    main = next(one for one in apps if one.name == chosen)
-    beside = [
-        Beside(
-            {"import_path": one.import_path, **one.config}, one.folder, one.deployments, one.sources
-        )
-        for one in apps
-        if one is not main
-    ]
+    main = next(app for app in apps if app.name == chosen)
+    beside = []
+    for app in apps:
+        if app is not main:
+            of_file = {"import_path": app.import_path, **app.config}
+            beside.append(Beside(of_file, app.folder, app.deployments, app.sources))
     return replace(main, beside=tuple(beside))
 
 
@@ -217,7 +268,8 @@ def with_arguments(
     for args in map(app.arguments, cells):
         if (key := argument_key(args)) in built_by:
             continue
-        answer = _ask_app(app, where, python, **_of_config(app.config, "deployments"), args=args)
+        of_file = _of_config(app.config, "deployments")
+        answer = _Question.of(app, where, python).ask({**_about(app), **of_file, "args": args})
         built_by[key] = built(tuple[OwnDeployment, ...], answer["deployments"], app.target)
         names, first = (
             [deployment.name for deployment in made] for made in (built_by[key], app.deployments)
@@ -232,7 +284,7 @@ def with_arguments(
 
 def check_servicers(app: OwnApp, servicers: Servicers, where: str, python: str | None) -> None:
     """BadInput unless another interpreter finds the same methods of gRPC."""
-    answer = _ask_app(app, where, python, servicers=servicers)
+    answer = replace(_Question.of(app, where, python), servicers=servicers).ask(_about(app))
     if app.grpc is None or answer["methods"] != dict(app.grpc.methods):
         raise BadInput(f"{servicers.where}: adds other methods in python {python}")
 
@@ -240,7 +292,7 @@ def check_servicers(app: OwnApp, servicers: Servicers, where: str, python: str |
 def ingress_of(app: OwnApp, where: str) -> tuple[str | None, tuple[str, ...]]:
     """The type of the ASGI app that the ingress is made of (None: it is none; empty: a function
     makes it), and the arguments of its constructor that are deployments. Raises BadInput."""
-    answer = _ask_app(app, where, None, ingress=True)
+    answer = _Question.of(app, where).ask({**_about(app), "ingress": True})
     return answer["ingress"]["asgi"], tuple(answer["ingress"]["bound"])
 
 
@@ -264,100 +316,6 @@ def check_options(
                 wishes.append(wish)
     if not wishes:
         return
-    answer = _ask_app(app, where, python, folders, wishes=wishes)
+    answer = _Question.of(app, where, python, *folders).ask({**_about(app), "wishes": wishes})
     if answer["refusals"]:
         raise BadInput(f"{where}: {answer['refusals'][0]}")
-
-
-def _ask_app(
-    app: OwnApp,
-    where: str,
-    python: str | None,
-    folders: Sequence[str] = (),
-    servicers: Servicers | None = None,
-    **about: Any,
-) -> dict[str, Any]:
-    about, path = {**_of_config(app.config, "name", "args"), **about}, [*app.folders, *folders]
-    return _ask(app.import_path, path, python, about, where, app.target, servicers)
-
-
-def _ask(
-    import_path: str,
-    path: Sequence[str],
-    python: str | None,
-    about: Mapping[str, Any],
-    where: str,
-    target: str,
-    servicers: Servicers | None = None,
-) -> dict[str, Any]:
-    functions = {} if servicers is None else {"servicers": servicers.functions}
-    about = {"folder": path[0], **functions, **about}
-    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    paths = list(path)
-    if python is None and env.get("PYTHONPATH"):
-        paths.append(env["PYTHONPATH"])
-    try:
-        done = subprocess.run(
-            [python or sys.executable, str(_PROGRAM), import_path],
-            input=json.dumps(about),
-            capture_output=True,
-            text=True,
-            timeout=IMPORT_TIMEOUT_S,
-            check=False,
-            env={**env, "PYTHONPATH": os.pathsep.join(paths), "RAY_USAGE_STATS_ENABLED": "0"},
-        )
-    except OSError as error:
-        reason = (error.strerror or "cannot be run").lower()
-        raise BadInput(f"{where}: python {python}: {reason}") from None
-    except subprocess.TimeoutExpired:
-        raise BadInput(
-            f"{where}: {target}: its import had not ended after {IMPORT_TIMEOUT_S:.0f} s"
-        ) from None
-    lines = done.stdout.splitlines()
-    if not lines:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise BadInput(f"{where}: {target}: its import ended the interpreter: {last}")
-    answer: dict[str, Any] = json.loads(lines[-1])
-    if "no_ray" in answer:
-        raise BadInput(f"{where}: {_without_ray(answer)}")
-    if (starts := answer.get("starts")) is not None:
-        line = "its import"
-        if "file" in starts:
-            line = f"{_short(starts['file'], path[0])}, line {starts['line']},"
-        raise BadInput(
-            f"{where}: {target}: {line} {starts['does']}, and nothing may start while an app is "
-            f"imported or built: {starts['advice']}"
-        )
-    for lack in ("no_config", "no_app"):
-        if lack in answer:
-            raise BadInput(f"{where}: {target}: {answer[lack]}")
-    if "no_message" in answer:
-        raise BadInput(f"--body: {answer['no_message']}")
-    place = ""
-    if "file" in answer:
-        place = f" ({_short(answer['file'], path[0])}, line {answer['line']})"
-    if "no_servicer" in answer and servicers is not None:
-        raised = f": {answer['error']}{place}" if "error" in answer else ""
-        raise BadInput(f"{servicers.where}: {answer['no_servicer']}{raised}")
-    if "error" in answer:
-        what = "does not import: "
-        advice = _module_form(target, answer.get("missing_module"), path[0])
-        if "builder" in answer:
-            what, advice = "is a builder, and raised ", ""
-            if answer["builder"]["takes_arguments"] and not about.get("args"):
-                what = "is a builder, got no arguments (options args.NAME=VALUE), and raised "
-        raise BadInput(f"{where}: {target} {what}{answer['error']}{place}{advice}")
-    return answer
-
-
-def _without_ray(answer: Mapping[str, Any]) -> str:
-    if answer["hidden_by"] is not None:
-        return f"{answer['hidden_by']} hides Ray, which has the same name: give it another"
-    if answer["missing"]:
-        return "Ray is not installed there: pip install 'ray[serve]'"
-    return f"Ray cannot be imported there: {' '.join(answer['no_ray'].split())}"
-
-
-def _short(file: str, folder: str) -> str:
-    path = Path(file)
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else file

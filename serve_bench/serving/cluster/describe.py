@@ -34,24 +34,14 @@ MOST_SOURCES = 2_000
 TABLES = ("ray_actor_options", "user_config", "autoscaling_config")
 
 
-class NoDeployment(Exception):
-    """A config file names a deployment that the app lacks; the message says which."""
+class Refusal(Exception):
+    """Why nothing is described, in one line. `of`: what that line is about: the interpreter
+    ("ray"), the "app" or the config file, its "code", the "body", or the "servicers". `missing`:
+    the name of a module that was not found; empty: the package of a relative import."""
 
-
-class NoConfig(Exception):
-    """The file is no config file of Serve; the message says why."""
-
-
-class BuilderFailed(Exception):
-    """The builder function raised: see the cause. Its argument: whether it has parameters."""
-
-
-class NoServicer(Exception):
-    """A function adds no services of gRPC; the message says why. With a cause: it raised that."""
-
-
-class NoMessage(Exception):
-    """A body is no message of the method that is called with it; the message says why."""
+    def __init__(self, of: str, line: str, missing: str | None = None) -> None:
+        super().__init__(line)
+        self.of, self.missing = of, missing
 
 
 class Server:
@@ -80,43 +70,44 @@ class Server:
                 self.messages[path] = message
 
 
-def methods(functions: list[str]) -> Server:
-    """The methods that functions add to Serve's gRPC server. Raises NoServicer."""
+def methods(functions: list[str], folder: str) -> Server:
+    """The methods that functions add to Serve's gRPC server. Raises Refusal."""
     server = Server()
     for path in functions:
         module_name, _, name = path.rpartition(".")
         try:
             function = getattr(importlib.import_module(module_name), name, None)
             if function is None:
-                raise NoServicer(f"{path}: the module has no {name!r}")
+                raise Refusal("servicers", f"{path}: the module has no {name!r}")
             if not callable(function):
-                raise NoServicer(f"{path}: is no function but {type(function).__name__}")
+                kind = type(function).__name__
+                raise Refusal("servicers", f"{path}: is no function but {kind}")
             before = len(server.kinds)
             function(Mock(), server)
-        except NoServicer:
+        except Refusal:
             raise
         except Exception as error:  # whatever the code raises is reported as its own
-            raise NoServicer(path) from error
+            raise Refusal("servicers", f"{path}: {error_line(error, folder)}") from error
         if len(server.kinds) == before:
-            raise NoServicer(f"{path}: adds no method of a service")
+            raise Refusal("servicers", f"{path}: adds no method of a service")
     return server
 
 
 def serialize(bodies: list[str], messages: list[Any]) -> list[str]:
     """The bodies in base64, JSON as the message that it stands for. `messages`: classes of those of
-    the methods that are called in turn; None: not known. Raises NoMessage."""
+    the methods that are called in turn; None: not known. Raises Refusal."""
     made: dict[int, bytes] = {}
     for turn in range(max(len(bodies), len(messages))):
         at = turn % len(bodies)
         content = to_message(base64.b64decode(bodies[at]), messages[turn % len(messages)])
         if made.setdefault(at, content) != content:
-            raise NoMessage("JSON is another message for another method: load one at a time")
+            raise Refusal("body", "JSON is another message for another method: load one at a time")
     return [base64.b64encode(made[at]).decode() for at in sorted(made)]
 
 
 def to_message(body: bytes, kind: Any) -> bytes:
     """A message of this class (None: not known), serialized, as JSON that it is made of, or so
-    already. No message looks like JSON of its own class. Raises NoMessage."""
+    already. No message looks like JSON of its own class. Raises Refusal."""
     if kind is None:
         return body
     from google.protobuf import json_format
@@ -131,7 +122,7 @@ def to_message(body: bytes, kind: Any) -> bytes:
         kind.FromString(body)
     except Error:
         name = kind.DESCRIPTOR.full_name
-        raise NoMessage(f"no {name}, serialized or as JSON: {reason}") from None
+        raise Refusal("body", f"no {name}, serialized or as JSON: {reason}") from None
     return body
 
 
@@ -152,6 +143,15 @@ def hiding() -> str | None:
         spec = importlib.util.find_spec("ray")
         file = None if spec is None else spec.origin
     return file if file is not None and not (Path(file).parent / "serve").is_dir() else None
+
+
+def without_ray(error: Exception) -> str:
+    """Why Ray could not be imported, and what to do."""
+    if (file := hiding()) is not None:
+        return f"{file} hides Ray, which has the same name: give it another"
+    if isinstance(error, ModuleNotFoundError) and error.name == "ray":
+        return "Ray is not installed there: pip install 'ray[serve]'"
+    return f"Ray cannot be imported there: {' '.join(f'{type(error).__name__}: {error}'.split())}"
 
 
 def deployments(app: Any, name: str) -> list[Any]:
@@ -238,15 +238,13 @@ def _makes_stream(code: Any) -> bool:
 
 
 def described(app: Any, name: str, of_file: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The deployments of an application, with what a config file says of them. Raises
-    NoDeployment."""
+    """The deployments of an application, with what a config file says of them. Raises Refusal."""
     built = deployments(app, name)
-    names = [one.name for one in built]
-    for one in of_file:
-        if one["name"] not in names:
-            raise NoDeployment(f"has no deployment {one['name']!r}; it has {', '.join(names)}")
-    over = {one["name"]: one for one in of_file}
-    return [facts(one, over.get(one.name, {})) for one in built]
+    names, over = [deployment.name for deployment in built], {one["name"]: one for one in of_file}
+    for listed in over:
+        if listed not in names:
+            raise Refusal("app", f"has no deployment {listed!r}; it has {', '.join(names)}")
+    return [facts(deployment, over.get(deployment.name, {})) for deployment in built]
 
 
 def sources(folder: str) -> list[str]:
@@ -282,35 +280,36 @@ def gpus() -> float | None:
 
 
 def config_of(file: str) -> dict[str, Any]:
-    """What a config file of Serve says. Raises NoConfig."""
+    """What a config file of Serve says. Raises Refusal."""
     yaml: Any = importlib.import_module("yaml")  # comes with Ray, without types
     from ray.serve import schema
 
     try:
         content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise NoConfig(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise Refusal("app", f"cannot be read: {reason}") from None
     except yaml.YAMLError as error:
-        raise NoConfig(f"is no YAML: {' '.join(str(error).split())}") from None
+        raise Refusal("app", f"is no YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict) or not isinstance(content.get("applications"), list):
-        raise NoConfig("is no config file of Serve: it has no list of applications")
-    for number, one in enumerate(content["applications"]):
-        env = one.get("runtime_env") if isinstance(one, dict) else None
+        raise Refusal("app", "is no config file of Serve: it has no list of applications")
+    for number, app in enumerate(content["applications"]):
+        env = app.get("runtime_env") if isinstance(app, dict) else None
         inner = env.get("env_vars") if isinstance(env, dict) else None
         for name, table in (("runtime_env", env), ("runtime_env.env_vars", inner)):
             if table is not None and not isinstance(table, dict):
-                raise NoConfig(f"applications[{number}].{name}: {table!r} is no table")
+                raise Refusal("app", f"applications[{number}].{name}: {table!r} is no table")
     # A folder of this machine is allowed here, and not by Serve: it is looked at elsewhere.
     bare = [
-        {k: v for k, v in one.items() if k != "runtime_env"} if isinstance(one, dict) else one
-        for one in content["applications"]
+        {k: v for k, v in app.items() if k != "runtime_env"} if isinstance(app, dict) else app
+        for app in content["applications"]
     ]
     parse: Any = getattr(schema.ServeDeploySchema, "model_validate", None)
     parse = parse or schema.ServeDeploySchema.parse_obj
     try:
         parse({**content, "applications": bare})
     except (TypeError, ValueError) as error:  # pydantic's own is a ValueError
-        raise NoConfig(_first_fault(error)) from None
+        raise Refusal("app", _first_fault(error)) from None
     plain_content: dict[str, Any] = json.loads(json.dumps(content, default=str))
     return plain_content
 
@@ -383,33 +382,48 @@ def refusals(wishes: list[list[Any]]) -> list[str]:
     return lines
 
 
-def error_facts(error: BaseException) -> dict[str, Any]:
-    """An error of the user's code: its last line, and where in the user's files it came from.
-    `missing_module`: the name of one that is not found; empty: the package of a relative import."""
+def error_line(error: BaseException, folder: str) -> str:
+    """An error of the user's code: its last line, and where in the user's files it came from."""
     text = traceback.format_exception_only(type(error), error)[-1].strip()
-    facts = of_apps("import_guard").users_line(traceback.extract_tb(error.__traceback__))
+    place = of_apps("import_guard").users_line(traceback.extract_tb(error.__traceback__))
     if isinstance(error, SyntaxError) and error.filename:
-        facts = {"file": error.filename, "line": error.lineno}
-    if isinstance(error, ModuleNotFoundError):
-        facts["missing_module"] = error.name
-    elif isinstance(error, ImportError) and "no known parent package" in text:
-        facts["missing_module"] = ""
-    return {"error": " ".join(text.split()), **facts}
+        place = {"file": error.filename, "line": error.lineno}
+    elif type(error).__name__ == "ValidationError" and not place:
+        text = f"ValidationError: {_first_fault(error)}"  # of Serve, which fills a builder's model
+    return " ".join(text.split()) + (f" ({line_in(folder, place)})" if place else "")
 
 
-def describe_app(import_path: str, about: dict[str, Any]) -> dict[str, Any]:
-    """What is known of an app. Raises NoServicer, BuilderFailed, and what the app's code raises."""
+def line_in(folder: str, place: dict[str, Any]) -> str:
+    """A line of a file, which is named from the app's folder on."""
+    file = Path(place["file"])
+    short = file.relative_to(folder) if file.is_relative_to(folder) else file
+    return f"{short}, line {place['line']}"
+
+
+def application(name: str, member: Any, args: dict[str, Any], folder: str) -> Any:
+    """The application that a member of a module is, or makes. Raises Refusal, and NoApp."""
     builder = of_apps("own")
-    member_name, member = builder.find_member(import_path)
     try:
-        app = builder.application_of(member_name, member, about.get("args", {}))
+        return builder.application_of(name, member, args)
     except builder.NoApp:
         raise
     except Exception as error:  # whatever the app raises is reported as its own
-        takes = inspect.isfunction(member) and bool(inspect.signature(member).parameters)
-        raise BuilderFailed(takes) from error
+        lacks = not args and inspect.isfunction(member) and inspect.signature(member).parameters
+        without = ", got no arguments (options args.NAME=VALUE)" if lacks else ""
+        line = f"is a builder{without}, and raised {error_line(error, folder)}"
+        raise Refusal("code", line) from error
+
+
+def describe_app(import_path: str, about: dict[str, Any]) -> dict[str, Any]:
+    """What is known of an app. Raises Refusal, and what the app's code raises."""
+    builder, args, folder = of_apps("own"), about.get("args", {}), about["folder"]
+    try:
+        member_name, member = builder.find_member(import_path)
+        app = application(member_name, member, args, folder)
+    except builder.NoApp as error:
+        raise Refusal("app", str(error)) from None
     of_file, name = about.get("deployments", []), about.get("name", "default")
-    server = methods(about.get("servicers", []))
+    server = methods(about.get("servicers", []), folder)
     called = [server.messages.get(path) for path in about.get("paths", [])]
     return {
         "member": member_name,
@@ -419,30 +433,21 @@ def describe_app(import_path: str, about: dict[str, Any]) -> dict[str, Any]:
         "ingress": ingress(app, name) if about.get("ingress") else None,
         "methods": server.kinds,
         "messages": serialize(about.get("bodies", []), called),
-        "sources": sources(about["folder"]),
+        "sources": sources(folder),
         "gpus": gpus(),
     }
 
 
-def refuse(error: BaseException) -> dict[str, Any]:
-    """The answer where something was raised."""
-    if isinstance(error, NoConfig):
-        return {"no_config": str(error)}
-    if isinstance(error, NoMessage):
-        return {"no_message": str(error)}
-    if isinstance(error, NoDeployment | of_apps("own").NoApp):
-        return {"no_app": str(error)}
-    if isinstance(error, NoServicer):
-        facts = error_facts(error.__cause__) if error.__cause__ is not None else {}
-        return {"no_servicer": str(error), **facts}
-    if not isinstance(error, BuilderFailed):
-        return error_facts(error)
-    raised = error.__cause__ or error
-    facts = error_facts(raised)
-    if type(raised).__name__ == "ValidationError" and "file" not in facts:
-        # Raised by Serve, which fills the builder's model.
-        facts["error"] = f"ValidationError: {_first_fault(raised)}"
-    return {**facts, "builder": {"takes_arguments": error.args[0]}}
+def refuse(error: BaseException, folder: str) -> Refusal:
+    """What was raised, as a refusal."""
+    if isinstance(error, Refusal):
+        return error
+    line, missing = f"does not import: {error_line(error, folder)}", None
+    if isinstance(error, ModuleNotFoundError):
+        missing = error.name
+    elif isinstance(error, ImportError) and "no known parent package" in line:
+        missing = ""
+    return Refusal("code", line, missing)
 
 
 def main() -> None:
@@ -450,14 +455,12 @@ def main() -> None:
     protocol = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the app prints is not the answer
     about = json.load(sys.stdin)
+    answer: dict[str, Any] = {}
+    refusal: Refusal | None = None
     try:
-        import ray
-
-        answer: dict[str, Any] = {"ray": ray.__version__, "options": options()}
+        answer["options"] = options()
     except Exception as error:  # noqa: BLE001 - a Ray that is not whole raises anything
-        answer = {"no_ray": f"{type(error).__name__}: {error}"}
-        answer["missing"] = isinstance(error, ModuleNotFoundError) and error.name == "ray"
-        answer["hidden_by"] = hiding()
+        refusal = Refusal("ray", without_ray(error))
     else:
         guard = of_apps("import_guard").ImportGuard()
         try:
@@ -468,8 +471,13 @@ def main() -> None:
         except BaseException as error:  # what the guard raises, too, and what the app makes of it
             if guard.first is None and not isinstance(error, Exception):
                 raise
-            answer |= refuse(error)
-        answer["starts"] = guard.first
+            refusal = refuse(error, about["folder"])
+        if (first := guard.first) is not None:
+            line = f"{line_in(about['folder'], first)}," if "file" in first else "its import"
+            why = "and nothing may start while an app is imported or built"
+            refusal = Refusal("app", f"{line} {first['does']}, {why}: {first['advice']}")
+    if refusal is not None:
+        answer = {"refused": str(refusal), **vars(refusal)}
     protocol.write(json.dumps(answer) + "\n")
     protocol.flush()
     os._exit(0)  # threads of the app must not keep it

@@ -159,7 +159,7 @@ def test_what_is_no_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         f"applications: [{{{path}, runtime_env: {{env_vars: x}}}}]": f"{env}.env_vars: 'x' is no ",
     }.items():
         file.write_text(text)
-        with pytest.raises(describe.NoConfig) as caught:
+        with pytest.raises(describe.Refusal) as caught:
             describe.config_of(str(file))
         assert str(caught.value).startswith(says)
 
@@ -167,7 +167,7 @@ def test_what_is_no_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_file_that_names_no_deployment_of_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
     describe = describing(monkeypatch)
     monkeypatch.setattr(describe, "deployments", lambda app, name: [SimpleNamespace(name="Shop")])
-    with pytest.raises(describe.NoDeployment, match="has no deployment 'Shp'; it has Shop"):
+    with pytest.raises(describe.Refusal, match="has no deployment 'Shp'; it has Shop"):
         describe.described(None, "default", [{"name": "Shp"}])
 
 
