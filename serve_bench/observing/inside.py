@@ -13,6 +13,7 @@ import re
 import time
 import urllib.error
 import urllib.request
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -123,6 +124,7 @@ LEVELS: Final = (
 REQUESTS: Final = "deployment_request_counter_total"
 ROUTED: Final = "num_router_requests_total"
 WORKER: Final = "WorkerId"
+GROUP: Final = ("application", "deployment")
 STALE: Final = "stale"
 EVENT_LOOP: Final = "event_loop_scheduling_latency_ms"
 _LOOP_COUNT: Final = f"{EVENT_LOOP}_count"
@@ -186,14 +188,14 @@ class Meter:
             "status": "fresh" if self._settled else "stale",
             "interval_s": self.interval_s,
             "waited_s": round(self.clock() - began, 2),
-            **deltas(self._before, after, least, most, http=self.http),
+            **Growth(self._before, after, least, most).groups(self.http),
             "levels": levels(self._before, under_load, after),
         }
         self._before = after
         return answer
 
     def _fresh(self, after: MetricSeries, least: int, most: int) -> bool:
-        groups = deltas(self._before, after, least, most, http=self.http)
+        groups = Growth(self._before, after, least, most).groups(self.http)
         parts = [groups.get("http"), *groups["deployments"].values(), *groups["routers"].values()]
         return bool(groups["deployments"]) and STALE not in parts
 
@@ -206,108 +208,92 @@ class Meter:
                 break
             self.sleep(POLL_S)
             later = self.get(self.url)
-            if _by_group(later, REQUESTS) != _by_group(state, REQUESTS):
+            if _summed(later, (REQUESTS,), *GROUP) != _summed(state, (REQUESTS,), *GROUP):
                 since = self.clock()
             state = later
         return state
 
 
-def deltas(
-    before: MetricSeries, after: MetricSeries, least: int, most: int, *, http: bool = True
-) -> dict[str, Any]:
-    """Deployments, their routers, HTTP and event loops: the growth of each group, or "stale".
+@dataclass(frozen=True)
+class Growth:
+    """What grew by a load that sent `least` to `most` requests to each deployment.
 
-    A group is fresh if its own count of requests grew by `least` to `most`. Groups without requests
-    are left out, except HTTP.
+    A group is fresh if its own count of requests grew by `least` to `most`, else "stale". Groups
+    without requests are left out, except HTTP.
     """
-    out: dict[str, Any] = {
-        "deployments": _groups(before, after, REQUESTS, DEPLOYMENT, least, most),
-        "routers": _groups(before, after, ROUTED, ROUTER, least, most),
-    }
-    if http:
-        grown = _grown(before, after, HTTP, {})
-        out["http"] = grown if least <= grown.get("requests", -1.0) <= most else STALE
-    loops = {dict(labels).get("component", "") for labels, _ in _series(after, _LOOP_COUNT, {})}
-    out["event_loop_lag_ms"] = {
-        component: mean
-        for component in sorted(loops)
-        if (mean := _mean(before, after, EVENT_LOOP, {"component": component})) is not None
-    }
-    return out
 
+    before: MetricSeries
+    after: MetricSeries
+    least: int
+    most: int
 
-def _groups(
-    before: MetricSeries,
-    after: MetricSeries,
-    counter: str,
-    fields: tuple[tuple[str, str, str], ...],
-    least: int,
-    most: int,
-) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    former = _by_group(before, counter)
-    for group, count in sorted(_by_group(after, counter).items()):
-        grown = count - former.get(group, 0.0)
-        if grown:
-            where = dict(zip(("application", "deployment"), group, strict=True))
-            is_fresh = least <= grown <= most
-            out["#".join(group)] = _grown(before, after, fields, where) if is_fresh else STALE
-    return out
+    def groups(self, http: bool) -> dict[str, Any]:
+        """Deployments, their routers, HTTP and event loops."""
+        out: dict[str, Any] = {
+            "deployments": self._groups(REQUESTS, DEPLOYMENT),
+            "routers": self._groups(ROUTED, ROUTER),
+        }
+        if http:
+            grown = self._grown(HTTP, {})
+            out["http"] = grown if self._is_fresh(grown.get("requests", -1.0)) else STALE
+        loops = sorted(_summed(self.after, (_LOOP_COUNT,), "component"))
+        lags = {loop: self._mean(EVENT_LOOP, {"component": loop}) for (loop,) in loops}
+        out["event_loop_lag_ms"] = {loop: lag for loop, lag in lags.items() if lag is not None}
+        return out
+
+    def _is_fresh(self, requests: float) -> bool:
+        return self.least <= requests <= self.most
+
+    def _groups(self, counter: str, fields: tuple[tuple[str, str, str], ...]) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        former = _summed(self.before, (counter,), *GROUP)
+        for group, count in sorted(_summed(self.after, (counter,), *GROUP).items()):
+            if grown := count - former.get(group, 0.0):
+                where = dict(zip(GROUP, group, strict=True))
+                fresh = self._is_fresh(grown)
+                out["#".join(group)] = self._grown(fields, where) if fresh else STALE
+        return out
+
+    def _grown(
+        self, fields: tuple[tuple[str, str, str], ...], where: Mapping[str, str]
+    ) -> dict[str, float]:
+        kinds = {"counter": self._delta, "mean": self._mean}
+        values = {name: kinds[kind](metric, where) for name, kind, metric in fields}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _delta(self, metric: str, where: Mapping[str, str]) -> float | None:
+        """The growth of a counter over all its series; a restarted one counts from 0."""
+        grown = []
+        for labels, value in _series(self.after, metric, where):
+            former = self.before.get((metric, labels), 0.0)
+            grown.append(value - former if value >= former else value)
+        return sum(grown) if grown else None
+
+    def _mean(self, metric: str, where: Mapping[str, str]) -> float | None:
+        """The mean of the new values of a histogram; None without any."""
+        count = self._delta(f"{metric}_count", where)
+        total = self._delta(f"{metric}_sum", where)
+        return round(total / count, 4) if count and total is not None else None
 
 
 def levels(before: MetricSeries, under_load: MetricSeries, after: MetricSeries) -> dict[str, Any]:
     """Gauges as exported last during the load, summed over processes; else "stale".
 
-    The export of a process is from the load if its own count of requests lies between those before
-    and after; a process without requests does not matter.
+    The export of a process is from the load if its own count of requests (as a replica, or as a
+    proxy) lies between those before and after; a process without requests does not matter.
     """
-    counts = [_by_worker(series) for series in (before, under_load, after)]
+    counters = (REQUESTS, "num_http_requests_total")
+    counts = [_summed(series, counters, WORKER) for series in (before, under_load, after)]
 
-    def during(worker: str) -> bool:
+    def during(worker: tuple[str, ...]) -> bool:
         low, now, high = (count.get(worker, 0.0) for count in counts)
         return low < now < high or low == high
 
     out: dict[str, Any] = {}
     for name, metric in LEVELS:
-        series = list(_series(under_load, metric, {}))
-        if series:
-            valid = all(during(dict(labels).get(WORKER, "")) for labels, _ in series)
-            out[name] = sum(value for _, value in series) if valid else STALE
+        if gauges := _summed(under_load, (metric,), WORKER):
+            out[name] = sum(gauges.values()) if all(map(during, gauges)) else STALE
     return out
-
-
-def _grown(
-    before: MetricSeries,
-    after: MetricSeries,
-    fields: tuple[tuple[str, str, str], ...],
-    where: dict[str, str],
-) -> dict[str, float]:
-    out: dict[str, float] = {}
-    for name, kind, metric in fields:
-        value = (_delta if kind == "counter" else _mean)(before, after, metric, where)
-        if value is not None:
-            out[name] = value
-    return out
-
-
-def _delta(
-    before: MetricSeries, after: MetricSeries, metric: str, where: Mapping[str, str]
-) -> float | None:
-    """The growth of a counter over all its series; a restarted one counts from 0."""
-    grown = []
-    for labels, value in _series(after, metric, where):
-        former = before.get((metric, labels), 0.0)
-        grown.append(value - former if value >= former else value)
-    return sum(grown) if grown else None
-
-
-def _mean(
-    before: MetricSeries, after: MetricSeries, metric: str, where: Mapping[str, str]
-) -> float | None:
-    """The mean of the new values of a histogram; None without any."""
-    count = _delta(before, after, f"{metric}_count", where)
-    total = _delta(before, after, f"{metric}_sum", where)
-    return round(total / count, 4) if count and total is not None else None
 
 
 def _series(
@@ -318,23 +304,14 @@ def _series(
             yield labels, value
 
 
-def _by_group(series: MetricSeries, counter: str) -> dict[tuple[str, str], float]:
-    """A counter by (application, deployment)."""
-    out: dict[tuple[str, str], float] = {}
-    for labels, value in _series(series, counter, {}):
-        at = dict(labels)
-        group = (at.get("application", ""), at.get("deployment", ""))
-        out[group] = out.get(group, 0.0) + value
-    return out
-
-
-def _by_worker(series: MetricSeries) -> dict[str, float]:
-    """Requests that a process counted: as a replica, or as a proxy."""
-    out: dict[str, float] = {}
-    for counter in (REQUESTS, "num_http_requests_total"):
-        for labels, value in _series(series, counter, {}):
-            worker = dict(labels).get(WORKER, "")
-            out[worker] = out.get(worker, 0.0) + value
+def _summed(
+    series: MetricSeries, metrics: Sequence[str], *names: str
+) -> dict[tuple[str, ...], float]:
+    """The sum of metrics by the values of these labels."""
+    out: dict[tuple[str, ...], float] = defaultdict(float)
+    for metric in metrics:
+        for labels, value in _series(series, metric, {}):
+            out[tuple(dict(labels).get(name, "") for name in names)] += value
     return out
 
 
@@ -347,7 +324,7 @@ def keep_samples(folder: Path, samples: Sequence[dict[str, Any]]) -> None:
     """Appends to the run's samples.jsonl, one object a line. Raises StoreError."""
     try:
         with (folder / SAMPLES_FILE).open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(one, separators=(",", ":")) + "\n" for one in samples)
+            file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in samples)
     except OSError as error:
         why = error.strerror or str(error)
         raise StoreError(f"{folder / SAMPLES_FILE}: cannot write: {why}") from None
@@ -386,7 +363,7 @@ class Inside:
         """A cell is deployed, with new counters."""
         self._meter = None
         if self.metrics and serving.metrics_url is not None:
-            behind_haproxy = any(one.role == "haproxy" for one in serving.processes())
+            behind_haproxy = any(process.role == "haproxy" for process in serving.processes())
             self._meter = Meter(
                 serving.metrics_url, serving.spec.metrics_interval_s, http=not behind_haproxy
             )
