@@ -10,7 +10,7 @@ import re
 import socket
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ import psutil
 from serve_bench.core.proof import CHILD_OF_REPLICA, role_of
 from serve_bench.observing.host import cpu_ns, rss_bytes
 from serve_bench.serving.launch_spec import port_owner
-from serve_bench.serving.server import Process
+from serve_bench.serving.server import Process, with_fallback
 
 SERVE_ROLES = (
     *("proxy", "fallback_proxy", "haproxy", "haproxy_manager", "replica", CHILD_OF_REPLICA),
@@ -65,8 +65,10 @@ def serve_processes() -> list[ServeProcess]:
             continue  # ended meanwhile
         if cluster is not None:
             out.append(ServeProcess(process.pid, role, title, cluster, *app_of(title)))
-    out = with_fallback(out)
-    return sorted(out, key=lambda one: (one.cluster, SERVE_ROLES.index(one.role), one.pid))
+    return sorted(
+        with_fallback(out),
+        key=lambda found: (found.cluster, SERVE_ROLES.index(found.role), found.pid),
+    )
 
 
 def behind(url: str, unix_socket: str | None = None) -> list[ServeProcess]:
@@ -165,14 +167,3 @@ def _raylet_above(process: psutil.Process) -> psutil.Process | None:
     return next(
         (one for one in process.parents() if role_of(" ".join(one.cmdline())) == "raylet"), None
     )
-
-
-def with_fallback(processes: list[ServeProcess]) -> list[ServeProcess]:
-    """In a cluster with HAProxy, the ProxyActor beside it is the fallback."""
-    behind_haproxy = {one.cluster for one in processes if one.role == "haproxy_manager"}
-    return [
-        replace(one, role="fallback_proxy" if one.cluster in behind_haproxy else one.role)
-        if one.role == "proxy"
-        else one
-        for one in processes
-    ]

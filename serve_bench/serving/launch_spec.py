@@ -311,8 +311,13 @@ CONNECT_S: Final = 5.0
 
 def port_owner(port: int) -> psutil.Process | None:
     """The process that listens on a TCP port, or None where it cannot be known."""
-    for connection in _listening():
-        if connection.laddr.port == port and connection.pid:
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except psutil.AccessDenied:  # macOS without root
+        return None
+    for connection in connections:
+        listens = connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+        if listens and connection.pid:
             try:
                 return psutil.Process(connection.pid)
             except psutil.NoSuchProcess:
@@ -354,7 +359,7 @@ def free_block(width: int, apart_from: Sequence[range] = ()) -> range:
     only later, and they look free until then."""
     for _ in range(100):
         first = random.randrange(BLOCKS.start, BLOCKS.stop - width)
-        if any(first < one.stop and one.start < first + width for one in apart_from):
+        if any(first < block.stop and block.start < first + width for block in apart_from):
             continue
         try:
             for port in range(first, first + min(width, _TRIED_OF_A_BLOCK)):
@@ -388,14 +393,6 @@ def open_to_network(ports: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def is_loopback(address: str) -> bool:
     """Whether only this machine reaches an address; gRPC binds loopback as `::ffff:127.0.0.1`."""
     return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
-
-
-def _listening() -> list[Any]:
-    try:
-        every = psutil.net_connections(kind="tcp")
-    except psutil.AccessDenied:  # macOS without root
-        return []
-    return [c for c in every if c.status == psutil.CONN_LISTEN]
 
 
 def reachable(address: str, flag: str = "--address") -> str:

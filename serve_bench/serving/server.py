@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import psutil
 
@@ -40,7 +40,7 @@ from serve_bench.serving.launch_spec import (
     port_owner,
     raylet_ports,
 )
-from serve_bench.serving.strays import Reaped, reap, started
+from serve_bench.serving.strays import Reaped, lives, reap, started
 
 LAUNCH_TIMEOUT_S = 120.0
 
@@ -135,7 +135,7 @@ class ChildDriver:
                 out.append(Process(child.pid, role, without_method(title)))
             except psutil.NoSuchProcess:
                 continue
-        return _with_fallback(out)
+        return with_fallback(out)
 
     def _ask(
         self,
@@ -432,10 +432,10 @@ class Serving(ChildDriver):
 
     def _gone(self) -> dict[int, str]:
         """The processes that must live on and have ended, with their roles."""
-        return {pid: role for pid, (role, since) in self._vital.items() if not _lives(pid, since)}
+        return {pid: role for pid, (role, since) in self._vital.items() if not lives(pid, since)}
 
     def _haproxy_now(self) -> list[int]:
-        return [one.pid for one in self.processes() if one.role == "haproxy"]
+        return [process.pid for process in self.processes() if process.role == "haproxy"]
 
     def _deploy_watch(self) -> Callable[[], str | None]:
         """For the time of a deploy: why it cannot come to an end, or not soon. Of HAProxy there is
@@ -465,19 +465,17 @@ def _counts_in(folder: Path) -> dict[int, ReplicaCounts]:
     return {int(file.name): counts_of(file.read_bytes()) for file in sorted(folder.iterdir())}
 
 
-def _lives(pid: int, since: int) -> bool:
-    try:
-        status = psutil.Process(pid).status()
-        return bool(started(pid) == since and status != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+_P = TypeVar("_P", bound=Process)
 
 
-def _with_fallback(processes: list[Process]) -> list[Process]:
-    """Where HAProxy serves, the ProxyActor beside it is the fallback: say so in its role."""
-    if not any(process.role == "haproxy_manager" for process in processes):
-        return processes
+def with_fallback(processes: list[_P]) -> list[_P]:
+    """Where HAProxy serves a cluster, the ProxyActor beside it is the fallback: say so in its
+    role."""
+    managers = [process for process in processes if process.role == "haproxy_manager"]
+    behind_haproxy = {getattr(process, "cluster", None) for process in managers}
     return [
-        replace(process, role="fallback_proxy") if process.role == "proxy" else process
+        replace(process, role="fallback_proxy")
+        if process.role == "proxy" and getattr(process, "cluster", None) in behind_haproxy
+        else process
         for process in processes
     ]

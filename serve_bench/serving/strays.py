@@ -112,9 +112,17 @@ def owner_alive(owner: str) -> bool:
         pid, since, namespace = owner.split(":")
         if int(namespace) != _pid_namespace(os.getpid()):
             return True
-        same = started(int(pid)) == int(since)
-        return same and psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
-    except (ValueError, psutil.NoSuchProcess):
+        return lives(int(pid), int(since))
+    except ValueError:
+        return False
+
+
+def lives(pid: int, since: int) -> bool:
+    """Whether the process that started then (`started`) still runs."""
+    try:
+        same = started(pid) == since
+        return same and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
 
 

@@ -18,10 +18,9 @@ from serve_bench.observing.processes import (
     behind,
     chosen,
     serve_processes,
-    with_fallback,
 )
 from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.serving.server import Process, Serving
+from serve_bench.serving.server import Process, Serving, with_fallback
 from tests.cases import cases
 from tests.places import begin
 

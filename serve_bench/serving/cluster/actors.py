@@ -7,6 +7,7 @@ replica that is pending, or a node that is gone, gives no answer.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -117,15 +118,23 @@ def statuses() -> dict[str, Any]:
     return dict(in_time(CONTROLLER, lambda: serve.status().applications))
 
 
+def word_of(state: Any) -> str:
+    """A state of Serve, an enumeration or its name, in a word."""
+    return str(getattr(state, "value", state))
+
+
+def all_replicas() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Application, deployment and details of each replica. Raises Refused."""
+    for app, about in serve_details()["applications"].items():
+        for name, deployment in (about.get("deployments") or {}).items():
+            for replica in deployment.get("replicas") or ():
+                yield app, name, replica
+
+
 def running_replicas() -> set[str]:
     """The names of the actors of replicas that run: others wait for a place, start or end."""
-    return {
-        str(replica.get("actor_name"))
-        for app in serve_details()["applications"].values()
-        for deployment in (app.get("deployments") or {}).values()
-        for replica in deployment.get("replicas") or ()
-        if str(getattr(replica["state"], "value", replica["state"])) in SERVING
-    }
+    serving = (replica for _, _, replica in all_replicas() if word_of(replica["state"]) in SERVING)
+    return {str(replica.get("actor_name")) for replica in serving}
 
 
 def serve_client() -> Any:
@@ -185,8 +194,6 @@ def role_of(actor_name: str) -> str | None:
 
 def log_level(_: Any) -> str:
     """Runs inside a Serve actor: the level in force of Serve's logger."""
-    import logging
-
     return logging.getLevelName(logging.getLogger("ray.serve").getEffectiveLevel())
 
 
@@ -305,7 +312,7 @@ def by_value(function: Callable[..., Any]) -> None:
 
 def messages_of(app: Any) -> list[str]:
     """What Serve reports about an application and its deployments."""
-    texts = [app.message, *(one.message for one in app.deployments.values())]
+    texts = [app.message, *(deployment.message for deployment in app.deployments.values())]
     return [ANSI.sub("", text) for text in texts if text]
 
 

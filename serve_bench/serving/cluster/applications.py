@@ -19,11 +19,11 @@ from typing import Any
 from actors import (
     CONTROLLER,
     Refused,
+    all_replicas,
     answers,
     bound_host,
     by_value,
     in_time,
-    messages_of,
     nodes,
     one_line,
     put,
@@ -31,13 +31,13 @@ from actors import (
     serve_client,
     serve_details,
     statuses,
+    word_of,
 )
+from deployer import wait_running
 
 POLL_S = 0.1
-SAY_EVERY_S = 1.0
 REMOVE_TIMEOUT_S = 120.0
 REPLICA = "SERVE_REPLICA::"
-FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
 
 
 class Applications:
@@ -53,11 +53,11 @@ class Applications:
     def put(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Deploys all at once and waits. Returns the seconds that it took, and every replica."""
         began = time.monotonic()
-        deadline = began + float(spec["timeout_s"])
-        apps = spec["apps"]
-        self._deploy(apps, float(spec["timeout_s"]))
+        apps, timeout_s = spec["apps"], float(spec["timeout_s"])
+        deadline = began + timeout_s
+        self._deploy(apps, timeout_s)
         wanted = {app["name"]: app["replicas"] for app in apps}
-        self._wait_running(wanted, deadline)
+        wait_running(wanted, deadline - time.monotonic(), self._say)
         self._say("replicas")
         routed = [(app["route_prefix"], str(app["ready_body"])) for app in apps]
         self._routes.wait(routed, max(1.0, deadline - time.monotonic()))
@@ -98,41 +98,14 @@ class Applications:
             self.put_by_us |= {app["name"] for app in apps}
             if hasattr(serve, "run_many"):
                 targets = [
-                    serve.RunTarget(one, app["name"], app["route_prefix"]) for app, one in built
+                    serve.RunTarget(made, app["name"], app["route_prefix"]) for app, made in built
                 ]
                 run = partial(serve.run_many, targets, wait_for_applications_running=False)
                 in_time(CONTROLLER, run, timeout_s)
                 return
-            for app, one in built:  # before Ray 2.50: one after the other
+            for app, made in built:  # before Ray 2.50: one after the other
                 names = {"name": app["name"], "route_prefix": app["route_prefix"]}
-                in_time(CONTROLLER, partial(serve.run, one, **names), timeout_s)
-
-    def _wait_running(self, wanted: dict[str, dict[str, int]], deadline: float) -> None:
-        """Until all are RUNNING with the replicas asked for. Raises Refused."""
-        total = sum(sum(counts.values()) for counts in wanted.values())
-        reported, reported_at = 0, time.monotonic()
-        while True:
-            apps = statuses()
-            running, open_ = 0, []
-            for name, counts in wanted.items():
-                app = apps.get(name)
-                status = "not seen by the controller" if app is None else _name(app.status)
-                if status in FAILED:
-                    lines = [line for text in messages_of(app) for line in text.splitlines()]
-                    raise Refused(f"the app {name!r} is {status}", lines)
-                there = {one: _running(app, one) for one in counts}
-                running += sum(there.values())
-                if status != "RUNNING" or there != counts:
-                    open_.append(f"the app {name!r} is {status}")
-            if not open_:
-                return
-            now = time.monotonic()
-            if running != reported and now - reported_at > SAY_EVERY_S:
-                self._say(f"{running} of {total} replicas")
-                reported, reported_at = running, now
-            if now > deadline:
-                raise Refused(f"{open_[0]}: {running} of {total} replicas run, and time is up")
-            time.sleep(POLL_S)
+                in_time(CONTROLLER, partial(serve.run, made, **names), timeout_s)
 
 
 def delete(names: list[str], timeout_s: float) -> None:
@@ -156,18 +129,11 @@ def _with_replicas() -> set[str]:
 
 def replicas_of(names: list[str]) -> list[dict[str, Any]]:
     """The replicas that run: pid, node, application and deployment."""
-    apps = serve_details()["applications"]
+    running = (each for each in all_replicas() if word_of(each[2]["state"]) == "RUNNING")
     return [
-        {
-            "pid": replica["pid"],
-            "node_id": replica["node_id"],
-            "app": name,
-            "deployment": deployment,
-        }
-        for name in names
-        for deployment, details in apps.get(name, {"deployments": {}})["deployments"].items()
-        for replica in details["replicas"]
-        if _name(replica["state"]) == "RUNNING"
+        {"pid": replica["pid"], "node_id": replica["node_id"], "app": app, "deployment": name}
+        for app, name, replica in running
+        if app in names
     ]
 
 
@@ -175,17 +141,6 @@ def _built(app: dict[str, Any]) -> Any:
     """The application that the builder makes. Raises what it raises."""
     module, _, builder = app["import_path"].partition(":")
     return getattr(importlib.import_module(module), builder)(app["args"])
-
-
-def _name(state: Any) -> str:
-    return str(getattr(state, "value", state))
-
-
-def _running(app: Any, deployment: str) -> int:
-    one = None if app is None else app.deployments.get(deployment)
-    if one is None:
-        return 0
-    return sum(n for state, n in one.replica_states.items() if _name(state) == "RUNNING")
 
 
 # The HTTP proxies of all nodes, and whether each of them answers for an application.
@@ -220,9 +175,7 @@ def proxies() -> list[dict[str, Any]]:
         every.append(
             {
                 **node,
-                "status": str(getattr(proxy["status"], "value", proxy["status"]))
-                if proxy
-                else "NONE",
+                "status": word_of(proxy["status"]) if proxy else "NONE",
                 "host": host,
                 "port": place.get("port") or port,
                 "pid": place.get("pid"),
@@ -335,13 +288,7 @@ def _expected(node: dict[str, Any]) -> bool:
     """Whether Serve is about to start a proxy on a node that has none."""
     if not node["location"].endswith("EveryNode"):
         return False
-    details = serve_details()
-    return any(
-        replica.get("node_id") == node["node_id"]
-        for app in details["applications"].values()
-        for deployment in app["deployments"].values()
-        for replica in deployment["replicas"]
-    )
+    return any(replica.get("node_id") == node["node_id"] for _, _, replica in all_replicas())
 
 
 def _there(node_id: str, arguments: tuple[Any, ...], left_s: float) -> str | None:

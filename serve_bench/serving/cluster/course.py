@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from actors import ANSWER_TIMEOUT_S, serve_details
+from actors import ANSWER_TIMEOUT_S, serve_details, word_of
 
 #: Seconds between two readings. With them, and all else that it does, the controller used 4 to 6 %
 #: of a core (Ray 2.60, 3 or 4 replicas).
@@ -80,8 +80,7 @@ def state() -> dict[str, dict[str, Any]]:
             counts = dict.fromkeys(("starting", "running", "draining"), 0)
             running = []
             for replica in one.get("replicas") or ():
-                word = replica.get("state")
-                kind = STATES.get(str(getattr(word, "value", word)))  # an enumeration or its name
+                kind = STATES.get(word_of(replica.get("state")))
                 if kind is None:  # STOPPED: it is gone
                     continue
                 counts[kind] += 1

@@ -36,9 +36,11 @@ from actors import (
     serve_details,
     statuses,
     traceback_in,
+    word_of,
 )
 
 POLL_S = 0.02
+SAY_EVERY_S = 1.0
 PROXY_TIMEOUT_S = 30.0
 POLL_TIMEOUT_S = 5.0
 PROOF_TIMEOUT_S = 15.0
@@ -108,7 +110,13 @@ class Deployer:
         if system_level is not None:
             set_system_log_level(system_level)
         self._apply(spec)
-        self._wait_running(spec)
+        counts = {app["name"]: dict[str, int]() for app in (spec, *spec.get("beside", ()))}
+        for listed in spec["deployments"]:
+            if isinstance(listed.get("num_replicas"), int):
+                counts[spec["name"]][listed["name"]] = listed["num_replicas"]
+        # The same once more is asked for when a replica was killed: Serve calls the app unhealthy
+        # until it has replaced it.
+        wait_running(counts, float(spec["timeout_s"]), self._say, again=spec == self._app)
         first = None if spec["ready"] is None else self._wait_proxy(spec)
         replicas = _wait_settings(spec)
         after = {replica["pid"] for replica in replicas}
@@ -149,41 +157,6 @@ class Deployer:
         parse = getattr(ServeDeploySchema, "model_validate", None) or ServeDeploySchema.parse_obj
         wanted = parse(config)
         in_time(CONTROLLER, lambda: serve_client().deploy_apps(wanted), ORDER_TIMEOUT_S)
-
-    def _wait_running(self, spec: dict[str, Any]) -> None:
-        wanted = {
-            d["name"]: d["num_replicas"]
-            for d in spec["deployments"]
-            if isinstance(d.get("num_replicas"), int)
-        }
-        names = [spec["name"], *(one["name"] for one in spec.get("beside", ()))]
-        began, since = time.monotonic(), time.time()
-        while True:
-            every = statuses()
-            waiting = ""
-            messages: list[str] = []
-            for name in names:
-                app: Any = every.get(name)
-                status = str(getattr(app.status, "value", app.status)) if app else "not seen"
-                # The same once more is asked for when a replica was killed: Serve calls the app
-                # unhealthy until it has replaced it.
-                if status == "DEPLOY_FAILED" or (status == "UNHEALTHY" and spec != self._app):
-                    raise _failed(name, status, messages_of(app), since)
-                if status != "RUNNING" or (
-                    name == spec["name"]
-                    and not all(_settled(app.deployments.get(d), n) for d, n in wanted.items())
-                ):
-                    waiting = waiting or f"the app {name!r} is {status}"
-                    messages += messages_of(app) if app else []
-            if not waiting:
-                waiting = _leaving(spec["name"], every[spec["name"]].deployments)
-            if not waiting:
-                return
-            waited_s = time.monotonic() - began
-            if waited_s > float(spec["timeout_s"]):
-                because = f": {' '.join(messages[-1].split())}" if messages else ""
-                raise Refused(f"{waiting} after {spec['timeout_s']:.0f} s{because}", messages)
-            time.sleep(max(POLL_S, waited_s / 50))  # asking takes CPU that new replicas need
 
     def _wait_proxy(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Until the port answers for the app: a deployment can run before it is routed to.
@@ -434,20 +407,63 @@ def _logged(app: str, pattern: str, since: float) -> list[str]:
     return []
 
 
-def _leaving(app: str, deployments: Collection[str]) -> str:
-    """Which replicas are of a deployment that the app no longer has, in words; empty without any.
+def wait_running(
+    wanted: dict[str, dict[str, int]],
+    timeout_s: float,
+    say: Callable[[str], None],
+    again: bool = False,
+) -> None:
+    """Until all applications run, with the replicas that are `wanted` of their deployments and no
+    others. `again`: one that is unhealthy has yet to become whole. Raises Refused."""
+    began, since = time.monotonic(), time.time()
+    total, reported, say_at = sum(sum(counts.values()) for counts in wanted.values()), 0, began
+    while True:
+        apps = statuses()
+        waiting, running, messages = "", 0, list[str]()
+        for name, counts in wanted.items():
+            app: Any = apps.get(name)
+            status = word_of(app.status) if app else "not seen"
+            if status == "DEPLOY_FAILED" or (status == "UNHEALTHY" and not again):
+                raise _failed(name, status, messages_of(app), since)
+            states = _states(app, counts)
+            running += sum(there.get("RUNNING", 0) for there in states.values())
+            if status != "RUNNING" or states != {
+                part: {"RUNNING": n} for part, n in counts.items()
+            }:
+                waiting = waiting or f"the app {name!r} is {status}"
+                messages += messages_of(app) if app else []
+        waiting = waiting or _leaving({name: apps[name].deployments for name in wanted})
+        if not waiting:
+            return
+        now = time.monotonic()
+        if running != reported and now - say_at > SAY_EVERY_S:
+            say(f"{running} of {total} replicas")
+            reported, say_at = running, now
+        if now - began > timeout_s:
+            because = f": {' '.join(messages[-1].split())}" if messages else ""
+            raise Refused(f"{waiting} after {timeout_s:.0f} s{because}", messages)
+        time.sleep(max(POLL_S, (now - began) / 50))  # asking takes CPU that new replicas need
+
+
+def _states(app: Any, deployments: Collection[str]) -> dict[str, dict[str, int]]:
+    """How many replicas of these deployments are in which state."""
+    found = {name: app.deployments.get(name) for name in deployments} if app else {}
+    return {
+        name: {word_of(state): count for state, count in deployment.replica_states.items() if count}
+        for name, deployment in found.items()
+        if deployment is not None
+    }
+
+
+def _leaving(apps: dict[str, Collection[str]]) -> str:
+    """Which replicas are of a deployment that an app no longer has, in words; empty without any.
     Serve does not wait for them, and that they end would look like a death under load."""
-    prefix = f"SERVE_REPLICA::{app}#"
-    names = (name.removeprefix(prefix) for name, _ in serve_actors() if name.startswith(prefix))
-    former = sorted({name.partition("#")[0] for name in names} - set(deployments))
-    return f"the replicas of {former[0]} have yet to end" if former else ""
-
-
-def _settled(deployment: Any, count: int) -> bool:
-    if deployment is None:
-        return False
-    states = {str(getattr(k, "value", k)): n for k, n in deployment.replica_states.items()}
-    return states.get("RUNNING") == count and sum(states.values()) == count
+    for name, _ in serve_actors():
+        app, _, rest = name.removeprefix("SERVE_REPLICA::").partition("#")
+        deployment = rest.partition("#")[0]
+        if name.startswith("SERVE_REPLICA::") and deployment not in apps.get(app, (deployment,)):
+            return f"the replicas of {deployment} have yet to end"
+    return ""
 
 
 # The log level of Serve's own processes in a running Serve, set and read back from each.

