@@ -188,14 +188,14 @@ class Meter:
             "status": "fresh" if self._settled else "stale",
             "interval_s": self.interval_s,
             "waited_s": round(self.clock() - began, 2),
-            **Growth(self._before, after, least, most).groups(self.http),
+            **MetricsGrowth(self._before, after, least, most).groups(self.http),
             "levels": levels(self._before, under_load, after),
         }
         self._before = after
         return answer
 
     def _fresh(self, after: MetricSeries, least: int, most: int) -> bool:
-        groups = Growth(self._before, after, least, most).groups(self.http)
+        groups = MetricsGrowth(self._before, after, least, most).groups(self.http)
         parts = [groups.get("http"), *groups["deployments"].values(), *groups["routers"].values()]
         return bool(groups["deployments"]) and STALE not in parts
 
@@ -215,7 +215,7 @@ class Meter:
 
 
 @dataclass(frozen=True)
-class Growth:
+class MetricsGrowth:
     """What grew by a load that sent `least` to `most` requests to each deployment.
 
     A group is fresh if its own count of requests grew by `least` to `most`, else "stale". Groups
