@@ -418,7 +418,7 @@ def wait_running(
     began, since = time.monotonic(), time.time()
     total, reported, say_at = sum(sum(counts.values()) for counts in wanted.values()), 0, began
     while True:
-        apps = statuses()
+        asked_at, apps = time.monotonic(), statuses()
         waiting, running, messages = "", 0, list[str]()
         for name, counts in wanted.items():
             app: Any = apps.get(name)
@@ -442,7 +442,8 @@ def wait_running(
         if now - began > timeout_s:
             because = f": {' '.join(messages[-1].split())}" if messages else ""
             raise Refused(f"{waiting} after {timeout_s:.0f} s{because}", messages)
-        time.sleep(max(POLL_S, (now - began) / 50))  # asking takes CPU that new replicas need
+        # Asking takes CPU that new replicas need, more with many applications.
+        time.sleep(max(POLL_S, (now - began) / 50, 4 * (now - asked_at)))
 
 
 def _states(app: Any, deployments: Collection[str]) -> dict[str, dict[str, int]]:
