@@ -28,7 +28,7 @@ from serve_bench.core.schema import built, plain
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.observing.processes import ServeProcess, serve_processes
-from serve_bench.observing.sampler import sampler_of
+from serve_bench.observing.sampler import Sampler
 
 
 def processes_here() -> list[ServeProcess]:
@@ -116,7 +116,7 @@ class LoadActor:
         """Drive a load to its end. What came of it, as plain content; nothing is raised."""
         drive = self._task = LoadTask(number)
         spec, times = built(Load, load, "load"), Timing(**timing)
-        sampler = sampler_of(processes_here(), apart=False) if sample else None
+        sampler = Sampler(processes_here(), apart=False) if sample else None
         try:
             with sampler or nullcontext():
                 outcome, began_ns, seconds = _carry_out(drive, spec, times, mark)

@@ -27,7 +27,7 @@ from serve_bench.core.result import PlannedTrial, Trial
 from serve_bench.core.traffic import Row
 from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, grown
 from serve_bench.observing.profiler import Profiling, to_profile
-from serve_bench.observing.sampler import Gpus, Sampler, sampler_of
+from serve_bench.observing.sampler import Gpus, Sampler
 from serve_bench.serving.server import Process, Serving
 from serve_bench.store import StoreError
 
@@ -395,7 +395,7 @@ class Inside:
                 spies = look.profiling.py_spies if look.profiling is not None else ()
                 # A server here that is no Serve cannot be told from other programs.
                 apart = bool(processes) or target.remote
-                sampler = sampler_of(processes, self._gpus, spies, self.children_every_s, apart)
+                sampler = Sampler(processes, self._gpus, spies, self.children_every_s, apart)
                 look.sampler = stack.enter_context(sampler)
             before, model_before = target.counts(), target.forward_ns()
             yield look

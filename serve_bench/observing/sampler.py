@@ -166,20 +166,20 @@ RSS_EVERY_NS: Final = 1_000_000_000
 
 @dataclass
 class Sampler:
-    """Samples processes, and later children of this one, from `start` to `stop`.
-
-    `late_role`: the role of such a child; during a trial it is a load worker. `apart`: whether
-    programs that are not sampled have no part in what is measured.
+    """Samples the processes of a launch or a Serve, and the py-spys on them (`spies`), from `start`
+    to `stop`. Later processes are sampled too: children of this one, which are load workers, those
+    of a reload of HAProxy, replicas that autoscaling adds, what Serve starts in the place of
+    another, and what a replica starts. `apart`: whether programs that are not sampled have no part
+    in what is measured.
     """
 
     watched: Iterable[Process]
-    interval_s: float = INTERVAL_S
-    late_role: str = "load_worker"
-    parents: Mapping[int, str] = field(default_factory=dict)  # pid -> role of its children
-    raylets: Sequence[int] = ()  # their children that become actors of Serve are sampled too
-    children_every_s: float = 1.0
     gpus: Gpus | None = None
+    spies: Iterable[int] = ()
+    children_every_s: float = 1.0
     apart: bool = True
+    _managers: list[int] = field(default_factory=list)  # of HAProxy, whose children it is
+    _raylets: list[int] = field(default_factory=list)  # some children become actors of Serve
     _tracks: dict[int, Track] = field(default_factory=dict)
     _living: set[int] = field(default_factory=set)
     _host: list[HostReading] = field(default_factory=list)
@@ -205,7 +205,13 @@ class Sampler:
         self._wall_ahead_ns = time.time_ns() - perf()
         self._known_children = children_of("self") - {worker.process.pid for worker in KEPT}
         for process in self.watched:
-            self._watch(Track(process.pid, process.role, process.title))
+            self._watch(Track(process.pid, process.role, without_method(process.title)))
+            if process.role == "haproxy_manager":
+                self._managers.append(process.pid)
+            elif process.role == "raylet":
+                self._raylets.append(process.pid)
+        for pid in self.spies:
+            self._watch(Track(pid, "py_spy", "py-spy"))
         self._watch(Track(os.getpid(), "serve_bench", "serve-bench"))
         self._others = OtherPrograms(self._tracks) if self.apart else None
         self._tick()
@@ -276,18 +282,18 @@ class Sampler:
         return out
 
     def _run(self) -> None:
-        delay_s = self.interval_s
+        delay_s = INTERVAL_S
         yield_to_workers(True)
         while not self._stop.wait(delay_s):
-            cost_s = self._tick(self.interval_s * OWN_SHARE) / 1e9
-            delay_s = max(self.interval_s, cost_s / OWN_SHARE)
+            cost_s = self._tick(INTERVAL_S * OWN_SHARE) / 1e9
+            delay_s = max(INTERVAL_S, cost_s / OWN_SHARE)
 
     def _tick(self, budget_s: float = 0.0) -> int:
         """Reads everything cheap, then threads within the budget. Returns its CPU cost in ns."""
         before = time.thread_time_ns()
         for pid in children_of("self") - self._known_children:
             self._known_children.add(pid)
-            self._watch(Track(pid, self.late_role, self.late_role.replace("_", " ")))
+            self._watch(Track(pid, "load_worker", "load worker"))
         if perf() - self._looked_ns >= self.children_every_s * 1e9:
             self._look_for_children()
         if self._others is not None and perf() - self._others.read_ns >= OTHERS_EVERY_NS:
@@ -315,23 +321,20 @@ class Sampler:
     def _look_for_children(self) -> None:
         """Finds new children: a reload of HAProxy starts one below its manager."""
         self._looked_ns = perf()
-        managers: set[int] = set()
-        for parent, role in self.parents.items():
-            for pid in children_of(str(parent)) - set(self._tracks):
-                self._watch(Track(pid, role, role))
-        for raylet in self.raylets:
+        for manager in self._managers:
+            for pid in children_of(str(manager)) - set(self._tracks):
+                self._watch(Track(pid, "haproxy", "haproxy"))
+        for raylet in self._raylets:
             for pid in children_of(str(raylet)) - set(self._tracks):
                 # Ray sets the title when a worker becomes an actor.
                 title = title_of(pid)
                 role = role_of(title)
-                if role == "haproxy_manager":
-                    managers.add(pid)
-                if role == "proxy" and self.parents:  # beside HAProxy it is the fallback
+                if role == "proxy" and self._managers:  # beside HAProxy it is the fallback
                     role = "fallback_proxy"
+                if role == "haproxy_manager":
+                    self._managers.append(pid)
                 if role in LATE_ROLES:
                     self._watch(Track(pid, role, title))
-        for pid in managers:
-            self.parents = {**self.parents, pid: "haproxy"}
 
     def _read_others(self, others: OtherPrograms) -> None:
         """Reads other programs; of the new processes, samples those that a replica has started."""
@@ -378,28 +381,6 @@ class Sampler:
         if len(ticks) < 2:
             return None
         return round(100.0 * (ticks[-1][1] - ticks[0][1]) / (ticks[-1][0] - ticks[0][0]), 2)
-
-
-def sampler_of(
-    processes: Iterable[Process],
-    gpus: Gpus | None = None,
-    spies: Iterable[int] = (),
-    children_every_s: float = 1.0,
-    apart: bool = True,
-) -> Sampler:
-    """A sampler of the processes of a launch or a Serve, and of the py-spys on them (`spies`).
-    Later processes are sampled too: those of a reload of HAProxy, replicas that autoscaling adds,
-    what Serve starts in the place of another, and what a replica starts."""
-    every = tuple(processes)
-    watched = [Process(one.pid, one.role, without_method(one.title)) for one in every]
-    return Sampler(
-        [*watched, *(Process(pid, "py_spy", "py-spy") for pid in spies)],
-        parents={process.pid: "haproxy" for process in every if process.role == "haproxy_manager"},
-        raylets=[process.pid for process in every if process.role == "raylet"],
-        children_every_s=children_every_s,
-        gpus=gpus,
-        apart=apart,
-    )
 
 
 def levels_of(processes: Iterable[Process]) -> TrialUsage:

@@ -29,7 +29,7 @@ from serve_bench.load.driver import Drive, drive_load, drive_slices, drive_windo
 from serve_bench.load.failures import LoadError
 from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.inside import keep_samples
-from serve_bench.observing.sampler import Gpus, Sampler, sampler_of
+from serve_bench.observing.sampler import Gpus, Sampler
 from serve_bench.runner.traced import trace_log, waterfall
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import marks
@@ -227,7 +227,7 @@ class SideRows:
 
     def _sampler(self, processes: Sequence[Sequence[Process]]) -> Sampler:
         self._gpus = self._gpus or Gpus()
-        return sampler_of((process for listed in processes for process in listed), self._gpus)
+        return Sampler((process for listed in processes for process in listed), self._gpus)
 
     def _with_usage(
         self, trial: Trial, sampler: Sampler, result: SlicedResult, others: set[int]

@@ -12,7 +12,7 @@ import pytest
 
 from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.inside import keep_samples
-from serve_bench.observing.sampler import Sampler, program_name, sampler_of
+from serve_bench.observing.sampler import Sampler, program_name
 from serve_bench.serving.server import Process
 from tests.cases import cases, sure
 from tests.places import begin
@@ -104,8 +104,8 @@ def test_new_children_are_seen_in_their_role_and_of_a_raylet_those_that_become_r
     echo $child $!; read line; kill -9 $child $!"""
     parent = begin("bash", "-c", code, stdin=subprocess.PIPE)
     assert parent.stdin is not None and parent.stdout is not None
-    haproxy = sampler_of([Process(parent.pid, "haproxy_manager", "manager")])
-    raylet = sampler_of([Process(parent.pid, "raylet", "raylet")])
+    haproxy = Sampler([Process(parent.pid, "haproxy_manager", "manager")])
+    raylet = Sampler([Process(parent.pid, "raylet", "raylet")])
     with haproxy, raylet:
         began_ns = time.time_ns()
         parent.stdin.write("\n")

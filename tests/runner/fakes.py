@@ -263,7 +263,6 @@ def install(script: Script, monkeypatch: Patch) -> None:
         drive_load=script.drive,
         drive_slices=script.slices,
         now_iso=lambda: f"at {script.now_s:g}",
-        sampler_of=Sampling,
         Sampler=Sampling,
         Gpus=lambda: None,
         NodeCrew=type("OwnCrew", (Crew,), {"script": script}),

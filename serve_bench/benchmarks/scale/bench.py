@@ -44,7 +44,7 @@ from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.nodes.crew import NodeCrew, NodesInterrupted
 from serve_bench.observing.inside import keep_samples
-from serve_bench.observing.sampler import Sampler, sampler_of
+from serve_bench.observing.sampler import Sampler
 from serve_bench.runner.load_source import LoadOn, NodeLoads
 from serve_bench.runner.runner import Bench, CellOver, Fault, Journal, Loaded, Part
 from serve_bench.serving.launch_spec import LaunchSpec
@@ -304,7 +304,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         """A Sampler on the processes of a cluster of ours; of another, its nodes sample."""
         if not self._suite.sample or self._suite.address is not None:
             return nullcontext()
-        return sampler_of(self._cluster.processes())
+        return Sampler(self._cluster.processes())
 
     def _with_usage(self, trial: Trial, sampler: Sampler | None, began_ns: int) -> Trial:
         if self._ended is not None:
