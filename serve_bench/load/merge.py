@@ -282,17 +282,8 @@ def added_share(added: Histogram, latency: Histogram) -> float | None:
 
 
 def judged(result: LoadResult) -> LoadResult:
-    """The result with the verdict on its client. A request without an answer counts with the time
-    it was waited for; one that waited for a free connection was not sent late."""
-    verdict = client_verdict(
-        result.workers,
-        result.pickup,
-        result.latency.joined(result.censored),
-        result.send_lag.without_highest(result.waited),
-        result.itl,
-        result.ttft.joined(result.ttft_censored),
-    )
-    return with_added(replace(result, verdict=verdict))
+    """The result with the verdict on its client."""
+    return with_added(replace(result, verdict=client_verdict(result)))
 
 
 def with_added(result: LoadResult) -> LoadResult:
@@ -315,22 +306,16 @@ def _paced(gaps: Histogram) -> Histogram | None:
     return apart if 2 * apart.count > gaps.count else None
 
 
-def client_verdict(
-    workers: Sequence[WorkerReport],
-    pickup: Histogram,
-    latency: Histogram,
-    lag: Histogram,
-    gaps: Histogram | None = None,
-    first: Histogram | None = None,
-) -> ClientVerdict:
+def client_verdict(result: LoadResult) -> ClientVerdict:
     """Whether the client limited the figures, and why.
 
-    `latency`: of all requests, with the waiting time of those without an answer, since the client
-    is no limit beside a server that answers no more. `lag`: how late requests were sent, without
-    those that waited for a free connection, which is due to the server. `gaps`: from one event of a
-    stream to the next; `first`: to the first, with the waiting time of those without one.
+    Requests without an answer, and streams without an event, count with the time that they were
+    waited for: the client is no limit beside a server that answers no more. One that waited for a
+    free connection was not sent late: that is due to the server.
     """
-    reasons = []
+    reasons, workers, pickup = [], result.workers, result.pickup
+    latency = result.latency.joined(result.censored)
+    first = result.ttft.joined(result.ttft_censored)
     spinning = any(worker.timer == "spin" for worker in workers)
     non_idle = highest(worker.non_idle for worker in workers)
     wait = highest(worker.run_queue_wait for worker in workers)
@@ -344,12 +329,12 @@ def client_verdict(
     several = sum(worker.connections for worker in workers) > 1
     if several and (share := added_share(pickup, latency)) is not None:
         reasons.append(f"responses waited in the client for {100 * share:.0f} % of their latency")
-    paced = None if gaps is None else _paced(gaps)
+    paced = _paced(result.itl)
     if several and paced is not None and (share := added_share(pickup, paced)) is not None:
         reasons.append(f"events waited in the client for {100 * share:.0f} % of their ITL")
-    delayed, of = (first, "TTFT") if first is not None and first.count else (latency, "latency")
-    if (share := added_share(lag, delayed)) is not None:
-        reasons.append(f"requests were sent late by {100 * share:.0f} % of their {of}")
+    delayed, name = (first, "TTFT") if first.count else (latency, "latency")
+    if (share := added_share(result.send_lag.without_highest(result.waited), delayed)) is not None:
+        reasons.append(f"requests were sent late by {100 * share:.0f} % of their {name}")
     return ClientVerdict(
         client_bound=bool(reasons),
         reasons=tuple(reasons),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import random
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,6 +42,14 @@ def test_a_rate_is_steady_that_neither_climbs_nor_falls(rates: list[float], stea
     assert is_steady([0, *(int(n) for n in accumulate(rates))]) is steady
 
 
+def judgeable(workers: list[WorkerReport], *times: list[int]) -> Any:
+    """What the verdict looks at: times of pickup, latency, lag, and to the first event."""
+    parts = zip(("pickup", "latency", "send_lag", "ttft"), (*times, [])[:4], strict=True)
+    made = {name: Histogram.of(values) for name, values in parts}
+    empty = dict.fromkeys(("censored", "ttft_censored", "itl"), Histogram())
+    return SimpleNamespace(workers=workers, waited=0, **made, **empty)
+
+
 def worker(
     non_idle: float | None, wait: float | None = 0.0, c: int = 8, timer: str = "none"
 ) -> WorkerReport:
@@ -70,16 +79,16 @@ def worker(
 def test_the_client_verdict(
     workers: list[WorkerReport], pickup: list[int], latency: list[int], lag: list[int], bound: bool
 ) -> None:
-    verdict = client_verdict(workers, *(Histogram.of(one) for one in (pickup, latency, lag)))
+    verdict = client_verdict(judgeable(workers, pickup, latency, lag))
     assert verdict.client_bound is bound
     assert bool(verdict.reasons) is bound
 
 
 def test_what_is_late_delays_the_first_event_of_a_stream() -> None:
     """5 ms of 20 ms until then; of the whole stream, which takes 10 s, it would be nothing."""
-    lag, latency, first = (Histogram.of([round(at * 1e9)]) for at in (0.005, 10.0, 0.02))
-    plain = client_verdict((worker(0.1),), Histogram(), latency, lag)
-    verdict = client_verdict((worker(0.1),), Histogram(), latency, lag, Histogram(), first)
+    lag, latency, first = ([round(at * 1e9)] for at in (0.005, 10.0, 0.02))
+    plain = client_verdict(judgeable([worker(0.1)], [], latency, lag))
+    verdict = client_verdict(judgeable([worker(0.1)], [], latency, lag, first))
     assert not plain.client_bound
     assert verdict.reasons == ("requests were sent late by 25 % of their TTFT",)
 
