@@ -258,17 +258,21 @@ def check_interpreter(variant: VariantUsed, flag: str | None = None) -> None:
         own_ray_version()
         return
     where = f"{flag or f'variants.{variant.name}: python'} {variant.python}"
-    ask = NOT_FROM_HERE + "import importlib.metadata as m; print(m.version('ray'))"
+    ask = "import importlib.metadata as m; print(m.version('ray'))"
+    if not _printed(variant.python, ask, where):
+        raise BadInput(f"{where}: has no Ray installed")
+
+
+def _printed(python: str, code: str, where: str) -> str | None:
+    """What an interpreter prints; None where the code raises. Raises BadInput."""
+    argv = [python, "-c", NOT_FROM_HERE + code]
     try:
-        ran = subprocess.run(
-            [variant.python, "-c", ask], capture_output=True, text=True, timeout=30, check=False
-        )
+        ran = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
     except OSError as error:
         raise BadInput(f"{where}: {(error.strerror or 'cannot be run').lower()}") from None
     except subprocess.TimeoutExpired:
         raise BadInput(f"{where}: gave no answer in 30 s") from None
-    if ran.returncode != 0 or not ran.stdout.strip():
-        raise BadInput(f"{where}: has no Ray installed")
+    return ran.stdout.strip() if ran.returncode == 0 else None
 
 
 #: Prints what an interpreter lacks to trace requests. Imports no ray, which takes a second.
@@ -285,14 +289,10 @@ elif u.find_spec("opentelemetry") is None or u.find_spec("opentelemetry.sdk") is
 
 def check_tracing(variant: VariantUsed) -> None:
     """BadInput unless a launch of the variant can trace requests. After `check_interpreter`."""
-    python = variant.python or sys.executable
-    ask = NOT_FROM_HERE + _LACKS_TRACING
-    ran = subprocess.run(
-        [python, "-c", ask], capture_output=True, text=True, timeout=30, check=False
-    )
-    if ran.returncode != 0 or ran.stdout.strip():
-        why = ran.stdout.strip() or "it cannot be asked what it has"
-        raise BadInput(f"--trace: variant {variant.name}: {why}")
+    where = f"--trace: variant {variant.name}"
+    lacks = _printed(variant.python or sys.executable, _LACKS_TRACING, where)
+    if lacks is None or lacks:
+        raise BadInput(f"{where}: {lacks or 'it cannot be asked what it has'}")
 
 
 # TCP ports of this machine: is one free, who owns it, which are open to the network.

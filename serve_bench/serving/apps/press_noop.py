@@ -50,9 +50,13 @@ class _Handler:
         }
 
     def _read(self, body: bytes) -> Any:
-        """What the worker takes. NoRequest."""
+        """What the worker takes, or the response to what is no request."""
         logger.debug("received %d bytes", len(body))
-        samples = read(body, self._features)
+        try:
+            samples = read(body, self._features)
+        except NoRequest as why:
+            logger.info("refused: %s", why)
+            return JSONResponse({"detail": str(why)}, status_code=422)
         logger.debug("read %d samples", len(samples))
         payload = self._worker.payload(samples)
         logger.debug("prepared %d samples", len(samples))
@@ -64,25 +68,16 @@ class _Handler:
         logger.info("answered in %.3f ms", (time.perf_counter_ns() - began_ns) / 1e6)
         return Response(body, media_type="application/json")
 
-    @staticmethod
-    def _refused(why: NoRequest) -> Response:
-        logger.info("refused: %s", why)
-        return JSONResponse({"detail": str(why)}, status_code=422)
-
     async def _answer(self, body: bytes) -> Response:
-        began_ns = time.perf_counter_ns()
-        try:
-            payload = self._read(body)
-        except NoRequest as why:
-            return self._refused(why)
+        began_ns, payload = time.perf_counter_ns(), self._read(body)
+        if isinstance(payload, Response):
+            return payload
         return self._reply(await self._worker(payload), began_ns)
 
     def _answer_now(self, body: bytes) -> Response:
-        began_ns = time.perf_counter_ns()
-        try:
-            payload = self._read(body)
-        except NoRequest as why:
-            return self._refused(why)
+        began_ns, payload = time.perf_counter_ns(), self._read(body)
+        if isinstance(payload, Response):
+            return payload
         return self._reply(self._worker.now(payload), began_ns)
 
 

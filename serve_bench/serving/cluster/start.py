@@ -412,23 +412,20 @@ class Attached:
 
 
 def _stays_in_use(name: str) -> bool:
-    """The same, once the end of a program that was killed just now has come to be known."""
-    deadline = time.monotonic() + END_KNOWN_TIMEOUT_S
-    while _in_use(name):
-        if time.monotonic() > deadline:
-            return True
-        time.sleep(WATCH_S)
-    return False
-
-
-def _in_use(name: str) -> bool:
-    """Whether the program that deployed an application still runs, as far as can be known."""
+    """Whether the program that deployed an application still runs, as far as can be known, once the
+    end of one that was killed just now has come to be known."""
     from ray._private import state
 
     table: Any = state  # without types
-    jobs = in_time(GCS, lambda: table.jobs())
-    ended = {str(job["JobID"]): bool(job["IsDead"]) for job in jobs}
-    return any(not ended.get(job, True) for job in deployers(name))
+    deadline = time.monotonic() + END_KNOWN_TIMEOUT_S
+    while True:
+        jobs = in_time(GCS, lambda: table.jobs())
+        ended = {str(job["JobID"]): bool(job["IsDead"]) for job in jobs}
+        if all(ended.get(job, True) for job in deployers(name)):
+            return False
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(WATCH_S)
 
 
 def serve_runs() -> bool:

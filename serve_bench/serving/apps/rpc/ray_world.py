@@ -19,18 +19,33 @@ from .agent import Agent, Broken, end_if_orphan, ended, episode, figures, now_ns
 LOOK_S = 0.2
 
 
-@ray.remote(num_cpus=0, max_restarts=0)
-class RayAgent:
-    """The agent as an asynchronous actor: its calls take turns on one event loop."""
+class AsyncAgent:
+    """What the agents of Ray and of Serve share: their calls take turns on one event loop."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._agent = Agent(spec)
-        self._waiting: list[tuple[Any, asyncio.Future[int]]] = []
-        self._first_ns = 0
 
     async def select_action(self, state: Any) -> int:
         """One request by itself."""
         return self._agent.select([state], now_ns())[0]
+
+    async def take_latencies(self) -> list[int]:
+        """Those since this was last asked."""
+        return self._agent.take_latencies()
+
+    async def pid(self) -> int:
+        """Of the process."""
+        return os.getpid()
+
+
+@ray.remote(num_cpus=0, max_restarts=0)
+class RayAgent(AsyncAgent):
+    """The agent as an asynchronous actor."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        super().__init__(spec)
+        self._waiting: list[tuple[Any, asyncio.Future[int]]] = []
+        self._first_ns = 0
 
     async def select_in_batch(self, state: Any) -> int:
         """Waits until the batch holds a request of each observer; the last one to come runs it."""
@@ -40,18 +55,10 @@ class RayAgent:
         self._waiting.append((state, mine))
         if len(self._waiting) == self._agent.batch_size:
             taken, self._waiting = self._waiting, []
-            actions = self._agent.select([one for one, _ in taken], self._first_ns)
+            actions = self._agent.select([state for state, _ in taken], self._first_ns)
             for (_, future), action in zip(taken, actions, strict=True):
                 future.set_result(action)
         return await mine
-
-    async def take_latencies(self) -> list[int]:
-        """Those since this was last asked."""
-        return self._agent.take_latencies()
-
-    async def pid(self) -> int:
-        """Of the actor's process."""
-        return os.getpid()
 
 
 class Watcher:
@@ -59,9 +66,9 @@ class Watcher:
 
     def __init__(self, spec: Mapping[str, Any], rank: int, agent: Any) -> None:
         self._drawn = numpy.random.default_rng([int(spec["seed"]), rank])
-        self._size = tuple(int(one) for one in spec["state_size"])
+        self._size = tuple(map(int, spec["state_size"]))
         self._timeout_s = float(spec["timeout_s"])
-        self._batch, self._agent = bool(spec["batch"]), agent
+        self._method = agent.select_in_batch if spec["batch"] else agent.select_action
 
     def pid(self) -> int:
         """Of the actor's process."""
@@ -80,8 +87,7 @@ class RayObserver(Watcher):
     """An observer that calls the agent as an actor."""
 
     def _ask(self, state: Any) -> int:
-        method = self._agent.select_in_batch if self._batch else self._agent.select_action
-        return int(ray.get(method.remote(state), timeout=self._timeout_s))
+        return int(ray.get(self._method.remote(state), timeout=self._timeout_s))
 
 
 class RayWorld:
@@ -102,7 +108,7 @@ class RayWorld:
 
     def episode(self, steps: int) -> dict[str, Any]:
         """All observers at once."""
-        reports = self._gathered([one.episode.remote(steps) for one in self._observers])
+        reports = self._gathered([observer.episode.remote(steps) for observer in self._observers])
         return figures(self._take_latencies(), reports)
 
     def stop(self) -> None:
@@ -124,7 +130,7 @@ class RayWorld:
         ranks = range(1, int(self._spec["observers"]) + 1)
         spec = dict(self._spec)
         self._observers = [kind.remote(spec, rank, self._agent) for rank in ranks]
-        pids = self._gathered([one.pid.remote() for one in self._observers])
+        pids = self._gathered([observer.pid.remote() for observer in self._observers])
         self._pids.update(zip(ranks, pids, strict=True))
 
     def _gathered(self, references: list[Any], first: int = 1) -> list[Any]:

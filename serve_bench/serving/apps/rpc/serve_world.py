@@ -7,33 +7,28 @@ batch is run when it is full, as on the other backends.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import ray
 from ray import serve
 
-from .agent import Agent, ended, now_ns, one_line
-from .ray_world import RayWorld, Watcher
+from .agent import ended, now_ns, one_line
+from .ray_world import AsyncAgent, RayWorld, Watcher
 
 APP = "rpc"
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
 
 
 @serve.deployment(name="Agent")
-class ServeAgent:
+class ServeAgent(AsyncAgent):
     """The agent as a replica."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
-        self._agent = Agent(spec)
+        super().__init__(spec)
         if spec["batch"]:
             self._collected.set_max_batch_size(self._agent.batch_size)
             self._collected.set_batch_wait_timeout_s(float(spec["timeout_s"]))
-
-    async def select_action(self, state: Any) -> int:
-        """One request by itself."""
-        return self._agent.select([state], now_ns())[0]
 
     async def select_in_batch(self, state: Any) -> int:
         """Waits until the batch holds a request of each observer."""
@@ -45,22 +40,13 @@ class ServeAgent:
         first_ns = min(taken_up for _, taken_up in requests)
         return self._agent.select([state for state, _ in requests], first_ns)
 
-    async def take_latencies(self) -> list[int]:
-        """Those since this was last asked."""
-        return self._agent.take_latencies()
-
-    async def pid(self) -> int:
-        """Of the replica."""
-        return os.getpid()
-
 
 @ray.remote(num_cpus=0, max_restarts=0)
 class ServeObserver(Watcher):
     """An observer that calls the agent by its handle."""
 
     def _ask(self, state: Any) -> int:
-        method = self._agent.select_in_batch if self._batch else self._agent.select_action
-        return int(method.remote(state).result(timeout_s=self._timeout_s))
+        return int(self._method.remote(state).result(timeout_s=self._timeout_s))
 
 
 class ServeWorld(RayWorld):
