@@ -73,7 +73,6 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The pid of the process."""
         return self._process.pid
 
     def ask(

@@ -48,7 +48,6 @@ class Elastic:
         self._service_s = float(config["service_s"])
 
     async def __call__(self, request: Any) -> PlainTextResponse:
-        """The answer."""
         await asyncio.sleep(self._service_s)
         return PlainTextResponse("ok")
 

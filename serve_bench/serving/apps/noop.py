@@ -88,7 +88,6 @@ class NoOp(Batching, Methods):
         return [_reply(self._body_type) for _ in requests]
 
     async def answer(self, message: bytes = b"", *body: bytes) -> bytes:
-        """As Methods says."""
         query = query_of(message)
         self._counts.add(0)
         await self._in_batch(query)
@@ -97,7 +96,6 @@ class NoOp(Batching, Methods):
         return body_of(query)
 
     async def events(self, message: bytes, *body: bytes) -> AsyncIterator[bytes]:
-        """As Methods says."""
         query, event = query_of(message), EVENT
         if asked(query, b"echo"):
             event = b"data: %b\n\n" % body[0] if body else message
@@ -134,12 +132,10 @@ class Forwarder(Methods):
         self._streaming = handle.options(stream=True)
 
     async def answer(self, message: bytes = b"", *body: bytes) -> bytes:
-        """As Methods says."""
         answer: bytes = await self._handle.answer.remote(message, *body)
         return answer
 
     async def events(self, message: bytes, *body: bytes) -> AsyncIterator[bytes]:
-        """As Methods says."""
         async for event in self._streaming.events.remote(message, *body):
             yield event
 

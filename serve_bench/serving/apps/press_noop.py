@@ -107,7 +107,6 @@ class SyncHandler(_Handler):
         super().__init__(*arguments)
 
     def __call__(self, request: Request) -> Response:
-        """As AsyncHandler's."""
         return self._answer_now(from_thread.run(request.body))
 
 
@@ -131,7 +130,6 @@ class FastApiHandler(_Handler):
 
     @api.post("/")
     def rank(self, body: bytes = _BODY) -> Response:
-        """As AsyncHandler's."""
         return self._answer_now(body)
 
 

@@ -94,7 +94,6 @@ class RankerReplica(Batching):
         return self._score([payload])[0]
 
     def settings(self) -> dict[str, Any]:
-        """What this replica uses now, for the proof."""
         return super().settings() | self._ranker.facts()
 
 

@@ -74,7 +74,6 @@ class SharedTally(ReplicaTally):
             super().make_room(largest)
 
     def add(self, place: int, amount: int = 1) -> None:
-        """As ReplicaTally."""
         with self._turn:
             super().add(place, amount)
 

@@ -1,8 +1,7 @@
 """The child process that holds one cluster: starts Ray and Serve, deploys, and reports the proof.
 
-Protocol: JSON lines in on stdin (`launch` or `attach` first; see `Cluster.commands`), JSON lines
-out on the descriptor that stdout was; end of stdin means stop. Ray's own chatter goes to stderr,
-which the parent points at a log. The folder is started by path under the interpreter of the
+Protocol: JSON lines in on stdin (`launch` or `attach` first; see `Cluster.commands`), answers as in
+protocol.py; end of stdin means stop. The folder is started by path under the interpreter of the
 variant: its modules know each other by their plain names, and import beside that only the standard
 library, ray and starlette. It does not tear down what it launched: the parent ends the whole launch
 by its mark, because `serve.shutdown()` can take 30 s (Ray 2.60 with HAProxy). Where the parent is
@@ -12,7 +11,6 @@ attached to it leaves as it was, whether it is told to or its stdin ends.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -26,10 +24,10 @@ import actors
 import ending
 import look
 import measured
-from actors import Refused, one_line
 from applications import Applications, proxies
 from course import Course
 from deployer import Deployer
+from protocol import Actions, Answers
 from start import LEAVE_TIMEOUT_S, Attached, http_wanted, start
 
 # Started by path, Python puts this folder first. Ours are all loaded now, and Ray, which gives the
@@ -93,8 +91,8 @@ class Cluster:
         """Leaves an attached cluster as it was: seconds, and what could not be taken away."""
         return {"seconds": 0.0, "leftovers": []} if self.attached is None else self.attached.leave()
 
-    def commands(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """The commands by name: each takes the body of a command and returns its answer."""
+    def commands(self) -> Actions:
+        """What the parent can ask for."""
         return {
             "launch": self.launch,
             "attach": self.attach,
@@ -133,35 +131,13 @@ def _read_commands(commands: Queue[dict[str, Any]], source: TextIO, cluster: Clu
 
 def main() -> None:
     """Serves commands until stdin ends."""
-    protocol = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # Ray prints to stdout: to the log with it
-    turn, number = threading.Lock(), None
-
-    def say(**message: Any) -> None:
-        line = json.dumps(message if number is None else {**message, "number": number}) + "\n"
-        # The parent is dead where the pipe is broken: `_read_commands` ends us.
-        with turn, contextlib.suppress(BrokenPipeError):
-            protocol.write(line)
-            protocol.flush()
-
-    commands: Queue[dict[str, Any]] = Queue()
-    cluster = Cluster(say)
+    answers, commands = Answers(), Queue[dict[str, Any]]()
+    cluster = Cluster(answers.say)
     reader = threading.Thread(
         target=_read_commands, args=(commands, sys.stdin, cluster), daemon=True
     )
     reader.start()
-    actions = cluster.commands()
-    while True:
-        command = commands.get()
-        action, number = actions[command.pop("command")], command.pop("number", None)
-        try:
-            say(event="done", **action(command))
-        except Refused as refused:
-            say(event="refused", message=str(refused), detail=refused.detail)
-        except Exception as error:  # noqa: BLE001 - whatever Ray raises must reach the parent
-            traceback.print_exc()
-            detail = traceback.format_exc().splitlines()[-12:]
-            say(event="refused", message=one_line(error), detail=detail)
+    answers.serve(iter(commands.get, None), cluster.commands())
 
 
 if __name__ == "__main__":

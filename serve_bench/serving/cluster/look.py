@@ -285,27 +285,18 @@ def _tasks(loop: Any) -> Iterator[Any]:
 def _frames(awaited: Any) -> Iterator[Frame]:
     """From a task's coroutine to the innermost that it awaits: frames, with qualified names."""
     while awaited is not None:
-        frame = next(
-            (
-                value
-                for name in ("cr_frame", "gi_frame", "ag_frame")
-                if (value := getattr(awaited, name, None)) is not None
-            ),
-            None,
-        )
+        frame = _first_of(awaited, "cr_frame", "gi_frame", "ag_frame")
         if frame is not None:
             yield frame, str(getattr(awaited, "__qualname__", ""))
-        awaited = next(
-            (
-                value
-                for name in ("cr_await", "gi_yieldfrom", "ag_await")
-                if (value := getattr(awaited, name, None)) is not None
-            ),
-            None,
-        )
+        awaited = _first_of(awaited, "cr_await", "gi_yieldfrom", "ag_await")
         if type(awaited).__name__.startswith("async_generator_"):  # a step of one, which hides it
             held = gc.get_referents(awaited)
-            awaited = next((one for one in held if isinstance(one, AsyncGeneratorType)), None)
+            awaited = next((part for part in held if isinstance(part, AsyncGeneratorType)), None)
+
+
+def _first_of(awaited: Any, *names: str) -> Any:
+    values = (getattr(awaited, name, None) for name in names)
+    return next((value for value in values if value is not None), None)
 
 
 def _waits(

@@ -1,5 +1,5 @@
-"""The program: JSON lines in on stdin (`launch`, `world`, `episode`, `end`), JSON lines out on the
-descriptor that stdout was; end of stdin means stop. What others print goes to stderr, a log.
+"""The program: JSON lines in on stdin (`launch`, `world`, `episode`, `end`), answers as those of
+the program of a cluster; end of stdin means stop.
 
 It does not tear down: the parent ends the whole launch by its mark. Where the parent is gone, it
 becomes the program that does so (agent.end_launch).
@@ -12,11 +12,10 @@ import os
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .agent import Broken, RpcWorld, end_launch, of_cluster, one_line
+from .agent import RpcWorld, end_launch, of_cluster
 
 
 class Program:
@@ -107,33 +106,14 @@ def _lines() -> Any:
 
 def main() -> None:
     """Serves commands until stdin ends."""
-    protocol = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-
-    def say(**message: Any) -> None:
-        try:
-            protocol.write(json.dumps(message) + "\n")
-            protocol.flush()
-        except BrokenPipeError:
-            end_launch()
-
     program = Program()
-    actions: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    actions = {
         "launch": program.launch,
         "world": program.world,
         "episode": program.episode,
         "end": program.end,
     }
-    for command in _lines():
-        number = command.pop("number")  # by which a late answer is told from the next
-        try:
-            say(event="done", number=number, **actions[command.pop("command")](command))
-        except Broken as broken:
-            say(event="refused", number=number, message=str(broken), detail=[])
-        except Exception as error:  # noqa: BLE001 - whatever a backend raises must reach the parent
-            traceback.print_exc()
-            detail = traceback.format_exc().splitlines()[-12:]
-            say(event="refused", number=number, message=one_line(error), detail=detail)
+    of_cluster("protocol").Answers().serve(_lines(), actions)
 
 
 if __name__ == "__main__":

@@ -119,9 +119,10 @@ def of_cluster(name: str) -> Any:
 
 
 one_line: Callable[[BaseException], str] = of_cluster("actors").one_line
+Refused: Any = of_cluster("actors").Refused
 
 
-class Broken(Exception):
+class Broken(Refused):  # type: ignore[misc]  # of the program of the cluster
     """A world cannot go on: one line that names the process."""
 
 

@@ -102,17 +102,14 @@ class RayWorld:
         self._start_observers()
 
     def people(self) -> dict[str, Any]:
-        """The pids."""
         ranks = range(1, len(self._observers) + 1)
         return {"agent": self._pids[0], "observers": [self._pids[rank] for rank in ranks]}
 
     def episode(self, steps: int) -> dict[str, Any]:
-        """All observers at once."""
         reports = self._gathered([observer.episode.remote(steps) for observer in self._observers])
         return figures(self._take_latencies(), reports)
 
     def stop(self) -> None:
-        """Ends the actors."""
         for actor in (*self._observers, self._agent):
             ray.kill(actor)
 

@@ -101,11 +101,9 @@ class TorchWorld:
         self._hear(everyone)  # and that all know each other
 
     def people(self) -> dict[str, Any]:
-        """The pids."""
         return {"agent": self._pids[0], "observers": self._pids[1:]}
 
     def episode(self, steps: int) -> dict[str, Any]:
-        """All observers at once."""
         for rank in range(1, len(self._pids)):
             self._say(rank, {"steps": steps})
         reports = self._hear(range(1, len(self._pids)))
