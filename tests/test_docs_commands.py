@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import typer
 
+from serve_bench.benchmarks.registry import FOLDERS
 from serve_bench.benchmarks.scale import needs as scale_needs
 from serve_bench.cli.program import app, load_command
 from serve_bench.core.record_lines import to_line
@@ -33,7 +34,7 @@ from tests.versus_records import versus_result
 pytestmark = pytest.mark.process
 
 READ_MES = ("README.md", "profiles/README.md", "examples/ci/README.md")
-PAGES = [*(TOP / name for name in READ_MES), *sorted((TOP / "docs").glob("*.md"))]
+PAGES = [*(TOP / name for name in READ_MES), *sorted((TOP / "docs").rglob("*.md"))]
 PLANNED = (
     *("micro", "sweep", "recsys", "press", "rpc", "scale", "run", "versus", "capacity", "tax"),
     *("timeline", "soak"),
@@ -87,7 +88,7 @@ def flagged(line: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
-    for name in ("own_app", "chat", "grpc"):
+    for name in ("own_app", "chat", "grpc", "tutorial"):
         shutil.copytree(TOP / "examples" / name, tmp_path / "examples" / name)
     (tmp_path / "body.json").write_text("{}")
     for name in ("shop.py", "my/package.py", "base/app.py", "pr/app.py", "good/shop.py"):
@@ -222,6 +223,15 @@ def test_stored_runs_are_read(line: str, folder: Path, call: Call) -> None:
         assert done.returncode == 0 and "connections" in done.stdout
     shown += "".join(page.read_text() for page in folder.rglob("*.html"))
     assert re.search("requests/s|inconclusive|throughput", shown) or [*folder.glob("*.svg")]
+
+
+def test_the_demo_shows_every_kind_without_ray() -> None:
+    kinds = {folder.name for folder in (TOP / "examples/results").iterdir()}
+    assert kinds == {*FOLDERS}
+    code = "import sys; sys.modules['ray'] = None; from serve_bench.__main__ import main; main()"
+    done = execute(sys.executable, "-c", code, "report", "examples/results", cwd=TOP)
+    assert done.returncode == 0, done.stderr
+    assert kinds <= {*done.stdout.split()}
 
 
 #: What both an OpenAI-compatible service and one of plain events may answer.

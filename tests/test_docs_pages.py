@@ -10,77 +10,70 @@ from tests.places import TOP
 from tests.suites import suite_with
 
 DOCS = TOP / "docs"
-PAGES = [TOP / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [TOP / "README.md", *sorted(DOCS.rglob("*.md"))]
 EVIDENCE = sorted((TOP / "evidence").glob("*.md"))
-
-_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
-
-
-def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as they are made on GitHub."""
-    titles = re.findall(r"^#+ +(.+)$", _FENCED.sub("", page.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
-
-
-def missing_links(page: Path) -> list[str]:
-    wrong = []
-    for link in _LINK.findall(page.read_text()):
-        if "://" in link:
-            continue
-        file, _, anchor = link.partition("#")
-        target = page if not file else (page.parent / file).resolve()
-        if not target.exists() or (anchor and anchor not in anchors(target)):
-            wrong.append(link)
-    return wrong
-
-
-@pytest.mark.parametrize("page", [*PAGES, *EVIDENCE], ids=lambda page: page.stem)
-def test_links_of_a_page_resolve(page: Path) -> None:
-    assert missing_links(page) == []
+OTHERS = "GLOSSARY CHANGELOG CONTRIBUTING SECURITY deploy/README profiles/README examples/ci/README"
+TEXTS = [*PAGES, *(TOP / f"{name}.md" for name in OTHERS.split())]
 
 
 def test_the_index_has_every_page() -> None:
-    linked = set(_LINK.findall((DOCS / "README.md").read_text()))
-    assert {page.name for page in PAGES} - {"README.md"} <= linked
+    """That links lead somewhere is checked by scripts/docs."""
+    linked = {*re.findall(r"\]\(([^)\s]+)\)", (DOCS / "README.md").read_text())}
+    assert {str(page.relative_to(DOCS)) for page in PAGES[1:]} - {"README.md"} <= linked
 
 
-TEXTS = [
-    *(page for page in PAGES if page.name != "style.md"),
-    *(TOP / name for name in ("GLOSSARY.md", "CHANGELOG.md", "deploy/README.md")),
-    *(TOP / name for name in ("profiles/README.md", "examples/ci/README.md")),
-]
+def sentences(page: Path) -> list[str]:
+    """Those of paragraphs, lists and cells; what is code counts as one word."""
+    text = re.sub(r"(?s:```.*?```)|^ {4}.*$|^[|: -]+$|^#.*$", "", page.read_text(), flags=re.M)
+    text = re.sub(r"`[^`]*`", "x", re.sub(r"\]\([^)]*\)", "]", text))
+    blocks = re.split(r"\n\n|\n *[-\d]+\.? |\|", text)
+    return [part for block in blocks for part in re.split(r"[.!?][*)]*\s", block)]
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.stem)
+def test_a_page_is_short_and_so_are_its_sentences(page: Path) -> None:
+    text = page.read_text()
+    assert len(re.findall(r"\S*\w\S*", text)) <= 900
+    assert [part for part in sentences(page) if len(part.split()) > 30] == []
 
 
 def test_scripts_that_docs_name_are_there() -> None:
-    pages = [*PAGES, *EVIDENCE, TOP / "GLOSSARY.md"]
-    named = {
-        name for page in pages for name in re.findall(r"scripts/bench (\w+)", page.read_text())
-    }
-    assert named
-    assert [name for name in named if not (TOP / f"scripts/bench_{name}.py").exists()] == []
-    glossary, meanings = pages[-1].read_text(), [FIGURES[name].meaning for name in COMMON]
-    assert all(f"| {words.rpartition(': ')[2]} |" in glossary for words in meanings)
+    text = "".join(page.read_text() for page in [*PAGES, *EVIDENCE])
+    named = {TOP / f"scripts/bench_{name}.py" for name in re.findall(r"scripts/bench (\w+)", text)}
+    assert named and all(map(Path.exists, named))
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.name)
+def test_the_table_of_figures_is_the_one_of_the_code() -> None:
+    rows: dict[str, str] = {}
+    for name in COMMON:
+        member, _, meaning = FIGURES[name].meaning.rpartition(": ")
+        family = re.sub(r"_(mean|std|p[\d_]+|max|count)$", "_*", name) if member else name
+        rows.setdefault(family, f"| `{family}` | {FIGURES[name].unit} | {meaning} |\n")
+    assert "".join(rows.values()) in (TOP / "evidence/figures.md").read_text()
+
+
+@pytest.mark.parametrize("text", sorted({*TEXTS} - {DOCS / "style.md"}), ids=lambda text: text.name)
 def test_no_text_has_a_form_that_the_style_replaces(text: Path) -> None:
     """That is: of more than one word."""
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", (DOCS / "style.md").read_text(), re.MULTILINE)
-    every = [form.strip() for row in rows for form in re.split("[;,]", row)]
-    forms = [form for form in every if " " in form]
+    forms = [form for row in rows for form in re.split("[;,] ", row) if " " in form]
     assert len(forms) > 10 and "held against" in forms
     words = " ".join(text.read_text().split()).casefold()
-    assert [one for one in forms if re.search(rf"\b{re.escape(one.casefold())}\b", words)] == []
+    assert [form for form in forms if re.search(rf"\b{re.escape(form.casefold())}\b", words)] == []
+
+
+def test_the_workflow_to_copy_is_that_of_the_example() -> None:
+    workflow = (TOP / "examples/ci/.github/workflows/benchmark.yml").read_text()
+    job = workflow[workflow.index("  versus:") : workflow.index("\n\n  # The gate for accidents")]
+    assert textwrap.indent(job, "    ") in (DOCS / "ci.md").read_text()
 
 
 def test_the_suite_and_the_targets_of_make_that_are_shown_are_there() -> None:
-    shown = (DOCS / "commands.md").read_text(encoding="utf-8")
+    shown = (DOCS / "commands.md").read_text()
     blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", shown, re.MULTILINE)
     (block,) = (textwrap.dedent(block) for block in blocks if "[variants.mine]" in block)
     suite = suite_with(tomllib.loads(block), "commands.md")
     assert [variant.name for variant in suite.variants] == ["default", "mine"]
     targets = set(re.findall(r"^(\S+?):", (TOP / "Makefile").read_text(), re.MULTILINE))
-    readme = (TOP / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"^    make (\S+)$", readme, re.MULTILINE))
+    named = {*re.findall(r"^    make (\S+)$", (TOP / "README.md").read_text(), re.MULTILINE)}
     assert named == {"micro", "test"} <= targets
