@@ -91,7 +91,6 @@ def trial(
     in_flight: int = 0,
     latency: HistogramFacts | None = None,
     profiled: bool = False,
-    steady: bool = True,
     client: JsonObject | None = None,
     **more: Any,
 ) -> Trial:
@@ -107,7 +106,7 @@ def trial(
         f"{of.variant}-{of.round}",
         AT,
         window_s,
-        Warmup(1.0, steady, ended),
+        Warmup(1.0, True, ended),
         metrics,
         Counts(ended + sum(errors.values()) + in_flight, ended, errors, in_flight),
         seconds={},

@@ -31,16 +31,15 @@ Steps = Sequence[tuple[float, bytes]]
 class Exchange:
     """One request as the server saw it (perf_counter_ns, the clock of all processes).
 
-    `answered_ns` is just before the response was written, `sent_ns` just after. `peer`: the
-    client's port, which tells connections that are open at the same time apart; 0 on unix sockets.
-    `steps_ns`: just before each step of a stream was written.
+    `answered_ns` and `steps_ns`: just before the response, or each step of a stream, was written.
+    `peer`: the client's port, which tells connections that are open at the same time apart; 0 on
+    unix sockets.
     """
 
     number: int
     action: str
     received_ns: int
     answered_ns: int = 0
-    sent_ns: int = 0
     method: str = ""
     body: bytes = b""
     head: bytes = b""
@@ -53,7 +52,6 @@ class KnownServer:
     port: int = 0
     scheme: str = "http"
     host: str = "127.0.0.1"
-    path: str | None = None
     connections: int = 0
     log: list[Exchange] = field(default_factory=list)
 
@@ -240,7 +238,6 @@ async def _handle(
                 keep = await _stream(writer, exchange, settings.steps(number))
             else:
                 keep = await ACTIONS[exchange.action](writer)
-            exchange.sent_ns = time.perf_counter_ns()
             if not keep or b" HTTP/1.0\r\n" in head:
                 break
             if settings.early:
@@ -289,7 +286,7 @@ def serving(
 
     `capacity`: so many requests are served at a time. `settings`: others of Settings.
     """
-    server = KnownServer(scheme="https" if tls else "http", host=host, path=unix_path)
+    server = KnownServer(scheme="https" if tls else "http", host=host)
     ready, stop = threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 

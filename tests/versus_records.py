@@ -95,7 +95,6 @@ def sliced(
     cpu_us: float | None = 500.0,
     steady: float | None = 1.0,
     failed: int = 0,
-    method: str = "slices",
     verdict: Mapping[str, Any] | None = None,
     flags: Mapping[str, bool] | None = None,
 ) -> Trial:
@@ -112,8 +111,8 @@ def sliced(
     if cpu_us is not None:
         metrics["server_cpu"] = Metric("s", "lower", windows=(sum(done) * cpu_us / 1e6,))
     slices = {
-        "method": method,
-        "slice_s": length_s if method == "slices" else 1.0,
+        "method": "slices",
+        "slice_s": length_s,
         "connections": at.row.connections,
         "chosen_drain_s": 0.004,
         "why": "",

@@ -92,10 +92,10 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
 
 
 def run_to_end(
-    arguments: Sequence[str], cwd: Path, timeout_s: float = 300, columns: int = 80
+    arguments: Sequence[str], cwd: Path, timeout_s: float = 300
 ) -> subprocess.CompletedProcess[str]:
-    """Runs serve-bench on a terminal of `columns`; stdout and stderr apart."""
-    env = {**os.environ, "COLUMNS": str(columns)}
+    """Runs serve-bench on a terminal of 80 columns; stdout and stderr apart."""
+    env = {**os.environ, "COLUMNS": "80"}
     return execute(*SERVE_BENCH, *arguments, cwd=cwd, env=env, timeout_s=timeout_s)
 
 
