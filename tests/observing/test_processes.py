@@ -12,13 +12,7 @@ import pytest
 
 from serve_bench.core.result import VariantUsed
 from serve_bench.observing import processes
-from serve_bench.observing.processes import (
-    ServeProcess,
-    app_of,
-    behind,
-    chosen,
-    serve_processes,
-)
+from serve_bench.observing.processes import ServeProcess, app_of, behind, chosen, serve_processes
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Process, Serving, with_fallback
 from tests.cases import cases
