@@ -30,7 +30,8 @@ from typing import Any, Final, NamedTuple
 
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.ratios import paired
-from serve_bench.benchmarks.versus.command import VersusOptions, read_versus
+from serve_bench.benchmarks.versus.command import read_versus
+from serve_bench.benchmarks.versus.options import VersusOptions
 from serve_bench.cli.gate import Gate
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load

@@ -43,7 +43,7 @@ ROOMS: Final = (
         """store/* core/errors.py core/facts.py core/failed_requests.py core/figures.py
         core/histogram.py core/load_result.py core/marks.py core/numbers.py core/proof.py
         core/record_lines.py core/redaction.py core/result.py core/row_places.py core/schema.py
-        core/usage.py""",
+        core/traffic.py core/usage.py""",
         3_727,
         1_600,
         1_400,
@@ -59,8 +59,8 @@ ROOMS: Final = (
     Room(
         "spec",
         """core/* spec/* benchmarks/*/spec.py benchmarks/*/command.py benchmarks/*/drive.py
-        cli/command.py cli/experiment.py cli/flag_values.py cli/options.py cli/panels.py
-        cli/request.py cli/rows.py cli/sides.py cli/targets.py""",
+        benchmarks/*/options.py cli/command.py cli/experiment.py cli/flag_values.py
+        cli/options.py cli/panels.py cli/request.py cli/rows.py cli/sides.py cli/targets.py""",
         11_370,
         3_000,
         2_600,

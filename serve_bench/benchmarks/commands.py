@@ -18,13 +18,13 @@ COMMANDS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Compare": {
         "versus": ("benchmarks.versus", "Compare two sides: their ratio, its interval, a verdict."),
         "tax": ("benchmarks.tax", "Measure what each layer of Serve adds to a handler."),
-        "compare": ("cli.compare", "Compare two stored runs, with a verdict for each row."),
-        "history": ("cli.history", "Show stored runs over time, and judge the newest."),
+        "compare": ("cli.stored", "Compare two stored runs, with a verdict for each row."),
+        "history": ("cli.stored", "Show stored runs over time, and judge the newest."),
     },
     "Look inside": {
         "trace": ("benchmarks.own_app", "Show where the time of requests goes, hop by hop."),
-        "report": ("cli.report", "Print the report of a run, or write it as one HTML page."),
-        "profile": ("cli.profile", "Record flamegraphs of Serve or any process with py-spy."),
+        "report": ("cli.stored", "Print the report of a run, or write it as one HTML page."),
+        "profile": ("cli.machine", "Record flamegraphs of Serve or any process with py-spy."),
     },
     "Published benchmarks": {
         "noop": ("benchmarks.micro", "Deploy the no-op app, and print how to load it."),
@@ -34,8 +34,9 @@ COMMANDS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "scale": ("benchmarks.scale", "Run Ray's nightly Serve benchmarks, here or on a cluster."),
     },
     "House-keeping": {
-        "doctor": ("cli.doctor", "Check whether this machine is fit to measure on."),
-        "clean": ("cli.clean", "Remove what dead runs left: processes and temporary files."),
+        "doctor": ("cli.machine", "Check whether this machine is fit to measure on."),
+        "clean": ("cli.machine", "Remove what dead runs left: processes and temporary files."),
     },
 }
-"""All commands by their groups: the module that has it, and the first sentence of its help."""
+"""All commands by their groups: the file of its options (of a folder of benchmarks
+its options.py), and the first sentence of its help."""

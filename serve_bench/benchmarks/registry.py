@@ -11,18 +11,19 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
+from serve_bench.core.result import Result, Run
 from serve_bench.store import read
 from serve_bench.store.search import search
-
-if TYPE_CHECKING:
-    from serve_bench.core.result import Result, Run
-    from serve_bench.view.document import Document, ReportOptions
-    from serve_bench.view.lens import Lens, RunLook
+from serve_bench.view.document import Document, ReportOptions
+from serve_bench.view.figures import FIGURES
+from serve_bench.view.index import index_row, index_runs
+from serve_bench.view.lens import Lens, RunLook, look
+from serve_bench.view.published import reference
 
 FOLDERS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("run", "trace", "micro", "noop"), "micro"),
@@ -45,8 +46,6 @@ def find_lens(command: str) -> Lens:
 
 def look_at(result: Result, options: ReportOptions) -> RunLook:
     """A run through the lens of its kind. Raises BadInput, FormatError for damaged records."""
-    from serve_bench.view.lens import look
-
     return look(result, options, find_lens(result.run.command))
 
 
@@ -72,9 +71,6 @@ def newest_run(place: Path) -> Path:
 def index_of(place: Path, note: Callable[[str], None]) -> Document:
     """The index of the runs in a folder, each with its first finding. BadInput without any. `note`:
     is told how many are read, since that takes a tenth of a second each."""
-    from serve_bench.view.document import ReportOptions
-    from serve_bench.view.index import index_row, index_runs
-
     runs, unreadable = search([place])
     note(f"reading {counted(len(runs), 'run')}")
     skipped, rows = [f"{run.folder}: {run.reason}" for run in unreadable], []
@@ -94,9 +90,6 @@ def index_of(place: Path, note: Callable[[str], None]) -> Document:
 def run_schema() -> dict[str, Any]:
     """The JSON Schema of the JSON of every kind of run: a shipped file, with the figures of all. Of
     a family, such as `batch_size_mean.Ranker`, each member has unit and meaning of the family."""
-    from serve_bench.view.figures import FIGURES
-    from serve_bench.view.published import reference
-
     assert all(map(find_lens, FOLDERS))  # their figures are declared now
     schema: dict[str, Any] = deepcopy(reference("run.schema.json"))
     schema["$defs"]["figures"]["patternProperties"] = {

@@ -1,14 +1,23 @@
 """The command line. Flags come in here, exit codes go out here.
 
-`serve-bench --help` imports no command, and works without ray.
+`serve-bench --help` imports no command, and that of a command nothing that runs it.
 """
 
 import sys
+from importlib import import_module
+from operator import attrgetter
+from typing import Any
 
 from serve_bench.core.errors import visible
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
+
+
+def find(place: str) -> Any:
+    """What stands at a place of this package, as `cli.report:report`, which is imported now."""
+    module, _, name = place.partition(":")
+    return attrgetter(name)(import_module(f"serve_bench.{module}"))
 
 
 MOST_OF_A_LINE = 1_500

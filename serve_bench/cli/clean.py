@@ -5,19 +5,12 @@ from __future__ import annotations
 import typer
 
 from serve_bench.cli import print_note
-from serve_bench.cli.command import Options, command
+from serve_bench.cli.command import Options
+from serve_bench.serving.strays import sweep
 
 
-@command(Options)
 def clean(_options: Options) -> int:
-    """Remove what dead runs left: processes and temporary files.
-
-    Running benchmarks are not touched, nor any Ray that serve-bench did not start.
-
-    Example: serve-bench clean
-    """
-    from serve_bench.serving.strays import sweep
-
+    """Removes what dead runs left. Returns the exit code."""
     swept = sweep()
     for run_id, reaped in swept.items():
         typer.echo(f"run {run_id}: {reaped.killed} processes ended, directory removed")

@@ -1,21 +1,26 @@
 """Commands with typed options.
 
-A command declares its options as a Spec (spec/base.py): fields with a `flag` or an `argument`, most
-of them inherited from the groups in options.py. `order` names its parameters as `--help` shows
-them. A name in it that is no field is a flag of the registry of axes (core/axes.py). An axis that
-the registry gives to the command needs no mention: its flag follows the last one that is listed.
+A command declares its options as a Spec (spec/base.py), whose docstring is its help: fields with a
+`flag` or an `argument`, most of them inherited from the groups in options.py. `order` names its
+parameters as `--help` shows them. A name in it that is no field is a flag of the registry of axes
+(core/axes.py). An axis that the registry gives to the command needs no mention: its flag follows
+the last one that is listed.
+
+Rule: options stand in light files, apart from what runs them. That is imported when the command is
+called, by `find`, so that `--help` does not wait for it.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final, Generic, Self, TypeVar, dataclass_transform
+from typing import Annotated, Any, ClassVar, Final, Self, dataclass_transform
 
 import typer
 
+from serve_bench.cli import find
 from serve_bench.cli.completion import completion_of
 from serve_bench.cli.panels import PANELS, PanelCommand, shape
 from serve_bench.core.axes import AxisFlag, axis_flags
@@ -68,7 +73,13 @@ class Options(Spec):
     texts: Mapping[str, Any] = field(default_factory=dict)
 
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
+        # `--help` makes many of these classes, and most of its time would be their functions'.
+        dataclass(init=False, repr=False, eq=False, frozen=True, kw_only=True)(cls)
+
+    def __init__(self, **values: Any) -> None:
+        values = {"texts": {}, **values}
+        for known in fields(self):
+            object.__setattr__(self, known.name, values.get(known.name, known.default))
 
     @classmethod
     def text_options(cls) -> Mapping[str, Option]:
@@ -139,42 +150,31 @@ def _option_of(flag: AxisFlag) -> Option:
     return Option(flag.name, flag.key, opt, str, False, None)
 
 
-O = TypeVar("O", bound=Options)  # noqa: E741
-
-
-class Command(Generic[O]):
-    """A function of typed options as typer takes it: with a signature, a name and a docstring.
-    `parser` reads its command line."""
+class Command:
+    """Typed options as typer takes a function: with a signature, a name and a docstring. `place`:
+    of the function of these options that runs the command; `parser` reads its command line."""
 
     def __init__(
-        self,
-        options: type[O],
-        function: Callable[[O], int | None],
-        parser: type[PanelCommand] = PanelCommand,
+        self, options: type[Options], place: str, parser: type[PanelCommand] = PanelCommand
     ) -> None:
-        self._options, self._function = options, function
-        self.parser = parser
+        self._options, self.place, self.parser = options, place, parser
         parameters = [_parameter(option) for option in options.parameters().values()]
         if "context" in options.order.split():
-            place = inspect.Parameter.KEYWORD_ONLY
-            parameters.insert(0, inspect.Parameter("context", place, annotation=typer.Context))
+            named = inspect.Parameter.KEYWORD_ONLY
+            parameters.insert(0, inspect.Parameter("context", named, annotation=typer.Context))
         self.__signature__ = inspect.Signature(parameters)
         self.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        self.__name__, self.__doc__ = function.__name__, function.__doc__
+        self.__name__, self.__doc__ = place, options.__doc__
 
-    def __call__(self, **values: Any) -> int | None:
-        """Runs the command; the exit code."""
+    def __call__(self, **values: Any) -> Any:
+        """Runs the command, unless one below it is called; the exit code."""
+        options, context = self._options.of(values), values.get("context")
+        if context is not None and context.invoked_subcommand is not None:
+            return None
         try:
-            return self._function(self._options.of(values))
+            return find(self.place)(options)
         except KeyboardInterrupt:  # of which typer would end without a word
             raise typer.Abort from None
-
-
-def command(
-    options: type[O], parser: type[PanelCommand] = PanelCommand
-) -> Callable[[Callable[[O], int | None]], Command[O]]:
-    """Makes a command of a function of these options."""
-    return lambda function: Command(options, function, parser)
 
 
 def _shape_of(option: Option) -> str | None:

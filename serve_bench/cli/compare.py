@@ -6,59 +6,91 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from serve_bench.analysis.comparing.match import few
+from serve_bench.analysis.comparing import Spreads, of_runs
+from serve_bench.analysis.comparing.match import RunPair, few, pair_runs
+from serve_bench.analysis.comparing.model import GATE, Comparing
+from serve_bench.analysis.comparing.pooled import measure_spreads
+from serve_bench.analysis.comparing.values import NAMES, rows_of
+from serve_bench.analysis.ratios import THRESHOLD, RunSpread
+from serve_bench.analysis.statistics import variants
 from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli import print_note
-from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.gate import Gate, GateOptions, read_flags
-from serve_bench.cli.options import format_flag
+from serve_bench.cli.gate import Gate, read_flags
 from serve_bench.cli.report import place_of_page, target_of, write_text
+from serve_bench.cli.show import layout_for, print_warnings, render
+from serve_bench.cli.stored import CompareOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
-from serve_bench.report import COMPARED
-from serve_bench.spec.forms import Threshold
+from serve_bench.store.search import beside, search
+from serve_bench.view.comparison import comparison_document, comparison_json
 from serve_bench.view.csv import json_of
-
-if TYPE_CHECKING:
-    from serve_bench.analysis.comparing import Spreads
-    from serve_bench.analysis.comparing.match import RunPair
-    from serve_bench.analysis.comparing.model import Comparing
-
 
 PAGE: Final = "compare.html"
 
 
-class CompareOptions(GateOptions):
-    order = """run_a run_b threshold gate fail_on noise variant_a variant_b session_sd force
-        format output verbose"""
+def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list[str]]:
+    """The runs that are compared, and sentences as of `pair_runs` on those that are not. BadInput
+    where no run of a side can be read."""
+    sides, left = [], []
+    for place in (options.run_a, options.run_b):
+        runs, unreadable = search([place], read_rows)
+        if not runs:
+            raise BadInput(unreadable[0].reason)
+        sides.append({str(folder): run for folder, run in runs.items()})
+        left += [run.reason for run in unreadable]
+    (a, b), where = sides, (str(options.run_a), str(options.run_b))
+    if where[0] in a and where[1] in b:
+        return [RunPair("", where, (a[where[0]], b[where[1]]), ())], [], []
+    chosen = options.variant_a or options.variant_b
+    if options.run_a.resolve() == options.run_b.resolve() and not chosen:
+        raise BadInput(f"{where[0]} and {where[1]} are the same runs: name two folders")
+    pairs, unlike, alone = pair_runs(a, b, options.force)
+    return pairs, [*left, *unlike], alone
 
-    run_a: Path = argument("Folder of a run, or of several, as the base.", metavar="RUN_A")
-    run_b: Path = argument("Folder of what is compared with it.", metavar="RUN_B")
-    variant_a: str | None = flag(None, "Compare this variant of RUN_A [of the same name].")
-    variant_b: str | None = flag(None, "Compare it with this variant of RUN_B [the same].")
-    session_sd: Threshold | None = flag(None, "Spread between runs [of the runs beside both].")
-    force: bool = flag(False, "Compare unlike hosts, Ray versions and suites too.")
-    format: str = format_flag(*COMPARED, "html")
-    output: str | None = flag(None, "Write it here [-; html: compare.html].", "--output", "-o")
+
+def _compare_pairs(
+    options: CompareOptions, gate: Gate, pairs: Sequence[RunPair], left: list[str]
+) -> Iterator[tuple[Comparing, tuple[str, str]]]:
+    """Each pair that can be compared, with its folders; why others cannot goes to `left`."""
+    for pair in pairs:
+        try:
+            comparing = of_runs(
+                *pair.runs,
+                THRESHOLD if gate.threshold is None else gate.threshold,
+                GATE if gate.metrics is None else gate.metrics,
+                gate.noise,
+                force=options.force,
+                chosen=(options.variant_a, options.variant_b),
+                where=pair.where,
+                spreads=_spreads(pair, options.session_sd),
+            )
+        except BadInput as error:
+            left.append(str(error))
+        else:
+            yield replace(comparing, of=pair.of, notes=(*comparing.notes, *pair.notes)), pair.where
 
 
-@command(CompareOptions)
+NEWEST: Final = 60
+"""Runs of a folder that are read at most to tell how far runs differ."""
+
+
+def _spreads(pair: RunPair, session_sd: float | None) -> Spreads:
+    """How far runs of the suite differ: as given, or from the runs beside both."""
+    a, b = pair.runs
+    if session_sd is not None:
+        given = dict.fromkeys(NAMES, RunSpread(session_sd))
+        return {(name, place): given for name in variants(a) for place in rows_of(a, name)}
+    alike = partial(read_rows, like=a.run)
+    places = [path if path.is_dir() else path.parent for path in map(Path, pair.where)]
+    homes = dict.fromkeys(place.resolve().parent for place in places)
+    stored = [beside(home, NEWEST, alike) for home in homes]
+    return measure_spreads(a, b, [run for runs in stored for run in runs.values()])
+
+
 def compare(options: CompareOptions) -> int:
-    """Compare two stored runs, with a verdict for each row; of folders of runs, those of one app
-    and suite.
-
-    A verdict is regressed, slower, improved, faster, same or inconclusive.
-
-    At least three launches a side: micro --launches 3. How far runs differ from one night to the
-    next is in the interval; serve-bench versus avoids it.
-
-    Example: serve-bench compare results/before results/after --fail-on regressed
-    """
-    from serve_bench.cli.show import layout_for, print_warnings, render
-    from serve_bench.view.comparison import comparison_document, comparison_json
-
+    """Compares stored runs. Returns the exit code."""
     form, html = options.format, options.format == "html"
     gate = read_flags(options)
     to = place_of_page(options.output, Path(PAGE)) if html else target_of(options.output)
@@ -89,75 +121,3 @@ def compare(options: CompareOptions) -> int:
     layout = layout_for(form, to is not None, options.verbose)
     write_text(to, render(form, documents, data, runs, layout))
     return gate.close(*comparings, gaps=skipped if gate.fail_on == "inconclusive" else left)
-
-
-def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list[str]]:
-    """The runs that are compared, and sentences as of `pair_runs` on those that are not. BadInput
-    where no run of a side can be read."""
-    from serve_bench.analysis.comparing.match import RunPair, pair_runs
-    from serve_bench.store.search import search
-
-    sides, left = [], []
-    for place in (options.run_a, options.run_b):
-        runs, unreadable = search([place], read_rows)
-        if not runs:
-            raise BadInput(unreadable[0].reason)
-        sides.append({str(folder): run for folder, run in runs.items()})
-        left += [run.reason for run in unreadable]
-    (a, b), where = sides, (str(options.run_a), str(options.run_b))
-    if where[0] in a and where[1] in b:
-        return [RunPair("", where, (a[where[0]], b[where[1]]), ())], [], []
-    chosen = options.variant_a or options.variant_b
-    if options.run_a.resolve() == options.run_b.resolve() and not chosen:
-        raise BadInput(f"{where[0]} and {where[1]} are the same runs: name two folders")
-    pairs, unlike, alone = pair_runs(a, b, options.force)
-    return pairs, [*left, *unlike], alone
-
-
-def _compare_pairs(
-    options: CompareOptions, gate: Gate, pairs: Sequence[RunPair], left: list[str]
-) -> Iterator[tuple[Comparing, tuple[str, str]]]:
-    """Each pair that can be compared, with its folders; why others cannot goes to `left`."""
-    from serve_bench.analysis.comparing import of_runs
-    from serve_bench.analysis.comparing.model import GATE
-    from serve_bench.analysis.ratios import THRESHOLD
-
-    for pair in pairs:
-        try:
-            comparing = of_runs(
-                *pair.runs,
-                THRESHOLD if gate.threshold is None else gate.threshold,
-                GATE if gate.metrics is None else gate.metrics,
-                gate.noise,
-                force=options.force,
-                chosen=(options.variant_a, options.variant_b),
-                where=pair.where,
-                spreads=_spreads(pair, options.session_sd),
-            )
-        except BadInput as error:
-            left.append(str(error))
-        else:
-            yield replace(comparing, of=pair.of, notes=(*comparing.notes, *pair.notes)), pair.where
-
-
-NEWEST: Final = 60
-"""Runs of a folder that are read at most to tell how far runs differ."""
-
-
-def _spreads(pair: RunPair, session_sd: float | None) -> Spreads:
-    """How far runs of the suite differ: as given, or from the runs beside both."""
-    from serve_bench.analysis.comparing.pooled import measure_spreads
-    from serve_bench.analysis.comparing.values import NAMES, rows_of
-    from serve_bench.analysis.ratios import RunSpread
-    from serve_bench.analysis.statistics import variants
-    from serve_bench.store.search import beside
-
-    a, b = pair.runs
-    if session_sd is not None:
-        given = dict.fromkeys(NAMES, RunSpread(session_sd))
-        return {(name, place): given for name in variants(a) for place in rows_of(a, name)}
-    alike = partial(read_rows, like=a.run)
-    places = [path if path.is_dir() else path.parent for path in map(Path, pair.where)]
-    homes = dict.fromkeys(place.resolve().parent for place in places)
-    stored = [beside(home, NEWEST, alike) for home in homes]
-    return measure_spreads(a, b, [run for runs in stored for run in runs.values()])

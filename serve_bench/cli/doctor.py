@@ -4,45 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import typer
 
-from serve_bench.cli.command import Options, command, flag
-
-if TYPE_CHECKING:
-    from serve_bench.doctor import Findings
-
-
-class DoctorOptions(Options):
-    order = "as_json python"
-
-    as_json: bool = flag(False, "Print every check as JSON.", "--json")
-    python: str | None = flag(None, "Look at the Ray of this interpreter [its own].")
-
-
-@command(DoctorOptions)
-def doctor(options: DoctorOptions) -> int:
-    """Check whether this machine is fit to measure on.
-
-    Where it is not, doctor says what to do.
-
-    The last line is the verdict: fit, usable with warnings, or not now (a failure, or other work
-    takes half of the cores). doctor starts and changes nothing. Exit code 1 for a failure, else 0.
-
-    Example: serve-bench doctor
-    """
-    from serve_bench.doctor import diagnose, is_fit
-    from serve_bench.report.terminal import terminal
-
-    findings = diagnose(options.python)
-    if options.as_json:
-        typer.echo(format_json(findings))
-    else:
-        width, color = terminal(sys.stdout)
-        typer.echo(format_text(findings, width=width, color=color), color=color)
-    return 0 if is_fit(findings) else 1
-
+from serve_bench.cli.machine import DoctorOptions
+from serve_bench.core.figures import counted
+from serve_bench.doctor import Findings, count_tones, diagnose, is_fit, verdict
+from serve_bench.report.columns import wrapped
+from serve_bench.report.terminal import terminal
 
 COLORS: Final = {"ok": "32", "warning": "33", "failure": "31;1", "unknown": "2"}
 
@@ -50,10 +20,6 @@ COLORS: Final = {"ok": "32", "warning": "33", "failure": "31;1", "unknown": "2"}
 def format_text(findings: Findings, *, width: int = 80, color: bool = False) -> str:
     """A line for each check, below it what to do, and the verdict at the end. A tone is a word
     first; color only repeats it. Paths and commands are not broken: they are there to be copied."""
-    from serve_bench.core.figures import counted
-    from serve_bench.doctor import count_tones, verdict
-    from serve_bench.report.columns import wrapped
-
     names, tones = max(map(len, findings)), max(map(len, COLORS))
     margin = names + tones + 4
     lines = []
@@ -75,11 +41,20 @@ def format_text(findings: Findings, *, width: int = 80, color: bool = False) -> 
 
 def format_json(findings: Findings) -> str:
     """The same as JSON: `fit`, `verdict`, and each check with its tone, text and hint."""
-    from serve_bench.doctor import is_fit, verdict
-
     checks = [
         {"check": name, "tone": finding.tone, "text": finding.text, "hint": finding.hint}
         for name, finding in findings.items()
     ]
     whole = {"fit": is_fit(findings), "verdict": verdict(findings), "findings": checks}
     return json.dumps(whole, indent=2)
+
+
+def doctor(options: DoctorOptions) -> int:
+    """Checks this machine. Returns the exit code."""
+    findings = diagnose(options.python)
+    if options.as_json:
+        typer.echo(format_json(findings))
+    else:
+        width, color = terminal(sys.stdout)
+        typer.echo(format_text(findings, width=width, color=color), color=color)
+    return 0 if is_fit(findings) else 1

@@ -21,6 +21,7 @@ from serve_bench.cli.flag_values import share_of
 from serve_bench.cli.gate import close_gate
 from serve_bench.cli.options import OwnAppOptions, RowOptions, RunOptions, SuiteOptions
 from serve_bench.cli.rows import targets_of
+from serve_bench.cli.show import request_report
 from serve_bench.cli.sitting import (
     Place,
     Sitting,
@@ -72,7 +73,7 @@ class Experiment(Generic[O, A]):
 
     def __init__(self, options: O) -> None:
         self.options = options
-        self.report = options.report_request()
+        self.report = request_report(options)
         if options.urls:
             options.check_url()
 
@@ -108,8 +109,13 @@ class Experiment(Generic[O, A]):
         """Prints the report, and what breaks the gate. Returns the exit code of the gate."""
         return self.report.close(result, folder)
 
-    def run(self) -> int:
+    @classmethod
+    def measure(cls, options: O) -> int:
         """Measures what the options ask for, or prints the plan of it. Returns the exit code."""
+        return cls(options).run()
+
+    def run(self) -> int:
+        """Does so for these options."""
         asked, self.earlier = request_of(
             self.options, from_flags=self.read, from_record=self.restore, content=self.content
         )

@@ -9,37 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from serve_bench.analysis.checks import unfair_sentences
+from serve_bench.analysis.comparing import broken, floors_of, of_versus
+from serve_bench.analysis.comparing.model import Comparing
+from serve_bench.analysis.comparing.values import NAMES
+from serve_bench.analysis.ratios import FEWEST, quantile
 from serve_bench.benchmarks.registry import find_lens
 from serve_bench.cli import FAILED, print_note
-from serve_bench.cli.command import Options, flag
+from serve_bench.cli.options import GateOptions
 from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
-from serve_bench.spec.forms import Threshold
 from serve_bench.store import read
-
-if TYPE_CHECKING:
-    from serve_bench.analysis.comparing.model import Comparing
+from serve_bench.view.slo import judged_rows, reasons
 
 GATE_BROKEN: Final = 3
 """Exit code."""
-
-FAIL_ON: Final = ("regressed", "slower", "inconclusive")
-
-
-class GateOptions(Options):
-    """What a comparison is judged by, and how much of it is told."""
-
-    verbose: bool = flag(False, "Print each launch or run, and the method.", "--verbose", "-v")
-    threshold: Threshold | None = flag(None, "Smallest loss that is regressed [5%].")
-    gate: str | None = flag(None, "Metrics gated besides throughput: p50, p99, cpu [versus: cpu].")
-    fail_on: str | None = flag(
-        None, "End with exit code 3 on: regressed, slower (any loss), inconclusive.", takes=FAIL_ON
-    )
-    noise: Path | None = flag(None, "Folder of an A/A run (versus --aa), whose noise is the floor.")
 
 
 @dataclass(frozen=True)
@@ -55,8 +42,6 @@ class Gate:
     def check_rounds(self, rounds: int, what: str) -> None:
         """BadInput for a gate that could never break: too few launches for any verdict. `what`: as
         `--rounds 2`."""
-        from serve_bench.analysis.ratios import FEWEST
-
         if self.fail_on in ("regressed", "slower") and rounds < FEWEST:
             raise BadInput(
                 f"--fail-on: {what}: no verdict is possible below {FEWEST} launches a side, so "
@@ -66,8 +51,6 @@ class Gate:
     def close(self, *comparings: Comparing, gaps: Sequence[str] = ()) -> int:
         """What `broken` finds, and what could not be judged, on stderr; see close_gate. Returns the
         exit code."""
-        from serve_bench.analysis.comparing import broken
-
         if self.fail_on is None:
             return 0
         reasons = [
@@ -88,8 +71,6 @@ def close_gate(reasons: Sequence[str]) -> int:
 def close_slo(result: Result) -> int:
     """Says on stderr which row of a run missed its SLO, and which cannot be judged, in a line each.
     Returns the exit code: GATE_BROKEN, FAILED, or 0 where all met it and where there is none."""
-    from serve_bench.view.slo import judged_rows, reasons
-
     rows = judged_rows(find_lens(result.run.command).compared(result))
     missed = reasons(rows, "missed")
     return _close("slo", [missed] if missed else [], reasons(rows, "not judged"))
@@ -112,9 +93,6 @@ def _close(what: str, missed: Sequence[str], not_judged: str) -> int:
 
 def read_flags(options: GateOptions) -> Gate:
     """All four flags. BadInput on the first that is wrong, and where scipy cannot be imported."""
-    from serve_bench.analysis.comparing.values import NAMES
-    from serve_bench.analysis.ratios import quantile
-
     quantile(2.0, 0.975)
     metrics = None
     if options.gate is not None:  # throughput is always the first
@@ -126,8 +104,6 @@ def read_flags(options: GateOptions) -> Gate:
 
 def metric_names(text: str, flag: str) -> tuple[str, ...]:
     """`p99,cpu` as metrics. BadInput on one that is none."""
-    from serve_bench.analysis.comparing.values import NAMES
-
     names = tuple(part.strip() for part in text.split(","))
     for name in names:
         if name not in NAMES:
@@ -138,8 +114,6 @@ def metric_names(text: str, flag: str) -> tuple[str, ...]:
 
 def read_noise(folder: Path) -> Comparing:
     """The A/A run in a folder. BadInput for another one, and for one with too few rounds."""
-    from serve_bench.analysis.comparing import floors_of, of_versus
-
     try:
         result = read(folder)
         if not result.run.two_sided:

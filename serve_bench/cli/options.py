@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
 
@@ -17,16 +17,12 @@ from serve_bench.cli.command import MOST, Options, argument, flag
 from serve_bench.cli.panels import USUAL_SHARE
 from serve_bench.core.axes import axis_flags
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import EVENTS
+from serve_bench.core.load_spec import EVENTS, MAX_RATE
 from serve_bench.core.numbers import MOST_LAUNCHES
-from serve_bench.core.traffic import STREAMS
 from serve_bench.report import COMPARED, FORMATS
-from serve_bench.spec.forms import Time
+from serve_bench.spec.base import Opt
+from serve_bench.spec.forms import Rounds, SliceTime, Threshold, Time
 from serve_bench.spec.request import RequestKeys, ServeKeys
-
-if TYPE_CHECKING:
-    from serve_bench.cli.show import ReportRequest
-
 
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
 WITH_RESUME = frozenset(
@@ -74,21 +70,6 @@ class SloOptions(Options):
         False, "End with exit code 3 if other programs used over 15% of a core for most of a row."
     )
 
-    @property
-    def slo_source(self) -> str | None:
-        """The SLO as a run stores it. Raises BadInput."""
-        from serve_bench.core.slo import read_slo
-
-        return None if self.slo is None else read_slo(self.slo, metrics=self.slo_metrics()).source
-
-    def slo_metrics(self) -> Collection[str]:
-        """The histograms that the command measures, of which an SLO may be. Where a suite file says
-        which those are, all; the suite checks it. Raises BadInput."""
-        from serve_bench.core.slo import LATENCY, METRICS
-
-        of_file = self.of_file() and "protocol" not in self.texts
-        return METRICS if of_file or self.protocols() <= STREAMS else (LATENCY,)
-
     def of_file(self) -> bool:
         """Whether a suite file may name protocols."""
         url = getattr(self, "url", None)
@@ -123,20 +104,6 @@ class FormatOptions(Options):
     perf_metrics: Path | None = flag(None, "Write the perf_metrics JSON of Ray's release tooling.")
     trace_out: Path | None = flag(None, "Write single traced requests here, for Perfetto.")
     exclude_connect: bool = flag(False, "Add totals without the opening of connections (press).")
-
-    def report_request(self) -> ReportRequest:
-        """How the run is to be reported. Raises BadInput unless it can be."""
-        from serve_bench.cli.show import ReportRequest
-
-        request = ReportRequest(
-            self.format,
-            self.published,
-            self.perf_metrics,
-            self.exclude_connect,
-            trace_out=self.trace_out,
-        )
-        request.check()
-        return request
 
 
 class RunOptions(FormatOptions, SloOptions):
@@ -258,3 +225,45 @@ class TargetOptions(SuiteOptions, OwnAppOptions):
 
 class ServiceOptions(TargetOptions, StreamOptions):
     """The same by any protocol."""
+
+
+FAIL_ON: Final = ("regressed", "slower", "inconclusive")
+
+
+class GateOptions(Options):
+    """What a comparison is judged by, and how much of it is told."""
+
+    verbose: bool = flag(False, "Print each launch or run, and the method.", "--verbose", "-v")
+    threshold: Threshold | None = flag(None, "Smallest loss that is regressed [5%].")
+    gate: str | None = flag(None, "Metrics gated besides throughput: p50, p99, cpu [versus: cpu].")
+    fail_on: str | None = flag(
+        None, "End with exit code 3 on: regressed, slower (any loss), inconclusive.", takes=FAIL_ON
+    )
+    noise: Path | None = flag(None, "Folder of an A/A run (versus --aa), whose noise is the floor.")
+
+
+def rounds_option(help: str) -> Opt:
+    """`--rounds` of a command that has these rounds."""
+    takes = f"a whole number from 1 to {MOST_LAUNCHES:,}, or +N with --resume"
+    return Opt(f"{help}; +N with --resume adds N", "N", read=Rounds.read, takes=takes)
+
+
+class SidesOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, GateOptions):
+    """Options of commands that compare sides in rounds."""
+
+    with_resume = WITH_RESUME - {"no_sample"} | {"rounds"}
+
+    suite: str = flag("versus")
+    app: str | None = flag(None, "Built-in app of both sides [noop].")
+    rounds: Annotated[
+        Rounds | None, rounds_option("Most rounds, each a fresh launch of both sides [20]")
+    ] = None
+    clients: str | None = flag(
+        None, "Rows: N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
+    )
+    rate: float | None = flag(
+        None, "Open loop at this rate; in windows, which are noisier.", takes=(0.1, MAX_RATE)
+    )
+    quick: bool = flag(False, "Measure at most 3 rounds of 4 s on each side.")
+    slice: SliceTime | None = flag(None, "Length of a slice, 10ms to 2s [7 drains].")
+    seed: int = flag(1, "Seed of the orders of sides and requests.", takes=(0, MOST))

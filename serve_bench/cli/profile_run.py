@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import typer
 
+from serve_bench.analysis.stacks import merged
 from serve_bench.cli import INTERRUPTED, print_note
 from serve_bench.cli.progress import Display
+from serve_bench.cli.sitting import run_mark, signals
 from serve_bench.core.errors import RunFailed, visible
+from serve_bench.observing.processes import InUse, ServeProcess, in_use, serve_processes
+from serve_bench.observing.profiler import Recordings, dump
+from serve_bench.report.columns import table_blocks
+from serve_bench.report.flamegraph import flame_svg
+from serve_bench.report.profile_text import profile_text
+from serve_bench.report.terminal import terminal
+from serve_bench.runner.recording import Profile, Wish, by_role, raw_beside, record_all
+from serve_bench.serving.strays import marks
 from serve_bench.store.files import write_output
-
-if TYPE_CHECKING:
-    from serve_bench.observing.processes import InUse, ServeProcess
-    from serve_bench.observing.profiler import Recordings
-    from serve_bench.runner.recording import Profile, Wish
-
 
 # `serve-bench profile --list`: the Serve processes of this machine, and how to profile each.
 
@@ -26,9 +30,6 @@ HEAD = ("pid", "role", "app", "deployment", "CPU %", "MB", "how to profile it")
 
 def list_processes() -> int:
     """Prints them by cluster: role, app, deployment, CPU over half a second, memory."""
-    from serve_bench.observing.processes import in_use, serve_processes
-    from serve_bench.report.terminal import terminal
-
     if processes := serve_processes():
         lines = process_lines(in_use(processes), terminal(sys.stdout)[0])
         typer.echo("\n".join(lines))
@@ -39,8 +40,6 @@ def list_processes() -> int:
 
 def process_lines(processes: Sequence[InUse], width: int) -> Iterator[str]:
     """A table of processes, with a heading for each cluster."""
-    from serve_bench.report.columns import table_blocks
-
     rows = []
     for used in processes:
         process = used.process
@@ -64,10 +63,6 @@ def process_lines(processes: Sequence[InUse], width: int) -> Iterator[str]:
 
 def record_processes(processes: Sequence[ServeProcess], wish: Wish) -> int:
     """Records Python processes with py-spy, draws and prints their profiles. The exit code."""
-    from serve_bench.cli.sitting import run_mark, signals
-    from serve_bench.runner.recording import record_all
-    from serve_bench.serving.strays import marks
-
     show = RecordProgress(len(processes), wish.duration_s)
     with signals(), run_mark() as run_id, show as progress:
         profiles = record_all(processes, wish, progress.at, marks(run_id))
@@ -76,10 +71,6 @@ def record_processes(processes: Sequence[ServeProcess], wish: Wish) -> int:
 
 def print_profiles(profiles: Recordings[Profile], wish: Wish) -> int:
     """Draws and prints profiles. The exit code. Raises RunFailed where there is none."""
-    from serve_bench.analysis.stacks import merged
-    from serve_bench.report.profile_text import profile_text
-    from serve_bench.runner.recording import by_role
-
     if profiles.interrupted and not profiles.done:
         return INTERRUPTED
     print_failures(profiles.failed, partial=bool(profiles.done))
@@ -102,9 +93,6 @@ def print_failures(failures: Sequence[RunFailed], *, partial: bool) -> None:
 
 
 def _draw(profile: Profile, wish: Wish) -> None:
-    from serve_bench.report.flamegraph import flame_svg
-    from serve_bench.runner.recording import raw_beside
-
     for note in profile.notes:
         print_note(f"note: {note}")
     title = f"{profile.role} {profile.pid}: {profile.samples} samples"
@@ -116,8 +104,6 @@ def _draw(profile: Profile, wish: Wish) -> None:
 
 def print_stacks(processes: Sequence[ServeProcess], native: bool) -> int:
     """The stacks of each process now. The exit code."""
-    from serve_bench.observing.profiler import dump
-
     for process in processes:
         if len(processes) > 1:
             typer.echo(f"== {process.role} {process.pid}")

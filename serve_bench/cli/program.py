@@ -1,7 +1,8 @@
 """The command line: all commands, and what an error of one becomes. Exit codes go out here.
 
-A kind of run brings its command in `benchmarks/<kind>/command.py`; the others stand beside this
-file. A command is imported when it is called: `--help` knows it from benchmarks/commands.py.
+A kind of run brings its options in `benchmarks/<kind>/options.py`, the others have theirs beside
+this file. They are imported when a command is named, and what runs it when it is called: `--help`
+knows all commands from benchmarks/commands.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 
 from serve_bench import __version__
 from serve_bench.benchmarks.commands import COMMANDS
-from serve_bench.cli import BAD_INPUT, FAILED, INTERRUPTED, OK, print_note
+from serve_bench.cli import BAD_INPUT, FAILED, INTERRUPTED, OK, find, print_note
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.secrets import hide
 
@@ -85,8 +85,8 @@ app = typer.Typer(
 def load_command(name: str) -> Any:
     """A command, or a group of them, as typer parses it."""
     (place,) = (commands[name][0] for commands in COMMANDS.values() if name in commands)
-    module = f"serve_bench.{place}{'.command' if place.startswith('benchmarks') else ''}"
-    command, holder = getattr(import_module(module), name), typer.Typer(rich_markup_mode=None)
+    file = f"{place}.options" if place.startswith("benchmarks") else place
+    command, holder = find(f"{file}:{name}"), typer.Typer(rich_markup_mode=None)
     if isinstance(command, typer.Typer):
         holder.add_typer(command, name=name)
     else:

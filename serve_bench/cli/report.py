@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os.path import isdir, isfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
+from serve_bench.analysis.comparing import floors_of, of_runs, of_versus
+from serve_bench.benchmarks.registry import index_of, newest_run, read_rows, run_schema
 from serve_bench.cli import print_note
-from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.gate import Gate, GateOptions, read_flags
-from serve_bench.cli.options import FormatOptions, format_flag
+from serve_bench.cli.gate import Gate, read_flags
+from serve_bench.cli.show import ReportRequest, check_target, layout_for, print_warnings, text_of
+from serve_bench.cli.stored import ReportCommandOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
-from serve_bench.report import FORMATS, FORMS, form_text
-from serve_bench.spec.base import Opt
+from serve_bench.report import FORMS, form_text
+from serve_bench.report.page import MADE_BY, Folder, folder_of, html_text
+from serve_bench.report.picture import KINDS, charts_of, picture
 from serve_bench.store import RECORDS_FILE, RESULTS, read
 from serve_bench.store.files import (
     check_reachable,
@@ -25,47 +27,149 @@ from serve_bench.store.files import (
     write_output,
     write_whole,
 )
-
-if TYPE_CHECKING:
-    from serve_bench.cli.show import ReportRequest
-    from serve_bench.view.document import Document
-    from serve_bench.view.lens import RunLook
-
-
-class ReportCommandOptions(FormatOptions, GateOptions):
-    order = """folders format output published perf_metrics trace_out exclude_connect threshold
-        gate fail_on noise verbose wide plot chart schema"""
-
-    folders: list[Path] | None = argument(
-        "Runs, records.jsonl files, or a folder of runs [newest in results].", None, "[RUN]..."
-    )
-    format: str = format_flag(*FORMATS, "html")
-    output: str | None = flag(
-        None, "Write it here [-: stdout; html: report.html in the run's folder].", "--output", "-o"
-    )
-    wide: bool = flag(False, "Tables with all their columns, however wide.")
-    plot: Path | None = flag(None, "Draw a picture too, .svg or .png: finding and main chart.")
-    chart: Annotated[
-        str | None, Opt("Draw charts with these words in their title; '' draws all", empty=True)
-    ] = None
-    schema: bool = flag(False, "Print the JSON Schema of --format json, and nothing else.")
+from serve_bench.view.comparison import comparison_document
+from serve_bench.view.csv import json_of
+from serve_bench.view.document import Document
+from serve_bench.view.lens import RunLook
 
 
-@command(ReportCommandOptions)
+def _show_index(place: Path, options: ReportCommandOptions) -> int:
+    """Lists the runs of a folder, newest first."""
+    if given := options.changed(("folders", "format", "output", "verbose", "wide")):
+        raise BadInput(f"{', '.join(given)}: is for a run; {place} holds runs, which are listed")
+    if not (html := options.format == "html") and options.format not in FORMS:
+        forms = f"it takes {', '.join(FORMS)}, html"
+        raise BadInput(f"--format: {options.format!r} is not for an index; {forms}")
+    to = place_of_page(options.output, place / PAGE) if html else target_of(options.output)
+    layout = layout_for(options.format, to is not None, options.verbose, options.wide)
+    document = index_of(place, print_note)
+    write_text(to, html_text([document]) if html else form_text(options.format, document, layout))
+    return 0
+
+
+def check_plot(plot: Path | None, chart: str | None) -> None:
+    """BadInput unless the picture can be written. To be called before anything is read."""
+    if plot is None:
+        if chart is not None:
+            raise BadInput("--chart: chooses charts of --plot FILE, which is not there")
+        return
+    if plot.suffix not in KINDS:
+        raise BadInput(f"--plot: {plot} is not allowed; it takes a file in {' or '.join(KINDS)}")
+    check_target(plot, "--plot")
+
+
+def write_plot(plot: Path, documents: Sequence[Document], chart: str | None = None) -> None:
+    """Draws the charts of these documents, or those with some words in their title."""
+    write_output(plot, picture(documents, charts_of(documents, chart), plot.suffix))
+    print_note(f"wrote {plot}")
+
+
+def judged_by(result: Result, gate: Gate) -> Result:
+    """A run of versus with this gate before its own. BadInput for one that could never break."""
+    most = max((max(row.planned) for row in of_versus(result).rows), default=0)
+    gate.check_rounds(most, f"{most} round{'' if most == 1 else 's'}")
+    suite = dict(result.run.suite)
+    if gate.threshold is not None:
+        suite["threshold"] = gate.threshold
+    if gate.metrics is not None:
+        suite["gate"] = list(gate.metrics)
+    if gate.noise is not None:
+        suite |= {"floors": floors_of(gate.noise), "noise": gate.noise.sides[0].run.id}
+    return replace(result, run=replace(result.run, suite=suite))
+
+
+def _check(request: ReportRequest, runs: int, html: bool) -> None:
+    """BadInput unless the report can be made."""
+    most = SIDES if request.format in FORMS else 1
+    if runs > most and not html:
+        raise BadInput(f"--format {request.format}: takes at most {most}; there are {runs} runs")
+    for name in ("perf_metrics", "trace_out", "published", "exclude_connect") if runs > 1 else ():
+        if getattr(request, name) and not (html and name == "published"):
+            flag_name = f"--{name.replace('_', '-')}"
+            raise BadInput(f"{flag_name}: takes the records of one run; there are {runs}")
+    if html and request.exclude_connect:
+        raise BadInput("--exclude-connect: is not for --format html")
+    request.check()
+
+
+def target_of(output: str | None) -> Path | None:
+    """Where a report in words goes, None for stdout. BadInput where no new file can be written."""
+    if output is None or output == "-":
+        return None
+    check_target(Path(output), "--output")
+    return Path(output)
+
+
+# `serve-bench report --format html`. Rule: a page replaces a page of serve-bench, and nothing else.
+
+PAGE = "report.html"
+SIDES = 2  # runs that are compared
+
+
+def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
+    """The page of runs, by folders or records files; of two their comparison first."""
+    documents, folders = [], []
+    if len(reports) == SIDES:
+        try:
+            documents, folders = [_compare(places)], [Folder()]
+        except BadInput as error:  # each run by itself is in the page too
+            print_note(f"not compared: {error}")
+    for place, report in zip(places, reports, strict=True):
+        file = place.name if place.is_file() else RECORDS_FILE
+        documents.append(report.document)
+        folders.append(folder_of(_home(place), report.document, file))
+    return html_text(documents, folders)
+
+
+def _compare(places: Sequence[Path]) -> Document:
+    """Two runs compared, however unlike they are. BadInput where there is nothing to compare."""
+    where = str(places[0]), str(places[1])
+    a, b = map(read_rows, places)
+    return comparison_document(of_runs(a, b, where=where, force=True), where)
+
+
+def _home(place: Path) -> Path:
+    return place if place.is_dir() else place.parent
+
+
+def write_text(to: Path | None, text: str) -> None:
+    """Writes a report, and prints its place; None: to stdout. BadInput when it cannot be."""
+    if to is None:
+        print(text, end="", flush=True)
+        return
+    content = text.encode("utf-8", "replace")
+    try:
+        write_whole(to, content)
+    except OSError as error:
+        raise BadInput(f"{to}: cannot be written: {why(error)}") from None
+    print_note(f"wrote {to} ({len(content) / 1000:,.0f} kB)")
+
+
+def place_of_page(output: str | None, usual: Path) -> Path | None:
+    """Where a page goes: `output`, or `usual`; None for stdout. BadInput where another file is."""
+    if output == "-":
+        return None
+    to = usual if output is None else Path(output)
+    check_reachable(to, "--output")
+    if to.is_dir():
+        raise BadInput(f"--output: {to} is a folder; it takes a file")
+    if to.is_char_device() or to.is_fifo():
+        return to
+
+    try:
+        if to.exists():
+            with to.open("rb") as file:
+                if MADE_BY.encode() not in file.read(500):
+                    why_not = "exists and is no page of serve-bench; nothing is overwritten"
+                    raise BadInput(f"--output: {to} {why_not}")
+        check_writable(to)
+    except OSError as error:
+        raise BadInput(f"{to}: cannot be written: {why(error)}") from None
+    return to
+
+
 def report(options: ReportCommandOptions) -> int:
-    """Print the report of a run, or write it as one HTML page; list the runs of a folder.
-
-    The run may be complete or interrupted. Two runs are compared, however unlike.
-
-    --threshold, --gate, --fail-on and --noise judge a run of versus again.
-
-    Example: serve-bench report results/20260102-030405 --format html
-    """
-    from serve_bench.analysis.comparing import of_versus
-    from serve_bench.benchmarks.registry import newest_run, run_schema
-    from serve_bench.cli.show import ReportRequest, layout_for, print_warnings, text_of
-    from serve_bench.view.csv import json_of
-
+    """Prints or writes the report of runs. Returns the exit code."""
     if options.schema:
         write_text(target_of(options.output), json_of(run_schema()))
         return 0
@@ -116,158 +220,3 @@ def report(options: ReportCommandOptions) -> int:
     write_text(to, text)
     request.write_beside(reports[0].page.result)
     return 0 if gate.fail_on is None else gate.close(of_versus(results[0]))
-
-
-def _show_index(place: Path, options: ReportCommandOptions) -> int:
-    """Lists the runs of a folder, newest first."""
-    from serve_bench.benchmarks.registry import index_of
-    from serve_bench.cli.show import layout_for
-    from serve_bench.report.page import html_text
-
-    if given := options.changed(("folders", "format", "output", "verbose", "wide")):
-        raise BadInput(f"{', '.join(given)}: is for a run; {place} holds runs, which are listed")
-    if not (html := options.format == "html") and options.format not in FORMS:
-        forms = f"it takes {', '.join(FORMS)}, html"
-        raise BadInput(f"--format: {options.format!r} is not for an index; {forms}")
-    to = place_of_page(options.output, place / PAGE) if html else target_of(options.output)
-    layout = layout_for(options.format, to is not None, options.verbose, options.wide)
-    document = index_of(place, print_note)
-    write_text(to, html_text([document]) if html else form_text(options.format, document, layout))
-    return 0
-
-
-def check_plot(plot: Path | None, chart: str | None) -> None:
-    """BadInput unless the picture can be written. To be called before anything is read."""
-    from serve_bench.cli.show import check_target
-    from serve_bench.report.picture import KINDS
-
-    if plot is None:
-        if chart is not None:
-            raise BadInput("--chart: chooses charts of --plot FILE, which is not there")
-        return
-    if plot.suffix not in KINDS:
-        raise BadInput(f"--plot: {plot} is not allowed; it takes a file in {' or '.join(KINDS)}")
-    check_target(plot, "--plot")
-
-
-def write_plot(plot: Path, documents: Sequence[Document], chart: str | None = None) -> None:
-    """Draws the charts of these documents, or those with some words in their title."""
-    from serve_bench.report.picture import charts_of, picture
-
-    write_output(plot, picture(documents, charts_of(documents, chart), plot.suffix))
-    print_note(f"wrote {plot}")
-
-
-def judged_by(result: Result, gate: Gate) -> Result:
-    """A run of versus with this gate before its own. BadInput for one that could never break."""
-    from serve_bench.analysis.comparing import floors_of, of_versus
-
-    most = max((max(row.planned) for row in of_versus(result).rows), default=0)
-    gate.check_rounds(most, f"{most} round{'' if most == 1 else 's'}")
-    suite = dict(result.run.suite)
-    if gate.threshold is not None:
-        suite["threshold"] = gate.threshold
-    if gate.metrics is not None:
-        suite["gate"] = list(gate.metrics)
-    if gate.noise is not None:
-        suite |= {"floors": floors_of(gate.noise), "noise": gate.noise.sides[0].run.id}
-    return replace(result, run=replace(result.run, suite=suite))
-
-
-def _check(request: ReportRequest, runs: int, html: bool) -> None:
-    """BadInput unless the report can be made."""
-    most = SIDES if request.format in FORMS else 1
-    if runs > most and not html:
-        raise BadInput(f"--format {request.format}: takes at most {most}; there are {runs} runs")
-    for name in ("perf_metrics", "trace_out", "published", "exclude_connect") if runs > 1 else ():
-        if getattr(request, name) and not (html and name == "published"):
-            flag_name = f"--{name.replace('_', '-')}"
-            raise BadInput(f"{flag_name}: takes the records of one run; there are {runs}")
-    if html and request.exclude_connect:
-        raise BadInput("--exclude-connect: is not for --format html")
-    request.check()
-
-
-def target_of(output: str | None) -> Path | None:
-    """Where a report in words goes, None for stdout. BadInput where no new file can be written."""
-    from serve_bench.cli.show import check_target
-
-    if output is None or output == "-":
-        return None
-    check_target(Path(output), "--output")
-    return Path(output)
-
-
-# `serve-bench report --format html`. Rule: a page replaces a page of serve-bench, and nothing else.
-
-PAGE = "report.html"
-SIDES = 2  # runs that are compared
-
-
-def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
-    """The page of runs, by folders or records files; of two their comparison first."""
-    from serve_bench.report.page import Folder, folder_of, html_text
-
-    documents, folders = [], []
-    if len(reports) == SIDES:
-        try:
-            documents, folders = [_compare(places)], [Folder()]
-        except BadInput as error:  # each run by itself is in the page too
-            print_note(f"not compared: {error}")
-    for place, report in zip(places, reports, strict=True):
-        file = place.name if place.is_file() else RECORDS_FILE
-        documents.append(report.document)
-        folders.append(folder_of(_home(place), report.document, file))
-    return html_text(documents, folders)
-
-
-def _compare(places: Sequence[Path]) -> Document:
-    """Two runs compared, however unlike they are. BadInput where there is nothing to compare."""
-    from serve_bench.analysis.comparing import of_runs
-    from serve_bench.benchmarks.registry import read_rows
-    from serve_bench.view.comparison import comparison_document
-
-    where = str(places[0]), str(places[1])
-    a, b = map(read_rows, places)
-    return comparison_document(of_runs(a, b, where=where, force=True), where)
-
-
-def _home(place: Path) -> Path:
-    return place if place.is_dir() else place.parent
-
-
-def write_text(to: Path | None, text: str) -> None:
-    """Writes a report, and prints its place; None: to stdout. BadInput when it cannot be."""
-    if to is None:
-        print(text, end="", flush=True)
-        return
-    content = text.encode("utf-8", "replace")
-    try:
-        write_whole(to, content)
-    except OSError as error:
-        raise BadInput(f"{to}: cannot be written: {why(error)}") from None
-    print_note(f"wrote {to} ({len(content) / 1000:,.0f} kB)")
-
-
-def place_of_page(output: str | None, usual: Path) -> Path | None:
-    """Where a page goes: `output`, or `usual`; None for stdout. BadInput where another file is."""
-    if output == "-":
-        return None
-    to = usual if output is None else Path(output)
-    check_reachable(to, "--output")
-    if to.is_dir():
-        raise BadInput(f"--output: {to} is a folder; it takes a file")
-    if to.is_char_device() or to.is_fifo():
-        return to
-    from serve_bench.report.page import MADE_BY
-
-    try:
-        if to.exists():
-            with to.open("rb") as file:
-                if MADE_BY.encode() not in file.read(500):
-                    why_not = "exists and is no page of serve-bench; nothing is overwritten"
-                    raise BadInput(f"--output: {to} {why_not}")
-        check_writable(to)
-    except OSError as error:
-        raise BadInput(f"{to}: cannot be written: {why(error)}") from None
-    return to

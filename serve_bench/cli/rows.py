@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from serve_bench.cli import print_note
-from serve_bench.cli.flag_values import names
+from serve_bench.cli.flag_values import names, read_slo_flag
 from serve_bench.cli.options import LadderOptions, RowOptions, SloOptions
 from serve_bench.core.app_spec import APPS, USERS
 from serve_bench.core.axes import MODEL_APPS, axis_flags
@@ -64,7 +64,7 @@ def add_flags(content: Content, options: SloOptions) -> Content:
     content = content.over("env", parse_env(getattr(options, "env", None) or (), "--env"), "--env")
     variants = list(names(getattr(options, "variant", None)))
     content = content.set("variant", variants or None, "--variant")
-    content = content.set("slo", options.slo_source, "--slo")
+    content = content.set("slo", read_slo_flag(options), "--slo")
     keys = {name: getattr(options, name, None) for name in SuiteKeys.options()}
     return SuiteKeys.add_flags(content, {k: None if v is False else v for k, v in keys.items()})
 
@@ -178,7 +178,7 @@ def url_suite(options: LadderOptions, ladder: Ladder, *, users: bool = False) ->
         warmup_max_s=WARMUP_MAX_S,
         launches=keys_of(options).launches,
         ladder=ladder,
-        slo=options.slo_source,
+        slo=read_slo_flag(options),
         quick=options.quick,
     )
 

@@ -6,20 +6,21 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.registry import CLASSIC, look_at
 from serve_bench.cli import print_note
+from serve_bench.cli.options import FormatOptions
 from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
 from serve_bench.report import COMPARED, FORMATS, PLAIN, Layout, form_text
+from serve_bench.report.page import html_text
 from serve_bench.store.files import check_reachable, write_output
 from serve_bench.view.csv import csv_text
 from serve_bench.view.document import Document, ReportOptions
-
-if TYPE_CHECKING:
-    from serve_bench.view.lens import RunLook
+from serve_bench.view.lens import RunLook
+from serve_bench.view.waterfall import trace_text
 
 
 def text_of(run: RunLook, format: str, layout: Layout) -> str:
@@ -45,8 +46,6 @@ def render(
     if format == "json":
         return visible(data())
     if format == "html":
-        from serve_bench.report.page import html_text
-
         return html_text([*documents])
     if format == "csv":  # one header
         texts = [csv_text(document, run) for document, run in zip(documents, runs, strict=True)]
@@ -106,12 +105,8 @@ class ReportRequest:
     def write_beside(self, result: Result) -> None:
         """Writes the files beside a report. RunFailed when one cannot be written."""
         if self.perf_metrics is not None:
-            from serve_bench.benchmarks.perf_metrics import perf_metrics
-
             write_output(self.perf_metrics, perf_metrics(result))
         if self.trace_out is not None:
-            from serve_bench.view.waterfall import trace_text
-
             if text := trace_text(result):
                 write_output(self.trace_out, text)
             else:
@@ -121,6 +116,19 @@ class ReportRequest:
         """Reports a run that has just been measured. The exit code."""
         self.show(self.report(result, folder))
         return 0
+
+
+def request_report(options: FormatOptions) -> ReportRequest:
+    """How a run is to be reported. Raises BadInput unless it can be."""
+    request = ReportRequest(
+        options.format,
+        options.published,
+        options.perf_metrics,
+        options.exclude_connect,
+        trace_out=options.trace_out,
+    )
+    request.check()
+    return request
 
 
 def check_format(format: str, allowed: Collection[str] = FORMATS) -> None:

@@ -7,22 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
-
-from msgspec import Meta
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from serve_bench.analysis.ratios import FEWEST
-from serve_bench.cli.command import MOST, flag
 from serve_bench.cli.experiment import Experiment
 from serve_bench.cli.flag_values import names
-from serve_bench.cli.gate import GateOptions
-from serve_bench.cli.options import (
-    WITH_RESUME,
-    OwnAppOptions,
-    RunOptions,
-    StreamOptions,
-    TraceOptions,
-)
+from serve_bench.cli.options import SidesOptions
 from serve_bench.cli.request import add_all_flags, read_request
 from serve_bench.cli.rows import add_axis_flags, known_device, read_content
 from serve_bench.cli.sitting import Place, Sitting, done, settings_text
@@ -31,8 +21,6 @@ from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import Value, axis_named
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
-from serve_bench.core.load_spec import MAX_RATE
-from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.own_app import arguments_of, option_values, read_options
 from serve_bench.core.plan import Suite, duration_text
 from serve_bench.core.redaction import hide_settings
@@ -43,43 +31,12 @@ from serve_bench.runner.in_turn import chosen_of
 from serve_bench.runner.sides import SideRounds
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.own_apps import check_options
-from serve_bench.spec.base import Opt
 from serve_bench.spec.content import Content
-from serve_bench.spec.forms import Time
 from serve_bench.spec.request import client_timeout_s, protocol_of, read_servicers, read_timeout
-from serve_bench.spec.sides import Rounds, Side, SidesSpec, Times, name_apart, rounds_in_all
-from serve_bench.spec.slicing import LONGEST_S, Slicing, turns_words
+from serve_bench.spec.sides import Side, SidesSpec, Times, name_apart, rounds_in_all
+from serve_bench.spec.slicing import Slicing, turns_words
 from serve_bench.spec.suite import SuiteKeys, read_suite, variants_of
 from serve_bench.spec.target import is_own
-
-
-def rounds_option(help: str) -> Opt:
-    """`--rounds` of a command that has these rounds."""
-    takes = f"a whole number from 1 to {MOST_LAUNCHES:,}, or +N with --resume"
-    return Opt(f"{help}; +N with --resume adds N", "N", read=Rounds.read, takes=takes)
-
-
-class SidesOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, GateOptions):
-    """Options of commands that compare sides in rounds."""
-
-    with_resume = WITH_RESUME - {"no_sample"} | {"rounds"}
-
-    suite: str = flag("versus")
-    app: str | None = flag(None, "Built-in app of both sides [noop].")
-    rounds: Annotated[
-        Rounds | None, rounds_option("Most rounds, each a fresh launch of both sides [20]")
-    ] = None
-    clients: str | None = flag(
-        None, "Rows: N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
-    )
-    rate: float | None = flag(
-        None, "Open loop at this rate; in windows, which are noisier.", takes=(0.1, MAX_RATE)
-    )
-    quick: bool = flag(False, "Measure at most 3 rounds of 4 s on each side.")
-    slice: Annotated[Time, Meta(ge=0.01, le=LONGEST_S)] | None = flag(
-        None, "Length of a slice, 10ms to 2s [7 drains]."
-    )
-    seed: int = flag(1, "Seed of the orders of sides and requests.", takes=(0, MOST))
 
 
 class SideFlags(NamedTuple):

@@ -21,6 +21,7 @@ import typer
 
 from serve_bench import __version__
 from serve_bench.cli import FAILED, INTERRUPTED, print_note
+from serve_bench.cli.flag_values import read_slo_flag
 from serve_bench.cli.gate import close_host, close_slo
 from serve_bench.cli.options import UNSAMPLED, RunOptions
 from serve_bench.cli.progress import Display
@@ -310,7 +311,7 @@ def request_of(
     if earlier.run.command != options.command:
         raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
     kept = (suite.get("capacity") or suite.get("timeline") or suite).get("slo")
-    if options.slo is not None and options.slo_source != kept:
+    if options.slo is not None and read_slo_flag(options) != kept:
         raise BadInput(f"--slo: a run keeps its own, which is {kept or 'none'}; leave it out")
     if needs_flags(folder, earlier, options.changed(options.with_resume)):
         request = from_flags()

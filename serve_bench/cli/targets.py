@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from serve_bench.cli import print_note
-from serve_bench.cli.flag_values import FLAGS, name_place
+from serve_bench.cli.flag_values import FLAGS, name_place, read_slo_flag
 from serve_bench.cli.options import REQUEST, OwnAppOptions, TargetOptions
 from serve_bench.cli.request import add_all_flags, read_paths, read_request
 from serve_bench.cli.rows import add_flags, named_urls, read_content, service_suite, suite_of
@@ -168,7 +168,7 @@ def _service_suite(options: TargetOptions) -> Suite:
         services,
         (row,),
         streaming=read_streaming(content, keys, [row.traffic]),
-        slo=options.slo_source,
+        slo=read_slo_flag(options),
         launches=keys.launches,
     )
     try:

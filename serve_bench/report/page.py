@@ -18,9 +18,7 @@ from hashlib import sha256
 from itertools import zip_longest
 from math import inf, isfinite
 from pathlib import Path
-from typing import Final
-
-import jinja2
+from typing import TYPE_CHECKING, Final
 
 from serve_bench import __version__
 from serve_bench.analysis.stacks import parse_raw
@@ -41,6 +39,9 @@ from serve_bench.view.document import (
     explain,
     unfolded,
 )
+
+if TYPE_CHECKING:
+    import jinja2
 
 MADE_BY: Final = '<meta name="generator" content="serve-bench '
 """Stands near the beginning of every page: what has it may be replaced by a newer page."""
@@ -95,6 +96,8 @@ def _file_text(name: str) -> str:
 @cache
 def environment() -> jinja2.Environment:
     """The templates, which escape every text, and write out its control characters."""
+    import jinja2  # slow: other forms do without
+
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,

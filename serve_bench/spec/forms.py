@@ -7,12 +7,12 @@ it looks like behind a flag or in a file is said here once. A narrower one adds 
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
 from serve_bench.core.load_spec import MAX_DURATION_S, MAX_RATE
-from serve_bench.core.numbers import written
+from serve_bench.core.numbers import MOST_LAUNCHES, whole_number, written
 from serve_bench.core.timeline import seconds_of
 from serve_bench.spec.base import Form
 
@@ -66,3 +66,24 @@ Threshold: TypeAlias = Annotated[Share, Meta(gt=0, le=LARGEST_THRESHOLD)]
 
 Rate: TypeAlias = Annotated[float, _RATE, Meta(gt=0, le=MAX_RATE)]
 """Requests/s."""
+
+LONGEST_SLICE_S: Final = 2.0
+"""Above it, slices cancel nothing more: windows do as well."""
+
+SliceTime: TypeAlias = Annotated[Time, Meta(ge=0.01, le=LONGEST_SLICE_S)]
+"""Seconds of a slice, where sides are loaded in turn."""
+
+
+class Rounds(NamedTuple):
+    """A number of rounds; `more` than there are, where it is written as `+N`."""
+
+    number: int
+    more: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> Rounds:
+        """`12` or `+6`. Raises ValueError."""
+        number = whole_number(text.removeprefix("+")) or 0
+        if not 1 <= number <= MOST_LAUNCHES:
+            raise ValueError(text)
+        return cls(number, text.startswith("+"))

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 from msgspec import Meta
 
 from serve_bench.core.chat import LENGTHS, Lengths, read_lengths
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_TIMEOUT_S
-from serve_bench.core.own_app import Option
 from serve_bench.core.request_spec import Draw, Headers, path_fault
 from serve_bench.core.secrets import hash_value
 from serve_bench.core.traffic import GRPC, HANDLES
 from serve_bench.spec.base import Form, Opt, Spec
 from serve_bench.spec.content import Content, check_once
 from serve_bench.spec.forms import Time
+
+if TYPE_CHECKING:
+    from serve_bench.core.own_app import Option
 
 _SERVICER: Final = "my_pb2_grpc.add_MyServicer_to_server"
 

@@ -17,7 +17,7 @@ from serve_bench.core.app_spec import APPS, AppSpec, app_from_json
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Streaming
-from serve_bench.core.numbers import MOST_LAUNCHES, whole_number
+from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.own_app import Asked
 from serve_bench.core.plan import (
     CHANGE_S,
@@ -34,6 +34,7 @@ from serve_bench.core.result import JsonObject, PlannedTrial, Result, VariantUse
 from serve_bench.core.schema import built, built_with, plain, stored_suite
 from serve_bench.core.traffic import HANDLES, Row
 from serve_bench.spec.base import Spec
+from serve_bench.spec.forms import Rounds
 from serve_bench.spec.slicing import WINDOW_S
 
 THRESHOLD: Final = 0.05
@@ -262,21 +263,6 @@ class SidesSpec(Spec):
 def _stored_sides(sides: Any) -> tuple[Side, Side]:
     first, second = built(tuple[Any, Any], sides, "suite.sides")
     return Side.from_json(first), Side.from_json(second)
-
-
-class Rounds(NamedTuple):
-    """A number of rounds; `more` than there are, where it is written as `+N`."""
-
-    number: int
-    more: bool = False
-
-    @classmethod
-    def read(cls, text: str) -> Rounds:
-        """`12` or `+6`. Raises ValueError."""
-        number = whole_number(text.removeprefix("+")) or 0
-        if not 1 <= number <= MOST_LAUNCHES:
-            raise ValueError(text)
-        return cls(number, text.startswith("+"))
 
 
 def rounds_in_all(asked: Rounds | None, earlier: Result, planned: int) -> int:

@@ -17,12 +17,10 @@ from typing import Final
 
 from serve_bench.core.facts import SliceMethod, SlicesFacts
 from serve_bench.core.load_result import Slice
+from serve_bench.spec.forms import LONGEST_SLICE_S
 
 SHORTEST_S: Final = 0.05
 """Below it little is gained: the noise of 8 s a side is 1.7 % with 50 ms and 1.4 % with 20 ms."""
-
-LONGEST_S: Final = 2.0
-"""Above it, slices cancel nothing more: windows do as well."""
 
 DRAINS: Final = 5
 AIM: Final = 7
@@ -110,9 +108,9 @@ def choose(
         short = slice_s < DRAINS * last.drain_s
         why = f"slices of {ms_text(slice_s)}, as asked, are under {DRAINS} drains" if short else ""
         return Slicing("slices", slice_s, connections, last.drain_s, why)
-    if length_s > LONGEST_S >= DRAINS * last.drain_s:
-        length_s = LONGEST_S
-    if length_s > LONGEST_S:
+    if length_s > LONGEST_SLICE_S >= DRAINS * last.drain_s:
+        length_s = LONGEST_SLICE_S
+    if length_s > LONGEST_SLICE_S:
         why = f"a drain takes {last.drain_s:.2g} s, so that a slice would take {length_s:g} s"
         return in_windows(connections, last.drain_s, why)
     if last.slice_s < SEEN_SHARE * length_s and len(looks) < MOST_LOOKS:
@@ -126,7 +124,7 @@ def turns_words(open_loop: bool, side_s: float, slice_s: float | None) -> str:
     """How a row will be loaded in turn, as far as that is known before it is."""
     if open_loop:
         return f"in turn in windows of {ms_text(WINDOW_S)}"
-    shortest_s, longest_s = slice_s or SHORTEST_S, slice_s or LONGEST_S
+    shortest_s, longest_s = slice_s or SHORTEST_S, slice_s or LONGEST_SLICE_S
     most, fewest = (max(LEAST_PAIRS, round(side_s / each)) for each in (shortest_s, longest_s))
     if slice_s is not None:
         return f"in turn in slices of {ms_text(slice_s)}, as asked; up to {most:,} pairs a round"

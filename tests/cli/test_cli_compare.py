@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli.gate import GateOptions, read_noise
+from serve_bench.cli.gate import read_noise
+from serve_bench.cli.options import GateOptions
 from serve_bench.core.result import Result
 from tests.cases import cases
 from tests.fixtures import Call, Patch

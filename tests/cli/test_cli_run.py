@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.benchmarks.own_app.command import OwnRunOptions
+from serve_bench.benchmarks.own_app.options import OwnRunOptions
 from serve_bench.cli.targets import target_suite
 from serve_bench.core.load_spec import Streaming
 from serve_bench.core.plan import Suite, load_of

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.commands import COMMANDS
+from serve_bench.cli import find
 from serve_bench.cli.panels import COMMON, MOST_LINES, PANELS
 from serve_bench.cli.program import load_command
 from tests.cases import cases
 from tests.fixtures import Call, Patch, Refuses
+from tests.places import TOP, execute
 
 WHOLE: dict[str, Any] = {name: load_command(name) for group in COMMANDS.values() for name in group}
 PARSERS = WHOLE | {
@@ -21,6 +23,27 @@ PARSERS = WHOLE | {
     for below, inner in getattr(command, "commands", {}).items()
 }
 """All commands by their words, those below others too."""
+
+
+def test_the_table_says_what_each_command_says_first_and_what_runs_it_is_there() -> None:
+    listed = {name: help for group in COMMANDS.values() for name, (_, help) in group.items()}
+    assert {name: command.help.partition("\n")[0] for name, command in WHOLE.items()} == listed
+    for words, command in PARSERS.items():
+        assert words == "scale" or callable(find(command.callback.__name__))
+
+
+def test_no_help_waits_for_what_a_command_runs() -> None:
+    libraries = "ray numpy scipy torch aiohttp grpc psutil rich jinja2"
+    rooms = "analysis load nodes observing runner serving.cluster serving.server store view"
+    code = f"""if True:
+        import sys
+        from serve_bench.benchmarks.commands import COMMANDS
+        from serve_bench.cli.program import load_command
+        assert all(load_command(name) for commands in COMMANDS.values() for name in commands)
+        heavy = [*"{libraries}".split(), *(f"serve_bench.{{room}}" for room in "{rooms}".split())]
+        print(sorted({{*heavy}} & {{*sys.modules}}))
+    """
+    assert execute(sys.executable, "-c", code, cwd=TOP, check=True).stdout == "[]\n"
 
 
 def test_an_option_that_has_a_panel_or_is_common_is_one_of_a_command() -> None:

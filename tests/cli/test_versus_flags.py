@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from serve_bench.benchmarks.own_app.command import OwnRunOptions
+from serve_bench.benchmarks.own_app.options import OwnRunOptions
 from serve_bench.benchmarks.versus import command as versus_command
-from serve_bench.benchmarks.versus.command import VersusOptions, read_versus
+from serve_bench.benchmarks.versus.command import read_versus
+from serve_bench.benchmarks.versus.options import VersusOptions
 from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.cli import sides as cli_sides
 from serve_bench.cli.gate import Gate
@@ -26,7 +27,8 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.secrets import hash_value
 from serve_bench.runner import in_turn
 from serve_bench.spec.content import Content
-from serve_bench.spec.sides import Rounds, Times
+from serve_bench.spec.forms import Rounds
+from serve_bench.spec.sides import Times
 from serve_bench.store import read
 from tests import servers
 from tests.cases import cases

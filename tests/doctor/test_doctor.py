@@ -9,7 +9,6 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
-from serve_bench import doctor
 from serve_bench.cli.doctor import format_json, format_text
 from serve_bench.core.errors import BadInput
 from serve_bench.doctor import CheckFinding, Findings, diagnose, machine, software
@@ -100,7 +99,7 @@ def test_the_exit_code_is_1_for_a_failure_alone(
         asked.append(python)
         return {"it": CheckFinding(tone, "found", hint)}
 
-    monkeypatch.setattr(doctor, "diagnose", diagnose)
+    monkeypatch.setattr("serve_bench.cli.doctor.diagnose", diagnose)
     for words in (["doctor"], ["doctor", "--python", "other/bin/python"], ["doctor", "--json"]):
         out, err = call(*words, code=code)
         assert err == "" and "\x1b" not in out

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final
-
-from msgspec import Meta
+from typing import Any, Final
 
 from serve_bench.analysis.capacity.launch import Searches
 from serve_bench.benchmarks.capacity.bench import CapacityClusters, expected_s
+from serve_bench.benchmarks.capacity.options import CapacityOptions
 from serve_bench.cli import print_note
-from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.experiment import SuiteExperiment
-from serve_bench.cli.options import REQUEST, ServiceOptions
+from serve_bench.cli.flag_values import list_slo_metrics
 from serve_bench.cli.sitting import list_launches
 from serve_bench.cli.targets import target_suite
 from serve_bench.core.capacity import (
     BUDGET_S,
-    CLOSED,
     LAUNCH_S,
     LAUNCHES,
     MOST_LAUNCHES,
@@ -27,72 +24,16 @@ from serve_bench.core.capacity import (
     closed_row,
 )
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import MAX_DURATION_S, Arrivals
 from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan, rows_of
 from serve_bench.core.result import Result
 from serve_bench.core.slo import check_limits, parse_slo, read_slo
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.served_bench import ServedClusters
-from serve_bench.spec.forms import Duration, Rate, Threshold, Time
 from serve_bench.view.lens import View
 from serve_bench.view.rows import front_of
 
 QUICK_LAUNCH_S: Final = 60.0
 QUICK_PRECISION: Final = 0.1
-
-LEAST_LAUNCH_S: Final = 10.0
-"""Of a search: a few probes of three seconds."""
-
-MOST_START: Final = 100_000
-"""Upper end of a first rate, requests/s: what a client of some cores can send."""
-
-
-class CapacityOptions(ServiceOptions):
-    """The options of `capacity`."""
-
-    command = "capacity"
-    order = f"""target slo url option app_name {REQUEST} protocol grpc_servicer call events
-        event_timeout replicas arrivals start connections launches launch_time precision budget
-        quick need variant env out resume no_sample strict_host serve_metrics dry_run live format"""
-
-    with_resume = frozenset("resume budget no_sample strict_host dry_run live format".split())
-
-    target: str | None = argument(
-        "App: module:app, path/file.py:app, config.yaml of Serve, or a suite.", None, "[TARGET]"
-    )
-    slo: str | None = flag(None, "What has to hold, such as p99=50ms,errors=0.1%.")
-    option: list[str] | None = flag(
-        None, "Deployment.option=value,value...; of a suite axis=value,value...; repeatable."
-    )
-    replicas: str | None = flag(
-        None, "Of an app that Serve scales: fixed, its most, auto [auto].", takes=("fixed", "auto")
-    )
-    arrivals: Arrivals = flag("poisson", "Arrivals: poisson or constant.")
-    start: float | None = flag(None, "First rate [half of a closed loop's].", takes=(1, MOST_START))
-    connections: int = flag(CLOSED, "Connections of the closed loop at first.", takes=(1, 10_000))
-    launches: int | None = flag(None, "Fewest launches; 1: just one [3].", takes=(1, MOST_LAUNCHES))
-    precision: Threshold | None = flag(
-        None, "Width of the 95 % interval that is narrow enough [5%]."
-    )
-    budget: Duration | None = flag(
-        None, "Longest time of the run, or of its rest [20m for each cell]."
-    )
-    launch_time: Annotated[Time, Meta(ge=LEAST_LAUNCH_S, le=MAX_DURATION_S)] | None = flag(
-        None, "Measured time of the search on each launch [2m]."
-    )
-    quick: bool = flag(False, "Search 60 s on each launch, to a precision of 10 %.")
-    need: Rate | None = flag(None, "Rate to hold, such as 2000/s: exit code 3 if no cell holds it.")
-
-
-@command(CapacityOptions)
-def capacity(options: CapacityOptions) -> int:
-    """Find the highest rate at which an SLO is met.
-
-    Open-loop probes on fresh launches, until the interval of the rate is narrow enough.
-
-    Example: serve-bench capacity examples/own_app/shop.py:app --route /best --slo p99=200ms
-    """
-    return CapacityExperiment(options).run()
 
 
 class CapacityExperiment(SuiteExperiment[CapacityOptions]):
@@ -104,7 +45,7 @@ class CapacityExperiment(SuiteExperiment[CapacityOptions]):
         options = self.options
         if options.slo is None:
             raise BadInput("--slo: say what has to hold, such as --slo p99=50ms,errors=0.1%")
-        slo = read_slo(options.slo, metrics=options.slo_metrics())
+        slo = read_slo(options.slo, metrics=list_slo_metrics(options))
         asked = _asked(options, slo.source)
         suite = _scaled(target_suite(options), options)
         if suite.places is not None:

@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-from serve_bench.cli.command import command, flag
+from serve_bench.benchmarks.ladder.options import RecsysOptions, SweepOptions
 from serve_bench.cli.experiment import measure
-from serve_bench.cli.options import MATRIX, MODEL, RUN, LadderOptions
 from serve_bench.cli.rows import (
     add_climb_flags,
     choose_suite,
@@ -21,23 +20,8 @@ from serve_bench.core.plan import Suite
 from serve_bench.spec.suite import Around
 
 
-class SweepOptions(LadderOptions):
-    command = "sweep"
-    order = f"""app {MATRIX} {MODEL} variant env users duration launches url header quick suite
-        out resume trace {RUN} slo format perf_metrics trace_out"""
-
-    suite: str = flag("micro")
-    app: str | None = flag(None, "App: noop, ranker or recsys [as in the suite: noop].")
-
-
-@command(SweepOptions)
 def sweep(options: SweepOptions) -> int:
-    """Add users until the throughput stops growing.
-
-    Gives throughput, knee and collapse of any suite.
-
-    Example: serve-bench sweep --num-replicas 2 --variant default,optimized --quick
-    """
+    """Measures a ladder of users for each cell. Returns the exit code."""
 
     def ladder() -> Ladder:
         return ladder_of(options.users or "auto", options.quick, start=1, runs=COLLAPSE_RUNS)
@@ -51,25 +35,8 @@ def sweep(options: SweepOptions) -> int:
     return measure(options, choose_suite(options, suite, lambda: url_suite(options, ladder())))
 
 
-class RecsysOptions(LadderOptions):
-    command = "recsys"
-    order = f"""ranker_replicas variant ranker device users duration threads gpu_fraction
-        table_rows max_batch_size launches env url header quick suite out resume trace {RUN} slo
-        format published perf_metrics trace_out"""
-
-    suite: str = flag("recsys")
-
-
-@command(RecsysOptions)
 def recsys(options: RecsysOptions) -> int:
-    """Measure a recommender of ingress and DLRM ranker.
-
-    A ladder of users for each variant and number of rankers.
-
-    Without flags: default and optimized, 1, 2 and 4 ranker replicas, 2 ingress replicas for each.
-
-    Example: serve-bench recsys --quick --published
-    """
+    """Measures a ladder of users for each number of rankers. Returns the exit code."""
     users, quick = options.users, options.quick
 
     def suite() -> Suite:

@@ -12,9 +12,9 @@ from typing import Any, TextIO, cast
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.connections import connection_wait
-from serve_bench.benchmarks.load.command import LoadOptions
+from serve_bench.benchmarks.load.options import LoadOptions
 from serve_bench.cli import FAILED, INTERRUPTED, print_note
-from serve_bench.cli.flag_values import check_client, name_place, share_of
+from serve_bench.cli.flag_values import check_client, name_place, read_slo_flag, share_of
 from serve_bench.cli.gate import GATE_BROKEN, close_host, close_slo
 from serve_bench.cli.progress import Display
 from serve_bench.cli.request import add_all_flags, read_request, read_text
@@ -68,7 +68,7 @@ def run(options: LoadOptions, watch: CpuWatch | None) -> int:
         raise BadInput(name_place(str(error))) from None
     timing = options.make_timing(load)
     _check_here(load)
-    slo = options.slo_source  # refused before anything is made
+    slo = read_slo_flag(options)  # refused before anything is made
     targets = () if options.profile is None else check_profile(load.request.url, options.profile)
     tracing = tracing_of(options.trace, load, timing)
     cell, row = {"url": hide_in_text(load.request.url)}, row_of(load)

@@ -15,10 +15,9 @@ from urllib.parse import urlsplit
 import typer
 
 from serve_bench.analysis.statistics import CENSORED, LATENCY, distribution, latency_figures, merged
-from serve_bench.cli.command import command, flag
+from serve_bench.benchmarks.micro.options import MicroOptions, NoopOptions
 from serve_bench.cli.experiment import check_load, measure, sitting_of
 from serve_bench.cli.gate import close_slo
-from serve_bench.cli.options import MATRIX, MODEL, RUN, LoadOnOptions, RowOptions, SloOptions
 from serve_bench.cli.rows import add_flags, read_content, suite_of, targets_of
 from serve_bench.cli.sitting import outcome_of, signals
 from serve_bench.core.errors import RunFailed
@@ -33,107 +32,6 @@ from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.serving.launch_spec import check_port
 from serve_bench.serving.server import Serving
 from serve_bench.view.inside import describe_profiled
-
-
-class MicroOptions(RowOptions):
-    command = "micro"
-    order = f"""app {MATRIX} {MODEL} body_type intermediate_handle data_size clients windows
-        window_seconds launches quick variant env suite out resume profile trace {RUN} slo
-        format published perf_metrics trace_out"""
-
-    suite: str = flag("micro")
-    app: str | None = flag(None, "App: noop, ranker (a DLRM) or recsys [noop].")
-    clients: str | None = flag(
-        None, "N aiohttp clients, raw:N connections [1,8,raw:100].", metavar="ROW[,ROW...]"
-    )
-
-
-@command(MicroOptions)
-def micro(options: MicroOptions) -> int:
-    """Measure an app over batch size, concurrency and replicas.
-
-    The axes are max_batch_size, max_ongoing_requests and num_replicas.
-
-    Without axes: the six published cells. Every row says its client.
-
-    Example: serve-bench micro --variant default,optimized --quick
-    """
-
-    def suite() -> Suite:
-        content = add_flags(read_content(options.suite), options)
-        return suite_of(content.set("app", options.app, "--app"))
-
-    return measure(options, suite)
-
-
-class NoopOptions(LoadOnOptions, SloOptions):
-    command = "noop"
-    order = """blocking num_replicas num_queries max_ongoing_requests max_batch_size
-        batch_wait_timeout_s body_type intermediate_handle host port variant env profile trace
-        no_sample serve_metrics load_on load_nodes out slo"""
-
-    blocking: bool = flag(False, "Stay up until Ctrl-C or SIGTERM.")
-    num_queries: int = flag(500, "Sequential warm-up queries.", takes=(1, 10_000_000))
-    host: str = flag("127.0.0.1", "Address to listen on.")
-    port: int = flag(8000, "HTTP port; 0 for any free one.")
-    variant: str = flag("default", "Variant: default, haproxy or optimized.")
-    env: list[str] | None = flag(None, "Variable of the environment of the variant; repeatable.")
-    profile: str | None = flag(None, "Repeat the warm-up with py-spy: proxy, replica, controller.")
-    trace: bool = flag(False, "Mark the requests that load --trace chooses.")
-
-
-@command(NoopOptions)
-def noop(options: NoopOptions) -> int:
-    """Deploy the no-op app, and print how to load it.
-
-    It is served at /noop. The warm-up queries are sent, and their latency is printed.
-
-    Example: serve-bench noop --blocking --num-replicas 8 --variant optimized
-    """
-
-    suite = suite_of(add_flags(read_content("noop"), options))
-    profile = targets_of(options.profile)
-    load_on = read_load_on(options.load_on, options.load_nodes)
-    suite = replace(suite, requests=options.num_queries, load_on=load_on)
-    trace = 0.0 if options.trace else None
-    check_load(suite, trace)
-    check_port(options.host, options.port)
-
-    def ready(serving: Serving, trials: Sequence[Trial]) -> None:
-        for trial in trials:
-            typer.echo(latency_text(trial))
-        row = suite.rows[0]
-        request = request_of(suite.app, row, serving.url_of(row), suite.cells[0])
-        typer.echo(where_it_is(serving, request.url))
-        if options.blocking and trials:
-            plain = row.protocol == "http"
-            typer.echo(
-                how_to_load(serving, suite.app.route, options.texts.get("body_type", "response"))
-                if plain
-                else load_to_paste(row.protocol, request)
-            )
-            typer.echo("serving until Ctrl-C or SIGTERM")
-            sys.stdout.flush()
-            _wait_while_alive(serving)
-
-    clusters = partial(ServedClusters, host=options.host, port=options.port, after_cell=ready)
-    sitting = sitting_of(
-        Agenda(suite, plan(suite), bool(profile)),
-        clusters,
-        sample=not options.no_sample,
-        metrics=options.serve_metrics,
-        profile=profile,
-        trace=trace,
-    )
-    with signals():
-        outcome = outcome_of(replace(sitting, command="noop", out=options.out))
-    for trial in outcome.result.profiled:
-        for line in describe_profiled(trial, outcome.result):
-            typer.echo(f"profiled, variant {trial.variant}: {line}")
-    typer.echo(f"records: {outcome.folder}")
-    if outcome.failed or (outcome.interrupted and not outcome.result.trials):
-        return 130 if outcome.interrupted else 1
-    return close_slo(outcome.result)
 
 
 def _wait_while_alive(serving: Serving) -> None:
@@ -213,3 +111,60 @@ def how_to_load(serving: Serving, route: str, body_type: str) -> str:
             f"        def get(self): self.client.get({route!r})",
         ]
     )
+
+
+def micro(options: MicroOptions) -> int:
+    """Measures the rows of each cell. Returns the exit code."""
+
+    def suite() -> Suite:
+        content = add_flags(read_content(options.suite), options)
+        return suite_of(content.set("app", options.app, "--app"))
+
+    return measure(options, suite)
+
+
+def noop(options: NoopOptions) -> int:
+    """Serves the no-op app and warms it up. Returns the exit code."""
+    suite = suite_of(add_flags(read_content("noop"), options))
+    profile = targets_of(options.profile)
+    load_on = read_load_on(options.load_on, options.load_nodes)
+    suite = replace(suite, requests=options.num_queries, load_on=load_on)
+    trace = 0.0 if options.trace else None
+    check_load(suite, trace)
+    check_port(options.host, options.port)
+
+    def ready(serving: Serving, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            typer.echo(latency_text(trial))
+        row = suite.rows[0]
+        request = request_of(suite.app, row, serving.url_of(row), suite.cells[0])
+        typer.echo(where_it_is(serving, request.url))
+        if options.blocking and trials:
+            plain = row.protocol == "http"
+            typer.echo(
+                how_to_load(serving, suite.app.route, options.texts.get("body_type", "response"))
+                if plain
+                else load_to_paste(row.protocol, request)
+            )
+            typer.echo("serving until Ctrl-C or SIGTERM")
+            sys.stdout.flush()
+            _wait_while_alive(serving)
+
+    clusters = partial(ServedClusters, host=options.host, port=options.port, after_cell=ready)
+    sitting = sitting_of(
+        Agenda(suite, plan(suite), bool(profile)),
+        clusters,
+        sample=not options.no_sample,
+        metrics=options.serve_metrics,
+        profile=profile,
+        trace=trace,
+    )
+    with signals():
+        outcome = outcome_of(replace(sitting, command="noop", out=options.out))
+    for trial in outcome.result.profiled:
+        for line in describe_profiled(trial, outcome.result):
+            typer.echo(f"profiled, variant {trial.variant}: {line}")
+    typer.echo(f"records: {outcome.folder}")
+    if outcome.failed or (outcome.interrupted and not outcome.result.trials):
+        return 130 if outcome.interrupted else 1
+    return close_slo(outcome.result)

@@ -6,15 +6,11 @@ A service of `--url` takes the same request as ours: POST, JSON, so many samples
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Self
 
-from serve_bench.cli.command import command, flag
+from serve_bench.benchmarks.press.options import PressOptions
 from serve_bench.cli.experiment import measure
-from serve_bench.cli.options import RUN, LadderOptions, format_flag
 from serve_bench.cli.rows import add_flags, choose_suite, keys_of, read_content, suite_of, url_suite
 from serve_bench.cli.show import check_target
 from serve_bench.core.app_spec import bodies
@@ -23,69 +19,12 @@ from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder, parse_ladder
 from serve_bench.core.plan import JSON, Suite
 from serve_bench.load.connection import lacking_descriptors, lacking_ports
 from serve_bench.load.workers import usable_cores
-from serve_bench.report import FORMATS
-from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 from serve_bench.spec.content import Content
 
 QUICK_CLIENTS = "1,10,20,50,100,200"
 
 #: Of `--url`, where no suite says it.
 SAMPLES, EACH, TIMEOUT_MS = 15, 100, 200_000.0
-
-
-class PressOptions(LadderOptions):
-    command = "press"
-    order = f"""clients requests_per_client samples log_level device variant callable app
-        timeout_ms max_row_seconds num_replicas max_ongoing_requests max_queued_requests ranker
-        max_batch_size batch_wait_timeout_s threads table_rows gpu_fraction launches env url
-        header quick log_requests exclude_connect suite out resume trace {RUN} slo format
-        published perf_metrics trace_out"""
-
-    suite: str = flag("press")
-    format: str = format_flag(*FORMATS, "toml")
-    clients: str | None = flag(None, "Numbers of clients, published or auto [published: 1-3000].")
-    requests_per_client: int | None = flag(None, "Requests of each client [100].")
-    samples: int | None = flag(None, "Samples in a request [15].", takes=(1, MOST_SAMPLES))
-    app: str | None = flag(
-        None, "App: ranker (DLRM) or noop, which reads requests [ranker].", takes=("ranker", "noop")
-    )
-    timeout_ms: float | None = flag(None, "Longest time of a request [200000].")
-    max_row_seconds: float | None = flag(None, "Longest time of a row [60].")
-    quick: bool = flag(False, "Measure 1 to 200 clients.")
-    log_requests: Path | None = flag(None, "Write requests as CSV: client, start, latency, status.")
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """Levels of logging are taken in lower case too."""
-        if levels := values.get("log_level"):
-            values = {**values, "log_level": levels.upper()}
-        return super().of(values)
-
-
-@command(PressOptions)
-def press(options: PressOptions) -> int:
-    """Load a scoring service with 1 to 3,000 clients.
-
-    Gives requests/s, knee, collapse and the cost of logging.
-
-    Example: serve-bench press --quick --log-level DEBUG,ERROR --published
-    """
-
-    _check_log(options)
-
-    def suite() -> Suite:
-        return suite_of(_content(options))
-
-    def check(suite: Suite) -> None:
-        if suite.app.bodies is None or suite.requests_per_client is None:
-            raise BadInput(
-                f'--suite: {options.suite} needs app = "press" or "press_noop", and '
-                "requests_per_client and users in its [load]"
-            )
-        _check_reach(suite.ladder)
-
-    services = partial(_url_suite, options)
-    return measure(options, choose_suite(options, suite, services), check)
 
 
 def _check_log(options: PressOptions) -> None:
@@ -144,3 +83,22 @@ def _url_suite(options: PressOptions) -> Suite:
         max_row_s=keys.max_row_seconds,
         timeout_s=keys.timeout_ms / 1000.0,
     )
+
+
+def press(options: PressOptions) -> int:
+    """Measures a ladder of clients for each cell. Returns the exit code."""
+    _check_log(options)
+
+    def suite() -> Suite:
+        return suite_of(_content(options))
+
+    def check(suite: Suite) -> None:
+        if suite.app.bodies is None or suite.requests_per_client is None:
+            raise BadInput(
+                f'--suite: {options.suite} needs app = "press" or "press_noop", and '
+                "requests_per_client and users in its [load]"
+            )
+        _check_reach(suite.ladder)
+
+    services = partial(_url_suite, options)
+    return measure(options, choose_suite(options, suite, services), check)

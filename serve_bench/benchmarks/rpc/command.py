@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,10 @@ from typing import Any
 from serve_bench.benchmarks.rpc.backend import resolve_device
 from serve_bench.benchmarks.rpc.bench import RpcBench
 from serve_bench.benchmarks.rpc.lens import LENS, REPORT_FILE
+from serve_bench.benchmarks.rpc.options import RpcOptions
 from serve_bench.benchmarks.rpc.spec import MOST_EPISODES, RpcSpec, read_rpc
 from serve_bench.cli import FAILED, print_note
-from serve_bench.cli.command import command, flag
 from serve_bench.cli.experiment import ListedExperiment
-from serve_bench.cli.options import RunOptions
-from serve_bench.cli.panels import PanelCommand
 from serve_bench.cli.show import check_target
 from serve_bench.cli.sitting import list_launches
 from serve_bench.core.errors import BadInput
@@ -27,51 +24,6 @@ from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, same_file, suite_file, why, write_whole
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.lens import look
-
-_SPELT = re.compile(r"-{1,2}(?P<name>[a-z]+(?:[_-][a-z]+)*)(?P<rest>=.*)?", re.DOTALL)
-
-
-class PublishedSpelling(PanelCommand):
-    """Takes the flags as PyTorch's launcher spells them too: -world_size="10,50"."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The same with --world-size."""
-        known = {name for param in self.params for name in param.opts if name.startswith("--")}
-        return super().parse_args(ctx, [_respell(text, known) for text in args])
-
-
-def _respell(text: str, known: set[str]) -> str:
-    parts = _SPELT.fullmatch(text)
-    if parts is None:
-        return text
-    flag = f"--{parts['name'].replace('_', '-')}"
-    return f"{flag}{parts['rest'] or ''}" if flag in known else text
-
-
-class RpcOptions(RunOptions):
-    command = "rpc"
-    spec = RpcSpec
-    order = """output_file_path suite out resume no_sample strict_host dry_run live format published
-        perf_metrics"""
-
-    suite: str = flag("rpc")
-    output_file_path: Path | None = flag(
-        None, "New file for the report as JSON [in the run's folder]."
-    )
-
-
-@command(RpcOptions, PublishedSpelling)
-def rpc(options: RpcOptions) -> int:
-    """Measure torch RPC against Ray actors and a Serve handle.
-
-    An agent calls its observers over each of them.
-
-    One of --world-size, --batch, --state-size, --nlayers, --out-features, --device and --threads
-    may be a list with commas: it is the x axis. Flags may be spelt as in PyTorch's launcher.
-
-    Example: serve-bench rpc --world-size 10,20 --batch True --backend torch,ray,serve
-    """
-    return RpcExperiment(options).run()
 
 
 class RpcExperiment(ListedExperiment[RpcOptions, RpcSpec]):

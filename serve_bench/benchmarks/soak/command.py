@@ -5,68 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
-
-from msgspec import Meta
+from typing import Any, Final
 
 from serve_bench.benchmarks.soak.bench import SoakBench
 from serve_bench.benchmarks.soak.lens import gate
+from serve_bench.benchmarks.soak.options import SoakOptions
 from serve_bench.cli import FAILED
-from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.experiment import SuiteExperiment
 from serve_bench.cli.gate import close_gate
-from serve_bench.cli.options import REQUEST, ServiceOptions
 from serve_bench.cli.sitting import list_launches
 from serve_bench.cli.targets import target_suite
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import MAX_RATE, Arrivals
 from serve_bench.core.plan import Suite, duration_text, parse_row, rows_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.result import Result
-from serve_bench.core.soak import CONNECTIONS, LEAK, SoakSpec, block_length_s, soak_row
+from serve_bench.core.soak import CONNECTIONS, SoakSpec, block_length_s, soak_row
 from serve_bench.core.traffic import Row, Traffic
 from serve_bench.observing.processes import behind
 from serve_bench.runner.served_bench import ServedClusters
-from serve_bench.spec.forms import Time
 
 USUAL_S: Final = 3600.0
 QUICK_S: Final = 60.0
-LEAST_S: Final = 30.0
-MOST_S: Final = 7 * 24 * 3600.0
-
-
-class SoakOptions(ServiceOptions):
-    command = "soak"
-    order = f"""target soak_time rate clients arrivals url option app_name {REQUEST} protocol
-        grpc_servicer call events event_timeout quick variant env out resume leak fail_on slo
-        dry_run live format"""
-
-    target: str | None = argument(
-        "App: noop, module:app, path/file.py:app, config.yaml, or a suite.", None, "[TARGET]"
-    )
-    soak_time: Annotated[Time, Meta(ge=LEAST_S, le=MOST_S)] | None = flag(
-        None, "Length of the load: 30s to 7d [1h].", "--for"
-    )
-    rate: float | None = flag(None, "Open loop: requests/s [closed loop].", takes=(0.001, MAX_RATE))
-    clients: str | None = flag(None, "Closed loop: raw:N connections [raw:10].", metavar="ROW")
-    arrivals: Arrivals = flag("constant", "Open loop: constant or poisson arrivals.")
-    option: list[str] | None = flag(None, "Deployment.option=value; repeatable.")
-    quick: bool = flag(False, "Load for 1 minute.")
-    leak: float = flag(
-        LEAK, "Least growth that matters, in MB per million requests.", takes=(0.001, MAX_RATE)
-    )
-    fail_on: tuple[Literal["leak", "slo"], ...] = flag((), "Exit code 3 on: leak, slo.")
-
-
-@command(SoakOptions)
-def soak(options: SoakOptions) -> int:
-    """Load an app for long, and say which processes grow.
-
-    Memory, threads and descriptors of each process of the cluster, after each block of the load.
-
-    Example: serve-bench soak examples/own_app/shop.py:app --route /best --for 1h --rate 100
-    """
-    return SoakExperiment(options).run()
 
 
 class SoakExperiment(SuiteExperiment[SoakOptions]):

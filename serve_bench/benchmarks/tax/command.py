@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from serve_bench.benchmarks.tax.bench import LayerRounds
+from serve_bench.benchmarks.tax.options import TaxOptions
 from serve_bench.benchmarks.tax.spec import (
     LAYERS,
     OWN_BARE,
@@ -17,50 +18,23 @@ from serve_bench.benchmarks.tax.spec import (
     choose_layers,
 )
 from serve_bench.cli import print_note
-from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.flag_values import names
-from serve_bench.cli.options import REQUEST
 from serve_bench.cli.sides import (
     SideFlags,
     SidesExperiment,
-    SidesOptions,
     fit_app,
     make_spec,
     read_rows,
     read_side,
-    rounds_option,
 )
 from serve_bench.cli.sitting import Place, Sitting
 from serve_bench.core.errors import BadInput
 from serve_bench.serving.own_apps import ingress_of
-from serve_bench.spec.forms import Threshold
-from serve_bench.spec.sides import THRESHOLD, Rounds
+from serve_bench.spec.sides import THRESHOLD
 from serve_bench.spec.slicing import Slicing
 from serve_bench.spec.target import is_own
 
 PROTOCOLS: Final = ("http", "stream")
-
-
-class TaxOptions(SidesOptions):
-    """The options of `tax`."""
-
-    command = "tax"
-    order = f"""target layers rounds clients protocol {REQUEST} option quick threshold slice seed
-        suite out resume no_sample strict_host dry_run live format"""
-
-    target: str = argument(
-        "App: noop, or your own as module:name or path/file.py:name.", "noop", "TARGET"
-    )
-    layers: str | None = flag(None, "Layers by name [all].", metavar="NAME[,NAME...]")
-    rounds: Annotated[
-        Rounds | None, rounds_option("Rounds, each a fresh launch of all layers [6]")
-    ] = None
-    clients: str = flag("raw:1,raw:100", "Rows: raw:N connections.", metavar="ROW[,ROW...]")
-    option: list[str] | None = flag(
-        None, "Option of each Serve, such as max_ongoing_requests=5; repeatable."
-    )
-    threshold: Threshold | None = flag(None, "Smallest change that is regressed or improved [5%].")
-    quick: bool = flag(False, "Measure 3 rounds of 2 s on each layer.")
 
 
 class TaxRun(SidesExperiment[TaxOptions, TaxSpec]):
@@ -132,14 +106,3 @@ def read_tax(options: TaxOptions) -> TaxSpec:
         threshold=options.threshold or THRESHOLD,
         tax=Taxed(chosen, tuple(left_out), bare),
     )
-
-
-@command(TaxOptions)
-def tax(options: TaxOptions) -> int:
-    """Measure what each layer of Serve adds to a handler.
-
-    Bare uvicorn, FastAPI, a handle and Serve's variants are up at once and loaded in turn.
-
-    Example: serve-bench tax noop --quick
-    """
-    return TaxRun(options).run()

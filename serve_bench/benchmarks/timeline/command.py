@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from serve_bench.benchmarks.timeline.bench import LOOK_S, WARMUP_S, TimelineBench
+from serve_bench.benchmarks.timeline.options import TimelineOptions
 from serve_bench.benchmarks.timeline.spec import TimelineKeys, read_timeline
 from serve_bench.cli import print_note
-from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.experiment import SuiteExperiment
-from serve_bench.cli.options import REQUEST, TargetOptions
 from serve_bench.cli.sitting import list_launches
 from serve_bench.cli.targets import named_target, target_suite
 from serve_bench.core.errors import BadInput
@@ -29,33 +28,6 @@ from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, shipped
 from serve_bench.view.lens import View
-
-
-class TimelineOptions(TargetOptions):
-    command = "timeline"
-    spec = TimelineKeys
-    order = f"""target url stages ramp fault after option app_name {REQUEST} arrivals connections
-        launches nodes variant env out resume dry_run live slo fail_on strict_host format"""
-
-    target: str | None = argument(
-        "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite: a file "
-        "(.toml), or autoscale_step, autoscale_spike, rolling_update, replica_death.",
-        default=None,
-        metavar="[TARGET]",
-    )
-    slo: str | None = flag(None, "What has to hold in each second, such as p99=200ms [errors=1%].")
-    fail_on: str | None = flag(None, "Exit code 3 on: slo (a second is out of it).", takes=("slo",))
-
-
-@command(TimelineOptions)
-def timeline(options: TimelineOptions) -> int:
-    """Load an app over time, with faults, by the second.
-
-    An open loop in stages; seconds out of the SLO, requests lost, time to more replicas.
-
-    Example: serve-bench timeline autoscale_step
-    """
-    return TimelineExperiment(options).run()
 
 
 class TimelineExperiment(SuiteExperiment[TimelineOptions]):

@@ -10,18 +10,16 @@ from typing import Any, Final
 
 from serve_bench.analysis.comparing import describe_noise, floors_of, of_versus
 from serve_bench.benchmarks.versus.bench import VersusRounds
+from serve_bench.benchmarks.versus.options import VersusOptions
 from serve_bench.benchmarks.versus.spec import QUICK, TIMES, URL_GATE, VersusSpec, check_sides
 from serve_bench.cli import print_note
-from serve_bench.cli.command import command, flag
 from serve_bench.cli.flag_values import share_of
 from serve_bench.cli.gate import Gate, read_flags
-from serve_bench.cli.options import REQUEST
 from serve_bench.cli.report import judged_by
 from serve_bench.cli.request import add_all_flags, read_request
 from serve_bench.cli.sides import (
     SideFlags,
     SidesExperiment,
-    SidesOptions,
     drop_noop,
     fit_app,
     make_spec,
@@ -37,7 +35,6 @@ from serve_bench.core.result import Result
 from serve_bench.core.traffic import GRPC, HANDLES
 from serve_bench.serving.launch_spec import check_tracing
 from serve_bench.spec.content import Content
-from serve_bench.spec.forms import Duration
 from serve_bench.spec.sides import GATE, THRESHOLD, Side
 from serve_bench.spec.slicing import Slicing
 from serve_bench.view.verdict_words import stop_text
@@ -50,47 +47,6 @@ OF_LAUNCHES: Final = frozenset(
 
 ADDRESS: Final = re.compile(r"(?:(?P<name>[^=/:]+)=)?(?P<url>\w+://.*)", re.DOTALL)
 """A side that is up already, with a name if that is given."""
-
-
-class VersusOptions(SidesOptions):
-    """The options of `versus`."""
-
-    command = "versus"
-    order = f"""a b rounds all_rounds app clients rate {REQUEST} protocol grpc_servicer call events
-        event_timeout aa quick threshold gate fail_on noise budget a_env b_env a_python b_python
-        a_option b_option slice seed suite out resume trace no_sample strict_host dry_run live
-        format"""
-
-    a: str | None = flag(None, "First side: VARIANT, APP, VARIANT,APP or [NAME=]http://HOST:PORT.")
-    b: str | None = flag(None, "Second side, compared with the first.")
-    all_rounds: bool = flag(False, "Measure all rounds, even after a final verdict.")
-    aa: bool = flag(False, "Compare A (default) with itself: the noise floor.")
-    budget: Duration | None = flag(None, "Longest time of the run, such as 10m [none].")
-    a_env: list[str] | None = flag(None, "Variable of the environment of A; repeatable.")
-    b_env: list[str] | None = flag(None, "Variable of the environment of B; repeatable.")
-    a_python: str | None = flag(None, "Python interpreter of A, with a Ray of its own.")
-    b_python: str | None = flag(None, "Python interpreter of B.")
-    a_option: list[str] | None = flag(None, "Option of A, such as num_replicas=2; repeatable.")
-    b_option: list[str] | None = flag(None, "Option of B; repeatable.")
-
-    def sides(self) -> list[SideFlags]:
-        """The flags of A and of B; of A alone with --aa. Raises BadInput."""
-        given = [name for name in ("b", "b_env", "b_python", "b_option") if getattr(self, name)]
-        if self.aa and given:
-            word = given[0].replace("_", "-")
-            raise BadInput(f"--aa: runs A against itself; it does not go with --{word}")
-        sides = []
-        for letter in "a" if self.aa else "ab":
-            word, env, python, options = (
-                getattr(self, f"{letter}{name}") for name in ("", "_env", "_python", "_option")
-            )
-            if word is None and not self.aa:  # of which A is what Serve does without flags
-                more = "; A against itself is --aa" if letter == "b" else ""
-                takes = "it takes VARIANT, APP, VARIANT,APP or http://HOST:PORT"
-                raise BadInput(f"--{letter}: is missing; {takes}{more}")
-            places = f"--{letter}", f"--{letter}-option"
-            sides.append(SideFlags(*places, word or "default", options or (), env or (), python))
-        return sides
 
 
 class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
@@ -151,11 +107,31 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
         return self._gate.close(of_versus(judged))
 
 
+def read_sides(options: VersusOptions) -> list[SideFlags]:
+    """The flags of A and of B; of A alone with --aa. Raises BadInput."""
+    given = [name for name in ("b", "b_env", "b_python", "b_option") if getattr(options, name)]
+    if options.aa and given:
+        word = given[0].replace("_", "-")
+        raise BadInput(f"--aa: runs A against itself; it does not go with --{word}")
+    sides = []
+    for letter in "a" if options.aa else "ab":
+        word, env, python, settings = (
+            getattr(options, f"{letter}{name}") for name in ("", "_env", "_python", "_option")
+        )
+        if word is None and not options.aa:  # of which A is what Serve does without flags
+            more = "; A against itself is --aa" if letter == "b" else ""
+            takes = "it takes VARIANT, APP, VARIANT,APP or http://HOST:PORT"
+            raise BadInput(f"--{letter}: is missing; {takes}{more}")
+        places = f"--{letter}", f"--{letter}-option"
+        sides.append(SideFlags(*places, word or "default", settings or (), env or (), python))
+    return sides
+
+
 def read_versus(
     options: VersusOptions, gate: Gate
 ) -> tuple[VersusSpec, tuple[Request, Request] | None]:
     """A and B, and the requests to them where they are up already. Raises BadInput."""
-    suite, sides = read_rows(options), options.sides()
+    suite, sides = read_rows(options), read_sides(options)
     if any(ADDRESS.fullmatch(side.word) for side in sides):
         return _read_services(options, gate, drop_noop(suite), sides)
     launched = [read_side(options, side, suite) for side in sides]
@@ -220,15 +196,3 @@ def _make_spec(
         budget_s=options.budget,
         looks=not options.all_rounds,
     )
-
-
-@command(VersusOptions)
-def versus(options: VersusOptions) -> int:
-    """Compare two sides: their ratio, its interval, a verdict.
-
-    Each round launches both sides again and loads them in turn. It stops when the verdict is final,
-    after 3 rounds or more.
-
-    Example: serve-bench versus --a default --b optimized --quick
-    """
-    return VersusRun(options).run()

@@ -15,8 +15,9 @@ from msgspec import structs
 
 from serve_bench.benchmarks.tax import command as tax_command
 from serve_bench.benchmarks.tax.bench import LayerCpu, LayerRounds
-from serve_bench.benchmarks.tax.command import TaxOptions, read_tax
+from serve_bench.benchmarks.tax.command import read_tax
 from serve_bench.benchmarks.tax.lens import LENS
+from serve_bench.benchmarks.tax.options import TaxOptions
 from serve_bench.benchmarks.tax.spec import LAYERS, TaxSpec
 from serve_bench.cli import sides as cli_sides
 from serve_bench.cli import sitting as sittings

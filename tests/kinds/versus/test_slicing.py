@@ -8,9 +8,9 @@ import pytest
 from serve_bench.core.facts import SlicesFacts
 from serve_bench.core.load_result import Slice
 from serve_bench.core.schema import built
+from serve_bench.spec.forms import LONGEST_SLICE_S
 from serve_bench.spec.slicing import (
     DRAINS,
-    LONGEST_S,
     MOST_LOOKS,
     SHORTEST_S,
     DrainSample,
@@ -37,7 +37,7 @@ def settle(drain: Callable[[float], float], slice_s: float | None = None) -> tup
     "drain_s, slice_s, looks",
     *((0.0, 0.05, 1), (0.007, 0.05, 1), (0.011, 0.08, 1), (0.02, 0.14, 2)),
     (100 / 1000, 0.7, 2),  # 100 connections to a server of 1,000 a second
-    *((100 / 350, LONGEST_S, 2), (LONGEST_S / DRAINS, LONGEST_S, 2)),
+    *((100 / 350, LONGEST_SLICE_S, 2), (LONGEST_SLICE_S / DRAINS, LONGEST_SLICE_S, 2)),
 )
 def test_the_load_is_the_one_named_and_slices_grow_with_the_drain(
     drain_s: float, slice_s: float, looks: int

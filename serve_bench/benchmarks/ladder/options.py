@@ -1,0 +1,46 @@
+"""The options of `serve-bench sweep` and `serve-bench recsys`."""
+
+from __future__ import annotations
+
+from serve_bench.cli.command import Command, flag
+from serve_bench.cli.options import MATRIX, MODEL, RUN, LadderOptions
+
+
+class SweepOptions(LadderOptions):
+    """Add users until the throughput stops growing.
+
+    Gives throughput, knee and collapse of any suite.
+
+    Example: serve-bench sweep --num-replicas 2 --variant default,optimized --quick
+    """
+
+    command = "sweep"
+    order = f"""app {MATRIX} {MODEL} variant env users duration launches url header quick suite
+        out resume trace {RUN} slo format perf_metrics trace_out"""
+
+    suite: str = flag("micro")
+    app: str | None = flag(None, "App: noop, ranker or recsys [as in the suite: noop].")
+
+
+sweep = Command(SweepOptions, "benchmarks.ladder.command:sweep")
+
+
+class RecsysOptions(LadderOptions):
+    """Measure a recommender of ingress and DLRM ranker.
+
+    A ladder of users for each variant and number of rankers.
+
+    Without flags: default and optimized, 1, 2 and 4 ranker replicas, 2 ingress replicas for each.
+
+    Example: serve-bench recsys --quick --published
+    """
+
+    command = "recsys"
+    order = f"""ranker_replicas variant ranker device users duration threads gpu_fraction
+        table_rows max_batch_size launches env url header quick suite out resume trace {RUN} slo
+        format published perf_metrics trace_out"""
+
+    suite: str = flag("recsys")
+
+
+recsys = Command(RecsysOptions, "benchmarks.ladder.command:recsys")

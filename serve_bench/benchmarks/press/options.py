@@ -1,0 +1,51 @@
+"""The options of `serve-bench press`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from serve_bench.cli.command import Command, flag
+from serve_bench.cli.options import RUN, LadderOptions, format_flag
+from serve_bench.report import FORMATS
+from serve_bench.serving.apps.press_samples import MOST_SAMPLES
+
+
+class PressOptions(LadderOptions):
+    """Load a scoring service with 1 to 3,000 clients.
+
+    Gives requests/s, knee, collapse and the cost of logging.
+
+    Example: serve-bench press --quick --log-level DEBUG,ERROR --published
+    """
+
+    command = "press"
+    order = f"""clients requests_per_client samples log_level device variant callable app
+        timeout_ms max_row_seconds num_replicas max_ongoing_requests max_queued_requests ranker
+        max_batch_size batch_wait_timeout_s threads table_rows gpu_fraction launches env url
+        header quick log_requests exclude_connect suite out resume trace {RUN} slo format
+        published perf_metrics trace_out"""
+
+    suite: str = flag("press")
+    format: str = format_flag(*FORMATS, "toml")
+    clients: str | None = flag(None, "Numbers of clients, published or auto [published: 1-3000].")
+    requests_per_client: int | None = flag(None, "Requests of each client [100].")
+    samples: int | None = flag(None, "Samples in a request [15].", takes=(1, MOST_SAMPLES))
+    app: str | None = flag(
+        None, "App: ranker (DLRM) or noop, which reads requests [ranker].", takes=("ranker", "noop")
+    )
+    timeout_ms: float | None = flag(None, "Longest time of a request [200000].")
+    max_row_seconds: float | None = flag(None, "Longest time of a row [60].")
+    quick: bool = flag(False, "Measure 1 to 200 clients.")
+    log_requests: Path | None = flag(None, "Write requests as CSV: client, start, latency, status.")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Levels of logging are taken in lower case too."""
+        if levels := values.get("log_level"):
+            values = {**values, "log_level": levels.upper()}
+        return super().of(values)
+
+
+press = Command(PressOptions, "benchmarks.press.command:press")

@@ -1,0 +1,63 @@
+"""The options of `serve-bench scale`, by workload."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import typer
+
+from serve_bench.benchmarks.scale.spec import WORKLOADS, ScaleSpec
+from serve_bench.cli.command import Command, flag
+from serve_bench.cli.options import WITH_RESUME, VariantOptions
+from serve_bench.cli.panels import PanelCommand, PanelGroup
+
+scale = typer.Typer(
+    cls=PanelGroup,
+    rich_markup_mode=None,
+    invoke_without_command=True,
+    help="Run Ray's nightly Serve benchmarks, here or on a cluster.\n\n"
+    "Example: serve-bench scale single --quick --published",
+)
+
+
+@scale.callback()
+def _alone(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+class ScaleOptions(VariantOptions):
+    """The options of all workloads beside those of their Spec."""
+
+    command = "scale"
+    workload: ClassVar[str]
+    with_resume = WITH_RESUME - {"no_sample"}
+    order = """address variant env quick suite out resume no_sample strict_host dry_run live slo
+        format published perf_metrics"""
+
+    address: str | None = flag(None, "Ray cluster to measure on, which is left as it was.")
+    quick: bool = flag(False, "Use sizes for a small machine.")
+
+
+EXAMPLES: Final = {
+    "single": "serve-bench scale single --replicas 8 --duration 30s",
+    "multi": "serve-bench scale multi --deployments 4 --replicas 2 --duration 30s",
+    "ensemble": "serve-bench scale ensemble --fanout 10",
+    "chain": "serve-bench scale chain --length 10",
+    "curve": "serve-bench scale curve --replicas 1,2,4,8,16,32",
+}
+
+
+def _command(name: str, kind: type[ScaleSpec]) -> Command:
+    class WorkloadOptions(ScaleOptions):
+        __doc__ = f"{kind.__doc__}\n\nExample: {EXAMPLES[name]}"
+        spec = kind
+        workload = name
+
+        suite: str = flag(f"scale_{name}", "Suite file, or the name of a shipped one.")
+
+    return Command(WorkloadOptions, "benchmarks.scale.command:ScaleExperiment.measure")
+
+
+for _name, _kind in WORKLOADS.items():
+    scale.command(name=_name, cls=PanelCommand)(_command(_name, _kind))

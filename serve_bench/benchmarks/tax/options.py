@@ -1,0 +1,39 @@
+"""The options of `serve-bench tax`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from serve_bench.cli.command import Command, argument, flag
+from serve_bench.cli.options import REQUEST, SidesOptions, rounds_option
+from serve_bench.spec.forms import Rounds, Threshold
+
+
+class TaxOptions(SidesOptions):
+    """Measure what each layer of Serve adds to a handler.
+
+    Bare uvicorn, FastAPI, a handle and Serve's variants are up at once and loaded in turn.
+
+    Example: serve-bench tax noop --quick
+    """
+
+    command = "tax"
+    order = f"""target layers rounds clients protocol {REQUEST} option quick threshold slice seed
+        suite out resume no_sample strict_host dry_run live format"""
+
+    target: str = argument(
+        "App: noop, or your own as module:name or path/file.py:name.", "noop", "TARGET"
+    )
+    layers: str | None = flag(None, "Layers by name [all].", metavar="NAME[,NAME...]")
+    rounds: Annotated[
+        Rounds | None, rounds_option("Rounds, each a fresh launch of all layers [6]")
+    ] = None
+    clients: str = flag("raw:1,raw:100", "Rows: raw:N connections.", metavar="ROW[,ROW...]")
+    option: list[str] | None = flag(
+        None, "Option of each Serve, such as max_ongoing_requests=5; repeatable."
+    )
+    threshold: Threshold | None = flag(None, "Smallest change that is regressed or improved [5%].")
+    quick: bool = flag(False, "Measure 3 rounds of 2 s on each layer.")
+
+
+tax = Command(TaxOptions, "benchmarks.tax.command:TaxRun.measure")

@@ -1,0 +1,33 @@
+"""The options of `serve-bench timeline`."""
+
+from __future__ import annotations
+
+from serve_bench.benchmarks.timeline.spec import TimelineKeys
+from serve_bench.cli.command import Command, argument, flag
+from serve_bench.cli.options import REQUEST, TargetOptions
+
+
+class TimelineOptions(TargetOptions):
+    """Load an app over time, with faults, by the second.
+
+    An open loop in stages; seconds out of the SLO, requests lost, time to more replicas.
+
+    Example: serve-bench timeline autoscale_step
+    """
+
+    command = "timeline"
+    spec = TimelineKeys
+    order = f"""target url stages ramp fault after option app_name {REQUEST} arrivals connections
+        launches nodes variant env out resume dry_run live slo fail_on strict_host format"""
+
+    target: str | None = argument(
+        "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite: a file "
+        "(.toml), or autoscale_step, autoscale_spike, rolling_update, replica_death.",
+        default=None,
+        metavar="[TARGET]",
+    )
+    slo: str | None = flag(None, "What has to hold in each second, such as p99=200ms [errors=1%].")
+    fail_on: str | None = flag(None, "Exit code 3 on: slo (a second is out of it).", takes=("slo",))
+
+
+timeline = Command(TimelineOptions, "benchmarks.timeline.command:TimelineExperiment.measure")
