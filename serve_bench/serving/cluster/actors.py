@@ -55,17 +55,25 @@ def ask_replicas(
     import ray
 
     question = _own_settings if own else _replica_settings
-
     prefix = f"SERVE_REPLICA::{app}#{deployment}#"
-    references = [put(question, actor) for name, actor in serve_actors() if name.startswith(prefix)]
-    settings = []
-    silent = []
-    for answer in answers(references):
+    settings, silent = [], []
+    for answer in ask_all(lambda name: name.startswith(prefix), question).values():
         if isinstance(answer, ray.exceptions.RayTaskError):  # its constructor has not ended, say
             silent.append(f"a replica cannot tell what it uses: {one_line(answer)}")
         elif not isinstance(answer, Exception):  # else it is on its way out: the caller counts
             settings.append(answer)
     return sorted(settings, key=lambda replica: int(replica["pid"])), silent
+
+
+def ask_all(
+    wanted: Callable[[str], bool], question: Callable[..., Any], *arguments: Any
+) -> dict[str, Any]:
+    """What came of a question to Serve's actors of wanted names, by their names: the answer, or
+    what Ray raises."""
+    actors = [(name, actor) for name, actor in serve_actors() if wanted(name)]
+    references = [put(question, actor, *arguments) for _, actor in actors]
+    names = (name for name, _ in actors)
+    return dict(zip(names, answers(references), strict=True))
 
 
 def answers(references: Sequence[Any], timeout_s: float = ANSWER_TIMEOUT_S) -> Iterator[Any]:
@@ -197,27 +205,11 @@ def log_level(_: Any) -> str:
     return logging.getLevelName(logging.getLogger("ray.serve").getEffectiveLevel())
 
 
-def ask_module(replica: Any) -> str | None:
-    """The module of the class that a replica runs; None where it gives no answer."""
-    import ray
-
-    try:
-        return str(ask(replica, _module_of_user))
-    except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError):
-        return None  # its constructor has not ended yet, or it is on its way out
-
-
 def deployers(app: str) -> list[str]:
     """The jobs of Ray that deployed an application; none where this Serve does not know."""
-    import ray
-
-    for name, actor in serve_actors():
-        if name.startswith("SERVE_CONTROLLER"):
-            try:
-                every: dict[str, list[str]] = ask(actor, _deployers)
-                return every.get(app, [])
-            except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError):
-                return []
+    for jobs in ask_all(lambda name: name.startswith("SERVE_CONTROLLER"), _deployers).values():
+        if not isinstance(jobs, Exception):
+            return list(jobs.get(app, []))
     return []
 
 
@@ -237,7 +229,7 @@ def _deployers(controller: Any) -> dict[str, list[str]]:
     return jobs
 
 
-def _module_of_user(replica: Any) -> str:
+def module_of_user(replica: Any) -> str:
     """Runs inside a replica: the module that its class is of."""
     inner = getattr(replica, "_replica_impl", replica)
     return type(inner._user_callable_wrapper._callable).__module__

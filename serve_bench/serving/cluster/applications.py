@@ -20,13 +20,12 @@ from actors import (
     CONTROLLER,
     Refused,
     all_replicas,
-    answers,
+    ask_all,
     bound_host,
     by_value,
     in_time,
     nodes,
     one_line,
-    put,
     serve_actors,
     serve_client,
     serve_details,
@@ -214,11 +213,9 @@ def _why(one: dict[str, Any]) -> str | None:
 def _places(names: list[str]) -> dict[str, dict[str, Any]]:
     """By the names of proxies: their pid, and the network that they are in; or why one says
     nothing."""
-    asked = {name: put(_place_of, actor) for name, actor in serve_actors() if name in names}
-    told = zip(asked, answers(list(asked.values())), strict=True)
     return {
         name: {"why": one_line(place)} if isinstance(place, Exception) else place
-        for name, place in told
+        for name, place in ask_all(names.__contains__, _place_of).items()
     }
 
 

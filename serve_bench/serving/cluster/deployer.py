@@ -22,7 +22,7 @@ from actors import (
     CONTROLLER,
     ORDER_TIMEOUT_S,
     Refused,
-    ask,
+    ask_all,
     ask_replicas,
     bound_host,
     in_time,
@@ -511,14 +511,15 @@ def wait_system_log_level(level: str) -> dict[str, str]:
 def _system_log_levels() -> tuple[dict[str, str], list[str]]:
     """The level in force in Serve's own processes, by role; and why others could not tell, which
     may be about to end."""
-    import ray
-
     levels, silent = {}, []
-    for name, actor in serve_actors():
-        role = "controller" if name.startswith("SERVE_CONTROLLER") else role_of(name)
-        if role is not None and role != "replica":
-            try:
-                levels[role] = ask(actor, log_level)
-            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-                silent.append(f"{name}: {one_line(error)}")
+    for name, level in ask_all(lambda name: _system_role(name) is not None, log_level).items():
+        if isinstance(level, Exception):
+            silent.append(f"{name}: {one_line(level)}")
+        else:
+            levels[str(_system_role(name))] = level
     return levels, silent
+
+
+def _system_role(name: str) -> str | None:
+    role = "controller" if name.startswith("SERVE_CONTROLLER") else role_of(name)
+    return None if role == "replica" else role

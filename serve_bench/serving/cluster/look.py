@@ -97,11 +97,7 @@ def _covered(spans: list[tuple[int, int]]) -> int:
 
 def _ask_all(question: Any) -> list[dict[str, Any]]:
     """The answers of the replicas that run; one that ends meanwhile has none."""
-    running = actors.running_replicas()
-    references = [
-        actors.put(question, actor) for name, actor in actors.serve_actors() if name in running
-    ]
-    answers = actors.answers(references)
+    answers = actors.ask_all(actors.running_replicas().__contains__, question).values()
     return [answer for answer in answers if answer and not isinstance(answer, Exception)]
 
 

@@ -29,9 +29,10 @@ from typing import Any
 from actors import (
     GCS,
     Refused,
-    ask_module,
+    ask_all,
     deployers,
     in_time,
+    module_of_user,
     nodes,
     one_line,
     serve_actors,
@@ -401,13 +402,11 @@ class Attached:
     def _is_ours(self, name: str) -> bool:
         """Whether the code of every replica of an application is ours. One without a replica that
         can tell is taken for another's."""
-        modules = [
-            ask_module(actor)
-            for title, actor in serve_actors()
-            if title.startswith(f"SERVE_REPLICA::{name}#")
-        ]
+        prefix = f"SERVE_REPLICA::{name}#"
+        modules = ask_all(lambda actor: actor.startswith(prefix), module_of_user).values()
+        # One gives no answer whose constructor has not ended yet, or that is on its way out.
         return bool(modules) and all(
-            module is not None and module.split(".")[0] == self._package for module in modules
+            isinstance(module, str) and module.split(".")[0] == self._package for module in modules
         )
 
 
