@@ -82,8 +82,6 @@ class AsyncEngine(Engine, Generic[C]):
     def _in_flight(self) -> list[C]:
         return [client for client in self._clients if client.busy]
 
-    # -- connecting ---------------------------------------------------------------------------
-
     def connect(self) -> int:
         return self._loop.run_until_complete(self._connect_all())
 
@@ -100,8 +98,6 @@ class AsyncEngine(Engine, Generic[C]):
         client.events = None if self._notes is None else self._notes.events()
         self._clients.append(client)
         return client
-
-    # -- one request --------------------------------------------------------------------------
 
     def _begin(self, client: C, due: int) -> None:
         """A request begins when a client gets it, before the task of that runs."""
@@ -143,8 +139,6 @@ class AsyncEngine(Engine, Generic[C]):
 
     def _given_up(self, client: C, failure: str, now: int) -> None:
         """A request has failed for good."""
-
-    # -- the load -----------------------------------------------------------------------------
 
     def run(self, start: int, drain_ns: int) -> None:
         self._drain_ns = drain_ns

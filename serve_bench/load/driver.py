@@ -470,7 +470,7 @@ def drive_slices(
     for load in loads:
         if load.open_loop or load.total is not None or load.client == "handle":
             raise SpecError("slices need a closed loop, without a count and a handle")
-    if any((first.client, first.connections) != (one.client, one.connections) for one in others):
+    if any((first.client, first.connections) != (load.client, load.connections) for load in others):
         raise SpecError("slices need the same client and number of connections on both sides")
     # Slices take the place of windows. The timing has only what a worker needs to know.
     timing = Timing(warmup_min_s=0.0, warmup_max_s=0.0, windows=1, drain_s=plan.drain_s)

@@ -122,8 +122,6 @@ class Exchanges(Engine):
             elif which == "end":
                 self._rates.end()
 
-    # -- connecting ---------------------------------------------------------------------------
-
     def _add_connection(self, now: int, due: int | None = None) -> None:
         """One more connection, opened for the request due at `due` if there is one."""
         framer = stream_framer(self._streaming) if self._streaming is not None else None
@@ -198,8 +196,6 @@ class Exchanges(Engine):
             elif not self.load.open_loop and self.tally.may_send():
                 self._assign(conn, now)
         self._reopen(conn, now)
-
-    # -- one request --------------------------------------------------------------------------
 
     def _assign(self, conn: Connection, due: int) -> None:
         """Begin a request on this connection, which may not be open yet."""
@@ -357,8 +353,8 @@ class Exchanges(Engine):
                 conn.sent_at = conn.due
                 conn.state = BUSY
 
-    # -- events: what they mean for a request (answered, broken, timed out). `RawEngine._loop` deals
-    # -- with the plain answers of a closed loop itself.
+    # Events: what they mean for a request (answered, broken, timed out). `RawEngine._loop` deals
+    # with the plain answers of a closed loop itself.
 
     def _handle(
         self,

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from serve_bench.core.load_result import LoadResult
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Request
 from serve_bench.core.secrets import MOST, hash_value
-
-if TYPE_CHECKING:
-    from serve_bench.core.load_result import LoadResult
 
 LONGEST_EXAMPLE: Final = 120
 """Characters of what was seen of a failed request: it stands in the line of an error."""

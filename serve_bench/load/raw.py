@@ -79,8 +79,6 @@ class RawEngine(Exchanges):
                 self._connect_failed(conn, TimeoutError(), perf())
         return sum(1 for conn in self.connections if conn.state == IDLE)
 
-    # -- the loop -----------------------------------------------------------------------------
-
     def run(self, start: int, drain_ns: int) -> None:
         self._running = True
         self._drain_ns = drain_ns

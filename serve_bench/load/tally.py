@@ -228,8 +228,6 @@ class Tally:
         self.drained: list[int] = []  # latencies of the cohort that ended after the windows
         self.connection_rate_max: float | None = None  # the raw client sets it on request
 
-    # -- time ---------------------------------------------------------------------------------
-
     def advance(self, now: int) -> None:
         """Do all that is due by `now`: begin measuring, close windows, publish counters."""
         if now < self.edge:
@@ -344,8 +342,6 @@ class Tally:
         live[COMPLETED] = self.completed
         live[FAILED] = sum(self.failed.values())
         live[LEFT] = sum(map(len, self._open_requests())) if self.finished else 0
-
-    # -- events -------------------------------------------------------------------------------
 
     @property
     def _ended(self) -> int:
@@ -489,8 +485,6 @@ class Tally:
         words = self.hist["equal"]
         if longest > words[0]:
             words[0] = longest
-
-    # -- report -------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """All counters, with the requests in flight and those that wait to be sent."""

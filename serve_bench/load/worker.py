@@ -8,6 +8,7 @@ parent. Imports are few: it starts in 0.1 s and stays small.
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import random
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from serve_bench.core.load_result import Slice, WorkerReport
 from serve_bench.core.load_spec import Slices, Timing
@@ -41,23 +42,20 @@ STDIN = 0
 perf = time.perf_counter_ns
 
 
+ENGINES: Final = {
+    "raw": "raw.RawEngine",
+    "aiohttp": "aiohttp_client.AiohttpEngine",
+    "grpc": "grpc_client.GrpcEngine",
+    "handle": "handle_client.HandleEngine",
+}
+"""The engine of each client, whose libraries alone are imported."""
+
+
 def make_engine(work: Assignment) -> Engine:
-    """The client of the load, of which alone the libraries are imported."""
-    if work.load.client == "aiohttp":
-        from serve_bench.load.aiohttp_client import AiohttpEngine
-
-        return AiohttpEngine(work)
-    if work.load.client == "grpc":
-        from serve_bench.load.grpc_client import GrpcEngine
-
-        return GrpcEngine(work)
-    if work.load.client == "handle":
-        from serve_bench.load.handle_client import HandleEngine
-
-        return HandleEngine(work)
-    from serve_bench.load.raw import RawEngine
-
-    return RawEngine(work)
+    """The client of the load."""
+    module, _, name = ENGINES[work.load.client].partition(".")
+    engine: Engine = getattr(importlib.import_module(f"serve_bench.load.{module}"), name)(work)
+    return engine
 
 
 # Slices: targets held open at once and loaded in turn.

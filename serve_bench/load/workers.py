@@ -325,10 +325,12 @@ class Crew:
             raise self.all_lost([worker.failure(0) for worker in self.workers])
         notes = []
         for side, load in enumerate(loads):
-            opened = sum(told.opened[side] for told in ready)
-            wanted = sum(told.wanted for told in ready)
+            opened = sum(message.opened[side] for message in ready)
+            wanted = sum(message.wanted for message in ready)
             if not opened and load.keepalive:
-                reason = next(filter(None, (told.errors[side] for told in ready)), "no connection")
+                reason = next(
+                    filter(None, (message.errors[side] for message in ready)), "no connection"
+                )
                 raise LoadError("connect", load.request.host, load.request.port, reason)
             if opened < wanted:
                 notes.append(f"{opened} of {wanted} connections were open at the start")

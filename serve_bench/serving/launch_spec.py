@@ -20,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
@@ -228,8 +229,6 @@ def ignored_environment() -> list[str]:
 
 def own_ray_version() -> str:
     """The Ray that this interpreter has, or BadInput with what to install. Imports no ray."""
-    from importlib import metadata
-
     try:
         return metadata.version("ray")
     except metadata.PackageNotFoundError:

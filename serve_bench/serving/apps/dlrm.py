@@ -8,6 +8,7 @@ same model with what makes it faster, each step with its reason.
 from __future__ import annotations
 
 import mmap
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -319,8 +320,6 @@ def _table(shape: Shape, device: Any) -> Any:
 def _read_only(matrix: Any) -> Any:
     """The array as a tensor without a copy. It is never written to, which torch cannot promise:
     hence its warning about arrays that are read-only."""
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(matrix)

@@ -166,12 +166,12 @@ def proxies() -> list[dict[str, Any]]:
     known = details.get("proxies") or {}
     options = details.get("http_options") or {}
     host, port = options.get("host") or "127.0.0.1", int(options.get("port") or 8000)
-    places = _places([one["actor_name"] for one in known.values()])
-    every = []
+    places = _places([proxy["actor_name"] for proxy in known.values()])
+    entries = []
     for node in nodes():
         proxy = known.get(node["node_id"])
         place = places.get(proxy["actor_name"], {}) if proxy else {}
-        every.append(
+        entries.append(
             {
                 **node,
                 "status": word_of(proxy["status"]) if proxy else "NONE",
@@ -183,30 +183,30 @@ def proxies() -> list[dict[str, Any]]:
                 "location": str(details.get("proxy_location")),
             }
         )
-    for one in every:
-        one["shared_with"] = [
+    for entry in entries:
+        entry["shared_with"] = [
             other["node_id"]
-            for other in every
-            if other is not one
-            and one["place"] is not None
-            and (other["place"], other["port"]) == (one["place"], one["port"])
+            for other in entries
+            if other is not entry
+            and entry["place"] is not None
+            and (other["place"], other["port"]) == (entry["place"], entry["port"])
         ]
-        one["why"] = _why(one)
-    return every
+        entry["why"] = _why(entry)
+    return entries
 
 
-def _why(one: dict[str, Any]) -> str | None:
+def _why(entry: dict[str, Any]) -> str | None:
     """What there is to say of the proxy of a node; None where it is a healthy one of its own."""
-    if one["status"] == "NONE":
-        if one["location"].endswith("EveryNode"):
+    if entry["status"] == "NONE":
+        if entry["location"].endswith("EveryNode"):
             return "no replica runs on this node, and Serve starts a proxy only beside one"
-        return f"Serve's proxy location is {one['location']}"
-    if one["status"] != HEALTHY:
-        return f"the proxy is {one['status']}" + (f": {one['why']}" if one["why"] else "")
-    if one["shared_with"]:
-        count = len(one["shared_with"])
+        return f"Serve's proxy location is {entry['location']}"
+    if entry["status"] != HEALTHY:
+        return f"the proxy is {entry['status']}" + (f": {entry['why']}" if entry["why"] else "")
+    if entry["shared_with"]:
+        count = len(entry["shared_with"])
         others = "another node" if count == 1 else f"{count} other nodes"
-        return f"shares {one['host']}:{one['port']} with {others} of this host"
+        return f"shares {entry['host']}:{entry['port']} with {others} of this host"
     return None
 
 
@@ -251,33 +251,35 @@ class Routes:
         if not ready:
             raise Refused("no node has a healthy HTTP proxy")
         checked: set[tuple[str, str, int]] = set()
-        for one in ready:
-            address = (str(one["place"]), one["host"], one["port"])
+        for proxy in ready:
+            address = (str(proxy["place"]), proxy["host"], proxy["port"])
             if address in checked:
                 continue
             checked.add(address)
-            host = bound_host(one["host"])
-            times = ANSWERS_OF_SHARED * len(one["shared_with"]) + 1
+            host = bound_host(proxy["host"])
+            times = ANSWERS_OF_SHARED * len(proxy["shared_with"]) + 1
             left_s = max(1.0, deadline - time.monotonic())
-            arguments = (host, one["port"], wanted, times, left_s)
+            arguments = (host, proxy["port"], wanted, times, left_s)
             reason = (
                 check_answers(*arguments)
-                if one["place"] == here()
-                else _there(one["node_id"], arguments, left_s)
+                if proxy["place"] == here()
+                else _there(proxy["node_id"], arguments, left_s)
             )
             if reason is not None:
-                raise Refused(f"the proxy of node {one['hostname']} ({one['node_ip']}): {reason}")
+                raise Refused(
+                    f"the proxy of node {proxy['hostname']} ({proxy['node_ip']}): {reason}"
+                )
 
     def _wait_healthy(self, deadline: float) -> list[dict[str, Any]]:
         while True:
-            every = proxies()
-            there = [one for one in every if one["status"] != "NONE"]
-            late = [one for one in there if one["status"] != HEALTHY]
-            missing = [one for one in every if one["status"] == "NONE" and _expected(one)]
-            waited = {one["node_id"] for one in (*late, *missing)} - self._given_up
+            listed = proxies()
+            there = [proxy for proxy in listed if proxy["status"] != "NONE"]
+            late = [proxy for proxy in there if proxy["status"] != HEALTHY]
+            missing = [proxy for proxy in listed if proxy["status"] == "NONE" and _expected(proxy)]
+            waited = {proxy["node_id"] for proxy in (*late, *missing)} - self._given_up
             if not waited or time.monotonic() > deadline:
                 self._given_up |= waited
-                return [one for one in there if one["status"] == HEALTHY]
+                return [proxy for proxy in there if proxy["status"] == HEALTHY]
             time.sleep(POLL_S)
 
 

@@ -240,10 +240,11 @@ def _makes_stream(code: Any) -> bool:
 def described(app: Any, name: str, of_file: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The deployments of an application, with what a config file says of them. Raises Refusal."""
     built = deployments(app, name)
-    names, over = [deployment.name for deployment in built], {one["name"]: one for one in of_file}
-    for listed in over:
-        if listed not in names:
-            raise Refusal("app", f"has no deployment {listed!r}; it has {', '.join(names)}")
+    names = [deployment.name for deployment in built]
+    over = {listed["name"]: listed for listed in of_file}
+    for name in over:
+        if name not in names:
+            raise Refusal("app", f"has no deployment {name!r}; it has {', '.join(names)}")
     return [facts(deployment, over.get(deployment.name, {})) for deployment in built]
 
 
