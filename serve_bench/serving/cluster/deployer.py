@@ -40,6 +40,7 @@ from actors import (
 )
 
 POLL_S = 0.02
+MOST_POLL_S = 0.5
 SAY_EVERY_S = 1.0
 PROXY_TIMEOUT_S = 30.0
 POLL_TIMEOUT_S = 5.0
@@ -427,9 +428,8 @@ def wait_running(
                 raise _failed(name, status, messages_of(app), since)
             states = _states(app, counts)
             running += sum(there.get("RUNNING", 0) for there in states.values())
-            if status != "RUNNING" or states != {
-                part: {"RUNNING": n} for part, n in counts.items()
-            }:
+            all_run = {deployment: {"RUNNING": count} for deployment, count in counts.items()}
+            if status != "RUNNING" or states != all_run:
                 waiting = waiting or f"the app {name!r} is {status}"
                 messages += messages_of(app) if app else []
         waiting = waiting or _leaving({name: apps[name].deployments for name in wanted})
@@ -443,7 +443,7 @@ def wait_running(
             because = f": {' '.join(messages[-1].split())}" if messages else ""
             raise Refused(f"{waiting} after {timeout_s:.0f} s{because}", messages)
         # Asking takes CPU that new replicas need, more with many applications.
-        time.sleep(max(POLL_S, (now - began) / 50, 4 * (now - asked_at)))
+        time.sleep(max(POLL_S, (now - began) / 50, min(MOST_POLL_S, 4 * (now - asked_at))))
 
 
 def _states(app: Any, deployments: Collection[str]) -> dict[str, dict[str, int]]:

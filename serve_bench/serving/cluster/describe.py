@@ -136,18 +136,14 @@ def of_apps(name: str) -> Any:
     return importlib.import_module(f"serve_bench_apps.{name}")
 
 
-def hiding() -> str | None:
-    """The file of a module named ray that is not Ray: one beside the app comes first."""
+def without_ray(error: Exception) -> str:
+    """Why Ray could not be imported, and what to do: a module of that name beside the app comes
+    before it."""
     file = getattr(sys.modules.get("ray"), "__file__", None)
     if file is None:
         spec = importlib.util.find_spec("ray")
         file = None if spec is None else spec.origin
-    return file if file is not None and not (Path(file).parent / "serve").is_dir() else None
-
-
-def without_ray(error: Exception) -> str:
-    """Why Ray could not be imported, and what to do."""
-    if (file := hiding()) is not None:
+    if file is not None and not (Path(file).parent / "serve").is_dir():
         return f"{file} hides Ray, which has the same name: give it another"
     if isinstance(error, ModuleNotFoundError) and error.name == "ray":
         return "Ray is not installed there: pip install 'ray[serve]'"
