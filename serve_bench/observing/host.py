@@ -47,20 +47,15 @@ def cpu_ns(pid: int) -> int | None:
 
 def rss_bytes(pid: int) -> int | None:
     """Resident memory; None if the process has ended."""
-    try:
-        return int(_text(f"/proc/{pid}/statm").split()[1]) * _PAGE
-    except (OSError, IndexError):
-        return None
+    pages = _text(f"/proc/{pid}/statm").split()
+    return int(pages[1]) * _PAGE if pages else None
 
 
 def memory_of(pid: int) -> dict[str, int]:
     """Bytes of a process by the names of smaps_rollup [proc(5)]: `Pss` (a page that n processes
     share counts 1/n), `Private_Dirty` (written, and of no other process). Empty without the right.
     """
-    try:
-        lines = _text(f"/proc/{pid}/smaps_rollup").splitlines()
-    except OSError:
-        return {}
+    lines = _text(f"/proc/{pid}/smaps_rollup").splitlines()
     parts = (line.split() for line in lines if line.endswith(" kB"))
     return {name.rstrip(":"): int(size) * 1024 for name, size, _ in parts}
 
@@ -96,21 +91,18 @@ def threads_of(pid: int) -> Threads | None:
     except OSError:
         return None
     for name in names:
-        try:
-            fields = _text(f"/proc/{pid}/task/{name}/schedstat").split()
-        except OSError:
-            continue  # the thread ended meanwhile
-        run[int(name)], wait[int(name)], turns[int(name)] = map(int, fields)
+        if fields := _text(f"/proc/{pid}/task/{name}/schedstat").split():  # else it has ended
+            run[int(name)], wait[int(name)], turns[int(name)] = map(int, fields)
     return Threads(perf(), run, wait, turns) if run else None
 
 
 def host_reading() -> HostReading | None:
     """Busy time of all cores so far, without idle, waiting for I/O, and stolen time; None where the
     kernel does not count them."""
-    try:
-        user, nice, system, _, _, irq, soft, steal = map(int, _text("/proc/stat").split()[1:9])
-    except (OSError, ValueError):
+    counts = _text("/proc/stat").split()[1:9]
+    if len(counts) < 8:
         return None
+    user, nice, system, _, _, irq, soft, steal = map(int, counts)
     busy_ticks = user + nice + system + irq + soft
     return HostReading(perf(), busy_ticks * _TICK_NS, steal * _TICK_NS)
 
@@ -120,9 +112,9 @@ def children_of(process: str) -> set[int]:
     ended."""
     try:
         threads = os.listdir(f"/proc/{process}/task")
-        texts = [_text(f"/proc/{process}/task/{tid}/children") for tid in threads]
     except OSError:
         return set()
+    texts = (_text(f"/proc/{process}/task/{tid}/children") for tid in threads)
     return {int(pid) for text in texts for pid in text.split()}
 
 
@@ -134,34 +126,31 @@ def title_of(pid: int) -> str:
 
 def arguments_of(pid: int) -> list[str]:
     """The command line of a process; empty if it has ended, and of threads of the kernel."""
-    try:
-        text = _text(f"/proc/{pid}/cmdline")
-    except OSError:
-        return []
+    text = _text(f"/proc/{pid}/cmdline")
     return text.rstrip("\0").split("\0") if text else []
 
 
 def parent_of(pid: int) -> int:
     """The pid of a process's parent; 0 if it has ended."""
-    try:
-        return int(_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
-    except (OSError, IndexError):
-        return 0
+    fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[1]) if fields else 0
 
 
 def thread_name(pid: int, tid: int) -> str | None:
     """The name of a thread; None if it has ended."""
-    try:
-        return _text(f"/proc/{pid}/task/{tid}/comm").strip()
-    except OSError:
-        return None
+    return _text(f"/proc/{pid}/task/{tid}/comm").strip() or None
 
 
 def _text(path: str) -> str:
-    """A small file of /proc in one read."""
-    fd = os.open(path, os.O_RDONLY)
+    """A small file of /proc in one read; empty where it cannot be read, or its process ended."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return ""
     try:
         return os.read(fd, 16384).decode("ascii", "replace")
+    except OSError:
+        return ""
     finally:
         os.close(fd)
 
