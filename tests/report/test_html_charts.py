@@ -12,7 +12,6 @@ from serve_bench.core.figures import LowerBound
 from serve_bench.report.drawing import draw
 from serve_bench.report.theme import list_series, looks_of
 from serve_bench.view.charts import AT_LEAST, Chart, Point, nines, split_lines
-from tests.cases import cases
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
 
@@ -181,13 +180,3 @@ def test_many_lines_stand_in_several_charts_and_lower_bounds_are_explained() -> 
     assert (first.title, second.title) == ("t, part 1 of 2", "t, part 2 of 2")
     assert [*first.series, *second.series] == [f"s{at}" for at in range(1, 11)]
     assert (first.caption, second.caption) == ("c.", f"c. {AT_LEAST}")
-
-
-@cases(
-    "chart",
-    *(dots(), curve(Point(2.0, 0.0, "a")), steps(Point(0, 1.0, "a"))),
-    steps(Point(1, 1.0, "a"), marks=[(0, "m")]),
-)
-def test_what_cannot_be_drawn_is_refused(chart: Chart) -> None:
-    with pytest.raises((ValueError, ZeroDivisionError)):
-        drawn(chart)
