@@ -19,7 +19,7 @@ from serve_bench.load.merge import client_verdict
 from serve_bench.load.pacing import ArrivalClock, next_turn
 from serve_bench.load.tally import MEASURE, NEVER, PARTS, PUBLISH_AHEAD_NS, Shared, Tally
 from serve_bench.load.worker import Usage, used_between
-from serve_bench.load.workers import divide, enough_processes, shares, yield_to_workers
+from serve_bench.load.workers import enough_processes, shares, yield_to_workers
 from tests.cases import cases
 
 DRAW = random.Random(5)
@@ -129,16 +129,10 @@ def test_workers_begin_at_different_paths_and_at_the_same_body() -> None:
 
 
 def test_shares_add_up() -> None:
-    assert divide(10, 3) == [4, 3, 3]
     grows = Load(Request(URL), connections=5, max_connections=9, rate=1.0, count=101)
     assert [(s.connections, s.limit, s.count, s.first) for s in shares(grows, 2)] == [
         (3, 5, 51, 0),
         (2, 4, 50, 5),
-    ]
-    by_connection = shares(Load(Request(URL), connections=5, each=7), 2)
-    assert [(s.connections, s.count, s.each, s.first) for s in by_connection] == [
-        (3, 21, 7, 0),
-        (2, 14, 7, 3),
     ]
 
 

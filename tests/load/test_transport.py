@@ -3,7 +3,6 @@ import ssl
 import subprocess
 import threading
 import time
-from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
@@ -203,15 +202,6 @@ PATHS = ("/recsys/?user_id=0", "/recsys/?user_id=1", "/other")
 
 def targets(server: servers.KnownServer) -> list[str]:
     return [exchange.head.split(b" ", 2)[1].decode() for exchange in server.log]
-
-
-@CLIENTS
-def test_every_path_is_asked_for_equally_often_by_several_workers(client: Client) -> None:
-    with serving() as server:
-        request = Request(server.url, paths=PATHS)
-        result = run_in_worker(request, client, connections=4, processes=2, count=60)
-    assert result.total.completed == 60 and len(result.workers) == 2
-    assert Counter(targets(server)) == dict.fromkeys(PATHS, 20)
 
 
 @CLIENTS

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_bench.serving.apps.dlrm_features import (
-    _GAMMA,
     FORMS,
-    _mix_int,
     as_block,
     as_lists,
     as_matrix,
@@ -63,17 +61,6 @@ def test_features_are_those_of_the_user_for_ever() -> None:
     assert matrix.shape == (64, SMALL.columns)
     assert matrix[32:, SMALL.dense_features :].tolist() == lists["sparse"]
     assert matrix[:32].view(np.float32)[:, : SMALL.dense_features].tolist() == lists["dense"]
-
-
-def test_the_mix_is_splitmix64() -> None:
-    """Its known first numbers from the seed 1234567, and ours in whole numbers of Python."""
-    assert _mix_int(1234567) == 6457827717110365317
-    assert _mix_int(1234567 + _GAMMA) == 3203168211198807973
-    start = _mix_int(_mix_int(0) ^ 9)
-    numbers = [_mix_int((start + k * _GAMMA) & (2**64 - 1)) for k in range(32 * 8)]
-    dense, ids = features(9, SMALL)
-    assert dense[0].tolist() == [(n >> 40) / 2**24 for n in numbers[:3]]
-    assert ids[31].tolist() == [((n >> 32) * 50) >> 32 for n in numbers[-5:]]
 
 
 @given(st.integers(-(2**70), 2**70))
