@@ -1,24 +1,26 @@
-"""Nodes of a cluster that drive a load: what is known of each, and its share. Pure."""
+"""Nodes of a cluster that drive a load: what is known of each, and its share. Pure.
+
+Rule: plain, frozen content. A node that was lost is a value: it stands beside the others, with
+what was last heard of it, and its requests count as failed of the class `node`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from serve_bench.core.facts import LastHeard, NodeFacts, TrialUsage
 from serve_bench.core.histogram import bounded
-from serve_bench.core.load_result import LoadResult
+from serve_bench.core.load_result import LoadResult, Phase, Progress
 from serve_bench.core.load_spec import Load
-
-# What is known of the nodes of a cluster that drive a load, and of each one's share. Pure words.
-#
-# Rule: plain, frozen content. A node that was lost is a value: it stands beside the others, with
-# what was last heard of it, and its requests count as failed of the class `node`.
 
 NODE: Final = "node"
 """The class of failure of the requests that a lost node was last known to have sent."""
 
 SHARES: Final = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p99": 0.99}
+
+NOTHING_HEARD: Final = LastHeard(0, 0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -34,27 +36,58 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Lost:
-    """A node whose share of the load is not known: why, and what was last heard of it.
+class NodePart:
+    """What came of a node's share of a load: its `result`, or the reason why there is none.
 
-    `completed`, `failed`: requests of the measured part, as of `age_s` before it was given up; 0
-    when it was lost before that began.
+    `refused`: the node runs, and its target could not be reached. `broken`: our code there failed.
+    `last_heard`: requests of the measured part, as of `age_s` before the node was given up; 0 when
+    that was before the part began. `usage`: what the Serve processes of the node used, where it was
+    asked for. `opened_after_s`: from the message to begin until the node began.
     """
 
-    reason: str
-    completed: int = 0
-    failed: int = 0
-    age_s: float = 0.0
-
-    @property
-    def last_heard(self) -> LastHeard:
-        """What it had told."""
-        return LastHeard(self.completed, self.failed, self.age_s)
+    result: LoadResult | None = None
+    reason: str = ""
+    refused: bool = False
+    broken: bool = False
+    last_heard: LastHeard = NOTHING_HEARD
+    usage: TrialUsage | None = None
+    opened_after_s: float | None = None
 
 
-def node_fact(
-    node: Node, load: Load, part: LoadResult | Lost, usage: TrialUsage | None
-) -> NodeFacts:
+@dataclass(frozen=True)
+class NodeState:
+    """How the load of a node stands. `at_gate`: it is ready to be measured."""
+
+    progress: Progress | None = None
+    at_gate: bool = False
+
+
+_ORDER: Final[Sequence[Phase]] = ("connect", "warmup", "measure", "drain")
+
+
+def sum_progress(nodes: Iterable[Progress | None]) -> Progress | None:
+    """The nodes that work, as one: rates and counts added, the phase of the one that is least far.
+
+    Percentiles of several nodes cannot be had from theirs, so there are none. None before any node
+    has reported.
+    """
+    known = [progress for progress in nodes if progress is not None]
+    if not known:
+        return None
+    phase = min((progress.phase for progress in known), key=_ORDER.index)
+    same = [progress for progress in known if progress.phase == phase]
+    return Progress(
+        phase=phase,
+        elapsed_s=max(progress.elapsed_s for progress in known),
+        remaining_s=max(progress.remaining_s for progress in known),
+        left=sum(progress.left for progress in known),
+        rate=sum(progress.rate for progress in known),
+        completed=sum(progress.completed for progress in same),
+        failed=sum(progress.failed for progress in same),
+    )
+
+
+def node_fact(node: Node, load: Load, part: NodePart) -> NodeFacts:
     """One node's share."""
     return NodeFacts(
         node=node.node_id,
@@ -63,16 +96,16 @@ def node_fact(
         url=load.request.url,
         client=load.client,
         connections=load.connections,
-        usage=usage,
-        **(_of_lost(part) if isinstance(part, Lost) else _of_result(part, load)),
+        usage=part.usage,
+        **(_of_lost(part) if part.result is None else _of_result(part.result, load)),
     )
 
 
-def _of_lost(part: Lost) -> dict[str, Any]:
+def _of_lost(part: NodePart) -> dict[str, Any]:
     return {
         "seconds": 0.0,
         "completed": 0,
-        "failed": {NODE: part.completed + part.failed},
+        "failed": {NODE: part.last_heard.completed + part.last_heard.failed},
         "rate": 0.0,
         "bytes_received": 0,
         "latency_ns": dict.fromkeys(("mean", "max", *SHARES)),

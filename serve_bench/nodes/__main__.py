@@ -1,24 +1,23 @@
-"""The program of NodeCrew: a driver of a Ray cluster that holds the actors on its nodes.
+"""The program of NodeCrew: a driver of a Ray cluster that places a load actor on each node.
 
-Protocol: JSON lines in on stdin (each names a command), JSON lines out on the descriptor
-that stdout was; each answer carries the number of its command. End of stdin means stop: Ray ends
-the actors of a driver that is gone. The package serve_bench travels with it (`py_modules`), so that
-it need not be installed on the other hosts: there it needs Ray alone and what comes with
-`ray[serve]`.
+Protocol: that of serving/child.py. End of stdin means stop: Ray ends the actors of a driver that is
+gone. The package serve_bench travels with it (`py_modules`), so that it need not be installed on
+the other hosts: there it needs Ray alone and what comes with `ray[serve]`.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import re
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import Queue
 from typing import Any, Final, TextIO
@@ -27,13 +26,19 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import serve_bench
+from serve_bench.core.facts import LastHeard
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.nodes import NodePart, NodeState, sum_progress
+from serve_bench.core.schema import built, plain
 from serve_bench.nodes.actors import LoadActor
 
-# The load actors of a cluster, and one load on all of them.
+# One load on all nodes.
 #
-# Rule: a thread asks the actors how they stand and notices which do not answer, so the program
-# always answers its parent. Nodes begin together by message, and the round trip of that message
-# bounds how far apart they began: no clock of a node is compared with another's.
+# Rule: nodes begin together by message, and the round trip of that message bounds how far apart
+# they began: no clock of a node is compared with another's.
+
+ACTORS_S: Final = 60.0
+"""How long load actors may take to come up: the package travels to each node first."""
 
 SILENT_S: Final = 10.0
 """A node that does not answer for so long is lost."""
@@ -52,215 +57,184 @@ THREADS: Final = 6
 now = time.monotonic
 
 
+class CalledOff(Exception):
+    """The parent wants no more of the load than what was measured."""
+
+
+def start_actor(node: str) -> Any:
+    """A load actor on this node; it may come up later, or never."""
+    remote: Any = ray.remote(LoadActor)
+    place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+    options = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": THREADS}
+    return remote.options(**options, scheduling_strategy=place).remote()
+
+
 @dataclass
 class NodeTask:
-    """The task of one node's actor: how it stands, and what came of it."""
+    """The task of a node's actor: how it stands, and what came of it. `heard`: when the actor last
+    answered; None before it is up. `kept`: it drove an earlier load. `actor`: None once lost."""
 
     node: str
     actor: Any
-    future: Any
-    state: dict[str, Any] = field(default_factory=dict)
-    heard: float = field(default_factory=now)  # when it last answered
-    counted: float = field(default_factory=now)  # when its counts were last heard
+    kept: bool
+    heard: float | None = None
+    state: NodeState = field(default_factory=NodeState)
     question: Any = None
-    outcome: dict[str, Any] | None = None
+    future: Any = None
+    part: NodePart | None = None
+
+    @property
+    def pending(self) -> list[Any]:
+        """What Ray is to answer."""
+        if self.question is None:
+            self.question = self.actor.state.remote()
+        return [self.question] if self.future is None else [self.question, self.future]
+
+    def take(self, answered: set[Any]) -> None:
+        """Takes in what was answered."""
+        try:
+            if self.future in answered:
+                self.part = ray.get(self.future, timeout=SILENT_S)
+            elif self.question in answered:
+                question, self.question = self.question, None
+                self.state, self.heard = ray.get(question, timeout=SILENT_S), now()
+        except ray.exceptions.RayTaskError as error:
+            traceback.print_exc()
+            self.part = NodePart(reason=why(error), broken=True)
+        except ray.exceptions.RayError as error:
+            if self.kept and self.heard is None:  # it died since its last load
+                ray.kill(self.actor)
+                self.actor, self.kept = start_actor(self.node), False
+            elif self.future in answered or not isinstance(
+                error, ray.exceptions.ActorUnavailableError
+            ):
+                self.lose(why(error))
+            # Otherwise it may come back; silence decides.
 
     def lose(self, reason: str) -> None:
-        """It is given up, with what was last heard of it."""
-        progress = self.state.get("progress") or {}
-        measured = progress.get("phase") in ("measure", "drain")
-        self.outcome = {
-            "kind": "lost",
-            "reason": reason,
-            "completed": progress["completed"] if measured else 0,
-            "failed": progress["failed"] if measured else 0,
-            "age_s": round(now() - self.counted, 3),
-        }
+        """Gives the node up, with what was last heard of it."""
+        ray.kill(self.actor)
+        self.actor = None
+        heard = LastHeard(0, 0, round(now() - self.heard, 3) if self.heard else 0.0)
+        progress = self.state.progress
+        if progress is not None and progress.phase in ("measure", "drain"):
+            heard = LastHeard(progress.completed, progress.failed, heard.age_s)
+        self.part = NodePart(reason=reason, last_heard=heard)
 
 
 class LoadActors:
-    """All load actors, and the load that is under way."""
+    """The load actors, and the load that is under way. `say`: takes how it stands. `called_off`:
+    whether the parent wants its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[..., None], called_off: Callable[[], bool]) -> None:
+        self._say, self._called_off = say, called_off
         self._actors: dict[str, Any] = {}
-        self._numbers = 0
         self._tasks: list[NodeTask] = []
-        self._off = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._broken: str | None = None
         self._skew_s: float | None = None
-        self._opened = False
-        self._gate_deadline = 0.0
-        self._end_by: float | None = None
 
-    def start(self, nodes: list[str], timeout_s: float) -> dict[str, Any]:
-        """An actor on each of these nodes: what it says, or `{"problem": why there is none}`
-        after so many seconds."""
-        remote: Any = ray.remote(LoadActor)
-        former = set(self._actors)
-        for node in nodes:
-            if node not in self._actors:
-                place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-                self._actors[node] = remote.options(
-                    num_cpus=0, max_restarts=0, max_concurrency=THREADS, scheduling_strategy=place
-                ).remote()
-        answers = {node: self._actors[node].hello.remote() for node in nodes}
-        ray.wait(list(answers.values()), num_returns=len(answers), timeout=timeout_s)
-        out = {node: self._hello_of(node, answer, timeout_s) for node, answer in answers.items()}
-        again = [node for node in nodes if node in former and "problem" in out[node]]
-        # One that died since its last load is replaced; what fails when it is new, stays so.
-        return {**out, **self.start(again, timeout_s)} if again else out
-
-    def _hello_of(self, node: str, answer: Any, timeout_s: float) -> dict[str, Any]:
-        try:
-            hello: dict[str, Any] = ray.get(answer, timeout=0)
-            return hello
-        except ray.exceptions.GetTimeoutError:
-            reason = f"its load actor did not come up in {timeout_s:.0f} s"
-        except ray.exceptions.RayError as error:
-            reason = why(error)
-        self._dismiss(node)
-        return {"problem": reason}
-
-    def _dismiss(self, node: str) -> None:
-        actor = self._actors.pop(node, None)
-        if actor is not None:
-            ray.kill(actor)
-
-    def begin(
+    def drive(
         self,
-        loads: Mapping[str, Mapping[str, Any]],
-        timing: Mapping[str, Any],
-        mark: Mapping[str, str],
+        loads: dict[str, dict[str, Any]],
+        timing: dict[str, Any],
+        mark: dict[str, str],
         sample: bool,
-    ) -> None:
-        """Start a load on all these nodes, whose actors are up; returns at once. A thread watches
-        them to their end."""
-        self._skew_s, self._opened = None, False
-        connect_s = max(load["connect_timeout_s"] for load in loads.values())
-        self._gate_deadline = now() + timing["warmup_max_s"] + connect_s + GATE_S
-        self._numbers += 1
-        self._off.clear()
-        self._broken = None
-        self._tasks = []
-        for node, load in loads.items():
-            actor = self._actors[node]
-            future = actor.drive.remote(self._numbers, load, timing, mark, sample)
-            self._tasks.append(NodeTask(node, actor, future))
-        self._thread = threading.Thread(target=self._watch, name="actors", daemon=True)
-        self._thread.start()
+    ) -> dict[str, Any]:
+        """Drives a load from each of these nodes, all measured together: see `parts`."""
+        typed, times = built(dict[str, Load], loads, "loads"), Timing(**timing)
+        self._skew_s, self._tasks = None, []
+        for node in typed:
+            actor = self._actors.pop(node, None)
+            self._tasks.append(NodeTask(node, actor or start_actor(node), actor is not None))
+        try:
+            late = f"its load actor did not come up in {ACTORS_S:.0f} s"
+            self._wait_for(lambda task: task.heard is not None, ACTORS_S, late)
+            for task in self._working:
+                load = typed[task.node]
+                task.future = task.actor.drive.remote(load, times, mark, sample)
+            connect_s = max(load.connect_timeout_s for load in typed.values())
+            ready_s = times.warmup_max_s + connect_s + GATE_S
+            late = "it did not get ready to measure in time"
+            self._wait_for(lambda task: task.state.at_gate, ready_s, late)
+            self._open_gate()
+            self._wait_for(lambda task: False, math.inf)
+        except CalledOff:
+            self._end_early()
+        finally:
+            for task in self._working:  # what was raised here must not leave them loading
+                task.lose("its load was given up")
+            self._actors |= {task.node: task.actor for task in self._tasks if task.actor}
+        return self.parts()
 
-    def status(self) -> dict[str, Any]:
-        """How each node stands, whether all have ended, and what broke in here."""
-        ended = self._thread is None or not self._thread.is_alive()
-        states = {
-            task.node: task.state | {"ended": task.outcome and task.outcome["kind"]}
-            for task in self._tasks
-        }
-        return {"nodes": states, "ended": ended, "broken": self._broken}
-
-    def collect(self) -> dict[str, Any]:
-        return {"outcomes": {one.node: one.outcome for one in self._tasks}, "skew_s": self._skew_s}
-
-    def call_off(self) -> None:
-        self._off.set()
+    def parts(self) -> dict[str, Any]:
+        """What came of the last load: the part of each node, and `skew_s`: no two nodes began to
+        measure further apart than this; None when it is not known (called off before that, or one
+        node alone)."""
+        parts = {task.node: task.part for task in self._tasks if task.part is not None}
+        # How differently long nodes took from the message to the first window.
+        after = [part.opened_after_s for part in parts.values() if part.opened_after_s is not None]
+        skew_s = self._skew_s
+        if skew_s is not None and after:
+            skew_s = round(skew_s + max(after) - min(after), 6)
+        return {"parts": plain(parts), "skew_s": skew_s}
 
     def stop(self) -> None:
-        for node in list(self._actors):
-            self._dismiss(node)
+        """Ends the actors."""
+        for actor in self._actors.values():
+            ray.kill(actor)
+        self._actors.clear()
 
     @property
     def _working(self) -> list[NodeTask]:
-        return [task for task in self._tasks if task.outcome is None]
+        return [task for task in self._tasks if task.part is None]
 
-    def _watch(self) -> None:
-        """Until every node has ended or is lost."""
-        self._end_by = None
-        try:
-            while self._working:
-                self._listen(TICK_S)
-                self._step()
-            # How differently long nodes took from the message to the first window.
-            after = [(task.outcome or {}).get("opened_after_s") for task in self._tasks]
-            known = [seconds for seconds in after if seconds is not None]
-            if self._skew_s is not None and known:
-                self._skew_s = round(self._skew_s + max(known) - min(known), 6)
-        except BaseException as error:  # the parent must hear of it, whatever it is
-            self._broken = f"{type(error).__name__}: {error}"
-            raise
+    def _wait_for(
+        self, reached: Callable[[NodeTask], bool], timeout_s: float, late: str = ""
+    ) -> None:
+        """Listens until every node that works has come so far; one that takes longer is lost for
+        that reason. Raises CalledOff."""
+        deadline = now() + timeout_s
+        while any(not reached(task) for task in self._working):
+            self._listen()
+            if self._called_off():
+                raise CalledOff
+            for task in self._working if now() > deadline else ():
+                if not reached(task):
+                    task.lose(late)
 
-    def _step(self) -> None:
-        if not self._opened:
-            self._open_gate()
-        if self._off.is_set() and self._end_by is None:
-            self._end_by = now() + CALL_OFF_S
-            for task in self._working:
-                task.actor.call_off.remote(self._numbers)
-        if self._end_by is not None and now() > self._end_by:
-            for task in self._working:
-                self._lose(task, "it did not answer when the load was called off")
-
-    def _listen(self, seconds: float) -> None:
-        """Take in answers of nodes for so many seconds; nodes that died or are silent are lost."""
-        until = now() + seconds
+    def _listen(self) -> None:
+        """Takes in what nodes answer within a tick, and says how the load stands; nodes that died
+        or are silent are lost."""
+        pending = [answer for task in self._working for answer in task.pending]
+        answered, _ = ray.wait(pending, num_returns=len(pending), timeout=TICK_S)
         for task in self._working:
-            if task.question is None:
-                task.question = task.actor.progress.remote(self._numbers)
-        while (left := until - now()) > 0 and (working := self._working):
-            open_ = [one.question for one in working if one.question is not None]
-            open_ += [one.future for one in working]
-            done, _ = ray.wait(open_, num_returns=1, timeout=left)
-            for task in working:
-                self._take(task, done)
+            task.take(set(answered))
         for task in self._working:
-            if now() - task.heard > SILENT_S:
-                self._lose(task, f"it has not answered for {SILENT_S:.0f} s")
-
-    def _take(self, task: NodeTask, done: list[Any]) -> None:
-        if task.future in done:
-            try:
-                task.outcome = ray.get(task.future, timeout=SILENT_S)
-            except ray.exceptions.RayError as error:
-                self._lose(task, why(error))
-            return
-        if task.question in done:
-            question, task.question = task.question, None
-            try:
-                state = ray.get(question, timeout=SILENT_S)
-            except ray.exceptions.ActorUnavailableError:
-                return  # it may come back; silence decides
-            except ray.exceptions.RayError as error:
-                self._lose(task, why(error))
-                return
-            task.heard = now()
-            if state is not None:
-                task.state, task.counted = state, task.heard
-
-    def _lose(self, task: NodeTask, reason: str) -> None:
-        task.lose(reason)
-        self._dismiss(task.node)
+            if task.heard is not None and now() - task.heard > SILENT_S:
+                task.lose(f"it has not answered for {SILENT_S:.0f} s")
+        progress = sum_progress(task.state.progress for task in self._working)
+        self._say(event="phase", name=json.dumps(progress and asdict(progress)))
 
     def _open_gate(self) -> None:
-        """When every node that works is ready: tell all to begin, and bound how far apart they do.
+        """Tells all nodes, which are ready, to begin, and bounds how far apart they do."""
+        sent, calls = now(), [task.actor.begin.remote() for task in self._working]
+        if not calls:
+            return
+        _, silent = ray.wait(calls, num_returns=len(calls), timeout=SILENT_S)
+        if len(calls) > 1:
+            self._skew_s = SILENT_S if silent else now() - sent
 
-        One that is not ready long after all must be is lost.
-        """
-        late = [task for task in self._working if not task.state.get("at_gate")]
-        if late and now() <= self._gate_deadline:
-            return
-        for task in late:
-            self._lose(task, "it did not get ready to measure in time")
-        working = self._working
-        if not working:
-            return
-        self._opened = True
-        sent = now()
-        calls = [task.actor.begin.remote(self._numbers) for task in working]
-        answered, silent = ray.wait(calls, num_returns=len(calls), timeout=SILENT_S)
-        if answered and not silent and len(working) > 1:
-            self._skew_s = now() - sent
-        elif len(working) > 1:
-            self._skew_s = SILENT_S
+    def _end_early(self) -> None:
+        """Calls the load off: what was measured by then is kept."""
+        for task in self._working:
+            if task.future is None:
+                task.lose("called off before it measured")
+            else:
+                task.actor.call_off.remote()
+        deadline = now() + CALL_OFF_S
+        while self._working and now() < deadline:
+            self._listen()
+        for task in self._working:
+            task.lose("it did not answer when the load was called off")
 
 
 def why(error: BaseException) -> str:
@@ -275,15 +249,14 @@ def why(error: BaseException) -> str:
     return text.rstrip(". :")
 
 
-# The commands.
-
-
 class JoinRefused(Exception):
     """The cluster cannot be joined: one line for the user."""
 
 
 def join(address: str, namespace: str) -> list[dict[str, Any]]:
-    """Connect to the cluster. Returns its nodes; raises JoinRefused."""
+    """Connects to the cluster, unless it has. Returns its nodes; raises JoinRefused."""
+    if ray.is_initialized():
+        return nodes()
     try:
         if address != "auto":
             _greet(address)
@@ -336,30 +309,15 @@ def nodes() -> list[dict[str, Any]]:
     untyped: Any = ray
     return [
         {
-            "node_id": one["NodeID"],
-            "ip": one["NodeManagerAddress"],
-            "hostname": one["NodeManagerHostname"],
-            "alive": bool(one["Alive"]),
-            "is_head": "node:__internal_head__" in one["Resources"],
-            "cpus": one["Resources"].get("CPU", 0.0) if one["Alive"] else None,
+            "node_id": node["NodeID"],
+            "ip": node["NodeManagerAddress"],
+            "hostname": node["NodeManagerHostname"],
+            "alive": bool(node["Alive"]),
+            "is_head": "node:__internal_head__" in node["Resources"],
+            "cpus": node["Resources"].get("CPU", 0.0) if node["Alive"] else None,
         }
-        for one in untyped.nodes()
+        for node in untyped.nodes()
     ]
-
-
-def commands_of(loads: LoadActors) -> dict[str, Callable[..., Any]]:
-    """The commands by name: each takes the body of a command and returns its answer, if any."""
-    return {
-        "join": lambda **body: {"nodes": join(**body)},
-        "nodes": lambda: {"nodes": nodes()},
-        # A load from an actor on each node: `status` says how it stands, `collect` what came of it.
-        "start": lambda **body: {"actors": loads.start(**body)},
-        "drive": loads.begin,
-        "status": loads.status,
-        "collect": loads.collect,
-        "call_off": loads.call_off,
-        "stop": loads.stop,
-    }
 
 
 def _read_commands(commands: Queue[dict[str, Any]], source: TextIO) -> None:
@@ -375,25 +333,33 @@ def _read_commands(commands: Queue[dict[str, Any]], source: TextIO) -> None:
 def main() -> None:
     protocol = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Ray prints to stdout: to the log with it
+    number = None
+
+    def say(**message: Any) -> None:
+        protocol.write(json.dumps({**message, "number": number}) + "\n")
 
     commands: Queue[dict[str, Any]] = Queue()
     threading.Thread(target=_read_commands, args=(commands, sys.stdin), daemon=True).start()
-    actions = commands_of(LoadActors())
+    # While a load runs, the parent says nothing but `call_off`.
+    loads = LoadActors(say, called_off=lambda: not commands.empty())
+    actions: dict[str, Callable[..., Any]] = {
+        "join": lambda **body: {"nodes": join(**body)},
+        "drive": loads.drive,
+        "call_off": loads.parts,
+        "stop": loads.stop,
+    }
     while True:
         command = commands.get()
         number = command.pop("number")
         action = actions[command.pop("command")]
         try:
-            answer = {"event": "done", **(action(**command) or {})}
+            say(event="done", **(action(**command) or {}))
         except JoinRefused as refused:
-            answer = {"event": "refused", "message": str(refused), "detail": []}
+            say(event="refused", message=str(refused), detail=[])
         except Exception as error:  # noqa: BLE001 - whatever Ray raises must reach the parent
             traceback.print_exc()
-            detail = traceback.format_exc().splitlines()[-12:]
             message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            answer = {"event": "refused", "message": message, "detail": detail}
-        protocol.write(json.dumps({**answer, "number": number}) + "\n")
-        protocol.flush()
+            say(event="refused", message=message, detail=[])
 
 
 if __name__ == "__main__":

@@ -18,9 +18,8 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import settled_of
 from serve_bench.core.result import Trial
 from serve_bench.core.schema import built
-from serve_bench.load.driver import drive_load
+from serve_bench.load.driver import Drive, drive_load
 from serve_bench.load.failures import LoadError
-from serve_bench.runner.load_source import LoadDriver
 from serve_bench.serving.server import LaunchFailed, Serving
 
 # Before rows of a fixed number of requests, which have no warm-up: one client, until it is served
@@ -112,7 +111,7 @@ def look(
     serving: Serving,
     trial: Trial,
     load: Load,
-    drive: LoadDriver,
+    drive: Drive,
     mark: Mapping[str, str],
     quick: bool = False,
 ) -> WaitsFacts:

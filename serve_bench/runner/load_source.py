@@ -8,7 +8,7 @@ module splits a load into one for each node.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,14 +18,13 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.load_result import LoadResult, WorkerFailure
 from serve_bench.core.load_spec import Load, Stage, Timing
 from serve_bench.core.load_spec import LoadOn as LoadOn
+from serve_bench.core.nodes import Node
 from serve_bench.core.request_spec import SpecError
-from serve_bench.load.driver import OnProgress, drive_load
-from serve_bench.load.failures import LoadError, LoadInterrupted
+from serve_bench.load.driver import Drive, OnProgress, drive_load
+from serve_bench.load.failures import LoadInterrupted
 from serve_bench.load.merge import losses
-from serve_bench.load.request_log import RequestLog
-from serve_bench.load.traces import TraceLog
 from serve_bench.load.workers import KEPT, divide, end_workers
-from serve_bench.nodes.crew import NodeCrew, NodesFailed, NodesInterrupted, NodesResult
+from serve_bench.nodes.crew import NodeCrew, NodesFailed
 from serve_bench.serving.launch_spec import reachable
 
 # One load split into several that add up to it, one for each node. Pure.
@@ -68,21 +67,6 @@ RAY: Final = "ray"
 MOST_NODES: Final = 10_000
 
 
-class LoadDriver(Protocol):
-    """The interface of `load.drive_load`, with its errors."""
-
-    def __call__(
-        self,
-        load: Load,
-        timing: Timing,
-        *,
-        on_progress: OnProgress | None = None,
-        mark: Mapping[str, str] | None = None,
-        log: RequestLog | None = None,
-        traces: TraceLog | None = None,
-    ) -> LoadResult: ...
-
-
 class Joinable(Protocol):
     """A cluster that another driver can join."""
 
@@ -95,7 +79,7 @@ class Joinable(Protocol):
 class LocalLoads:
     """Loads from processes of this host."""
 
-    def drive(self, cluster: Joinable | None = None) -> LoadDriver:
+    def drive(self, cluster: Joinable | None = None) -> Drive:
         """The driver of a load."""
         return partial(drive_load, keeps=True)
 
@@ -114,10 +98,39 @@ class NodeLoads:
     log: Path
     _crew: NodeCrew | None = field(default=None)
 
-    def drive(self, cluster: Joinable | None = None) -> LoadDriver:
+    def drive(self, cluster: Joinable | None = None) -> Drive:
         """The driver of a load. `cluster`: the measured one. Raises LoadError when the nodes cannot
         be reached."""
-        return _NodeDrive(self.crew(cluster), self.load_on.nodes)
+        return partial(self._drive, self.crew(cluster))
+
+    def _drive(
+        self,
+        crew: NodeCrew,
+        load: Load,
+        timing: Timing,
+        *,
+        on_progress: OnProgress | None = None,
+        **beside: object,
+    ) -> LoadResult:
+        """Drives a load that is split over nodes, as `drive_load` does from this process."""
+        if beside.get("log") is not None or beside.get("traces") is not None:
+            raise SpecError("a log of the requests needs a load from this host")
+        loads = self._split(load, crew.look())
+        # No node knows how long the answers of the others take.
+        timing = replace(timing, stretched_s=None)
+        try:
+            return with_losses(crew.drive(loads, timing, on_progress=on_progress))
+        except LoadInterrupted as early:
+            raise LoadInterrupted(with_losses(early.result)) from early
+
+    def _split(self, load: Load, nodes: Iterable[Node]) -> dict[str, Load]:
+        """A part for each node. Raises NodesFailed when fewer nodes are alive than requested."""
+        alive = sorted(node.node_id for node in nodes if node.alive)
+        wanted = len(alive) if self.load_on.nodes is None else self.load_on.nodes
+        if not alive or wanted > len(alive):
+            how = f"{len(alive)} node{'' if len(alive) == 1 else 's'}"
+            raise NodesFailed(f"--load-nodes {wanted}: the cluster has {how} alive")
+        return dict(zip(alive, parts_of(load, wanted), strict=False))
 
     @property
     def up(self) -> bool:
@@ -135,10 +148,7 @@ class NodeLoads:
                     env = {k: v for k, v in env.items() if not k.startswith("RAY_")}
                 address, env = cluster.gcs_address, {**env, **cluster.joining}
             crew = NodeCrew(address or "auto", self.run_id, self.log, env)
-            try:
-                crew.start()
-            except NodesFailed as error:
-                raise NodesError(str(error)) from None
+            crew.start()
             self._crew = crew
         return self._crew
 
@@ -149,70 +159,20 @@ class NodeLoads:
             crew.close()
 
 
-@dataclass(frozen=True)
-class _NodeDrive:
-    """Drives a load that is split over nodes, as `drive_load` does from this process."""
-
-    crew: NodeCrew
-    nodes: int | None
-
-    def __call__(
-        self,
-        load: Load,
-        timing: Timing,
-        *,
-        on_progress: OnProgress | None = None,
-        mark: Mapping[str, str] | None = None,
-        log: RequestLog | None = None,
-        traces: TraceLog | None = None,
-    ) -> LoadResult:
-        if log is not None or traces is not None:
-            raise SpecError("a log of the requests needs a load from this host")
-        loads = self._split(load)
-        # No node knows how long the answers of the others take.
-        timing = replace(timing, stretched_s=None)
-        try:
-            result = self.crew.drive(loads, timing, on_progress=on_progress)
-        except NodesInterrupted as early:
-            raise LoadInterrupted(self._whole(load, loads, early.result)) from early
-        except NodesFailed as error:
-            raise NodesError(str(error)) from None
-        return self._whole(load, loads, result)
-
-    def _split(self, load: Load) -> dict[str, Load]:
-        """A part for each node. Raises LoadError when fewer nodes are alive than requested."""
-        alive = [node.node_id for node in self.crew.look() if node.alive]
-        wanted = len(alive) if self.nodes is None else self.nodes
-        if not alive or wanted > len(alive):
-            how = f"{len(alive)} node{'' if len(alive) == 1 else 's'}"
-            raise NodesError(f"--load-nodes {wanted}: the cluster has {how} alive")
-        return dict(zip(sorted(alive), parts_of(load, wanted), strict=False))
-
-    def _whole(self, load: Load, loads: Mapping[str, Load], result: NodesResult) -> LoadResult:
-        combined = result.combined(load)
-        assert combined is not None, "where all nodes are lost, the crew has raised"
-        names = {node.node_id: f"{node.hostname} ({node.ip})" for node in self.crew.nodes}
-        lost = tuple(
-            WorkerFailure(0, one.reason, one.completed, node=names.get(node, node))
-            for node, one in result.lost.items()
-        )
-        nodes = tuple(result.node_facts(self.crew.nodes, loads))
-        count = f"load from {len(loads)} node{'' if len(loads) == 1 else 's'} of a Ray cluster"
-        shares = ", ".join(f"{node.ip} {node.completed:,}" for node in nodes)
-        return replace(
-            combined,
-            failures=(*combined.failures, *lost),
-            nodes=nodes,
-            notes=(*combined.notes, f"{count}; completed by each: {shares}", *losses(lost)),
-        )
-
-
-class NodesError(LoadError):
-    """The nodes cannot drive the load. One line that says why."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__("worker", "the nodes", 0, reason)
-        self.args = (reason,)
+def with_losses(result: LoadResult) -> LoadResult:
+    """The result of several nodes with what each completed in words, and lost nodes as failures."""
+    lost = tuple(
+        WorkerFailure(0, node.lost, node.last_heard.completed, node=f"{node.hostname} ({node.ip})")
+        for node in result.nodes
+        if node.lost is not None
+    )
+    number = len(result.nodes)
+    count = f"load from {number} node{'' if number == 1 else 's'} of a Ray cluster"
+    shares = ", ".join(f"{node.ip} {node.completed:,}" for node in result.nodes)
+    note = f"{count}; completed by each: {shares}"
+    return replace(
+        result, failures=(*result.failures, *lost), notes=(*result.notes, note, *losses(lost))
+    )
 
 
 def read_load_on(text: str | None, nodes: int | None) -> LoadOn | None:

@@ -11,19 +11,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import psutil
 import pytest
 
+from serve_bench.core.facts import NodeFacts
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.nodes import Lost
 from serve_bench.core.request_spec import Request
-from serve_bench.load.failures import LoadError
-from serve_bench.nodes.crew import NodeCrew, NodesFailed, NodesInterrupted
+from serve_bench.load.failures import LoadError, LoadInterrupted
+from serve_bench.load.merge import combine
+from serve_bench.nodes.crew import NodeCrew, NodesFailed
 from serve_bench.store import read
 from tests.cases import sure
 from tests.integration.conftest import RayNodes, ray_nodes, until
@@ -61,7 +64,7 @@ def cluster() -> Iterator[RayNodes]:
 @pytest.fixture(scope="module")
 def crew(cluster: RayNodes) -> Iterator[NodeCrew]:
     log = Path(cluster.place, "nodes.log")
-    with NodeCrew(cluster.address, "ab12cd", log, env=cluster.env) as crew:
+    with closing(NodeCrew(cluster.address, "ab12cd", log, env=cluster.env)) as crew:
         crew.start()
         yield crew
     assert left(cluster, {}) == {}
@@ -85,38 +88,51 @@ def at(phase: str, act: Callable[[], None]) -> Callable[[Progress], None]:
     return look
 
 
-def test_all_nodes_add_up_to_what_the_server_counted(crew: NodeCrew, cluster: RayNodes) -> None:
+def lost_of(result: LoadResult) -> dict[str, NodeFacts]:
+    """The nodes that were lost."""
+    return {node.node: node for node in result.nodes if node.lost is not None}
+
+
+def test_all_nodes_add_up_to_what_the_server_counted(
+    crew: NodeCrew, cluster: RayNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_bench.nodes.crew.combine", kept := Mock(wraps=combine))
     assert {node.node_id for node in crew.nodes} == set(cluster.raylets)
     assert [node.is_head for node in crew.nodes].count(True) == 1
     assert all(node.alive and node.cpus == 1 and node.ip and node.hostname for node in crew.nodes)
     seen: list[Progress] = []
+    paths: list[str] = []
+
+    def look(progress: Progress) -> None:
+        seen.append(progress)
+        if progress.phase == "measure" and not paths:
+            workers = map(psutil.Process, cluster.running(WORKERS))
+            paths.extend(worker.environ()["PYTHONPATH"] for worker in workers)
+
     with serving(delay_s=0.002) as server:
         request = Request(server.url, expect_body=b"ok")
         load = Load(request, connections=2, connection_rates=True)
         loads = {node: load for node in cluster.raylets}
-        result = crew.drive(loads, SHORT, on_progress=seen.append, sample=True)
-    total = result.combined(load)
-    assert total is not None and not result.lost
+        total = crew.drive(loads, SHORT, on_progress=look, sample=True)
+    _, parts = kept.call_args.args
+    assert lost_of(total) == {}
     assert total.total.sent == len(server.log) == total.total.completed
-    parts = [part for part in result.parts.values() if isinstance(part, LoadResult)]
     assert total.measured.completed == sum(part.measured.completed for part in parts)
     assert total.windows == tuple(map(sum, zip(*(part.windows for part in parts), strict=True)))
     assert len(parts) == 4 and all(part.measured.completed for part in parts)
     # On one machine the clocks are one: the bound holds for the starts as they were.
     starts = [part.started_at_ns for part in parts]
-    assert result.skew_s is not None
-    assert max(starts) - min(starts) <= result.skew_s * 1e9
+    assert crew.skew_s is not None
+    assert max(starts) - min(starts) <= crew.skew_s * 1e9
     assert {"measure"} <= {progress.phase for progress in seen}
-    facts = result.node_facts(crew.nodes, loads)
-    assert [fact.node for fact in facts] == [node.node_id for node in crew.nodes]
-    for fact in facts:  # the workers of a node were sampled there
+    assert [fact.node for fact in total.nodes] == [node.node_id for node in crew.nodes]
+    for fact in total.nodes:  # the workers of a node were sampled there
         assert sure(fact.connection_rate_max) >= sure(fact.connection_rate_mean) > 0
         roles = {one.role for one in sure(fact.usage).processes}
         assert {"load_worker", "serve_bench"} <= roles
-    msgspec.json.encode(facts)
+    msgspec.json.encode(total.nodes)
     # The package came to the nodes with the crew: it need not be installed there.
-    actors = crew._ask("start", {"nodes": list(loads), "timeout_s": 5}, 10)["actors"]
-    assert all("py_modules_files" in one["package"] for one in actors.values())
+    assert len(paths) == 4 and all("py_modules_files" in path for path in paths)
     # And a target that nobody can reach is said as a local load says it.
     gone = {node: Load(Request(server.url)) for node in loads}
     with pytest.raises(LoadError, match=r"^connect: 127\.0\.0\.1:\d+: connection refused$"):
@@ -131,18 +147,17 @@ def test_ctrl_c_gives_what_was_measured(crew: NodeCrew, cluster: RayNodes) -> No
         load = Load(Request(server.url), connections=2)
         loads = dict.fromkeys(cluster.raylets, load)
         timing = Timing(0.3, 0.5, windows=100, window_s=0.2)
-        with pytest.raises(NodesInterrupted) as caught:
+        with pytest.raises(LoadInterrupted) as caught:
             crew.drive(loads, timing, on_progress=at("measure", press))
-        total = caught.value.result.combined(load)
-        assert total is not None and not caught.value.result.lost
+        total = caught.value.result
+        assert lost_of(total) == {}
         assert 1 <= len(total.windows) < 100
         assert sum(total.windows) <= total.measured.completed == total.latency.count
         # Before anything is measured it is Ctrl-C alone; and the crew can go on after both.
         with pytest.raises(KeyboardInterrupt) as plain:
             crew.drive(loads, Timing(30, 60), on_progress=at("warmup", press))
-        assert not isinstance(plain.value, NodesInterrupted)
-        again = crew.drive(loads, SHORT)
-    assert not again.lost
+        assert not isinstance(plain.value, LoadInterrupted)
+        assert lost_of(crew.drive(loads, SHORT)) == {}
 
 
 PARENT = """
@@ -256,15 +271,16 @@ def test_nodes_that_die_or_hang_are_lost(crew: NodeCrew, cluster: RayNodes) -> N
             dict.fromkeys(cluster.raylets, load), timing, on_progress=at("measure", strike)
         )
     hung[0].send_signal(signal.SIGCONT)  # it was told to end, and does
-    assert set(result.lost) == {killed, stopped, without_raylet}
-    for lost in result.lost.values():
-        assert isinstance(lost, Lost) and lost.completed > 0 and "\n" not in lost.reason
-    assert result.lost[stopped].reason == "it has not answered for 10 s"
-    assert result.lost[stopped].age_s >= 9
-    total = result.combined(load)
-    assert total is not None and len(total.windows) == 12
-    heard = sum(lost.completed for lost in result.lost.values())
-    assert total.total.completed + heard <= len(server.log)
+    lost = lost_of(result)
+    assert set(lost) == {killed, stopped, without_raylet}
+    heard = {node: sure(fact.last_heard) for node, fact in lost.items()}
+    assert all(last.completed > 0 for last in heard.values())
+    assert all("\n" not in sure(fact.lost) for fact in lost.values())
+    assert lost[stopped].lost == "it has not answered for 10 s"
+    assert heard[stopped].age_s >= 9
+    assert len(result.windows) == 12
+    known = sum(last.completed for last in heard.values())
+    assert result.total.completed + known <= len(server.log)
     # The crew goes on: with a new actor where one was lost, or died between two loads.
     (idle,) = (node.node_id for node in crew.nodes if node.is_head)
     for actor in pids_on(cluster, idle):
@@ -272,6 +288,5 @@ def test_nodes_that_die_or_hang_are_lost(crew: NodeCrew, cluster: RayNodes) -> N
         actor.wait(10)
     with serving(delay_s=0.002) as server:
         load = Load(Request(server.url), connections=2)
-        again = crew.drive({killed: load, idle: load}, SHORT)
-        both = again.combined(load)
-    assert both is not None and not again.lost and both.total.sent == len(server.log)
+        both = crew.drive({killed: load, idle: load}, SHORT)
+    assert lost_of(both) == {} and both.total.sent == len(server.log)

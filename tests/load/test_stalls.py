@@ -15,7 +15,7 @@ from serve_bench.cli.progress import trial_text
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Client, Load, Timing
-from serve_bench.core.nodes import Node, node_fact
+from serve_bench.core.nodes import Node, NodePart, node_fact
 from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Result, Run, Trial
@@ -153,7 +153,7 @@ def test_a_curve_of_a_page_ends_where_requests_without_an_answer_leave_it_open()
     closed = a_trial(replace(whole, censored=Histogram()), row)
     assert max(dict(latency_curve([closed]))) > 0.98 - 1e-9
     load = Load(Request("http://h/"), connections=2)
-    fact = node_fact(Node("ab", "10.1.0.2", "one", True, False, 4.0), load, whole, None)
+    fact = node_fact(Node("ab", "10.1.0.2", "one", True, False, 4.0), load, NodePart(whole))
     assert fact.latency_lower_bounds == ("mean", "max", "p99")
 
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from serve_bench.benchmarks.rpc.backend import RpcBackend, WorldPids
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
-from serve_bench.core.facts import TrialUsage
+from serve_bench.core.facts import LastHeard, TrialUsage
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import (
     Counts,
@@ -29,11 +29,12 @@ from serve_bench.core.load_result import (
     WorkerFailure,
 )
 from serve_bench.core.load_spec import Load, Slices, Timing
-from serve_bench.core.nodes import Lost, Node
+from serve_bench.core.nodes import Node, NodePart
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Failure, Record, Trial
+from serve_bench.core.schema import built, plain
 from serve_bench.load.failures import LoadError, LoadInterrupted
-from serve_bench.nodes.crew import NodesInterrupted, NodesResult
+from serve_bench.nodes.crew import NodeCrew
 from serve_bench.observing import inside, sampler
 from serve_bench.runner.load_source import LocalLoads
 from serve_bench.serving.bare import BareServer
@@ -198,32 +199,33 @@ class Looking:
         self.script.call("looked")
 
 
-class Crew:
-    """In the place of a NodeCrew: two nodes."""
+class Crew(NodeCrew):
+    """In the place of the program of the nodes: two nodes."""
 
     script: Script
 
     def __init__(self, *_: object) -> None:
-        self.nodes = [Node(name, f"10.0.0.{name}", name, True, name == "1", 2.0) for name in "12"]
+        self.nodes = tuple(
+            Node(name, f"10.0.0.{name}", name, True, name == "1", 2.0) for name in "12"
+        )
+        self._marks: dict[str, str] = {}
 
     def start(self) -> None:
         self.script.call("crew")
 
-    def look(self) -> list[Node]:
+    def look(self) -> tuple[Node, ...]:
         return self.nodes
 
     def close(self) -> None:
         self.script.note("call crew close")
 
-    def drive(
-        self, loads: Mapping[str, Load], timing: Timing, *, on_progress: Any, sample: bool = False
-    ) -> Any:
-        parts: dict[str, Any] = {
-            name: self.script.drive(load, timing, on_progress=on_progress)
-            for name, load in loads.items()
-        }
-        began = dict.fromkeys(loads, int(1e9 * self.script.now_s))
-        return self.script.call("nodes", len(parts), NodesResult(parts, {}, 0.1, began))
+    def _ask(self, command: str, body: Any, timeout_s: float, *_: object) -> dict[str, Any]:
+        if command == "drive":
+            loads = built(dict[str, Load], body["loads"], "loads").items()
+            driven = {name: self.script.drive(load, Timing()) for name, load in loads}
+            self.parts: Any = {name: NodePart(result) for name, result in driven.items()}
+            self.parts = self.script.call("nodes", len(loads), self.parts)
+        return {"parts": plain(self.parts), "skew_s": 0.1}
 
 
 PROXIES: list[dict[str, Any]] = [
@@ -444,11 +446,9 @@ def launch_failed() -> LaunchFailed:
     return LaunchFailed("it did not come up", ("a line",), Path("logs/launch.log"))
 
 
-def interrupt(result: LoadResult | NodesResult) -> Any:
+def interrupt(result: Any) -> Any:
     """Ctrl-C within a load: what was measured till then is kept."""
-    if isinstance(result, NodesResult):
-        raise NodesInterrupted(result)
-    raise LoadInterrupted(result)
+    raise LoadInterrupted(result) if isinstance(result, LoadResult) else KeyboardInterrupt
 
 
 def silence(result: LoadResult) -> LoadResult:
@@ -476,7 +476,7 @@ TROUBLES: Mapping[str, Callable[[Script], BaseException | Change]] = {
         lambda result: replace(result, failures=(WorkerFailure(33, "killed", 5),))
     ),
     "lost-node": lambda _: (
-        lambda result: replace(result, parts={**result.parts, "2": Lost("it died", 10, 1)})
+        lambda parts: {**parts, "2": NodePart(reason="died", last_heard=LastHeard(10, 1, 0.0))}
     ),
     "silent": lambda _: silence,
     "silent-side": lambda _: (

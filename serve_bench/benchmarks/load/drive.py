@@ -31,14 +31,14 @@ from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import Failure, PlannedTrial, Result, Run, Trial, trial_key
 from serve_bench.core.traffic import Protocol, Traffic
 from serve_bench.load.connection import lacking_descriptors, tls_context
-from serve_bench.load.driver import drive_load
+from serve_bench.load.driver import Drive, drive_load
 from serve_bench.load.failures import LoadError
 from serve_bench.load.workers import enough_processes, usable_cores
 from serve_bench.observing.host import CpuWatch
 from serve_bench.observing.inside import Inside
 from serve_bench.observing.processes import behind
 from serve_bench.observing.profiler import check_process, parse_targets, py_spy, to_profile
-from serve_bench.runner.load_source import LoadDriver, LoadOn, read_load_on
+from serve_bench.runner.load_source import LoadOn, read_load_on
 from serve_bench.runner.measure import Measured, Tracing, measure_load
 from serve_bench.runner.service import Service
 from serve_bench.runner.traced import marks_folder, trace_log
@@ -120,7 +120,7 @@ def _measure(
     timing: Timing,
     planned: PlannedTrial,
     mark: Mapping[str, str],
-    drive: LoadDriver,
+    drive: Drive,
     **more: Any,
 ) -> Measured:
     """Drives the load and shows how far it is. `more`: of `measure_load`. Raises LoadError."""

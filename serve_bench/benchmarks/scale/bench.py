@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
@@ -30,7 +30,7 @@ from serve_bench.benchmarks.scale.spec import (
     why_invalid,
 )
 from serve_bench.core.errors import RunFailed
-from serve_bench.core.facts import NodeFacts, TrialUsage
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import HANDLE, Load, Timing
@@ -42,7 +42,7 @@ from serve_bench.core.traffic import Row
 from serve_bench.core.usage import by_role
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError, LoadInterrupted
-from serve_bench.nodes.crew import NodeCrew, NodesInterrupted
+from serve_bench.nodes.crew import NodeCrew
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler
 from serve_bench.runner.load_source import LoadOn, NodeLoads
@@ -227,21 +227,17 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
             try:
                 sample = suite.address is not None and suite.sample
                 result = drive(loads, self._timing(), sample=sample)
-            except NodesInterrupted as early:
+            except LoadInterrupted as early:
                 result, self._ended = early.result, early
                 self._note("trial", "interrupted", planned)
         total_s = time.monotonic() - began
-        nodes = result.node_facts(crew.nodes, loads)
-        load = replace(next(iter(loads.values())), connections=planned.row.connections)
-        combined = result.combined(load)
-        assert combined is not None, "where all nodes are lost, the crew has raised"
-        trial = nodes_trial(planned, number, started_at, combined, nodes, total_s)
-        trial = replace(trial, client=structs.replace(trial.client, skew_s=result.skew_s))
-        for node in nodes:
+        trial = nodes_trial(planned, number, started_at, result, total_s)
+        trial = replace(trial, client=structs.replace(trial.client, skew_s=crew.skew_s))
+        for node in result.nodes:
             if node.lost:
                 name = node.hostname or node.ip or node.node
                 self._note("node", f"node {name}: {node.lost}", planned)
-        trial = self._with_usage(trial, sampler, min(result.began_at_ns.values()))
+        trial = self._with_usage(trial, sampler, result.started_at_ns)
         return self._with_costs(trial) if suite.workload == "curve" else trial
 
     def _load_from_here(self, row: Row) -> Load:
@@ -340,22 +336,15 @@ SERVING: Final = (
 
 
 def nodes_trial(
-    planned: PlannedTrial,
-    launch: str,
-    started_at: str,
-    result: LoadResult,
-    nodes: Sequence[NodeFacts],
-    total_s: float,
+    planned: PlannedTrial, launch: str, started_at: str, result: LoadResult, total_s: float
 ) -> Trial:
-    """The record of a load from several nodes. `nodes`: what each measured; the requests of those
-    that were lost count as failed."""
-    trial = trial_of(planned, launch, started_at, result, total_s)
-    lost = sum(node.failed.get(NODE, 0) for node in nodes if node.lost)
-    counts = trial.counts
-    if lost:
-        failed = {**counts.failed, NODE: lost}
-        counts = replace(counts, sent=counts.sent + lost, failed=failed)
-    return replace(trial, counts=counts, client=structs.replace(trial.client, nodes=tuple(nodes)))
+    """The record of a load from several nodes: requests of those that were lost count as failed."""
+    trial, counts = trial_of(planned, launch, started_at, result, total_s), result.measured
+    lost = sum(node.failed.get(NODE, 0) for node in result.nodes if node.lost)
+    if not lost:
+        return trial
+    failed = {**counts.failed, NODE: lost}
+    return replace(trial, counts=replace(counts, sent=counts.sent + lost, failed=failed))
 
 
 def with_values(trial: Trial, values: Mapping[str, tuple[str, float | None]]) -> Trial:

@@ -41,8 +41,8 @@ def node(**changes: Any) -> NodeFacts:
 def of_nodes(nodes: list[NodeFacts], completed: int = 1000, timeouts: int = 0) -> Trial:
     """The record of a load from nodes, of which the living ones together measured this."""
     counts = Counts(completed + timeouts, completed, {"timeout": timeouts} if timeouts else {}, 0)
-    result = a_result([MS] * completed, (100,) * 10, measured=counts, in_windows=counts)
-    return nodes_trial(NODE_ROW, "1", "now", result, nodes, 12.0)
+    about: dict[str, Any] = {"measured": counts, "in_windows": counts, "nodes": tuple(nodes)}
+    return nodes_trial(NODE_ROW, "1", "now", a_result([MS] * completed, (100,) * 10, **about), 12.0)
 
 
 def test_the_requests_of_a_lost_node_count_as_failed() -> None:
