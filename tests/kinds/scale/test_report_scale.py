@@ -85,7 +85,8 @@ def test_an_invalid_result_says_so_before_anything_else() -> None:
 def test_a_lost_node_is_named_with_its_reason_and_when_it_was_last_heard() -> None:
     heard = "last heard 5.2 s before it was given up: 47 completed, 0 failed"
     assert f"x lost: no word for 5 s; {heard}" in flat(render(golden()))
-    unheard = lost_node(2, "never came up", last_heard=None, failed={})
+    unheard = lost_node(2, "never came up", failed={})
+    del unheard["last_heard"]
     assert "lost: never came up; never heard" in shown(one(nodes=[scale_node(1), unheard]))
 
 
