@@ -9,6 +9,7 @@ from typing import Any, Final
 
 TOP: Final = Path(__file__).parent.parent
 FORMATS: Final = TOP / "tests" / "formats"
+EXAMPLES: Final = TOP / "examples"
 GOLDEN: Final = TOP / "tests" / "golden"
 
 

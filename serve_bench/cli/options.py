@@ -182,10 +182,8 @@ class LadderOptions(SuiteOptions):
     duration: Annotated[Time, Meta(ge=0.5, le=86_400)] | None = flag(
         None, "Length of each step [20s]."
     )
-    url: list[str] | None = flag(
-        None, "Measure a service that is up already, as [NAME=]URL; repeatable."
-    )
-    quick: bool = flag(False, "Measure steps of 3 s, without refinement around the best.")
+    url: list[str] | None = flag(None, "Address that is up, as [NAME=]URL; repeatable.")
+    quick: bool = flag(False, "Measure steps of 3 s, none around the best.")
 
 
 class ChatOptions(SloOptions):

@@ -60,6 +60,8 @@ def add_flags(content: Content, options: SloOptions) -> Content:
         content = content.set("load.window_seconds", QUICK_WINDOW_S, "--quick")
     if isinstance(options, RowOptions) and options.clients is not None:
         content = content.set("load.clients", list(names(options.clients)), "--clients")
+    if isinstance(options, LadderOptions) and "users" in options.parameters():
+        content = _add_steps(content, options)
     content = add_axis_flags(content, options)
     content = content.over("env", parse_env(getattr(options, "env", None) or (), "--env"), "--env")
     variants = list(names(getattr(options, "variant", None)))
@@ -120,14 +122,14 @@ def timing_of(duration_s: float | None, quick: bool) -> Timing:
     return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, seconds / windows).stretchable(quick)
 
 
-def add_climb_flags(content: Content, options: LadderOptions) -> Content:
+def _add_steps(content: Content, options: LadderOptions) -> Content:
     """The content of a suite with the flags of a load that grows, in steps of --duration."""
     place = "--duration" if options.duration is not None else "--quick"
     if options.duration is not None or options.quick or "load.windows" not in content:
         timing = timing_of(options.duration, options.quick)
         content = content.set("load.windows", timing.windows, place)
         content = content.set("load.window_seconds", timing.window_s, place)
-    return add_flags(content.set("load.users", options.users, "--users"), options)
+    return content.set("load.users", options.users, "--users")
 
 
 def choose_suite(
@@ -168,17 +170,23 @@ def service_suite(
 def url_suite(options: LadderOptions, ladder: Ladder, *, users: bool = False) -> Suite:
     """The suite of --url, with the timing of --duration and --quick. Raises BadInput."""
     services = services_of(options.url or (), options.texts.get("header") or (), users=users)
+    requests = {service.name: service.request for service in services}
+    launches, slo = keys_of(options).launches, read_slo_flag(options)
+    suite = service_suite(options.command, requests, launches=launches, slo=slo)
+    return add_climb(suite, options, ladder)
+
+
+def add_climb(suite: Suite, options: LadderOptions, ladder: Ladder) -> Suite:
+    """A suite of services whose load grows, in steps of --duration and --quick."""
     timing = timing_of(options.duration, options.quick)
-    return service_suite(
-        options.command,
-        {service.name: service.request for service in services},
+    return replace(
+        suite,
+        rows=(),
         windows=timing.windows,
         window_s=timing.window_s,
         warmup_min_s=WARMUP_MIN_S,
         warmup_max_s=WARMUP_MAX_S,
-        launches=keys_of(options).launches,
-        ladder=ladder,
-        slo=read_slo_flag(options),
+        ladder=ladder.of(suite.rows[0].traffic) if suite.rows else ladder,
         quick=options.quick,
     )
 

@@ -20,6 +20,7 @@ from serve_bench.cli.rows import add_flags, named_urls, read_content, service_su
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.axes import axis_named
 from serve_bench.core.errors import BadInput
+from serve_bench.core.ladder import Ladder
 from serve_bench.core.own_app import (
     APP_NAME,
     ARGS,
@@ -82,30 +83,49 @@ def named_target(options: OwnAppOptions) -> str:
 
 
 def target_suite(
-    options: OwnAppOptions, target: str = "", *, alone: bool = False, timeline: bool = False
+    options: OwnAppOptions,
+    target: str = "",
+    *,
+    alone: bool = False,
+    timeline: bool = False,
+    climb: Ladder | None = None,
 ) -> Suite:
     """The suite of the target of the command line, or of another `target`. `alone`: the no-op app
-    has one replica, unless --option says more; `timeline`: a file may have one. Raises BadInput
-    before anything starts."""
+    has one replica, unless --option says more; `timeline`: a file may have one; `climb`: how the
+    load grows. Raises BadInput before anything starts."""
     if isinstance(options, TargetOptions) and options.urls:
         return _service_suite(options)
     target = target or named_target(options)
-    around, where = Around(timeline=timeline), "TARGET"
+    around, where = Around(timeline=timeline, climb=climb), "TARGET"
     found, content = read_target(target), Content(target, {"name": target, "app": target})
     if found.kind == "suite":
         try:
             content = read_content(target)
         except BadInput as error:
             raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
+        content = content.set("app", getattr(options, "app", None), "--app")
         where = content.where("app")
         app = content.text("app", "noop")
         found = read_target(app, where)
         if found.kind != "app":
             check_built_in(options, target)
-            return suite_of(_add_matrix(content, options, alone and target == "noop"))
+            content = _add_matrix(_grow(content, climb), options, alone and target == "noop")
+            return suite_of(content, around)
         content = _beside(content)
+    elif getattr(options, "app", None):
+        raise BadInput(f"--app: goes with a suite; {target} names its app")
+    content = _grow(content, climb)
     config = _read_config(content, options) if found.kind == "config" else None
     return _own_suite(content, where, options, around, config)
+
+
+def _grow(content: Content, climb: Ladder | None) -> Content:
+    """The content with a load that grows, where there is a `climb`: its own, or one in place of
+    rows that are known."""
+    if climb is None or "load.users" in content:
+        return content
+    load = ("load.clients", "load.windows", "load.window_seconds")
+    return content.without(*load).set("load.users", "auto", "sweep")
 
 
 def check_built_in(options: OwnAppOptions, target: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from serve_bench.core.errors import BadInput
@@ -70,6 +70,10 @@ class Ladder:
     refinements: Count = 4
     runs: Count = 1
     traffic: Traffic | None = None
+
+    def of(self, traffic: Traffic) -> Ladder:
+        """The ladder with requests of this kind."""
+        return self if traffic == Traffic() else replace(self, traffic=traffic)
 
     @property
     def known(self) -> tuple[int, ...]:

@@ -389,7 +389,7 @@ def _ladder(content: Content, around: Around, traffics: Sequence[Traffic]) -> La
     if len(traffics) > 1:
         kinds = "protocol, size and number of events"
         raise BadInput(f"{content.where('load')}: a load that grows takes one {kinds}")
-    return ladder if traffics[0] == Traffic() else replace(ladder, traffic=traffics[0])
+    return ladder.of(traffics[0])
 
 
 def variants_of(
@@ -442,8 +442,10 @@ def _own_cells(content: Content, around: Around) -> tuple[Cell, ...]:
     """The options of the user's app in all combinations; one cell, the app as it is, without."""
     for key in ("cell", "cells", "matrix"):
         if key in content:
+            flags = (content.places[name] for name in content.places if name.startswith(f"{key}."))
+            place = next(flags, content.where(key))
             raise BadInput(
-                f"{content.where(key)} is for the apps that come with the tool; use [options]"
+                f"{place}: is for the apps that come with the tool; use [options], or --option"
             )
     options = around.options
     names = sorted(options, key=_cheapness)

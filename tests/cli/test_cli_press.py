@@ -119,11 +119,13 @@ def test_a_service_that_is_not_there(tmp_path: Path, call: Call) -> None:
 def test_sweep_finds_saturation(tmp_path: Path, call: Call) -> None:
     """Four requests at once, 20 ms each: 200 requests/s from 4 users on, whatever comes on top."""
     with serving(delay_s=0.02, capacity=4) as server:
-        flags = ["--users", "1,2,4,8,16", "--duration", "0.9", "--format", "json"]
-        out, _ = call("sweep", f"--url=s={server.url}x?a=b", *flags, "--out", tmp_path / "r")
+        flags = ["--method", "PUT", "--users", "1,2,4,8,16", "--duration", "0.9"]
+        target = f"{server.url}x?a=b"
+        out, _ = call("sweep", target, *flags, "--format", "json", "--out", tmp_path / "r")
     page = json.loads(out)
     assert [row["dims"]["users"] for row in page["rows"]] == [1, 2, 4, 8, 16]
     (knee,) = page["points"]  # no collapse beside it
     assert knee["dims"]["users"] == 4
     assert {exchange.head.split(b" ", 2)[1] for exchange in server.log} == {b"/x?a=b"}
+    assert {exchange.method for exchange in server.log} == {"PUT"}
     assert read(tmp_path / "r").run.command == "sweep"

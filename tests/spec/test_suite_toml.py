@@ -4,6 +4,9 @@ from pathlib import Path
 
 from tests.cases import cases
 from tests.fixtures import Call, Patch, Refuses
+from tests.places import EXAMPLES
+
+SHOP = EXAMPLES / "own_app" / "shop.py:app"
 
 
 @cases(
@@ -12,6 +15,7 @@ from tests.fixtures import Call, Patch, Refuses
     ("micro", "--protocol stream --stream-events 3,30 --clients raw:2"),
     ("micro", "--body-type str --windows 4 --env OMP_NUM_THREADS=2 --slo p99=50ms"),
     ("sweep", "--num-replicas 2 --users 1,2,4 --duration 5"),
+    ("sweep", f"{SHOP} --route /best --users 1,2 --quick"),
     ("press", "--app noop --clients 1,10 --samples 3 --timeout-ms 900 --log-level DEBUG,ERROR"),
 )
 def test_a_command_line_is_a_suite(
@@ -19,11 +23,11 @@ def test_a_command_line_is_a_suite(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     text, _ = call(command, *flags.split(), "--dry-run", "--format", "toml")
-    assert text.startswith(f"# serve-bench {command} --suite FILE, in the folder of this command\n")
+    flag = "" if command == "sweep" else "--suite "
+    assert text.startswith(f"# serve-bench {command} {flag}FILE, in the folder of this command\n")
     Path("suite.toml").write_text(text)
     of_flags, _ = call(command, *flags.split(), "--dry-run")
-    again = ["--users", "1,2,4", "--duration", "5"] if command == "sweep" else []
-    of_file, _ = call(command, "--suite", "./suite.toml", *again, "--dry-run")
+    of_file, _ = call(command, *flag.split(), "./suite.toml", "--dry-run")
     assert of_file == of_flags
 
 

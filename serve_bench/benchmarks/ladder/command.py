@@ -1,4 +1,4 @@
-"""`serve-bench sweep`: a ladder of users against any suite or URL: throughput, knee, collapse.
+"""`serve-bench sweep`: a ladder of users against any target: throughput, knee, collapse.
 `serve-bench recsys`: ingress and ranker, a ladder of users for each number of rankers.
 """
 
@@ -7,15 +7,17 @@ from __future__ import annotations
 from serve_bench.benchmarks.ladder.options import RecsysOptions, SweepOptions
 from serve_bench.cli.experiment import measure
 from serve_bench.cli.rows import (
-    add_climb_flags,
+    add_climb,
+    add_flags,
     choose_suite,
     ladder_of,
     read_content,
     suite_of,
     url_suite,
 )
+from serve_bench.cli.targets import target_suite
 from serve_bench.core.errors import BadInput
-from serve_bench.core.ladder import COLLAPSE_RUNS, Ladder
+from serve_bench.core.ladder import COLLAPSE_RUNS
 from serve_bench.core.plan import Suite
 from serve_bench.spec.suite import Around
 
@@ -23,16 +25,12 @@ from serve_bench.spec.suite import Around
 def sweep(options: SweepOptions) -> int:
     """Measures a ladder of users for each cell. Returns the exit code."""
 
-    def ladder() -> Ladder:
-        return ladder_of(options.users or "auto", options.quick, start=1, runs=COLLAPSE_RUNS)
-
     def suite() -> Suite:
-        ours = ("load.clients", "load.windows", "load.window_seconds")
-        content = read_content(options.suite).without(*ours)
-        content = content.set("app", options.app, "--app").set("load.users", "auto", "sweep")
-        return suite_of(add_climb_flags(content, options), Around(climb=ladder()))
+        ladder = ladder_of(options.users or "auto", options.quick, start=1, runs=COLLAPSE_RUNS)
+        suite = target_suite(options, climb=ladder)
+        return add_climb(suite, options, ladder) if suite.services else suite
 
-    return measure(options, choose_suite(options, suite, lambda: url_suite(options, ladder())))
+    return measure(options, suite)
 
 
 def recsys(options: RecsysOptions) -> int:
@@ -44,7 +42,7 @@ def recsys(options: RecsysOptions) -> int:
         if quick:
             content = content.set("load.users", "auto", "--quick")
         around = Around(climb=ladder_of("auto", quick) if users is not None or quick else None)
-        return suite_of(add_climb_flags(content, options), around)
+        return suite_of(add_flags(content, options), around)
 
     def check(suite: Suite) -> None:
         if suite.app.name != "recsys" or suite.ladder is None:

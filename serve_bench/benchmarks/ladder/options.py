@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from serve_bench.cli.command import Command, flag
-from serve_bench.cli.options import MATRIX, MODEL, RUN, LadderOptions
+from serve_bench.cli.command import Command, argument, flag
+from serve_bench.cli.options import (
+    MATRIX,
+    MODEL,
+    REQUEST,
+    RUN,
+    WITH_URL,
+    LadderOptions,
+    ServiceOptions,
+)
 
 
-class SweepOptions(LadderOptions):
+class SweepOptions(LadderOptions, ServiceOptions):
     """Add users until the throughput stops growing.
 
-    Gives throughput, knee and collapse of any suite.
-
-    Example: serve-bench sweep --num-replicas 2 --variant default,optimized --quick
+    Example: serve-bench sweep noop --variant default,optimized --quick
     """
 
     command = "sweep"
-    order = f"""app {MATRIX} {MODEL} variant env users duration launches url header quick suite
-        out resume trace {RUN} slo format perf_metrics trace_out"""
+    order = f"""target arguments users duration quick option arg app_name {REQUEST} protocol
+        grpc_servicer call events event_timeout app {MATRIX} {MODEL} variant env launches url out
+        resume trace {RUN} slo format perf_metrics trace_out"""
 
-    suite: str = flag("micro")
-    app: str | None = flag(None, "App: noop, ranker or recsys [as in the suite: noop].")
+    with_url = WITH_URL
+
+    target: str = argument(
+        "module:app, file.py:app, config.yaml, suite or URL.", "micro", "[TARGET]"
+    )
+    app: str | None = flag(None, "App: noop, ranker or recsys [noop].")
 
 
 sweep = Command(SweepOptions, "benchmarks.ladder.command:sweep")
