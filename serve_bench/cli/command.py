@@ -86,7 +86,8 @@ class Options(Spec):
         """The options whose texts are gathered in `texts`, by parameter."""
         of_kind = axis_options(cls.command) if cls.spec is None else cls.spec.options()
         declared = {name: known for spec in cls.specs for name, known in spec.options().items()}
-        named = {name: declared[name] for name in cls.order.split() if name in declared}
+        names = [name for name in cls.order.split() if name not in cls.options()]
+        named = {name: declared[name] for name in names if name in declared}
         return {**of_kind, **named}
 
     @classmethod

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeV
 import msgspec
 import typer
 
-from serve_bench.cli.flag_values import share_of
 from serve_bench.cli.gate import close_gate
 from serve_bench.cli.options import OwnAppOptions, RowOptions, RunOptions, SuiteOptions
 from serve_bench.cli.rows import targets_of
@@ -207,7 +206,9 @@ class SuiteExperiment(Experiment[S, Suite]):
         if self.part and getattr(asked, self.part) is None:
             raise BadInput(f"the stored suite cannot be resumed: suite.{self.part} is missing")
         self.profile = targets_of(options.profile) if isinstance(options, RowOptions) else ()
-        self.trace = share_of(options.trace, options.trace_out)
+        self.trace = options.trace
+        if self.trace is None and options.trace_out is not None:
+            raise BadInput("--trace-out: goes with --trace")
         check_load(asked, self.trace)
         self.agenda = self.plan_agenda(asked, earlier)
         if options.format == TOML and not options.dry_run:

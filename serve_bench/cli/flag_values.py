@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 from serve_bench.cli.options import SloOptions
@@ -21,21 +20,6 @@ from serve_bench.core.traffic import STREAMS
 def names(text: object) -> tuple[str, ...]:
     """Words with commas; none of None."""
     return tuple(part.strip() for part in str(text).split(",")) if text is not None else ()
-
-
-def share_of(trace: str | None, out: Path | None = None) -> float | None:
-    """The share of requests of `--trace`. Raises BadInput."""
-    if trace is None:
-        if out is not None:
-            raise BadInput("--trace-out: goes with --trace")
-        return None
-    try:
-        share = float(trace.removesuffix("%")) / (100 if trace.endswith("%") else 1)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise BadInput(f"--trace: {trace!r} is not allowed; it takes a share as 0.01, or as 1%")
-    return share
 
 
 def read_slo_flag(options: SloOptions) -> str | None:

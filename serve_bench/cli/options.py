@@ -21,7 +21,7 @@ from serve_bench.core.load_spec import EVENTS, MAX_RATE
 from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.report import COMPARED, FORMATS
 from serve_bench.spec.base import Opt
-from serve_bench.spec.forms import Rounds, SliceTime, Threshold, Time
+from serve_bench.spec.forms import Rounds, SliceTime, Threshold, Time, TracedShare
 from serve_bench.spec.request import RequestKeys, ServeKeys
 
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
@@ -135,7 +135,7 @@ class RunOptions(FormatOptions, SloOptions):
 class VariantOptions(RunOptions):
     """How clusters are started."""
 
-    variant: str | None = flag(None, "Variants: default, haproxy, optimized, or of the suite.")
+    variant: str | None = flag(None, "Variants, such as default, haproxy, optimized.")
     env: list[str] | None = flag(None, "Variable of the environment of every variant; repeatable.")
 
 
@@ -150,7 +150,9 @@ class LoadOnOptions(Options):
 class TraceOptions(Options):
     """Whether requests are traced through Serve."""
 
-    trace: str | None = flag(None, f"Trace a share of requests [{USUAL_SHARE}], at least 50 a row.")
+    trace: TracedShare | None = flag(
+        None, f"Trace a share of requests [{USUAL_SHARE}], at least 50 a row.", metavar="[SHARE]"
+    )
 
 
 class SuiteOptions(VariantOptions, LoadOnOptions, TraceOptions):
@@ -173,17 +175,25 @@ class RowOptions(SuiteOptions):
 
 
 class LadderOptions(SuiteOptions):
-    """A load that grows, on launched clusters or on services that are there already."""
-
-    with_url = WITH_URL - {"protocol"}
+    """A load that grows."""
 
     format: str = format_flag(*COMPARED, "toml")
     users: str | None = flag(None, "Numbers of users, auto or published [auto].")
     duration: Annotated[Time, Meta(ge=0.5, le=86_400)] | None = flag(
         None, "Length of each step [20s]."
     )
-    url: list[str] | None = flag(None, "Address that is up, as [NAME=]URL; repeatable.")
     quick: bool = flag(False, "Measure steps of 3 s, none around the best.")
+
+
+class UrlLadderOptions(LadderOptions):
+    """The same of a published benchmark, on services that are there already too."""
+
+    with_url = WITH_URL - {"protocol"}
+
+    url: list[str] | None = flag(None, "Address that is up, as [NAME=]URL; repeatable.")
+    header: list[str] | None = flag(
+        None, "Header of the requests to --url; repeatable.", "-H", "--header"
+    )
 
 
 class ChatOptions(SloOptions):

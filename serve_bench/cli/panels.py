@@ -70,7 +70,6 @@ _SHAPES: Final[Mapping[str, str]] = {
         "NAME=URL": "url",
         "NAME=LIMIT[,...]": "slo",
         "RATE": "rate start need",
-        "[SHARE]": "trace",
         "FAULT": "fault",
         "FILE": """suite perf_metrics trace_out log_requests plot cacert output_file_path output
             bodies paths headers""",
@@ -187,6 +186,8 @@ class Panels(_Parser):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+        if any("DURATION" in shown for records in panels.values() for shown, _ in records):
+            formatter.write_text("DURATION: a time, such as 500ms, 10s or 2m.")
 
 
 class PanelCommand(Panels, TyperCommand):

@@ -184,7 +184,7 @@ def _usage(error: Any) -> str:
         message = f"{error.message}; did you mean {near[0]}?"
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "serve-bench"
-    return f"{message} (see `{path} --help`)"
+    return f"{message.removesuffix('.')} (see `{path} --help`)"
 
 
 def _say(text: str, code: int) -> int:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import names, read_slo_flag
-from serve_bench.cli.options import LadderOptions, RowOptions, SloOptions
+from serve_bench.cli.options import LadderOptions, RowOptions, SloOptions, UrlLadderOptions
 from serve_bench.core.app_spec import APPS, USERS
 from serve_bench.core.axes import MODEL_APPS, axis_flags
 from serve_bench.core.errors import BadInput
@@ -133,12 +133,12 @@ def _add_steps(content: Content, options: LadderOptions) -> Content:
 
 
 def choose_suite(
-    options: LadderOptions, suite: Callable[[], Suite], services: Callable[[], Suite]
+    options: UrlLadderOptions, suite: Callable[[], Suite], services: Callable[[], Suite]
 ) -> Callable[[], Suite]:
     """What makes the suite: `suite` of launched clusters, `services` with --url. Raises BadInput on
     flags that go with --url alone."""
-    if options.texts.get("header") and not options.url:
-        raise BadInput("-H: is for --url")
+    if options.header and not options.url:
+        raise BadInput("--header: is for --url")
     return services if options.url else suite
 
 
@@ -167,9 +167,9 @@ def service_suite(
     return Suite(command, no_op, variants, ({},), rows, services=services, **parts)
 
 
-def url_suite(options: LadderOptions, ladder: Ladder, *, users: bool = False) -> Suite:
+def url_suite(options: UrlLadderOptions, ladder: Ladder, *, users: bool = False) -> Suite:
     """The suite of --url, with the timing of --duration and --quick. Raises BadInput."""
-    services = services_of(options.url or (), options.texts.get("header") or (), users=users)
+    services = services_of(options.url or (), options.header or (), users=users)
     requests = {service.name: service.request for service in services}
     launches, slo = keys_of(options).launches, read_slo_flag(options)
     suite = service_suite(options.command, requests, launches=launches, slo=slo)

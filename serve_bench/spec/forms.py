@@ -59,6 +59,9 @@ Duration: TypeAlias = Annotated[Time, Meta(gt=0, le=MAX_DURATION_S)]
 Share: TypeAlias = Annotated[float, _SHARE]
 """A part of 1."""
 
+TracedShare: TypeAlias = Annotated[Share, Meta(gt=0, le=1)]
+"""Of requests, whose way is traced."""
+
 LARGEST_THRESHOLD: Final = 0.9
 
 Threshold: TypeAlias = Annotated[Share, Meta(gt=0, le=LARGEST_THRESHOLD)]

@@ -11,6 +11,7 @@ from serve_bench.cli.options import (
     WITH_URL,
     LadderOptions,
     ServiceOptions,
+    UrlLadderOptions,
 )
 
 
@@ -36,7 +37,7 @@ class SweepOptions(LadderOptions, ServiceOptions):
 sweep = Command(SweepOptions, "benchmarks.ladder.command:sweep")
 
 
-class RecsysOptions(LadderOptions):
+class RecsysOptions(UrlLadderOptions):
     """Measure a recommender of ingress and DLRM ranker.
 
     A ladder of users for each variant and number of rankers.

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from serve_bench.analysis.connections import connection_wait
 from serve_bench.benchmarks.load.options import LoadOptions
 from serve_bench.cli import FAILED, INTERRUPTED, print_note
-from serve_bench.cli.flag_values import check_client, name_place, read_slo_flag, share_of
+from serve_bench.cli.flag_values import check_client, name_place, read_slo_flag
 from serve_bench.cli.gate import GATE_BROKEN, close_host, close_slo
 from serve_bench.cli.progress import Display
 from serve_bench.cli.request import add_all_flags, read_request, read_text
@@ -223,9 +223,8 @@ def _close(options: LoadOptions, trial: Trial, result: Result, troubled: bool) -
     return host or (FAILED if troubled or words is not None else 0)
 
 
-def tracing_of(trace: str | None, load: Load, timing: Timing) -> Tracing | None:
+def tracing_of(share: float | None, load: Load, timing: Timing) -> Tracing | None:
     """What `--trace` asks for; None without. BadInput where no Serve here marks requests."""
-    share = share_of(trace)
     if share is None:
         return None
     where = load.request

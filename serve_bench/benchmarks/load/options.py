@@ -82,7 +82,7 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
     unix_socket: str | None = flag(None, "Connect to the socket at this path.")
     insecure: bool = flag(False, "Do not verify the certificate.", "-k", "--insecure")
     cacert: str | None = flag(None, "File of certificates to trust.")
-    warmup: Time | None = flag(None, "Shortest warm-up [0.5s, at most a quarter of -d].")
+    warmup: Time | None = flag(None, "Shortest warm-up [0.5s, at most a quarter of --duration].")
     seed: int = flag(1, "Seed of random arrivals, bodies and paths.")
     profile: str | None = flag(None, "Repeat the load with py-spy on proxy, replica, controller.")
     json: bool = flag(False, "Print the records' figures as JSON.")
@@ -93,10 +93,10 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
         socket = "--profile: does not go with --unix-socket, on which no Serve listens"
         for wrong, line in (
             (self.allow_late and not open_loop, "--allow-late: give --rate or --stages"),
-            (counted and self.duration, "-n: give a number of requests or -d"),
-            (counted and self.stages, "-n: give a number of requests or --stages"),
-            (counted and self.warmup is not None, "--warmup: a load with -n has none"),
-            (self.duration and self.stages, "-d: stages have durations of their own"),
+            (counted and self.duration, "--requests: give a number of requests or --duration"),
+            (counted and self.stages, "--requests: give a number of requests or --stages"),
+            (counted and self.warmup is not None, "--warmup: a load with --requests has none"),
+            (self.duration and self.stages, "--duration: stages have durations of their own"),
             (self.arrivals == "poisson" and not open_loop, "--arrivals: give --rate or --stages"),
             (self.cacert and self.insecure, "--cacert: has no use with --insecure"),
             (self.cacert and not self.url.startswith("https:"), "--cacert: is for https://"),

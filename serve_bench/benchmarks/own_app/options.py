@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serve_bench.cli.command import Command, argument, flag
 from serve_bench.cli.options import REQUEST, RUN, RUN_HERE, OwnAppOptions, RowOptions, StreamOptions
-from serve_bench.cli.panels import USUAL_SHARE
+from serve_bench.spec.forms import TracedShare
 
 
 class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
@@ -48,7 +48,7 @@ class TraceRunOptions(OwnRunOptions):
         "App: noop, module:app, path/file.py:app, or config.yaml of Serve.", None, "[TARGET]"
     )
     clients: str | None = flag("raw:100", "Row: raw:N connections.", metavar="ROW[,ROW...]")
-    trace: str | None = flag(USUAL_SHARE)
+    trace: TracedShare | None = flag(0.01)
 
 
 trace = Command(TraceRunOptions, "benchmarks.own_app.command:trace")

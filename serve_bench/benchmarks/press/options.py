@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from serve_bench.cli.command import Command, flag
-from serve_bench.cli.options import RUN, LadderOptions, format_flag
+from serve_bench.cli.options import RUN, UrlLadderOptions, format_flag
 from serve_bench.report import FORMATS
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 
 
-class PressOptions(LadderOptions):
+class PressOptions(UrlLadderOptions):
     """Load a scoring service with 1 to 3,000 clients.
 
     Gives requests/s, knee, collapse and the cost of logging.

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Self
 
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.core.figures import counted
 from serve_bench.core.plan import parse_row
 from serve_bench.core.redaction import hide_env_value
 from serve_bench.core.traffic import Row
@@ -142,7 +143,7 @@ class TaxSpec(SidesSpec):
         return super().expected_s(plans) + SERVER_S * len(self.servers) * len(plans) + quiet_s
 
     def describe_sides(self) -> Iterator[str]:
-        yield f"app {self.sides[0].app.name}"
+        yield f"app {self.sides[0].app.name}, {counted(len(self.layers), 'layer')}"
         for layer in self.layers:
             yield f"{layer.name}: {layer.title}"
         for side in self.launched:

@@ -13,7 +13,6 @@ from serve_bench.benchmarks.versus.bench import VersusRounds
 from serve_bench.benchmarks.versus.options import VersusOptions
 from serve_bench.benchmarks.versus.spec import QUICK, TIMES, URL_GATE, VersusSpec, check_sides
 from serve_bench.cli import print_note
-from serve_bench.cli.flag_values import share_of
 from serve_bench.cli.gate import Gate, read_flags
 from serve_bench.cli.report import judged_by
 from serve_bench.cli.request import add_all_flags, read_request
@@ -68,7 +67,7 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
     def prepare(self, asked: VersusSpec, earlier: Result | None) -> VersusSpec:
         asked = super().prepare(asked, earlier)
         self._gate.check_rounds(asked.rounds, f"--rounds {asked.rounds}")
-        self._trace = share_of(self.options.trace)
+        self._trace = self.options.trace
         if self._trace is not None:
             if not any(client_of(row) == "raw" for row in asked.rows):
                 raise BadInput("--trace: is for rows of the raw client (--clients raw:8)")
