@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeV
 import msgspec
 import typer
 
-from serve_bench.cli.gate import close_gate
+from serve_bench.cli.exits import close_gate
 from serve_bench.cli.options import OwnAppOptions, RowOptions, RunOptions, SuiteOptions
 from serve_bench.cli.rows import targets_of
 from serve_bench.cli.show import request_report

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.registry import CLASSIC, look_at
 from serve_bench.cli import print_note
 from serve_bench.cli.options import FormatOptions
@@ -15,7 +14,6 @@ from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
 from serve_bench.report import COMPARED, FORMATS, PLAIN, Layout, form_text
-from serve_bench.report.page import html_text
 from serve_bench.store.files import check_reachable, write_output
 from serve_bench.view.csv import csv_text
 from serve_bench.view.document import Document, ReportOptions
@@ -46,6 +44,8 @@ def render(
     if format == "json":
         return visible(data())
     if format == "html":
+        from serve_bench.report.page import html_text  # a load does not wait for it
+
         return html_text([*documents])
     if format == "csv":  # one header
         texts = [csv_text(document, run) for document, run in zip(documents, runs, strict=True)]
@@ -105,6 +105,8 @@ class ReportRequest:
     def write_beside(self, result: Result) -> None:
         """Writes the files beside a report. RunFailed when one cannot be written."""
         if self.perf_metrics is not None:
+            from serve_bench.benchmarks.perf_metrics import perf_metrics  # nor for all kinds
+
             write_output(self.perf_metrics, perf_metrics(result))
         if self.trace_out is not None:
             if text := trace_text(result):

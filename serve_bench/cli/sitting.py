@@ -21,8 +21,8 @@ import typer
 
 from serve_bench import __version__
 from serve_bench.cli import FAILED, INTERRUPTED, print_note
+from serve_bench.cli.exits import close_host, close_slo
 from serve_bench.cli.flag_values import read_slo_flag
-from serve_bench.cli.gate import close_host, close_slo
 from serve_bench.cli.options import UNSAMPLED, RunOptions
 from serve_bench.cli.progress import Display
 from serve_bench.core.errors import BadInput, visible

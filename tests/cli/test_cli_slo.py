@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.cli import sitting
-from serve_bench.cli.gate import close_host
+from serve_bench.cli.exits import close_host
 from serve_bench.cli.options import RunOptions
 from serve_bench.cli.sitting import Outcome, Sitting, sit
 from serve_bench.core.errors import BadInput

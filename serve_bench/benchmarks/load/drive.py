@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from serve_bench.analysis.connections import connection_wait
 from serve_bench.benchmarks.load.options import LoadOptions
 from serve_bench.cli import FAILED, INTERRUPTED, print_note
+from serve_bench.cli.exits import GATE_BROKEN, close_host, close_slo
 from serve_bench.cli.flag_values import check_client, name_place, read_slo_flag
-from serve_bench.cli.gate import GATE_BROKEN, close_host, close_slo
 from serve_bench.cli.progress import Display
 from serve_bench.cli.request import add_all_flags, read_request, read_text
 from serve_bench.cli.show import ReportRequest

@@ -16,8 +16,8 @@ import typer
 
 from serve_bench.analysis.statistics import CENSORED, LATENCY, distribution, latency_figures, merged
 from serve_bench.benchmarks.micro.options import MicroOptions, NoopOptions
+from serve_bench.cli.exits import close_slo
 from serve_bench.cli.experiment import check_load, measure, sitting_of
-from serve_bench.cli.gate import close_slo
 from serve_bench.cli.rows import add_flags, read_content, suite_of, targets_of
 from serve_bench.cli.sitting import outcome_of, signals
 from serve_bench.core.errors import RunFailed

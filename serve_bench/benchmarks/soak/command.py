@@ -11,8 +11,8 @@ from serve_bench.benchmarks.soak.bench import SoakBench
 from serve_bench.benchmarks.soak.lens import gate
 from serve_bench.benchmarks.soak.options import SoakOptions
 from serve_bench.cli import FAILED
+from serve_bench.cli.exits import close_gate
 from serve_bench.cli.experiment import SuiteExperiment
-from serve_bench.cli.gate import close_gate
 from serve_bench.cli.sitting import list_launches
 from serve_bench.cli.targets import target_suite
 from serve_bench.core.errors import BadInput
