@@ -140,12 +140,3 @@ def test_a_report_in_words_goes_to_a_new_file_alone(
     ):
         assert call("report", two_runs[0], *flags, code=2)[1] == f"serve-bench: {said}\n"
     assert to.read_text() == text == call(*words, "-")[0]
-
-
-def test_a_page_whose_folder_is_elsewhere_needs_nothing_of_it(tmp_path: Path, call: Call) -> None:
-    home, to = stored(tmp_path / "r"), tmp_path / "x.html"
-    call("report", home, "-f", "html", "-o", to)
-    shutil.rmtree(home)
-    read_page = Read(to.read_text())
-    assert json.loads(read_page.scripts["records.jsonl-text"].splitlines()[0])["kind"] == "run"
-    assert len(read_page.all("svg", **{"class": "flame"})) == len(GRAPHS)
