@@ -19,14 +19,14 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import psutil
 import pytest
 
 from serve_bench.core.result import Result, VariantUsed
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.launch_spec import LaunchSpec, free_block
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import _holds_file_under, _mark_of, new_run, reap
 from serve_bench.store import read
@@ -219,20 +219,25 @@ def wait_for_load_worker(owner: int, then_s: float) -> None:
     pytest.fail("no load came")
 
 
+#: What lets a program into the clusters of Ray that tests start.
+AUTH: Final = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
+
+
 @dataclass
 class RayNodes:
     """A Ray cluster of several raylets on this machine. `raylets`: pids by node id; `place`: the
-    TMPDIR of all that runs on it; `extra`: what its environment has beside ours, a token say."""
+    TMPDIR of all that runs on it; `port`: that of a Serve which is started on it."""
 
     place: str
-    extra: Mapping[str, str]
+    program: subprocess.Popen[str] = field(init=False)
+    port: int = field(default_factory=lambda: free_block(1)[0])
     address: str = ""
     raylets: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def env(self) -> dict[str, str]:
         """For a program that joins the cluster."""
-        return {**os.environ, **self.extra}
+        return {**os.environ, **AUTH}
 
     def running(self, words: str) -> dict[int, str]:
         """Command lines by pid of the processes of this cluster that match these words."""
@@ -250,28 +255,35 @@ class RayNodes:
         until(lambda: len(self.running(words)) == count, seconds)
         return self.running(words)
 
-    def start(self, script: str, *words: str) -> subprocess.Popen[str]:
-        """Starts a script of this folder beside the cluster. It ends with its stdin."""
+    def start(self, *words: str) -> None:
+        """Starts the program of the cluster. It ends with its stdin."""
         streams = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         env = {**self.env, "TMPDIR": self.place}
-        program = Path(__file__).with_name(script)
-        return begin(sys.executable, program, *words, cwd=self.place, env=env, **streams)
+        program = Path(__file__).with_name("ray_nodes.py")
+        self.program = begin(sys.executable, program, *words, cwd=self.place, env=env, **streams)
+
+    def ask(self, command: str = "") -> Any:
+        """What the program answers to a command; without one, what it says by itself."""
+        assert self.program.stdin is not None and self.program.stdout is not None
+        if command:
+            self.program.stdin.write(f"{command}\n")
+            self.program.stdin.flush()
+        return json.loads(self.program.stdout.readline())
 
 
 @contextlib.contextmanager
-def ray_nodes(count: int, **extra: str) -> Iterator[RayNodes]:
-    """A cluster of so many raylets, with `extra` in its environment."""
+def ray_nodes(count: int, cpus: int = 1) -> Iterator[RayNodes]:
+    """A cluster of so many raylets, which wants a token."""
     place = tempfile.mkdtemp(prefix="n", dir="/tmp")  # short: Ray's socket paths are limited
     (Path(place) / "ray").mkdir()
-    cluster = RayNodes(place, extra)
-    process = cluster.start("ray_nodes.py", str(count), f"{place}/ray")
+    cluster = RayNodes(place)
+    cluster.start(str(count), str(cpus), f"{place}/ray")
     try:
-        assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
+        said = cluster.ask()
         cluster.address, cluster.raylets = said["address"], said["raylets"]
         yield cluster
     finally:
-        process.communicate("", timeout=40)
+        cluster.program.communicate("", timeout=40)
         for one in psutil.process_iter():
             if _mark_of(one, "TMPDIR") == place or _holds_file_under(one, place):
                 one.kill()  # Ray's agents outlive a raylet that was killed

@@ -36,7 +36,6 @@ from tests.servers import serving
 pytestmark = [pytest.mark.ray, pytest.mark.ci]
 
 ROOT = Path(__file__).parents[2]
-TOKEN = "a" * 64
 SHORT = Timing(0.3, 1.0, windows=3, window_s=0.3, drain_s=2.0)
 
 
@@ -57,7 +56,7 @@ def left(cluster: RayNodes, known: Mapping[int, str]) -> dict[int, str]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayNodes]:
-    with ray_nodes(4, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN) as made:
+    with ray_nodes(4) as made:
         yield made
 
 

@@ -3,11 +3,8 @@ what is left of it all in a cluster of others."""
 
 import contextlib
 import dataclasses
-import json
 import shutil
-import subprocess
 import sys
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -24,10 +21,10 @@ from serve_bench.core.load_spec import Timing
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
-from serve_bench.serving.launch_spec import LaunchSpec, free_block
+from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.serving.strays import new_run, reap
-from tests.integration.conftest import until
+from tests.integration.conftest import AUTH, RayNodes, ray_nodes, until
 from tests.places import begin
 
 pytestmark = [pytest.mark.ray]
@@ -175,45 +172,14 @@ def test_behind_haproxy_all_is_the_same(tmp_path: Path) -> None:
     shutil.rmtree(spec.directory.parent)
 
 
-class Others:
-    """A Ray cluster that is not ours, with an application of its own."""
-
-    def __init__(self, log: Path) -> None:
-        self.port = free_block(1)[0]
-        self._directory = tempfile.mkdtemp(prefix="f", dir="/tmp")
-        program = [sys.executable, str(HERE / "foreign_cluster.py")]
-        with log.open("w") as stderr:
-            words = (*program, self._directory, str(self.port), FOREIGN)
-            self._process = begin(*words, stdin=subprocess.PIPE, stderr=stderr)
-        told = self._line()
-        self.address, self.mode = str(told["address"]), str(told["mode"])
-
-    def _line(self) -> Any:
-        assert self._process.stdout is not None
-        return json.loads(self._process.stdout.readline())
-
-    def ask(self, what: str) -> Any:
-        assert self._process.stdin is not None
-        self._process.stdin.write(what + "\n")
-        self._process.stdin.flush()
-        return self._line()
-
-    def end(self) -> None:
-        below = psutil.Process(self._process.pid).children(recursive=True)
-        self._process.communicate(timeout=30)
-        for process in below:  # Ray's agents may outlive it
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        shutil.rmtree(self._directory)
-
-
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Others]:
-    cluster = Others(tmp_path_factory.mktemp("others") / "log")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", cluster.mode)  # its token is where Ray looks for it
+def others() -> Iterator[RayNodes]:
+    """A Ray cluster that is not ours, with an application of its own."""
+    with ray_nodes(1, cpus=8) as cluster, pytest.MonkeyPatch.context() as patch:
+        for name, value in AUTH.items():
+            patch.setenv(name, value)
+        cluster.ask(f"serve {cluster.port} {FOREIGN}")
         yield cluster
-    cluster.end()
 
 
 @contextlib.contextmanager
@@ -248,7 +214,7 @@ def test_it_is_not_attached_to(
     environment: dict[str, str],
     names: tuple[str, ...],
     said: str,
-    others: Others,
+    others: RayNodes,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -264,7 +230,7 @@ def test_it_is_not_attached_to(
 
 
 @pytest.mark.ci
-def test_it_is_left_as_it_was_also_after_a_killed_run(others: Others, tmp_path: Path) -> None:
+def test_it_is_left_as_it_was_also_after_a_killed_run(others: RayNodes, tmp_path: Path) -> None:
     with attached(others.address, tmp_path, NAME) as cluster:
         cluster.start()
         assert cluster.facts["serve_was_running"] and cluster.facts["applications"] == [FOREIGN]
@@ -320,7 +286,7 @@ time.sleep(120)
 
 
 @pytest.mark.ci
-def test_sigkill_of_the_parent_takes_our_application_away(others: Others, tmp_path: Path) -> None:
+def test_sigkill_of_the_parent_takes_our_application_away(others: RayNodes, tmp_path: Path) -> None:
     words = (sys.executable, "-c", PARENT, others.address, tmp_path)
     parent = begin(*words, cwd=HERE.parent.parent, stderr=None)
     assert parent.stdout is not None and parent.stdout.readline() == "up\n"
@@ -332,7 +298,7 @@ def test_sigkill_of_the_parent_takes_our_application_away(others: Others, tmp_pa
 
 
 @pytest.mark.ci
-def test_serve_that_was_started_for_it_ends_with_it(others: Others, tmp_path: Path) -> None:
+def test_serve_that_was_started_for_it_ends_with_it(others: RayNodes, tmp_path: Path) -> None:
     """The last on this cluster: it ends the Serve of others."""
     others.ask("stop")
     assert not [name for name in others.ask("actors") if name.startswith("SERVE_")]
