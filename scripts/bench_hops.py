@@ -26,12 +26,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import psutil
 
 from scripts.planted_cases import app_spec
+from serve_bench.core.facts import HopTimes, WaterfallFacts
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.core.variants import BUILT_IN_VARIANTS
@@ -110,7 +111,7 @@ class Said:
 
     hop: Hop
     ms: int
-    fall: dict[str, Any]
+    fall: WaterfallFacts
     grown: str
     finding: str
     strangers: float = 0.0
@@ -312,8 +313,8 @@ class Field:
             driver.drive_load(load, timing, mark=marks(self.run_id), traces=log)
         fall = waterfall_of_load(log.requests, self.serving.marks)
         text = " ".join(waterfall.sentences(waterfall.read_traced("row", (fall,))))
-        hops = {name: one for name, one in fall["hops"].items() if ": " not in name}
-        grown = max(hops, key=lambda name: hops[name]["tail"] - hops[name]["p50"], default="")
+        hops = {name: one for name, one in fall.hops.items() if ": " not in name}
+        grown = max(hops, key=lambda name: hops[name].tail - hops[name].p50, default="")
         finding = grown if f"of them {grown}" in text else ""
         return Said(hop, ms, fall, grown, finding)
 
@@ -344,14 +345,14 @@ HEAD: Final = (
 
 def line(said: Said) -> str:
     """A row of the table: with p50 and tail of the latency and of the hop that grew, in ms."""
-    total, hop = said.fall["total"], said.fall["hops"].get(said.grown, {})
-    figures = [f"{one.get(name, 0) / 1e6:.2f}" for one in (total, hop) for name in ("p50", "tail")]
+    total, hop = said.fall.total, said.fall.hops.get(said.grown, HopTimes())
+    figures = [f"{ns / 1e6:.2f}" for ns in (total.p50, total.tail, hop.p50, hop.tail)]
     ms = f"{said.ms} ms" if said.hop.plant else ""
     return (
         f"{said.hop.name:15} {said.hop.variant:10} {ms:>6}  {said.hop.plant or said.hop.how:24} "
         f"{said.finding or '-':18} {said.grown:18} {figures[0]:>6} -> {figures[1]:>6}, "
-        f"{figures[2]:>6} -> {figures[3]:>6}  {said.fall['traced']:5} traced, "
-        f"{said.fall['unseen']} unseen, {said.strangers:.2f} cores of others"
+        f"{figures[2]:>6} -> {figures[3]:>6}  {said.fall.traced:5} traced, "
+        f"{said.fall.unseen} unseen, {said.strangers:.2f} cores of others"
         f"{'' if said.named else '  NOT AS PLANTED'}"
     )
 

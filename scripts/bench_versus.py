@@ -28,6 +28,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from msgspec import structs
+
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.ratios import paired
 from serve_bench.benchmarks.versus.command import read_versus
@@ -170,7 +172,7 @@ def main() -> None:
         if any(about.items() <= one.items() for one in figures(asked.figures)):
             print(f"{asked.part} {case} {launch}: there already", flush=True)
             continue
-        about["host"] = fingerprint()
+        about["host"] = structs.asdict(fingerprint())
         if asked.part == "coverage":
             keep(asked.figures, about | coverage(case, launch, asked))
             continue

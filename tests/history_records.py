@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from serve_bench.core.result import Result
 from serve_bench.core.traffic import Row
 from tests.records import ROWS, store_run
@@ -36,7 +38,7 @@ def night(
         run,
         started_at=(FIRST + timedelta(days=at)).isoformat(),
         tool_version=tool,
-        host={**HOST, **(host or {})},
+        host=structs.replace(HOST, **(host or {})),
     )
     return micro_result(by_row, run=run, versions={"ray": ray, "python": "3.11.9"}, **given)
 

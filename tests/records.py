@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from serve_bench.benchmarks.rpc.latencies import Episodes
 from serve_bench.benchmarks.rpc.spec import LISTS, RpcSpec, World, planned_trial
-from serve_bench.core.facts import ClientFacts, SettledFacts
+from serve_bench.core.facts import ClientFacts, HostFacts, SettledFacts
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup, WorkerReport
 from serve_bench.core.plan import list_trials
@@ -60,7 +60,7 @@ def run(*plan: PlannedTrial) -> Run:
         started_at=AT,
         tool_version="0.1.0",
         plan=plan,
-        host={"cpu": "Test CPU", "cores": 4, "load_1m": 0.1},
+        host=HostFacts(cpu="Test CPU", load_1m=0.1),
     )
 
 

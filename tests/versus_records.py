@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.comparing.model import Comparing
@@ -10,6 +10,7 @@ from serve_bench.analysis.comparing.values import NAMES, rows_of
 from serve_bench.analysis.ratios import RunSpread
 from serve_bench.analysis.statistics import variants
 from serve_bench.benchmarks.versus.spec import VersusSpec
+from serve_bench.core.facts import HostFacts
 from serve_bench.core.histogram import Histogram, HistogramFacts, slot
 from serve_bench.core.load_result import Warmup
 from serve_bench.core.result import (
@@ -29,22 +30,22 @@ from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.spec.sides import Side
 from tests.records import AT, ROWS, cell, launch, trial
 
-HOST: dict[str, Any] = {
-    "id": "aaaaaaaaaaaa",
-    "cpu": "Test CPU",
-    "machine": "x86_64",
-    "logical_cores": 4,
-    "usable_cores": 4,
-    "cpu_quota_cores": None,
-    "memory_bytes": 16 << 30,
-    "memory_limit_bytes": None,
-    "governor": None,
-    "kernel": "Linux 6.8.0-45-generic",
-    "load_1m": 0.1,
-    "python": "3.11.9",
-    "ray": "2.60.0",
-    "tool": "0.1.0",
-}
+HOST: Final = HostFacts(
+    id="aaaaaaaaaaaa",
+    cpu="Test CPU",
+    machine="x86_64",
+    logical_cores=4,
+    usable_cores=4,
+    cpu_quota_cores=None,
+    memory_bytes=16 << 30,
+    memory_limit_bytes=None,
+    governor=None,
+    kernel="Linux 6.8.0-45-generic",
+    load_1m=0.1,
+    python="3.11.9",
+    ray="2.60.0",
+    tool="0.1.0",
+)
 
 UNBOUND = {"client_bound": False, "reasons": []}
 """The verdict on a client that kept up."""

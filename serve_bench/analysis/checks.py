@@ -28,7 +28,7 @@ from serve_bench.core.load_result import FAILED_LATENCY, GIVEN_UP, ClientVerdict
 from serve_bench.core.load_spec import FEWEST_WINDOWS, HANDLE, fitted_windows
 from serve_bench.core.own_app import rescaled, scaling_hint
 from serve_bench.core.proof import contradictions
-from serve_bench.core.result import JsonObject, Result, Trial
+from serve_bench.core.result import Result, Trial
 from serve_bench.core.slo import time_text
 from serve_bench.core.usage import others_words
 
@@ -389,20 +389,20 @@ TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
 
 def _run(result: Result) -> Iterator[Warning]:
     """Warns of the hosts, of variants that were not in force, and of what clusters left."""
-    sittings: list[JsonObject] = [result.run.host, *(resume.host for resume in result.resumes)]
+    sittings = [result.run.host, *(resume.host for resume in result.resumes)]
     for host in sittings:
         # `busy_cores` counts all cores, including those that we may not run on.
-        busy, cores = host.get("busy_cores"), host.get("logical_cores")
+        busy, cores = host.busy_cores, host.logical_cores
         if busy is not None and cores and busy > BUSY_SHARE * cores:
             message = f"{busy:.1f} of {cores} cores were in use before the start"
             yield Warning("busy-host", message, "wait for other work to end, then repeat")
-    if len({host.get("id") for host in sittings if host.get("id")}) > 1:
+    if len({host.id for host in sittings if host.id}) > 1:
         message = "the run was resumed on another host"
         yield Warning("other-host", message, "do not compare its figures")
     for launch in result.launches:
         name = launch.variant.name
         hint = f"launch {launch.id}: the variant was not in force"
-        for message in contradictions(launch.variant, launch.proof) if launch.proof else ():
+        for message in contradictions(launch.variant, launch.proved):
             yield Warning("variant-not-engaged", f"{name}: {message}", hint, variant=name)
     for end in result.teardowns:
         if not end.clean:

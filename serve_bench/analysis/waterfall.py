@@ -15,9 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, stdev, variance
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from msgspec import structs
 
 from serve_bench.analysis.ratios import FEWEST, quantile
+from serve_bench.core.facts import HopTimes, TracedCall, TracedRequestFacts, WaterfallFacts
 from serve_bench.core.marks import HAPROXY, HopMark
 
 BETWEEN: Final = "between"
@@ -105,15 +108,14 @@ class Waterfall:
             times[hop] = times.get(hop, 0) + end - begin
         return {name: times[name] for name in ORDER if name in times}
 
-    def to_json(self, due_ns: int | None = None) -> dict[str, Any]:
-        """Plain content of a record. Spans: hop, begin in ns since the request was due, ns."""
-        due = self.begin_ns if due_ns is None else due_ns
-        return {
-            "deployment": self.deployment,
-            "total_ns": self.total_ns,
-            "spans": [[hop, begin - due, end - begin] for hop, begin, end in self.segments],
-            "calls": [one.to_json(due) for one in self.calls],
-        }
+    def call(self, due_ns: int) -> TracedCall:
+        """It as a part of a record. `due_ns`: when the request was due."""
+        return TracedCall(
+            deployment=self.deployment,
+            total_ns=self.total_ns,
+            spans=tuple((hop, begin - due_ns, end - begin) for hop, begin, end in self.segments),
+            calls=tuple(call.call(due_ns) for call in self.calls),
+        )
 
 
 @dataclass(frozen=True)
@@ -222,9 +224,9 @@ def summary_of(
     marks: Mapping[str, Sequence[HopMark]],
     lost: int,
     ahead_ns: int = 0,
-) -> dict[str, Any]:
-    """The waterfalls of a trial as plain content of its record. `requests`: those that were
-    answered; `unseen`: of them had no mark, or none that fits; `failed`: in which hop how many
+) -> WaterfallFacts:
+    """The waterfalls of a trial as a part of its record. `requests`: those that were answered;
+    `unseen`: of them had no mark, or none that fits; `failed`: in which hop how many
     were. Hops in ns: of all requests the mean and percentiles, and the mean of the slowest
     (`slowest_of`). `total` is the latency. `ahead_ns`: the time of day less the monotonic clock."""
     seen = (waterfall_of(request, marks.get(request.trace, ())) for request in requests)
@@ -236,23 +238,27 @@ def summary_of(
     names = list(dict.fromkeys(name for hops in rows for name in hops))
     slowest, others = falls[: -SLOWEST_KEPT - 1 : -1], falls[-SLOWEST_KEPT - 1 :: -1]
     every = max(1, -(-len(others) // (MOST_KEPT - SLOWEST_KEPT)))
-    return {
-        "traced": len(requests) + len(failed),
-        "unseen": len(requests) - len(falls),
-        "failed": dict(Counter(lost_in(one, marks.get(one.trace, ())) for one in failed)),
-        "lost_marks": lost,
-        "total": _figures([one.total_ns for one in falls], [one.total_ns for one in tail]),
-        "hops": {
+    return WaterfallFacts(
+        traced=len(requests) + len(failed),
+        unseen=len(requests) - len(falls),
+        failed=dict(Counter(lost_in(one, marks.get(one.trace, ())) for one in failed)),
+        lost_marks=lost,
+        total=_figures([one.total_ns for one in falls], [one.total_ns for one in tail]),
+        hops={
             name: _figures(*([hops.get(name, 0) for hops in group] for group in (rows, slow)))
             for name in names
         },
-        "haproxy_ms": _haproxy(marks.get(one.trace, ()) for one in requests),
-        "timers": {name: timer for name in names if (timer := _timer(longest, name)) is not None},
-        "requests": [
-            {"trace": one.trace, "due_unix_ns": one.begin_ns + ahead_ns, **one.to_json()}
+        haproxy_ms=_haproxy(marks.get(one.trace, ()) for one in requests),
+        timers={name: timer for name in names if (timer := _timer(longest, name)) is not None},
+        requests=tuple(
+            TracedRequestFacts(
+                trace=one.trace,
+                due_unix_ns=one.begin_ns + ahead_ns,
+                **structs.asdict(one.call(one.begin_ns)),
+            )
             for one in (*slowest, *others[::every])
-        ],
-    }
+        ),
+    )
 
 
 HAPROXY_TIMERS: Final = ("TR", "Tw", "Tc", "Tr", "Ta")
@@ -315,21 +321,18 @@ class HopShift:
 
 
 def shifts(
-    a: Mapping[int, Mapping[str, Any]], b: Mapping[int, Mapping[str, Any]], pairs: bool
+    a: Mapping[int, WaterfallFacts], b: Mapping[int, WaterfallFacts], pairs: bool
 ) -> tuple[HopShift, ...]:
     """The latency of traced requests and each of its hops on two sides; none where one was not
     traced. `a`, `b`: waterfalls by round, whose hops count alike; `pairs`: rounds belong together,
     and those that one side lacks are left out."""
-    sides = [
-        {at: one for at, one in side.items() if one.get("total") and "hops" in one}
-        for side in (a, b)
-    ]
+    sides = [{at: fall for at, fall in side.items() if fall.total.mean} for side in (a, b)]
     if pairs:
         both = sorted(set(sides[0]) & set(sides[1]))
         sides = [{at: side[at] for at in both} for side in sides]
     if not all(sides):
         return ()
-    every = [[{LATENCY: one["total"], **one["hops"]} for one in side.values()] for side in sides]
+    every = [[{LATENCY: fall.total, **fall.hops} for fall in side.values()] for side in sides]
     names = {name: None for side in every for hops in side for name in hops if ": " not in name}
     return tuple(_shift(name, every, pairs) for name in (LATENCY, *ORDER) if name in names)
 
@@ -338,10 +341,8 @@ LATENCY: Final = "latency"
 """The whole, among the hops of two sides."""
 
 
-def _shift(
-    name: str, sides: Sequence[Sequence[Mapping[str, Mapping[str, float]]]], pairs: bool
-) -> HopShift:
-    a, b = ([float(hops.get(name, {}).get("mean", 0.0)) for hops in side] for side in sides)
+def _shift(name: str, sides: Sequence[Sequence[Mapping[str, HopTimes]]], pairs: bool) -> HopShift:
+    a, b = ([float(hops.get(name, HopTimes()).mean) for hops in side] for side in sides)
     of_a, of_b = (
         mean(values) if any(name in hops for hops in side) else None
         for values, side in zip((a, b), sides, strict=True)
@@ -360,12 +361,16 @@ def _shift(
     return HopShift(name, of_a, of_b, grown - half, grown + half)
 
 
-def _figures(values: Sequence[int], slowest: Sequence[int]) -> dict[str, int]:
+def _figures(values: Sequence[int], slowest: Sequence[int]) -> HopTimes:
     if not values:
-        return {}
+        return HopTimes()
     ordered, last = sorted(values), len(values) - 1
-    shares = {"p50": ordered[len(values) // 2], "p99": ordered[min(last, int(0.99 * len(values)))]}
-    return {"mean": round(mean(values)), **shares, "tail": round(mean(slowest))}
+    return HopTimes(
+        mean=round(mean(values)),
+        p50=ordered[len(values) // 2],
+        p99=ordered[min(last, int(0.99 * len(values)))],
+        tail=round(mean(slowest)),
+    )
 
 
 def _fall(trace: str, moments: Sequence[tuple[str, int]], call: _Call) -> Waterfall:

@@ -61,7 +61,7 @@ def run_record(
         command=command,
         started_at=now_iso(),
         tool_version=__version__,
-        git_commit=host["git_commit"],
+        git_commit=host.git_commit,
         suite=hide_suite(suite or {}),
         plan=plan,
         host=host,
@@ -385,8 +385,7 @@ def needs_flags(folder: Path, earlier: Result, flags: Sequence[str]) -> bool:
 def _outside_names(result: Result) -> list[str]:
     """What the record of a run names that we would run, write to or connect to."""
     flags = {name: one.env for name, one in BUILT_IN_VARIANTS.items()}
-    with whole_suite():
-        return named_by(result.run.suite, flags)
+    return named_by(result.run.asked, flags)
 
 
 @contextlib.contextmanager

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from serve_bench.core.histogram import HistogramFacts
 from serve_bench.core.load_result import ClientVerdict, Counts, TokenCounts, WorkerReport
@@ -62,28 +62,6 @@ class CellFacts(TypedDict, total=False):
     hops: Count
 
 
-class HostFacts(TypedDict, total=False):
-    """The host of a run: `observing.host.fingerprint`."""
-
-    id: str | None
-    cpu: str | None
-    logical_cores: Count | None
-    physical_cores: Count | None
-    usable_cores: Count | None
-    cpu_quota_cores: Amount | None
-    memory_bytes: Count | None
-    memory_limit_bytes: Count | None
-    kernel: str | None
-    busy_cores: Amount | None
-    load_1m: Amount | None
-    load_5m: Amount | None
-    load_15m: Amount | None
-    governor: str | None
-    python: str | None
-    ray: str | None
-    tool: str | None
-
-
 if TYPE_CHECKING:
     Maybe: TypeAlias = T | None
 else:
@@ -97,6 +75,30 @@ else:
 
 class RecordPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An object of a record."""
+
+
+class HostFacts(RecordPart, frozen=True, omit_defaults=False):
+    """The host of a run: `observing.host.fingerprint`. None: it does not say, or has no limit."""
+
+    id: str | None = None
+    cpu: str | None = None
+    logical_cores: Count | None = None
+    physical_cores: Count | None = None
+    usable_cores: Count | None = None
+    cpu_quota_cores: Amount | None = None
+    memory_bytes: Count | None = None
+    memory_limit_bytes: Count | None = None
+    kernel: str | None = None
+    machine: str | None = None
+    busy_cores: Amount | None = None
+    load_1m: Amount | None = None
+    load_5m: Amount | None = None
+    load_15m: Amount | None = None
+    governor: str | None = None
+    python: str | None = None
+    ray: str | None = None
+    tool: str | None = None
+    git_commit: str | None = None
 
 
 class ProcessUsage(RecordPart, frozen=True):
@@ -183,101 +185,44 @@ class TrialUsage(RecordPart, frozen=True):
     gpus: tuple[GpuUsage, ...] = ()
 
 
-class PortOwner(TypedDict):
+class PortOwner(RecordPart, frozen=True):
     """The process that listens on the HTTP port."""
 
-    pid: Count
     name: str
     role: str
 
 
-class ProcessFacts(TypedDict, total=False):
-    """A process of a launch."""
-
-    pid: Count
-    role: str
-    title: str
-
-
-class OpenPort(TypedDict, total=False):
-    """A port that the network can reach."""
-
-    role: str | None
-    address: str
-    port: Count
-
-
-class ProxyFacts(TypedDict, total=False):
+class ProxyFacts(RecordPart, frozen=True):
     """A proxy of a cluster of several nodes: `benchmarks.scale.cluster`."""
 
-    node_id: Required[str]
-    node_ip: Required[str]
-    hostname: str
-    host: str
-    port: Count | None
-    pid: Count | None
-    status: Required[str]
-    shared_with: list[str]
-    why: str | None
-
-
-class AppSources(TypedDict, total=False):
-    """The code of a user's app: serving/cluster/measured.py. `changes`: files that are not as in
-    the commit; `sources`: a hash of the modules (`files` of them) that Python imports of it."""
-
-    commit: str
-    changes: Count
-    sources: str
-    files: Count
-
-
-class LaunchProof(TypedDict, total=False):
-    """What is engaged in a launch; see proof.py. Flags and environment are by role, then name."""
-
-    port: Count | None
-    port_owner: PortOwner | None
-    processes: list[ProcessFacts]
-    flags: Mapping[str, Mapping[str, Any]]
-    environment: Mapping[str, Mapping[str, str | None]]
-    versions: Mapping[str, str | None]
-    http_options: Mapping[str, Any]
-    open_files: Count | None
-    open_to_network: list[OpenPort]
-    proxies: list[ProxyFacts]
-    master_port: Count | None
-    app: AppSources
-    packages: list[str]  # name==version
-
-
-class FirstRequest(TypedDict, total=False):
-    """The first answer of a proxy after a deploy."""
-
-    ms: Required[Amount]
-    status: Count
-
-
-class ReplicaFacts(TypedDict, total=False):
-    """What a replica tells of itself; options of the user's own app stand beside."""
-
-    pid: Count
-    app: str
-    deployment: str
     node_id: str
-    max_ongoing_requests: Count | None
-    max_queued_requests: Signed | None
-    device: str | None
-    device_name: str | None
-    log_level: str | None
+    node_ip: str
+    status: str
+    shared_with: tuple[str, ...] = ()
+    why: str | None = None
 
 
-class DeployProof(TypedDict, total=False):
-    """What is in force after a deploy."""
+class AppSources(RecordPart, frozen=True):
+    """The code of a user's app: serving/cluster/measured.py. `changes`: files that are not as in
+    the commit; `sources`: a hash of the modules that Python imports of it."""
 
-    replicas: list[ReplicaFacts]
-    first_request: FirstRequest | None
-    log_level: Mapping[str, Any]
-    agent: Count
-    observers: list[Count]
+    commit: str = ""
+    changes: Count = 0
+    sources: str = ""
+
+
+class LaunchProof(RecordPart, frozen=True):
+    """What is read of the proof of a launch; see proof.py. Flags and environment are by role, then
+    name. `port_owner`: None where nobody listens; UNSET where nothing of it serves HTTP."""
+
+    port: Count | None = None
+    port_owner: PortOwner | UnsetType | None = UNSET
+    flags: Mapping[str, Mapping[str, Any]] = {}
+    environment: Mapping[str, Mapping[str, str | None]] = {}
+    versions: Mapping[str, str | None] = {}
+    proxies: tuple[ProxyFacts, ...] = ()
+    app: AppSources = AppSources()
+    packages: tuple[str, ...] = ()  # name==version
 
 
 class SettledFacts(RecordPart, frozen=True):
@@ -509,60 +454,72 @@ class WaitsFacts(RecordPart, frozen=True):
 Group: TypeAlias = Mapping[str, Signed] | Literal["stale"]
 
 
-class ServeMetricsFacts(TypedDict, total=False):
+class ServeMetricsFacts(RecordPart, frozen=True):
     """What Serve's own metrics grew by: observing/inside.py."""
 
-    status: str
-    why: str
-    deployments: Mapping[str, Group]
-    routers: Mapping[str, Group]
-    http: Group
-    levels: Mapping[str, Signed | Literal["stale"]]
+    status: str = ""
+    why: str = ""
+    interval_s: Maybe[Amount] = None
+    waited_s: Maybe[Amount] = None
+    deployments: Mapping[str, Group] = {}
+    routers: Mapping[str, Group] = {}
+    http: Maybe[Group] = None
+    event_loop_lag_ms: Mapping[str, Signed] = {}
+    levels: Mapping[str, Signed | Literal["stale"]] = {}
 
 
-class TracedCall(TypedDict):
+class TracedCall(RecordPart, frozen=True):
     """A call that a traced request made, with those below: analysis/waterfall.py. `spans`: hop,
     begin since the request was due, length, ns."""
 
     deployment: str
     total_ns: Count
-    spans: list[tuple[str, Count, Count]]
-    calls: list[TracedCall]
+    spans: tuple[tuple[str, Count, Count], ...]
+    calls: tuple[TracedCall, ...]
 
 
-class TracedRequestFacts(TracedCall):
+class TracedRequestFacts(TracedCall, frozen=True):
     trace: str
     due_unix_ns: Count
 
 
-class WaterfallFacts(TypedDict, total=False):
-    """Where the time of traced requests went. `failed`: how many, by hop; `total`, `hops`: ns."""
+class HopTimes(RecordPart, frozen=True, omit_defaults=False):
+    """Times of traced requests in one hop, ns. `tail`: the mean of the slowest requests."""
 
-    traced: Count
-    unseen: Count
-    failed: Mapping[str, Count]
-    cut: Count
-    lost_marks: Count
-    total: Mapping[str, Count]
-    hops: Mapping[str, Mapping[str, Count]]
-    haproxy_ms: Mapping[str, Amount]
-    timers: Mapping[str, Positive]
-    requests: list[TracedRequestFacts]
+    mean: Count = 0
+    p50: Count = 0
+    p99: Count = 0
+    tail: Count = 0
 
 
-class ProfileFacts(TypedDict, total=False):
+class WaterfallFacts(RecordPart, frozen=True):
+    """Where the time of traced requests went. `failed`: how many, by hop."""
+
+    traced: Count = 0
+    unseen: Count = 0
+    failed: Mapping[str, Count] = {}
+    cut: Count = 0
+    lost_marks: Count = 0
+    total: HopTimes = HopTimes()
+    hops: Mapping[str, HopTimes] = {}
+    haproxy_ms: Mapping[str, Amount] = {}
+    timers: Mapping[str, Positive] = {}
+    requests: tuple[TracedRequestFacts, ...] = ()
+
+
+class ProfileFacts(RecordPart, frozen=True):
     """The stacks of a process, or why there are none. `path` is relative to the run's folder."""
 
-    pid: Required[Count]
-    role: Required[str]
-    title: Required[str]
-    path: str
-    samples: Count
-    errors: Count
-    seconds: Amount
-    rate: Count
-    notes: list[str]
-    failed: str
+    pid: Count
+    role: str
+    title: str
+    path: str = ""
+    samples: Maybe[Count] = None
+    errors: Maybe[Count] = None
+    seconds: Maybe[Amount] = None
+    rate: Maybe[Count] = None
+    notes: tuple[str, ...] = ()
+    failed: str = ""
 
 
 class SliceCounts(RecordPart, frozen=True):

@@ -6,9 +6,11 @@ flags as proxy and replica resolved them).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec import UNSET
+
+from serve_bench.core.facts import LaunchProof
 from serve_bench.core.redaction import hide_env_value
 from serve_bench.core.result import VariantUsed
 
@@ -85,21 +87,21 @@ def same_value(wanted: str, value: Any) -> bool:
     return wanted == ("" if value is None else str(value))
 
 
-def contradictions(variant: VariantUsed, proof: Mapping[str, Any]) -> list[str]:
+def contradictions(variant: VariantUsed, proof: LaunchProof) -> list[str]:
     """One line for each thing that is not as the variant asks; empty when all holds."""
     wrong: list[str] = []
-    if "port_owner" not in proof:  # nothing of it serves HTTP
+    owner = proof.port_owner
+    if owner is UNSET:  # nothing of it serves HTTP
         return wrong
-    owner = proof["port_owner"]
     if owner is None:
-        wrong.append(f"nobody listens on port {proof.get('port')}")
-    elif owner["role"] != expected_owner(variant):
+        wrong.append(f"nobody listens on port {proof.port}")
+    elif owner.role != expected_owner(variant):
         wrong.append(
-            f"port {proof.get('port')} belongs to {owner['name']} ({owner['role']}), "
+            f"port {proof.port} belongs to {owner.name} ({owner.role}), "
             f"expected {expected_owner(variant)}"
         )
-    for role, flags in proof.get("flags", {}).items():
-        seen = proof.get("environment", {}).get(role, {})
+    for role, flags in proof.flags.items():
+        seen = proof.environment.get(role, {})
         for name, wanted in variant.env.items():
             asked = f"{name}={hide_env_value(name, wanted)}"
             if name in flags and not same_value(wanted, flags[name]):

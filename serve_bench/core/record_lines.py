@@ -15,21 +15,23 @@ from typing import Any, Final
 import msgspec
 
 from serve_bench.core.errors import FormatError
+from serve_bench.core.facts import CellFacts
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.relations import check_planned, check_relations
 from serve_bench.core.result import (
     FORMAT_VERSION,
     RECORDS,
+    Launch,
     PlannedTrial,
     ReadWarning,
     Record,
     Result,
+    Resume,
     Run,
     Trial,
     result_of,
 )
 from serve_bench.core.schema import built, shown
-from serve_bench.core.suite_facts import FACTS
 
 DEEPEST: Final = 60
 """Objects and lists in each other: what is nested deeper was not written by this tool, and would
@@ -80,12 +82,24 @@ def from_json(data: object) -> Record | None:
         reads = f"this serve-bench reads {FORMAT_VERSION}, {advice}"
         raise FormatError(f"records of format {version}: {reads}")
     record = built(kind, data, data["kind"])
-    for name, facts in FACTS.get(kind, {}).items():
-        if name in data:
-            built(facts, data[name], f"{data['kind']}.{name}")
+    _check_facts(record)
     if isinstance(record, Trial):
         check_relations(record)
     return record
+
+
+def _check_facts(record: Record) -> None:
+    """Raises FormatError for what is read of objects that are kept whole: suites, proofs, cells."""
+    cells = {"cell": getattr(record, "cell", None)}
+    if isinstance(record, Run):
+        _ = record.asked
+    elif isinstance(record, Launch):
+        _ = record.proved
+    if isinstance(record, Run | Resume):
+        cells |= {f"plan[{at}].cell": planned.cell for at, planned in enumerate(record.plan)}
+    for place, cell in cells.items():
+        if cell:
+            built(CellFacts, cell, f"{record.KIND}.{place}")
 
 
 def parse(lines: Iterable[str]) -> Result:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Meta
 
@@ -20,32 +20,31 @@ from serve_bench.core.facts import (
     ClientFacts,
     CourseFacts,
     DeploymentLimits,
+    HostFacts,
+    LaunchProof,
     ProbeSlices,
+    ProfileFacts,
+    ServeMetricsFacts,
     SettledFacts,
     TrialUsage,
     WaitsFacts,
+    WaterfallFacts,
 )
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.numbers import Amount, Count
+from serve_bench.core.schema import built
+from serve_bench.core.suite_facts import SuiteFacts
+from serve_bench.core.suite_facts import VariantUsed as VariantUsed
 from serve_bench.core.traffic import Row
 
 FORMAT_VERSION: Final = 2
 """Version of the records. Only files of this version are read. Kinds and fields may be added within
 a version: a reader passes over what it does not know. Any other change raises the version."""
 
+_T = TypeVar("_T")
 JsonObject: TypeAlias = Mapping[str, Any]
 Better: TypeAlias = Literal["higher", "lower"]
-
-
-@dataclass(frozen=True)
-class VariantUsed:
-    """How a cluster was started. `python` is None for the interpreter of the tool itself."""
-
-    name: str
-    env: Mapping[str, str] = field(default_factory=dict)
-    http_options: JsonObject = field(default_factory=dict)
-    python: str | None = None
 
 
 @dataclass(frozen=True)
@@ -123,8 +122,17 @@ class Run:
     git_commit: str | None = None
     suite: JsonObject = field(default_factory=dict)
     plan: tuple[PlannedTrial, ...] = ()
-    host: JsonObject = field(default_factory=dict)
+    host: HostFacts = field(default_factory=HostFacts)
     format: int = FORMAT_VERSION
+
+    @cached_property
+    def asked(self) -> SuiteFacts:
+        """What is read of its suite. Raises FormatError."""
+        return built(SuiteFacts, self.suite, "run.suite")
+
+    def part(self, name: str, kind: type[_T]) -> _T:
+        """A part of its suite that its kind of run always has. Raises FormatError."""
+        return built(kind, self.suite.get(name), f"suite.{name}")
 
     @property
     def two_sided(self) -> bool:
@@ -142,7 +150,7 @@ class Resume:
     argv: tuple[str, ...]
     started_at: str
     tool_version: str | None = None
-    host: JsonObject = field(default_factory=dict)
+    host: HostFacts = field(default_factory=HostFacts)
     rounds: Count | None = None
     plan: tuple[PlannedTrial, ...] = ()
 
@@ -170,6 +178,11 @@ class Launch:
     seconds: Mapping[str, Amount] = field(default_factory=dict)  # ray_init, serve_start, ...
     proof: JsonObject = field(default_factory=dict)
     paths: Mapping[str, str] = field(default_factory=dict)  # relative to the run's folder
+
+    @cached_property
+    def proved(self) -> LaunchProof:
+        """What is read of its proof. Raises FormatError."""
+        return built(LaunchProof, self.proof, "launch.proof")
 
 
 @dataclass(frozen=True)
@@ -206,13 +219,14 @@ class Trial:
     seconds: Mapping[str, Amount] = field(default_factory=dict)  # total, connect, warmup, ...
     flags: Mapping[str, bool] = field(default_factory=dict)  # profiled, cut, unsettled ...
     usage: TrialUsage = field(default_factory=TrialUsage)
-    serve_metrics: JsonObject = field(default_factory=dict)
-    forward: JsonObject = field(default_factory=dict)  # see usage.ReplicaRequests
+    serve_metrics: ServeMetricsFacts = field(default_factory=ServeMetricsFacts)
+    #: By batch size the batches, and nanoseconds in the model (usage.ReplicaRequests).
+    forward: Mapping[str, tuple[Count, Count]] = field(default_factory=dict)
     slots: Mapping[str, Count] = field(default_factory=dict)  # by deployment of the user's own app
     limits: Mapping[str, DeploymentLimits] = field(default_factory=dict)  # by deployment
     waits: WaitsFacts = field(default_factory=WaitsFacts)
-    waterfall: JsonObject = field(default_factory=dict)  # of its traced requests
-    profiles: tuple[JsonObject, ...] = ()
+    waterfall: WaterfallFacts = field(default_factory=WaterfallFacts)
+    profiles: tuple[ProfileFacts, ...] = ()
     slices: ProbeSlices = field(
         default_factory=ProbeSlices
     )  # what the bounds of an SLO count, by time

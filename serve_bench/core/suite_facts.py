@@ -1,133 +1,92 @@
-"""What a run was to measure, as its record holds it, and the objects that the store checks."""
+"""What is read of what a run was to measure, as its record holds it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Required, TypedDict
+from dataclasses import dataclass, field
+from typing import Any
 
-from serve_bench.core.capacity import CapacitySearch
-from serve_bench.core.facts import (
-    CellFacts,
-    DeployProof,
-    HostFacts,
-    LaunchProof,
-    ProfileFacts,
-    ServeMetricsFacts,
-    WaterfallFacts,
-)
-from serve_bench.core.ladder import Ladder
-from serve_bench.core.numbers import Amount, Connections, Count, Share, Signed
-from serve_bench.core.own_app import AskedFacts, Beside, OwnDeployment, OwnGrpc
-from serve_bench.core.result import Deploy, Failure, Launch, Record, Resume, Run, Trial, VariantUsed
-from serve_bench.core.soak import SoakSpec
-from serve_bench.core.timeline import Timeline
-from serve_bench.core.traffic import Row
+from serve_bench.core.facts import RecordPart
+from serve_bench.core.load_spec import LoadOn
+from serve_bench.core.numbers import Amount, Count, Share
 
 
-class PlannedFacts(TypedDict, total=False):
-    """Of a planned trial what `result.PlannedTrial` leaves open."""
-
-    cell: CellFacts
-
-
-class AppFacts(TypedDict, total=False):
-    """An app of the user's own: `own_app.OwnApp` as an object."""
-
-    target: Required[str]
-    import_path: Required[str]
-    folder: str
-    deployments: Required[list[OwnDeployment]]
-    options: list[str]
-    asked: Required[AskedFacts]
-    config: Mapping[str, Any]
-    beside: list[Beside]
-    gpus: Amount | None
-    sources: list[str]
-    grpc: OwnGrpc | None
-
-
-class SideFacts(TypedDict, total=False):
-    """A side of `versus`."""
-
-    label: Required[str]
-    variant: Required[VariantUsed]
-    app: str | AppFacts
-    settings: Mapping[str, Any]
-
-
-class SuiteFacts(TypedDict, total=False):
-    """What a run was to measure. Which fields there are depends on the command; to go on with a
-    run, its own kind of suite is read (`benchmarks/*/request.py`)."""
+@dataclass(frozen=True)
+class VariantUsed:
+    """How a cluster was started. `python` is None for the interpreter of the tool itself."""
 
     name: str
-    app: str | AppFacts
-    variants: list[VariantUsed]
-    cells: list[CellFacts]
-    rows: list[Row]
-    windows: Count | None
-    window_s: Amount | None
-    warmup_min_s: Amount | None
-    warmup_max_s: Amount | None
-    warmup_s: Amount | None
-    side_s: Amount
-    slice_s: Amount | None
-    launches: Count
-    rounds: Count
-    seed: Signed
-    requests: Count | None
-    requests_each: Count | None
-    requests_per_client: Count | None
-    ladder: Ladder | None
-    max_row_s: Amount
-    timeout_s: Amount
-    load_on: Mapping[str, Any] | None
-    sample: bool | None
-    sides: list[SideFacts]
-    aa: bool
-    threshold: Share
-    gate: list[str]
-    floors: Mapping[str, Amount]
-    noise: str | None
-    budget_s: Amount | None
-    urls: Mapping[str, str] | None
-    capacity: CapacitySearch | None
-    timeline: Timeline | None
-    soak: SoakSpec | None
-    slo: str | None
-    worlds: list[CellFacts]
-    x_axis: str
-    master_addr: str
-    master_port: Count
-    episodes: Count
-    steps: Count
-    seconds: Amount | None
-    policy_ms: Amount | None
-    output_file_path: str | None
-    workload: str
-    replicas: list[Count]
-    deployments: Count
-    hops: Count
-    size: Count
-    connections: Connections
-    clients: Count
-    nodes: Count
-    address: str | None
-    timing: Mapping[str, Amount | None]
+    env: Mapping[str, str] = field(default_factory=dict)
+    http_options: Mapping[str, Any] = field(default_factory=dict)
+    python: str | None = None
 
 
-FACTS: Final[Mapping[type[Record], Mapping[str, Any]]] = {
-    Run: {"suite": SuiteFacts, "plan": list[PlannedFacts], "host": HostFacts},
-    Resume: {"host": HostFacts},
-    Launch: {"proof": LaunchProof},
-    Deploy: {"cell": CellFacts, "proof": DeployProof},
-    Failure: {"cell": CellFacts | None},
-    Trial: {
-        "cell": CellFacts,
-        "serve_metrics": ServeMetricsFacts,
-        "forward": Mapping[str, tuple[Count, Count]],
-        "waterfall": WaterfallFacts,
-        "profiles": list[ProfileFacts],
-    },
-}
-"""What the objects of a record hold beside its figures: the store checks it, and keeps fields that
-these types do not know."""
+class NamedPart(RecordPart, frozen=True):
+    """A deployment of which the name is read."""
+
+    name: str
+
+
+class AppFacts(RecordPart, frozen=True):
+    """An app of the user's own: `own_app.OwnApp` as an object."""
+
+    target: str
+    folder: str = ""
+    deployments: tuple[NamedPart, ...] = ()
+    config: Mapping[str, Any] = {}
+
+
+class AppOfSuite(RecordPart, frozen=True):
+    """What has an app: a suite, or a side of `versus`."""
+
+    app: str | AppFacts = ""
+
+    @property
+    def target(self) -> str:
+        """The app by its name, or as it was named."""
+        return self.app if isinstance(self.app, str) else self.app.target
+
+
+class SideFacts(AppOfSuite, frozen=True, kw_only=True):
+    """A side of `versus`."""
+
+    label: str
+    variant: VariantUsed
+    settings: Mapping[str, Any] = {}
+
+
+class SuiteFacts(AppOfSuite, frozen=True):
+    """What is read of what a run was to measure. Which fields there are depends on the command; to
+    go on with a run, its own kind of suite is read, and `Run.part` reads what one kind has."""
+
+    name: str = ""
+    variants: tuple[VariantUsed, ...] = ()
+    urls: Mapping[str, str] | None = None
+    sides: tuple[SideFacts, ...] = ()
+    load_on: LoadOn | None = None
+    address: str | None = None
+    master_addr: str | None = None
+    output_file_path: str | None = None
+    slo: str | None = None
+    rounds: Count = 0
+    looks: bool = False
+    aa: bool = False
+    threshold: Share = 0
+    gate: tuple[str, ...] = ()
+    floors: Mapping[str, Amount] = {}
+    noise: str | None = None
+    warmup_min_s: Amount | None = None
+    warmup_max_s: Amount | None = None
+    timeout_s: Amount = 0
+    max_row_s: Amount = 0
+    x_axis: str = "world_size"
+    workload: str = "unknown"
+
+    @property
+    def front(self) -> str | None:
+        """The ingress of an app of the user's own, with the name of the app where the suite has it;
+        of the others it is inferred."""
+        if isinstance(self.app, str) or not self.app.deployments:
+            return None
+        ingress, name = self.app.deployments[-1].name, self.app.config.get("name")
+        return ingress if name is None else f"{name}:{ingress}"

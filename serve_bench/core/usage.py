@@ -319,10 +319,10 @@ class ReplicaRequests:
     forward_ns: Mapping[int, int] = field(default_factory=dict)  # in the model, by batch size
 
     @property
-    def forward(self) -> dict[str, list[int]]:
+    def forward(self) -> dict[str, tuple[int, int]]:
         """For the record of a trial: by batch size the batches, and nanoseconds in the model."""
         return {
-            str(size): [self.batches.get(size, 0), ns]
+            str(size): (self.batches.get(size, 0), ns)
             for size, ns in sorted(self.forward_ns.items())
         }
 

@@ -15,11 +15,12 @@ import time
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 
 from serve_bench import __version__
+from serve_bench.core.facts import HostFacts
 from serve_bench.core.proof import without_method
 from serve_bench.core.usage import HostReading, Threads
 from serve_bench.load.workers import cgroup_files, cpu_quota_cores, small_file
@@ -168,8 +169,8 @@ class CpuWatch:
     begun_ns: int = field(default_factory=perf)
 
 
-def fingerprint(root: Path = Path("/"), watch: CpuWatch | None = None) -> dict[str, Any]:
-    """The host as plain JSON content.
+def fingerprint(root: Path = Path("/"), watch: CpuWatch | None = None) -> HostFacts:
+    """The host of a run.
 
     `usable_cores`: those this process may run on. `cpu_quota_cores` and `memory_limit_bytes`: of
     the cgroup (None: no limit). `busy_cores`: used by others, during `watch`. `load_*`: load
@@ -177,27 +178,27 @@ def fingerprint(root: Path = Path("/"), watch: CpuWatch | None = None) -> dict[s
     `root`: the parent of /proc and /sys, for tests.
     """
     load, busy = os.getloadavg(), busy_cores(watch)
-    return {
-        "id": host_id(),
-        "cpu": cpu_model(root),
-        "logical_cores": psutil.cpu_count(logical=True),
-        "physical_cores": psutil.cpu_count(logical=False),
-        "usable_cores": len(psutil.Process().cpu_affinity()),
-        "cpu_quota_cores": cpu_quota_cores(root),
-        "memory_bytes": psutil.virtual_memory().total,
-        "memory_limit_bytes": memory_limit_bytes(root),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "machine": platform.machine(),
-        "busy_cores": busy,
-        "load_1m": load[0],
-        "load_5m": load[1],
-        "load_15m": load[2],
-        "governor": governor(root),
-        "python": platform.python_version(),
-        "ray": ray_version(),
-        "tool": __version__,
-        "git_commit": git_commit(),
-    }
+    return HostFacts(
+        id=host_id(),
+        cpu=cpu_model(root),
+        logical_cores=psutil.cpu_count(logical=True),
+        physical_cores=psutil.cpu_count(logical=False),
+        usable_cores=len(psutil.Process().cpu_affinity()),
+        cpu_quota_cores=cpu_quota_cores(root),
+        memory_bytes=psutil.virtual_memory().total,
+        memory_limit_bytes=memory_limit_bytes(root),
+        kernel=f"{platform.system()} {platform.release()}",
+        machine=platform.machine(),
+        busy_cores=busy,
+        load_1m=load[0],
+        load_5m=load[1],
+        load_15m=load[2],
+        governor=governor(root),
+        python=platform.python_version(),
+        ray=ray_version(),
+        tool=__version__,
+        git_commit=git_commit(),
+    )
 
 
 def busy_cores(watch: CpuWatch | None = None) -> float | None:

@@ -20,10 +20,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
+from serve_bench.core.facts import ProfileFacts, ServeMetricsFacts
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import Cell, Suite
 from serve_bench.core.result import PlannedTrial, Trial
+from serve_bench.core.schema import built
 from serve_bench.core.traffic import Row
 from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, grown
 from serve_bench.observing.profiler import Profiling, to_profile
@@ -425,9 +427,10 @@ class Observation:
             usage = self.sampler.summary(result.started_at_ns, result.duration_s)
             trial = replace(trial, usage=usage)
         if self.serve_metrics is not None:
-            trial = replace(trial, serve_metrics=self._metrics(result))
+            metrics = built(ServeMetricsFacts, self._metrics(result), "serve_metrics")
+            trial = replace(trial, serve_metrics=metrics)
         if self.profiling is not None:
-            profiles = tuple(self.profiling.outcomes)
+            profiles = built(tuple[ProfileFacts, ...], self.profiling.outcomes, "profiles")
             trial = replace(trial.flagged("profiled"), profiles=profiles)
         return trial
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
 from serve_bench.analysis.slo import RowSlo, judge
 from serve_bench.analysis.statistics import LowerBound
@@ -114,7 +115,7 @@ class ServeBenchmark:
             http_load = _load(load, request, requests, timeout_s)
             url = self._url(target, request, route, options)
             http_load = replace(http_load, request=replace(http_load.request, url=url))
-            host, served = fingerprint(), self._served(url, target)
+            host, served = structs.asdict(fingerprint()), self._served(url, target)
             try:
                 self._benchmark.pedantic(
                     self._drive,

@@ -19,12 +19,12 @@ from typing import Final
 import psutil
 from msgspec import structs
 
-from serve_bench.core.facts import SlicesFacts
+from serve_bench.core.facts import SlicesFacts, WaterfallFacts
 from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
 from serve_bench.core.load_spec import HANDLE, Load, Slices, Timing
 from serve_bench.core.marks import ProcessMarks
 from serve_bench.core.plan import client_of, trial_of
-from serve_bench.core.result import JsonObject, Metric, Trial, cell_slug
+from serve_bench.core.result import Metric, Trial, cell_slug
 from serve_bench.load.driver import Drive, drive_load, drive_slices, drive_windows, give_up_without
 from serve_bench.load.failures import LoadError
 from serve_bench.observing.host import cpu_ns
@@ -86,7 +86,7 @@ class _Steady:
     """A side loaded by itself, and where the time of its traced requests went."""
 
     result: LoadResult
-    waterfall: JsonObject
+    waterfall: WaterfallFacts
 
 
 @dataclass
@@ -182,7 +182,9 @@ class SideRows:
             result = drive_load(
                 loads[side], timing, on_progress=progress, mark=marks(self.run_id), traces=traces
             )
-            fall = {} if traces is None else waterfall(traces.requests, targets[side].marks)
+            fall = WaterfallFacts()
+            if traces is not None:
+                fall = waterfall(traces.requests, targets[side].marks)
             steady[side] = _Steady(result, fall)
         _check_whole(loads, [steady[side].result for side in range(len(loads))])
         return steady

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
+from msgspec import structs
 
 from serve_bench.analysis.waterfall import ClientTimes, summary_of
+from serve_bench.core.facts import WaterfallFacts
 from serve_bench.core.marks import FOLDER, ProcessMarks, by_trace
 from serve_bench.load.tally import NEVER
 from serve_bench.load.traces import TracedRequest, TraceLog
@@ -30,7 +32,7 @@ def trace_log(share: float, measured_s: float) -> TraceLog:
 
 def waterfall(
     requests: Sequence[TracedRequest], marks: Callable[[], Sequence[ProcessMarks]]
-) -> dict[str, Any]:
+) -> WaterfallFacts:
     """Where the time of the traced requests went. Reads the marks once Serve has made the last."""
     ended = [one for one in requests if one.end < NEVER]
     answered, failed = (
@@ -48,10 +50,10 @@ def waterfall(
         ahead_ns = time.time_ns() - time.perf_counter_ns()
         lost = sum(one.lost for one in marked)
         summary = summary_of(answered, failed, by_trace(marked), lost, ahead_ns)
-        if not summary["unseen"]:  # what is lost is of earlier loads
-            summary["lost_marks"] = 0
-        if not summary["unseen"] or time.monotonic() - began_s > MOST_MARKS_S:
-            return {**summary, "cut": len(requests) - len(ended)}
+        if not summary.unseen:  # what is lost is of earlier loads
+            summary = structs.replace(summary, lost_marks=0)
+        if not summary.unseen or time.monotonic() - began_s > MOST_MARKS_S:
+            return structs.replace(summary, cut=len(requests) - len(ended))
 
 
 def marks_folder(pid: int) -> Path | None:

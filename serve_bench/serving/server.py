@@ -22,10 +22,12 @@ import psutil
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import RunFailed
+from serve_bench.core.facts import LaunchProof
 from serve_bench.core.load_spec import Load
 from serve_bench.core.marks import HAPROXY_LOG, ProcessMarks, haproxy_marks, marks_of
 from serve_bench.core.plan import Cell, Suite, load_of
 from serve_bench.core.proof import contradictions, role_of, without_method
+from serve_bench.core.schema import built
 from serve_bench.core.traffic import Row
 from serve_bench.core.usage import FORWARD_SUFFIX, ReplicaCounts, counts_of
 from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
@@ -332,7 +334,7 @@ class Serving(ChildDriver):
             "packages": answer["packages"],
             **({"app": answer["app"]} if "app" in answer else {}),
         }
-        wrong = contradictions(self.spec.variant, proof)
+        wrong = contradictions(self.spec.variant, built(LaunchProof, proof, "proof"))
         if wrong:
             name = self.spec.variant.name
             raise self._failed(f"variant {name} is not engaged: {wrong[0]}", wrong[1:])

@@ -12,6 +12,8 @@ from dataclasses import replace
 from itertools import starmap
 from typing import Final
 
+from msgspec import UNSET
+
 from serve_bench.analysis.checks import added_of
 from serve_bench.analysis.statistics import Line
 from serve_bench.core.proof import contradictions
@@ -77,11 +79,10 @@ EXECUTION: Final = ("connections_used", "send_rate", "measured_time", "warmup", 
 def describe(run: Run, more: Iterable[tuple[str, str]] = ()) -> tuple[Facts, Facts]:
     """What was asked for: the command as it was typed, the suite, when, and `more`; and the
     machine."""
-    app = run.suite.get("app")
     pairs = {
         "command": command_line(run),
-        "suite": run.suite.get("name"),
-        "app": (app.get("target") or app.get("name")) if isinstance(app, dict) else app,
+        "suite": run.asked.name,
+        "app": run.asked.target,
         "begun": moment(run.started_at),
         "run": run.id,
         **dict(more),
@@ -110,9 +111,10 @@ _HOST: Final = (
 def machine(run: Run) -> Facts:
     """The host before the start, as far as it is recorded, and the versions on it."""
     pairs = []
-    for name in filter(run.host.get, _HOST):
+    for name, value in ((name, getattr(run.host, name)) for name in _HOST):
+        if not value:
+            continue
         title = name.removesuffix("_bytes").replace("_", " ").replace("cpu", "CPU")
-        value = run.host[name]
         text = f"{value:.3g}" if isinstance(value, float) else f"{value}"
         pairs.append((title, f"{value / 2**30:.1f} GiB" if name.endswith("_bytes") else text))
     commit = f", commit {run.git_commit}" if run.git_commit else ""
@@ -159,9 +161,9 @@ def flamegraphs(page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
     drawn: dict[str, list[Flamegraph]] = {}
     for row in rows:
         for part in (part for trial in row.trials for part in trial.profiles):
-            if part.get("path") and "failed" not in part:
-                title = f"{row.name}: {part['role']} {part['pid']}"
-                drawn.setdefault(row.name, []).append(Flamegraph(title, str(part["path"])))
+            if part.path and not part.failed:
+                title = f"{row.name}: {part.role} {part.pid}"
+                drawn.setdefault(row.name, []).append(Flamegraph(title, part.path))
     for number, (name, graphs) in enumerate(drawn.items()):
         yield from [Folded(name, tuple(graphs))] if number else graphs
 
@@ -169,8 +171,9 @@ def flamegraphs(page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
 def method(page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
     """How it was measured: each row as it ran, the proof of each launch, the place of the formulas.
     What the run has none of is left out."""
-    least, most = (page.result.run.suite.get(f"warmup_{end}_s") for end in ("min", "max"))
-    until = (f"warm-up: {least} to {most} s, until the rate is steady",) if most else ()
+    asked = page.result.run.asked
+    span = f"{asked.warmup_min_s} to {asked.warmup_max_s} s"
+    until = (f"warm-up: {span}, until the rate is steady",) if asked.warmup_max_s else ()
     names = " ".join(("client rate_per_s", *EXECUTION, "batch_size_mean forward"))
     spec = make_spec("Plan and execution", names, row="row", notes=until)
     if rows:
@@ -185,10 +188,10 @@ def _proofs(launches: Sequence[Launch]) -> Table:
     serves no HTTP proves nothing about who answers it."""
     alike: dict[tuple[Text, ...], list[str]] = {}
     for launch in launches:
-        used, wrong = launch.variant, tuple(contradictions(launch.variant, launch.proof))
+        used, wrong = launch.variant, tuple(contradictions(launch.variant, launch.proved))
         asked = {**used.env, **used.http_options, "python": used.python}
         flags = tuple(f"{name}={value}" for name, value in asked.items() if value is not None)
-        proved = Text("yes", "good") if "port_owner" in launch.proof else Text("-")
+        proved = Text("-") if launch.proved.port_owner is UNSET else Text("yes", "good")
         cells = (
             Text(used.name, below=flags or ("no flags",)),
             Text(", ".join(engaged_of([launch])) or "-"),

@@ -235,7 +235,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
 
 def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
     """Every metric of every row; what is said of a row stands under its first one."""
-    (a, b), suite = comparing.names, comparing.sides[0].run.suite
+    a, b = comparing.names
     things = "rounds" if comparing.paired else "launches"
     fields = (
         *(Field("name", "metric"), Field("A", of="figure"), Field("B", of="figure")),
@@ -244,7 +244,7 @@ def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
     )
     caption = subject(comparing) if comparing.aa else f"{b} (B) against {a} (A)"
     notes = [f"A, B: geometric means over launches; gate: {', '.join(comparing.gate)} (docs/ab.md)"]
-    if comparing.paired and suite.get("urls"):
+    if comparing.paired and comparing.sides[0].run.asked.urls:
         notes.append("services were not launched anew: intervals lack the spread between launches")
     return replace(make_table(TableSpec(caption, fields, tuple(notes)), rows), unlike=True)
 

@@ -255,7 +255,7 @@ declare(
 
 def _level(name: str, line: Line) -> float | None:
     """Of Serve's own metrics, mean over the launches that have a fresh one."""
-    values = [(trial.serve_metrics.get("levels") or {}).get(name) for trial in line.trials]
+    values = [trial.serve_metrics.levels.get(name) for trial in line.trials]
     return mean_of(value for value in values if isinstance(value, int | float))
 
 

@@ -45,7 +45,7 @@ def index_row(look: RunLook, where: str, link: str) -> tuple[str, TableRow]:
         *(moment(run.started_at)[:16], run.command, Text(where, link=link)),  # no seconds
         *(Number(number(most), most), Text(finding.text, finding.tone), command_line(run)),
     )
-    return str(run.suite.get("name") or run.command), TableRow(cells)
+    return run.asked.name or run.command, TableRow(cells)
 
 
 def index_runs(runs: list[tuple[str, TableRow]], place: str, skipped: Sequence[str]) -> Document:

@@ -117,7 +117,7 @@ def gpu_percent(trial: Trial) -> float | None:
 def describe_profiled(trial: Trial, result: Result) -> Iterator[str]:
     """What is to be said under a profiled row: what profiling cost beside the same launch without,
     its files, what could not be recorded."""
-    kept = [part for part in trial.profiles if "path" in part and "failed" not in part]
+    kept = [part for part in trial.profiles if part.path and not part.failed]
     during = mean_rate(trial)
     for plain in result.trials:
         alike = (plain.key, plain.launch) == (trial.key, trial.launch)
@@ -126,13 +126,13 @@ def describe_profiled(trial: Trial, result: Result) -> Iterator[str]:
             rates = f"{before:,.1f} -> {during:,.1f} requests/s ({share:+.0f} %)"
             yield f"cost of profiling {what}: {rates}, same launch"
     if kept:
-        place = str(kept[0]["path"]).rpartition("/")[0]
-        names = (f"{part['role']} {part['pid']} ({part.get('samples', '?')})" for part in kept)
+        place = kept[0].path.rpartition("/")[0]
+        names = (f"{part.role} {part.pid} ({part.samples})" for part in kept)
         yield f"stacks (samples) in {place}: {', '.join(names)}"
     for profile in trial.profiles:
-        if "failed" in profile:
-            yield f"not recorded: {profile['role']} {profile['failed']}"
-        yield from map(str, profile.get("notes", ()))
+        if profile.failed:
+            yield f"not recorded: {profile.role} {profile.failed}"
+        yield from profile.notes
 
 
 UNEVEN: Final = 1.5

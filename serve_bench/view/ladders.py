@@ -24,7 +24,6 @@ from serve_bench.core.axes import cell_defaults
 from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import COLLAPSE, KNEE, Ladder, Next, Rung
 from serve_bench.core.result import Result, cell_slug
-from serve_bench.core.schema import built
 from serve_bench.view.charts import Chart
 from serve_bench.view.document import Later, Section, Tone, sentence, statement
 from serve_bench.view.figures import FIGURES, Value, declare
@@ -97,10 +96,9 @@ class LadderView:
 
 def view_ladders(result: Result, rows: Sequence[ViewRow]) -> list[LadderView]:
     """The ladders of a run, in the order in which they were begun."""
-    stored, app = result.run.suite.get("ladder"), str(result.run.suite.get("app"))
-    if stored is None:  # its loads do not grow
+    if result.run.suite.get("ladder") is None:  # its loads do not grow
         return []
-    groups: dict[tuple[str, str], list[ViewRow]] = defaultdict(list)
+    app, groups = result.run.asked.target, defaultdict[tuple[str, str], list[ViewRow]](list)
     settings: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         if row.line is not None and row.dims["status"] != "profiled":
@@ -110,7 +108,7 @@ def view_ladders(result: Result, rows: Sequence[ViewRow]) -> list[LadderView]:
             # A cell as recorded leaves out what stands at its default; one of others is empty.
             settings[key] = {"variant": variant, **(cell_defaults(app) if cell else {}), **cell}
     axes = _differing_axes(settings.values()) or ("variant", "device", "log_level")
-    climbs = climbs_of(result, built(Ladder, stored, "suite.ladder")).values()
+    climbs = climbs_of(result, result.run.part("ladder", Ladder)).values()
     again = {climb.planned(*step).key for climb in climbs for step in climb.again}
     views = []
     for key, group in groups.items():
@@ -265,7 +263,7 @@ def _make_collapse(result: Result, view: LadderView, users: int) -> ViewRow:
     span = " to ".join(dict.fromkeys(map(number, (min(rates), max(rates)))))
     runs = f"{fell}: {span} requests/s" if len(rates) > 1 else "it was run once"
     words = [runs, limit_words(step.limited)]
-    if result.run.suite.get("app") in ("noop", "press_noop"):  # of a single deployment
+    if result.run.asked.app in ("noop", "press_noop"):  # of a single deployment
         wait_s = router_wait_s(result.launches, view.settings["variant"])
         replicas = int(view.settings.get("num_replicas", 0))
         words += filter(None, [router_words(step.values[MAIN].value, replicas, wait_s)])

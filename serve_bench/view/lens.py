@@ -98,7 +98,7 @@ class RunLook:
     @cached_property
     def _slo(self) -> tuple[Finding, Section] | tuple[()]:
         run = self.result.run
-        return slo_parts(run, self.page.rows) if run.suite.get("slo") else ()
+        return slo_parts(run, self.page.rows) if run.asked.slo else ()
 
     def _gaps(self) -> Iterator[str]:
         """The sentence that comes first where rows are missing or something failed."""

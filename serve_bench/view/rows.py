@@ -16,7 +16,7 @@ from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, answered, summarize, variants
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
 from serve_bench.core.axes import AXES
-from serve_bench.core.facts import TrialUsage
+from serve_bench.core.facts import PortOwner, TrialUsage
 from serve_bench.core.result import Failure, JsonObject, Launch, Result, Trial
 from serve_bench.core.traffic import Row
 from serve_bench.view.csv import pick
@@ -130,7 +130,7 @@ class Page:
             shown = " or ".join(f"{count} x {length:g} s" for count, length in sorted(windows))
             notes.append(f"requests/s: mean ± std (ddof 0) over windows, {shown}; latency in ms")
         seen = [trial.serve_metrics for trial in trials]
-        if absent := [metrics.get("why") for metrics in seen if metrics.get("status") == "absent"]:
+        if absent := [metrics.why for metrics in seen if metrics.status == "absent"]:
             notes.append(f"Serve's own metrics are absent in {len(absent)} trials: {absent[0]}")
         return [*notes, *dict.fromkeys(filter(None, (row.hint for row in self.rows)))]
 
@@ -241,7 +241,7 @@ def _judge(
 ) -> Mapping[str, Verdict]:
     """What limited the load in each launch. What ended in a cluster explains the figures of a trial
     of which some requests succeeded."""
-    front, verdicts = front_of(result.run.suite), {}
+    front, verdicts = result.run.asked.front, {}
     place = line.variant, line.cell
     beside = [trial for trial in result.trials if (trial.variant, trial.cell) == place]
     messages = {failure.key: failure.message for failure in struck if failure.what == "trial"}
@@ -259,16 +259,6 @@ def _judge(
     return verdicts
 
 
-def front_of(suite: Mapping[str, Any]) -> str | None:
-    """The ingress of an app of the user's own, with the name of the app where the suite has it; of
-    the others it is inferred."""
-    app = suite.get("app")
-    if not isinstance(app, dict) or not app.get("deployments"):
-        return None
-    ingress, name = str(app["deployments"][-1]["name"]), app.get("config", {}).get("name")
-    return ingress if name is None else f"{name}:{ingress}"
-
-
 _BY_GRPC: Final = {
     "proxy": ("RAY_SERVE_PROXY_USE_GRPC", "proxy to replicas"),
     "replica": ("RAY_SERVE_USE_GRPC_BY_DEFAULT", "handles"),
@@ -282,13 +272,12 @@ def engaged_of(launches: Sequence[Launch]) -> list[str]:
     launches says. HAProxy sends requests to the HTTP port of a replica: there is no proxy of Serve
     on their way."""
     words: list[str] = []
-    for proof in (launch.proof for launch in launches):
-        owner = str((proof.get("port_owner") or {}).get("name", ""))
+    for proof in (launch.proved for launch in launches):
+        owner = proof.port_owner.name if isinstance(proof.port_owner, PortOwner) else ""
         words += [f"HTTP by {owner}"] if owner else []
         for role, (flag, who) in _BY_GRPC.items():
-            is_on = proof.get("flags", {}).get(role, {}).get(flag)
+            is_on = proof.flags.get(role, {}).get(flag)
             if is_on is not None and not (role == "proxy" and "haproxy" in owner):
                 words.append(f"{who} by {'gRPC' if is_on else 'reference'}")
-        versions = proof.get("versions") or {}
-        words += [f"{name} {value}" for name, value in versions.items() if value]
+        words += [f"{name} {value}" for name, value in proof.versions.items() if value]
     return [*dict.fromkeys(words)]

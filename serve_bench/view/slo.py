@@ -24,8 +24,8 @@ UNMET: Final[tuple[SloWord, ...]] = ("missed", "not judged")
 
 def slo_of(run: Run) -> Slo | None:
     """The SLO that a run was given. BadInput where a hand has changed it."""
-    stored = run.suite.get("slo")
-    return None if stored is None else parse_slo(str(stored), "suite.slo")
+    stored = run.asked.slo
+    return None if stored is None else parse_slo(stored, "suite.slo")
 
 
 def judge_rows(run: Run, rows: Iterable[ViewRow]) -> tuple[RowSlo, ...]:

@@ -148,11 +148,10 @@ def make_finding(doubt: Doubt, things: str) -> Finding:
 
 def describe_side(side: About) -> list[str]:
     """What ran on a side, as its launches prove it: flags, HTTP by haproxy, ray 2.60.0."""
-    suite = side.run.suite
-    if (url := (suite.get("urls") or {}).get(side.name)) is not None:
+    asked = side.run.asked
+    if (url := (asked.urls or {}).get(side.name)) is not None:
         return [f"{url}, a service that was up already"]
-    app = {part["label"]: part.get("app") for part in suite.get("sides") or ()}.get(side.name)
-    app = app.get("target") or app.get("name") if isinstance(app, dict) else app
+    app = {part.label: part.target for part in asked.sides}.get(side.name)
     envs = {launch.variant.name: launch.variant.env for launch in side.launches}
     flags = {**(next(iter(envs.values())) if len(envs) == 1 else {}), **side.settings}
     words = [f"app {app}"] if app else []

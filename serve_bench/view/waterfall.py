@@ -13,12 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from statistics import fmean
 from typing import Any, Final
 
 from serve_bench import __version__
 from serve_bench.analysis.statistics import LATENCY
 from serve_bench.analysis.waterfall import ANSWERED, ORDER, HopShift, slowest_of
+from serve_bench.core.facts import HopTimes, TracedCall, WaterfallFacts
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.view.charts import Chart, stack_bars
 from serve_bench.view.document import Later, Prose, Section, Table
@@ -61,25 +63,25 @@ class TracedRow:
     timers: Mapping[str, float]
 
 
-def read_traced(name: str, falls: Iterable[Mapping[str, Any]], variant: str = "") -> TracedRow:
+def read_traced(name: str, falls: Iterable[WaterfallFacts], variant: str = "") -> TracedRow:
     """What was traced of a row, from the waterfalls of its trials."""
     missing, timers, seen, tail = Counter[str](), dict[str, float](), 0, 0
-    launches: list[Mapping[str, Mapping[str, float]]] = []
+    launches: list[Mapping[str, HopTimes]] = []
     for fall in falls:
-        failed = Counter(fall.get("failed") or {})
-        count = fall.get("traced", 0) - fall.get("unseen", 0) - failed.total()
-        missing.update({words: fall.get(key, 0) for key, words in MISSING.items()})
+        failed = Counter(fall.failed)
+        count = fall.traced - fall.unseen - failed.total()
+        missing.update({words: getattr(fall, key) for key, words in MISSING.items()})
         for hop, number in failed.items():
             missing[f"failed {'with an answer' if hop == ANSWERED else f'in {hop}'}"] += number
-        timers |= fall.get("timers") or {}
+        timers |= fall.timers
         seen += count
-        if fall.get("total", {}).get("mean"):
+        if fall.total.mean:
             tail += slowest_of(count)
-            launches.append({LATENCY: fall["total"], **fall["hops"]})
+            launches.append({LATENCY: fall.total, **fall.hops})
     hops: dict[str, dict[str, float]] = {}
     for hop in sorted(dict.fromkeys(chain(*launches)), key=_place):
         for part in ("mean", "p50", "p99", "tail"):
-            times = [fall.get(hop, {}).get(part, 0.0) for fall in launches]
+            times = [getattr(fall.get(hop, HopTimes()), part) for fall in launches]
             hops.setdefault(hop, {})[part] = fmean(times)
         hops[hop]["of_latency"] = 100.0 * hops[hop]["mean"] / hops[LATENCY]["mean"]
     return TracedRow(name, variant, hops, +missing, seen, tail, timers)
@@ -93,7 +95,11 @@ def _place(hop: str) -> float:
 def read_rows(rows: Iterable[ViewRow]) -> list[TracedRow]:
     """The rows that were traced."""
     falls = [(row, [trial.waterfall for trial in row.trials]) for row in rows]
-    return [read_traced(row.name, of, row.dims["variant"]) for row, of in falls if any(of)]
+    return [
+        read_traced(row.name, of, row.dims["variant"])
+        for row, of in falls
+        if any(fall != WaterfallFacts() for fall in of)
+    ]
 
 
 def make_section(traced: Sequence[TracedRow]) -> Section:
@@ -195,8 +201,8 @@ def trace_text(result: Result) -> str:
     """The traced requests that the records keep, as a file in the trace event format of Chrome,
     which Perfetto opens: a process for each trial, a thread for each request and for each call that
     it made, since calls overlap and events of a thread may not. Empty: none was traced."""
-    trials = [trial for trial in result.trials if trial.waterfall.get("requests")]
-    dues = [request["due_unix_ns"] for of in trials for request in of.waterfall["requests"]]
+    trials = [trial for trial in result.trials if trial.waterfall.requests]
+    dues = [request.due_unix_ns for trial in trials for request in trial.waterfall.requests]
     if not dues:
         return ""
     events: list[dict[str, Any]] = []
@@ -204,13 +210,13 @@ def trace_text(result: Result) -> str:
         name = f"{trial.variant}, {cell_slug(trial.cell)}, {trial.row.label}, launch {trial.launch}"
         events.append({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}})
         tid = 0
-        for request in sorted(trial.waterfall["requests"], key=lambda made: made["due_unix_ns"]):
-            begin_ns = request["due_unix_ns"] - min(dues)
+        for request in sorted(trial.waterfall.requests, key=attrgetter("due_unix_ns")):
+            begin_ns = request.due_unix_ns - min(dues)
             for name, deployment, spans in _list_tracks(request):
                 tid += 1
                 place = {"pid": pid, "tid": tid}
                 events.append({"name": "thread_name", "ph": "M", **place, "args": {"name": name}})
-                about = {"ph": "X", "cat": deployment, "args": {"trace": request["trace"]}, **place}
+                about = {"ph": "X", "cat": deployment, "args": {"trace": request.trace}, **place}
                 for hop, after_ns, ns in spans:
                     times = {"ts": (begin_ns + after_ns) / 1e3, "dur": ns / 1e3}  # us
                     events.append({"name": hop, **times, **about})
@@ -219,9 +225,9 @@ def trace_text(result: Result) -> str:
     return json.dumps(made, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def _list_tracks(fall: Mapping[str, Any], indent: str = "") -> Iterator[tuple[str, str, list[Any]]]:
+def _list_tracks(fall: TracedCall, indent: str = "") -> Iterator[tuple[str, str, list[Any]]]:
     """The spans of a request, then those of each call below it, with their names."""
-    whole = [] if indent else [["request", 0, fall["total_ns"]]]
-    yield f"{indent}{fall['deployment']}", fall["deployment"], [*whole, *fall["spans"]]
-    for call in fall["calls"]:
+    whole = [] if indent else [("request", 0, fall.total_ns)]
+    yield f"{indent}{fall.deployment}", fall.deployment, [*whole, *fall.spans]
+    for call in fall.calls:
         yield from _list_tracks(call, f"{indent}  ")

@@ -11,7 +11,7 @@ from serve_bench.analysis.statistics import MAIN, silent_from, summarize
 from serve_bench.analysis.verdict import limited_by, worth_a_look
 from serve_bench.analysis.verdict.evidence import rate_of
 from serve_bench.benchmarks.timeline.lens import describe_stop
-from serve_bench.core.facts import TrialUsage
+from serve_bench.core.facts import HostFacts, TrialUsage
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import (
@@ -209,15 +209,15 @@ def test_few_or_long_responses_have_no_spread_and_blame_nobody() -> None:
     ({"busy_cores": 40.0, "usable_cores": 2, "logical_cores": 64}, "40.0 of 64 cores"),
 )
 def test_a_busy_host_is_one_where_something_runs(host: dict[str, float], words: str | None) -> None:
-    found = checks(result_of([replace(run(FIRST), host=host), good()]))
+    found = checks(result_of([changed(run(FIRST), host=host), good()]))
     assert [warning.message.partition(" were")[0] for warning in found] == (
         [words] if words else []
     )
 
 
 def test_a_resume_on_another_host_and_what_was_passed_over_while_reading() -> None:
-    here = replace(run(FIRST), host={"id": "a"})
-    same, other = (Resume(argv=(), started_at=AT, host={"id": name}) for name in "ab")
+    here = changed(run(FIRST), host={"id": "a"})
+    same, other = (Resume(argv=(), started_at=AT, host=HostFacts(id=name)) for name in "ab")
     assert checks(result_of([here, same, good()])) == ()
     assert [one.code for one in checks(result_of([here, other, good()]))] == ["other-host"]
     cut = ReadWarning("cut-off", "line 9, the last, is cut off: read up to it")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from serve_bench.analysis.comparing import broken, of_runs
 from serve_bench.analysis.comparing.pooled import estimate_spread, measure_spreads
@@ -12,6 +13,7 @@ from serve_bench.analysis.history import build_history
 from serve_bench.analysis.ratios import ASSUMED, RunSpread, unpaired
 from serve_bench.analysis.statistics import summarize
 from serve_bench.core.errors import BadInput
+from serve_bench.core.facts import HostFacts
 from serve_bench.core.result import Metric, Result, Teardown
 from serve_bench.core.traffic import Row
 from serve_bench.view.verdict_words import headline
@@ -36,7 +38,7 @@ def refusal(a: Result, b: Result, **given: Any) -> str:
 
 
 def with_host(result: Result, **facts: Any) -> Result:
-    return replace(result, run=replace(result.run, host={**result.run.host, **facts}))
+    return replace(result, run=replace(result.run, host=structs.replace(result.run.host, **facts)))
 
 
 @cases("few", 1, 2)
@@ -168,7 +170,7 @@ def test_unlike_hosts_are_refused_and_named(facts: Mapping[str, Any], message: s
 @cases(
     "facts, warned",
     ({"load_1m": 0.4}, None),
-    ({"memory_bytes": int(0.97 * HOST["memory_bytes"])}, None),
+    ({"memory_bytes": int(0.97 * (16 << 30))}, None),
     ({"id": "bbbbbbbbbbbb"}, "the hosts have different names"),
     ({"kernel": "Linux 6.8.0-51-generic"}, "not the same: kernel Linux 6.8.0-45-generic"),
 )
@@ -178,7 +180,7 @@ def test_hosts_that_may_be_unlike(facts: Mapping[str, Any], warned: str | None) 
     assert found.unlike == ()
     assert (found.warnings == ()) if warned is None else found.warnings[0].startswith(warned)
     # A fact that one host does not tell is passed over.
-    assert alike_runs(a, replace(b, run=replace(b.run, host={}))).unlike == ()
+    assert alike_runs(a, replace(b, run=replace(b.run, host=HostFacts()))).unlike == ()
 
 
 NO_SETTINGS: dict[str, Any] = {"launches": 9, "name": "x", "seed": 7, "rows": [], "slo": "p99=1s"}
@@ -292,7 +294,7 @@ def test_other_runs_tell_how_far_runs_differ() -> None:
     a, b = runs()
     four = nights((500, 520, 480, 510))
     assert measure_spreads(a, b, [*four[:3], a, b]) == {}
-    other = replace(four[3], run=replace(four[3].run, host={**HOST, "cpu": "Other"}))
+    other = replace(four[3], run=replace(four[3].run, host=structs.replace(HOST, cpu="Other")))
     assert measure_spreads(a, b, [*four[:3], other]) == {}
 
 

@@ -128,7 +128,7 @@ TIERS: Final = {"app#Ingress": "stale", "app#Ranker": {"processing_ms": 480.0}}
 def test_serves_own_metrics_find_the_deployment_that_is_waited_for(
     metrics: JsonObject, sure: str, words: str
 ) -> None:
-    at = replace(measured(50, 100, tiers(5, 3)), serve_metrics=metrics)
+    at = changed(measured(50, 100, tiers(5, 3)), serve_metrics=metrics)
     expect(at, "downstream deployment", sure, words, front="Ingress")
 
 

@@ -527,7 +527,7 @@ BELOW: Final = {"downstream": 31.0, "Ranker__batch_wait": 30.0}
 
 def traced(**hops_ms: float) -> JsonObject:
     names = {name.replace("_", " ").replace("  ", ": "): ms for name, ms in hops_ms.items()}
-    figures = {name: {"mean": 1e6 * ms} for name, ms in names.items()}
+    figures = {name: {"mean": round(1e6 * ms)} for name, ms in names.items()}
     return {"total": figures.pop("latency"), "hops": figures}
 
 
@@ -542,15 +542,15 @@ def traced(**hops_ms: float) -> JsonObject:
 def test_most_of_the_time_of_traces_is_it(hops: dict[str, float], cause: str, words: str) -> None:
     at = measured(10, 200, IDLE, of=cell(queries=100))
     assert limited_by(at).cause != cause
-    expect(replace(at, waterfall=traced(latency=43.0, **hops)), cause, "high", words)
+    expect(changed(at, waterfall=traced(latency=43.0, **hops)), cause, "high", words)
 
 
 def test_a_hop_with_less_than_half_of_the_time_or_a_full_cpu_decides_otherwise() -> None:
     at = measured(10, 200, IDLE, of=cell(queries=100))
-    assert limited_by(replace(at, waterfall=traced(latency=43.0, router=20.0))) == limited_by(at)
+    assert limited_by(changed(at, waterfall=traced(latency=43.0, router=20.0))) == limited_by(at)
     # Ten calls wait for 3 ms each, at once: of 43 ms that is 3.
     at_once = {"downstream": 4.0, "Ranker__batch_wait": 30.0, "Ranker__user_code": 10.0}
-    assert limited_by(replace(at, waterfall=traced(latency=43.0, **at_once))) == limited_by(at)
+    assert limited_by(changed(at, waterfall=traced(latency=43.0, **at_once))) == limited_by(at)
     full = usage(process(1, "proxy", 20, wait=1), process(2, "replica", 98, wait=1), host=130)
-    at = replace(measured(10, 200, full), waterfall=traced(latency=43.0, router=40.0))
+    at = changed(measured(10, 200, full), waterfall=traced(latency=43.0, router=40.0))
     assert limited_by(at).cause == "replica CPU"

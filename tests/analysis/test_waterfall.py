@@ -2,7 +2,6 @@ import struct
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +19,7 @@ from serve_bench.analysis.waterfall import (
     summary_of,
     waterfall_of,
 )
+from serve_bench.core.facts import HopTimes, WaterfallFacts
 from serve_bench.core.marks import HEADER_BYTES, SLOT, HopMark, by_trace, haproxy_marks, marks_of
 from tests.cases import cases, sure
 
@@ -203,7 +203,7 @@ def test_a_file_of_marks_that_went_round() -> None:
     requests = [ClientTimes(TRACE, 0, 0, 10, 20), ClientTimes("c" * 32, 0, 0, 10, 20)]
     other = replace(one, trace="c" * 32, name="0/0/0/-1/2")
     made = summary_of(requests, [], {TRACE: (one,), "c" * 32: (other,)}, 0)
-    assert made["haproxy_ms"] == {"TR": 0, "Tw": 1, "Tc": 2, "Tr": 3, "Ta": 6}
+    assert made.haproxy_ms == {"TR": 0, "Tw": 1, "Tc": 2, "Tr": 3, "Ta": 6}
 
 
 def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
@@ -225,34 +225,35 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
     requests.append(ClientTimes("f" * 32, 0, 0, 1, 2))
     failed = [ClientTimes("e" * 32, 0, 0, 1, 2)]
     made = summary_of(requests, failed, marks, 3, ahead_ns=7)
-    assert (made["traced"], made["unseen"], made["lost_marks"]) == (202, 1, 3)
-    assert made["failed"] == {"client to replica": 1}
-    assert (made["total"]["p50"], made["total"]["tail"]) == (60 * MS, 100 * MS)
-    router = {"mean": 3 * MS, "p50": MS, "p99": MS, "tail": 41 * MS}
-    assert made["hops"]["router"] == router and made["timers"] == {"batch wait": 50.0}
-    assert sum(one["mean"] for one in made["hops"].values()) == made["total"]["mean"]
-    slowest = made["requests"][0]
-    assert slowest["total_ns"] == 460 * MS and slowest["due_unix_ns"] == 7
-    assert ["router", 2 * MS, 401 * MS] in slowest["spans"]
-    assert SLOWEST_KEPT < len(made["requests"]) <= MOST_KEPT
+    assert (made.traced, made.unseen, made.lost_marks) == (202, 1, 3)
+    assert made.failed == {"client to replica": 1}
+    assert (made.total.p50, made.total.tail) == (60 * MS, 100 * MS)
+    router = HopTimes(mean=3 * MS, p50=MS, p99=MS, tail=41 * MS)
+    assert made.hops["router"] == router and made.timers == {"batch wait": 50.0}
+    assert sum(hop.mean for hop in made.hops.values()) == made.total.mean
+    slowest = made.requests[0]
+    assert slowest.total_ns == 460 * MS and slowest.due_unix_ns == 7
+    assert ("router", 2 * MS, 401 * MS) in slowest.spans
+    assert SLOWEST_KEPT < len(made.requests) <= MOST_KEPT
     # The slowest are 1 %, at least 10, and a tenth at most.
     counts = (1, 9, 50, 75, 100, 999, 2000)
     assert [slowest_of(count) for count in counts] == [1, 1, 5, 8, 10, 10, 20]
     none = summary_of([], [], {}, 0)
-    assert none["traced"] == 0 and none["total"] == {} and none["requests"] == []
+    assert none.traced == 0 and none.total == HopTimes() and none.requests == ()
 
 
-def side(*rounds: dict[str, float]) -> dict[int, dict[str, Any]]:
+def side(*rounds: dict[str, int]) -> dict[int, WaterfallFacts]:
     return {
-        at: {"total": {"mean": sum(hops.values())}, "hops": {n: {"mean": hops[n]} for n in hops}}
+        at: WaterfallFacts(
+            total=HopTimes(mean=sum(hops.values())),
+            hops={name: HopTimes(mean=mean) for name, mean in hops.items()},
+        )
         for at, hops in enumerate(rounds, 1)
     }
 
 
-A_SIDE = side(
-    {"router": 10.0, "user code": 5.0}, {"router": 20.0, "user code": 5.0}, {"router": 30.0}
-)
-B_SIDE = side({"router": 42.0}, {"router": 50.0}, {"router": 64.0})
+A_SIDE = side({"router": 10, "user code": 5}, {"router": 20, "user code": 5}, {"router": 30})
+B_SIDE = side({"router": 42}, {"router": 50}, {"router": 64})
 
 
 def test_the_hop_in_which_two_sides_differ_has_an_interval_over_rounds() -> None:
@@ -274,7 +275,7 @@ def test_the_hop_in_which_two_sides_differ_has_an_interval_over_rounds() -> None
     assert router.low == pytest.approx(32 - half) and router.high == pytest.approx(32 + half)
     # What was not traced on both sides is not compared.
     assert shifts(A_SIDE, {}, pairs=True) == ()
-    assert shifts(A_SIDE, {1: {}, 2: {"total": {}, "hops": {}}}, pairs=False) == ()
+    assert shifts(A_SIDE, {1: WaterfallFacts()}, pairs=False) == ()
     (whole, *_) = shifts(A_SIDE, {2: B_SIDE[2]}, pairs=True)
     assert (whole.a_ns, whole.b_ns, whole.low) == (25.0, 50.0, None)
 
@@ -290,5 +291,5 @@ def test_two_calls_that_wait_25_ms_are_a_timer_of_25() -> None:
     traces = [f"{at:016x}{CLIENT_ID}" for at in range(10)]
     requests = [ClientTimes(trace, 0, 0, 70 * MS, 70 * MS) for trace in traces]
     made = summary_of(requests, [], dict.fromkeys(traces, calls), 0)
-    assert made["timers"] == {"Down: batch wait": 25.0}
-    assert made["hops"]["Down: batch wait"]["p50"] == 52 * MS
+    assert made.timers == {"Down: batch wait": 25.0}
+    assert made.hops["Down: batch wait"].p50 == 52 * MS

@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from serve_bench.cli.gate import read_noise
 from serve_bench.cli.options import GateOptions
@@ -89,7 +90,8 @@ def test_the_noise_floor_is_taken_from_a_run(
 
 def test_unlike_runs_are_refused_unless_forced(tmp_path: Path, call: Call) -> None:
     other = micro_result({ROW: SLOWER}, "after", versions={"ray": "2.49.1"})
-    other = replace(other, run=replace(other.run, host={**other.run.host, "cpu": "Other CPU"}))
+    host = structs.replace(other.run.host, cpu="Other CPU")
+    other = replace(other, run=replace(other.run, host=host))
     a, b = store_run(tmp_path / "a", micro_result({ROW: BEFORE})), store_run(tmp_path / "b", other)
     out, err = call("compare", a, b, code=2)
     assert out == "" and err.count("\n") == 1

@@ -146,7 +146,7 @@ def resumed(result: Result, _: Result) -> str:
     suite, read_suite = result.run.suite, SUITES.get(result.run.command, Suite.from_json)
     assert differs(suite, suite) is None
     with whole_suite():
-        return f"{named_by(suite, {})} {read_suite(suite)}"
+        return f"{named_by(result.run.asked, {})} {read_suite(suite)}"
 
 
 def in_form(result: Result, _: Result, form: str) -> str:

@@ -25,7 +25,9 @@ from serve_bench.core.redaction import (
     named_by,
 )
 from serve_bench.core.result import Deploy, Failure, VariantUsed, trial_key
+from serve_bench.core.schema import built
 from serve_bench.core.secrets import hash_value, hide
+from serve_bench.core.suite_facts import SuiteFacts
 from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
 from serve_bench.serving.child import Child
 from serve_bench.store import read
@@ -184,7 +186,8 @@ def test_nothing_of_the_environment_of_a_variant_is_in_a_record() -> None:
     stored = jsonl.from_json(content)
     assert isinstance(stored, type(launch))
     wrong = [f"MODE={HASH} is not in the environment of the replica"]
-    assert contradictions(used, proof) == contradictions(stored.variant, stored.proof) == wrong
+    assert contradictions(used, launch.proved) == wrong
+    assert contradictions(stored.variant, stored.proved) == wrong
     told = hide_suite({"variants": [asdict(used)], "app": {"config": {"env_vars": {"A": SECRET}}}})
     assert SECRET not in json.dumps(told) and told["variants"][0]["name"] == used.name
 
@@ -219,7 +222,7 @@ BUILT_IN = {name: one.env for name, one in BUILT_IN_VARIANTS.items()}
     ({"variants": [{"name": "optimized", "env": BUILT_IN["optimized"]}], "app": "noop"}, []),
     ({"variants": [{"name": "x", "python": "/tmp/evil"}]}, ["the interpreter /tmp/evil"]),
     ({"variants": [{"name": "x", "env": {"LD_PRELOAD": "/"}}]}, ["the environment LD_PRELOAD"]),
-    ({"sides": [{"variant": {"name": "x", "python": "p"}}]}, ["the interpreter p"]),
+    ({"sides": [{"label": "a", "variant": {"name": "x", "python": "p"}}]}, ["the interpreter p"]),
     ({"variants": [{"name": "x", "http_options": {"host": "::"}}]}, ["the HTTP option host"]),
     ({"variants": [{"name": "../x"}]}, ["the variant '../x'"]),
     ({"app": {"target": "evil:app"}}, ["the app evil:app"]),
@@ -229,7 +232,8 @@ BUILT_IN = {name: one.env for name, one in BUILT_IN_VARIANTS.items()}
     ({"master_addr": "10.0.0.1"}, ["the address 10.0.0.1"]),
 )
 def test_what_a_record_would_have_us_use(suite: dict[str, Any], named: list[str]) -> None:
-    assert named_by(suite, BUILT_IN)[: len(named) or None] == named
+    asked = built(SuiteFacts, suite, "suite")
+    assert named_by(asked, BUILT_IN)[: len(named) or None] == named
 
 
 def test_a_plan_that_is_named_again_must_be_the_stored_one() -> None:
@@ -268,5 +272,4 @@ def test_no_stored_interpreter_is_run(beside: Path, refuses: Refuses) -> None:
 def test_a_suite_that_a_hand_has_changed_is_refused_in_one_line(
     damage: dict[str, Any], beside: Path, refuses: Refuses
 ) -> None:
-    named = "the stored suite cannot be resumed: " if "no" in str(damage) else "run.suite."
-    refuses(store_with(beside, **damage), named)
+    refuses(store_with(beside, **damage), "run.suite.")

@@ -1,17 +1,18 @@
 from typing import Any
 
-from serve_bench.core.proof import (
-    contradictions,
-    expected_owner,
-    role_of,
-    same_value,
-    without_method,
-)
+from serve_bench.core import proof as proof_module
+from serve_bench.core.facts import LaunchProof
+from serve_bench.core.proof import expected_owner, role_of, same_value, without_method
 from serve_bench.core.result import VariantUsed
+from serve_bench.core.schema import built
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from tests.cases import cases
 
 OPTIMIZED = BUILT_IN_VARIANTS["optimized"]
+
+
+def contradictions(variant: VariantUsed, proof: dict[str, Any]) -> list[str]:
+    return proof_module.contradictions(variant, built(LaunchProof, proof, "proof"))
 
 
 def proof_of(variant: VariantUsed, **changes: Any) -> dict[str, Any]:

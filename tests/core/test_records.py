@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_bench.core.errors import FormatError
+from serve_bench.core.facts import HostFacts
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.record_lines import from_json, parse, to_line
 from serve_bench.core.result import (
@@ -35,7 +36,7 @@ def to_json(record: Record) -> dict[str, Any]:
 
 EVERY: list[Record] = [
     run(FIRST, SECOND),
-    Resume(argv=("a", "b"), started_at=AT, host={"cores": 2}),
+    Resume(argv=("a", "b"), started_at=AT, host=HostFacts(logical_cores=2)),
     launch(),
     Deploy("default-1", cell(), 1.25, True, {"replicas": [{"pid": 1}]}),
     trial(FIRST, 1.5, 2.0, failed={"reset": 2}, latency=Histogram.of([1, 5, 50, 5000]).encode()),

@@ -123,8 +123,8 @@ def test_requests_of_a_load_are_traced(noop: Noop, tmp_path: Path) -> None:
     load = ["load", noop.url, "-c", "4", "-d", "2s", "--trace", "5%", "--out", "out"]
     done = run_checked(load, tmp_path)
     (trial,) = read(tmp_path / "out").trials
-    assert trial.waterfall["traced"] >= 50 and not trial.waterfall["unseen"]
-    assert "HAProxy to replica" in trial.waterfall["hops"] and "Where the time goes" in done.stdout
+    assert trial.waterfall.traced >= 50 and not trial.waterfall.unseen
+    assert "HAProxy to replica" in trial.waterfall.hops and "Where the time goes" in done.stdout
 
 
 @pytest.mark.ptrace
@@ -133,11 +133,11 @@ def test_a_load_is_repeated_with_py_spy(noop: Noop, tmp_path: Path) -> None:
     run_checked([*load, "--profile", "proxy,replica", "--out", "run"], tmp_path)
     result = read(tmp_path / "run")
     (trial,), (profiled,) = result.trials, result.profiled
-    replicas = [one for one in profiled.profiles if one["role"] == "replica"]
+    replicas = [part for part in profiled.profiles if part.role == "replica"]
     # The Serve behind the URL was sampled, so that the verdict is about it and not the host alone.
     sampled = [one.pid for one in trial.usage.processes if one.role == "replica"]
-    assert sorted(sampled) == sorted(one["pid"] for one in replicas) == sorted(noop.replicas)
-    assert all((tmp_path / "run" / one["path"]).stat().st_size for one in replicas)
+    assert sorted(sampled) == sorted(part.pid for part in replicas) == sorted(noop.replicas)
+    assert all((tmp_path / "run" / part.path).stat().st_size for part in replicas)
     as_json = run_checked([*load, "--profile", "replica", "--json", "--out", "j"], tmp_path)
     assert json.loads(as_json.stdout)
     elsewhere = run_checked(["load", "http://127.0.0.1:9/", "--profile", "replica"], tmp_path, 2)

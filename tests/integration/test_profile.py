@@ -166,11 +166,11 @@ def by_chance(profiles: Iterable[Stacks]) -> float:
 
 def kept_profiles(trial: Trial, run: Path) -> set[str]:
     """Whose stacks were kept."""
-    kept = [one for one in trial.profiles if "failed" not in one]
-    for one in kept:
-        raw = run / one["path"]
+    kept = [part for part in trial.profiles if not part.failed]
+    for part in kept:
+        raw = run / part.path
         assert raw.stat().st_size > 0 and str(run.parent) not in raw.read_text()
-    return {one["role"] for one in kept}
+    return {part.role for part in kept}
 
 
 @pytest.mark.long
@@ -183,7 +183,7 @@ def test_noop_prints_its_warm_up_repeats_it_with_py_spy_and_exits(tmp_path: Path
     result = read(tmp_path / "run")
     (trial,) = result.trials
     assert len(trial.served) == 2 and sum(trial.served.values()) == 200
-    assert trial.usage == TrialUsage() and not trial.serve_metrics and not trial.profiles
+    assert trial.usage == TrialUsage() and not trial.serve_metrics.status and not trial.profiles
     assert not (tmp_path / "run" / "samples.jsonl").exists()
     assert len(result.profiled) == 1
     assert len(list((tmp_path / "run" / "profiles").rglob("*.raw.txt"))) == 2
@@ -225,10 +225,10 @@ def test_micro_with_profiles_samples_and_metrics_behind_haproxy(tmp_path: Path) 
         assert shares["haproxy"] > 3 and shares["replica"] > 3
         assert sum(shares.values()) < 110 * sure(trial.usage.host.cores)
         assert sure(trial.usage.own_cpu_percent) < 5
-        taken = trial.serve_metrics["deployments"].get("noop#NoOp")
+        taken = trial.serve_metrics.deployments["noop#NoOp"]
         if taken != "stale":  # the host may be so busy that no export comes in time
             assert taken["requests"] == sure(trial.client.total).completed
-    assert {trial.serve_metrics["status"] for trial in result.trials} <= {"fresh", "stale"}
+    assert {trial.serve_metrics.status for trial in result.trials} <= {"fresh", "stale"}
 
     for trial in result.profiled:
         assert "replica" in kept_profiles(trial, tmp_path / "run")

@@ -64,22 +64,20 @@ def test_the_hops_of_an_app_with_calls_and_a_batch(tmp_path: Path) -> None:
     assert len(result.trials) == 2
     for trial in result.trials:
         fall = trial.waterfall
-        assert (
-            fall["traced"] >= 10 and not fall["unseen"] and not fall["failed"] and not fall["cut"]
-        )
-        assert not fall["lost_marks"]
-        for one in fall["requests"]:
-            assert sum(ns for _, _, ns in one["spans"]) == one["total_ns"]
-            assert [call["deployment"] for call in one["calls"]] == ["Down", "Last"]
-            assert all(call["total_ns"] < one["total_ns"] for call in one["calls"])
-        mean_ms = {name: figures["mean"] / 1e6 for name, figures in fall["hops"].items()}
+        assert fall.traced >= 10 and not fall.unseen and not fall.failed and not fall.cut
+        assert not fall.lost_marks
+        for request in fall.requests:
+            assert sum(ns for _, _, ns in request.spans) == request.total_ns
+            assert [call.deployment for call in request.calls] == ["Down", "Last"]
+            assert all(call.total_ns < request.total_ns for call in request.calls)
+        mean_ms = {name: times.mean / 1e6 for name, times in fall.hops.items()}
         assert mean_ms["user code"] >= FRONT_MS
         assert mean_ms["Down: batch wait"] >= BATCH_WAIT_MS
         assert mean_ms["Down: user code"] >= DOWN_MS
         assert mean_ms["downstream"] >= mean_ms["Last: argument"] >= BATCH_WAIT_MS + DOWN_MS
         first = "client to HAProxy" if trial.variant == "optimized" else "client to proxy"
         assert first in mean_ms and "between" not in mean_ms
-        assert ("HAProxy to client" in mean_ms) == ("Tr" in fall["haproxy_ms"])
+        assert ("HAProxy to client" in mean_ms) == ("Tr" in fall.haproxy_ms)
         assert ("HAProxy to client" in mean_ms) == (trial.variant == "optimized")
         assert ("proxy" in mean_ms) == ("router" in mean_ms) == (trial.variant == "default")
         assert "Down: router" in mean_ms

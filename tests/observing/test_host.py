@@ -1,4 +1,3 @@
-import json
 import os
 import platform
 import resource
@@ -8,8 +7,10 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from serve_bench.core.facts import HostFacts
 from serve_bench.load.workers import cpu_quota_cores
 from serve_bench.observing import host
 from serve_bench.observing.host import busy_cores  # as it is: the fixture of all tests replaces it
@@ -25,13 +26,14 @@ def write(root: Path, name: str, text: str) -> None:
 
 def test_the_fingerprint_is_plain_and_whole() -> None:
     found = host.fingerprint()
-    assert json.loads(json.dumps(found)) == found
-    assert found["logical_cores"] >= found["usable_cores"] >= 1
-    assert found["memory_bytes"] > 1 << 20
-    assert found["python"] == platform.python_version()
-    assert found["load_1m"] >= 0
-    assert found["busy_cores"] >= 0
-    text = json.dumps(found)  # the name of the host and its paths stay out
+    text = msgspec.json.encode(found).decode()
+    assert msgspec.json.decode(text, type=HostFacts) == found
+    assert sure(found.logical_cores) >= sure(found.usable_cores) >= 1
+    assert sure(found.memory_bytes) > 1 << 20
+    assert found.python == platform.python_version()
+    assert sure(found.load_1m) >= 0
+    assert sure(found.busy_cores) >= 0
+    # The name of the host and its paths stay out.
     assert platform.node() not in text and os.path.expanduser("~") + "/" not in text
     assert host.host_id() == host.host_id() and len(host.host_id()) == 12
 

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.climb import Climb, climbs_of, throughput_of
+from serve_bench.core.facts import ProfileFacts
 from serve_bench.core.ladder import Ladder, Rung, collapses
 from serve_bench.core.plan import Suite, expected_trial_s, label_of, plan, setup_s, step_row
 from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, result_of
@@ -13,8 +14,8 @@ from tests.cases import sure
 from tests.records import AT, failure_of, run, trial
 from tests.suites import suite_with
 
-KEPT = ({"role": "replica", "pid": 1, "path": "x", "samples": 9},)
-FAILED = ({"role": "replica", "pid": 1, "failed": "was idle"},)
+KEPT = (ProfileFacts(role="replica", pid=1, title="", path="x", samples=9),)
+FAILED = (ProfileFacts(role="replica", pid=1, title="", failed="was idle"),)
 LISTED = Ladder(steps=(10, 20, 30))
 
 

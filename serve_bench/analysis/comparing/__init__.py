@@ -232,44 +232,33 @@ def _slicing(a: SideRow, b: SideRow) -> JsonObject:
 def of_versus(result: Result) -> Comparing:
     """The comparison that a run of versus is, with the gate that it recorded. Raises FormatError
     where the records cannot be read."""
-    suite = result.run.suite
-    labels, settings = _sides(suite)
+    asked = result.run.asked
+    if len(asked.sides) != 2:
+        raise FormatError("line 1: the suite of the run names no two sides")
+    labels = [side.label for side in asked.sides]
     known = by_key(result, checks(result))
     first, second = (rows_of(result, label) for label in labels)
-    rounds = suite.get("rounds") if suite.get("looks") is True else None
+    rounds = asked.rounds if asked.looks else None
     matches = []
     for place, row in {**first, **second}.items():
         missing = SideRow(row.cell, row.row)
         sides = first.get(place, missing), second.get(place, missing)
         matches.append(Match(*sides, (known, known), pairs=True, planned=rounds))
-    threshold, floors = float(suite.get("threshold") or ratios.THRESHOLD), suite.get("floors") or {}
-    gate = tuple(suite.get("gate") or GATE)
+    threshold, gate = asked.threshold or ratios.THRESHOLD, asked.gate or GATE
     a, b = (
-        About(label, label, result.run, _launches(result, label), own)
-        for label, own in zip(labels, settings, strict=True)
+        About(side.label, side.label, result.run, _launches(result, side.label), side.settings)
+        for side in asked.sides
     )
     return Comparing(
         kind="versus",
         sides=(a, b),
-        rows=judged_rows(matches, threshold, gate, floors),
+        rows=judged_rows(matches, threshold, gate, asked.floors),
         threshold=threshold,
         gate=gate,
-        floors=floors,
-        noise=suite.get("noise"),
+        floors=asked.floors,
+        noise=asked.noise,
         stop=result.stop,
     )
-
-
-def _sides(suite: JsonObject) -> tuple[list[str], list[JsonObject]]:
-    """Labels of A and B, and what each sets; FormatError where the suite does not say."""
-    try:
-        sides: list[Mapping[str, Any]] = list(suite["sides"])
-        labels = [str(side["label"]) for side in sides]
-        if len(labels) != 2:
-            raise ValueError(f"{len(labels)} sides")
-        return labels, [dict(side.get("settings") or {}) for side in sides]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"line 1: the suite of the run names no two sides: {error!r}") from None
 
 
 def of_runs(

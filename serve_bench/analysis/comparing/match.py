@@ -16,7 +16,11 @@ from serve_bench.analysis.comparing.values import SideRow
 from serve_bench.analysis.statistics import variants
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
-from serve_bench.core.result import JsonObject, Launch, Result
+from serve_bench.core.facts import HostFacts
+from serve_bench.core.figures import counted
+from serve_bench.core.result import Launch, Result
+from serve_bench.core.schema import built
+from serve_bench.core.suite_facts import AppOfSuite
 
 _P = TypeVar("_P")  # the place of a row
 
@@ -83,31 +87,25 @@ class Subject:
 
 def subject_of(result: Result) -> Subject:
     """What a stored run measures."""
-    run, suite = result.run, result.run.suite
-    sides = list(suite.get("sides") or ())
-    if services := suite.get("urls"):
-        apps = [] if sides else list(services)
+    run, asked = result.run, result.run.asked
+    sides = asked.sides
+    if asked.urls:
+        apps = [] if sides else list(asked.urls)
     else:
-        apps = list(map(_app_name, sides or [suite]))
+        apps = [_file_name(part.target) for part in sides or [asked]]
     apps += [str(trial.cell["url"]) for trial in result.trials if "url" in trial.cell]
     app = ", ".join(filter(None, dict.fromkeys(apps)))
-    if sides and "tax" not in suite:
-        name = " against ".join(str(side.get("label")) for side in reversed(sides))
+    if sides and "tax" not in run.suite:
+        name = " against ".join(side.label for side in reversed(sides))
     else:
-        name = _file_name(suite.get("name"))
-    known = (run.command, app, *(("versus",) if "tax" in suite else ()))
+        name = _file_name(asked.name)
+    known = (run.command, app, *(("versus",) if "tax" in run.suite else ()))
     return Subject(run.command, app, "" if name in known else name)
 
 
-def _app_name(asked: Mapping[str, Any]) -> str:
+def _file_name(path: str) -> str:
     """`noop`; of a user's own app its target without the folder, `shop.py:app`."""
-    app = asked.get("app")
-    target = app.get("target") or app.get("name") if isinstance(app, Mapping) else app
-    return _file_name(target)
-
-
-def _file_name(path: object) -> str:
-    return str(path or "").rpartition("/")[2]
+    return path.rpartition("/")[2]
 
 
 # The newest runs of two folders that are alike.
@@ -255,29 +253,28 @@ def unlike_axes(a: Iterable[SideRow], b: Iterable[SideRow]) -> Iterator[Differen
 def unlike_apps(a: Result, b: Result) -> Iterator[Difference]:
     """Two apps of the user's own, where they are not one in two states: by target and folder, or by
     a deployment that both have."""
-    mine, theirs = (
-        app if isinstance(app := run.suite.get("app"), Mapping) else {} for run in (a.run, b.run)
-    )
-    if not mine or not theirs:
+    mine, theirs = a.run.asked.app, b.run.asked.app
+    if isinstance(mine, str) or isinstance(theirs, str):
         return
-    names = [{part.get("name") for part in app.get("deployments") or ()} for app in (mine, theirs)]
-    if _app_name(a.run.suite) != _app_name(b.run.suite):
-        yield Difference("app", _app_name(a.run.suite), _app_name(b.run.suite))
-    elif all(names) and not names[0] & names[1] and mine["folder"] != theirs["folder"]:
-        yield Difference("folder of the app", str(mine["folder"]), str(theirs["folder"]))
+    names = [{part.name for part in app.deployments} for app in (mine, theirs)]
+    targets = [_file_name(app.target) for app in (mine, theirs)]
+    if targets[0] != targets[1]:
+        yield Difference("app", *targets)
+    elif all(names) and not names[0] & names[1] and mine.folder != theirs.folder:
+        yield Difference("folder of the app", mine.folder, theirs.folder)
 
 
 def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     """What may make the runs unlike, as warnings in one line each."""
     doubts = []
     mine, theirs = a.run.host, b.run.host
-    if mine.get("id") and theirs.get("id") and mine["id"] != theirs["id"]:
+    if mine.id and theirs.id and mine.id != theirs.id:
         doubts.append(
             "the hosts have different names: intervals know how launches differ, not how two "
             "hosts of one kind do (a container has another name each time)"
         )
     pairs: list[tuple[str, object, object]] = [
-        ("kernel", mine.get("kernel"), theirs.get("kernel")),
+        ("kernel", mine.kernel, theirs.kernel),
         ("Python", versions[0].get("python"), versions[1].get("python")),
         ("serve-bench", a.run.tool_version, b.run.tool_version),
     ]
@@ -293,9 +290,9 @@ def versions_of(result: Result, *names: str) -> dict[str, str]:
     versions: dict[str, dict[str, None]] = {}
     for launch in result.launches:
         if launch.variant.name in names:
-            for name, value in (launch.proof.get("versions") or {}).items():
+            for name, value in launch.proved.versions.items():
                 if value:
-                    versions.setdefault(name, {})[str(value)] = None
+                    versions.setdefault(name, {})[value] = None
     return {name: " and ".join(values) for name, values in versions.items()}
 
 
@@ -309,15 +306,14 @@ def software_of(launches: Iterable[Launch]) -> dict[str, str]:
     """By `app commit`, `app sources` and the name of each package what launches prove, joined where
     they differ."""
     found: dict[str, dict[str, None]] = {}
-    for one in launches:
-        app: Mapping[str, Any] = one.proof.get("app") or {}
-        if commit := app.get("commit"):
-            count = app.get("changes") or 0
-            changes = f" ({count} uncommitted change{'' if count == 1 else 's'})" if count else ""
-            found.setdefault("app commit", {})[f"{commit[:7]}{changes}"] = None
-        if sources := app.get("sources"):
-            found.setdefault("app sources", {})[sources[:8]] = None
-        for package in one.proof.get("packages") or ():
+    for launch in launches:
+        app = launch.proved.app
+        if app.commit:
+            changes = f" ({counted(app.changes, 'uncommitted change')})" if app.changes else ""
+            found.setdefault("app commit", {})[f"{app.commit[:7]}{changes}"] = None
+        if app.sources:
+            found.setdefault("app sources", {})[app.sources[:8]] = None
+        for package in launch.proved.packages:
             name, _, version = package.partition("==")
             found.setdefault(name, {})[version] = None
     return {name: " and ".join(values) for name, values in found.items()}
@@ -340,20 +336,20 @@ def few(changes: Sequence[str]) -> list[str]:
     return [*changes[:MOST_CHANGES], *([f"{more} more"] if more > 0 else [])]
 
 
-def unlike_hosts(a: JsonObject, b: JsonObject) -> Iterator[Difference]:
-    """In what two hosts differ that sets their speed; what one does not tell is passed over."""
+def unlike_hosts(a: HostFacts, b: HostFacts) -> Iterator[Difference]:
+    """In what two hosts differ that sets their speed; of a host that is not known nothing."""
+    if HostFacts() in (a, b):
+        return
     for name, what in HOST:
-        if name in a and name in b and a[name] != b[name]:
-            yield _difference(what, a[name], b[name])
+        if getattr(a, name) != getattr(b, name):
+            yield _difference(what, getattr(a, name), getattr(b, name))
     for name, what in SIZES:
-        mine, theirs = a.get(name) or 0, b.get(name) or 0
-        apart = abs(mine - theirs) > SIZES_ALIKE * max(mine, theirs)
-        if name in a and name in b and apart:
+        mine, theirs = getattr(a, name) or 0, getattr(b, name) or 0
+        if abs(mine - theirs) > SIZES_ALIKE * max(mine, theirs):
             sizes = (f"{size / 2**30:.1f} GiB" if size else "none" for size in (mine, theirs))
             yield Difference(what, *sizes)
-    mine, theirs = a.get("kernel"), b.get("kernel")
-    if mine and theirs and _line(mine) != _line(theirs):
-        yield _difference("kernel", mine, theirs)
+    if a.kernel and b.kernel and _line(a.kernel) != _line(b.kernel):
+        yield _difference("kernel", a.kernel, b.kernel)
 
 
 def _line(kernel: object) -> str:
@@ -373,10 +369,9 @@ def _suites(a: Result, b: Result) -> Iterator[Difference]:
         if name in theirs:
             yield from _settings(name, mine[name], theirs[name])
     places = ["from this host"] * 2
-    for side, on in enumerate(run.suite.get("load_on") for run in (a.run, b.run)):
+    for side, on in enumerate(run.asked.load_on for run in (a.run, b.run)):
         if on is not None:
-            nodes = f"from {on.get('nodes') or 'all'} nodes"
-            places[side] = f"{nodes} of {on.get('address') or 'its cluster'}"
+            places[side] = f"from {on.nodes or 'all'} nodes of {on.address or 'its cluster'}"
     if places[0] != places[1]:
         yield Difference("load", *places)
 
@@ -385,7 +380,8 @@ def _settings(name: str, a: Any, b: Any) -> Iterator[Difference]:
     """In what two values of a setting differ, down to the parts of it that do."""
     of_app = name.split()[-1] == "app"
     if of_app and isinstance(a, Mapping) != isinstance(b, Mapping):
-        yield _difference(name, *(_app_name({"app": app}) for app in (a, b)))
+        apps = (built(AppOfSuite, {"app": app or ""}, name) for app in (a, b))
+        yield _difference(name, *(_file_name(part.target) for part in apps))
     elif of_app and isinstance(a, Mapping):  # its code may differ
         yield from _settings("request", a.get("asked"), b.get("asked"))
         yield from _settings("argument", *((app.get("config") or {}).get("args") for app in (a, b)))

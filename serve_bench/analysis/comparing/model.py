@@ -174,7 +174,7 @@ class Comparing:
     @property
     def aa(self) -> bool:
         """Whether A was set against itself."""
-        return self.paired and bool(self.sides[0].run.suite.get("aa"))
+        return self.paired and self.sides[0].run.asked.aa
 
     @property
     def settled(self) -> bool:

@@ -64,8 +64,8 @@ class MeasuredRun:
         """What ran, as the launches of all variants prove it, and the tool."""
         versions = versions_of(self.result, *variants(self.result))
         versions["serve-bench"] = self.run.tool_version
-        if kernel := self.run.host.get("kernel"):
-            versions["kernel"] = str(kernel)
+        if kernel := self.run.host.kernel:
+            versions["kernel"] = kernel
         return versions
 
     @property

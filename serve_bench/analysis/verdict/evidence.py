@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from serve_bench.analysis.connections import ConnectionWait, connection_wait
 from serve_bench.analysis.statistics import (
@@ -32,7 +32,7 @@ from serve_bench.analysis.verdict.usage import (
     uses_of,
     waits_of,
 )
-from serve_bench.core.facts import WaitsFacts
+from serve_bench.core.facts import Group, WaitsFacts
 from serve_bench.core.failed_requests import rejections, statuses_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import ClientVerdict
@@ -132,8 +132,8 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     first, measured = _places(trial, uses, front)
     slots, own, slots_words, queue = _slots(trial, uses, measured, first or front)
     named = (use.deployment for use in uses if own is not None and is_named(use.deployment, own))
-    metrics = trial.serve_metrics if trial.serve_metrics.get("status") != "absent" else {}
-    offered, ongoing = _offered(trial), metrics.get("levels", {}).get("ongoing")
+    metrics = trial.serve_metrics
+    offered, ongoing = _offered(trial), metrics.levels.get("ongoing")
     # The share of time in the batch function: batches per second times the mean time of one. Both
     # means include the warm-up.
     mean_ns = mean_forward_ns([trial.forward]) if trial.forward else None
@@ -144,8 +144,8 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     failed, ended = trial.counts.failed_total, trial.counts.completed + trial.counts.failed_total
     rejected = trial.counts.failed.get("rejected", 0)
     most = int(trial.cell.get("max_batch_size") or 1)
-    total, hops = trial.waterfall.get("total"), trial.waterfall.get("hops", {})
-    times = {"latency": total, **hops} if total else {}
+    fall = trial.waterfall
+    times = {"latency": fall.total, **fall.hops} if fall.total.mean else {}
     return Evidence(
         uses=uses,
         deployments=deployments,
@@ -165,13 +165,13 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         queue=int(queue) if queue is not None and queue >= 0 else None,  # -1: any number
         refused=rejected / ended if ended and rejected >= WHOLE * failed else 0.0,
         refused_by=rejections(trial.counts.failed, statuses_of(trial)) if rejected else (),
-        batches=_batches(trial, most, metrics, measured) if most > 1 else None,
+        batches=_batches(trial, most, measured) if most > 1 else None,
         forward=forward,
         ongoing=None if ongoing == "stale" else ongoing,
-        router_wait_ms=_by_deployment(metrics, "routers", "wait_ms") if metrics else {},
-        processing_ms=_by_deployment(metrics, "deployments", "processing_ms") if metrics else {},
+        router_wait_ms=_by_deployment(metrics.routers, "wait_ms"),
+        processing_ms=_by_deployment(metrics.deployments, "processing_ms"),
         waits=waits_of(trial.waits),
-        hops_ms={name: hop.get("mean", 0.0) / NS_PER_MS for name, hop in times.items()},
+        hops_ms={name: hop.mean / NS_PER_MS for name, hop in times.items()},
         partly=tuple(_partly_seen(trial)),
         unseen=tuple(_not_told(trial, uses, first is None and len(deployments) > 1, slots)),
     )
@@ -296,9 +296,9 @@ def _offered(trial: Trial) -> Offered:
     )
 
 
-def _batches(trial: Trial, most: int, metrics: Mapping[str, Any], measured: str | None) -> Batches:
+def _batches(trial: Trial, most: int, measured: str | None) -> Batches:
     sizes = merged([trial], BATCH_SIZE)
-    waits = _by_deployment(metrics, "deployments", "batch_wait_ms")
+    waits = _by_deployment(trial.serve_metrics.deployments, "batch_wait_ms")
     return Batches(
         most=most,
         wait_ms=1e3 * float(trial.cell.get("batch_wait_timeout_s") or 0.0),
@@ -331,14 +331,14 @@ def _not_told(
         yield "how many requests the replicas take at once is not known"
     if why := trial.waits.why_not:
         yield f"what requests wait in was not seen: {why}"
-    if trial.serve_metrics.get("status") != "fresh":
+    if trial.serve_metrics.status != "fresh":
         yield "Serve's own queues were not read"
 
 
-def _by_deployment(metrics: Mapping[str, Any], group: str, name: str) -> dict[str, float]:
+def _by_deployment(groups: Mapping[str, Group], name: str) -> dict[str, float]:
     """A figure of each deployment with a fresh group, by "app:Name" (recorded as "app#Name")."""
     return {
         where.replace("#", ":"): value
-        for where, fields in metrics.get(group, {}).items()
+        for where, fields in groups.items()
         if isinstance(fields, Mapping) and (value := fields.get(name)) is not None
     }

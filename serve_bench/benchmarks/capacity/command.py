@@ -26,11 +26,12 @@ from serve_bench.core.capacity import (
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan, rows_of
 from serve_bench.core.result import Result
+from serve_bench.core.schema import built
 from serve_bench.core.slo import check_limits, parse_slo, read_slo
+from serve_bench.core.suite_facts import SuiteFacts
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.view.lens import View
-from serve_bench.view.rows import front_of
 
 QUICK_LAUNCH_S: Final = 60.0
 QUICK_PRECISION: Final = 0.1
@@ -134,7 +135,7 @@ def _scaled(suite: Suite, options: CapacityOptions) -> Suite:
 def find_searches(suite: Suite, earlier: Result | None) -> Searches:
     """The searches of a run, with what an earlier sitting knows."""
     asked = _search_in(suite)
-    traffic, front = suite.rows[0].traffic, front_of(suite.to_json())
+    traffic, front = suite.rows[0].traffic, built(SuiteFacts, suite.to_json(), "suite").front
     return Searches(asked, parse_slo(asked.slo), traffic, front, earlier)
 
 

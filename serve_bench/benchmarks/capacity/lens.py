@@ -23,7 +23,6 @@ from serve_bench.core.facts import ClientFacts, ProbeSlices
 from serve_bench.core.figures import counted, number
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Failure, Metric, Result, Trial, cell_slug
-from serve_bench.core.schema import built
 from serve_bench.core.slo import Objective, parse_slo
 from serve_bench.core.traffic import Row
 from serve_bench.view.charts import Chart
@@ -32,7 +31,7 @@ from serve_bench.view.document import Finding, Later, Section, Tone, statement
 from serve_bench.view.figures import Value, declare_all, find_figure, known_values, mean_of
 from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_tiles, table_section
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
-from serve_bench.view.rows import Page, front_of
+from serve_bench.view.rows import Page
 
 declare_all(
     ("slo_time", "ns", "what a probe has for an objective that is a time", "SLO"),
@@ -83,16 +82,16 @@ NO_LIMIT: Final = ("unclear", "offered load", "client", "connections")
 
 def read_searches(result: Result) -> Searches:
     """The searches that a run has recorded. Raises BadInput for a damaged suite."""
-    asked = built(CapacitySearch, result.run.suite.get("capacity"), "suite.capacity")
+    asked = result.run.part("capacity", CapacitySearch)
     traffic = result.plan[0].row.traffic if result.plan else None
     slo = parse_slo(asked.slo, "suite.capacity.slo")
-    return Searches(asked, slo, traffic, front_of(result.run.suite), result)
+    return Searches(asked, slo, traffic, result.run.asked.front, result)
 
 
 def name_probes(result: Result) -> Result:
     """The run with a row for each probe of each launch: `probe 1.3` is the third of the first.
     Launches that were not needed are not planned."""
-    asked = built(CapacitySearch, result.run.suite.get("capacity"), "suite.capacity")
+    asked = result.run.part("capacity", CapacitySearch)
     last = max([asked.launches, *(trial.round for trial in result.trials)])
 
     def name(trial: Trial) -> Trial:

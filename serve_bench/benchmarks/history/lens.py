@@ -132,7 +132,7 @@ def history_json(history: History) -> dict[str, Any]:
         | {
             "name": group.name,
             "command": group.newest.command,
-            "suite": group.newest.suite.get("name"),
+            "suite": group.newest.asked.name or None,
             "runs": [
                 run_json(run.run, run.where) | pick(run, "versions", "changed")
                 for run in group.runs

@@ -321,4 +321,4 @@ def _repeat(folder: RunFolder, measure: Callable[[], Measured], stream: TextIO) 
         print(visible(f"    {line}"), file=stream)
     if trial.flags.get("interrupted"):
         return INTERRUPTED
-    return 0 if any("failed" not in profile for profile in trial.profiles) else 1
+    return 0 if any(not profile.failed for profile in trial.profiles) else 1

@@ -88,8 +88,8 @@ def build(page: Page) -> View:
         hints.append(f"hint, spread between launches: --launches {FEWEST} (unknown after {after})")
     table = make_table(spec, sorted(rows, key=lambda row: groups.index(row.group)))
     blocks = (table, Prose(tuple(hints), "quiet", listed=True))
-    app = page.result.run.suite.get("app")
-    target = str(app.get("target")).rpartition("/")[2] if isinstance(app, dict) else ""
+    asked = page.result.run.asked
+    target = "" if isinstance(asked.app, str) else asked.target.rpartition("/")[2]
     return View(
         rows=rows,
         findings=tuple(_find(lead, top, measured, page)),

@@ -51,9 +51,9 @@ def _count(row: ViewRow, result: Result) -> ViewRow:
     """The row with its published name, in which time stands in place of the requests where it alone
     ends a row, and the account of its requests: those that time, or Ctrl-C, left unanswered are
     cut."""
-    suite, line, cut, late = result.run.suite, row.load, 0, 0
-    timeout_ms = round(1e3 * float(suite.get("timeout_s") or 0.0))
-    last = line.row.requests_each or f"{suite.get('max_row_s', 0):g}s"
+    asked_of, line, cut, late = result.run.asked, row.load, 0, 0
+    timeout_ms = round(1e3 * asked_of.timeout_s)
+    last = line.row.requests_each or f"{asked_of.max_row_s:g}s"
     dims = {**row.dims, "test_name": f"json_1_{timeout_ms}_{line.row.connections}_{last}"}
     if not line.trials:
         return replace(row, dims=dims)

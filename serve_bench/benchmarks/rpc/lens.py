@@ -78,7 +78,7 @@ RESULTS: Final = TableSpec(
 
 def build(page: Page) -> View:
     """The worlds of a run over the argument that was swept, the backends of each side by side."""
-    x_axis = str(page.result.run.suite.get("x_axis") or "world_size")
+    x_axis = page.result.run.asked.x_axis
     xs = list(dict.fromkeys(x_of(row.dims, x_axis) for row in page.rows))
     worlds = sorted(  # a world can be read across its backends
         (_complete(row, x_axis, several=len(page.variants) > 1) for row in page.rows),

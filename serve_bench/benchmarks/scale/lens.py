@@ -234,7 +234,7 @@ INVALID: Final = "invalid: "
 
 def build(page: Page) -> View:
     """The sizes of a workload under each variant."""
-    workload = str(page.result.run.suite.get("workload", "unknown"))
+    workload = page.result.run.asked.workload
     shown = [*map(_name_row, page.rows)]
     sizes = [*merge_sizes(shown)]
     nodes = [*(node for row in shown for node in _node_rows(row)), *_unloaded_nodes(page.result)]
@@ -331,12 +331,12 @@ def _describe_loss(node: NodeFacts) -> str:
 def _unloaded_nodes(result: Result) -> Iterator[ViewRow]:
     """The nodes that no load came from: those that had no healthy proxy of their own, and why."""
     for launch in result.launches:
-        for proxy in launch.proof.get("proxies", ()):
-            if proxy["status"] == "HEALTHY" and not proxy.get("shared_with"):
+        for proxy in launch.proved.proxies:
+            if proxy.status == "HEALTHY" and not proxy.shared_with:
                 continue
-            why = proxy.get("why") or f"its proxy is {proxy['status']}"
-            dims = {"point": "node", "launch": launch.round, "ip": proxy["node_ip"], "lost": None}
-            name = f"{proxy['node_ip']} {proxy['node_id'][:6]}"
+            why = proxy.why or f"its proxy is {proxy.status}"
+            dims = {"point": "node", "launch": launch.round, "ip": proxy.node_ip, "lost": None}
+            name = f"{proxy.node_ip} {proxy.node_id[:6]}"
             warning = Finding(why, "not loaded", "doubt")
             yield ViewRow(dims, {}, name, f"launch {launch.id}", (warning,))
 

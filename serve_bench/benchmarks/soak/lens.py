@@ -21,7 +21,6 @@ from serve_bench.core.figures import counted, number
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Metric, PlannedTrial, Result, Trial
-from serve_bench.core.schema import built
 from serve_bench.core.soak import SoakSpec, soak_row
 from serve_bench.core.usage import deployment_of
 from serve_bench.view.charts import MOST_LINES, Chart, Point, split_lines
@@ -338,7 +337,7 @@ def gate(result: Result) -> tuple[list[str], str]:
 def build(page: Page) -> View:
     """The variants of a soak, which has one cell, with their processes and their load."""
     result, rows = page.result, page.rows
-    spec = built(SoakSpec, result.run.suite.get("soak"), "suite.soak")
+    spec = result.run.part("soak", SoakSpec)
     blocks = sorted(result.trials, key=lambda block: (block.started_at, block.row.run))
     shown: list[ViewRow] = []
     processes: list[ViewRow] = []

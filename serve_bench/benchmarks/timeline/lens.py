@@ -37,7 +37,6 @@ from serve_bench.core.facts import CourseFacts, ProbeSlices, TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import JsonObject, Metric, Result, Trial
-from serve_bench.core.schema import built
 from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.core.timeline import Timeline
 from serve_bench.view.charts import Chart
@@ -122,7 +121,7 @@ Launches: TypeAlias = Sequence[tuple[Trial, Transient]]
 
 def read_timeline(result: Result) -> tuple[Timeline, Slo]:
     """What the run was asked for. Raises BadInput for a damaged suite."""
-    timeline = built(Timeline, result.run.suite.get("timeline"), "suite.timeline")
+    timeline = result.run.part("timeline", Timeline)
     return timeline, parse_slo(timeline.slo, "suite.timeline.slo")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from serve_bench.core.facts import ProfileFacts
 from serve_bench.core.result import Trial, result_of
 from serve_bench.view.document import Chart
 from serve_bench.view.inside import describe_profiled, usage_table
@@ -55,8 +56,9 @@ def test_a_reading_that_goes_back_is_no_part_below_zero() -> None:
 
 
 def test_what_profiling_cost_is_told_of_the_same_launch_alone() -> None:
-    files = ({"role": "replica", "pid": 7, "path": "profiles/k/replica-7.raw.txt", "samples": 9},)
-    slow = replace(measured(REPLICAS, profiled=True, rate=40), profiles=files)
+    path = "profiles/k/replica-7.raw.txt"
+    stacks_of = ProfileFacts(role="replica", pid=7, title="replica", path=path, samples=9)
+    slow = replace(measured(REPLICAS, profiled=True, rate=40), profiles=(stacks_of,))
     result = result_of([run(planned()), launch(), measured(REPLICAS), slow])
     cost, stacks = describe_profiled(slow, result)
     assert cost == "cost of profiling 1 process: 100.0 -> 40.0 requests/s (-60 %), same launch"

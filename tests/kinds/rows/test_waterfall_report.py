@@ -4,7 +4,6 @@ requests as a file for other tools."""
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from serve_bench.core.traffic import Row
 from serve_bench.view.document import Table, cell_text
 from serve_bench.view.waterfall import trace_text
 from tests.fixtures import Capture
-from tests.records import launch, planned, run, trial
+from tests.records import changed, launch, planned, run, trial
 from tests.rendering import render
 from tests.sheet_parts import every, part, sheet
 
@@ -61,7 +60,7 @@ def fall(**more: Any) -> dict[str, Any]:
 def traced(**falls: dict[str, Any]) -> Result:
     """A row in a launch of each variant."""
     plan = [planned(variant, ROW) for variant in falls]
-    trials = [replace(trial(at), waterfall=falls[at.variant]) for at in plan]
+    trials = [changed(trial(at), waterfall=falls[at.variant]) for at in plan]
     return result_of([run(*plan), *map(launch, falls), *trials])
 
 

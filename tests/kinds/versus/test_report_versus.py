@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import floors_of, of_runs, of_versus
+from serve_bench.core.facts import HopTimes, WaterfallFacts
 from serve_bench.core.result import Failure, Launch, result_of
 from serve_bench.view.comparison import view_comparison
 from tests.records import AT, ROWS, failure_of
@@ -83,10 +84,10 @@ def test_rounds_that_failed_are_missing_aloud() -> None:
 def test_the_hop_in_which_the_difference_is() -> None:
     """B waits 10 ms longer at the router, and a hop that it lacks is a hop of 0 ms."""
 
-    def fall(at: int, router: float, **more: float) -> dict[str, Any]:
+    def fall(at: int, router: float, **more: float) -> WaterfallFacts:
         hops = {"router": router + at / 10, "user code": 5.0, **more}
-        figures = {name: {"mean": ms * 1e6} for name, ms in hops.items()}
-        return {"total": {"mean": sum(hops.values()) * 1e6}, "hops": figures}
+        times = {name: HopTimes(mean=round(ms * 1e6)) for name, ms in hops.items()}
+        return WaterfallFacts(total=HopTimes(mean=round(sum(hops.values()) * 1e6)), hops=times)
 
     plain = versus_result({ROWS[0]: rates(325.0, 300.0)})
     falls = {"default": lambda at: fall(at, 1.0, proxy=2.0), "optimized": lambda at: fall(at, 11.0)}
