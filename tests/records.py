@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from serve_bench.benchmarks.rpc.latencies import Episodes
 from serve_bench.benchmarks.rpc.spec import LISTS, RpcSpec, World, planned_trial
-from serve_bench.core.facts import ClientFacts, HostFacts, SettledFacts
+from serve_bench.core.facts import ClientFacts, HostFacts, SettledFacts, TrialFlags, TrialSeconds
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup, WorkerReport
 from serve_bench.core.plan import list_trials
@@ -109,8 +109,8 @@ def trial(
         Warmup(1.0, True, ended),
         metrics,
         Counts(ended + sum(errors.values()) + in_flight, ended, errors, in_flight),
-        seconds={},
-        flags={"profiled": True} if profiled else {},
+        seconds=TrialSeconds(total=0.0, measured=0.0),
+        flags=TrialFlags(profiled=profiled),
     )
     return changed(made, client=client or {}, **more)
 
@@ -209,7 +209,7 @@ def press_trial(
         latency=histogram.encode(),
         warmup=Warmup(0.0, True, 0),
         seconds={"connecting": total_s - measured_s, "measured": measured_s, "total": total_s},
-        flags={"cut": True} if cut else {},
+        flags=TrialFlags(cut=bool(cut)),
         usage={} if cpu is None else usage,
     )
 
@@ -314,7 +314,7 @@ def rpc_trial(
         warmup=Warmup(0.5, True, 10),
         metrics=episodes.metrics(),
         counts=Counts(calls, calls, {}, 0),
-        seconds={},
+        seconds=TrialSeconds(total=0.0, measured=0.0),
         client=ClientFacts(memory_bytes=20_000_000 * world.world_size),
     )
     usage = {"host": {"cores": 2, "cpu_percent": host}, "processes": processes, "gpus": []}

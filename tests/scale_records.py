@@ -14,7 +14,7 @@ from serve_bench.benchmarks.scale.spec import (
     on_nodes,
     why_invalid,
 )
-from serve_bench.core.facts import ClientFacts
+from serve_bench.core.facts import ClientFacts, TrialSeconds
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import list_trials
@@ -138,7 +138,7 @@ def scale_trial(
         warmup=Warmup(1.0, True, done),
         metrics=found,
         counts=Counts(done + errors.total(), done, dict(errors), 0),
-        seconds={},
+        seconds=TrialSeconds(total=0.0, measured=0.0),
         client=built(ClientFacts, {"nodes": told}, "client"),
     )
     return changed(trial, **other)

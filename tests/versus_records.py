@@ -225,7 +225,7 @@ def measured(
         latency=latency_of(rate, at.row.connections, done),
         client={"verdict": {**UNBOUND, **(verdict or {})}},
         warmup=Warmup(1.0, True, 100),
-        seconds={"measured": 10.0},
+        seconds={"total": 10.0, "measured": 10.0},
         flags=flags or {},
         usage={} if cpu_percent is None else usage,
     )

@@ -38,9 +38,6 @@ BACKLOG: Final = 0.02
 NEVER_IDLE: Final = 0.85
 """As the engine's own limit: a client below this share of time not idle could do more."""
 
-FITTED: Final = "fitted"
-"""Flag of a trial whose one value comes from a fit over several loads, not from windows."""
-
 OBSERVER: Final = "observer"
 """The client of a row of `rpc`."""
 
@@ -167,7 +164,7 @@ def _warmup(trial: Trial) -> Iterator[Warning]:
     elif judged and trial.counts.completed and not trial.warmup.steady:
         message = f"the rate was not steady after {trial.warmup.seconds:.1f} s of warm-up"
         yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)
-    if trial.flags.get("unsettled"):
+    if trial.flags.unsettled:
         message = "latency of one client was above its first value when this row began"
         hint = "the service may still process the previous row: repeat, or use fewer clients"
         yield Warning("unsettled", message, hint, trial.key)
@@ -175,7 +172,7 @@ def _warmup(trial: Trial) -> Iterator[Warning]:
 
 def _windows(trial: Trial) -> Iterator[Warning]:
     metric = trial.metrics.get(MAIN)
-    if metric is None or metric.windows is None or trial.flags.get(FITTED):
+    if metric is None or metric.windows is None or trial.flags.fitted:
         return
     count = len(metric.windows)
     if count < FEWEST_WINDOWS and trial.row.requests is None:
@@ -293,8 +290,8 @@ def _little(trial: Trial) -> Iterator[Warning]:
         return
     windows = trial.metrics[MAIN].windows if MAIN in trial.metrics else None
     measured_s = trial.window_s * len(windows or ())
-    if trial.flags.get("interrupted"):  # in the middle of a window
-        measured_s = trial.seconds.get("measured", measured_s)
+    if trial.flags.interrupted:  # in the middle of a window
+        measured_s = trial.seconds.measured or measured_s
     latency, failed = merged([trial], "latency"), merged([trial], "failed_latency")
     if trial.row.loop != "closed" or not measured_s or latency.unit != "ns":
         return
@@ -331,10 +328,10 @@ def _account(trial: Trial) -> Iterator[Warning]:
     """Warns of requests of the windows that never ended; of an open loop whose windows have answers
     to requests that were due before them."""
     counts, waiting, within = trial.counts, trial.unanswered, trial.in_windows
-    if waiting > 0 and not trial.flags.get("cut"):  # else the report says what its latencies lack
+    if waiting > 0 and not trial.flags.cut:  # else the report says what its latencies lack
         due = counts.carried_in + counts.sent + counts.unsent
         unsent = f" ({counts.unsent:,} of them not even sent)" if counts.unsent else ""
-        when = "interrupted" if trial.flags.get("interrupted") else "the drain ended"
+        when = "interrupted" if trial.flags.interrupted else "the drain ended"
         message = f"{waiting:,} of {due:,} had no answer when {when}{unsent}"
         yield Warning("unanswered", message, ">: at least", trial.key)
     earlier = 0 if within is None else within.completed - counts.completed

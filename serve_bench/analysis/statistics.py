@@ -255,7 +255,7 @@ def measured_s(trial: Trial) -> float:
     """Seconds that the windows cover: an interrupted trial ends in the middle of one."""
     metric = trial.metrics.get(MAIN)
     whole = trial.window_s * len(metric.windows or ()) if metric is not None else 0.0
-    return float(trial.seconds.get("measured") or whole)
+    return trial.seconds.measured or whole
 
 
 def latency_figures(

@@ -83,11 +83,11 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
         figures.append(f"p50 {bound_sign(p50)}{p50 / 1e6:.2f} ms")
     if trial.counts.failed_total:
         figures.append(f"{trial.counts.failed_total} errors")
-    if trial.flags.get("invalid"):
+    if trial.flags.invalid:
         figures.append("INVALID")
-    if trial.flags.get("interrupted"):
+    if trial.flags.interrupted:
         figures.append("interrupted")
-    elif trial.flags.get("cut"):
+    elif trial.flags.cut:
         figures.append("cut off")
     place = ", ".join(one for one in (trial.variant, cell_text(trial.cell), trial.row.label) if one)
     head = f"[{number}/{of}] {place} ({trial.row.client}{', profiled' if trial.profiled else ''})"

@@ -454,6 +454,32 @@ class WaitsFacts(RecordPart, frozen=True):
 Group: TypeAlias = Mapping[str, Signed] | Literal["stale"]
 
 
+class TrialFlags(RecordPart, frozen=True):
+    """What is to be known of how a trial was measured. `cut`: time ended its requests; `fitted`: it
+    stands for several trials, and is none."""
+
+    profiled: bool = False
+    cut: bool = False
+    interrupted: bool = False
+    unsettled: bool = False
+    invalid: bool = False
+    short_slices: bool = False
+    way_changed: bool = False
+    fitted: bool = False
+
+
+class TrialSeconds(RecordPart, frozen=True):
+    """How long the parts of a trial took. `connect`: the start of the workers included;
+    `connecting`: without it; `world`: of rpc, until its processes were there."""
+
+    total: Amount = 0.0
+    measured: Amount = 0.0
+    connect: Amount = 0.0
+    connecting: Amount = 0.0
+    warmup: Amount = 0.0
+    world: Amount = 0.0
+
+
 class ServeMetricsFacts(RecordPart, frozen=True):
     """What Serve's own metrics grew by: observing/inside.py."""
 

@@ -13,7 +13,7 @@ from serve_bench.core.app_spec import AppSpec, app_from_json
 from serve_bench.core.axes import AXES, Value
 from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.errors import BadInput
-from serve_bench.core.facts import ClientFacts, SettledFacts
+from serve_bench.core.facts import ClientFacts, SettledFacts, TrialFlags, TrialSeconds
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import FAILED_LATENCY, HISTOGRAMS, LoadResult
@@ -460,11 +460,11 @@ def trial_of(
     """
     window_s = result.window_s if result.windows else result.duration_s
     throughput = result.rates
-    flags = {}
+    flags = TrialFlags()
     if planned.row.requests is not None:
         whole_s = result.connecting_s + result.duration_s
         throughput = (result.completed_in_windows / whole_s if whole_s > 0 else 0.0,)
-        flags = {"cut": result.ended_in_windows < planned.row.requests}
+        flags = TrialFlags(cut=result.ended_in_windows < planned.row.requests)
     metrics = {"throughput": Metric("requests/s", "higher", windows=throughput)}
     if planned.row.traffic.streams:
         events = tuple(count / window_s for count in result.event_windows)
@@ -508,13 +508,13 @@ def trial_of(
         metrics=metrics,
         counts=result.measured,
         client=client,
-        seconds={
-            "total": round(total_s, 4),
-            "connect": round(result.time_to_connect_s, 4),
-            "connecting": round(result.connecting_s, 6),
-            "warmup": round(result.warmup.seconds, 4),
-            "measured": round(result.duration_s, 6),
-        },
+        seconds=TrialSeconds(
+            total=round(total_s, 4),
+            connect=round(result.time_to_connect_s, 4),
+            connecting=round(result.connecting_s, 6),
+            warmup=round(result.warmup.seconds, 4),
+            measured=round(result.duration_s, 6),
+        ),
         flags=flags,
     )
 

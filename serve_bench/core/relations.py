@@ -87,13 +87,13 @@ def _rates(trial: Trial) -> Iterator[str]:
             yield f"client.slices.requests: fewer than the {completed} of the slices"
         shared *= 0 if sliced.method == "slices" else len(rates)
     elif trial.row.requests_each is not None:
-        seconds = sum(trial.seconds.get(name, 0.0) for name in ("connecting", "measured"))
+        seconds = trial.seconds.connecting + trial.seconds.measured
         least = most = sum(rates) * (seconds or trial.window_s)
     elif within is not None:
         shared = max(within.carried_in, within.in_flight)
     elif 0.0 not in rates:  # windows of as many calls each: `window_s` is their mean length
         least = len(rates) ** 2 / sum(1 / rate for rate in rates) * trial.window_s
-    if trial.flags.get("interrupted"):  # the last window was not whole, and has no rate
+    if trial.flags.interrupted:  # the last window was not whole, and has no rate
         most = max(most, completed)
     slack = 1 + shared + completed / 100  # rates, and the times that they are of, are rounded
     if not least - slack <= completed <= most + slack:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import (
@@ -26,6 +26,8 @@ from serve_bench.core.facts import (
     ProfileFacts,
     ServeMetricsFacts,
     SettledFacts,
+    TrialFlags,
+    TrialSeconds,
     TrialUsage,
     WaitsFacts,
     WaterfallFacts,
@@ -65,9 +67,9 @@ class PlannedTrial:
         warmup: Warmup,
         metrics: Mapping[str, Metric],
         counts: Counts,
-        seconds: Mapping[str, float],
+        seconds: TrialSeconds,
         client: ClientFacts | None = None,
-        flags: Mapping[str, bool] | None = None,
+        flags: TrialFlags | None = None,
     ) -> Trial:
         """The record of this trial with what was measured. `launch`: its id, empty without one."""
         return Trial(
@@ -82,9 +84,9 @@ class PlannedTrial:
             warmup,
             metrics,
             counts,
+            seconds,
             client or ClientFacts(),
-            seconds=seconds,
-            flags=flags or {},
+            flags=flags or TrialFlags(),
         )
 
 
@@ -214,10 +216,10 @@ class Trial:
     warmup: Warmup
     metrics: Mapping[str, Metric]
     counts: Counts
+    seconds: TrialSeconds
     client: ClientFacts = field(default_factory=ClientFacts)
     served: Mapping[str, Count] = field(default_factory=dict)  # requests by replica, where known
-    seconds: Mapping[str, Amount] = field(default_factory=dict)  # total, connect, warmup, ...
-    flags: Mapping[str, bool] = field(default_factory=dict)  # profiled, cut, unsettled ...
+    flags: TrialFlags = field(default_factory=TrialFlags)
     usage: TrialUsage = field(default_factory=TrialUsage)
     serve_metrics: ServeMetricsFacts = field(default_factory=ServeMetricsFacts)
     #: By batch size the batches, and nanoseconds in the model (usage.ReplicaRequests).
@@ -256,11 +258,11 @@ class Trial:
     @property
     def profiled(self) -> bool:
         """A profiler was attached: the trial is shown, and enters no mean and no comparison."""
-        return self.flags.get("profiled", False)
+        return self.flags.profiled
 
     def flagged(self, *names: str) -> Trial:
         """The trial with these flags set."""
-        return replace(self, flags={**self.flags, **dict.fromkeys(names, True)})
+        return replace(self, flags=structs.replace(self.flags, **dict.fromkeys(names, True)))
 
 
 @dataclass(frozen=True)
@@ -350,8 +352,7 @@ class Result:
         return frozenset(
             trial.key
             for trial in self.trials
-            if trial.flags.get("interrupted")
-            or failed[trial.key] > (0 if trial.counts.completed else 1)
+            if trial.flags.interrupted or failed[trial.key] > (0 if trial.counts.completed else 1)
         )
 
     @property

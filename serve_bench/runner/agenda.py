@@ -197,7 +197,7 @@ def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:
     profiled = frozenset(
         one.key
         for one in earlier.profiled
-        if any(not file.failed for file in one.profiles) and not one.flags.get("interrupted")
+        if any(not file.failed for file in one.profiles) and not one.flags.interrupted
     )
     done = measured & profiled if profile else measured
     return Agenda(suite, without(plan(suite), done), profile, measured, profiled)

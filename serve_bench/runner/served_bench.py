@@ -235,7 +235,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         client."""
         interrupted: KeyboardInterrupt | None = None
         ended = self._target.casualties()
-        self._hurt, self._shaken = bool(ended), bool(ended or trial.flags.get("cut"))
+        self._hurt, self._shaken = bool(ended), bool(ended or trial.flags.cut)
         if not trial.profiled and not ended:
             try:
                 trial = self._waits(trial)
@@ -384,7 +384,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             return trial
         if not self.parts:
             return trial
-        if trial.flags.get("cut") or not worth_a_look(trial, front):
+        if trial.flags.cut or not worth_a_look(trial, front):
             return trial
         self._journal.say("look at what requests wait in", cell=self._cell, row=trial.row)
         how = place.drive(self._serving), marks(self._plan.run_id), self._suite.quick

@@ -45,7 +45,7 @@ def _connections_used(line: Line) -> Value | None:
 
 
 def _send_rate(line: Line) -> float | None:
-    spans = [(trial.counts.sent, trial.seconds.get("measured")) for trial in line.trials]
+    spans = [(trial.counts.sent, trial.seconds.measured) for trial in line.trials]
     return mean_of(sent / seconds for sent, seconds in spans if seconds)
 
 
@@ -59,7 +59,7 @@ for _name, _unit, _title, _meaning, _compute in (
     ("send_rate", "requests/s", "sent", "requests sent in a second of the windows", _send_rate),
     (
         *("measured_time", "s", "measured", "length of the windows together"),
-        lambda line: mean_of(trial.seconds.get("measured") for trial in line.trials),
+        lambda line: mean_of(trial.seconds.measured for trial in line.trials),
     ),
     (
         *("warmup", "s", "warm-up", "load before the first window, not counted"),

@@ -273,7 +273,7 @@ def tokens_per_s(line: Line) -> float | None:
     seconds, tokens = 0.0, 0
     for trial in line.trials:
         if (counts := trial.client.tokens) is not None and counts.requests:
-            seconds += trial.seconds.get("measured", 0.0)
+            seconds += trial.seconds.measured
             tokens += counts.answer
     return tokens / seconds if seconds > 0 else None
 

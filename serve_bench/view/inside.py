@@ -147,7 +147,7 @@ def describe_trial(trial: Trial) -> Iterator[str]:
     replicas took unlike shares of its requests, warm-up included."""
     client = trial.client
     yield from filter(None, (client.stretched, client.slices.why if client.slices else ""))
-    if trial.flags.get("cut"):
+    if trial.flags.cut:
         ended, planned = trial.ended_in_windows, trial.row.requests or 0
         yield f"time ended it after {ended:,} of {planned:,} requests"
     yield from client.notes

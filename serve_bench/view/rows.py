@@ -250,7 +250,7 @@ def _judge(
         # Where nothing was completed the question is why it failed: full slots are a reason.
         if usage == TrialUsage() or not (answered(trial) or trial.counts.failed.get("rejected")):
             continue
-        is_whole = trial.counts.completed and not trial.flags.get("interrupted")
+        is_whole = trial.counts.completed and not trial.flags.interrupted
         if ended is not None and is_whole and trial.key in result.broken:
             verdict = Verdict("unclear", "unclear", "none", reasons=(ended,))
         else:

@@ -11,7 +11,7 @@ from serve_bench.analysis.comparing.values import SideRow, place_of, rows_of, va
 from serve_bench.analysis.ratios import Hypothesis, judge, paired
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.report import judged_by
-from serve_bench.core.facts import ClientFacts
+from serve_bench.core.facts import ClientFacts, TrialFlags, TrialSeconds
 from serve_bench.core.figures import ratio_text
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Better, Metric, result_of
@@ -80,7 +80,7 @@ def test_the_value_of_a_launch_in_windows_is_their_mean_and_the_cpu_of_the_way()
     waiting = replace(
         trial,  # all that were answered began before the windows
         client=structs.replace(trial.client, in_windows=replace(trial.counts, completed=40)),
-        seconds={"connect": 0.1, "warmup": 3.0, "total": 7.6},
+        seconds=TrialSeconds(connect=0.1, warmup=3.0, total=7.6, measured=0.0),
     )
     assert values_of(waiting)["throughput"] == pytest.approx(500.0)
     for connections, share in ((100, 1.0), (2500, 0.0)):  # due after 0.2 s, after 5 s
@@ -95,7 +95,7 @@ def test_a_step_that_was_measured_again_counts_by_its_median() -> None:
     assert place == place_of(trials[0]) and place.row == "30 clients"
     assert row.values["throughput"][1] == pytest.approx(100.0)
     plain = versus_result()
-    slow = replace(plain.trials[0], flags={"profiled": True}, metrics={})  # is no value
+    slow = replace(plain.trials[0], flags=TrialFlags(profiled=True), metrics={})  # is no value
     result = result_of([plain.run, *plain.launches, *plain.trials, slow])
     assert of_versus(result).rows == of_versus(plain).rows
 

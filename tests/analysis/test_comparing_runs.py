@@ -13,7 +13,7 @@ from serve_bench.analysis.history import build_history
 from serve_bench.analysis.ratios import ASSUMED, RunSpread, unpaired
 from serve_bench.analysis.statistics import summarize
 from serve_bench.core.errors import BadInput
-from serve_bench.core.facts import HostFacts
+from serve_bench.core.facts import HostFacts, TrialFlags
 from serve_bench.core.result import Metric, Result, Teardown
 from serve_bench.core.traffic import Row
 from serve_bench.view.verdict_words import headline
@@ -227,7 +227,7 @@ def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history
     a = micro_result({ROW: BEFORE})
     fell = micro_result({ROW: (28.0, 29.0, 27.0)}, "after")
     lost = replace(fell, failures=tuple(failure_of(one, "raylet 7 ended") for one in fell.trials))
-    short = [replace(one, flags={"interrupted": True}) for one in fell.trials]
+    short = [replace(one, flags=TrialFlags(interrupted=True)) for one in fell.trials]
     assert [broken(alike_runs(a, fell), "regressed") != []] == [True]
     for one in (lost, replace(fell, trials=tuple(short))):
         (row,) = alike_runs(a, one).rows
@@ -240,7 +240,7 @@ def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history
     # No gate breaks on launches that broke, as it does on missing ones: they tell nothing of B.
     again = micro_result({ROW: BEFORE}, "after")
     struck = tuple(failure_of(one, "raylet 7 ended") for one in again.trials)
-    cut = replace(again.trials[0], flags={"interrupted": True})
+    cut = replace(again.trials[0], flags=TrialFlags(interrupted=True))
     for one in (
         replace(again, failures=struck[:1]),
         replace(again, failures=struck),

@@ -16,7 +16,7 @@ from serve_bench.analysis.capacity.launch import (
     slices_of,
 )
 from serve_bench.core.capacity import CapacitySearch, closed_row
-from serve_bench.core.facts import SliceCounts
+from serve_bench.core.facts import SliceCounts, TrialSeconds
 from serve_bench.core.result import PlannedTrial, Result, Trial, trial_key
 from serve_bench.core.slo import parse_slo
 from tests.cases import cases, sure
@@ -47,7 +47,7 @@ def probe(search: LaunchSearch, rate: float, seconds: float, slow: float) -> Tri
     ]
     slices = slices_of(rows, search.slo, seconds, 0.1)
     made = trial(planned, *[rate] * round(seconds))
-    return replace(made, slices=slices, seconds={"total": seconds + 1})
+    return replace(made, slices=slices, seconds=TrialSeconds(total=seconds + 1, measured=0.0))
 
 
 def climb(search: LaunchSearch, capacity: float) -> list[float]:

@@ -7,6 +7,7 @@ from serve_bench.analysis.verdict import limited_by, prevailing
 from serve_bench.analysis.verdict.candidates import HINTS, Cause
 from serve_bench.analysis.verdict.case import compare_loads
 from serve_bench.analysis.verdict.router import router_wait_s, router_words
+from serve_bench.core.facts import TrialFlags
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import JsonObject, Trial, VariantUsed
 from serve_bench.core.usage import BATCH_SIZE
@@ -265,7 +266,7 @@ def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:
     others = [
         replace(light, launch="default-2"),
         replace(light, row=replace(light.row, client="aiohttp")),
-        replace(light, flags={"profiled": True}),
+        replace(light, flags=TrialFlags(profiled=True)),
     ]
     assert limited_by(heavy, beside=others).confidence == "low"
     # A proxy that is busy is below what would make it the limit, and above what would rule it out.
@@ -304,13 +305,13 @@ def test_a_client_that_waited_for_a_row_that_was_cut_was_not_the_limit() -> None
     """By the few answers of the first moment it looks slow: the rest never came."""
     seen = usage(process(1, "proxy", 12), process(2, "replica", 9), host=30)
     slow = measured(200, 13, seen, of=cell(queries=32), latency_ms=2600, left=198)
-    for flags in ({}, {"cut": True}):  # by the few that came back there would be room
-        trial = replace(slow, flags=flags)
+    for cut in (False, True):  # by the few that came back there would be room
+        trial = replace(slow, flags=TrialFlags(cut=cut))
         expect(trial, "concurrency limit", words="198 requests for 32 slots")
     for cut, busy, to_blame in ((False, 0.1, True), (True, 0.9, True), (True, 0.1, False)):
         client = bound(busy, None, "pickup")
         row = measured(5, 145, seen, latency_ms=0.1, client=client, left=5)
-        assert (limited_by(replace(row, flags={"cut": cut})).cause == "client") is to_blame
+        assert (limited_by(replace(row, flags=TrialFlags(cut=cut))).cause == "client") is to_blame
 
 
 def test_slots_that_served_more_in_another_row_were_not_full() -> None:

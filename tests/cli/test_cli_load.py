@@ -210,7 +210,7 @@ def test_ctrl_c_prints_what_was_measured_until_then(tmp_path: Path) -> None:
     assert "requests/s" in out and " completed + 0 failed" in out
     (folder,) = (tmp_path / "results").iterdir()
     (trial,) = read(folder).trials
-    assert trial.flags["interrupted"] and trial.counts.completed > 0
+    assert trial.flags.interrupted and trial.counts.completed > 0
     assert [one.message for one in read(folder).failures] == ["interrupted"]
 
 

@@ -34,8 +34,8 @@ def test_a_line_for_each_request(tmp_path: Path, call: Call) -> None:
     ]
     for trial in result.trials:
         assert trial.counts.completed + trial.counts.failed_total == trial.row.requests
-        assert set(trial.counts.failed) <= {"rejected"} and not trial.flags["cut"]
-        assert 0 < trial.seconds["connecting"] < trial.seconds["connect"]
+        assert set(trial.counts.failed) <= {"rejected"} and not trial.flags.cut
+        assert 0 < trial.seconds.connecting < trial.seconds.connect
     by_busy = [one for one in result.trials if one.variant == "busy"]
     refused = sum(one.row.requests or 0 for one in by_busy) // 4
     assert sum(one.counts.failed_total for one in by_busy) == refused >= 8
@@ -69,7 +69,7 @@ def test_a_signal_to_the_whole_group_keeps_the_row_in_hand(tmp_path: Path) -> No
         out, _ = running.communicate(timeout=30)
     assert running.returncode == 130, out
     (trial,) = read(tmp_path / "r").trials
-    assert trial.flags["interrupted"] and 0 < trial.counts.completed < 200_000
+    assert trial.flags.interrupted and 0 < trial.counts.completed < 200_000
     assert "interrupted: " in out and "not climbed to its end" in out
 
 

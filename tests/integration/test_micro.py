@@ -168,7 +168,7 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     assert wait_until_clean(1) == []
     assert "not measured" in rest and "interrupted" in rest and "--resume run" in rest
     first = read(tmp_path / "run")
-    broken_off = [trial for trial in first.trials if trial.flags.get("interrupted")]
+    broken_off = [trial for trial in first.trials if trial.flags.interrupted]
     finished = [trial for trial in first.trials if trial not in broken_off]
     assert len(finished) == len(broken_off) == 1
     assert broken_off[0].counts.completed > 0
@@ -178,7 +178,7 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     run_checked(["micro", "--resume", "run"], tmp_path)
     second = read(tmp_path / "run")
     assert second.complete and len(second.trials) == 3
-    assert not any(trial.flags.get("interrupted") for trial in second.trials)
+    assert not any(trial.flags.interrupted for trial in second.trials)
     assert {t.started_at for t in finished} < {t.started_at for t in second.trials}
     run_checked(["micro", "--resume", "run"], tmp_path)
     assert len(read(tmp_path / "run").launches) == len(second.launches)

@@ -31,10 +31,10 @@ def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) 
     for trial in result.trials:
         counts, asked = trial.counts, trial.row.connections * 40
         ended = counts.completed + counts.failed_total
-        assert trial.row.requests == asked and trial.flags["cut"] == (ended < asked)
+        assert trial.row.requests == asked and trial.flags.cut == (ended < asked)
         assert counts.completed > 0 == counts.failed_total
         assert trial.usage.processes and sum(trial.served.values()) >= counts.completed
-    assert all(one.flags["cut"] for one in result.trials if one.row.connections == 30)
+    assert all(one.flags.cut for one in result.trials if one.row.connections == 30)
     classic = run_checked(["report", "r", "--format", "classic"], tmp_path).stdout
     assert "json_1_200000_1_40" in classic
     run_checked(["press", "--resume", "r"], tmp_path)

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from serve_bench.core.facts import TrialFlags
 from serve_bench.core.figures import counted
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, Trial
@@ -104,7 +105,7 @@ def check_records(trial: Trial, episodes: list[dict[str, Any]]) -> None:
     agent = list(chain(*(one["agent_latency_ns"] for one in episodes)))
     calls = [value for one in episodes for value in chain(*one["observer_latency_ns"])]
     assert trial.counts.sent == trial.counts.completed == OBSERVERS * STEPS * EPISODES
-    assert len(calls) == trial.counts.completed and not trial.flags
+    assert len(calls) == trial.counts.completed and trial.flags == TrialFlags()
     assert trial.metrics["latency"].histogram == Histogram.of(calls).encode()
     assert trial.metrics["agent_latency"].histogram == Histogram.of(agent).encode()
     rates = [OBSERVERS * STEPS / ((one["ended_ns"] - one["began_ns"]) / 1e9) for one in episodes]
@@ -169,7 +170,7 @@ def test_who_is_killed_is_named_and_resume_gives_the_figures_that_arithmetic_say
         assert 2 <= len(whole) < EPISODES
         assert failure.message.endswith(f", after {counted(len(whole), 'episode')}")
         assert f"{failure.message}\n" in output
-        assert trial.flags == {"interrupted": True}
+        assert trial.flags == TrialFlags(interrupted=True)
         assert len(trial.metrics["throughput"].windows or ()) == len(whole)
         assert trial.counts.completed == len(whole) * OBSERVERS * STEPS
     assert all(one.clean for one in result.teardowns)
@@ -224,7 +225,7 @@ def test_an_end_from_outside_leaves_nothing_and_loses_no_whole_episode(
         return
     (trial,), (failure,) = result.trials, result.failures
     whole = raw_of(trial, folder)
-    assert trial.flags == {"interrupted": True} and len(whole) >= 3
+    assert trial.flags == TrialFlags(interrupted=True) and len(whole) >= 3
     assert len(trial.metrics["throughput"].windows or ()) == len(whole)
     assert failure.message == f"interrupted after {counted(len(whole), 'episode')}"
     assert "interrupted; resume: serve-bench rpc --resume r\n" in output

@@ -89,7 +89,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     out = ended(running, 130)
     assert "resume: serve-bench scale single --resume r" in out
     (trial,) = read(tmp_path / "r").trials
-    assert trial.flags["interrupted"] and trial.seconds["measured"] < 60
+    assert trial.flags.interrupted and trial.seconds.measured < 60
 
 
 @pytest.mark.ci

@@ -12,6 +12,7 @@ from serve_bench.analysis.comparing.values import doubts_of, rows_of, values_of
 from serve_bench.analysis.statistics import LowerBound, distribution, latency_figures
 from serve_bench.benchmarks.micro.command import latency_text
 from serve_bench.cli.progress import trial_text
+from serve_bench.core.facts import TrialFlags
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Client, Load, Timing
@@ -181,6 +182,6 @@ def test_what_came_in_the_drain_is_in_no_count_of_the_windows() -> None:
     assert result.measured.completed + result.measured.failed_total == 13
     assert result.ended_in_windows == 11
     trial = a_trial(result, Row("1 client", "raw", 1, requests_each=13))
-    assert trial.flags == {"cut": True} and trial.ended_in_windows == 11
+    assert trial.flags == TrialFlags(cut=True) and trial.ended_in_windows == 11
     whole = replace(result, in_windows=result.measured)
-    assert a_trial(whole, trial.row).flags == {"cut": False}
+    assert a_trial(whole, trial.row).flags == TrialFlags(cut=False)

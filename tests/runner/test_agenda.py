@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.climb import Climb, climbs_of, throughput_of
-from serve_bench.core.facts import ProfileFacts
+from serve_bench.core.facts import ProfileFacts, TrialFlags
 from serve_bench.core.ladder import Ladder, Rung, collapses
 from serve_bench.core.plan import Suite, expected_trial_s, label_of, plan, setup_s, step_row
 from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, result_of
@@ -78,7 +78,7 @@ def test_a_row_in_doubt_is_measured_again_and_a_whole_run_leaves_nothing() -> No
     profiles = [replace(trial(row, profiled=True), profiles=KEPT) for row in ROWS]
     assert rest_of(earlier(SUITE, *measured, *profiles), SUITE, profile=True).launches == ()
     # A profile that was broken off is recorded again.
-    broken_off = replace(profiles[1], flags={**profiles[1].flags, "interrupted": True})
+    broken_off = replace(profiles[1], flags=TrialFlags(profiled=True, interrupted=True))
     before = earlier(SUITE, *measured, profiles[0], broken_off, *profiles[2:])
     assert todo_of(rest_of(before, SUITE, profile=True)) == [[(ROWS[1], True)]]
 

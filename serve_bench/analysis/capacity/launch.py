@@ -155,7 +155,7 @@ def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) ->
         slices,
         trial.slices.began_s,
         client_bound=_is_clients_fault(trial, missed, front),
-        whole=not trial.flags.get("interrupted"),
+        whole=not trial.flags.interrupted,
         replicas=_replicas(trial),
         steady=all(len(numbers) == 1 for numbers in _ran(trial)),
     )

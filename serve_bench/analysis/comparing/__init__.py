@@ -217,7 +217,7 @@ def _slicing(a: SideRow, b: SideRow) -> JsonObject:
     figures = {
         "slices": sum(len(part.completed) for part in sliced) // 2,
         "slice_length": sliced[0].slice_s,
-        "short_rounds": len({at.round for at in every if at.flags.get("short_slices")}),
+        "short_rounds": len({at.round for at in every if at.flags.short_slices}),
         **{name: statistics.median(known) for name, known in drains.items() if known},
     }
     return {"method": sliced[0].method, "why": sliced[0].why, "figures": figures}

@@ -166,8 +166,8 @@ def overdue(trial: Trial) -> int:
     """Requests without an answer when the drain ended. None in a closed loop whose queue is longer
     (Little: connections / rate) than windows and drain: their turn had not come."""
     rate, seconds = mean_rate(trial), trial.seconds
-    if trial.row.loop == "closed" and rate and {"connect", "warmup", "total"} <= seconds.keys():
-        waited_s = seconds["total"] - seconds["connect"] - seconds["warmup"]
+    if trial.row.loop == "closed" and rate and seconds.connect:
+        waited_s = seconds.total - seconds.connect - seconds.warmup
         return 0 if trial.row.connections / rate > waited_s else trial.unanswered
     return trial.unanswered
 
@@ -266,17 +266,17 @@ def doubts_of(side: Letter, row: SideRow, known: Mapping[str, Sequence[Warning]]
 def _of_trial(trial: Trial) -> Iterator[Warning]:
     """Doubts that matter to a comparison alone."""
     key = trial.key
-    if trial.flags.get("cut"):
+    if trial.flags.cut:
         yield Warning("cut", "ended by time", "its rate is that until then", key)
     figures = zip(("p50", "p99"), latency_figures([trial], (0.5, 0.99)), strict=True)
     if open_ := [name for name, value in figures if isinstance(value, LowerBound)]:
         message = f"{' and '.join(open_)} {'are lower bounds' if open_[1:] else 'is a lower bound'}"
         hint = "some requests had no response, so it is not compared"
         yield Warning("lower-bound", message, hint, key)
-    if trial.flags.get("short_slices"):
+    if trial.flags.short_slices:
         message = "its slices are shorter than five drains"
         yield Warning("short-slices", message, "give longer ones, or fewer connections", key)
-    if trial.flags.get("way_changed"):
+    if trial.flags.way_changed:
         message = "CPU not judged: processes on the request's way started or ended"
         yield Warning("way-changed", message, "hold the number of replicas fixed", key)
     steal, cores = trial.usage.host.steal_percent, trial.usage.host.cores

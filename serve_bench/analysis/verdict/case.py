@@ -64,7 +64,7 @@ def compare_loads(trial: Trial, rate: float, beside: Iterable[Trial]) -> Growth:
         failed, more = load.counts.failed_total, rate_of(load)
         few = failed < limits.SOME_FAILED * (load.counts.completed + failed) or not failed
         is_heavier = load.row.connections >= limits.STEP * clients
-        if is_heavier and few and more and not load.flags.get("cut"):
+        if is_heavier and few and more and not load.flags.cut:
             sound.append((load.row.connections, more))
     most = max(sound, key=itemgetter(1), default=None)
     return Growth(

@@ -249,7 +249,7 @@ def _client(trial: Trial) -> ClientUse:
     spins = any(worker.timer == "spin" for worker in trial.client.workers)
     busy, wait = verdict.non_idle, verdict.run_queue_wait
     # By its few answers a client can look slow that waited for the rest all the time.
-    waited = bool(trial.flags.get("cut")) and busy is not None and busy < RESTING
+    waited = trial.flags.cut and busy is not None and busy < RESTING
     return ClientUse(
         bound=verdict.client_bound and not waited,
         reasons=verdict.reasons,
@@ -274,7 +274,7 @@ def _offered(trial: Trial) -> Offered:
         in_flight = seen
     if in_flight is None and trial.row.loop == "closed":
         in_flight = float(trial.row.connections)
-    if in_flight is not None and (trial.flags.get("cut") or trial.row.loop == "closed"):
+    if in_flight is not None and (trial.flags.cut or trial.row.loop == "closed"):
         # Requests without an end when the windows ended may have no latency, and waited too.
         in_flight = max(in_flight, float(counts.in_flight))
     within = trial.in_windows or counts

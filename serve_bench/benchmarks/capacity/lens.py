@@ -16,7 +16,6 @@ from typing import Final
 from serve_bench.analysis.capacity.estimate import ratio
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches, meets
 from serve_bench.analysis.capacity.model import Capacity, LaunchEstimate, Probe
-from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.statistics import MAIN, latency_figures
 from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.facts import ClientFacts, ProbeSlices
@@ -255,7 +254,7 @@ def _warn_of_cell(cell: SearchedCell, fresh: bool) -> Iterator[Finding]:
         text = "a running service is not launched: the interval is without the spread of launches"
         yield Finding(text, "one-launch", "doubt")
     yield from (Finding(text, "launches", "doubt") for text in cell.capacity.doubts)
-    if unsettled := sum(bool(row.trials[0].flags.get("unsettled")) for row in cell.probes):
+    if unsettled := sum(row.trials[0].flags.unsettled for row in cell.probes):
         text = f"{unsettled} of {len(cell.probes)} probes began before the service had recovered"
         yield Finding(text, "unsettled", "doubt", "it takes over a minute to recover")
 
@@ -418,7 +417,7 @@ def _measure(search: LaunchSearch, row: Row) -> Trial:
     completed = near.completed_in_windows if met or estimate.ceiling != "floor" else 0
     metrics = {MAIN: Metric("requests/s", "higher", (rate,))}
     counts = Counts(completed, completed, {}, 0)
-    near = replace(near, client=ClientFacts(), slices=ProbeSlices(), flags={FITTED: True})
+    near = replace(near, client=ClientFacts(), slices=ProbeSlices()).flagged("fitted")
     return replace(near, key=plan_row(near, row).key, row=row, metrics=metrics, counts=counts)
 
 

@@ -208,7 +208,7 @@ def _no_event(load: Load, streaming: Streaming, url: str) -> str:
 
 def _close(options: LoadOptions, trial: Trial, result: Result, troubled: bool) -> int:
     """The exit code; says on stderr what it stands for."""
-    if trial.flags.get("interrupted"):
+    if trial.flags.interrupted:
         print_note("serve-bench: interrupted: the figures end there")
         return INTERRUPTED
     host = close_host(result) if options.strict_host else 0
@@ -245,7 +245,7 @@ def _keep(folder: RunFolder, run: Run, measured: Measured) -> tuple[Result, list
     """Records the trial. Where it cannot be recorded, what was measured is still shown."""
     trial, troubles = measured.trial, [*measured.not_kept, *measured.lost]
     failures = [Failure("worker", lost, now_iso(), key=trial.key) for lost in measured.lost]
-    if trial.flags.get("interrupted"):  # which keeps it out of comparisons
+    if trial.flags.interrupted:  # which keeps it out of comparisons
         failures.append(Failure("trial", "interrupted", now_iso(), key=trial.key))
     if (why := why_failed(trial)) is not None:
         failures.append(Failure("trial", why, now_iso(), key=trial.key))
@@ -319,6 +319,6 @@ def _repeat(folder: RunFolder, measure: Callable[[], Measured], stream: TextIO) 
     print("\nprofiled: the load once more with py-spy, which is in no figure above", file=stream)
     for line in describe_profiled(trial, read(folder.path)):
         print(visible(f"    {line}"), file=stream)
-    if trial.flags.get("interrupted"):
+    if trial.flags.interrupted:
         return INTERRUPTED
     return 0 if any(not profile.failed for profile in trial.profiles) else 1

@@ -109,7 +109,7 @@ def _name_row(row: ViewRow, page: Page, by_load: bool) -> ViewRow:
         values[RATIO] = Value(1.0)
     if page.options.published and (published := published_for(line.cell, line.row)) is not None:
         values["published"] = published
-    if any(trial.flags.get("interrupted") for trial in line.trials):
+    if any(trial.flags.interrupted for trial in line.trials):
         broken = Finding("its load was broken off", "interrupted", "doubt")
         row = replace(row, warnings=(*row.warnings, broken))
     load = f"{page.loads[line.row]}{' (profiled)' if profiled else ''}"

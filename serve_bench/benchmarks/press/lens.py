@@ -58,18 +58,18 @@ def _count(row: ViewRow, result: Result) -> ViewRow:
     if not line.trials:
         return replace(row, dims=dims)
     for trial in line.trials:
-        ended = trial.flags.get("cut") or trial.flags.get("interrupted")
+        ended = trial.flags.cut or trial.flags.interrupted
         if ended and trial.row.requests is not None:
             cut += trial.counts.in_flight + max(0, trial.row.requests - trial.counts.sent)
             late += trial.counts.completed + trial.counts.failed_total - trial.ended_in_windows
     asked = (line.row.requests or 0) * len(line.trials)
-    spans = [(trial, trial.seconds.get("measured", 0.0)) for trial in line.trials]
+    spans = [(trial, trial.seconds.measured) for trial in line.trials]
     account = known_values(
         asked=asked or None,
         cut=cut,
         late=late,
         unaccounted=asked - line.completed - line.errors - cut if asked else None,
-        total=mean_of(1e9 * (at.seconds.get("connecting", 0.0) + s) for at, s in spans if s),
+        total=mean_of(1e9 * (at.seconds.connecting + s) for at, s in spans if s),
         connected=mean_of(1e9 * span for _, span in spans if span),
         connected_rate=mean_of(at.completed_in_windows / span for at, span in spans if span),
     )
@@ -85,7 +85,7 @@ def _warn(row: ViewRow, line: Line) -> Iterator[Finding]:
     asked, cut, done = row.text("asked"), row.text("cut"), f"{line.completed:,}"
     if row.value("cut") or row.value("late"):
         late = f", {row.text('late')} ended after that" if row.value("late") else ""
-        interrupted = any(trial.flags.get("interrupted") for trial in line.trials)
+        interrupted = any(trial.flags.interrupted for trial in line.trials)
         code = "interrupted" if interrupted else "cut by time"
         yield Finding(f"{done} of {asked} requests were completed, {cut} not{late}", code, "doubt")
     if row.value("unaccounted"):

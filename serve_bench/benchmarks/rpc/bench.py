@@ -20,7 +20,7 @@ from serve_bench.analysis.statistics import LATENCY, MAIN
 from serve_bench.benchmarks.rpc.backend import RpcBackend
 from serve_bench.benchmarks.rpc.latencies import Episodes
 from serve_bench.benchmarks.rpc.spec import RpcSpec, World, x_of
-from serve_bench.core.facts import ClientFacts
+from serve_bench.core.facts import ClientFacts, TrialFlags, TrialSeconds
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import LaunchPlan, PlannedCell
@@ -211,13 +211,13 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
                 versions=self._backend.versions,
                 raw=str(self._raw.relative_to(self._folder)),
             ),
-            seconds={
-                "total": round(taken_s + warmup.seconds, 4),
-                "world": pids.seconds,
-                "warmup": warmup.seconds,
-                "measured": round(sum(episodes.spans_s), 6),
-            },
-            flags={"interrupted": True} if broken else {},
+            seconds=TrialSeconds(
+                total=round(taken_s + warmup.seconds, 4),
+                world=pids.seconds,
+                warmup=warmup.seconds,
+                measured=round(sum(episodes.spans_s), 6),
+            ),
+            flags=TrialFlags(interrupted=broken),
         )
 
     def _tell(self, phase: str, rates: Sequence[float]) -> None:

@@ -112,7 +112,7 @@ def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
         limit = "host CPU"
     elif agent is not None and agent.value >= AGENT_FULL:
         limit = "agent CPU"
-    kept = (len(windows_of(trial)) for trial in line.trials if trial.flags.get("interrupted"))
+    kept = (len(windows_of(trial)) for trial in line.trials if trial.flags.interrupted)
     words = (f"{counted(episodes, 'whole episode')} kept" for episodes in kept)
     broken = (Finding(text, "broken off", "doubt") for text in words)
     name = f"{x_axis} {x_of(line.cell, x_axis)}"

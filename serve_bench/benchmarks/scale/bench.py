@@ -307,7 +307,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
             trial = trial.flagged("interrupted")
         if sampler is None:
             return trial
-        usage = sampler.summary(began_ns, trial.seconds["measured"])
+        usage = sampler.summary(began_ns, trial.seconds.measured)
         try:
             keep_samples(self._folder, sampler.samples(trial.key))
         except StoreError as error:  # the figures are worth more than the samples beside them
@@ -363,7 +363,7 @@ def cpu_us_a_request(usage: TrialUsage, trial: Trial) -> float | None:
     microseconds; None where it was not sampled. The load's own is left out."""
     uses = by_role(usage).items()
     shares = [use.cpu_percent for role, use in uses if role.partition(" ")[0] in SERVING]
-    seconds = trial.seconds.get("measured", 0.0)
+    seconds = trial.seconds.measured
     if not shares or not trial.completed_in_windows or seconds <= 0:
         return None
     return sum(shares) / 100.0 * seconds / trial.completed_in_windows * 1e6

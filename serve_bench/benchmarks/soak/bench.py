@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from serve_bench.core.facts import ClientFacts, TrialUsage
+from serve_bench.core.facts import ClientFacts, TrialSeconds, TrialUsage
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.load_spec import Load
@@ -51,8 +51,8 @@ def thinned(trial: Trial, processes: Iterable[Process]) -> Trial:
         trial,
         metrics=metrics,
         client=client,
-        seconds={name: trial.seconds[name] for name in ("total", "measured")},
-        usage=TrialUsage() if trial.flags.get("interrupted") else levels_of(processes),
+        seconds=TrialSeconds(total=trial.seconds.total, measured=trial.seconds.measured),
+        usage=TrialUsage() if trial.flags.interrupted else levels_of(processes),
         slots={},
         limits={},
     )

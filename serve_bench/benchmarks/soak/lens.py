@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from serve_bench.analysis.drift import FEWEST, DriftWord, LevelDrift, drift_of, joined
 from serve_bench.analysis.statistics import MAIN, merged, summarize
-from serve_bench.core.facts import ClientFacts, ProcessUsage
+from serve_bench.core.facts import ClientFacts, ProcessUsage, TrialSeconds
 from serve_bench.core.figures import counted, number
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import duration_text
@@ -145,7 +145,7 @@ def _join_blocks(blocks: Sequence[Trial]) -> Trial:
         *(first.launch, first.started_at, first.window_s, Warmup(0.0, True, 0, True)),
         {name: _join_metric(blocks, name) for name in names},
         _sum_counts([block.counts for block in blocks]),
-        {"measured": sum(block.seconds["measured"] for block in blocks)},
+        TrialSeconds(total=0.0, measured=sum(block.seconds.measured for block in blocks)),
         client,
     )
 
@@ -179,7 +179,7 @@ def read_processes(blocks: Sequence[Trial]) -> dict[str, Launches]:
         requests, minutes = 0.0, 0.0
         for index, block in launch:
             requests += count_ended(block) / 1e6
-            minutes += block.seconds["total"] / 60
+            minutes += block.seconds.total / 60
             for process in block.usage.processes:
                 words = (process.role.replace("_", " "), deployment_of(process))
                 reading = Reading(process, index, requests, minutes)
@@ -282,7 +282,7 @@ def read_variant(row: ViewRow, blocks: Sequence[Trial], spec: SoakSpec) -> list[
     free = (block.usage.host.free_mb for block in reversed(blocks))
     values = known_values(
         answered_in_all=answered,
-        rate_in_all=answered / sum(block.seconds["total"] for block in blocks),
+        rate_in_all=answered / sum(block.seconds.total for block in blocks),
         free_mb=next((size for size in free if size is not None), None),
     )
     dims = {**row.dims, "ended_early": len(named) - len(seen) or None}

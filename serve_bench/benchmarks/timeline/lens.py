@@ -16,7 +16,6 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any, Final, TypeAlias
 
-from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.course import (
     NEAR_S,
     REPLICA_STATES,
@@ -369,7 +368,7 @@ def condensed(result: Result) -> Result:
         metrics = {**trial.metrics, MAIN: Metric("requests/s", "higher", (within / len(out),))}
         row = plan_row(trial, replace(trial.row, label=label))
         kept = replace(trial, key=row.key, row=row.row, metrics=metrics)
-        return replace(kept, course=CourseFacts(), slices=ProbeSlices()).flagged(FITTED)
+        return replace(kept, course=CourseFacts(), slices=ProbeSlices()).flagged("fitted")
 
     trials = [measure(trial) for trial in result.trials if trial.course.due]
     return replace_rows(result, plan, trials, without="timeline")

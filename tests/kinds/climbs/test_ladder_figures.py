@@ -8,6 +8,7 @@ from typing import Any
 
 from serve_bench.analysis.climb import Climb
 from serve_bench.benchmarks.ladder.lens import LENS
+from serve_bench.core.facts import TrialFlags
 from serve_bench.core.figures import LowerBound
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
@@ -55,7 +56,7 @@ def failed(trial: Trial) -> Failure:
 
 
 def cut(trial: Trial) -> Trial:
-    return replace(trial, flags={"interrupted": True})
+    return replace(trial, flags=TrialFlags(interrupted=True))
 
 
 def marks(ladder: LadderView) -> list[str]:

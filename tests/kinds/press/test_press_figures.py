@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.press.lens import LENS
+from serve_bench.core.facts import TrialFlags
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
 from serve_bench.view.document import ReportOptions
@@ -72,7 +73,7 @@ def test_every_request_is_accounted_for(
 
 
 def test_a_row_whose_last_answers_came_when_time_had_ended_it_is_cut() -> None:
-    trial = replace(press_trial(100, 2000.0), flags={"cut": True})
+    trial = replace(press_trial(100, 2000.0), flags=TrialFlags(cut=True))
     within = asdict(Counts(10_000, 9_950, {}, 50))
     row = only_row(changed(trial, client={"in_windows": within}))
     assert figures(row, "cut", "late", "unaccounted") == [0, 50, 0]
@@ -151,7 +152,7 @@ def test_only_what_every_launch_shows_is_claimed(factors: tuple[float, ...], wor
 
 def test_a_step_has_the_warnings_of_all_its_runs() -> None:
     first, last = runs_of(500, 1990.0, 2100.0)
-    last = replace(last, flags={"cut": True}, counts=replace(last.counts, in_flight=1))
+    last = replace(last, flags=TrialFlags(cut=True), counts=replace(last.counts, in_flight=1))
     (point,) = view_of(press_trial(1, 100.0), first, last).points
     assert "cut by time" in [warning.code for warning in point.warnings]
 

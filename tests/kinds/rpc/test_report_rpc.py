@@ -11,6 +11,7 @@ import pytest
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.rpc.latencies import Episodes
 from serve_bench.benchmarks.rpc.lens import LENS, METRICS, SHARES, throughput_figures
+from serve_bench.core.facts import TrialFlags
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.view.document import ReportOptions
@@ -54,7 +55,7 @@ def golden() -> Result:
     suite = rpc_suite(WORLDS, ["torch", "ray", "serve"])
     torch = pair("torch", (1, 2), suite=suite)
     ray = pair("ray", (3, 8), suite=suite)
-    ray[1] = replace(ray[1], flags={"interrupted": True})
+    ray[1] = replace(ray[1], flags=TrialFlags(interrupted=True))
     lost = failure_of(ray[1], "observer 7 (pid 4321) ended: signal 9")
     never = Failure("launch", "serve did not start", AT, variant="serve", round=1)
     return rpc_result(suite, *torch, *ray, others=[lost, never])

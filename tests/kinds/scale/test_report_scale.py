@@ -15,6 +15,7 @@ import pytest
 from serve_bench.analysis.checks import checks
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.scale.lens import PUBLISHED
+from serve_bench.core.facts import TrialFlags
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Launch, Metric, Result, VariantUsed
 from tests.kinds.scale.test_scale_figures import LAWS
@@ -75,7 +76,7 @@ def test_a_node_that_was_not_loaded_is_named_with_the_reason() -> None:
 
 def test_an_invalid_result_says_so_before_anything_else() -> None:
     node = scale_node(1, completed=24_000, failed={"timeout": 3000})
-    result = one(nodes=[node], completed=22_000, flags={"invalid": True})
+    result = one(nodes=[node], completed=22_000, flags=TrialFlags(invalid=True))
     why = "INVALID, default, 4 replicas, launch 1: 12.0 % of the requests failed (3,000 timed out)"
     assert flat(render(result)).startswith(why)
     for text in (render(result, "json"), render(result, "csv"), perf_metrics(result)):

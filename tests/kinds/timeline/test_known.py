@@ -140,7 +140,7 @@ def test_ctrl_c_keeps_the_seconds_so_far(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "out of the SLO" in " ".join(out.split())
     (trial,) = read(tmp_path / "r").trials
-    assert trial.flags["interrupted"] and 3 <= len(trial.course.due) <= 12
+    assert trial.flags.interrupted and 3 <= len(trial.course.due) <= 12
     assert trial.course.due[:3] == (5, 5, 5)
     assert trial.course.failed == {}, err
 

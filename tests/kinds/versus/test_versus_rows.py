@@ -113,8 +113,8 @@ def test_only_one_side_is_loaded_and_of_processes_that_came_meanwhile_no_cpu_is_
         fixed = target(one, processes=lambda: me)
         growing = target(two, processes=lambda: next(found, grown))
         trials = rows_of(whole)[0].measure(first(whole), (fixed, growing))
-    assert "server_cpu" in trials[0].metrics and "way_changed" not in trials[0].flags
-    assert "server_cpu" not in trials[1].metrics and trials[1].flags["way_changed"]
+    assert "server_cpu" in trials[0].metrics and not trials[0].flags.way_changed
+    assert "server_cpu" not in trials[1].metrics and trials[1].flags.way_changed
     busy = sorted(
         (e.received_ns, e.answered_ns, k) for k, s in enumerate((one, two)) for e in s.log
     )
@@ -144,7 +144,7 @@ def test_slices_that_drains_have_outgrown_are_flagged(rows_of: RowsOf) -> None:
         rows, _ = rows_of(whole)
         rows.chosen["app/4 connections"] = Slicing("slices", 0.05, 2, 0.001, "as it was")
         trials = rows.measure(first(whole), (target(one), target(two)))
-    assert [trial.flags.get("short_slices") for trial in trials] == [True, True]
+    assert [trial.flags.short_slices for trial in trials] == [True, True]
     assert all(sure(trial.client.slices).connections == 2 for trial in trials)
 
 
