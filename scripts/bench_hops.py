@@ -89,12 +89,8 @@ HOPS: Final = (
     Hop("replica's loop", "default", "block", "loop blocked", "replica loop"),
     Hop("replica's loop", "optimized", "block", "loop blocked", "HAProxy to replica"),
     *(
-        Hop(name, variant, "query", plant, name)
-        for name, plant in (
-            ("batch wait", "batch"),
-            ("user code", "user"),
-            ("downstream", "downstream"),
-        )
+        Hop(name, variant, "query", name.partition(" ")[0], name)
+        for name in ("batch wait", "user code", "downstream")
         for variant in TRAVEL_MS
     ),
 )

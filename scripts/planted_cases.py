@@ -22,9 +22,9 @@ from serve_bench.analysis.verdict import Verdict, limited_by, worth_a_look
 from serve_bench.analysis.verdict.candidates import Cause
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.own_app import limits_of
-from serve_bench.core.plan import row_of
+from serve_bench.core.plan import plan_trial, row_of
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import PlannedTrial, Trial, trial_key
+from serve_bench.core.result import PlannedTrial, Trial
 from serve_bench.load.driver import drive_load
 from serve_bench.observing.inside import Inside
 from serve_bench.runner.extra_loads import look as look_at_waits
@@ -301,7 +301,7 @@ def front_of(case: Case | None) -> str | None:
 def planned_of(case: Case, load: Load, variant: str) -> PlannedTrial:
     """The trial as a plan would name it."""
     row, cell = row_of(load), case.cell if case.on else {"url": load.request.url}
-    return PlannedTrial(trial_key(variant, 1, cell, row.label), 1, variant, cell, row)
+    return plan_trial(variant, 1, cell, row)
 
 
 #: Of deployments that are taken away soon.

@@ -18,6 +18,7 @@ from serve_bench.analysis.capacity.model import Ask
 from serve_bench.core.capacity import SLICE_S, CapacitySearch, closed_row
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.load_spec import Arrivals
+from serve_bench.core.plan import plan_trial
 from serve_bench.core.result import (
     JsonObject,
     PlannedTrial,
@@ -27,7 +28,6 @@ from serve_bench.core.result import (
     RunStop,
     Trial,
     result_of,
-    trial_key,
 )
 from serve_bench.core.schema import plain
 from serve_bench.core.slo import parse_slo
@@ -77,11 +77,7 @@ def capacity_result(
     asked = CapacitySearch(parse_slo(slo).source, arrivals, launches=launches, launch_s=launch_s)
     searches = Searches(asked, parse_slo(slo))
     row = closed_row()
-    plan = [
-        PlannedTrial(trial_key(name, at, where, row.label), at, name, where, row)
-        for at in range(1, 21)
-        for name in services
-    ]
+    plan = [plan_trial(name, at, where, row) for at in range(1, 21) for name in services]
     run = Run(
         id=id,
         argv=("capacity", "app.py:app", "--slo", slo),

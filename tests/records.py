@@ -13,7 +13,7 @@ from serve_bench.benchmarks.rpc.spec import LISTS, RpcSpec, World, planned_trial
 from serve_bench.core.facts import ClientFacts, HostFacts, SettledFacts, TrialFlags, TrialSeconds
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup, WorkerReport
-from serve_bench.core.plan import list_trials
+from serve_bench.core.plan import list_trials, plan_trial
 from serve_bench.core.result import (
     Deploy,
     Failure,
@@ -27,7 +27,6 @@ from serve_bench.core.result import (
     Trial,
     VariantUsed,
     result_of,
-    trial_key,
 )
 from serve_bench.core.schema import built
 from serve_bench.core.traffic import Row
@@ -49,7 +48,7 @@ def planned(
     variant: str = "default", row: Row = ROWS[0], round_: int = 1, of: dict[str, int] | None = None
 ) -> PlannedTrial:
     where = of or cell()
-    return PlannedTrial(trial_key(variant, round_, where, row.label), round_, variant, where, row)
+    return plan_trial(variant, round_, where, row)
 
 
 def run(*plan: PlannedTrial) -> Run:
@@ -198,7 +197,7 @@ def press_trial(
         "processes": processes if where else processes[2:],
         "gpus": [] if gpu is None else [{"device": 0, "use_percent": gpu}],
     }
-    at = PlannedTrial(trial_key(variant, round_, where, row.label), round_, variant, where, row)
+    at = plan_trial(variant, round_, where, row)
     return trial(
         at,
         qps,

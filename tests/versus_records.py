@@ -13,6 +13,7 @@ from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.core.facts import HostFacts
 from serve_bench.core.histogram import Histogram, HistogramFacts, slot
 from serve_bench.core.load_result import Warmup
+from serve_bench.core.plan import plan_trial
 from serve_bench.core.result import (
     Launch,
     Metric,
@@ -23,7 +24,6 @@ from serve_bench.core.result import (
     Trial,
     VariantUsed,
     result_of,
-    trial_key,
 )
 from serve_bench.core.traffic import Row
 from serve_bench.core.variants import BUILT_IN_VARIANTS
@@ -86,7 +86,7 @@ def latency_of(rate: float, connections: int, count: int = 1000) -> HistogramFac
 
 
 def planned(label: str, round_: int, row: Row, of: Mapping[str, Any]) -> PlannedTrial:
-    return PlannedTrial(trial_key(label, round_, of, row.label), round_, label, of, row)
+    return plan_trial(label, round_, of, row)
 
 
 def sliced(

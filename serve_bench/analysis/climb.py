@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from serve_bench.analysis.statistics import mean_rate
 from serve_bench.core.ladder import Ladder, Next, Rung, Stop, decide, onward
-from serve_bench.core.plan import step_row
-from serve_bench.core.result import JsonObject, PlannedTrial, Result, Trial, cell_slug, trial_key
+from serve_bench.core.plan import plan_trial, step_row
+from serve_bench.core.result import JsonObject, PlannedTrial, Result, Trial, cell_slug
 from serve_bench.core.traffic import Row
 
 LadderPlace = tuple[str, int, str]
@@ -102,8 +102,7 @@ class Climb:
     def planned(self, clients: int, run: int = 1) -> PlannedTrial:
         """The trial of a step."""
         row = step_row(clients, self.each, run, self.ladder.traffic)
-        key = trial_key(self.variant, self.round, self.cell, row.label)
-        return PlannedTrial(key, self.round, self.variant, self.cell, row)
+        return plan_trial(self.variant, self.round, self.cell, row)
 
 
 def throughput_of(trial: Trial | None) -> float:

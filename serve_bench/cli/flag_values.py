@@ -44,15 +44,13 @@ def check_client(load: Load) -> None:
 
 #: Fields of a load and its request with the flag of each that is called otherwise.
 FLAGS: Final[Mapping[str, str]] = {
-    "connect_timeout_s": "--connect-timeout",
-    "event_timeout_s": "--event-timeout",
     "streaming": "--protocol stream",
-    "timeout_s": "--timeout",
     "count": "--requests",
     **{
-        name: f"--{name.replace('_', '-')}"
+        name: f"--{name.removesuffix('_s').replace('_', '-')}"
         for name in """unix_socket events max_connections expect_status expect_body connections
-        processes retries client stages rate ramp spin""".split()
+        processes retries client stages rate ramp spin connect_timeout_s event_timeout_s
+        timeout_s""".split()
     },
 }
 

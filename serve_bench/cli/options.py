@@ -7,7 +7,6 @@ all commands; a command whose help or default differs declares the field again.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
@@ -107,13 +106,14 @@ class FormatOptions(Options):
 
 
 class RunOptions(FormatOptions, SloOptions):
-    """Where a run is kept, and whether it is a new one. `with_resume`, `with_url`: parameters that
-    go with --resume and with --url."""
+    """Where a run is kept, and whether it is a new one. `with_resume`: parameters that go with
+    --resume."""
 
     with_resume: ClassVar[frozenset[str]] = WITH_RESUME
-    with_url: ClassVar[frozenset[str]] = WITH_URL
 
-    url: list[str] | None = None
+    url: list[str] | None = flag(
+        None, "Load a service that is up already, as [NAME=]URL; repeatable."
+    )
     log_requests: Path | None = None
 
     @property
@@ -121,10 +121,9 @@ class RunOptions(FormatOptions, SloOptions):
         """Services that are up already."""
         return self.url or []
 
-    def check_url(self, allowed: Collection[str] | None = None) -> None:
+    def check_url(self) -> None:
         """BadInput on flags that say something of a cluster that is launched: none is."""
-        allowed = self.with_url if allowed is None else allowed
-        if wrong := self.changed(allowed if self.url else {*allowed, "target"}):
+        if wrong := self.changed(WITH_URL if self.url else {*WITH_URL, "target"}):
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
 
     suite: str = flag("", "Suite file, or the name of a shipped one.")
@@ -135,7 +134,7 @@ class RunOptions(FormatOptions, SloOptions):
 class VariantOptions(RunOptions):
     """How clusters are started."""
 
-    variant: str | None = flag(None, "Variants, such as default, haproxy, optimized.")
+    variant: str | None = flag(None, "Variants, as default,haproxy,optimized.")
     env: list[str] | None = flag(None, "Variable of the environment of every variant; repeatable.")
 
 
@@ -188,9 +187,6 @@ class LadderOptions(SuiteOptions):
 class UrlLadderOptions(LadderOptions):
     """The same of a published benchmark, on services that are there already too."""
 
-    with_url = WITH_URL - {"protocol"}
-
-    url: list[str] | None = flag(None, "Address that is up, as [NAME=]URL; repeatable.")
     header: list[str] | None = flag(
         None, "Header of the requests to --url; repeatable.", "-H", "--header"
     )
@@ -217,10 +213,6 @@ class OwnAppOptions(ChatOptions):
 
 class TargetOptions(SuiteOptions, OwnAppOptions):
     """An app that is launched, or services that are up already."""
-
-    url: list[str] | None = flag(
-        None, "Load a service that is up already, as [NAME=]URL; repeatable."
-    )
 
     @property
     def urls(self) -> list[str]:

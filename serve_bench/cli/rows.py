@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,7 +23,6 @@ from serve_bench.core.traffic import Row
 from serve_bench.core.variants import parse_env
 from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowed
 from serve_bench.runner.model_needs import with_device
-from serve_bench.runner.service import Service
 from serve_bench.spec.content import Content
 from serve_bench.spec.request import RequestKeys
 from serve_bench.spec.suite import Around, SuiteKeys, read_suite
@@ -60,6 +59,8 @@ def add_flags(content: Content, options: SloOptions) -> Content:
         content = content.set("load.window_seconds", QUICK_WINDOW_S, "--quick")
     if isinstance(options, RowOptions) and options.clients is not None:
         content = content.set("load.clients", list(names(options.clients)), "--clients")
+    if isinstance(options, UrlLadderOptions) and options.header and not options.url:
+        raise BadInput("--header: is for --url")
     if isinstance(options, LadderOptions) and "users" in options.parameters():
         content = _add_steps(content, options)
     content = add_axis_flags(content, options)
@@ -132,16 +133,6 @@ def _add_steps(content: Content, options: LadderOptions) -> Content:
     return content.set("load.users", options.users, "--users")
 
 
-def choose_suite(
-    options: UrlLadderOptions, suite: Callable[[], Suite], services: Callable[[], Suite]
-) -> Callable[[], Suite]:
-    """What makes the suite: `suite` of launched clusters, `services` with --url. Raises BadInput on
-    flags that go with --url alone."""
-    if options.header and not options.url:
-        raise BadInput("--header: is for --url")
-    return services if options.url else suite
-
-
 def named_urls(urls: Sequence[str], unnamed: str) -> dict[str, str]:
     """Each `NAME=URL` by its name. A single one without a name is called `unnamed`. BadInput."""
     named: dict[str, str] = {}
@@ -169,10 +160,9 @@ def service_suite(
 
 def url_suite(options: UrlLadderOptions, ladder: Ladder, *, users: bool = False) -> Suite:
     """The suite of --url, with the timing of --duration and --quick. Raises BadInput."""
-    services = services_of(options.url or (), options.header or (), users=users)
-    requests = {service.name: service.request for service in services}
     launches, slo = keys_of(options).launches, read_slo_flag(options)
-    suite = service_suite(options.command, requests, launches=launches, slo=slo)
+    services = requests_of(options.urls, options.header or (), users=users)
+    suite = service_suite(options.command, services, launches=launches, slo=slo)
     return add_climb(suite, options, ladder)
 
 
@@ -191,10 +181,10 @@ def add_climb(suite: Suite, options: LadderOptions, ladder: Ladder) -> Suite:
     )
 
 
-def services_of(urls: Sequence[str], headers: Sequence[str], users: bool) -> tuple[Service, ...]:
-    """Each `NAME=URL` as a service; with `users` for one user after the other."""
+def requests_of(urls: Sequence[str], headers: Sequence[str], users: bool) -> dict[str, Request]:
+    """The request of each `NAME=URL`; with `users` for one user after the other."""
     content = RequestKeys.add_flags(Content("--url"), {"header": [*headers] or None})
-    sent, services = RequestKeys.read(content).sent_headers, []
+    sent, requests = RequestKeys.read(content).sent_headers, {}
     for name, url in named_urls(urls, "url").items():
         try:
             request = Request(url, headers=sent, expect_status=(200,))
@@ -204,5 +194,5 @@ def services_of(urls: Sequence[str], headers: Sequence[str], users: bool) -> tup
         if users and (parts.query or parts.fragment):
             raise BadInput(f"--url: {url!r} is not allowed; ?user_id=... is added to it")
         paths = [f"{parts.path or '/'}?user_id={user}" for user in USERS] if users else ()
-        services.append(Service(name, replace(request, paths=tuple(paths))))
-    return tuple(services)
+        requests[name] = replace(request, paths=tuple(paths))
+    return requests

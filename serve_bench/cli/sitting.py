@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import ipaddress
 import re
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,9 +29,10 @@ from serve_bench.cli.progress import Display
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.figures import counted
 from serve_bench.core.plan import Cell, LaunchPlan, duration_text, label_of
-from serve_bench.core.redaction import differs, hide_env_value, hide_option, hide_suite, named_by
+from serve_bench.core.redaction import differs, hide_env_value, hide_option, hide_suite
 from serve_bench.core.result import PlannedTrial, Result, Resume, Run
 from serve_bench.core.slo import parse_slo
+from serve_bench.core.suite_facts import SuiteFacts
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.host import CpuWatch, fingerprint
 from serve_bench.runner.load_source import LoadOn, LocalLoads, NodeLoads
@@ -253,7 +255,7 @@ def _close(sitting: Sitting, outcome: Outcome, code: int, *, strict_host: bool) 
     how = "results are kept and shown; a run of services cannot be resumed"
     if sitting.again is not None:
         how = f"resume: serve-bench {sitting.again} --resume {outcome.folder}"
-        if _outside_names(result):
+        if named_by(result.run.asked):
             how = f"resume: the same command line with --resume {outcome.folder} instead of --out"
     if not outcome.interrupted and not result.trials:
         way = "start a new run" if sitting.again is None else how
@@ -369,7 +371,7 @@ def needs_flags(folder: Path, earlier: Result, flags: Sequence[str]) -> bool:
 
     `flags`: those of the command line. Raises BadInput where they are missing, or not needed.
     """
-    names = _outside_names(earlier)
+    names = named_by(earlier.run.asked)
     if names and not flags:
         raise BadInput(
             f"--resume: {folder} names {', '.join(names)}, which must be given again: repeat the "
@@ -382,10 +384,39 @@ def needs_flags(folder: Path, earlier: Result, flags: Sequence[str]) -> bool:
     return bool(names)
 
 
-def _outside_names(result: Result) -> list[str]:
-    """What the record of a run names that we would run, write to or connect to."""
-    flags = {name: one.env for name, one in BUILT_IN_VARIANTS.items()}
-    return named_by(result.run.asked, flags)
+def named_by(asked: SuiteFacts) -> list[str]:
+    """What a stored suite would have us run, write to or connect to, in words: it is used only
+    once the user has named it again."""
+    flags = {pair for variant in BUILT_IN_VARIANTS.values() for pair in variant.env.items()}
+    names = []
+    for variant in (*asked.variants, *(side.variant for side in asked.sides)):
+        if variant.python is not None:
+            names.append(f"the interpreter {variant.python}")
+        names += [f"the environment {pair[0]}" for pair in variant.env.items() if pair not in flags]
+        names += [
+            f"the HTTP option {name}"
+            for name in variant.http_options
+            if name != "request_timeout_s"
+        ]
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=-]*", variant.name):
+            names.append(f"the variant {variant.name!r}")
+    own = [part for part in (asked, *asked.sides) if not isinstance(part.app, str)]
+    names += [f"the app {part.target}" for part in own]
+    for address in (asked.address, asked.load_on and asked.load_on.address):
+        if address is not None:
+            names.append(f"the Ray cluster {address}")
+    if asked.output_file_path is not None:
+        names.append(f"the file {asked.output_file_path}")
+    if asked.master_addr is not None and not _loopback(asked.master_addr):
+        names.append(f"the address {asked.master_addr}")
+    return list(dict.fromkeys(names))
+
+
+def _loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 @contextlib.contextmanager

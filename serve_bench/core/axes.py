@@ -41,8 +41,8 @@ class Flag:
     """The flag of an axis in some commands.
 
     `swept`: it takes several values, with commas; each makes cells of its own. `name`: of the flag,
-    where it is not that of the axis. `words`: texts that stand for several values. `most`: the
-    upper end there, where it is lower. `usual`: the default there, where it is not the axis's.
+    where it is not that of the axis. `words`: texts that stand for several values. `usual`: the
+    default there, where it is not the axis's.
     """
 
     help: str
@@ -50,7 +50,6 @@ class Flag:
     swept: bool = False
     name: str | None = None
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    most: float | None = None
     usual: Value | None = None
 
 
@@ -289,7 +288,6 @@ _DECLARED = (
         "requests that one replica takes at once, as Serve calls it",
         _swept("Requests that one replica takes at once.", *SWEEPS, usual=""),
         Flag("Requests that one replica takes at once.", ("noop",)),
-        Flag("Requests that one replica takes at once.", ("scale",), most=1_000_000, usual=""),
         spellings=("max_concurrent_queries",),  # in published commands
         brief="ongoing",
         option="max_ongoing_requests",
@@ -300,14 +298,12 @@ _DECLARED = (
         _swept("Largest batch of serve.batch; 1: no batching.", *SWEEPS, usual=""),
         Flag("Requests that a ranker scores at once.", ("recsys",), usual=100),
         Flag("Largest batch of serve.batch; 1: no batching.", ("noop",)),
-        Flag("Largest batch of serve.batch.", ("scale",), most=100_000, usual=""),
         brief="batch",
         option="user_config.max_batch_size",
     ),
     _of_cell(
         *("batch_wait_timeout_s", SECONDS, 0.0, "how long serve.batch waits for a batch to fill"),
         Flag("How long serve.batch waits to fill a batch.", (*SWEEPS, "noop")),
-        Flag("How long serve.batch waits to fill a batch.", ("scale",), most=60.0),
         option="user_config.batch_wait_timeout_s",
     ),
     _of_cell(

@@ -21,7 +21,7 @@ from serve_bench.core.load_spec import CLIENTS, HANDLE, Client, Load, LoadOn, St
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Metric, PlannedTrial, Trial, VariantUsed, trial_key
+from serve_bench.core.result import JsonObject, Metric, PlannedTrial, Trial, VariantUsed, trial_key
 from serve_bench.core.row_places import PlacedRow
 from serve_bench.core.schema import plain, stored_suite
 from serve_bench.core.soak import SoakSpec, block_rows
@@ -165,6 +165,11 @@ def orders(count: int, items: Sequence[T], seed: int) -> Iterator[tuple[int, lis
         yield number, order
 
 
+def plan_trial(name: str, number: int, label: JsonObject, row: Row) -> PlannedTrial:
+    """The trial of a row of a cell in a round, on the variant, side or layer of that name."""
+    return PlannedTrial(trial_key(name, number, label, row.label), number, name, label, row)
+
+
 def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
     """The launches in order. Variants alternate within a round, so that a drift of the machine
     meets them all alike."""
@@ -174,13 +179,9 @@ def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
             planned: list[PlannedCell] = []
             for cell in cells:
                 name, label = variant.name, label_of(cell)
-                trials = (
-                    PlannedTrial(
-                        trial_key(name, round_, label, row.label), round_, name, label, row
-                    )
-                    for row in suite.rows_in(cell)
-                )
-                planned.append((cell, tuple(trials)))
+                rows = suite.rows_in(cell)
+                trials = tuple(plan_trial(name, round_, label, row) for row in rows)
+                planned.append((cell, trials))
             launches.append(LaunchPlan(variant, round_, tuple(planned)))
     return tuple(launches)
 

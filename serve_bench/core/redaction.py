@@ -8,7 +8,6 @@ apart; a short value can be guessed from it. Every other text then has it too (c
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Mapping
@@ -16,7 +15,6 @@ from typing import Any, Final
 
 from serve_bench.core.schema import shown
 from serve_bench.core.secrets import HASH, hash_value, hide
-from serve_bench.core.suite_facts import SuiteFacts
 
 #: Flags of Ray that hold a secret (ray/_private/authentication, ray/_private/ray_constants.py,
 #: ray/_private/runtime_env/protocol.py, Ray 2.60); a value of its others is kept.
@@ -113,41 +111,6 @@ def _hide_env(value: Any) -> Any:
         name: hide_env_value(name, part) if isinstance(part, str) else _hide_env(part)
         for name, part in value.items()
     }
-
-
-def named_by(asked: SuiteFacts, built_in: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """What a stored suite would have us run, write to or connect to, in words: it is used only
-    once the user has named it again. `built_in`: environments of variants of the tool."""
-    flags = {pair for env in built_in.values() for pair in env.items()}
-    names = []
-    for variant in (*asked.variants, *(side.variant for side in asked.sides)):
-        if variant.python is not None:
-            names.append(f"the interpreter {variant.python}")
-        names += [f"the environment {pair[0]}" for pair in variant.env.items() if pair not in flags]
-        names += [
-            f"the HTTP option {name}"
-            for name in variant.http_options
-            if name != "request_timeout_s"
-        ]
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=-]*", variant.name):
-            names.append(f"the variant {variant.name!r}")
-    own = [part for part in (asked, *asked.sides) if not isinstance(part.app, str)]
-    names += [f"the app {part.target}" for part in own]
-    for address in (asked.address, asked.load_on and asked.load_on.address):
-        if address is not None:
-            names.append(f"the Ray cluster {address}")
-    if asked.output_file_path is not None:
-        names.append(f"the file {asked.output_file_path}")
-    if asked.master_addr is not None and not _loopback(asked.master_addr):
-        names.append(f"the address {asked.master_addr}")
-    return list(dict.fromkeys(names))
-
-
-def _loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def differs(stored: Mapping[str, Any], again: Mapping[str, Any]) -> str | None:

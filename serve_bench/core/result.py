@@ -229,9 +229,7 @@ class Trial:
     waits: WaitsFacts = field(default_factory=WaitsFacts)
     waterfall: WaterfallFacts = field(default_factory=WaterfallFacts)
     profiles: tuple[ProfileFacts, ...] = ()
-    slices: ProbeSlices = field(
-        default_factory=ProbeSlices
-    )  # what the bounds of an SLO count, by time
+    slices: ProbeSlices = field(default_factory=ProbeSlices)  # by time, for bounds of an SLO
     course: CourseFacts = field(default_factory=CourseFacts)  # of a timeline: each second of it
 
     @property
@@ -312,9 +310,9 @@ class ReadWarning:
 class Result:
     """A whole run as read. `trials` holds the latest of each key; profiled ones stand apart.
 
-    `failures` are those that still count; `mended` those that a later Resume made good. `last`: the
-    last round that is planned in the end, None: all; `stop`: why it ended before its rounds, None
-    where it did not or was gone on with.
+    `failures` are those that no later Resume made good. `last`: the last round that is planned in
+    the end, None: all; `stop`: why it ended before its rounds, None where it did not or was gone on
+    with.
     """
 
     run: Run
@@ -324,7 +322,6 @@ class Result:
     trials: tuple[Trial, ...] = ()
     profiled: tuple[Trial, ...] = ()
     failures: tuple[Failure, ...] = ()
-    mended: tuple[Failure, ...] = ()
     teardowns: tuple[Teardown, ...] = ()
     last: int | None = None
     stop: RunStop | None = None
@@ -404,13 +401,12 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
         warnings=tuple(warnings),
     )
     failures: list[Failure] = []
-    mended: list[Failure] = []
     for at, failure in failed:
         # All that a mended one kept from being measured is measured, some in a later sitting.
         sittings = [measured.get(key, (-1, None))[0] for key in _scope(failure, result.plan)]
-        is_mended = -1 not in sittings and max(sittings, default=-1) > at
-        (mended if is_mended else failures).append(failure)
-    return replace(result, failures=tuple(failures), mended=tuple(mended))
+        if -1 in sittings or max(sittings, default=-1) <= at:
+            failures.append(failure)
+    return replace(result, failures=tuple(failures))
 
 
 def _scope(failure: Failure, plan: Iterable[PlannedTrial]) -> list[str]:

@@ -105,8 +105,7 @@ def serve_target(
     try:
         yield ServeTarget(cluster)
     finally:
-        left = cluster.close()
-        if left:
+        if left := cluster.close():
             message = f"serve_target left something behind: {', '.join(left)}"
             warnings.warn(pytest.PytestWarning(message), stacklevel=1)
 
@@ -168,5 +167,4 @@ class _Timed:
         """Measures an app or a URL in rounds of so many requests, through pytest-benchmark."""
         from serve_bench.pytest_plugin.benchmark import ServeBenchmark
 
-        reports = request.config.stash[REPORTS]
-        return ServeBenchmark(request.node, benchmark, serve_target, reports)
+        return ServeBenchmark(request.node, benchmark, serve_target, request.config.stash[REPORTS])

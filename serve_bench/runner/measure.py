@@ -10,18 +10,23 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
+from serve_bench.core.errors import BadInput
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.marks import ProcessMarks
 from serve_bench.core.plan import trial_of
+from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.result import PlannedTrial, Trial
 from serve_bench.load.failures import LoadInterrupted
 from serve_bench.load.traces import TraceLog
 from serve_bench.observing.inside import Inside, LoadTarget, Observation
+from serve_bench.observing.processes import behind
 from serve_bench.runner.service import Service, with_request
-from serve_bench.runner.traced import waterfall
+from serve_bench.runner.traced import marks_folder, trace_log, waterfall
+from serve_bench.serving.server import read_marks
 from serve_bench.store import StoreError, now_iso
 
 
@@ -30,6 +35,25 @@ class Tracing(NamedTuple):
 
     log: TraceLog
     marks: Callable[[], Sequence[ProcessMarks]]
+
+
+def trace_service(share: float | None, load: Load, timing: Timing) -> Tracing | None:
+    """What `--trace` asks of a load of a URL; None without. BadInput where no Serve here marks
+    requests."""
+    if share is None:
+        return None
+    where = load.request
+    if load.client != "raw":
+        raise BadInput(f"--trace: is for the raw client, not {load.client}")
+    processes = behind(where.url, where.unix_socket)
+    folder = next(filter(None, (marks_folder(process.pid) for process in processes)), None)
+    if folder is None:
+        why = "no Serve of this machine answers" if not processes else "the Serve there marks none"
+        raise BadInput(
+            f"--trace: {hide_in_text(where.url)}: {why}; serve-bench noop --blocking --trace "
+            "starts one that does"
+        )
+    return Tracing(trace_log(share, timing.measured_s), partial(read_marks, folder))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from serve_bench.core.plan import (
     label_of,
 )
 from serve_bench.core.redaction import hide_settings
-from serve_bench.core.result import JsonObject, PlannedTrial, Result, VariantUsed, trial_key
+from serve_bench.core.result import PlannedTrial, Result, VariantUsed
 from serve_bench.core.schema import built, built_with, plain, stored_suite
 from serve_bench.core.traffic import HANDLES, Row
 from serve_bench.spec.base import Spec
@@ -112,11 +112,6 @@ class Pairing:
     planned: tuple[PlannedTrial, ...]
     steady_order: tuple[int, ...]
     seed: int
-
-
-def plan_trial(name: str, number: int, label: JsonObject, row: Row) -> PlannedTrial:
-    """The trial of a row of a cell in a round, on the side or layer of that name."""
-    return PlannedTrial(trial_key(name, number, label, row.label), number, name, label, row)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from functools import cached_property, partial
 from typing import Any, Final
 
 from serve_bench.analysis.checks import unfair_sentences
-from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, trial_key
+from serve_bench.core.plan import plan_trial
+from serve_bench.core.result import Failure, PlannedTrial, Result, Trial
 from serve_bench.core.traffic import Row
 from serve_bench.view import about_run, waterfall
 from serve_bench.view.about_run import EXECUTION
@@ -208,8 +209,7 @@ def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
 
 def plan_row(part: PlannedTrial | Trial, row: Row) -> PlannedTrial:
     """The trial that a part of it becomes, where trials are no rows to compare."""
-    key = trial_key(part.variant, part.round, part.cell, row.label)
-    return PlannedTrial(key, part.round, part.variant, part.cell, row)
+    return plan_trial(part.variant, part.round, part.cell, row)
 
 
 def replace_rows(

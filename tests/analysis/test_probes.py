@@ -17,7 +17,8 @@ from serve_bench.analysis.capacity.launch import (
 )
 from serve_bench.core.capacity import CapacitySearch, closed_row
 from serve_bench.core.facts import SliceCounts, TrialSeconds
-from serve_bench.core.result import PlannedTrial, Result, Trial, trial_key
+from serve_bench.core.plan import plan_trial
+from serve_bench.core.result import Result, Trial
 from serve_bench.core.slo import parse_slo
 from tests.cases import cases, sure
 from tests.records import changed, run, trial
@@ -195,9 +196,7 @@ def records(searches: Searches, rounds: int) -> Result:
     row, trials, plan = closed_row(10), [], []
     for at in range(1, rounds + 1):
         one = searches.at("default", at, CELL)
-        plan.append(
-            PlannedTrial(trial_key("default", at, CELL, row.label), at, "default", CELL, row)
-        )
+        plan.append(plan_trial("default", at, CELL, row))
         for minute, each in enumerate([sure(one.closed), *one.trials]):
             begun = f"2026-01-0{at}T00:{minute:02}:00+00:00"
             trials.append(replace(each, started_at=begun, launch=f"{at}"))

@@ -75,7 +75,7 @@ def test_an_option_that_takes_one_value_is_refused_twice(words: str, refuses: Re
 
 
 def test_help_says_what_goes_with_url_and_a_plan_of_tax_has_its_layers(call: Call) -> None:
-    for name in ("sweep", "recsys", "press"):
+    for name in ("recsys", "press"):
         assert "Header of the requests to --url" in call(name, "--help-all")[0]
     assert call("load", "--help")[0].endswith("DURATION: a time, such as 500ms, 10s or 2m.\n")
     assert call("tax", "--dry-run")[0].startswith("app noop, 6 layers\n")

@@ -18,11 +18,11 @@ from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.registry import look_at
 from serve_bench.cli.history import render_history
-from serve_bench.cli.sitting import whole_suite
+from serve_bench.cli.sitting import named_by, whole_suite
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite
 from serve_bench.core.record_lines import parse
-from serve_bench.core.redaction import differs, named_by
+from serve_bench.core.redaction import differs
 from serve_bench.core.result import Result
 from serve_bench.report.page import html_text
 from serve_bench.store import read
@@ -146,7 +146,7 @@ def resumed(result: Result, _: Result) -> str:
     suite, read_suite = result.run.suite, SUITES.get(result.run.command, Suite.from_json)
     assert differs(suite, suite) is None
     with whole_suite():
-        return f"{named_by(result.run.asked, {})} {read_suite(suite)}"
+        return f"{named_by(result.run.asked)} {read_suite(suite)}"
 
 
 def in_form(result: Result, _: Result, form: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from serve_bench.cli.program import main
 from serve_bench.cli.progress import failure_text
+from serve_bench.cli.sitting import named_by
 from serve_bench.core import record_lines as jsonl
 from serve_bench.core.plan import label_of
 from serve_bench.core.proof import contradictions
@@ -22,7 +23,6 @@ from serve_bench.core.redaction import (
     hide_option,
     hide_settings,
     hide_suite,
-    named_by,
 )
 from serve_bench.core.result import Deploy, Failure, VariantUsed, trial_key
 from serve_bench.core.schema import built
@@ -233,7 +233,7 @@ BUILT_IN = {name: one.env for name, one in BUILT_IN_VARIANTS.items()}
 )
 def test_what_a_record_would_have_us_use(suite: dict[str, Any], named: list[str]) -> None:
     asked = built(SuiteFacts, suite, "suite")
-    assert named_by(asked, BUILT_IN)[: len(named) or None] == named
+    assert named_by(asked)[: len(named) or None] == named
 
 
 def test_a_plan_that_is_named_again_must_be_the_stored_one() -> None:

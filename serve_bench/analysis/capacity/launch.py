@@ -24,7 +24,8 @@ from serve_bench.core.capacity import CapacitySearch, closed_row, probe_row
 from serve_bench.core.facts import ProbeSlices, SliceCounts
 from serve_bench.core.load_result import GIVEN_UP
 from serve_bench.core.load_spec import MAX_RATE
-from serve_bench.core.result import JsonObject, PlannedTrial, Result, Trial, cell_slug, trial_key
+from serve_bench.core.plan import plan_trial
+from serve_bench.core.result import JsonObject, PlannedTrial, Result, Trial, cell_slug
 from serve_bench.core.slo import ITL, LATENCY, TTFT, Objective, Slo
 from serve_bench.core.traffic import Row, Traffic
 
@@ -384,8 +385,7 @@ class LaunchSearch:
         return self.search.expected_left_s if self.closed is not None else self.asked.launch_s
 
     def _planned(self, row: Row) -> PlannedTrial:
-        key = trial_key(self.variant, self.round, self.cell, row.label)
-        return PlannedTrial(key, self.round, self.variant, self.cell, row)
+        return plan_trial(self.variant, self.round, self.cell, row)
 
 
 MOST_FAILED: Final = 3

@@ -6,15 +6,7 @@ from __future__ import annotations
 
 from serve_bench.benchmarks.ladder.options import RecsysOptions, SweepOptions
 from serve_bench.cli.experiment import measure
-from serve_bench.cli.rows import (
-    add_climb,
-    add_flags,
-    choose_suite,
-    ladder_of,
-    read_content,
-    suite_of,
-    url_suite,
-)
+from serve_bench.cli.rows import add_climb, add_flags, ladder_of, read_content, suite_of, url_suite
 from serve_bench.cli.targets import target_suite
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS
@@ -52,4 +44,4 @@ def recsys(options: RecsysOptions) -> int:
     def services() -> Suite:
         return url_suite(options, ladder_of(users or "auto", quick), users=True)
 
-    return measure(options, choose_suite(options, suite, services), check)
+    return measure(options, services if options.url else suite, check)

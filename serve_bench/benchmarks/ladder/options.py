@@ -8,7 +8,6 @@ from serve_bench.cli.options import (
     MODEL,
     REQUEST,
     RUN,
-    WITH_URL,
     LadderOptions,
     ServiceOptions,
     UrlLadderOptions,
@@ -25,8 +24,6 @@ class SweepOptions(LadderOptions, ServiceOptions):
     order = f"""target arguments users duration quick option arg app_name {REQUEST} protocol
         grpc_servicer call events event_timeout app {MATRIX} {MODEL} variant env launches url out
         resume trace {RUN} slo format perf_metrics trace_out"""
-
-    with_url = WITH_URL
 
     target: str = argument(
         "module:app, file.py:app, config.yaml, suite or URL.", "micro", "[TARGET]"

@@ -25,10 +25,10 @@ from serve_bench.core.errors import BadInput, RunFailed, visible
 from serve_bench.core.failed_requests import too_many_failed, why_failed
 from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
-from serve_bench.core.plan import row_of
+from serve_bench.core.plan import plan_trial, row_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.core.result import Failure, PlannedTrial, Result, Run, Trial, trial_key
+from serve_bench.core.result import Failure, PlannedTrial, Result, Run, Trial
 from serve_bench.core.traffic import Protocol, Traffic
 from serve_bench.load.connection import lacking_descriptors, tls_context
 from serve_bench.load.driver import Drive, drive_load
@@ -39,11 +39,9 @@ from serve_bench.observing.inside import Inside
 from serve_bench.observing.processes import behind
 from serve_bench.observing.profiler import check_process, parse_targets, py_spy, to_profile
 from serve_bench.runner.load_source import LoadOn, read_load_on
-from serve_bench.runner.measure import Measured, Tracing, measure_load
+from serve_bench.runner.measure import Measured, measure_load, trace_service
 from serve_bench.runner.service import Service
-from serve_bench.runner.traced import marks_folder, trace_log
 from serve_bench.serving.launch_spec import port_owner
-from serve_bench.serving.server import read_marks
 from serve_bench.serving.strays import marks
 from serve_bench.spec.content import Content
 from serve_bench.spec.suite import SuiteKeys, protocols_of, read_streaming
@@ -70,9 +68,9 @@ def run(options: LoadOptions, watch: CpuWatch | None) -> int:
     _check_here(load)
     slo = read_slo_flag(options)  # refused before anything is made
     targets = () if options.profile is None else check_profile(load.request.url, options.profile)
-    tracing = tracing_of(options.trace, load, timing)
+    tracing = trace_service(options.trace, load, timing)
     cell, row = {"url": hide_in_text(load.request.url)}, row_of(load)
-    planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
+    planned = plan_trial("url", 1, cell, row)
     folder = RunFolder.create(options.out, now=datetime.now(UTC))
     with folder, signals(), run_mark() as run_id:  # a second Ctrl-C must not take the summary away
         try:
@@ -221,24 +219,6 @@ def _close(options: LoadOptions, trial: Trial, result: Result, troubled: bool) -
     if (words := too_many_failed(trial)) is not None:
         print_note(f"serve-bench: {words}")
     return host or (FAILED if troubled or words is not None else 0)
-
-
-def tracing_of(share: float | None, load: Load, timing: Timing) -> Tracing | None:
-    """What `--trace` asks for; None without. BadInput where no Serve here marks requests."""
-    if share is None:
-        return None
-    where = load.request
-    if load.client != "raw":
-        raise BadInput(f"--trace: is for the raw client, not {load.client}")
-    every = behind(where.url, where.unix_socket)
-    folder = next(filter(None, (marks_folder(one.pid) for one in every)), None)
-    if folder is None:
-        why = "no Serve of this machine answers" if not every else "the Serve there marks none"
-        raise BadInput(
-            f"--trace: {hide_in_text(where.url)}: {why}; serve-bench noop --blocking --trace "
-            "starts one that does"
-        )
-    return Tracing(trace_log(share, timing.measured_s), partial(read_marks, folder))
 
 
 def _keep(folder: RunFolder, run: Run, measured: Measured) -> tuple[Result, list[str]]:

@@ -11,7 +11,7 @@ from functools import partial
 
 from serve_bench.benchmarks.press.options import PressOptions
 from serve_bench.cli.experiment import measure
-from serve_bench.cli.rows import add_flags, choose_suite, keys_of, read_content, suite_of, url_suite
+from serve_bench.cli.rows import add_flags, keys_of, read_content, suite_of, url_suite
 from serve_bench.cli.show import check_target
 from serve_bench.core.app_spec import bodies
 from serve_bench.core.errors import BadInput
@@ -100,5 +100,4 @@ def press(options: PressOptions) -> int:
             )
         _check_reach(suite.ladder)
 
-    services = partial(_url_suite, options)
-    return measure(options, choose_suite(options, suite, services), check)
+    return measure(options, partial(_url_suite, options) if options.url else suite, check)

@@ -16,8 +16,8 @@ from msgspec import Meta
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
-from serve_bench.core.plan import LaunchPlan, orders, without
-from serve_bench.core.result import JsonObject, PlannedTrial, VariantUsed, trial_key
+from serve_bench.core.plan import LaunchPlan, orders, plan_trial, without
+from serve_bench.core.result import JsonObject, PlannedTrial, VariantUsed
 from serve_bench.core.schema import built
 from serve_bench.core.traffic import Row
 from serve_bench.spec.base import Opt, Spec
@@ -244,7 +244,7 @@ def planned_trial(suite: RpcSpec, backend: str, round_: int, world: World) -> Pl
         cell["policy_ms"] = suite.policy_ms
     label = counted(count, "observer").replace(",", "")
     row = Row(label, "observer", count, count)
-    return PlannedTrial(trial_key(backend, round_, cell, row.label), round_, backend, cell, row)
+    return plan_trial(backend, round_, cell, row)
 
 
 def x_of(cell: JsonObject, x_axis: str) -> str:

@@ -15,11 +15,11 @@ from typing import Any, Final, Literal, Self
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted
-from serve_bench.core.plan import parse_row
+from serve_bench.core.plan import parse_row, plan_trial
 from serve_bench.core.redaction import hide_env_value
 from serve_bench.core.traffic import Row
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from serve_bench.spec.sides import Pairing, RoundPlan, RowPlan, Side, SidesSpec, Times, plan_trial
+from serve_bench.spec.sides import Pairing, RoundPlan, RowPlan, Side, SidesSpec, Times
 
 Way = Literal["asgi", "fastapi", "app", "http", "handle"]
 

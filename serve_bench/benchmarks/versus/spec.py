@@ -10,9 +10,9 @@ from typing import Final
 from serve_bench.analysis.ratios import FEWEST
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
-from serve_bench.core.plan import duration_text
+from serve_bench.core.plan import duration_text, plan_trial
 from serve_bench.core.redaction import hide_env_value, hide_in_text, hide_settings
-from serve_bench.spec.sides import Pairing, RowPlan, Side, SidesSpec, Times, plan_trial
+from serve_bench.spec.sides import Pairing, RowPlan, Side, SidesSpec, Times
 
 TIMES: Final = Times(20, 16.0, 2.0)
 QUICK: Final = Times(3, 4.0, 1.0)

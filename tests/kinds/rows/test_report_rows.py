@@ -13,7 +13,8 @@ from serve_bench.core.app_spec import own_spec
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
-from serve_bench.core.result import PlannedTrial, Record, Result, Trial, result_of, trial_key
+from serve_bench.core.plan import plan_trial
+from serve_bench.core.result import Record, Result, Trial, result_of
 from serve_bench.core.traffic import Row
 from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, counts_of, grown
 from serve_bench.store import read
@@ -127,7 +128,7 @@ APP = OwnApp(
 
 def own_trial(replicas: int, queries: int, *rates: float) -> Trial:
     of = {"Ranker.num_replicas": replicas, "Ranker.max_ongoing_requests": queries}
-    at = PlannedTrial(trial_key("default", 1, of, ROWS[2].label), 1, "default", of, ROWS[2])
+    at = plan_trial("default", 1, of, ROWS[2])
     return trial(at, *rates, latency=LATENCY)
 
 

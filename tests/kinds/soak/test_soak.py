@@ -280,7 +280,7 @@ def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: Patch) -> None
         with pytest.raises(KeyboardInterrupt):
             Runner(ServedClusters(*about, bench=bench.SoakBench).plan(), folder, script).run()
     result = read(folder.path)
-    labels = [(one.row.label, bool(one.usage)) for one in result.trials]
+    labels = [(trial.row.label, trial.usage != TrialUsage()) for trial in result.trials]
     assert labels == [("block 1", True), ("block 3", True), ("block 4", False)]
     kept = {*bench.KEPT_OF_CLIENT}
     assert all({*to_builtins(trial.client)} <= kept for trial in result.trials)
