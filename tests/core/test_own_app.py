@@ -369,7 +369,7 @@ def test_all_combinations_and_replicas_change_last() -> None:
     assert [variant.http_options for variant in suite.variants] == [http] * 2
     # The axes and bodies of our apps are none of it.
     for key in ("cell", "cells", "matrix"):
-        with pytest.raises(BadInput, match=f"s: {key} is for the apps that come with the tool"):
+        with pytest.raises(BadInput, match=f"s: {key}: is for the apps that come with the tool"):
             suite_with({key: {}}, "s", Around(own=APP))
     with pytest.raises(BadInput, match="the app a:b has a body of its own"):
         suite_with({"load": {"data_size": "large"}}, "s", Around(own=APP))
