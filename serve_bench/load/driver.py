@@ -244,7 +244,7 @@ def give_up_without(
 START_AHEAD_NS = 5_000_000
 """The parent sets the start this long ahead, so that every worker is ready for it."""
 
-CALL_OFF_S = 1.0
+CALL_OFF_S = 3.0
 """How long an interrupted load waits for the reports of its workers. It has no drain."""
 
 

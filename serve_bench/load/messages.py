@@ -54,12 +54,13 @@ class Done:
 @dataclass(frozen=True)
 class Messages:
     """What a worker has said so far. `kept`: its load is over, and whether it may have another;
-    `unreachable`: the LoadError that ends it."""
+    `unreachable`: the LoadError that ends it; `broken`: the BrokenAccount that does."""
 
     ready: Ready | None = None
     done: Done | None = None
     kept: bool | None = None
     unreachable: tuple[str, str, int, str] | None = None
+    broken: str | None = None
 
 
 def line_of(message: Orders | Messages) -> bytes:

@@ -26,7 +26,7 @@ from serve_bench.core.load_result import Slice, WorkerReport
 from serve_bench.core.load_spec import Slices, Timing
 from serve_bench.core.schema import built
 from serve_bench.load.connection import allow_descriptors
-from serve_bench.load.failures import LoadError
+from serve_bench.load.failures import BrokenAccount, LoadError
 from serve_bench.load.merge import result_of
 from serve_bench.load.messages import Done, Messages, Orders, Ready, line_of
 from serve_bench.load.pacing import Assignment, Engine
@@ -285,6 +285,9 @@ def main() -> None:
     except LoadError as error:
         reason = (error.error_class, error.host, error.port, error.reason)
         send(Messages(unreachable=reason))
+        sys.exit(1)
+    except BrokenAccount as error:
+        send(Messages(broken=str(error)))
         sys.exit(1)
 
 

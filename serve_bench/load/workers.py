@@ -24,7 +24,7 @@ from serve_bench.core.load_result import WorkerFailure
 from serve_bench.core.load_spec import HANDLE, Load
 from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.schema import built
-from serve_bench.load.failures import LoadError
+from serve_bench.load.failures import BrokenAccount, LoadError
 from serve_bench.load.messages import Messages, Orders, Ready, line_of
 from serve_bench.load.pacing import WorkerShare
 
@@ -164,10 +164,12 @@ class Worker:
     overdue: bool = False
 
     def hear(self, data: bytes) -> None:
-        """Takes bytes of its messages."""
+        """Takes bytes of its messages. Raises BrokenAccount where that is what it says."""
         *lines, self.buffer = (self.buffer + data).split(b"\n")
         for line in lines:
             message = built(Messages, json.loads(line), "worker")
+            if message.broken is not None:
+                raise BrokenAccount(message.broken)
             news = {name: part for name, part in vars(message).items() if part is not None}
             self.said = replace(self.said, **news)
 

@@ -94,7 +94,8 @@ class NodeTask:
         """Takes in what was answered."""
         try:
             if self.future in answered:
-                self.part = ray.get(self.future, timeout=SILENT_S)
+                answer = ray.get(self.future, timeout=SILENT_S)
+                self.part = built(NodePart, answer, "part")
             elif self.question in answered:
                 question, self.question = self.question, None
                 self.state, self.heard = ray.get(question, timeout=SILENT_S), now()
@@ -131,6 +132,7 @@ class LoadActors:
         self._actors: dict[str, Any] = {}
         self._tasks: list[NodeTask] = []
         self._skew_s: float | None = None
+        self._load_number = 0
 
     def drive(
         self,
@@ -138,10 +140,11 @@ class LoadActors:
         timing: dict[str, Any],
         mark: dict[str, str],
         sample: bool,
+        load_number: int,
     ) -> dict[str, Any]:
         """Drives a load from each of these nodes, all measured together: see `parts`."""
         typed, times = built(dict[str, Load], loads, "loads"), Timing(**timing)
-        self._skew_s, self._tasks = None, []
+        self._skew_s, self._tasks, self._load_number = None, [], load_number
         for node in typed:
             actor = self._actors.pop(node, None)
             self._tasks.append(NodeTask(node, actor or start_actor(node), actor is not None))
@@ -164,6 +167,10 @@ class LoadActors:
                 task.lose("its load was given up")
             self._actors |= {task.node: task.actor for task in self._tasks if task.actor}
         return self.parts()
+
+    def call_off(self, load_number: int) -> dict[str, Any]:
+        """What came of the load of this number, which has ended; nothing where it never began."""
+        return self.parts() if load_number == self._load_number else {"parts": {}}
 
     def parts(self) -> dict[str, Any]:
         """What came of the last load: the part of each node, and `skew_s`: no two nodes began to
@@ -345,7 +352,7 @@ def main() -> None:
     actions: dict[str, Callable[..., Any]] = {
         "join": lambda **body: {"nodes": join(**body)},
         "drive": loads.drive,
-        "call_off": loads.parts,
+        "call_off": loads.call_off,
         "stop": loads.stop,
     }
     while True:

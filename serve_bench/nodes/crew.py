@@ -142,11 +142,13 @@ class NodeCrew:
             "timing": asdict(timing),
             "mark": self._marks,
             "sample": sample,
+            "load_number": self._asked,
         }
         try:
             answer = self._ask("drive", body, math.inf, note, is_silent)
         except KeyboardInterrupt as pressed:
-            result = self._combine(loads, self._ask("call_off", {}, 2 * ASK_S))
+            number = {"load_number": body["load_number"]}
+            result = self._combine(loads, self._ask("call_off", number, 2 * ASK_S))
             if isinstance(result, NodesFailed):
                 raise
             raise LoadInterrupted(result) from pressed
@@ -194,6 +196,8 @@ class NodeCrew:
                 name = self._name_of(node)
                 raise NodesFailed(f"the load on node {name} broke: {part.reason}")
         results = [part.result for part in parts.values() if part.result is not None]
+        if not parts:
+            return NodesFailed("called off before it measured")
         if not results:
             node, part = next(iter(parts.items()))
             if all(part.refused for part in parts.values()):

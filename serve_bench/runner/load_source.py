@@ -23,6 +23,8 @@ from serve_bench.core.request_spec import SpecError
 from serve_bench.load.driver import Drive, OnProgress, drive_load
 from serve_bench.load.failures import LoadInterrupted
 from serve_bench.load.merge import losses
+from serve_bench.load.request_log import RequestLog
+from serve_bench.load.traces import TraceLog
 from serve_bench.load.workers import KEPT, divide, end_workers
 from serve_bench.nodes.crew import NodeCrew, NodesFailed
 from serve_bench.serving.launch_spec import reachable
@@ -110,10 +112,12 @@ class NodeLoads:
         timing: Timing,
         *,
         on_progress: OnProgress | None = None,
-        **beside: object,
+        mark: Mapping[str, str] | None = None,
+        log: RequestLog | None = None,
+        traces: TraceLog | None = None,
     ) -> LoadResult:
         """Drives a load that is split over nodes, as `drive_load` does from this process."""
-        if beside.get("log") is not None or beside.get("traces") is not None:
+        if log is not None or traces is not None:
             raise SpecError("a log of the requests needs a load from this host")
         loads = self._split(load, crew.look())
         # No node knows how long the answers of the others take.

@@ -60,7 +60,7 @@ def test_two_cells_both_variants_all_rows_with_proof_and_exact_counts(tmp_path: 
     assert [trial.counts.failed_total for trial in result.trials] == [0] * 12
     assert all(trial.counts.balanced and trial.counts.completed > 0 for trial in result.trials)
     # Serve's tracing is off, and a record has no waterfall.
-    assert not any(trial.waterfall for trial in result.trials)
+    assert not any(trial.waterfall.traced for trial in result.trials)
     assert "100 connections" in done.stdout and "Where the time goes" not in done.stdout
 
     owners = {launch.variant.name: launch.proof["port_owner"] for launch in result.launches}

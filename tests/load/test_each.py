@@ -1,3 +1,4 @@
+import asyncio
 import os
 import socket
 import threading
@@ -21,13 +22,38 @@ from serve_bench.load.request_log import CUT, UNSENT, LoggedRequest, Notes, Requ
 from serve_bench.load.tally import NEVER
 from tests import servers
 from tests.cases import cases, sure
-from tests.load.loads import TIMING, check_log, injected_failures, mixed
+from tests.load.loads import TIMING, check_log, injected_failures, mixed, run_here
 from tests.servers import serving
 
 pytestmark = pytest.mark.process
 
 EACH = 6
 SHORT = Timing(0.2, 0.2, windows=3, window_s=0.2)
+
+
+@pytest.fixture
+def unfair(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An action that answers one connection at once and lets all others wait: a count that is
+    shared would all be taken by that one."""
+    favourite: list[object] = []
+
+    async def action(writer: asyncio.StreamWriter) -> bool:
+        favourite[:] = favourite or [writer]
+        if writer is not favourite[0]:
+            await asyncio.sleep(0.02)
+        return await servers.ACTIONS["ok"](writer)
+
+    monkeypatch.setitem(servers.ACTIONS, "unfair", action)
+    return "unfair"
+
+
+def test_each_connection_sends_its_own_requests(unfair: str) -> None:
+    with serving(servers.always(unfair)) as server:
+        result = run_here(Load(Request(server.url), connections=5, each=EACH))
+    assert [*Counter(exchange.peer for exchange in server.log).values()] == [EACH] * 5
+    assert result.total.completed == 5 * EACH == sum(result.windows)
+    assert result.window_s == result.duration_s < 3600
+    assert result.reconnects == 0 and server.connections == 6  # and the one that tried the address
 
 
 @cases(

@@ -5,6 +5,7 @@ import random
 from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,10 +17,11 @@ from serve_bench.load import driver
 from serve_bench.load.driver import Watch, is_steady
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.merge import client_verdict
+from serve_bench.load.messages import Messages, line_of
 from serve_bench.load.pacing import ArrivalClock, next_turn
 from serve_bench.load.tally import MEASURE, NEVER, PARTS, PUBLISH_AHEAD_NS, Shared, Tally
 from serve_bench.load.worker import Usage, used_between
-from serve_bench.load.workers import enough_processes, shares, yield_to_workers
+from serve_bench.load.workers import Worker, enough_processes, shares, yield_to_workers
 from tests.cases import cases
 
 DRAW = random.Random(5)
@@ -283,6 +285,8 @@ def test_a_wrong_account_is_found() -> None:
     bench.tally.completed += 1  # a lost sample
     with pytest.raises(BrokenAccount, match="1 latencies for 2"):
         bench.tally.close()
+    with pytest.raises(BrokenAccount, match="sent 3"):  # of a worker's, in the parent
+        Worker(0, Mock(), Mock()).hear(line_of(Messages(broken="sent 3")))
 
 
 def dues(clock: ArrivalClock, n: int) -> list[int]:

@@ -72,7 +72,9 @@ def without_end(source: str) -> list[str]:
 
 
 def test_every_question_has_a_time_out() -> None:
-    assert without_end("ray.get(x)\nserve.status()") == ["1: ray.get", "2: serve.status"]
+    asked = "ray.get(x)\nserve.status()\nprocess.wait()\nray.get(x, timeout=3)"
+    asked += "\nin_time(CONTROLLER, lambda: serve.status().applications)"
+    assert without_end(asked) == ["1: ray.get", "2: serve.status", "3: process.wait"]
     sources = {file: file.read_text(encoding="utf-8") for file in PACKAGE.rglob("*.py")}
     wrong = {str(file): without_end(source) for file, source in sources.items()}
     assert not {file: lines for file, lines in wrong.items() if lines}

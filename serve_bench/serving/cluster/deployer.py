@@ -443,7 +443,8 @@ def wait_running(
             because = f": {' '.join(messages[-1].split())}" if messages else ""
             raise Refused(f"{waiting} after {timeout_s:.0f} s{because}", messages)
         # Asking takes CPU that new replicas need, more with many applications.
-        time.sleep(max(POLL_S, (now - began) / 50, min(MOST_POLL_S, 4 * (now - asked_at))))
+        pause_s = min(MOST_POLL_S, max(POLL_S, (now - began) / 50, 4 * (now - asked_at)))
+        time.sleep(min(pause_s, began + timeout_s - now))
 
 
 def _states(app: Any, deployments: Collection[str]) -> dict[str, dict[str, int]]:

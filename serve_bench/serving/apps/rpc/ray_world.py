@@ -68,6 +68,7 @@ class Watcher:
         self._drawn = numpy.random.default_rng([int(spec["seed"]), rank])
         self._size = tuple(map(int, spec["state_size"]))
         self._timeout_s = float(spec["timeout_s"])
+        self._agent = agent  # older Rays keep but a weak reference to it in its methods
         self._method = agent.select_in_batch if spec["batch"] else agent.select_action
 
     def pid(self) -> int:
