@@ -90,9 +90,12 @@ class ReportRequest:
                 check_target(path, flag)
 
     def report(self, result: Result, folder: Path) -> RunLook:
-        """What is reported. Raises FormatError for damaged records."""
+        """What is reported. Raises BadInput, which names the run, for damaged records."""
         options = ReportOptions(str(folder), self.published, self.exclude_connect)
-        return look_at(result, options)
+        try:
+            return look_at(result, options)
+        except BadInput as error:
+            raise BadInput(f"{folder}: {error}") from None
 
     def show(self, report: RunLook) -> None:
         """Prints the report, and on stderr what was passed over while reading; writes the files.

@@ -120,12 +120,14 @@ def target_suite(
 
 
 def _grow(content: Content, climb: Ladder | None) -> Content:
-    """The content with a load that grows, where there is a `climb`: its own, or one in place of
-    rows that are known."""
-    if climb is None or "load.users" in content:
+    """The content with a load that grows by time, where there is a `climb`: its own, or one in
+    place of rows that are known or end by requests."""
+    counted = "load.requests_per_client" in content
+    if climb is None or ("load.users" in content and not counted):
         return content
-    load = ("load.clients", "load.windows", "load.window_seconds")
-    return content.without(*load).set("load.users", "auto", "sweep")
+    load = "clients windows window_seconds requests_per_client max_row_seconds".split()
+    content = content.without(*(f"load.{name}" for name in load))
+    return content.set("load.users", "auto", "sweep")
 
 
 def check_built_in(options: OwnAppOptions, target: str) -> None:
@@ -148,7 +150,7 @@ def _add_matrix(content: Content, options: OwnAppOptions, alone: bool) -> Conten
         axis = axis_named(name, "--option")
         if axis.scope != "deploy":
             raise BadInput(f"--option: {axis.name} is no option of a deployment")
-        if axis.name in matrix:
+        if axis.name in {*matrix, *options.texts}:
             raise BadInput(f"--option: {axis.name} is given twice")
         matrix[axis.name] = [axis.read(value, f"--option: {axis.name}") for value in values]
     if alone:

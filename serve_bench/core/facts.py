@@ -474,7 +474,7 @@ class TrialSeconds(RecordPart, frozen=True):
 
     total: Amount = 0.0
     measured: Amount = 0.0
-    connect: Amount = 0.0
+    connect: Maybe[Amount] = None
     connecting: Amount = 0.0
     warmup: Amount = 0.0
     world: Amount = 0.0
@@ -545,7 +545,7 @@ class ProfileFacts(RecordPart, frozen=True):
     seconds: Maybe[Amount] = None
     rate: Maybe[Count] = None
     notes: tuple[str, ...] = ()
-    failed: str = ""
+    failed: str | UnsetType = UNSET
 
 
 class SliceCounts(RecordPart, frozen=True):

@@ -134,7 +134,7 @@ class Run:
 
     def part(self, name: str, kind: type[_T]) -> _T:
         """A part of its suite that its kind of run always has. Raises FormatError."""
-        return built(kind, self.suite.get(name), f"suite.{name}")
+        return built(kind, self.suite.get(name), f"run.suite.{name}")
 
     @property
     def two_sided(self) -> bool:

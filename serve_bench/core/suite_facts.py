@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from serve_bench.core.facts import RecordPart
+from serve_bench.core.facts import CellFacts, RecordPart
 from serve_bench.core.load_spec import LoadOn
 from serve_bench.core.numbers import Amount, Count, Share
+from serve_bench.core.traffic import Row
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class SuiteFacts(AppOfSuite, frozen=True):
 
     name: str = ""
     variants: tuple[VariantUsed, ...] = ()
+    cells: tuple[CellFacts, ...] = ()
+    rows: tuple[Row, ...] = ()
+    windows: Count | None = None
+    window_s: Amount | None = None
+    launches: Count = 0
     urls: Mapping[str, str] | None = None
     sides: tuple[SideFacts, ...] = ()
     load_on: LoadOn | None = None

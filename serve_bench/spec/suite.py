@@ -444,9 +444,8 @@ def _own_cells(content: Content, around: Around) -> tuple[Cell, ...]:
         if key in content:
             flags = (content.places[name] for name in content.places if name.startswith(f"{key}."))
             place = next(flags, content.where(key))
-            raise BadInput(
-                f"{place}: is for the apps that come with the tool; use [options], or --option"
-            )
+            instead = "--option" if place.startswith("--") else "[options]"
+            raise BadInput(f"{place}: is for the apps that come with the tool; use {instead}")
     options = around.options
     names = sorted(options, key=_cheapness)
     chosen = itertools.product(*(options[name] for name in names))

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import UNSET, Struct, structs, to_builtins
 
 from serve_bench.core.errors import visible
 from serve_bench.core.result import Run
@@ -32,7 +32,8 @@ def json_of(content: object) -> str:
 
 def _encoded(value: Any) -> dict[str, Any]:
     if isinstance(value, Struct):  # one that says nothing is of what was not looked at
-        return structs.asdict(value) if to_builtins(value) else {}
+        known = {name: part for name, part in structs.asdict(value).items() if part is not UNSET}
+        return known if to_builtins(value) else {}
     if is_dataclass(value):
         return pick(value, *(field.name for field in fields(value)))
     return dict(value)  # a mapping of another type

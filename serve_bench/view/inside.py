@@ -127,7 +127,10 @@ def describe_profiled(trial: Trial, result: Result) -> Iterator[str]:
             yield f"cost of profiling {what}: {rates}, same launch"
     if kept:
         place = kept[0].path.rpartition("/")[0]
-        names = (f"{part.role} {part.pid} ({part.samples})" for part in kept)
+        names = (
+            f"{part.role} {part.pid} ({'?' if part.samples is None else part.samples})"
+            for part in kept
+        )
         yield f"stacks (samples) in {place}: {', '.join(names)}"
     for profile in trial.profiles:
         if profile.failed:

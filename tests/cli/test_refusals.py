@@ -89,6 +89,10 @@ BAD = {
         ("recsys --url a=http://h/ -H token", "--header: 'sha256:3c469e9d' is not allowed"),
         (f"recsys --resume {FORMATS}/2-recsys.jsonl --quick", "it does not go with --quick"),
         ("sweep --url a=http://h/ --app noop", "it does not go with --app"),
+        (
+            "sweep noop --num-replicas 1 --option num_replicas=3",
+            "--option: num_replicas is given twice",
+        ),
         ("sweep ray_microbenchmarks", "sweep: the suite ray_microbenchmarks.toml has cells"),
         ("micro --suite press_noop --clients 1", "--clients: the suite has users; give one of"),
         ("tax noop --suite press_noop", "load.users: rows are compared, not loads that grow"),

@@ -210,3 +210,27 @@ def test_half_a_character_costs_a_record(tmp_path: Path, call: Call) -> None:
     (warning,) = read(tmp_path).warnings
     assert warning.message.startswith("line 2: trial ") and "not Unicode" in warning.message
     assert "Traceback" not in call("report", tmp_path)[1]
+
+
+@cases(
+    "name, damage, says",
+    ("sweep", {"suite": {"ladder": "x"}}, ': run.suite.ladder is "x", not an object'),
+    ("run", {"suite": {"cells": ["x"]}}, 'line 1: run.suite.cells[0] is "x", not an object'),
+    ("soak", {"seconds": {}}, None),
+    ("load-profiled", {"profiles": [{"pid": 1, "role": "proxy", "title": "p", "path": "a/b"}]}, 1),
+)
+def test_a_part_that_is_not_there_costs_its_figures_alone(
+    name: str, damage: dict[str, Any], says: object, tmp_path: Path, call: Call
+) -> None:
+    records = [json.loads(line) for line in (FORMATS / f"2-{name}.jsonl").read_text().splitlines()]
+    for record in records:
+        for part, value in damage.items():
+            if part in record:
+                record[part] = {**record[part], **value} if part == "suite" else value
+    (tmp_path / "records.jsonl").write_text(
+        "".join(f"{json.dumps(record)}\n" for record in records)
+    )
+    out, err = call("report", tmp_path, code=2 if isinstance(says, str) else 0)
+    if isinstance(says, str):
+        assert str(tmp_path) in err and says in err
+    assert ("proxy 1 (?)" in out) == (says == 1) and "inf" not in out.split()

@@ -166,7 +166,7 @@ def overdue(trial: Trial) -> int:
     """Requests without an answer when the drain ended. None in a closed loop whose queue is longer
     (Little: connections / rate) than windows and drain: their turn had not come."""
     rate, seconds = mean_rate(trial), trial.seconds
-    if trial.row.loop == "closed" and rate and seconds.connect:
+    if trial.row.loop == "closed" and rate and seconds.connect is not None:
         waited_s = seconds.total - seconds.connect - seconds.warmup
         return 0 if trial.row.connections / rate > waited_s else trial.unanswered
     return trial.unanswered

@@ -279,10 +279,11 @@ def read_variant(row: ViewRow, blocks: Sequence[Trial], spec: SoakSpec) -> list[
     fitted = {name for name, launches in named.items() if max(map(len, launches)) >= FEWEST}
     seen = [name for name in named if name in fitted or named[name][-1][-1].block == end]
     answered = sum(map(count_ended, blocks))
+    spent_s = sum(block.seconds.total for block in blocks)
     free = (block.usage.host.free_mb for block in reversed(blocks))
     values = known_values(
         answered_in_all=answered,
-        rate_in_all=answered / sum(block.seconds.total for block in blocks),
+        rate_in_all=answered / spent_s if spent_s else None,
         free_mb=next((size for size in free if size is not None), None),
     )
     dims = {**row.dims, "ended_early": len(named) - len(seen) or None}
