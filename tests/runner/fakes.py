@@ -209,6 +209,7 @@ class Crew(NodeCrew):
             Node(name, f"10.0.0.{name}", name, True, name == "1", 2.0) for name in "12"
         )
         self._marks: dict[str, str] = {}
+        self._asked = 0
 
     def start(self) -> None:
         self.script.call("crew")

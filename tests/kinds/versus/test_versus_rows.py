@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.versus.spec import VersusSpec
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.load_result import LoadResult, SlicedResult, WorkerFailure
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.record_lines import to_line
@@ -120,7 +121,7 @@ def test_only_one_side_is_loaded_and_of_processes_that_came_meanwhile_no_cpu_is_
     )
     for (_, answered, side), (received, _, other) in pairwise(busy):
         assert side == other or received >= answered
-    assert not any(trial.usage for trial in trials)
+    assert [trial.usage for trial in trials] == [TrialUsage()] * 2
     assert not (tmp_path / "run" / "samples.jsonl").exists()
 
 
