@@ -33,8 +33,8 @@ class Room:
 
 
 ROOMS: Final = (
-    Room("load", "load/* nodes/* core/nodes.py", 6_760, 5_400, 5_000),
-    Room("serving", "serving/*", 8_520, 6_800, 6_200),
+    Room("load", "load/* nodes/* core/nodes.py", 6_785, 5_400, 5_000),
+    Room("serving", "serving/*", 8_522, 6_800, 6_200),
     Room("observing", "observing/*", 1_942, 1_600, 1_450),
     Room("analysis", "analysis/*", 9_286, 8_000, 7_300),
     Room("doctor, pytest_plugin, package", "doctor/* pytest_plugin/* __*.py", 1_454, 1_100, 950),
@@ -52,7 +52,7 @@ ROOMS: Final = (
         "runner",
         """runner/* benchmarks/*/backend.py benchmarks/*/bench.py benchmarks/*/cluster.py
         benchmarks/*/needs.py benchmarks/*/nodes.py spec/slicing.py""",
-        5_428,
+        5_432,
         4_600,
         4_200,
     ),
@@ -61,19 +61,19 @@ ROOMS: Final = (
         """core/* spec/* benchmarks/*/spec.py benchmarks/*/command.py benchmarks/*/drive.py
         benchmarks/*/options.py cli/command.py cli/experiment.py cli/flag_values.py
         cli/options.py cli/panels.py cli/request.py cli/rows.py cli/sides.py cli/targets.py""",
-        11_357,
+        11_364,
         3_000,
         2_600,
     ),
     # What tells a run: the view with its lenses, and the files and pages made of it.
-    Room("telling", "view/* report/* benchmarks/*", 7_990, 8_600, 7_200),
+    Room("telling", "view/* report/* benchmarks/*", 7_995, 8_600, 7_200),
     Room("cli", "cli/*", 2_261, 1_600, 1_300),
 )
 
 #: Other budgets: lines of the whole package, of tests and of scripts, words of the documents.
 TOTALS: Final = (
-    Room("serve_bench", "serve_bench/*.py", 58_713, 42_300, 37_600),
-    Room("tests", "tests/*.py", 33_527, 25_000, 22_000),
+    Room("serve_bench", "serve_bench/*.py", 58_756, 42_300, 37_600),
+    Room("tests", "tests/*.py", 33_604, 25_000, 22_000),
     Room("scripts", "scripts/*.py", 3_093, 3_000, 2_500),
     Room(
         "documents, words", "docs/*.md README.md GLOSSARY.md CHANGELOG.md", 17_689, 18_000, 15_000

@@ -393,11 +393,8 @@ def named_by(asked: SuiteFacts) -> list[str]:
         if variant.python is not None:
             names.append(f"the interpreter {variant.python}")
         names += [f"the environment {pair[0]}" for pair in variant.env.items() if pair not in flags]
-        names += [
-            f"the HTTP option {name}"
-            for name in variant.http_options
-            if name != "request_timeout_s"
-        ]
+        options = [name for name in variant.http_options if name != "request_timeout_s"]
+        names += [f"the HTTP option {name}" for name in options]
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=-]*", variant.name):
             names.append(f"the variant {variant.name!r}")
     own = [part for part in (asked, *asked.sides) if not isinstance(part.app, str)]
