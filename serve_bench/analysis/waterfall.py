@@ -241,14 +241,14 @@ def summary_of(
     return WaterfallFacts(
         traced=len(requests) + len(failed),
         unseen=len(requests) - len(falls),
-        failed=dict(Counter(lost_in(one, marks.get(one.trace, ())) for one in failed)),
+        failed=dict(Counter(lost_in(times, marks.get(times.trace, ())) for times in failed)),
         lost_marks=lost,
-        total=_figures([one.total_ns for one in falls], [one.total_ns for one in tail]),
+        total=_figures([fall.total_ns for fall in falls], [fall.total_ns for fall in tail]),
         hops={
             name: _figures(*([hops.get(name, 0) for hops in group] for group in (rows, slow)))
             for name in names
         },
-        haproxy_ms=_haproxy(marks.get(one.trace, ()) for one in requests),
+        haproxy_ms=_haproxy(marks.get(request.trace, ()) for request in requests),
         timers={name: timer for name in names if (timer := _timer(longest, name)) is not None},
         requests=tuple(
             TracedRequestFacts(

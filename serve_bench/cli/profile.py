@@ -38,7 +38,7 @@ def _processes(
     if pid is not None:
         check_process(pid)
         py_spy()
-        known = {one.pid: one for one in serve_processes()}
+        known = {process.pid: process for process in serve_processes()}
         return [known.get(pid) or ServeProcess(pid, "process", "", "")]
     assert target is not None
     processes = chosen(serve_processes(), target, app, deployment)
