@@ -397,8 +397,8 @@ def named_by(asked: SuiteFacts) -> list[str]:
         names += [f"the HTTP option {name}" for name in options]
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=-]*", variant.name):
             names.append(f"the variant {variant.name!r}")
-    own = [part for part in (asked, *asked.sides) if not isinstance(part.app, str)]
-    names += [f"the app {part.target}" for part in own]
+    with_apps = [part for part in (asked, *asked.sides) if not isinstance(part.app, str)]
+    names += [f"the app {part.target}" for part in with_apps]
     for address in (asked.address, asked.load_on and asked.load_on.address):
         if address is not None:
             names.append(f"the Ray cluster {address}")

@@ -128,7 +128,7 @@ def _with_replicas() -> set[str]:
 
 def replicas_of(names: list[str]) -> list[dict[str, Any]]:
     """The replicas that run: pid, node, application and deployment."""
-    running = (each for each in all_replicas() if word_of(each[2]["state"]) == "RUNNING")
+    running = (found for found in all_replicas() if word_of(found[2]["state"]) == "RUNNING")
     return [
         {"pid": replica["pid"], "node_id": replica["node_id"], "app": app, "deployment": name}
         for app, name, replica in running
