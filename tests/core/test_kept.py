@@ -161,8 +161,9 @@ def test_plain_words_are_hidden_by_their_place_alone(value: str, hidden: str) ->
 
 def test_the_log_of_a_process_that_has_ended_is_hidden(tmp_path: Path) -> None:
     hashed, log = hash_value(SECRET), tmp_path / "logs" / "child.log"
-    says = f"import sys; print('{SECRET}', file=sys.stderr, flush=True); print('{{}}', flush=True)"
-    child = Child([sys.executable, "-c", says], log=log, cwd=tmp_path, env={})
+    says = f"print('{SECRET}', file=sys.stderr, flush=True); print('{{}}', flush=True)"
+    answers = f"import sys; input(); {says}"  # a process that has ended could not be asked
+    child = Child([sys.executable, "-c", answers], log=log, cwd=tmp_path, env={})
     with pytest.raises(KeyError):  # its answer is no event, and comes after the line
         child.ask("any", {}, 60)
     child.kill()
