@@ -41,7 +41,7 @@ class Climb:
     @property
     def again(self) -> list[At]:
         """The steps in doubt."""
-        return [at for at, rate in self.rates.items() if rate is None]
+        return [place for place, rate in self.rates.items() if rate is None]
 
     @property
     def finished(self) -> bool:
@@ -53,12 +53,12 @@ class Climb:
         if lasts & doubted:
             return False
         # The next step follows from all steps, those in doubt too.
-        every = tuple(Rung(clients, rate or 0.0) for (clients, _), rate in self.rates.items())
-        return isinstance(onward(self.ladder, every), Stop)
+        rungs = tuple(Rung(clients, rate or 0.0) for (clients, _), rate in self.rates.items())
+        return isinstance(onward(self.ladder, rungs), Stop)
 
     @property
     def steps(self) -> tuple[Rung, ...]:
-        return tuple(Rung(at[0], rate) for at, rate in self.rates.items() if rate is not None)
+        return tuple(Rung(place[0], rate) for place, rate in self.rates.items() if rate is not None)
 
     def decide(self) -> Next | Stop:
         """The next step."""
@@ -95,9 +95,9 @@ class Climb:
         """The known further rows: all of a list, else the next."""
         if isinstance(self.decide(), Stop):
             return []
-        again = [self.planned(*at).row for at in self.again]
-        known = [one for one in self.ladder.known if (one, 1) not in self.rates]
-        return again + [self.planned(one).row for one in known]
+        again = [self.planned(*place).row for place in self.again]
+        loads = [clients for clients in self.ladder.known if (clients, 1) not in self.rates]
+        return again + [self.planned(clients).row for clients in loads]
 
     def planned(self, clients: int, run: int = 1) -> PlannedTrial:
         """The trial of a step."""

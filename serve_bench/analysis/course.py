@@ -56,26 +56,26 @@ def seconds_of_requests(requests: Requests, count: int, broken_off: bool = False
     lost: list[tuple[float, float | None, str]] = []
     latencies: list[list[int]] = [[] for _ in range(count)]
     for _, start_ns, latency_ns, _, error, _, sent_ns in requests:
-        at = min(count - 1, max(0, start_ns // 10**9))
-        due[at] += 1
+        second = min(count - 1, max(0, start_ns // 10**9))
+        due[second] += 1
         if sent_ns is not None and sent_ns < count * 10**9:
             sent[max(0, sent_ns // 10**9)] += 1
         end_ns = None if latency_ns is None else start_ns + latency_ns
-        change[at] += 1
+        change[second] += 1
         if end_ns is not None:
-            change[min(count, max(at, end_ns // 10**9))] -= 1
+            change[min(count, max(second, end_ns // 10**9))] -= 1
         if broken_off and error in NO_END:
             continue
         if error is not None:
-            failed.setdefault(error, [0] * count)[at] += 1
+            failed.setdefault(error, [0] * count)[second] += 1
             end_s = None if end_ns is None else round(end_ns / 1e9, 3)
             lost.append((round(start_ns / 1e9, 3), end_s, error))
             continue
         assert latency_ns is not None and end_ns is not None, "what is answered has an end"
-        answered[at] += 1
+        answered[second] += 1
         if end_ns < count * 10**9:
             ended[end_ns // 10**9] += 1
-        latencies[at].append(latency_ns)
+        latencies[second].append(latency_ns)
     return {
         "due": due,
         "sent": sent,
@@ -84,9 +84,10 @@ def seconds_of_requests(requests: Requests, count: int, broken_off: bool = False
         "failed": failed,
         "waiting": list(accumulate(change[:count])),
         "latency": [
-            Histogram.of(some).coarser(COARSE_BITS).encode() if some else None for some in latencies
+            Histogram.of(values).coarser(COARSE_BITS).encode() if values else None
+            for values in latencies
         ],
-        "lost": sorted(lost, key=lambda one: (one[0], one[2]))[:MOST_LOST],
+        "lost": sorted(lost, key=lambda loss: (loss[0], loss[2]))[:MOST_LOST],
         "losses": len(lost),
     }
 
@@ -97,24 +98,24 @@ def processes_of(
     """CPU of each second by role (% of a core, None where no reading covers it), and when processes
     came and went: `from_s` None for one that was there at the first reading, `to_s` for one that
     was there at the last. `begin_ns`: of the first stage, on the clock of the readings."""
-    known = [one for one in tracks if one.cpu_ns]
-    first = min((one.cpu_ns[0][0] for one in known), default=0) + at_once_ns
-    last = max((one.cpu_ns[-1][0] for one in known), default=0) - at_once_ns
+    sampled = [track for track in tracks if track.cpu_ns]
+    first = min((track.cpu_ns[0][0] for track in sampled), default=0) + at_once_ns
+    last = max((track.cpu_ns[-1][0] for track in sampled), default=0) - at_once_ns
     cpu: dict[str, list[float | None]] = {}
     lives = []
-    for one in known:
-        line = cpu.setdefault(one.role, [None] * seconds)
+    for track in sampled:
+        line = cpu.setdefault(track.role, [None] * seconds)
         for second in range(seconds):
-            at = begin_ns + second * 10**9
-            share, seen_ns = cpu_percent(one.cpu_ns, at, at + 10**9)
+            begun_ns = begin_ns + second * 10**9
+            share, seen_ns = cpu_percent(track.cpu_ns, begun_ns, begun_ns + 10**9)
             if share is not None:
                 line[second] = round((line[second] or 0.0) + share * seen_ns / 1e9, 1)
-        born, died = one.cpu_ns[0][0], one.cpu_ns[-1][0]
+        born, died = track.cpu_ns[0][0], track.cpu_ns[-1][0]
         lives.append(
             {
-                "pid": one.pid,
-                "role": one.role,
-                "title": one.title,
+                "pid": track.pid,
+                "role": track.role,
+                "title": track.title,
                 "from_s": None if born <= first else round((born - begin_ns) / 1e9, 3),
                 "to_s": None if died >= last else round((died - begin_ns) / 1e9, 3),
             }
@@ -160,22 +161,22 @@ class ReplicaLine:
         """The state at a moment: that before it, or the first one known."""
         if not self.counts:
             return None
-        place = bisect_right(self.counts, moment_s, key=lambda one: one.at_s)
+        place = bisect_right(self.counts, moment_s, key=lambda count: count.at_s)
         return self.counts[max(0, place - 1)]
 
     def between(self, begin_s: float, end_s: float) -> list[ReplicaCount]:
         """The states within a span, that at its begin first."""
         first = self.at(begin_s)
-        within = [one for one in self.counts if begin_s < one.at_s < end_s]
+        within = [count for count in self.counts if begin_s < count.at_s < end_s]
         return within if first is None else [first, *within]
 
     def seconds(self, begin_s: float, end_s: float) -> float:
         """Replica-seconds within a span."""
         states = self.between(begin_s, end_s)
-        ends = [*(one.at_s for one in states[1:]), end_s]
-        begins = [begin_s, *(one.at_s for one in states[1:])]
+        ends = [*(state.at_s for state in states[1:]), end_s]
+        begins = [begin_s, *(state.at_s for state in states[1:])]
         spans = zip(states, begins, ends, strict=True)
-        return sum(one.all * max(0.0, end - begin) for one, begin, end in spans)
+        return sum(state.all * max(0.0, end - begin) for state, begin, end in spans)
 
     def turns(self, begin_s: float, end_s: float) -> int:
         """How often the number of wanted replicas (where not known: of all) changed its direction
@@ -207,23 +208,23 @@ def _by_processes(course: CourseFacts) -> dict[str, list[ReplicaCount]]:
             if life.to_s is not None:
                 steps[name].append((life.to_s, -1))
     lines: dict[str, list[ReplicaCount]] = {}
-    for name, some in steps.items():
-        running, start = 0, min([0.0, *(at for at, _ in some if at > -math.inf)])
-        for at, step in sorted(some):
+    for name, changes in steps.items():
+        running, start = 0, min([0.0, *(begun for begun, _ in changes if begun > -math.inf)])
+        for begun, step in sorted(changes):
             running += step
-            moment = start if at == -math.inf else at
+            moment = start if begun == -math.inf else begun
             lines.setdefault(name, []).append(ReplicaCount(moment, None, 0, running, 0))
     return lines
 
 
 def all_replicas(lines: Sequence[ReplicaLine]) -> ReplicaLine:
     """The sum of the deployments."""
-    moments = sorted({one.at_s for line in lines for one in line.counts})
+    moments = sorted({count.at_s for line in lines for count in line.counts})
     counts = []
     for moment in moments:
         states = [state for line in lines if (state := line.at(moment)) is not None]
         parts = ([getattr(state, name) for state in states] for name in REPLICA_STATES)
-        sums: list[Any] = [None if None in known else sum(known) for known in parts]
+        sums: list[Any] = [None if None in numbers else sum(numbers) for numbers in parts]
         counts.append(ReplicaCount(moment, *sums))
     return ReplicaLine("all", tuple(counts))
 
@@ -242,36 +243,39 @@ class Bounds:
 
     def holds(self, begin: int, end: int) -> bool | None:
         """Whether the SLO holds over the slices [begin, end); None: nothing was due."""
-        some = False
-        for one in self.slo.objectives:
-            of, bad = sum(self.of[one.name][begin:end]), sum(self.bad[one.name][begin:end])
+        judged = False
+        for objective in self.slo.objectives:
+            of, bad = (
+                sum(self.of[objective.name][begin:end]),
+                sum(self.bad[objective.name][begin:end]),
+            )
             if not of:
                 continue
-            some = True
-            most = one.limit if one.allowed is None else one.allowed
+            judged = True
+            most = objective.limit if objective.allowed is None else objective.allowed
             if bad / of > most + 1e-12:
                 return False
-        return True if some else None
+        return True if judged else None
 
     def place(self, moment_s: float) -> int:
         """The slice that begins at a moment, or next after it."""
         return max(0, math.ceil(moment_s / self.step_s - 1e-9))
 
-    def second(self, at: int) -> bool | None:
+    def second(self, begin: int) -> bool | None:
         """Whether it holds in a second, the first of which is 0."""
-        each = round(1 / self.step_s)
-        return self.holds(at * each, (at + 1) * each)
+        steps = round(1 / self.step_s)
+        return self.holds(begin * steps, (begin + 1) * steps)
 
     def held_from(self, begin_s: float, end_s: float) -> float | None:
         """The first moment of a span from which the SLO holds for HOLD_S seconds, each for itself,
         or to its end, for a second at least; None: there is none. Seconds without a request do not
         count against it."""
         count = len(next(iter(self.of.values()), ()))
-        each, last = round(1 / self.step_s), min(count, self.place(end_s))
+        steps, last = round(1 / self.step_s), min(count, self.place(end_s))
         begin = self.place(begin_s)
-        for start in range(begin, max(begin + (begin < last), last - each + 1)):
-            until = min(last, start + HOLD_S * each)
-            seconds = [self.holds(at, min(at + each, until)) for at in range(start, until, each)]
+        for start in range(begin, max(begin + (begin < last), last - steps + 1)):
+            until = min(last, start + HOLD_S * steps)
+            seconds = [self.holds(k, min(k + steps, until)) for k in range(start, until, steps)]
             if False not in seconds and True in seconds:
                 return max(begin_s, start * self.step_s)
         return None
@@ -284,7 +288,7 @@ def bounds_of(slices: ProbeSlices, slo: Slo) -> Bounds:
         if (counts := slices.bounds.get(objective.name)) is None:
             raise FormatError(f"slices.bounds: {objective.name} is missing")
         of[objective.name], bad[objective.name] = counts.of, counts.bad
-    if len({len(some) for some in (*of.values(), *bad.values())}) != 1:
+    if len({len(shares) for shares in (*of.values(), *bad.values())}) != 1:
         raise FormatError("slices.bounds: the objectives have not the same slices")
     step_s = slices.slice_s or 0.0
     if not 0.001 <= step_s <= 1.0:
@@ -315,15 +319,15 @@ def transient_of(
 ) -> Transient:
     """The figures of a trial. `stages`: begin and end of each."""
     lines = replica_lines(course)
-    every = all_replicas(lines)
+    replicas = all_replicas(lines)
     out = tuple(
-        None if held is None else not held for held in map(bounds.second, range(len(course.due)))
+        None if holds is None else not holds for holds in map(bounds.second, range(len(course.due)))
     )
-    made = tuple(_stage(course, bounds, lines, every, out, *stage) for stage in stages)
+    made = tuple(_stage(course, bounds, lines, replicas, out, *stage) for stage in stages)
     whole_s = stages[-1][1] if stages else 0.0
     least = [stage["least_s"] for stage in made]
-    least_s = None if None in least or not every.counts else sum(part or 0.0 for part in least)
-    replica_s = every.seconds(0.0, whole_s) if every.counts else None
+    least_s = None if None in least or not replicas.counts else sum(part or 0.0 for part in least)
+    replica_s = replicas.seconds(0.0, whole_s) if replicas.counts else None
     turns = sum(stage["turns"] or 0 for stage in made)
     seconds = sum(end - begin for begin, end in stages)
     whole: Figures = {
@@ -334,10 +338,12 @@ def transient_of(
         "replica_s": replica_s,
         "least_s": least_s,
         "cost": (replica_s or 0.0) / least_s if least_s else None,
-        "turns_per_minute": 60 * turns / seconds if every.counts and seconds else None,
-        "down_s": _down_s(every, whole_s, course.after_s),
+        "turns_per_minute": 60 * turns / seconds if replicas.counts and seconds else None,
+        "down_s": _down_s(replicas, whole_s, course.after_s),
     }
-    return Transient(out, every, whole, made, tuple(_faults(course, bounds, every, out, whole_s)))
+    return Transient(
+        out, replicas, whole, made, tuple(_faults(course, bounds, replicas, out, whole_s))
+    )
 
 
 def lost_figures(classes: Mapping[str, int]) -> Figures:
@@ -350,16 +356,16 @@ def _stage(
     course: CourseFacts,
     bounds: Bounds,
     lines: Sequence[ReplicaLine],
-    every: ReplicaLine,
+    replicas: ReplicaLine,
     out: Sequence[bool | None],
     begin: float,
     end: float,
 ) -> Figures:
     span = slice(round(begin), max(round(begin) + 1, round(end)))
     held_at = bounds.held_from(begin, end)
-    states = every.between(begin, end)
+    states = replicas.between(begin, end)
     first = states[0].running if states else None
-    further = next((one.at_s for one in states[1:] if one.running > (first or 0)), None)
+    further = next((later.at_s for later in states[1:] if later.running > (first or 0)), None)
     needed, needed_at = _needed(states, begin, held_at)
     most = max((state.starting + state.running for state in states), default=None)
     return {
@@ -386,64 +392,64 @@ def _needed(
     if held_at is None or not states:
         return None, None
     if held_at <= begin:
-        return min(one.running for one in states), begin
-    before = [one for one in states if one.at_s <= held_at] or list(states[:1])
+        return min(state.running for state in states), begin
+    before = [state for state in states if state.at_s <= held_at] or list(states[:1])
     needed = before[-1].running
-    since = [*takewhile(lambda one: one.running >= needed, reversed(before))][-1]
+    since = [*takewhile(lambda state: state.running >= needed, reversed(before))][-1]
     return needed, max(begin, since.at_s)
 
 
-def _down_s(every: ReplicaLine, end_s: float, after_s: float) -> float | None:
+def _down_s(replicas: ReplicaLine, end_s: float, after_s: float) -> float | None:
     """From the end of the load until no more replicas are there than at its begin."""
-    first = every.at(0.0)
+    first = replicas.at(0.0)
     if first is None or after_s <= 0:
         return None
-    few = (one for one in every.between(end_s, end_s + after_s) if one.all <= first.all)
-    return next((max(0.0, one.at_s - end_s) for one in few), None)
+    few = (state for state in replicas.between(end_s, end_s + after_s) if state.all <= first.all)
+    return next((max(0.0, state.at_s - end_s) for state in few), None)
 
 
 def _faults(
     course: CourseFacts,
     bounds: Bounds,
-    every: ReplicaLine,
+    replicas: ReplicaLine,
     out: Sequence[bool | None],
     whole_s: float,
 ) -> Iterator[Figures]:
     """Each fault until the next one: lost are those that failed then, or whose end never came."""
     for place, fault in enumerate(course.faults):
-        if (at := fault.at_s) is None:
+        if (fault_s := fault.at_s) is None:
             yield {"at_s": None}
             continue
         later = [next_.at_s for next_ in course.faults[place + 1 :] if next_.at_s is not None]
         until = min([*later, whole_s])
         last = place == len(course.faults) - 1  # what ends later than the load is the last one's
         ends = ((error, due_s if end_s is None else end_s) for due_s, end_s, error in course.lost)
-        lost = Counter(error for error, end in ends if at <= end and (end < until or last))
-        held_at = bounds.held_from(at, until)
-        begin, end = math.floor(at), math.ceil(until)
+        lost = Counter(error for error, end in ends if fault_s <= end and (end < until or last))
+        held_at = bounds.held_from(fault_s, until)
+        begin, end = math.floor(fault_s), math.ceil(until)
         missed = [second for second in range(begin, min(end, len(out))) if out[second]]
-        last_out = max(0.0, missed[-1] + 1 - at) if missed else None
-        meanwhile = at + max(1.0, last_out or 0.0)
+        last_out = max(0.0, missed[-1] + 1 - fault_s) if missed else None
+        meanwhile = fault_s + max(1.0, last_out or 0.0)
         stopped = fault.fault.startswith(f"stop:{REPLICA}")
         yield {
-            "at_s": at,
+            "at_s": fault_s,
             "until_s": until,
             **lost_figures(lost),
             "out_s": len(missed),
             "last_out_s": None if last_out is None else round(last_out, 3),
-            "held_s": None if held_at is None else round(held_at - at, 3),
-            "fewest": _fewest(course, every, at, meanwhile, stopped),
+            "held_s": None if held_at is None else round(held_at - fault_s, 3),
+            "fewest": _fewest(course, replicas, fault_s, meanwhile, stopped),
             "answered": sum(course.ended[begin : max(begin + 1, math.ceil(meanwhile))]),
-            "lasted_s": None if fault.done_s is None else fault.done_s - at,
+            "lasted_s": None if fault.done_s is None else fault.done_s - fault_s,
         }
 
 
 def _fewest(
-    course: CourseFacts, every: ReplicaLine, at: float, until: float, stopped: bool
+    course: CourseFacts, replicas: ReplicaLine, begin: float, until: float, stopped: bool
 ) -> int | None:
     """The fewest replicas that ran in a span: by Serve's word, which may not know yet that one has
     died, and by the processes that were there. `stopped`: one of them stands still."""
-    by_serve = [one.running for one in every.between(at, until)]
+    by_serve = [state.running for state in replicas.between(begin, until)]
     lives = [life for life in course.lives if life.role == REPLICA]
     died = [life.to_s for life in lives if life.to_s is not None]
     begins = (-math.inf if life.from_s is None else life.from_s for life in lives)
@@ -451,10 +457,10 @@ def _fewest(
     spans = [*zip(begins, ends, strict=True)]
     alive = [
         sum(born <= moment + AFTER_S < ended for born, ended in spans) - stopped
-        for moment in (at, *(moment for moment in died if at <= moment < until))
+        for moment in (begin, *(moment for moment in died if begin <= moment < until))
     ]
-    known = [*by_serve, *(alive if lives else ())]
-    return min(known) if by_serve else None
+    numbers = [*by_serve, *(alive if lives else ())]
+    return min(numbers) if by_serve else None
 
 
 class Drop(NamedTuple):
@@ -487,9 +493,9 @@ def find_drop(course: CourseFacts, transient: Transient) -> Drop | None:
     for second, out in enumerate(transient.out):
         around = range(max(0, second - AROUND_S), min(len(ended), second + AROUND_S + 1))
         rate = fmean(ended[near] for near in around if counts[near] == counts[second])
-        held = max((value for few, value in most.items() if few <= counts[second]), default=0.0)
-        if out and waiting[second] >= held > 0 and rate < held / 2:
-            drop[second] = held
+        peak = max((value for few, value in most.items() if few <= counts[second]), default=0.0)
+        if out and waiting[second] >= peak > 0 and rate < peak / 2:
+            drop[second] = peak
         most[counts[second]] = max(most.get(counts[second], 0.0), rate)
     if len(drop) < DROP_S:
         return None
@@ -547,7 +553,7 @@ def events_of(course: CourseFacts) -> list[CourseEvent]:
             came = sorted(pids - ready)
             events += [(change.at_s, "replica ready", f"{name} {pid}") for pid in came]
         ready |= pids
-    every = all_replicas(replica_lines(course))
+    replicas = all_replicas(replica_lines(course))
     for life in course.lives:
         role, died, who = life.role, life.to_s, str(life.pid)
         begun, ended = f"{role} started", f"{role} ended"
@@ -556,7 +562,7 @@ def events_of(course: CourseFacts) -> list[CourseEvent]:
         elif role == REPLICA:
             who = f"{life.title.rpartition(':')[2]} {who}"
             # Serve was about to have fewer replicas, or others, when it ended.
-            states = [] if died is None else every.between(died - 1.0, died + 1.0)
+            states = [] if died is None else replicas.between(died - 1.0, died + 1.0)
             wanted = [state.wanted for state in states if state.wanted is not None]
             if any(state.draining for state in states) or wanted != sorted(wanted):
                 ended = "replica stopped"
@@ -564,4 +570,4 @@ def events_of(course: CourseFacts) -> list[CourseEvent]:
             continue
         ended = f"{role} killed" if life.pid in killed else ended
         events += [(life.from_s, begun, who), (died, ended, who)]
-    return sorted(CourseEvent(float(at), *words) for at, *words in events if at is not None)
+    return sorted(CourseEvent(float(at_s), *words) for at_s, *words in events if at_s is not None)

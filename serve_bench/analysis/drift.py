@@ -102,8 +102,8 @@ def drift_of(xs: Sequence[float], ys: Sequence[float]) -> LevelDrift | None:
     if len(xs) < FEWEST or xs[-1] <= xs[0]:
         return None
     if len(xs) > MOST:
-        kept = [round(at * (len(xs) - 1) / (MOST - 1)) for at in range(MOST)]
-        xs, ys = [xs[at] for at in kept], [ys[at] for at in kept]
+        kept = [round(number * (len(xs) - 1) / (MOST - 1)) for number in range(MOST)]
+        xs, ys = [xs[number] for number in kept], [ys[number] for number in kept]
     n, span = len(xs), xs[-1] - xs[0]
     if max(ys) == min(ys):
         return LevelDrift(0.0, 0.0, 0.0, 0.0, float(n), 0.0)
@@ -157,11 +157,11 @@ def _slows(columns: Sequence[Any], us: Any, ys: Any, rho: float) -> bool:
 def joined(drifts: Sequence[LevelDrift]) -> LevelDrift:
     """The slope of several launches of one thing (at least one): their mean, weighted by the
     inverse of their variances; degrees of freedom add up. The warm-up is that of the first."""
-    if len(drifts) == 1 or any(one.error <= 0 for one in drifts):
-        return min(drifts, key=lambda one: one.error)
-    weights = [1 / max(one.error**2, 1e-300) for one in drifts]
-    slope = sum(w * one.slope for w, one in zip(weights, drifts, strict=True)) / sum(weights)
-    error, df = sum(weights) ** -0.5, sum(one.df for one in drifts)
+    if len(drifts) == 1 or any(drift.error <= 0 for drift in drifts):
+        return min(drifts, key=lambda drift: drift.error)
+    weights = [1 / max(drift.error**2, 1e-300) for drift in drifts]
+    slope = sum(w * drift.slope for w, drift in zip(weights, drifts, strict=True)) / sum(weights)
+    error, df = sum(weights) ** -0.5, sum(drift.df for drift in drifts)
     half = quantile(df, 0.5 + LEVEL / 2) * error
     return replace(
         drifts[0],
@@ -170,8 +170,8 @@ def joined(drifts: Sequence[LevelDrift]) -> LevelDrift:
         high=slope + half,
         error=error,
         df=df,
-        rho=max(one.rho for one in drifts),
-        slows=any(one.slows for one in drifts),
+        rho=max(drift.rho for drift in drifts),
+        slows=any(drift.slows for drift in drifts),
     )
 
 

@@ -134,10 +134,10 @@ def build_history(
     left = list(passed)
     in_order = sorted(stored.items(), key=lambda item: (item[1].run.started_at, item[0]))
     measured = list(_measured(in_order, left))
-    every = _grouped(_chosen(measured, left, chosen or {}), force)
-    groups = [group for group in every if len(group) >= FEWEST_ALIKE]
+    all_groups = _grouped(_chosen(measured, left, chosen or {}), force)
+    groups = [group for group in all_groups if len(group) >= FEWEST_ALIKE]
     groups.sort(key=len, reverse=True)
-    alone = [group[0] for group in every if len(group) < FEWEST_ALIKE]
+    alone = [group[0] for group in all_groups if len(group) < FEWEST_ALIKE]
     if not groups:
         raise BadInput(_no_two(alone, left))
     for run in alone:
@@ -145,8 +145,8 @@ def build_history(
         why = _why_alone([*groups, *others], run)
         left.append(PassedOver(run.where, why, run.run.started_at))
     made = []
-    for at, group in enumerate(groups):
-        alike = [other for other in groups[:at] if other[0].subject == group[0].subject]
+    for number, group in enumerate(groups):
+        alike = [other for other in groups[:number] if other[0].subject == group[0].subject]
         made.append(_group(group, alike, metrics, threshold, last))
     if not any(group.series for group in made):
         raise BadInput(f"--metric: no run has a value of {', '.join(metrics)}")
@@ -171,12 +171,14 @@ def _group(
     before = runs[-1 - last : -1]
     comparison = compare_newest(before, runs[-1], threshold, metrics)
     measures = [measure for name in metrics for measure in MEASURES if measure.name == name]
-    every = [
-        Series(variant, cell, at.row, at.client, measure, _points(runs, (variant, at), measure))
-        for (variant, at), cell in _places(runs).items()
+    lines = [
+        Series(
+            variant, cell, spot.row, spot.client, measure, _points(runs, (variant, spot), measure)
+        )
+        for (variant, spot), cell in _places(runs).items()
         for measure in measures
     ]
-    series = [line for line in every if any(point.value is not None for point in line.points)]
+    series = [line for line in lines if any(point.value is not None for point in line.points)]
     apart = [f"{found.what} {found.b}" for found in _unlike(alike[0], runs[0])] if alike else []
     name = ", ".join([str(runs[0].subject), *match.few(apart)])
     later = (replace(run, changed=tuple(_changes(old, run))) for old, run in pairwise(runs))
@@ -196,7 +198,7 @@ def _places(runs: Sequence[MeasuredRun]) -> dict[Place, JsonObject]:
     cells = {place: row.cell for run in runs for place, row in run.rows.items()}
     variants = list(dict.fromkeys(variant for variant, _ in cells))
     slugs = list(dict.fromkeys(place.cell for _, place in cells))
-    ordered = sorted(cells, key=lambda at: (variants.index(at[0]), slugs.index(at[1].cell)))
+    ordered = sorted(cells, key=lambda key: (variants.index(key[0]), slugs.index(key[1].cell)))
     return {place: cells[place] for place in ordered}
 
 
@@ -235,9 +237,9 @@ def _changes(before: MeasuredRun, run: MeasuredRun) -> Iterator[str]:
     for name, value in new.items():
         if name in old and old[name] != value:
             yield f"{name} {old[name]} -> {value}"
-    known = tuple(f"{name} " for name in new)  # Ray is among the packages too
-    measured = [match.software_of(one.result.launches) for one in (before, run)]
-    yield from (text for text in match.software_changes(*measured) if not text.startswith(known))
+    prefixes = tuple(f"{name} " for name in new)  # Ray is among the packages too
+    measured = [match.software_of(changed.result.launches) for changed in (before, run)]
+    yield from (text for text in match.software_changes(*measured) if not text.startswith(prefixes))
     for other in match.unlike_hosts(before.run.host, run.run.host):
         if other.what != "kernel":  # told above
             yield f"{other.what} {other.a} -> {other.b}"
@@ -278,9 +280,9 @@ def _chosen(
     """Runs with the rows that were chosen alone. BadInput where no run has any."""
     words = " ".join(f"--{name} {value!r}" for name, value in chosen.items())
     names = [_names(place) for run in runs for place in sorted(run.places, key=str)]
-    if names and not any(chosen.items() <= known.items() for known in names):
+    if names and not any(chosen.items() <= names_of.items() for names_of in names):
         for name, value in chosen.items():
-            values = dict.fromkeys(known[name] for known in names)
+            values = dict.fromkeys(names_of[name] for names_of in names)
             if value not in values:
                 raise BadInput(f"--{name}: no run has {value!r}; they have {', '.join(values)}")
         raise BadInput(f"no run has {words} together")

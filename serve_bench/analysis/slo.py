@@ -70,14 +70,14 @@ class Judgement:
     @property
     def text(self) -> str:
         """`p99 61.2 ms is above 50 ms (-22.4 %)`; that it is within, or why it is not judged."""
-        one = self.objective
+        objective = self.objective
         if self.met is None:
             return self.why_not
-        bad, good = ("below", "not below") if one.kind == "goodput" else ("above", "within")
-        tell = time_text if one.timed else share_text
+        bad, good = ("below", "not below") if objective.kind == "goodput" else ("above", "within")
+        tell = time_text if objective.timed else share_text
         margin = f" ({self.margin_text})" if self.margin is not None else ""
         where = good if self.met else bad
-        return f"{one.name} {self.value_text} is {where} {tell(one.limit)}{margin}"
+        return f"{objective.name} {self.value_text} is {where} {tell(objective.limit)}{margin}"
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ class RowSlo:
         """What decides: the objective that is missed by most, else one that is not judged, else
         the one with the least margin."""
         for met in (False, None, True):
-            those = [one for one in self.judgements if one.met is met]
+            those = [judgement for judgement in self.judgements if judgement.met is met]
             if those:
-                known = [one for one in those if one.margin is not None]
-                return min(known or those, key=lambda one: one.margin or 0.0)
+                with_margin = [judgement for judgement in those if judgement.margin is not None]
+                return min(with_margin or those, key=lambda judgement: judgement.margin or 0.0)
         raise ValueError("an SLO has an objective")
 
     @property
@@ -106,64 +106,71 @@ class RowSlo:
 
 def judge(slo: Slo, trials: Sequence[Trial]) -> tuple[Judgement, ...]:
     """Each objective over the trials of a row. FormatError for a damaged histogram."""
-    names = {one.metric for one in slo.objectives}
+    names = {objective.metric for objective in slo.objectives}
     names |= {CENSORED_BY[name] for name in names}
     histograms = {name: merged(trials, name) for name in names}
-    return tuple(_judged(one, trials, histograms) for one in slo.objectives)
+    return tuple(_judged(objective, trials, histograms) for objective in slo.objectives)
 
 
 def _judged(
-    one: Objective, trials: Sequence[Trial], histograms: Mapping[str, Histogram]
+    objective: Objective, trials: Sequence[Trial], histograms: Mapping[str, Histogram]
 ) -> Judgement:
     if not trials:
-        return _open(one, "not measured")
+        return _open(objective, "not measured")
     completed = sum(trial.counts.completed for trial in trials)
     failed = sum(trial.counts.failed_total + trial.unanswered for trial in trials)
-    answered = histograms[one.metric]
-    if one.kind in ("errors", "goodput"):
+    answered = histograms[objective.metric]
+    if objective.kind in ("errors", "goodput"):
         if not completed + failed:
-            return _open(one, "no request was measured")
-        if one.kind == "errors":
-            of_class = (trial.counts.failed.get(one.error or "", 0) for trial in trials)
-            wrong = failed if one.error is None else sum(of_class)
-            return _at_most(one, wrong / (completed + failed))
-        share = _within(answered, one.within_ns or 0.0) / (completed + failed)
-        return Judgement(one, share, share >= one.limit - NOISE, share - one.limit)
-    given_up = histograms[CENSORED_BY[one.metric]]
+            return _open(objective, "no request was measured")
+        if objective.kind == "errors":
+            of_class = (trial.counts.failed.get(objective.error or "", 0) for trial in trials)
+            wrong = failed if objective.error is None else sum(of_class)
+            return _at_most(objective, wrong / (completed + failed))
+        share = _within(answered, objective.within_ns or 0.0) / (completed + failed)
+        return Judgement(
+            objective, share, share >= objective.limit - NOISE, share - objective.limit
+        )
+    given_up = histograms[CENSORED_BY[objective.metric]]
     if answered.count + given_up.count:
-        return _timed(one, answered, given_up)
-    return _open(one, f"no {one.metric} was measured" if completed else "no request was answered")
+        return _timed(objective, answered, given_up)
+    return _open(
+        objective, f"no {objective.metric} was measured" if completed else "no request was answered"
+    )
 
 
-def _timed(one: Objective, answered: Histogram, given_up: Histogram) -> Judgement:
+def _timed(objective: Objective, answered: Histogram, given_up: Histogram) -> Judgement:
     """A percentile or a mean. One that depends on requests without an answer is between that with
     each at the time that it was waited for, and that with each at infinity."""
     count = answered.count + given_up.count
-    waits, end = _OF.get(one.metric, _OF[LATENCY])
-    if count < one.fewest:
-        return _open(one, f"{one.name} needs {one.fewest:,} {waits}, {count:,} were measured")
+    waits, end = _OF.get(objective.metric, _OF[LATENCY])
+    if count < objective.fewest:
+        return _open(
+            objective,
+            f"{objective.name} needs {objective.fewest:,} {waits}, {count:,} were measured",
+        )
     low: float | None
-    if one.share is None:
+    if objective.share is None:
         low, open_ = answered.joined(given_up).mean, given_up.count > 0
         surely = False
     else:
-        ((low, open_),) = bounded(answered, given_up, (one.share,))
-        surely = _within(answered, one.limit) >= math.ceil((one.share - 1e-9) * count)
+        ((low, open_),) = bounded(answered, given_up, (objective.share,))
+        surely = _within(answered, objective.limit) >= math.ceil((objective.share - 1e-9) * count)
     assert low is not None, "there are requests"
     if not open_:
-        return _at_most(one, float(low))
+        return _at_most(objective, float(low))
     value = LowerBound(low)
-    if low > one.limit:
-        return _at_most(one, value)
+    if low > objective.limit:
+        return _at_most(objective, value)
     if surely:
-        return Judgement(one, value, True)
-    why = f"{one.name} depends on {given_up.count:,} {waits} without an {end}"
-    return Judgement(one, value, None, why_not=why)
+        return Judgement(objective, value, True)
+    why = f"{objective.name} depends on {given_up.count:,} {waits} without an {end}"
+    return Judgement(objective, value, None, why_not=why)
 
 
-def _at_most(one: Objective, value: float) -> Judgement:
-    margin = (one.limit - value) / one.limit if one.limit else None
-    return Judgement(one, value, value <= one.limit + NOISE, margin)
+def _at_most(objective: Objective, value: float) -> Judgement:
+    margin = (objective.limit - value) / objective.limit if objective.limit else None
+    return Judgement(objective, value, value <= objective.limit + NOISE, margin)
 
 
 _OF: Final = {
@@ -174,11 +181,11 @@ _OF: Final = {
 """What a metric is of, and what it waits for."""
 
 
-def _open(one: Objective, why: str) -> Judgement:
-    return Judgement(one, None, None, why_not=why)
+def _open(objective: Objective, why: str) -> Judgement:
+    return Judgement(objective, None, None, why_not=why)
 
 
 def _within(histogram: Histogram, limit_ns: float) -> int:
     """Values up to the limit, each at the middle of its slot, as percentiles have them."""
     most = histogram.max or 0
-    return sum(n for at, n in histogram.occupied() if min(slot_middle(at), most) <= limit_ns)
+    return sum(n for index, n in histogram.occupied() if min(slot_middle(index), most) <= limit_ns)

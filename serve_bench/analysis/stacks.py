@@ -152,24 +152,24 @@ class FunctionShare:
 
 def top_functions(stacks: Stacks, count: int = 15) -> list[FunctionShare]:
     """The functions with most samples as innermost frame. A stack counts once for a function."""
-    own, within = _self_and_total(stacks)
-    every = total(stacks) or 1
-    ranked = sorted(within, key=lambda name: (-own[name], -within[name], name))
+    alone, within = _self_and_total(stacks)
+    samples = total(stacks) or 1
+    ranked = sorted(within, key=lambda name: (-alone[name], -within[name], name))
     return [
-        FunctionShare(name, 100.0 * own[name] / every, 100.0 * within[name] / every)
+        FunctionShare(name, 100.0 * alone[name] / samples, 100.0 * within[name] / samples)
         for name in ranked[:count]
     ]
 
 
 def _self_and_total(stacks: Stacks) -> tuple[Counter[str], Counter[str]]:
-    own: Counter[str] = Counter()
+    alone: Counter[str] = Counter()
     within: Counter[str] = Counter()
     for frames, count in stacks.items():
         names = [function_of(frame) for frame in frames]
-        own[names[-1]] += count
+        alone[names[-1]] += count
         for name in set(names):
             within[name] += count
-    return own, within
+    return alone, within
 
 
 @dataclass(frozen=True)
@@ -282,8 +282,8 @@ def layers(stacks: Stacks, rules: LayerRules) -> dict[str, float]:
     counts: Counter[str] = Counter()
     for frames, count in stacks.items():
         counts[layer_of(frames, rules)] += count
-    every = total(stacks) or 1
-    return {name: 100.0 * count / every for name, count in counts.most_common()}
+    samples = total(stacks) or 1
+    return {name: 100.0 * count / samples for name, count in counts.most_common()}
 
 
 def layer_of(frames: tuple[str, ...], rules: LayerRules) -> str:
@@ -292,10 +292,10 @@ def layer_of(frames: tuple[str, ...], rules: LayerRules) -> str:
     A frame without a rule is user code if Serve's replica called the user's callable further out,
     else "other".
     """
-    at: Layered | None = None
+    layer: Layered | None = None
     for frame in frames:
-        at = layered(frame, at, rules)
-    return OTHER if at is None else at.name
+        layer = layered(frame, layer, rules)
+    return OTHER if layer is None else layer.name
 
 
 @dataclass(frozen=True)
@@ -314,12 +314,12 @@ def layered(frame: str, outer: Layered | None, rules: LayerRules) -> Layered:
     onward = OTHER if outer is None else outer.onward
     before: frozenset[tuple[str, ...]] = frozenset() if outer is None else outer.under
     its_rules, plain, under = _frame_facts(frame, rules)
-    own = [rule for rule in its_rules if not rule.under or rule.under in before]
-    passing = next((rule.name for rule in own if not rule.leaf), None)
+    its_own = [rule for rule in its_rules if not rule.under or rule.under in before]
+    passing = next((rule.name for rule in its_own if not rule.leaf), None)
     if passing is None and plain:
         passing = USER_CODE if rules.user_entry in before else OTHER
     onward = onward if passing is None else passing
-    name = own[0].name if own else onward
+    name = its_own[0].name if its_own else onward
     if outer is None and frame == NO_FRAME:
         name = NO_FRAME
     return Layered(name, onward, before if under <= before else before | under)
@@ -337,7 +337,7 @@ def _frame_facts(
     its_rules = tuple(by_both)
     under = {rules.user_entry, *(rule.under for rule in rules.rules)}
     plain = bool(file) and not _any(file, rules.passed)
-    return its_rules, plain, frozenset(one for one in under if _any(function, one))
+    return its_rules, plain, frozenset(name for name in under if _any(function, name))
 
 
 def without(stacks: Stacks, layer: str, rules: LayerRules) -> Stacks:

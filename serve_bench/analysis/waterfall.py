@@ -130,8 +130,8 @@ class _Call:
     def in_order(self) -> list[tuple[str, int]]:
         """Its moments, none before the one that it comes after on its way."""
         reached, moments = 0, []
-        for name, at in self.moments.items():
-            reached = max(reached, at)
+        for name, moment in self.moments.items():
+            reached = max(reached, moment)
             moments.append((name, reached))
         return moments
 
@@ -169,11 +169,11 @@ def _through_haproxy(moments: list[tuple[str, int]], back_ns: int) -> list[tuple
     """The moments with that of the head of the answer at HAProxy before the first byte at the
     client. HAProxy's clock stands still while it works through what a poll brought, so both of its
     moments are moved to the nearest that their neighbours allow."""
-    at = [name for name, _ in moments].index("haproxy")
-    nearest = min(max(moments[at][1], moments[at - 1][1]), moments[at + 1][1])
+    place = [name for name, _ in moments].index("haproxy")
+    nearest = min(max(moments[place][1], moments[place - 1][1]), moments[place + 1][1])
     first = [name for name, _ in moments].index("first")
     back = min(max(back_ns, moments[first - 1][1]), moments[first][1])
-    done = [*moments[:at], ("haproxy", nearest), *moments[at + 1 : first]]
+    done = [*moments[:place], ("haproxy", nearest), *moments[place + 1 : first]]
     return [*done, ("back", back), *moments[first:]]
 
 
@@ -237,7 +237,7 @@ def summary_of(
     longest = [flat(fall, max) for fall in falls]  # two calls of 25 ms are no timer of 50
     names = list(dict.fromkeys(name for hops in rows for name in hops))
     slowest, others = falls[: -SLOWEST_KEPT - 1 : -1], falls[-SLOWEST_KEPT - 1 :: -1]
-    every = max(1, -(-len(others) // (MOST_KEPT - SLOWEST_KEPT)))
+    step = max(1, -(-len(others) // (MOST_KEPT - SLOWEST_KEPT)))
     return WaterfallFacts(
         traced=len(requests) + len(failed),
         unseen=len(requests) - len(falls),
@@ -252,11 +252,11 @@ def summary_of(
         timers={name: timer for name in names if (timer := _timer(longest, name)) is not None},
         requests=tuple(
             TracedRequestFacts(
-                trace=one.trace,
-                due_unix_ns=one.begin_ns + ahead_ns,
-                **structs.asdict(one.call(one.begin_ns)),
+                trace=other.trace,
+                due_unix_ns=other.begin_ns + ahead_ns,
+                **structs.asdict(other.call(other.begin_ns)),
             )
-            for one in (*slowest, *others[::every])
+            for other in (*slowest, *others[::step])
         ),
     )
 
@@ -269,8 +269,8 @@ response, all. -1: it did not come so far."""
 def _haproxy(requests: Iterable[Sequence[HopMark]]) -> dict[str, float]:
     """The means of HAProxy's own timers over these requests; empty without."""
     timers = (mark.name for marks in requests for mark in marks if mark.kind == HAPROXY)
-    every = [[*map(int, names.split("/"))] for names in timers]
-    whole = [times for times in every if len(times) == len(HAPROXY_TIMERS) and min(times) >= 0]
+    pairs = [[*map(int, names.split("/"))] for names in timers]
+    whole = [times for times in pairs if len(times) == len(HAPROXY_TIMERS) and min(times) >= 0]
     columns = zip(HAPROXY_TIMERS, zip(*whole, strict=True), strict=False)
     return {name: round(mean(times), 3) for name, times in columns}
 
@@ -326,15 +326,15 @@ def shifts(
     """The latency of traced requests and each of its hops on two sides; none where one was not
     traced. `a`, `b`: waterfalls by round, whose hops count alike; `pairs`: rounds belong together,
     and those that one side lacks are left out."""
-    sides = [{at: fall for at, fall in side.items() if fall.total.mean} for side in (a, b)]
+    sides = [{place: fall for place, fall in side.items() if fall.total.mean} for side in (a, b)]
     if pairs:
         both = sorted(set(sides[0]) & set(sides[1]))
-        sides = [{at: side[at] for at in both} for side in sides]
+        sides = [{place: side[place] for place in both} for side in sides]
     if not all(sides):
         return ()
-    every = [[{LATENCY: fall.total, **fall.hops} for fall in side.values()] for side in sides]
-    names = {name: None for side in every for hops in side for name in hops if ": " not in name}
-    return tuple(_shift(name, every, pairs) for name in (LATENCY, *ORDER) if name in names)
+    falls = [[{LATENCY: fall.total, **fall.hops} for fall in side.values()] for side in sides]
+    names = {name: None for side in falls for hops in side for name in hops if ": " not in name}
+    return tuple(_shift(name, falls, pairs) for name in (LATENCY, *ORDER) if name in names)
 
 
 LATENCY: Final = "latency"
@@ -376,20 +376,20 @@ def _figures(values: Sequence[int], slowest: Sequence[int]) -> HopTimes:
 def _fall(trace: str, moments: Sequence[tuple[str, int]], call: _Call) -> Waterfall:
     """The hops between these moments, and the calls."""
     segments: list[HopTime] = []
-    for (one, begin), (other, end) in pairwise(moments):
-        hop = "answer back" if other == "left" else HOPS.get((one, other), BETWEEN)
+    for (name, begin), (other, end) in pairwise(moments):
+        hop = "answer back" if other == "left" else HOPS.get((name, other), BETWEEN)
         if hop == "user code":
             segments += _user_code(call, begin, end)
         else:
             segments.append(HopTime(hop, begin, end))
-    below = tuple(_fall(trace, one.in_order(), one) for one in call.children)
+    below = tuple(_fall(trace, name.in_order(), name) for name in call.children)
     return Waterfall(trace, tuple(segments), call.name, below)
 
 
 def _user_code(call: _Call, begin: int, end: int) -> Iterator[HopTime]:
     """User code, and what lies within: calls of others, and waits for a batch. What overlaps counts
     once, calls first."""
-    calls = [(min(one.moments.values()), max(one.moments.values())) for one in call.children]
+    calls = [(min(child.moments.values()), max(child.moments.values())) for child in call.children]
 
     def hop_at(moment: int) -> str:
         for name, spans in (("downstream", calls), ("batch wait", call.batches)):
@@ -413,10 +413,10 @@ def _front(marks: Sequence[HopMark], by: str) -> _Call | None:
     replicas = [mark for mark in marks if mark.kind == "replica"]
     routes = {mark.span: mark for mark in marks if mark.kind == "route"}
     made: dict[str, list[HopMark]] = {}  # replica spans by that of the replica that called
-    for one in replicas:
-        route = routes.get(one.parent)
-        caller = route.parent if route is not None else one.parent
-        made.setdefault(caller, []).append(one)
+    for replica in replicas:
+        route = routes.get(replica.parent)
+        caller = route.parent if route is not None else replica.parent
+        made.setdefault(caller, []).append(replica)
     within: dict[tuple[str, str], list[HopMark]] = {}
     for mark in marks:
         if not mark.span:
@@ -430,7 +430,7 @@ def _front(marks: Sequence[HopMark], by: str) -> _Call | None:
             if given := within.get((route.span, "argument")):
                 moments["given"] = given[0].end_ns
             sends = within.get((route.span, "send"), ())
-            before = [one.begin_ns for one in sends if one.begin_ns <= replica.begin_ns]
+            before = [send.begin_ns for send in sends if send.begin_ns <= replica.begin_ns]
             if before:  # the last: a replica that is full sends a request back
                 moments["send"] = max(before)
         moments["replica"] = replica.begin_ns
@@ -441,9 +441,11 @@ def _front(marks: Sequence[HopMark], by: str) -> _Call | None:
             moments["answered"] = replica.end_ns
         else:
             moments["left"] = max(replica.end_ns, moments["answered"])
-        waits = tuple((one.begin_ns, one.end_ns) for one in within.get((replica.span, "batch"), ()))
-        children = tuple(call(one) for one in made.get(replica.span, ()))
+        waits = tuple(
+            (span.begin_ns, span.end_ns) for span in within.get((replica.span, "batch"), ())
+        )
+        children = tuple(call(span) for span in made.get(replica.span, ()))
         return _Call(replica.name, moments, waits, children)
 
-    first = min(made.get(by, ()), key=lambda one: one.begin_ns, default=None)
+    first = min(made.get(by, ()), key=lambda span: span.begin_ns, default=None)
     return None if first is None else call(first)

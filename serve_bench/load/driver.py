@@ -112,7 +112,7 @@ def response_s(
     first answers come long before the others. `connections` None: of an open loop, whose requests
     in flight may grow; then it is the time of the first answer.
     """
-    ends = [at for at, (before, now) in enumerate(pairwise(ended), 1) if now > before]
+    ends = [part for part, (before, now) in enumerate(pairwise(ended), 1) if now > before]
     if not ends:
         return None
     if connections is None:
@@ -548,7 +548,7 @@ def drive_windows(
     before each. Requests that differ begin at the same one on all targets, drawn for each turn.
     `drives`: what runs a window of each; None: `drive_load`. Raises LoadError as `drive_load` does;
     a KeyboardInterrupt leaves nothing."""
-    by = [one or drive_load for one in drives or [None] * len(loads)]
+    by = [drive or drive_load for drive in drives or [None] * len(loads)]
     timing = Timing(plan.warmup_s, plan.warmup_s, 1, plan.slice_s, plan.drain_s)
     results: list[list[LoadResult]] = [[] for _ in loads]
     slices: list[Slice] = []
@@ -583,9 +583,9 @@ def joined(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     return replace(
         combine(load, results),
         warmup=results[0].warmup,  # each window has one, all alike
-        windows=tuple(count for one in results for count in one.windows),
+        windows=tuple(count for result in results for count in result.windows),
         shares=tuple(share for result in results for share in result.shares),
-        event_windows=tuple(count for one in results for count in one.event_windows),
-        duration_s=sum(one.duration_s for one in results),
+        event_windows=tuple(count for result in results for count in result.event_windows),
+        duration_s=sum(result.duration_s for result in results),
         mean_in_flight=None,  # the windows came one after the other: their sum is no mean
     )

@@ -147,12 +147,12 @@ def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     if load.total is None and len({result.window_s for result in results}) > 1:
         raise ValueError("results with windows of different lengths cannot be combined")
     whole = _added_up(load, results)
-    verdicts = [one.verdict for one in results]
+    verdicts = [result.verdict for result in results]
     verdict = ClientVerdict(
-        client_bound=any(one.client_bound for one in verdicts),
-        reasons=_unique(reason for one in verdicts for reason in one.reasons),
-        non_idle=highest(one.non_idle for one in verdicts),
-        run_queue_wait=highest(one.run_queue_wait for one in verdicts),
+        client_bound=any(verdict.client_bound for verdict in verdicts),
+        reasons=_unique(reason for verdict in verdicts for reason in verdict.reasons),
+        non_idle=highest(verdict.non_idle for verdict in verdicts),
+        run_queue_wait=highest(verdict.run_queue_wait for verdict in verdicts),
         pickup_p50_ns=whole.pickup.percentile(0.5),
         latency_p50_ns=whole.latency.joined(whole.censored).percentile(0.5),
     )
@@ -161,8 +161,8 @@ def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
 
 def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     first = results[0]
-    flying = [one.mean_in_flight for one in results if one.mean_in_flight is not None]
-    duration_s = max(one.duration_s for one in results)
+    flying = [part.mean_in_flight for part in results if part.mean_in_flight is not None]
+    duration_s = max(part.duration_s for part in results)
     busy = [result.busy_s for result in results]
     summed: dict[str, Any] = {
         name: sum(getattr(result, name) for result in results)
@@ -170,63 +170,63 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     }
     histograms: dict[str, Any] = {name: Histogram() for name in (*HISTOGRAMS, "drained")}
     for name, histogram in histograms.items():
-        for one in results:
-            histogram.merge(getattr(one, name))
+        for part in results:
+            histogram.merge(getattr(part, name))
     failed_times: dict[str, Histogram] = {}
     for kind, histogram in (pair for result in results for pair in result.failed_times.items()):
         failed_times[kind] = histogram.joined(failed_times.get(kind, Histogram()))
     whole = replace(
         first,
         failed_times=failed_times,
-        windows=tuple(map(sum, zip(*(one.windows for one in results), strict=False))),
+        windows=tuple(map(sum, zip(*(part.windows for part in results), strict=False))),
         window_s=duration_s if _by_count(load, first.windows) else first.window_s,
         duration_s=duration_s,
         warmup=Warmup(
-            max(one.warmup.seconds for one in results),
-            all(one.warmup.steady for one in results),
-            sum(one.warmup.completed for one in results),
-            None if first.warmup.judged is None else all(one.warmup.judged for one in results),
+            max(part.warmup.seconds for part in results),
+            all(part.warmup.steady for part in results),
+            sum(part.warmup.completed for part in results),
+            None if first.warmup.judged is None else all(part.warmup.judged for part in results),
         ),
         **histograms,
-        in_windows=_summed([one.in_windows for one in results]),
+        in_windows=_summed([part.in_windows for part in results]),
         mean_in_flight=sum(flying) if len(flying) == len(results) else None,
         shares=tuple(map(sum, zip(*(result.shares for result in results), strict=False))),
         busy_s=None if None in busy else sum(filter(None, busy)),
-        measured=_summed([one.measured for one in results]),
-        total=_summed([one.total for one in results]),
-        status_codes=dict(sorted(_added(one.status_codes for one in results).items())),
+        measured=_summed([part.measured for part in results]),
+        total=_summed([part.total for part in results]),
+        status_codes=dict(sorted(_added(part.status_codes for part in results).items())),
         **summed,
-        examples=dict(pair for one in reversed(results) for pair in one.examples.items()),
-        workers=tuple(worker for one in results for worker in one.workers),
-        failures=tuple(failure for one in results for failure in one.failures),
-        time_to_connect_s=max(one.time_to_connect_s for one in results),
-        connecting_s=max(one.connecting_s for one in results),
-        notes=_unique(note for one in results for note in one.notes),
-        connection_rate_max=highest(one.connection_rate_max for one in results),
-        event_windows=tuple(map(sum, zip(*(one.event_windows for one in results), strict=False))),
-        token_counts=_tokens([one.token_counts for one in results]),
+        examples=dict(pair for part in reversed(results) for pair in part.examples.items()),
+        workers=tuple(worker for part in results for worker in part.workers),
+        failures=tuple(failure for part in results for failure in part.failures),
+        time_to_connect_s=max(part.time_to_connect_s for part in results),
+        connecting_s=max(part.connecting_s for part in results),
+        notes=_unique(note for part in results for note in part.notes),
+        connection_rate_max=highest(part.connection_rate_max for part in results),
+        event_windows=tuple(map(sum, zip(*(part.event_windows for part in results), strict=False))),
+        token_counts=_tokens([part.token_counts for part in results]),
     )
     _check(whole)
     return whole
 
 
-def _tokens(every: Sequence[TokenCounts | None]) -> TokenCounts | None:
-    known = [astuple(counts) for counts in every if counts is not None]
-    return TokenCounts(*map(sum, zip(*known, strict=True))) if known else None
+def _tokens(parts: Sequence[TokenCounts | None]) -> TokenCounts | None:
+    counted = [astuple(counts) for counts in parts if counts is not None]
+    return TokenCounts(*map(sum, zip(*counted, strict=True))) if counted else None
 
 
 def _added(counts: Iterable[Mapping[K, int]]) -> Counter[K]:
     out: Counter[K] = Counter()
-    for one in counts:
-        out.update(one)
+    for part in counts:
+        out.update(part)
     return out
 
 
-def _summed(every: Sequence[Counts]) -> Counts:
-    failed = _added(one.failed for one in every)
+def _summed(parts: Sequence[Counts]) -> Counts:
+    failed = _added(part.failed for part in parts)
     names = ("sent", "completed", "in_flight", "carried_in", "unsent")
     return Counts(
-        **{name: sum(getattr(counts, name) for counts in every) for name in names},
+        **{name: sum(getattr(counts, name) for counts in parts) for name in names},
         failed={name: failed[name] for name in ERROR_CLASSES if name in failed},
     )
 
@@ -299,13 +299,6 @@ def with_added(result: LoadResult) -> LoadResult:
     return replace(result, verdict=verdict)
 
 
-def _paced(gaps: Histogram) -> Histogram | None:
-    """The gaps between events that came in reads of their own; None where most events did not: a
-    burst is as fast as it is read, whoever reads it."""
-    apart = Histogram([0, *gaps.counts[1:]], gaps.max or 0, gaps.unit)
-    return apart if 2 * apart.count > gaps.count else None
-
-
 def client_verdict(result: LoadResult) -> ClientVerdict:
     """Whether the client limited the figures, and why.
 
@@ -329,8 +322,11 @@ def client_verdict(result: LoadResult) -> ClientVerdict:
     several = sum(worker.connections for worker in workers) > 1
     if several and (share := added_share(pickup, latency)) is not None:
         reasons.append(f"responses waited in the client for {100 * share:.0f} % of their latency")
-    paced = _paced(result.itl)
-    if several and paced is not None and (share := added_share(pickup, paced)) is not None:
+    gaps = result.itl
+    # Without events of one read: a burst is as fast as it is read, whoever reads it.
+    apart = Histogram([0, *gaps.counts[1:]], gaps.max or 0, gaps.unit)
+    paced = several and 2 * apart.count > gaps.count
+    if paced and (share := added_share(pickup, apart)) is not None:
         reasons.append(f"events waited in the client for {100 * share:.0f} % of their ITL")
     delayed, name = (first, "TTFT") if first.count else (latency, "latency")
     if (share := added_share(result.send_lag.without_highest(result.waited), delayed)) is not None:

@@ -66,7 +66,9 @@ def make_engine(work: Assignment) -> Engine:
 def run_slices(engines: Sequence[Engine], plan: Slices, start: int) -> list[Slice]:
     """Warm the sides up from `start` on, then run the measured turns; returns the slices."""
     draw = random.Random(f"{plan.seed}/slices")
-    drain_s = max(one.load.timeout_s for one in engines) if plan.drain_s is None else plan.drain_s
+    drain_s = (
+        max(engine.load.timeout_s for engine in engines) if plan.drain_s is None else plan.drain_s
+    )
     length_ns, drain_ns = int(plan.slice_s * 1e9), int(drain_s * 1e9) + LATE_NS
 
     def pair_of_slices(pair: int, begin: int) -> list[Slice]:
@@ -80,7 +82,7 @@ def run_slices(engines: Sequence[Engine], plan: Slices, start: int) -> list[Slic
     begin = perf()
     for engine in engines:
         engine.tally.begin_slices(begin)
-    slices = [one for pair in range(plan.pairs) for one in pair_of_slices(pair, begin)]
+    slices = [order for pair in range(plan.pairs) for order in pair_of_slices(pair, begin)]
     end = perf()
     for engine in engines:
         engine.tally.end_slices(end)

@@ -128,20 +128,22 @@ def correlation_s(probes: Sequence[Probe], bound: Bound) -> float:
     independent. The sum of the autocorrelations up to the first that is hardly there [Geyer 1992].
     """
     series = []
-    for one in probes:
-        bad = one.slices[bound.name].bad
+    for probe in probes:
+        bad = probe.slices[bound.name].bad
         mean = math.fsum(bad) / len(bad)
         series.append([value - mean if abs(value - mean) > 1e-9 * mean else 0.0 for value in bad])
-    longest = max((len(one) for one in series), default=0) // 3
-    power = sum(value * value for one in series for value in one)
+    longest = max((len(numbers) for numbers in series), default=0) // 3
+    power = sum(value * value for numbers in series for value in numbers)
     total = 0.5
     for lag in range(1, longest + 1):
-        pairs = sum(a * b for one in series for a, b in zip(one, one[lag:], strict=False))
+        pairs = sum(
+            a * b for numbers in series for a, b in zip(numbers, numbers[lag:], strict=False)
+        )
         correlation = pairs / power if power else 0.0
         if correlation < 0.1:
             break
         total += correlation
-    return total * max((one.slice_s for one in probes), default=0.0)
+    return total * max((probe.slice_s for probe in probes), default=0.0)
 
 
 def blocks_of(
@@ -151,26 +153,26 @@ def blocks_of(
     that is shorter, but none of one far below BLOCK_S. The first `settle_s` of each probe, at most
     a quarter, are left out: its queue was empty before."""
     blocks = []
-    for one in probes:
-        slices = one.slices[bound.name]
-        first = min(math.ceil(settle_s / one.slice_s), len(slices.of) // 4)
+    for probe in probes:
+        slices = probe.slices[bound.name]
+        first = min(math.ceil(settle_s / probe.slice_s), len(slices.of) // 4)
         of, bad = slices.of[first:], slices.bad[first:]
-        seconds = len(of) * one.slice_s
+        seconds = len(of) * probe.slice_s
         if seconds < 0.7 * BLOCK_S:
             continue
         number = max(1, int(seconds / (0.85 * block_s)))
-        ends = [round(len(of) * at / number) for at in range(number + 1)]
+        ends = [round(len(of) * part / number) for part in range(number + 1)]
         for start, end in itertools.pairwise(ends):
             blocks.append(
                 Block(
-                    math.log(one.rate),
+                    math.log(probe.rate),
                     bound.most * math.fsum(of[start:end]),
                     math.fsum(bad[start:end]),
-                    one.began_s + (first + start) * one.slice_s,
-                    (end - start) * one.slice_s,
+                    probe.began_s + (first + start) * probe.slice_s,
+                    (end - start) * probe.slice_s,
                 )
             )
-    return sorted((one for one in blocks if one.expected), key=lambda one: one.began_s)
+    return sorted((block for block in blocks if block.expected), key=lambda block: block.began_s)
 
 
 def line_of(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None:
@@ -180,14 +182,14 @@ def line_of(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None
     For a slope b the place is ln(sum expected exp(b x) / sum bad) / b, with weights; the slope
     maximizes the quasi-likelihood, with the prior of SLOPE.
     """
-    origin = sum(one.x for one in blocks) / len(blocks)
+    origin = sum(block.x for block in blocks) / len(blocks)
     points = []
     bad = moment = 0.0
-    for one in blocks:
-        weight, x = guess.weight(one), one.x - origin
-        points.append((x, weight * one.expected))
-        bad += weight * one.bad
-        moment += weight * one.bad * x
+    for block in blocks:
+        weight, x = guess.weight(block), block.x - origin
+        points.append((x, weight * block.expected))
+        bad += weight * block.bad
+        moment += weight * block.bad * x
     if bad <= 0:
         return None
     low, high = math.log(_LEAST_SLOPE), math.log(_MOST_SLOPE)
@@ -211,41 +213,45 @@ def line_of(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None
 def boundary(probes: Sequence[Probe], bound: Bound, place: float) -> Boundary | None:
     """Where `bound` is just met, near `place` (ln(rate)); None where no probe is near, or nothing
     was bad. The probes must be sound."""
-    own = [one for one in probes if bound.name in one.slices and one.slices[bound.name].of]
-    close = [one for one in own if abs(math.log(one.rate) - place) <= FARTHEST]
+    sliced = [
+        probe for probe in probes if bound.name in probe.slices and probe.slices[bound.name].of
+    ]
+    close = [probe for probe in sliced if abs(math.log(probe.rate) - place) <= FARTHEST]
     if not close or not bound.most:
         return None
     tau = correlation_s(close, bound)
     block_s = max(BLOCK_S, CORRELATIONS * tau)
-    every = blocks_of(own, bound, block_s, 2 * tau)
-    found = _estimate(every, BoundaryLine(place, SLOPE, 1.0), REACH)
+    all_blocks = blocks_of(sliced, bound, block_s, 2 * tau)
+    found = _estimate(all_blocks, BoundaryLine(place, SLOPE, 1.0), REACH)
     if found is not None and found.error is not None and BEND * found.error < REACH:
         guess = BoundaryLine(found.place, found.slope, 1.0)
-        nearer = _estimate(every, guess, max(NEAREST, BEND * found.error))
+        nearer = _estimate(all_blocks, guess, max(NEAREST, BEND * found.error))
         found = nearer if nearer is not None and nearer.error is not None else found
     return None if found is None else replace(found, correlation_s=tau)
 
 
-def _estimate(every: Sequence[Block], line: BoundaryLine, reach: float) -> Boundary | None:
+def _estimate(all_blocks: Sequence[Block], line: BoundaryLine, reach: float) -> Boundary | None:
     for _ in range(_ROUNDS):
-        found = _fitted(_near(every, line, reach), line)
+        found = _fitted(_near(all_blocks, line, reach), line)
         if found is None:
             return None
         line = found
-    blocks, changed_s, change = _near(every, line, reach), None, 0.0
-    at = _change(blocks, line)
-    if at is not None:
-        before, blocks = blocks[:at], blocks[at:]
+    blocks, changed_s, change = _near(all_blocks, line, reach), None, 0.0
+    changed = _change(blocks, line)
+    if changed is not None:
+        before, blocks = blocks[:changed], blocks[changed:]
         changed_s = blocks[0].began_s
         line = _fitted(blocks, line) or line
-        told = (sum(one.bad for one in before) + 0.5) / sum(line.mean(one) for one in before)
-        change = math.log(told) / line.slope
+        ratio = (sum(block.bad for block in before) + 0.5) / sum(
+            line.mean(block) for block in before
+        )
+        change = math.log(ratio) / line.slope
     else:
-        late = [one for one in blocks if one.began_s >= SETTLE_S]
-        if sum(one.seconds for one in late) >= ENOUGH_S:
+        late = [block for block in blocks if block.began_s >= SETTLE_S]
+        if sum(block.seconds for block in late) >= ENOUGH_S:
             blocks = late
             line = _fitted(blocks, line) or line
-    if not any(one.bad for one in blocks):
+    if not any(block.bad for block in blocks):
         return None
     place, error = _jackknife(blocks, line)
     return Boundary(
@@ -253,8 +259,8 @@ def _estimate(every: Sequence[Block], line: BoundaryLine, reach: float) -> Bound
         error,
         line.slope,
         len(blocks),
-        sum(one.seconds for one in blocks),
-        sum(one.bad for one in blocks),
+        sum(block.seconds for block in blocks),
+        sum(block.bad for block in blocks),
         changed_s=changed_s,
         change=change,
     )
@@ -264,11 +270,11 @@ def _near(blocks: Sequence[Block], line: BoundaryLine, reach: float) -> list[Blo
     """The blocks within `reach` of the place, or as far as it takes for SIDE_S on either side."""
     for sign in (-1, 1):
         far, seconds = 0.0, 0.0
-        for one in sorted(blocks, key=lambda one: abs(one.x - line.place)):
-            if sign * (one.x - line.place) >= 0 and seconds < SIDE_S:
-                far, seconds = abs(one.x - line.place), seconds + one.seconds
+        for block in sorted(blocks, key=lambda block: abs(block.x - line.place)):
+            if sign * (block.x - line.place) >= 0 and seconds < SIDE_S:
+                far, seconds = abs(block.x - line.place), seconds + block.seconds
         reach = max(reach, min(far, FARTHEST))
-    return [one for one in blocks if abs(one.x - line.place) <= reach]
+    return [block for block in blocks if abs(block.x - line.place) <= reach]
 
 
 def _fitted(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None:
@@ -276,12 +282,13 @@ def _fitted(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None
     relative error of a third: that of a few blocks is too small by luck."""
     if not blocks:
         return None
-    usual = sum(one.expected for one in blocks) / len(blocks)
+    usual = sum(block.expected for block in blocks) / len(blocks)
     line = line_of(blocks, BoundaryLine(guess.place, guess.slope, usual))
     if line is None:
         return None
     squares = sum(
-        line.weight(one) * (one.bad - line.mean(one)) ** 2 / line.mean(one) for one in blocks
+        line.weight(block) * (block.bad - line.mean(block)) ** 2 / line.mean(block)
+        for block in blocks
     )
     scatter = (squares + 0.1 * usual) / max(1, len(blocks) - 1)
     return line_of(blocks, BoundaryLine(line.place, line.slope, scatter))
@@ -291,12 +298,12 @@ def _jackknife(blocks: Sequence[Block], line: BoundaryLine) -> tuple[float, floa
     n = len(blocks)
     if n < FEWEST_BLOCKS:
         return line.place, None
-    without = [line_of([*blocks[:at], *blocks[at + 1 :]], line) for at in range(n)]
-    places = [one.place for one in without if one is not None]
+    without = [line_of([*blocks[:k], *blocks[k + 1 :]], line) for k in range(n)]
+    places = [line.place for line in without if line is not None]
     if len(places) < n:
         return line.place, None
     mean = sum(places) / n
-    error = math.sqrt((n - 1) / n * sum((one - mean) ** 2 for one in places))
+    error = math.sqrt((n - 1) / n * sum((place - mean) ** 2 for place in places))
     # By the delta method; the bias by the jackknife itself varies too much.
     bias = min(line.slope * error**2 / 2, error / 2)
     return line.place - bias, error
@@ -310,9 +317,9 @@ def _change(blocks: Sequence[Block], line: BoundaryLine) -> int | None:
     bads = [block.bad * line.weight(block) for block in blocks]
     total, rest = sum(means), sum(bads) - sum(means)
     sums, passed, largest, place = 0.0, 0.0, 0.0, 0
-    for at, (bad, mean) in enumerate(zip(bads, means, strict=True), 1):
+    for number, (bad, mean) in enumerate(zip(bads, means, strict=True), 1):
         sums, passed = sums + bad - mean, passed + mean
         bridge = abs(sums - rest * passed / total) / math.sqrt(line.scatter * total)
-        if bridge > largest and 2 <= at <= len(blocks) - FEWEST_BLOCKS:
-            largest, place = bridge, at
+        if bridge > largest and 2 <= number <= len(blocks) - FEWEST_BLOCKS:
+            largest, place = bridge, number
     return place if largest > CHANGED else None

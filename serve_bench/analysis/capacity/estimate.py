@@ -195,12 +195,12 @@ def _alone(probe: Probe, bounds: Sequence[Bound]) -> float:
 
 def estimate(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate:
     """The capacity of a launch."""
-    every, kept = sound(probes, bounds), fresh(probes, bounds)
+    all_sound, kept = sound(probes, bounds), fresh(probes, bounds)
     low, high = bracket(levels_of(kept, bounds))
     if low is None or high is None:
-        kept = every  # where the budget ended before the new place was known
+        kept = all_sound  # where the budget ended before the new place was known
         low, high = bracket(levels_of(kept, bounds))
-    drift = "" if len(kept) == len(every) else "it changed by much; earlier probes are left out"
+    drift = "" if len(kept) == len(all_sound) else "it changed by much; earlier probes are left out"
     broken = low is not None and high is not None and cliff(low, high)
     found = [] if broken else boundaries(kept, bounds)
     if found and low is None and high is not None and found[0][1].place > math.log(high.rate):
@@ -239,7 +239,7 @@ def _short(
     """Of each bound that is a share: how many requests at `rates` it takes before `allowed` of them
     may be beyond it, where there were fewer."""
     for bound in bounds:
-        expected = math.fsum(counts(one, bound)[0] for one in kept if one.rate in rates)
+        expected = math.fsum(counts(probe, bound)[0] for probe in kept if probe.rate in rates)
         if bound.kind == "share" and bound.most and expected < allowed:
             yield _needs(bound, allowed, f"{expected / bound.most:,.0f} were measured")
 
@@ -257,33 +257,35 @@ def _fitted(
     drift: str,
 ) -> LaunchEstimate:
     """From the boundaries, the lowest first."""
-    (name, at), error, doubts = found[0], found[0][1].error, []
+    (name, edge), error, doubts = found[0], found[0][1].error, []
     if error is None:
         error = 1 / (
-            at.slope * math.sqrt(max(1, at.blocks))
+            edge.slope * math.sqrt(max(1, edge.blocks))
         )  # each block has a relative error of 1
-        doubts.append(f"{at.blocks} blocks near the boundary: too few for an error of their own")
-    elif at.block_s < CORRELATIONS / 2 * at.correlation_s:
-        doubts.append(f"blocks of {at.block_s:.3g} s are too short: what is bad stays so for long")
-    bound = next(one for one in bounds if one.name == name)
-    if bound.kind == "share" and bound.most and at.bad < FEWEST_BAD:
-        doubts.append(_needs(bound, FEWEST_BAD, f"{at.bad:.0f} lay beyond it"))
-    if at.slope * error > STEEP:
+        doubts.append(f"{edge.blocks} blocks near the boundary: too few for an error of their own")
+    elif edge.block_s < CORRELATIONS / 2 * edge.correlation_s:
+        doubts.append(
+            f"blocks of {edge.block_s:.3g} s are too short: what is bad stays so for long"
+        )
+    bound = next(candidate for candidate in bounds if candidate.name == name)
+    if bound.kind == "share" and bound.most and edge.bad < FEWEST_BAD:
+        doubts.append(_needs(bound, FEWEST_BAD, f"{edge.bad:.0f} lay beyond it"))
+    if edge.slope * error > STEEP:
         doubts.append("too short for so steep a boundary: longer launches (--launch-time)")
-    if at.changed_s is not None:
-        word, share = "fell" if at.change < 0 else "rose", 100 * abs(math.expm1(at.change))
-        drift = f"the capacity {word} by about {share:.2g} % at {at.changed_s:.0f} s"
+    if edge.changed_s is not None:
+        word, share = "fell" if edge.change < 0 else "rose", 100 * abs(math.expm1(edge.change))
+        drift = f"the capacity {word} by about {share:.2g} % at {edge.changed_s:.0f} s"
     return LaunchEstimate(
-        math.exp(at.place),
+        math.exp(edge.place),
         error,
         low.rate if low else None,
         high.rate if high else None,
         binds=name,
         next=(found[1][0], math.exp(found[1][1].place)) if len(found) > 1 else None,
-        slope=at.slope,
-        blocks=at.blocks,
-        block_s=at.block_s,
-        correlation_s=at.correlation_s,
+        slope=edge.slope,
+        blocks=edge.blocks,
+        block_s=edge.block_s,
+        correlation_s=edge.correlation_s,
         drift=drift,
         doubts=tuple(doubts),
     )
@@ -294,20 +296,20 @@ def boundaries(kept: Sequence[Probe], bounds: Sequence[Bound]) -> list[tuple[str
     sound probes."""
     found = []
     for bound in bounds:
-        ends = [one for one in bracket(levels_of(kept, [bound])) if one is not None]
+        ends = [level for level in bracket(levels_of(kept, [bound])) if level is not None]
         if len(ends) == 2 or (ends and 1 / NEAR < ends[0].ratio < NEAR):
-            middle = math.fsum(math.log(one.rate) for one in ends) / len(ends)
-            if (at := boundary(kept, bound, middle)) is not None:
-                found.append((bound.name, at))
-    return sorted(found, key=lambda one: one[1].place)
+            middle = math.fsum(math.log(level.rate) for level in ends) / len(ends)
+            if (edge := boundary(kept, bound, middle)) is not None:
+                found.append((bound.name, edge))
+    return sorted(found, key=lambda pair: pair[1].place)
 
 
-def _worst(probes: Sequence[Probe], bounds: Sequence[Bound], at: RateLevel) -> str:
+def _worst(probes: Sequence[Probe], bounds: Sequence[Bound], level: RateLevel) -> str:
     """The bound that is farthest beyond at a rate."""
-    worst = [one for one in probes if one.rate == at.rate]
+    worst = [probe for probe in probes if probe.rate == level.rate]
 
     def over(bound: Bound) -> float:
-        pairs = [counts(one, bound) for one in worst]
+        pairs = [counts(probe, bound) for probe in worst]
         return _ratio(bound, sum(e for e, _ in pairs), sum(b for _, b in pairs))
 
     return max(bounds, key=over).name
@@ -315,18 +317,18 @@ def _worst(probes: Sequence[Probe], bounds: Sequence[Bound], at: RateLevel) -> s
 
 def over_launches(estimates: Sequence[LaunchEstimate], precision: float = PRECISION) -> Capacity:
     """The capacity over launches. Bounded alone where a launch is only bounded."""
-    every = tuple(estimates)
-    open_ended = [found for found in every if found.rate is None and found.ceiling is None]
-    left_out = open_ended if len(open_ended) <= UNFINISHED * len(every) else []
-    counted = [found for found in every if found not in left_out]
-    known = [(found.rate, found.error or 0.0) for found in counted if found.rate is not None]
-    if not counted or len(known) < len(counted):
-        return _bounded(every)
-    logs = [math.log(rate) for rate, _ in known]
+    launches = tuple(estimates)
+    open_ended = [found for found in launches if found.rate is None and found.ceiling is None]
+    left_out = open_ended if len(open_ended) <= UNFINISHED * len(launches) else []
+    counted = [found for found in launches if found not in left_out]
+    rates = [(found.rate, found.error or 0.0) for found in counted if found.rate is not None]
+    if not counted or len(rates) < len(counted):
+        return _bounded(launches)
+    logs = [math.log(rate) for rate, _ in rates]
     center, n = statistics.fmean(logs), len(logs)
-    own = statistics.fmean(error**2 for _, error in known)
+    noise = statistics.fmean(error**2 for _, error in rates)
     spread = statistics.stdev(logs) if n > 1 else None
-    variance = own if spread is None else max(own, spread**2)
+    variance = noise if spread is None else max(noise, spread**2)
     df = float(n - 1) if n > 1 else ONE_DF
     half = quantile(df, 1 - LOOKS / 2) * math.sqrt(variance / n)
     # Of a cliff only the bracket is known, and the middle of brackets says nothing of inside.
@@ -341,28 +343,32 @@ def over_launches(estimates: Sequence[LaunchEstimate], precision: float = PRECIS
     precise = (high - low) / rate <= precision and n > 1
     doubts = [] if n > 1 else ["one launch: the spread between launches is unknown"]
     if left_out:
-        doubts.append(f"{len(left_out)} of {len(every)} launches: no rate missed; left out")
-    return Capacity(rate, low, high, every, precise, spread, tuple(doubts))
+        doubts.append(f"{len(left_out)} of {len(launches)} launches: no rate missed; left out")
+    return Capacity(rate, low, high, launches, precise, spread, tuple(doubts))
 
 
-def _half_bracket(one: LaunchEstimate) -> float:
-    return math.log(one.high / one.low) / 2 if one.cliff and one.low and one.high else 0.0
+def _half_bracket(launch: LaunchEstimate) -> float:
+    return (
+        math.log(launch.high / launch.low) / 2
+        if launch.cliff and launch.low and launch.high
+        else 0.0
+    )
 
 
-def _bounded(every: tuple[LaunchEstimate, ...]) -> Capacity:
+def _bounded(launches: tuple[LaunchEstimate, ...]) -> Capacity:
     """At least what every launch met, at most what every launch missed."""
-    lows = [found.low if found.rate is None else found.rate for found in every]
-    highs = [found.high if found.rate is None else found.rate for found in every]
+    lows = [found.low if found.rate is None else found.rate for found in launches]
+    highs = [found.high if found.rate is None else found.rate for found in launches]
     low = min((low for low in lows if low is not None), default=None)
     high = max((high for high in highs if high is not None), default=None)
-    count = sum(found.rate is None for found in every)
-    only = f"the capacity of {count} of {len(every)} launches is only bounded"
+    count = sum(found.rate is None for found in launches)
+    only = f"the capacity of {count} of {len(launches)} launches is only bounded"
     return Capacity(
         None,
         None if None in lows else low,
         None if None in highs else high,
-        every,
-        doubts=(only,) if every else (),
+        launches,
+        doubts=(only,) if launches else (),
     )
 
 
@@ -383,14 +389,14 @@ def ratio(a: Capacity, b: Capacity) -> tuple[float, float, float]:
     Raises ValueError where one is only bounded or has a single launch.
     """
     parts = []
-    for one in (a, b):
-        if one.rate is None or one.spread is None:
+    for capacity in (a, b):
+        if capacity.rate is None or capacity.spread is None:
             raise ValueError("a ratio takes two capacities, each over two launches or more")
-        known = [launch for launch in one.launches if launch.rate is not None]
-        n = len(known)
-        own = statistics.fmean((launch.error or 0.0) ** 2 for launch in known)
-        bracket = statistics.fmean(_half_bracket(launch) for launch in known)
-        parts.append((math.log(one.rate), max(own, one.spread**2) / n, n - 1, bracket))
+        launches = [launch for launch in capacity.launches if launch.rate is not None]
+        n = len(launches)
+        noise = statistics.fmean((launch.error or 0.0) ** 2 for launch in launches)
+        bracket = statistics.fmean(_half_bracket(launch) for launch in launches)
+        parts.append((math.log(capacity.rate), max(noise, capacity.spread**2) / n, n - 1, bracket))
     (of_a, va, na, ba), (of_b, vb, nb, bb) = parts
     squared, center = va + vb, of_b - of_a
     df = squared**2 / (va**2 / na + vb**2 / nb) if squared else float(na + nb)

@@ -75,7 +75,7 @@ def bounds_of(slo: Slo) -> tuple[Bound, ...]:
 
 def gap_limits(slo: Slo) -> tuple[int, ...]:
     """The limits of gaps between events, ns, for the log of a probe: one for each objective."""
-    return tuple(round(one.limit) for one in slo.objectives if one.metric == ITL)
+    return tuple(round(objective.limit) for objective in slo.objectives if objective.metric == ITL)
 
 
 def slices_of(requests: Requests, slo: Slo, seconds: float, slice_s: float) -> ProbeSlices:
@@ -86,68 +86,80 @@ def slices_of(requests: Requests, slo: Slo, seconds: float, slice_s: float) -> P
     each counts where its request was due.
     """
     count = max(1, math.ceil(seconds / slice_s - 1e-9))
-    bounds = {one.name: ([0] * count, [0] * count) for one in slo.objectives}
+    bounds = {objective.name: ([0] * count, [0] * count) for objective in slo.objectives}
     whole_ns = seconds * 1e9
     limits = gap_limits(slo)
     for _, start_ns, latency_ns, _, error, stream, _ in requests:
-        at = min(count - 1, max(0, int(start_ns / (slice_s * 1e9))))
+        number = min(count - 1, max(0, int(start_ns / (slice_s * 1e9))))
         until_ns = whole_ns - start_ns if latency_ns is None else latency_ns
-        for one in slo.objectives:
-            of, bad = _counts(one, until_ns, error, stream, limits)
-            bounds[one.name][0][at] += of
-            bounds[one.name][1][at] += bad
+        for objective in slo.objectives:
+            of, bad = _counts(objective, until_ns, error, stream, limits)
+            bounds[objective.name][0][number] += of
+            bounds[objective.name][1][number] += bad
     counts = {name: SliceCounts(tuple(of), tuple(bad)) for name, (of, bad) in bounds.items()}
     return ProbeSlices(slice_s=slice_s, bounds=counts)
 
 
 def _counts(
-    one: Objective, until_ns: float, error: str | None, stream: Stream | None, limits: Sequence[int]
+    objective: Objective,
+    until_ns: float,
+    error: str | None,
+    stream: Stream | None,
+    limits: Sequence[int],
 ) -> tuple[int, int]:
     """What a request adds to the two counts of an objective. `until_ns`: from its due time to its
     end, of one without an end to that of the probe."""
-    if one.kind == "errors":
-        return 1, error is not None and one.error in (None, error)
-    if one.kind == "goodput":
-        return 1, error is not None or until_ns > (one.within_ns or 0.0)
-    count, beyond, sum_ns, since_ns = _times(one, until_ns, error, stream, limits)
+    if objective.kind == "errors":
+        return 1, error is not None and objective.error in (None, error)
+    if objective.kind == "goodput":
+        return 1, error is not None or until_ns > (objective.within_ns or 0.0)
+    count, beyond, sum_ns, since_ns = _times(objective, until_ns, error, stream, limits)
     if since_ns is None or error not in NO_LATENCY:
-        return count, round(sum_ns) if one.kind == "mean" else beyond
-    if one.kind != "mean":
+        return count, round(sum_ns) if objective.kind == "mean" else beyond
+    if objective.kind != "mean":
         return count + 1, beyond + 1
     waited_ns = until_ns - since_ns
     if error == "cut":  # how long the others waited is known
-        waited_ns = max(waited_ns, one.limit)
+        waited_ns = max(waited_ns, objective.limit)
     return count + 1, round(sum_ns + waited_ns)
 
 
 def _times(
-    one: Objective, until_ns: float, error: str | None, stream: Stream | None, limits: Sequence[int]
+    objective: Objective,
+    until_ns: float,
+    error: str | None,
+    stream: Stream | None,
+    limits: Sequence[int],
 ) -> tuple[int, int, float, float | None]:
     """The times of a request that an objective is about: how many are over, how many of them are
     beyond its limit, their sum, and since when, from its due time, the request has waited for one
     more (None: for none). A failed one has no latency; its events count where they came."""
-    if one.metric == ITL:
+    if objective.metric == ITL:
         first_ns, gaps, gaps_ns, late = stream or (None, 0, 0, ())
         if first_ns is None:
             return 0, 0, 0.0, None
         since_ns = None if error is None else first_ns + gaps_ns
-        return gaps, late[limits.index(round(one.limit))], gaps_ns, since_ns
+        return gaps, late[limits.index(round(objective.limit))], gaps_ns, since_ns
     took_ns: float | None = until_ns if error is None else None
-    if one.metric == TTFT:
+    if objective.metric == TTFT:
         took_ns = None if stream is None else stream[0]
     if took_ns is None:
         return 0, 0, 0.0, 0.0
-    return 1, took_ns > one.limit, took_ns, None
+    return 1, took_ns > objective.limit, took_ns, None
 
 
 def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) -> Probe | None:
     """The probe of a trial; None for one that holds none, or lacks its slices or counts of a
     bound."""
     counts, slice_s = trial.slices.bounds, trial.slices.slice_s
-    if not trial.row.rate_per_s or slice_s is None or any(one.name not in counts for one in bounds):
+    if (
+        not trial.row.rate_per_s
+        or slice_s is None
+        or any(bound.name not in counts for bound in bounds)
+    ):
         return None
     slices = {bound.name: counts[bound.name] for bound in bounds}
-    if not all(_sound(one, slices[one.name]) for one in bounds):
+    if not all(_sound(bound, slices[bound.name]) for bound in bounds):
         return None
     missed = [bound for bound in bounds if (slices[bound.name].value or 0.0) > bound.most]
     return Probe(
@@ -261,9 +273,10 @@ class LaunchSearch:
         if probe.client_bound or probe.rate > START * served or meets(probe, self.bounds):
             return False
         left = trial.counts.in_flight + trial.counts.unsent
-        values = [(one, probe.slices[one.name].value or 0.0) for one in self.bounds]
+        values = [(bound, probe.slices[bound.name].value or 0.0) for bound in self.bounds]
         beyond = any(
-            value > (HOPELESS if one.kind == "share" else 2 * one.most) for one, value in values
+            value > (HOPELESS if bound.kind == "share" else 2 * bound.most)
+            for bound, value in values
         )
         return beyond and left <= LEFT * trial.counts.sent
 
@@ -301,12 +314,12 @@ class LaunchSearch:
         """The longest time that the SLO allows a whole response, in seconds; None where it limits
         none, as with objectives of TTFT alone."""
         times = [
-            one.limit if one.timed else one.within_ns
-            for one in self.slo.objectives
-            if one.metric == LATENCY
+            objective.limit if objective.timed else objective.within_ns
+            for objective in self.slo.objectives
+            if objective.metric == LATENCY
         ]
-        known = [one for one in times if one is not None]
-        return max([*known, LEAST_LIMIT_S * 1e9]) / 1e9 if known else None
+        limits = [limit_s for limit_s in times if limit_s is not None]
+        return max([*limits, LEAST_LIMIT_S * 1e9]) / 1e9 if limits else None
 
     @property
     def response_s(self) -> float:
@@ -425,11 +438,11 @@ class Searches:
         self._searches: dict[tuple[str, str, int], LaunchSearch] = {}
         groups: dict[tuple[str, str, int], list[Trial]] = {}
         trials_before = () if earlier is None else earlier.trials
-        for trial in sorted(trials_before, key=lambda one: one.started_at):
+        for trial in sorted(trials_before, key=lambda trial: trial.started_at):
             place = (trial.variant, cell_slug(trial.cell), trial.round)
             groups.setdefault(place, []).append(trial)
         for (variant, _, round_), trials in sorted(groups.items(), key=lambda item: item[0][2]):
-            last = [one for one in trials if one.launch == trials[-1].launch]
+            last = [earlier for earlier in trials if earlier.launch == trials[-1].launch]
             search = self.at(variant, round_, last[0].cell)
             for trial in last:
                 search.add(trial)
@@ -439,8 +452,8 @@ class Searches:
         slug = cell_slug(cell)
         place = (variant, slug, round_)
         if place not in self._searches:
-            known = [search.estimate() for search in self.of((variant, slug)) if search.finished]
-            rates = [one.rate for one in known if one.rate is not None]
+            found = [search.estimate() for search in self.of((variant, slug)) if search.finished]
+            rates = [estimate.rate for estimate in found if estimate.rate is not None]
             self._searches[place] = LaunchSearch(
                 self.asked,
                 self.slo,
@@ -460,8 +473,8 @@ class Searches:
 
     def of(self, place: Place) -> list[LaunchSearch]:
         """The searches of a place that measured a probe, by round."""
-        every = sorted(self._searches.items(), key=lambda item: item[0][2])
-        return [one for key, one in every if key[:2] == place and one.probes]
+        in_order = sorted(self._searches.items(), key=lambda item: item[0][2])
+        return [search for key, search in in_order if key[:2] == place and search.probes]
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -477,7 +490,7 @@ class Searches:
         """The launches that were searched to their end; of a run that was broken off before, the
         last as far as it went."""
         searches = self.of(place)
-        return [one for one in searches if one.finished] or searches[-1:]
+        return [search for search in searches if search.finished] or searches[-1:]
 
     def estimates(self, place: Place) -> list[LaunchEstimate]:
         """What those say."""
@@ -493,7 +506,7 @@ class Searches:
         not answer is no better."""
         for place in self.places:
             estimates = self.estimates(place)
-            if any(one.given_up for key, one in self._searches.items() if key[:2] == place):
+            if any(search.given_up for key, search in self._searches.items() if key[:2] == place):
                 continue
             if estimates and all(estimate.ceiling is not None for estimate in estimates):
                 continue

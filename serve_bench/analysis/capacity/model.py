@@ -59,7 +59,7 @@ class Probe:
     @property
     def seconds(self) -> float:
         """Its measured length."""
-        return self.slice_s * max((len(one.of) for one in self.slices.values()), default=0)
+        return self.slice_s * max((len(counts.of) for counts in self.slices.values()), default=0)
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,8 @@ class RateSearch:
         """What is left of the budget, in measured seconds. Probes that say nothing since Serve
         changed the replicas are measured beside it, for as long again at most."""
         of_use = math.fsum(probe.seconds for probe in of_replicas(self._probes, self._bounds))
-        every = math.fsum(probe.seconds for probe in self._probes)
-        return min(self._budget_s - of_use, 2 * self._budget_s - every)
+        all_s = math.fsum(probe.seconds for probe in self._probes)
+        return min(self._budget_s - of_use, 2 * self._budget_s - all_s)
 
     @property
     def expected_left_s(self) -> float:
@@ -161,10 +161,10 @@ class RateSearch:
     def _doubted(self, kept: Sequence[Probe], low: RateLevel, high: RateLevel) -> float | None:
         """The end of the bracket that one probe alone has set, where the newest ones are all far on
         the other side of the bound: luck, or the service has changed."""
-        newest = [level for one in kept[-AGREED:] for level in levels_of([one], self._bounds)]
-        if low.probes < AGREED and all(one.ratio > CLIFF_FACTOR for one in newest):
+        newest = [level for probe in kept[-AGREED:] for level in levels_of([probe], self._bounds)]
+        if low.probes < AGREED and all(probe.ratio > CLIFF_FACTOR for probe in newest):
             return low.rate
-        if high.probes < AGREED and all(one.ratio < 1 / CLIFF_FACTOR for one in newest):
+        if high.probes < AGREED and all(probe.ratio < 1 / CLIFF_FACTOR for probe in newest):
             return high.rate
         return None
 
@@ -200,7 +200,7 @@ class RateSearch:
     def _step(self, next_to: bool, near: bool) -> tuple[float, float]:
         """The factor of a step, small near the boundary, where overload is dear, and first from a
         hint; and the seconds of its probe."""
-        steps = len({one.rate for one in self._probes})
+        steps = len({probe.rate for probe in self._probes})
         hinted = {1: 1.25, 2: 1.5}.get(steps, 2.0) if self._hint else 2.0
         if next_to:
             return min(hinted, 1.2), LONG_S
@@ -226,20 +226,24 @@ class RateSearch:
         found = boundaries(kept, self._bounds)
         if not found:
             return self._ask(math.sqrt(low.rate * high.rate), seconds)
-        at = found[0][1]
-        if at.seconds >= BELIEVED_S and at.error is not None:
-            known = estimate(self._probes, self._bounds)
-            if known.error is not None and known.error <= SHARE * self._precision:
+        edge = found[0][1]
+        if edge.seconds >= BELIEVED_S and edge.error is not None:
+            estimated = estimate(self._probes, self._bounds)
+            if estimated.error is not None and estimated.error <= SHARE * self._precision:
                 return None
         most = ceiling(self._probes)
-        if most is not None and math.exp(at.place) >= most:
+        if most is not None and math.exp(edge.place) >= most:
             return None
         # The bracket needs no line: it holds back one that few blocks have led astray.
-        place = min(max(at.place, math.log(low.rate) - STEPS[0]), math.log(high.rate) + STEPS[0])
-        widest = STEPS[1] if at.error is None else min(STEPS[1], BEND / 2 * at.error)
-        step = max(STEPS[0], min(widest, SPREAD / at.slope))
-        below = sum(one.seconds for one in kept if 0 <= place - math.log(one.rate) <= 2 * step)
-        above = sum(one.seconds for one in kept if 0 <= math.log(one.rate) - place <= 2 * step)
+        place = min(max(edge.place, math.log(low.rate) - STEPS[0]), math.log(high.rate) + STEPS[0])
+        widest = STEPS[1] if edge.error is None else min(STEPS[1], BEND / 2 * edge.error)
+        step = max(STEPS[0], min(widest, SPREAD / edge.slope))
+        below = sum(
+            probe.seconds for probe in kept if 0 <= place - math.log(probe.rate) <= 2 * step
+        )
+        above = sum(
+            probe.seconds for probe in kept if 0 <= math.log(probe.rate) - place <= 2 * step
+        )
         if above < below:
             most = min(most * 0.98 if most else math.inf, high.rate if _far(high) else math.inf)
             return self._ask(min(math.exp(place + step), most), seconds)
@@ -250,8 +254,8 @@ class RateSearch:
         """A probe, long enough for the percentile with the fewest requests beyond it; of 0 s: as
         short as can be, far from the boundary."""
         rate = min(self._most, max(self._least, float(f"{rate:.4g}")))
-        shares = [one.most for one in self._bounds if one.kind == "share"]
-        tightest = min((one for one in shares if one >= TIGHTEST), default=1.0)
+        shares = [bound.most for bound in self._bounds if bound.kind == "share"]
+        tightest = min((share for share in shares if share >= TIGHTEST), default=1.0)
         needed = math.ceil(2 * BEYOND / tightest / rate) / 2
         length = max(seconds, min(LONGEST_S, needed)) if seconds else SHORT_S
         return Ask(rate, max(SHORT_S, min(length, self.left_s)))
