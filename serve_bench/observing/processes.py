@@ -80,21 +80,21 @@ def behind(url: str, unix_socket: str | None = None) -> list[ServeProcess]:
     owner = port_owner(parts.port or {"https": 443}.get(parts.scheme, 80))
     if owner is None or not is_here(parts.hostname or ""):
         return []
-    every = serve_processes()
-    clusters = {one.cluster for one in every if one.pid == owner.pid}
-    serve = [one for one in every if one.cluster in clusters]
+    processes = serve_processes()
+    clusters = {process.cluster for process in processes if process.pid == owner.pid}
+    serve = [process for process in processes if process.cluster in clusters]
     return [*serve, *_raylets_of(serve)]
 
 
 def _raylets_of(processes: Iterable[ServeProcess]) -> list[ServeProcess]:
     raylets = {}
-    for one in processes:
+    for process in processes:
         try:
-            raylet = _raylet_above(psutil.Process(one.pid))
+            raylet = _raylet_above(psutil.Process(process.pid))
         except psutil.Error:
             continue  # ended meanwhile
         if raylet is not None:
-            raylets[raylet.pid] = ServeProcess(raylet.pid, "raylet", "raylet", one.cluster)
+            raylets[raylet.pid] = ServeProcess(raylet.pid, "raylet", "raylet", process.cluster)
     return list(raylets.values())
 
 
@@ -104,9 +104,9 @@ def is_here(host: str) -> bool:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
         return False
-    own = {one.address for many in psutil.net_if_addrs().values() for one in many}
+    own = {ip.address for many in psutil.net_if_addrs().values() for ip in many}
     others = [ip_address(address) for address in addresses - own]
-    return bool(addresses) and all(one.is_loopback or one.is_unspecified for one in others)
+    return bool(addresses) and all(ip.is_loopback or ip.is_unspecified for ip in others)
 
 
 def app_of(title: str) -> tuple[str | None, str | None]:
@@ -123,11 +123,11 @@ def chosen(
 ) -> list[ServeProcess]:
     """The processes of a target; `app` and `deployment` select replicas."""
     return [
-        one
-        for one in processes
-        if one.role in TARGETS[target]
-        and (one.role != "replica" or app in (None, one.app))
-        and (one.role != "replica" or deployment in (None, one.deployment))
+        process
+        for process in processes
+        if process.role in TARGETS[target]
+        and (process.role != "replica" or app in (None, process.app))
+        and (process.role != "replica" or deployment in (None, process.deployment))
     ]
 
 
@@ -143,14 +143,14 @@ class InUse:
 def in_use(processes: Iterable[ServeProcess], seconds: float = 0.5) -> list[InUse]:
     """The use of each process over `seconds`; those that end meanwhile are left out."""
     watched = list(processes)
-    before, began = {one.pid: cpu_ns(one.pid) for one in watched}, time.perf_counter_ns()
+    before, began = {serve.pid: cpu_ns(serve.pid) for serve in watched}, time.perf_counter_ns()
     time.sleep(seconds if watched else 0.0)
     out = []
-    for one in watched:
-        then, now, rss = before[one.pid], cpu_ns(one.pid), rss_bytes(one.pid)
+    for serve in watched:
+        then, now, rss = before[serve.pid], cpu_ns(serve.pid), rss_bytes(serve.pid)
         if then is not None and now is not None and rss is not None:
             share = 100.0 * (now - then) / (time.perf_counter_ns() - began)
-            out.append(InUse(one, share, rss))
+            out.append(InUse(serve, share, rss))
     return out
 
 
@@ -165,5 +165,6 @@ def _cluster_of(process: psutil.Process) -> str | None:
 
 def _raylet_above(process: psutil.Process) -> psutil.Process | None:
     return next(
-        (one for one in process.parents() if role_of(" ".join(one.cmdline())) == "raylet"), None
+        (upper for upper in process.parents() if role_of(" ".join(upper.cmdline())) == "raylet"),
+        None,
     )

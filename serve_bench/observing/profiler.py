@@ -445,7 +445,9 @@ def to_profile(processes: Sequence[_P], targets: Sequence[str]) -> list[_P]:
     """The processes of the targets, at most MOST_OF_A_ROLE of each role, lowest pid first."""
     chosen: list[_P] = []
     for role in dict.fromkeys(role for target in targets for role in TARGETS[target]):
-        of_role = sorted((one for one in processes if one.role == role), key=lambda one: one.pid)
+        of_role = sorted(
+            (found for found in processes if found.role == role), key=lambda found: found.pid
+        )
         chosen += of_role[:MOST_OF_A_ROLE]
     return chosen
 
@@ -478,12 +480,12 @@ class Profiling:
         place = self.run_folder / FOLDER / self.key
         if not place.resolve().is_relative_to(self.run_folder.resolve() / FOLDER):
             raise RunFailed(f"{self.key}: leads out of the folder of the run")
-        for one in processes:
-            out = place / f"{one.role}-{one.pid}.raw.txt"
+        for process in processes:
+            out = place / f"{process.role}-{process.pid}.raw.txt"
             recording = Recording(
-                one.pid, out, self.options, longest_s=self.longest_s, mark=self.mark
+                process.pid, out, self.options, longest_s=self.longest_s, mark=self.mark
             )
-            self._recordings.append((one, recording))
+            self._recordings.append((process, recording))
             recording.start()
         for _, recording in self._recordings:
             recording.wait_ready()

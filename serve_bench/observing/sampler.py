@@ -137,14 +137,14 @@ def _mb(used_bytes: int | None) -> float | None:
 def gpu_summary(readings: Sequence[Sequence[GpuReading]]) -> Iterator[GpuUsage]:
     """Mean and highest use and highest memory of each device, and its last processes."""
     for index, last in enumerate(readings[-1] if readings else ()):
-        known = [reading[index] for reading in readings if index < len(reading)]
-        used = [device.use_percent for device in known if device.use_percent is not None]
-        held = [device.memory_mb for device in known if device.memory_mb is not None]
+        devices = [reading[index] for reading in readings if index < len(reading)]
+        used = [device.use_percent for device in devices if device.use_percent is not None]
+        memory_mb = [device.memory_mb for device in devices if device.memory_mb is not None]
         yield GpuUsage(
             device=last.device,
             use_percent=round(sum(used) / len(used), 1) if used else None,
             use_percent_max=max(used, default=None),
-            memory_mb_max=max(held, default=None),
+            memory_mb_max=max(memory_mb, default=None),
             processes=last.processes,
         )
 
@@ -270,8 +270,8 @@ class Sampler:
                 **started,
                 "pid": track.pid,
                 "role": track.role,
-                "cpu_ms": [[(at - zero) // 1000 / 1e3, cpu / 1e6] for at, cpu in track.cpu_ns],
-                "rss_mb": [[(at - zero) // 1000 / 1e3, b / 1e6] for at, b in track.rss_bytes],
+                "cpu_ms": [[(t - zero) // 1000 / 1e3, cpu / 1e6] for t, cpu in track.cpu_ns],
+                "rss_mb": [[(t - zero) // 1000 / 1e3, b / 1e6] for t, b in track.rss_bytes],
             }
             for track in self._tracks.values()
         ]
@@ -506,10 +506,10 @@ def program_name(arguments: Sequence[str]) -> str:
 def called_by(ours: Iterable[int]) -> set[int]:
     """The processes that listen where these have TCP connections, or where those have some in turn.
     Of other users' processes the system shows us no connections."""
-    known = [connection for connection in psutil.net_connections("tcp") if connection.pid]
-    ends = {(end.laddr, end.raddr): end.pid for end in known if end.raddr}
+    connections = [connection for connection in psutil.net_connections("tcp") if connection.pid]
+    ends = {(end.laddr, end.raddr): end.pid for end in connections if end.raddr}
     listening: dict[int, set[int]] = {}
-    for socket in known:
+    for socket in connections:
         if socket.status == psutil.CONN_LISTEN:
             listening.setdefault(socket.laddr.port, set()).add(socket.pid)
     calls: dict[int, set[int]] = {}

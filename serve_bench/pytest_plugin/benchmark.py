@@ -108,7 +108,7 @@ class ServeBenchmark:
             self._once(rounds, warmup_rounds)
             objectives = _objectives(slo, requests * rounds)
             named = objectives.objectives if objectives is not None else ()
-            errors_allowed |= any(one.kind == "errors" and one.given for one in named)
+            errors_allowed |= any(goal.kind == "errors" and goal.given for goal in named)
             if not 0 < round_timeout_s < MOST_S:
                 raise BadInput(f"{WHERE}: round_timeout_s must be above 0, got {round_timeout_s}")
             request = request_of(route, method, headers, body, expect_status)
@@ -240,10 +240,10 @@ def _objectives(text: object, requests: int) -> Slo | None:
     if not isinstance(text, str):
         raise BadInput(f"{WHERE}: slo: {text!r} is not allowed; it takes text, as {EXAMPLE}")
     slo = read_slo(text, f"{WHERE}: slo")
-    for one in slo.objectives:
-        if one.fewest > requests:
+    for goal in slo.objectives:
+        if goal.fewest > requests:
             raise BadInput(
-                f"{WHERE}: slo: {one.name} needs {one.fewest:,} requests in all rounds, got "
+                f"{WHERE}: slo: {goal.name} needs {goal.fewest:,} requests in all rounds, got "
                 f"{requests:,}"
             )
     return slo

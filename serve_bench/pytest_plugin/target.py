@@ -107,7 +107,7 @@ class KeptCluster:
             if not self.proof or self._serving is None or not self._serving.alive():
                 self._failure = error
             raise
-        self.replicas = Counter(str(one["deployment"]) for one in deployed.proof["replicas"])
+        self.replicas = Counter(str(actor["deployment"]) for actor in deployed.proof["replicas"])
         self.target, self.options = place, dict(options)
         return serving.url
 
@@ -186,13 +186,13 @@ def resolved_target(target: str, folders: Sequence[Path]) -> str:
     if not module.endswith(".py"):
         return target
     files = list(
-        dict.fromkeys((one / module).resolve() for one in folders if (one / module).is_file())
+        dict.fromkeys((path / module).resolve() for path in folders if (path / module).is_file())
     )
     if len(files) > 1:
-        several = " and ".join(str(one) for one in files)
+        several = " and ".join(str(file) for file in files)
         raise BadInput(f"{WHERE}: {module} may be {several}: say which, by its whole path")
     if not files:
-        looked = ", ".join(str(one) for one in folders)
+        looked = ", ".join(str(folder) for folder in folders)
         raise BadInput(f"{WHERE}: {module}: there is no such file in {looked}")
     return f"{files[0]}:{name}"
 
@@ -248,13 +248,13 @@ def request_of(
 
 def _check_kinds(route: object, method: object, headers: object, expect_status: object) -> None:
     pairs = headers.items() if isinstance(headers, Mapping) else ()
-    words = all(isinstance(one, str) for pair in pairs for one in pair)
+    words = all(isinstance(part, str) for pair in pairs for part in pair)
     codes = expect_status if isinstance(expect_status, tuple | list) else ("",)
     for name, value, fits, takes in (
         ("route", route, isinstance(route, str | None), "text"),
         ("method", method, isinstance(method, str | None), "text"),
         ("headers", headers, isinstance(headers, Mapping | None) and words, "{'Name': 'value'}"),
-        ("expect_status", expect_status, all(type(one) is int for one in codes), "(200, 204)"),
+        ("expect_status", expect_status, all(type(part) is int for part in codes), "(200, 204)"),
     ):
         if not fits:
             raise BadInput(f"{name}: {value!r} is not allowed; it takes {takes}")

@@ -75,8 +75,8 @@ class Agenda:
         place = (launch.variant.name, launch.round, _slug(cell))
         if place in self.climbed:
             return deepcopy(self.climbed[place])
-        each = self.suite.requests_per_client
-        return Climb(ladder, launch.variant.name, launch.round, label, each)
+        requests = self.suite.requests_per_client
+        return Climb(ladder, launch.variant.name, launch.round, label, requests)
 
     def loads(self, launches: Sequence[LaunchPlan] | None = None) -> list[tuple[Row | None, bool]]:
         """Every load of these launches (default: all) that is known yet: its row, None of a ladder,
@@ -141,7 +141,7 @@ def plan_listed(
             )
             for launch in launches
         ],
-        lambda place, at: expected_s(launches[place:]) if at is None else None,
+        lambda place, number: expected_s(launches[place:]) if number is None else None,
     )
 
 
@@ -169,7 +169,7 @@ class Climbing:
         """Of rows that end by requests: at the best rate so far."""
         if self._climb.each is None:
             return self._climb.expected_left * self._cost(None, A_RATE)
-        rate = max((one.throughput for one in self._climb.steps), default=0.0) or A_RATE
+        rate = max((step.throughput for step in self._climb.steps), default=0.0) or A_RATE
         return sum(self._cost(row, rate) for row in self._climb.rows_left)
 
 
@@ -193,11 +193,11 @@ def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:
                 launches.append(replace(launch, cells=cells))
         return Agenda(suite, tuple(launches), climbed=climbed)
     doubted = {failure.key for failure in earlier.failures}
-    measured = frozenset(one.key for one in earlier.trials if one.key not in doubted)
+    measured = frozenset(trial.key for trial in earlier.trials if trial.key not in doubted)
     profiled = frozenset(
-        one.key
-        for one in earlier.profiled
-        if any(not file.failed for file in one.profiles) and not one.flags.interrupted
+        trial.key
+        for trial in earlier.profiled
+        if any(not file.failed for file in trial.profiles) and not trial.flags.interrupted
     )
     done = measured & profiled if profile else measured
     return Agenda(suite, without(plan(suite), done), profile, measured, profiled)

@@ -61,13 +61,13 @@ def record_all(
     which the caller draws. `mark` goes into the environment of each py-spy, by which it is found
     and ended if this process is killed."""
     several = len(processes) > 1
-    places = {one.pid: wish.place(one.role, one.pid, several) for one in processes}
+    places = {process.pid: wish.place(process.role, process.pid, several) for process in processes}
     recordings = [
         Recording(pid, raw_beside(place), wish.options, wish.duration_s, mark)
         for pid, place in places.items()
     ]
     outcome = record(recordings, wish.duration_s, on_progress)
-    roles = {one.pid: one.role for one in processes}
+    roles = {process.pid: process.role for process in processes}
     done = tuple(
         Profile(
             recorded.pid,
@@ -128,6 +128,6 @@ def _of(file: Path, roles: tuple[str, ...]) -> bool:
 def by_role(profiles: Sequence[Profile]) -> Mapping[str, list[Profile]]:
     """The profiles by role."""
     out: dict[str, list[Profile]] = {}
-    for one in profiles:
-        out.setdefault(one.role, []).append(one)
+    for profile in profiles:
+        out.setdefault(profile.role, []).append(profile)
     return out

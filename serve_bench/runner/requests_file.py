@@ -33,13 +33,13 @@ class RequestsFile:
             csv.writer(self._file, lineterminator="\n").writerows(
                 (
                     key,
-                    one.client,
-                    f"{one.start_ns / 1e9:.6f}",
-                    "" if one.latency_ns is None else f"{one.latency_ns / 1e6:.3f}",
-                    one.status or "",
-                    one.error or "",
+                    row.client,
+                    f"{row.start_ns / 1e9:.6f}",
+                    "" if row.latency_ns is None else f"{row.latency_ns / 1e6:.3f}",
+                    row.status or "",
+                    row.error or "",
                 )
-                for one in log.rows()
+                for row in log.rows()
             )
             self.flush()
         except OSError as error:

@@ -374,10 +374,10 @@ class Runner(Generic[C, R]):
             self._number += len(bench.parts)
             try:
                 bench.start()
-                for at, (cell, work) in enumerate(launch.cells):
-                    journal.expect(plan.expected_s(place, at))
+                for number, (cell, work) in enumerate(launch.cells):
+                    journal.expect(plan.expected_s(place, number))
                     self._cell(bench, cell, work())
-                    journal.skip(later + sum(counts[place][at + 1 :]))
+                    journal.skip(later + sum(counts[place][number + 1 :]))
             except StoreError:  # a full disk ends the run, and is no fault of the launch
                 raise
             except LaunchOver:

@@ -34,12 +34,12 @@ def waterfall(
     requests: Sequence[TracedRequest], marks: Callable[[], Sequence[ProcessMarks]]
 ) -> WaterfallFacts:
     """Where the time of the traced requests went. Reads the marks once Serve has made the last."""
-    ended = [one for one in requests if one.end < NEVER]
+    ended = [file for file in requests if file.end < NEVER]
     answered, failed = (
         [
-            ClientTimes(one.trace, one.due, one.sent, one.first, one.end)
-            for one in ended
-            if bool(one.status) is ok
+            ClientTimes(file.trace, file.due, file.sent, file.first, file.end)
+            for file in ended
+            if bool(file.status) is ok
         ]
         for ok in (True, False)
     )
@@ -48,7 +48,7 @@ def waterfall(
         time.sleep(MARKS_S)
         marked = marks()
         ahead_ns = time.time_ns() - time.perf_counter_ns()
-        lost = sum(one.lost for one in marked)
+        lost = sum(file.lost for file in marked)
         summary = summary_of(answered, failed, by_trace(marked), lost, ahead_ns)
         if not summary.unseen:  # what is lost is of earlier loads
             summary = structs.replace(summary, lost_marks=0)

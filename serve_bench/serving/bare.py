@@ -61,7 +61,7 @@ class BareServer(ChildDriver):
             raise self._failed(f"bare server: {error}") from None
         self.seconds["start"] = round(time.monotonic() - began, 4)
         self.proof = {name: value for name, value in answer.items() if name != "event"}
-        self.proof["processes"] = [vars(one) for one in self.processes()]
+        self.proof["processes"] = [vars(process) for process in self.processes()]
 
     def _spec(self) -> dict[str, Any]:
         own = self.app.own

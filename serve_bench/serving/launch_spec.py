@@ -207,7 +207,7 @@ def make_token(directory: Path) -> None:
 def raylet_ports(spec: LaunchSpec, ports: range) -> list[list[int]]:
     """The ports of each raylet beside the head, from the end of those of the launch."""
     last = ports[len(ports) - PORTS_PER_RAYLET * (spec.raylets - 1) :]
-    return [list(last[at : at + PORTS_PER_RAYLET]) for at in range(0, len(last), PORTS_PER_RAYLET)]
+    return [list(last[n : n + PORTS_PER_RAYLET]) for n in range(0, len(last), PORTS_PER_RAYLET)]
 
 
 def attaching_environment(path: Path) -> dict[str, str]:

@@ -96,12 +96,12 @@ class Deployed:
 def read_marks(folder: Path) -> list[ProcessMarks]:
     """The marks of traced requests so far, by process."""
     files = sorted(folder.iterdir()) if folder.is_dir() else []
-    every = [marks_of(file.read_bytes()) for file in files if file.name.isdigit()]
+    marks = [marks_of(file.read_bytes()) for file in files if file.name.isdigit()]
     log = folder / HAPROXY_LOG
     if log.is_file():
         ahead_ns = time.time_ns() - time.perf_counter_ns()
-        every.append(haproxy_marks(log.read_text(encoding="utf-8", errors="replace"), ahead_ns))
-    return every
+        marks.append(haproxy_marks(log.read_text(encoding="utf-8", errors="replace"), ahead_ns))
+    return marks
 
 
 class ChildDriver:

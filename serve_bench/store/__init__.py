@@ -178,9 +178,9 @@ def _claim(path: Path) -> Path:
 
 def _refuse_links(folder: Path) -> None:
     """BadInput where anything in the folder is a link: what is appended would go elsewhere."""
-    for one in folder.rglob("*"):
-        if one.is_symlink():
-            raise BadInput(f"{one}: is a link; a run is resumed in its own folder alone")
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            raise BadInput(f"{path}: is a link; a run is resumed in its own folder alone")
 
 
 def _lock(fd: int, folder: Path) -> None:

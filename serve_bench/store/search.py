@@ -63,8 +63,8 @@ def beside(folder: Path, most: int, read: Callable[[Path], Result] = read) -> di
     """The newest runs whose folders lie in this one, `most` of them; what cannot be read is left
     out, since its own report says why."""
     runs: dict[Path, Result] = {}
-    places = [one for one in folder.glob(f"*/{RECORDS_FILE}") if one.is_file()]
-    for place in sorted(places, key=lambda one: one.stat().st_mtime, reverse=True)[:most]:
+    places = [file for file in folder.glob(f"*/{RECORDS_FILE}") if file.is_file()]
+    for place in sorted(places, key=lambda file: file.stat().st_mtime, reverse=True)[:most]:
         with suppress(BadInput):
             runs[place.parent] = read(place)
     return runs

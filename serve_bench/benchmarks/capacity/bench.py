@@ -201,7 +201,7 @@ class CapacityBench(ServedBench):
         if trial.row.loop != "open":
             return loaded
         answer = why_failed(trial)
-        return replace(loaded, faults=tuple(one for one in loaded.faults if one.why != answer))
+        return replace(loaded, faults=tuple(lost for lost in loaded.faults if lost.why != answer))
 
     def _waits(self, trial: Trial) -> Trial:
         """Only of the closed loop: a probe is not to be followed by one more load at its rate."""
@@ -223,10 +223,10 @@ class CapacityClusters(ServedClusters):
         progress = Progressing(self.searches, rounds[0] if rounds else 1)
 
         def over() -> RunStop | None:
-            at = next(place)
-            if rounds[at + 1] == rounds[at]:
+            number = next(place)
+            if rounds[number + 1] == rounds[number]:
                 return None
-            return progress.over(rounds[at], rounds[-1])
+            return progress.over(rounds[number], rounds[-1])
 
         return Plan(launches, self._expected_s, over=over)
 

@@ -366,11 +366,11 @@ def _draw(cell: SearchedCell) -> Iterator[Chart]:
     goals, has = {goal.name: goal for goal in cell.ended[0].slo.objectives}, cell.capacity
     binds = next((launch.binds for launch in has.launches if launch.binds), next(iter(goals)))
     figure, family = name_figure(goals[binds]), name_figure(goals[binds]).partition(".")[0]
-    known = [row for row in cell.probes if figure in row.values]
+    drawn = [row for row in cell.probes if figure in row.values]
     ends = {"low": has.low, "capacity": has.rate, "high": has.high}
     yield from line_chart(
         f"{goals[binds].text} over the rate: {cell.name}",
-        [ViewRow(row.dims, {family: row.values[figure]}) for row in known],
+        [ViewRow(row.dims, {family: row.values[figure]}) for row in drawn],
         *("rate_per_s", (family,), "launch"),
         marks=[(rate, word) for word, rate in ends.items() if rate is not None],
         caption="A colour for each launch. Rules: the capacity, its 95 % interval.",

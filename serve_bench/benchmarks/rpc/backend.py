@@ -277,10 +277,10 @@ def interface_of(address: str) -> str | None:
     wanted = ipaddress.ip_address(address)
     if wanted.is_loopback and psutil.LINUX:
         return "lo"
-    for name, every in psutil.net_if_addrs().items():
-        for one in every:
+    for name, addresses in psutil.net_if_addrs().items():
+        for found in addresses:
             try:
-                if ipaddress.ip_address(one.address.partition("%")[0]) == wanted:
+                if ipaddress.ip_address(found.address.partition("%")[0]) == wanted:
                     return str(name)
             except ValueError:  # a hardware address
                 continue

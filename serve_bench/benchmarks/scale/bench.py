@@ -121,12 +121,12 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         if not self._proven:
             self._journal.append(self._part.proven(self._cluster.seconds, self._proof))
             self._proven = True
-        proof = {"replicas": [asdict(one) for one in put.replicas]}
+        proof = {"replicas": [asdict(replica) for replica in put.replicas]}
         self._journal.append(Deploy(self._part.number, self._cell, put.seconds, False, proof))
 
     def _proof(self) -> JsonObject:
         proof = self._cluster.prove()
-        return {**proof, "proxies": [asdict(one) for one in self._cluster.proxies()]}
+        return {**proof, "proxies": [asdict(proxy) for proxy in self._cluster.proxies()]}
 
     def load(self, row: PlannedTrial) -> Loaded:
         """A row; of a curve, removing the replicas is a part of it."""
@@ -184,8 +184,8 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
                 self._ended = RunFailed(f"{why}: it can do nothing more")
             return None
         if isinstance(self._cluster, OwnCluster):
-            for one in self._cluster.casualties():
-                message = f"{one} during the trial: the figures are of a broken cluster"
+            for casualty in self._cluster.casualties():
+                message = f"{casualty} during the trial: the figures are of a broken cluster"
                 self._note("trial", message, planned)
             if (why := self._cluster.broken()) is not None and self._ended is None:
                 self._ended = RunFailed(f"{why}: the cluster can do nothing more")
@@ -265,7 +265,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         draw = random.Random(f"{suite.seed} {self._part.number} {self._replicas}")
         here = {node.node_id for node in crew.nodes if node.alive}
         loads: dict[str, Load] = {}
-        proxies = sorted(self._cluster.proxies(), key=lambda one: one.node_id)
+        proxies = sorted(self._cluster.proxies(), key=lambda node: node.node_id)
         for proxy in proxies:
             if not proxy.healthy or proxy.node_id not in here:
                 continue
@@ -278,14 +278,14 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
                 connection_rates=True,
             )
         if not loads:
-            why = "; ".join(f"{one.node_ip}: {one.status} {one.why or ''}" for one in proxies)
+            why = "; ".join(f"{node.node_ip}: {node.status} {node.why or ''}" for node in proxies)
             raise RunFailed(f"no node has a healthy proxy of its own: {why or 'no proxy at all'}")
         return loads
 
     def _proxy_here(self) -> NodeProxy:
         """A healthy proxy of a node that is this host. RunFailed without one."""
-        every = psutil.net_if_addrs().values()
-        here = {address.address for one in every for address in one}
+        interfaces = psutil.net_if_addrs().values()
+        here = {address.address for addresses in interfaces for address in addresses}
         for proxy in self._cluster.proxies():
             loopback = proxy.node_ip.startswith("127.") or proxy.node_ip == "::1"
             if proxy.healthy and (loopback or proxy.node_ip in here):

@@ -230,10 +230,10 @@ class AttachedCluster(ScaleCluster):
         """The child, and the Serve processes of that cluster on this host."""
         assert self._child is not None, "start() first"
         session = self.facts.get("session")
-        of_serve = [one for one in serve_processes() if one.cluster == session]
+        of_serve = [process for process in serve_processes() if process.cluster == session]
         return [
             Process(self._child.pid, "driver", "serve-bench cluster"),
-            *(Process(one.pid, one.role, one.title) for one in of_serve),
+            *(Process(process.pid, process.role, process.title) for process in of_serve),
         ]
 
     def close(self) -> Reaped:

@@ -167,8 +167,8 @@ def _compute(name: str, factor: float, line: Line) -> Value | None:
     launches: dict[int, float] = {}
     for trial in line.trials if name in metric_names(line) else ():
         values = [part.get(figure) for part in read_parts(trial, kind)]
-        if known := [value for value in values if value is not None]:
-            launches[trial.round] = made_of(over(known) * factor, known)
+        if numbers := [value for value in values if value is not None]:
+            launches[trial.round] = made_of(over(numbers) * factor, numbers)
     if not launches:
         return None
     return Value(
@@ -355,8 +355,8 @@ def _growth_points(sizes: Sequence[ViewRow]) -> Iterator[ViewRow]:
     for variant, group in groupby(sizes, key=lambda row: str(row.dims["variant"])):
         rows = list(group)
         for name in CURVE_METRICS:
-            known = [row for row in rows if name in row.values]
-            seen = [(row.dims["replicas"], row.values[name].value) for row in known]
+            growing = [row for row in rows if name in row.values]
+            seen = [(row.dims["replicas"], row.values[name].value) for row in growing]
             if seen:
                 values = known_values(fitted=sum(value > 0 for _, value in seen))
                 if (fit := fit_power(seen)) is not None:

@@ -59,10 +59,10 @@ def needed_bytes(suite: ScaleSpec, replicas: int) -> int:
 def check_cluster(suite: ScaleSpec, nodes: Sequence[Mapping[str, Any]]) -> None:
     """RunFailed unless the replicas fit into the memory that the nodes of a cluster give out, where
     Ray says it (`memory_bytes` of each)."""
-    known = [int(node["memory_bytes"]) for node in nodes if node.get("memory_bytes")]
-    if len(known) == len(nodes):
+    sizes = [int(node["memory_bytes"]) for node in nodes if node.get("memory_bytes")]
+    if len(sizes) == len(nodes):
         where = f"memory that the cluster gives out ({counted(len(nodes), 'node')}):"
-        lacking = _lacking(suite, sum(known), where)
+        lacking = _lacking(suite, sum(sizes), where)
         if lacking is not None:
             raise RunFailed(lacking)
 

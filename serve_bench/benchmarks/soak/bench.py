@@ -42,9 +42,9 @@ def thinned(trial: Trial, processes: Iterable[Process]) -> Trial:
     """The record of a block, with the levels of the processes now; of a block that was broken off
     without, since requests may still be served."""
     metrics = {
-        name: one if one.histogram is None else _coarser(one)
-        for name, one in trial.metrics.items()
-        if one.histogram is None or name in KEPT
+        name: metric if metric.histogram is None else _coarser(metric)
+        for name, metric in trial.metrics.items()
+        if metric.histogram is None or name in KEPT
     }
     client = ClientFacts(**{name: getattr(trial.client, name) for name in KEPT_OF_CLIENT})
     return replace(
@@ -90,4 +90,4 @@ class SoakBench(ServedBench):
         if not loaded.trials:
             return loaded
         processes = self._target.processes()
-        return replace(loaded, trials=tuple(thinned(one, processes) for one in loaded.trials))
+        return replace(loaded, trials=tuple(thinned(trial, processes) for trial in loaded.trials))

@@ -204,8 +204,8 @@ def fit_level(launches: Launches, level: str) -> LevelDrift | None:
     for readings in launches:
         private = level == "pss_mb" and readings[0].process.private_mb is not None
         drifts.append(drift_of(*read_level(readings, "private_mb" if private else level)))
-    known = [*filter(None, drifts)]
-    return joined(known) if known else None
+    found = [*filter(None, drifts)]
+    return joined(found) if found else None
 
 
 def judge_memory(

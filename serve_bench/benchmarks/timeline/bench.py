@@ -230,9 +230,9 @@ class FaultClock:
         all threads have ended."""
         self._over.set()
         deadline = time.monotonic() + patience_s
-        for one in self._threads:
-            one.join(max(0.0, deadline - time.monotonic()))
-        return not any(one.is_alive() for one in self._threads)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _carry_out(self, fault: PlannedFault, record: dict[str, Any], zero_ns: int) -> None:
         due_ns = zero_ns + int(fault.at_s * 1e9)
@@ -264,19 +264,19 @@ class FaultClock:
 
     def _victim(self, fault: PlannedFault) -> Process | None:
         """The oldest process of the kind; of nodes the newest, since the first is the head."""
-        every = self.serving.processes()
+        processes = self.serving.processes()
         roles = {REPLICA: ("replica",), CONTROLLER: ("controller",), NODE: ("raylet",)}
         if fault.target == PROXY:  # what serves the port: HAProxy where there is one
-            haproxy = [one for one in every if one.role == "haproxy"]
-            chosen = haproxy[-1:] or [one for one in every if one.role == "proxy"]
+            haproxy = [found for found in processes if found.role == "haproxy"]
+            chosen = haproxy[-1:] or [found for found in processes if found.role == "proxy"]
         else:
-            chosen = [one for one in every if one.role in roles[fault.target]]
+            chosen = [found for found in processes if found.role in roles[fault.target]]
         if fault.deployment is not None:
-            chosen = [one for one in chosen if one.title.endswith(f":{fault.deployment}")]
+            chosen = [found for found in chosen if found.title.endswith(f":{fault.deployment}")]
         aged = []
-        for one in chosen:
+        for found in chosen:
             try:
-                aged.append((started(one.pid), one.pid, one))
+                aged.append((started(found.pid), found.pid, found))
             except psutil.NoSuchProcess:
                 continue
         aged.sort()
@@ -288,7 +288,7 @@ class FaultClock:
         below = []
         if victim.role == "raylet":
             below = psutil.Process(victim.pid).children(recursive=True)
-        for pid in (victim.pid, *(one.pid for one in below)):
+        for pid in (victim.pid, *(child.pid for child in below)):
             self.serving.forget(pid)
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -308,12 +308,12 @@ class FaultClock:
             self._deploys += 1
             assert self.app.own is not None, "timelines are of own apps"
             changed: dict[str, float] = {}
-            for one in self.app.own.deployments:
+            for deployment in self.app.own.deployments:
                 if fault.target:
-                    changed[f"{one.name}.{IN_PLACE}"] = 2.0 + self._deploys / 10
+                    changed[f"{deployment.name}.{IN_PLACE}"] = 2.0 + self._deploys / 10
                 else:
-                    memory = one.tables.get("ray_actor_options", {}).get("memory") or 0
-                    changed[f"{one.name}.{UPDATED}"] = int(memory) + self._deploys
+                    memory = deployment.tables.get("ray_actor_options", {}).get("memory") or 0
+                    changed[f"{deployment.name}.{UPDATED}"] = int(memory) + self._deploys
             self.serving.deploy(self.app, {**self.cell, **changed})
 
 
@@ -334,7 +334,7 @@ def with_course(
     Serve said of its replicas. Of an interrupted load requests in flight are left out: nobody
     waited for their answers."""
     rows = list(log.rows())
-    judged = [one for one in rows if not (interrupted and one.error in NO_END)]
+    judged = [request for request in rows if not (interrupted and request.error in NO_END)]
     watched = seconds + int(after_s)
     course = {
         **seconds_of_requests(rows, seconds, broken_off=interrupted),

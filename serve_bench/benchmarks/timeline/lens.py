@@ -178,7 +178,7 @@ def make_spans(timeline: Timeline, launches: Launches, cell: str) -> Iterator[Vi
         yield ViewRow(dims, values, group=cell)
     for place, planned in enumerate(timeline.faults):
         reached = [(trial.round, seen.faults) for trial, seen in launches if seen.faults[place:]]
-        done = {at: faults[place] for at, faults in reached if faults[place]["at_s"] is not None}
+        done = {key: faults[place] for key, faults in reached if faults[place]["at_s"] is not None}
         values = mean_values(done)
         dims = {"point": "fault", "cell": cell, "fault": planned.source}
         if done and "held_s" not in values:
@@ -196,11 +196,11 @@ def mean_values(launches: Mapping[int, Figures]) -> dict[str, Value]:
     values = {}
     for name in dict.fromkeys(chain.from_iterable(launches.values())):
         seen = {launch: figures.get(name, 0) for launch, figures in launches.items()}
-        known = {launch: float(number) for launch, number in seen.items() if number is not None}
-        if not known:
+        numbers = {launch: float(number) for launch, number in seen.items() if number is not None}
+        if not numbers:
             continue
-        n, mean = len(known), fmean(known.values())
-        value = Value(mean, launches=known, missing=len(seen) - n or None)
+        n, mean = len(numbers), fmean(numbers.values())
+        value = Value(mean, launches=numbers, missing=len(seen) - n or None)
         if value.launch_std is not None:
             half = quantile(n - 1, 0.975) * value.launch_std / math.sqrt(n)
             value = replace(value, low=max(0.0, mean - half), high=mean + half)
@@ -231,7 +231,7 @@ def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
         if losses > kept:
             text = f"{losses:,} requests were lost, of which {kept:,} are known one by one"
             lacks.append(Finding(text, "lost", "doubt", about=about))
-    whole = {at.round: {**seen.whole, **count_near(at.course)} for at, seen in launches}
+    whole = {place.round: {**seen.whole, **count_near(place.course)} for place, seen in launches}
     return replace(
         row,
         dims={**row.dims, "launches": len(launches)},
@@ -295,7 +295,9 @@ def has_own_router(result: Result, cell: JsonObject) -> bool:
 
 def draw_course(course: Sequence[ViewRow], faults: Sequence[ViewRow], slo: Slo) -> Iterator[Chart]:
     """Load, latency and replicas over the seconds of a launch, with the faults of its cell."""
-    marks = [(at.values["at_s"].value, at.dims["fault"]) for at in faults if "at_s" in at.values]
+    marks = [
+        (row.values["at_s"].value, row.dims["fault"]) for row in faults if "at_s" in row.values
+    ]
     where = course[0].group if course else ""
     for title, figures in COURSE.items():
         yield from line_chart(

@@ -151,13 +151,13 @@ def multi(args: Mapping[str, Any]) -> Any:
 
 def ensemble(args: Mapping[str, Any]) -> Any:
     """Nodes that add 0, 1, 2 ... to the input, and a combiner. Args: size."""
-    nodes = [_deployed(Adder, f"Node{at}", args).bind(at) for at in range(int(args["size"]))]
+    nodes = [_deployed(Adder, f"Node{n}", args).bind(n) for n in range(int(args["size"]))]
     return _deployed(Combiner, "Combiner", args).bind(*nodes)
 
 
 def chain(args: Mapping[str, Any]) -> Any:
     """Nodes in a row, each of which adds 1. Args: size."""
     following = None
-    for at in reversed(range(int(args["size"]))):
-        following = _deployed(Adder, f"Node{at}", args).bind(1, following)
+    for n in reversed(range(int(args["size"]))):
+        following = _deployed(Adder, f"Node{n}", args).bind(1, following)
     return following

@@ -51,15 +51,15 @@ def main(binary: str, log: str, args: Sequence[str]) -> None:
     """Becomes HAProxy, of these arguments."""
     args = list(args)
     if "-f" in args[:-1]:
-        at = args.index("-f") + 1
+        place = args.index("-f") + 1
         try:
-            with open(args[at], encoding="utf-8") as file:
+            with open(args[place], encoding="utf-8") as file:
                 config = file.read()
             fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.set_inheritable(fd, True)
-            with open(f"{args[at]}.marks", "w", encoding="utf-8") as file:
+            with open(f"{args[place]}.marks", "w", encoding="utf-8") as file:
                 file.write(with_marks(config, fd))
-            args[at] += ".marks"
+            args[place] += ".marks"
         except OSError:  # HAProxy serves without marks
             pass
     os.execv(binary, [binary, *args])

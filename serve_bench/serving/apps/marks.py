@@ -62,10 +62,10 @@ class Ring:
         """A mark of trace, span and parent (0: none)."""
         trace, span, parent = ids
         with self._turn:
-            at = HEADER_BYTES + self._written % SLOTS * SLOT.size
+            start = HEADER_BYTES + self._written % SLOTS * SLOT.size
             SLOT.pack_into(
                 self._memory,
-                at,
+                start,
                 trace.to_bytes(16, "big"),
                 span.to_bytes(8, "big"),
                 parent.to_bytes(8, "big"),
@@ -241,9 +241,9 @@ def _mark_slots(marker: Marker) -> None:
             marker.add(span, begin, perf(), "slot")
             yield value
 
-    for one in list(vars(replica).values()):
-        if isinstance(one, type) and "_start_request" in vars(one):
-            marker.mark(one, "_start_request", marked)
+    for held in list(vars(replica).values()):
+        if isinstance(held, type) and "_start_request" in vars(held):
+            marker.mark(held, "_start_request", marked)
 
 
 def _mark_batches(marker: Marker) -> None:

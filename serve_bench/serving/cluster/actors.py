@@ -248,8 +248,8 @@ def _constants_in_force(_: Any) -> dict[str, Any]:
 
 def _environment(_: Any, names: Sequence[str]) -> dict[str, str]:
     """Runs inside a Serve actor: the RAY_SERVE_* names in its environment, and `names`."""
-    every = os.environ.items()
-    return {name: value for name, value in every if name.startswith("RAY_SERVE_") or name in names}
+    shell = os.environ.items()
+    return {name: value for name, value in shell if name.startswith("RAY_SERVE_") or name in names}
 
 
 def _replica_settings(replica: Any) -> dict[str, Any]:
@@ -358,10 +358,10 @@ def traceback_in(lines: list[str]) -> list[str]:
             frames.append([line])
         elif frames:
             frames[-1].append(line)
-    own = [one for one in frames if not LIBRARY.search(one[0])] or frames[-1:]
+    own = [texts for texts in frames if not LIBRARY.search(texts[0])] or frames[-1:]
     return [
         "Traceback (most recent call last):",
-        *(line.rstrip() for one in own for line in one),
+        *(line.rstrip() for texts in own for line in texts),
         *(line.strip() for line in lines[last : last + 1]),
     ]
 

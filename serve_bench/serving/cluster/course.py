@@ -63,9 +63,9 @@ class Course:
             except Exception as error:  # noqa: BLE001 - whatever a killed controller makes Ray raise
                 self._failed.append(f"{type(error).__name__}: {error}".splitlines()[0])
                 now = self.states
-            for name, one in now.items():
-                if one != self.states.get(name):
-                    self._changes.append({"at_ns": at_ns, "deployment": name, **one})
+            for name, seen in now.items():
+                if seen != self.states.get(name):
+                    self._changes.append({"at_ns": at_ns, "deployment": name, **seen})
             self.states = now
             took_s = (time.perf_counter_ns() - at_ns) / 1e9
             if over.wait(max(0.05, self._every_s - took_s)):
@@ -74,21 +74,21 @@ class Course:
 
 def state() -> dict[str, dict[str, Any]]:
     """By deployment (`app:Name`): replicas wanted, by state, and the pids of those that run."""
-    every: dict[str, dict[str, Any]] = {}
+    states: dict[str, dict[str, Any]] = {}
     for app, about in serve_details()["applications"].items():
-        for name, one in (about.get("deployments") or {}).items():
+        for name, about_it in (about.get("deployments") or {}).items():
             counts = dict.fromkeys(("starting", "running", "draining"), 0)
             running = []
-            for replica in one.get("replicas") or ():
+            for replica in about_it.get("replicas") or ():
                 kind = STATES.get(word_of(replica.get("state")))
                 if kind is None:  # STOPPED: it is gone
                     continue
                 counts[kind] += 1
                 if kind == "running" and replica.get("pid") is not None:
                     running.append(int(replica["pid"]))
-            every[f"{app}:{name}"] = {
-                "wanted": int(one.get("target_num_replicas") or 0),
+            states[f"{app}:{name}"] = {
+                "wanted": int(about_it.get("target_num_replicas") or 0),
                 **counts,
                 "pids": sorted(running),
             }
-    return every
+    return states

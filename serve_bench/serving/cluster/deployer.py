@@ -323,7 +323,7 @@ def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
         wrong = list(silent)
         patience_s = PROOF_TIMEOUT_S
         for check in spec["checks"]:
-            mine = [one for one in replicas if one["deployment"] == check["deployment"]]
+            mine = [about for about in replicas if about["deployment"] == check["deployment"]]
             wrong += [
                 f"replica {replica['pid']} of {check['deployment']} uses "
                 f"{name}={replica.get(name)!r}, asked for {value!r}"
@@ -368,7 +368,7 @@ def _replicas(spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
     silent: list[str] = []
     for check in spec["checks"]:
         replicas, why = ask_replicas(spec["name"], check["deployment"], own=spec["own"])
-        settings += [{**one, "deployment": check["deployment"]} for one in replicas]
+        settings += [{**setting, "deployment": check["deployment"]} for setting in replicas]
         silent += why
     return settings, silent
 
@@ -400,7 +400,7 @@ def _logged(app: str, pattern: str, since: float) -> list[str]:
     folder = Path(worker._global_node.get_logs_dir_path())
     marks = (f"replica_{app}_", f":actor_name:ServeReplica:{app}:")
     written = [(file.stat().st_mtime, file) for file in folder.glob(pattern)]
-    for _, file in sorted((one for one in written if one[0] >= since), reverse=True):
+    for _, file in sorted((log for log in written if log[0] >= since), reverse=True):
         lines = ANSI.sub("", file.read_text(errors="replace")).splitlines()
         mine = file.name.startswith(marks[0]) or any(line.startswith(marks[1]) for line in lines)
         if mine and (file.suffix == ".err" or traceback_in(lines)):
@@ -500,7 +500,7 @@ def wait_system_log_level(level: str) -> dict[str, str]:
     deadline = time.monotonic() + LEVEL_TIMEOUT_S
     while True:
         levels, silent = _system_log_levels()
-        wrong = [f"the {role} is at {one}" for role, one in levels.items() if one != level]
+        wrong = [f"the {role} is at {found}" for role, found in levels.items() if found != level]
         wrong += [] if "proxy" in levels else ["no proxy tells its level", *silent]
         if not wrong:
             return levels

@@ -64,7 +64,7 @@ class Server:
     def _add(self, handlers: dict[str, Any]) -> None:
         for path, handler in handlers.items():
             sides = (handler.request_streaming, handler.response_streaming)
-            self.kinds[path] = "-".join("stream" if one else "unary" for one in sides)
+            self.kinds[path] = "-".join("stream" if streams else "unary" for streams in sides)
             message = getattr(handler.request_deserializer, "__self__", None)  # of its FromString
             if hasattr(message, "DESCRIPTOR"):
                 self.messages[path] = message
@@ -98,11 +98,11 @@ def serialize(bodies: list[str], messages: list[Any]) -> list[str]:
     the methods that are called in turn; None: not known. Raises Refusal."""
     made: dict[int, bytes] = {}
     for turn in range(max(len(bodies), len(messages))):
-        at = turn % len(bodies)
-        content = to_message(base64.b64decode(bodies[at]), messages[turn % len(messages)])
-        if made.setdefault(at, content) != content:
+        place = turn % len(bodies)
+        content = to_message(base64.b64decode(bodies[place]), messages[turn % len(messages)])
+        if made.setdefault(place, content) != content:
             raise Refusal("body", "JSON is another message for another method: load one at a time")
-    return [base64.b64encode(made[at]).decode() for at in sorted(made)]
+    return [base64.b64encode(made[place]).decode() for place in sorted(made)]
 
 
 def to_message(body: bytes, kind: Any) -> bytes:
@@ -159,7 +159,7 @@ def deployments(app: Any, name: str) -> list[Any]:
         return list(older.build(app, name))
     built = build_app(app, name=name)
     last = built.ingress_deployment_name
-    return sorted(built.deployments, key=lambda one: one.name == last)
+    return sorted(built.deployments, key=lambda deployment: deployment.name == last)
 
 
 def facts(deployment: Any, over: dict[str, Any]) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def facts(deployment: Any, over: dict[str, Any]) -> dict[str, Any]:
     if "num_cpus" not in actor:
         needs["cpu"] = 1.0
     if bundles:  # the replica's own needs are part of the first
-        needs = {name: sum(float(one.get(name.upper(), 0)) for one in bundles) for name in needs}
+        needs = {name: sum(float(part.get(name.upper(), 0)) for part in bundles) for name in needs}
     resources = list(actor.get("resources") or {})
     if actor.get("accelerator_type"):  # by that resource Ray places who asks for a kind of GPU
         resources.append(f"accelerator_type:{actor['accelerator_type']}")
@@ -208,7 +208,7 @@ def calls(ingress: Any) -> dict[str, bool]:
         return {"__call__": _makes_stream(code)}
     names = [name for name in dir(code) if not name.startswith("_") or name == "__call__"]
     members = {name: getattr(code, name) for name in names}
-    return {name: _makes_stream(one) for name, one in members.items() if callable(one)}
+    return {name: _makes_stream(member) for name, member in members.items() if callable(member)}
 
 
 def ingress(app: Any, name: str) -> dict[str, Any]:
@@ -316,7 +316,7 @@ def _first_fault(error: BaseException) -> str:
     if not hasattr(error, "errors"):
         return " ".join(str(error).split())
     first = error.errors()[0]
-    place = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in first["loc"])
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
     return f"{place.lstrip('.')}: {' '.join(str(first['msg']).split())}".lstrip(": ")
 
 
@@ -360,8 +360,8 @@ def _fields(model: Any) -> dict[str, Any]:
 
 def _model_in(annotation: Any) -> Any:
     """The model among the types that an annotation allows; None without one."""
-    every = [annotation, *getattr(annotation, "__args__", ())]
-    return next((one for one in every if inspect.isclass(one) and _fields(one)), None)
+    types = [annotation, *getattr(annotation, "__args__", ())]
+    return next((kind for kind in types if inspect.isclass(kind) and _fields(kind)), None)
 
 
 def refusals(wishes: list[list[Any]]) -> list[str]:

@@ -94,7 +94,7 @@ def remove(run: Path, launch: str) -> None:
     with contextlib.suppress(OSError):
         for draft in run.glob("*.draft"):  # of a py-spy that was ended here
             draft.unlink()
-        if [one.name for one in run.iterdir()] == [OWNER_FILE]:
+        if [file.name for file in run.iterdir()] == [OWNER_FILE]:
             (run / OWNER_FILE).unlink()
             run.rmdir()
 

@@ -169,8 +169,8 @@ class LookThread(threading.Thread):
     def seen(self, from_ns: int, to_ns: int) -> dict[str, Any]:
         """The sum of all samples between two moments."""
         taken = [sample for sample in self.taken if from_ns <= sample["at_ns"] <= to_ns]
-        spans = [(name, at - int(1e6 * ms), at) for at, ms, name in self._served]
-        served = [ms for at, ms, _ in self._served if from_ns <= at <= to_ns]
+        spans = [(name, moment - int(1e6 * ms), moment) for moment, ms, name in self._served]
+        served = [ms for moment, ms, _ in self._served if from_ns <= moment <= to_ns]
         config, identity = self._inner._deployment_config, self._inner._deployment_id
         count = len(taken) or 1
         loop = Counter(sample["loop"] for sample in taken if sample["loop"])
@@ -191,22 +191,22 @@ class LookThread(threading.Thread):
             "threads": _ranked(taken, "threads"),
             "pools": {
                 name: {
-                    "threads": max(threads for threads, _ in every),
-                    "working": sum(working for _, working in every) / count,
-                    "full": sum(working >= threads for threads, working in every) / count,
+                    "threads": max(threads for threads, _ in readings),
+                    "working": sum(working for _, working in readings) / count,
+                    "full": sum(working >= threads for threads, working in readings) / count,
                 }
-                for name, every in _by_name(taken, "pools").items()
+                for name, readings in _by_name(taken, "pools").items()
             },
             "batches": {
                 name: {
-                    "most": every[-1]["most"],
-                    "wait_s": every[-1]["wait_s"],
-                    "waiting": sum(batch["waiting"] for batch in every) / count,
-                    "running": sum(batch["running"] > 0 for batch in every) / count,
-                    "held": sum(batch["held"] for batch in every) / count,
-                    **({"ended": every[-1]["ended"]} if "ended" in every[-1] else {}),
+                    "most": readings[-1]["most"],
+                    "wait_s": readings[-1]["wait_s"],
+                    "waiting": sum(batch["waiting"] for batch in readings) / count,
+                    "running": sum(batch["running"] > 0 for batch in readings) / count,
+                    "held": sum(batch["held"] for batch in readings) / count,
+                    **({"ended": readings[-1]["ended"]} if "ended" in readings[-1] else {}),
                 }
-                for name, every in _by_name(taken, "batches").items()
+                for name, readings in _by_name(taken, "batches").items()
             },
         }
 
@@ -242,19 +242,19 @@ class LookThread(threading.Thread):
             name = names.get(ident, "")
             if ident == threading.get_ident():
                 continue
-            at = _app_line(top)
+            line = _app_line(top)
             if ident == self._loop_ident:
-                loop = at[1] if at else ""
+                loop = line[1] if line else ""
                 continue
             pool = name.rpartition("_")[0] if name.rpartition("_")[2].isdigit() else name
             of_a_pool = _of_a_pool(top)
             if name.startswith("AnyIO") or of_a_pool is not None:
-                working = at is not None or (of_a_pool is not None and of_a_pool is not top)
-                known, worked = pools.get(pool, (0, 0))
-                pools[pool] = (known + 1, worked + working)
+                working = line is not None or (of_a_pool is not None and of_a_pool is not top)
+                threads_of, worked = pools.get(pool, (0, 0))
+                pools[pool] = (threads_of + 1, worked + working)
                 most[pool] = self._most_threads if of_a_pool is None else _most_threads(of_a_pool)
-            if at is not None:
-                threads[(pool, *at[1:])] += 1
+            if line is not None:
+                threads[(pool, *line[1:])] += 1
         return {
             "at_ns": time.time_ns(),
             "ongoing": self._inner.get_num_ongoing_requests(),
@@ -286,8 +286,10 @@ def _frames(awaited: Any) -> Iterator[Frame]:
             yield frame, str(getattr(awaited, "__qualname__", ""))
         awaited = _first_of(awaited, "cr_await", "gi_yieldfrom", "ag_await")
         if type(awaited).__name__.startswith("async_generator_"):  # a step of one, which hides it
-            held = gc.get_referents(awaited)
-            awaited = next((part for part in held if isinstance(part, AsyncGeneratorType)), None)
+            referents = gc.get_referents(awaited)
+            awaited = next(
+                (part for part in referents if isinstance(part, AsyncGeneratorType)), None
+            )
 
 
 def _first_of(awaited: Any, *names: str) -> Any:
@@ -328,16 +330,16 @@ def _subtasks(task: Any, frames: list[Frame]) -> Iterator[tuple[Any, int, bool]]
     for awaited in getattr(future, "_children", [future]):
         if isinstance(awaited, asyncio.Task):
             yield awaited, len(frames), True
-    for at, (frame, name) in enumerate(frames):
+    for place, (frame, name) in enumerate(frames):
         code = frame.f_code
         kept = GROUP_NAMES if name.endswith("TaskGroup.__aexit__") else TASK_NAMES
         if kept.isdisjoint((*code.co_varnames, *code.co_cellvars)) or _is_app(code.co_filename):
             continue
-        for held in [frame.f_locals.get(name) for name in kept]:
-            tasks = held if isinstance(held, set) else getattr(held, "_tasks", [held])
+        for value in [frame.f_locals.get(name) for name in kept]:
+            tasks = value if isinstance(value, set) else getattr(value, "_tasks", [value])
             for task in list(tasks):
                 if isinstance(task, asyncio.Task) and not task.done():
-                    yield task, at + 1, False
+                    yield task, place + 1, False
 
 
 #: Variables of libraries that hold tasks: of starlette, and of asyncio's `wait` and `wait_for`.
@@ -390,17 +392,17 @@ def _line(frame: Any, line: int | None = None) -> str:
 def _place(frames: list[Frame]) -> Place | None:
     """Where a task waits: the app's innermost line, and what is awaited there. None for a task in
     which neither the app nor a request is."""
-    at = max(
+    index = max(
         (n for n, (frame, _) in enumerate(frames) if _is_app(frame.f_code.co_filename)), default=-1
     )
-    if at < 0:
-        inside = [n for n, one in enumerate(frames) if _is_serve(one)]
+    if index < 0:
+        inside = [n for n, code in enumerate(frames) if _is_serve(code)]
         handed = [name for _, name in frames if name in IN_REQUEST]
         if not handed or not inside:
             return None
         return (_called(frames[inside[-1] + 1 :][::-1]), "", "")
-    frame, name = frames[at]
-    return (_called(frames[at + 1 :]), _line(frame), name)
+    frame, name = frames[index]
+    return (_called(frames[index + 1 :]), _line(frame), name)
 
 
 #: Serve's own coroutines that run code of the app for a request.
@@ -421,7 +423,7 @@ def _called(beyond: list[Frame]) -> str:
     if call is not None:
         request = getattr(call.f_locals.get("self"), "_request_metadata", None)
         return f"{HANDLE} {getattr(request, 'call_method', '')}"
-    public = (one for one in beyond if not any(part[:1] == "_" for part in one[1].split(".")))
+    public = (place for place in beyond if not any(part[:1] == "_" for part in place[1].split(".")))
     frame, name = next(public, beyond[0])
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     if _is_batching(frame):

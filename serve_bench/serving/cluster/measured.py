@@ -35,8 +35,8 @@ def packages() -> list[str]:
     """`name==version` of each distribution that this interpreter has; of two of one name that which
     it finds first."""
     found: dict[str, str] = {}
-    for one in metadata.distributions():
-        about = one.metadata
+    for package in metadata.distributions():
+        about = package.metadata
         if about["Name"] and about["Version"]:  # else a folder that is left of one
             found.setdefault(re.sub(r"[-_.]+", "-", about["Name"]).lower(), about["Version"])
     return sorted(f"{name}=={version}" for name, version in found.items())

@@ -43,7 +43,7 @@ class NetworkPolicy:
         torch.manual_seed(int(spec["seed"]))
         torch.set_num_threads(int(spec["threads"]))
         width = int(spec["out_features"])
-        flat = math.prod(int(one) for one in spec["state_size"])
+        flat = math.prod(int(size) for size in spec["state_size"])
         layers = [torch.nn.Linear(flat, width)]
         layers += [torch.nn.Linear(width, width) for _ in range(int(spec["nlayers"]))]
         self._torch = torch
@@ -168,9 +168,9 @@ def figures(agent_ns: Sequence[int], reports: Sequence[Mapping[str, Any]]) -> di
     """An episode as it goes to the parent; `reports` by the observers in their order."""
     return {
         "agent_ns": list(agent_ns),
-        "observer_ns": [one["latency_ns"] for one in reports],
-        "began_ns": min(one["began_ns"] for one in reports),
-        "ended_ns": max(one["ended_ns"] for one in reports),
+        "observer_ns": [report["latency_ns"] for report in reports],
+        "began_ns": min(report["began_ns"] for report in reports),
+        "ended_ns": max(report["ended_ns"] for report in reports),
     }
 
 

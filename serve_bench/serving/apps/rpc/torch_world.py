@@ -214,7 +214,7 @@ def _be(rank: int, spec: Mapping[str, Any], line: Connection, listener: socket.s
             _on_command(line, lambda _: {"latency_ns": _served["agent"].take_latencies()})
         else:
             select = select_in_batch if spec["batch"] else select_alone
-            size_of = tuple(int(one) for one in spec["state_size"])
+            size_of = tuple(int(length) for length in spec["state_size"])
 
             def run(command: Mapping[str, Any]) -> Any:
                 return episode(
@@ -307,7 +307,7 @@ def select_in_batch(state: torch.Tensor) -> torch.futures.Future[int]:
         waiting.append((state, mine, now_ns()))
         if len(waiting) < agent.batch_size:
             return mine
-        actions = agent.select([one[0] for one in waiting], waiting[0][2])
+        actions = agent.select([asked[0] for asked in waiting], waiting[0][2])
         taken = list(waiting)
         waiting.clear()
     for (_, future, _), action in zip(taken, actions, strict=True):
