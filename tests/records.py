@@ -159,7 +159,7 @@ def press_row(clients: int, run: int = 1) -> Row:
     return Row(label, "raw", clients, requests_each=100, run=run)
 
 
-def press_trial(
+def press_trial(  # noqa: PLR0913 - what a test varies
     clients: int,
     qps: float,
     *,

@@ -170,7 +170,7 @@ class RawEngine(Exchanges):
         else:
             self._backlog.append(due)
 
-    def _loop(self) -> None:
+    def _loop(self) -> None:  # noqa: C901 - a call for each event would cost a microsecond
         """Handle events until the load is over.
 
         It is long, and has locals for attributes, since each call and each attribute costs every

@@ -72,7 +72,7 @@ class ServeBenchmark:
         self._results: list[LoadResult] = []
         self._lines: list[str] = []
 
-    def __call__(
+    def __call__(  # noqa: PLR0913 - a keyword for each option
         self,
         target: str,
         load: str = "raw:8",

@@ -35,7 +35,7 @@ OPTIONS: Final = [
     for name, model in MODELS.items()
     for option in model.options().values()
 ]
-each_option = pytest.mark.parametrize("model, option", OPTIONS)
+each_option = pytest.mark.parametrize(("model", "option"), OPTIONS)
 
 
 def file(option: Option, value: Any) -> Content:
