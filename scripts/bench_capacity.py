@@ -45,7 +45,7 @@ def launch(server: Server, seed: int, start: float | None) -> tuple[LaunchEstima
     search = RateSearch(server.bounds, start=start)
     while (step := search.next()) is not None:
         search.add(live.probe(step.rate, step.seconds))
-    return estimate(search.probes, server.bounds), sum(one.seconds for one in search.probes)
+    return estimate(search.probes, server.bounds), sum(probe.seconds for probe in search.probes)
 
 
 def run(server: Server, seed: int, most: int) -> Run:
@@ -54,8 +54,8 @@ def run(server: Server, seed: int, most: int) -> Run:
     estimates: list[LaunchEstimate] = []
     seconds = 0.0
     while len(estimates) < most and not enough(estimates, PRECISION, PLANNED):
-        one, took = launch(server, 1000 * seed + len(estimates), 0.65 * server.truth)
-        estimates.append(one)
+        found, took = launch(server, 1000 * seed + len(estimates), 0.65 * server.truth)
+        estimates.append(found)
         seconds += took
     return Run(over_launches(estimates), seconds)
 
@@ -67,7 +67,7 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--server", action="append", choices=[one.name for one in EVERY])
+    parser.add_argument("--server", action="append", choices=[known.name for known in EVERY])
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--most", type=int, default=40)
     asked = parser.parse_args()
@@ -78,24 +78,24 @@ def main() -> None:
             runs = [run(server, asked.seed + at, asked.most) for at in range(asked.runs)]
             print(line(server, runs), flush=True)
     if asked.pairs:
-        server = next(one for one in EVERY if one.name == SAME)
+        server = next(known for known in EVERY if known.name == SAME)
         print(same(server, asked.pairs, asked.seed + asked.runs, asked.most))
 
 
 def line(server: Server, runs: list[Run]) -> str:
     """A row of the table. Bias: the mean of the runs' rates over the truth, less 1."""
-    rates = [one.capacity.rate for one in runs if one.capacity.rate is not None]
-    widths = [one.capacity.width for one in runs if one.capacity.width is not None]
+    rates = [run.capacity.rate for run in runs if run.capacity.rate is not None]
+    widths = [run.capacity.width for run in runs if run.capacity.width is not None]
     figures = [
         server.name,
         f"{server.truth:.1f}",
         str(len(runs)),
-        str(sum(one.holds(server.truth) for one in runs)),
+        str(sum(run.holds(server.truth) for run in runs)),
         f"{100 * (statistics.fmean(rates) / server.truth - 1):+.2f} %" if rates else "",
         f"{100 * statistics.median(widths):.1f} %" if widths else "",
-        str(sum(one.capacity.precise for one in runs)),
-        f"{statistics.median(len(one.capacity.launches) for one in runs):g}",
-        f"{statistics.median(one.seconds for one in runs):.0f}",
+        str(sum(run.capacity.precise for run in runs)),
+        f"{statistics.median(len(run.capacity.launches) for run in runs):g}",
+        f"{statistics.median(run.seconds for run in runs):.0f}",
     ]
     return f"| {' | '.join(figures)} |"
 

@@ -127,14 +127,14 @@ ATTEMPTS: Final = 3
 def used_s() -> tuple[float, float]:
     """CPU seconds so far: of all processes of the host, and of ours."""
     fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
-    ticks = [int(one) for one in fields]
-    every = (sum(ticks[:8]) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+    ticks = [int(field) for field in fields]
+    all_s = (sum(ticks[:8]) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
     me = psutil.Process()
     ours = sum(me.cpu_times()[:4])
-    for one in me.children(recursive=True):
+    for child in me.children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            ours += sum(one.cpu_times()[:2])
-    return every, ours
+            ours += sum(child.cpu_times()[:2])
+    return all_s, ours
 
 
 def sleep_until(at_ns: int) -> None:
@@ -206,7 +206,7 @@ class Aim:
 
     def stop_haproxy(self, due: int) -> None:
         """HAProxy stands still when the request is sent."""
-        pids = [one.pid for one in self.serving.processes() if one.role == "haproxy"]
+        pids = [process.pid for process in self.serving.processes() if process.role == "haproxy"]
         sleep_until(due - 1_000_000)
         with stopped(pids):
             sleep_until(self._after(due, 0.0))
@@ -251,8 +251,8 @@ def relaying(url: str) -> Iterator[str]:
             while True:
                 near, _ = listener.accept()
                 far = socket.create_connection((at.hostname, at.port))
-                for one in (near, far):
-                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for side in (near, far):
+                    side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 for pair in ((near, far), (far, near)):
                     threading.Thread(target=pump, args=pair, daemon=True).start()
 
@@ -279,10 +279,10 @@ class Field:
     def undisturbed(self, hop: Hop, ms: int) -> Said:
         """A case, planted anew while strangers take cores from it."""
         for _ in range(ATTEMPTS):
-            (every, ours), began = used_s(), time.monotonic()
+            (all_s, ours), began = used_s(), time.monotonic()
             said = self.case(hop, ms)
             every_then, ours_then = used_s()
-            theirs = (every_then - every) - (ours_then - ours)
+            theirs = (every_then - all_s) - (ours_then - ours)
             said = replace(said, strangers=theirs / (time.monotonic() - began))
             if said.strangers < STRANGERS:
                 break
@@ -309,7 +309,7 @@ class Field:
             driver.drive_load(load, timing, mark=marks(self.run_id), traces=log)
         fall = waterfall_of_load(log.requests, self.serving.marks)
         text = " ".join(waterfall.sentences(waterfall.read_traced("row", (fall,))))
-        hops = {name: one for name, one in fall.hops.items() if ": " not in name}
+        hops = {name: span for name, span in fall.hops.items() if ": " not in name}
         grown = max(hops, key=lambda name: hops[name].tail - hops[name].p50, default="")
         finding = grown if f"of them {grown}" in text else ""
         return Said(hop, ms, fall, grown, finding)
@@ -358,9 +358,9 @@ def cases(folder: Path, only: str = "", repeat: int = 1) -> Iterator[Said]:
     words = [word for word in only.split(",") if word]
     for variant in TRAVEL_MS:
         hops = [
-            one
-            for one in (*HOPS, *NOTHING)
-            if one.variant == variant and (not words or any(word in one.name for word in words))
+            hop
+            for hop in (*HOPS, *NOTHING)
+            if hop.variant == variant and (not words or any(word in hop.name for word in words))
         ]
         with field_of(variant, folder) as made:
             for _ in range(repeat):
@@ -380,10 +380,10 @@ def main() -> None:
         for said in cases(Path(folder), options.only, options.repeat):
             print(line(said), flush=True)
             seen.append(said)
-    planted = [one for one in seen if one.hop.plant]
-    calm = [one for one in seen if not one.hop.plant]
-    print(f"named: {sum(one.named for one in planted)} of {len(planted)}")
-    print(f"nothing planted, and a finding: {sum(not one.named for one in calm)} of {len(calm)}")
+    planted = [case for case in seen if case.hop.plant]
+    calm = [case for case in seen if not case.hop.plant]
+    print(f"named: {sum(case.named for case in planted)} of {len(planted)}")
+    print(f"nothing planted, and a finding: {sum(not case.named for case in calm)} of {len(calm)}")
 
 
 if __name__ == "__main__":

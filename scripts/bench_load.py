@@ -259,8 +259,8 @@ def peers(args: argparse.Namespace, folder: Path) -> Rows:
         name: lambda url, name=name: peer(name, url, 100, args.seconds, folder)  # type: ignore[misc]
         for name in available()
     }
-    for own in ("raw", "aiohttp"):
-        clients[own] = lambda url, own=own: ours(own, url, 100, args.seconds)  # type: ignore[misc]
+    for client in ("raw", "aiohttp"):
+        clients[client] = lambda url, client=client: ours(client, url, 100, args.seconds)  # type: ignore[misc]
     with tiny(folder, "length") as url:
         rounds = [{k: call(url) for k, call in clients.items()} for _ in range(args.rounds)]
     yield ("client", "req/s", "of raw", "CPU us a request", "of raw")

@@ -165,8 +165,8 @@ def matrix(said: dict[tuple[str, str], Counter[Cause]], cases: dict[str, Case]) 
     lines = [f"| planted | variant | {' | '.join(causes)} |", f"|---|---|{'---|' * len(causes)}"]
     for (variant, name), counts in said.items():
         shown = (
-            f"{counts[one]}{'*' if one in cases[name].causes else ' x'}" if counts[one] else ""
-            for one in causes
+            f"{counts[cause]}{'*' if cause in cases[name].causes else ' x'}" * bool(counts[cause])
+            for cause in causes
         )
         lines.append(f"| {name} | {variant} | {' | '.join(shown)} |")
     return "\n".join(lines)

@@ -169,7 +169,7 @@ def main() -> None:
     for case, launch in product(asked.case.split(","), range(1, asked.launches + 1)):
         about = {"part": asked.part, "case": case, "variant": asked.variant, "launch": launch}
         about |= {"with": asked.more} if asked.part == "coverage" else {}
-        if any(about.items() <= one.items() for one in figures(asked.figures)):
+        if any(about.items() <= figure.items() for figure in figures(asked.figures)):
             print(f"{asked.part} {case} {launch}: there already", flush=True)
             continue
         about["host"] = structs.asdict(fingerprint())
@@ -217,7 +217,7 @@ def write_apps(out: Path) -> None:
 def words_of(case: str, asked: argparse.Namespace) -> tuple[str, str]:
     """The two sides as `versus` takes them. Both are named by a file of their own."""
     base = TIMER if case.startswith(TIMER) else "same"
-    files = [asked.out.resolve() / f"{one.replace('-', '_')}.py" for one in (base, case)]
+    files = [asked.out.resolve() / f"{name.replace('-', '_')}.py" for name in (base, case)]
     return f"{asked.variant},{files[0]}:app", f"{asked.variant},{files[1]}:app"
 
 
@@ -226,12 +226,12 @@ def figures(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def keep(file: Path, one: dict[str, Any]) -> None:
+def keep(file: Path, figure: dict[str, Any]) -> None:
     """Appends a measurement."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as out:
-        out.write(json.dumps(one) + "\n")
-    print(json.dumps(one)[:400], flush=True)
+        out.write(json.dumps(figure) + "\n")
+    print(json.dumps(figure)[:400], flush=True)
 
 
 @dataclass
@@ -244,8 +244,8 @@ class Pair:
 
     def cpu_s(self, side: int) -> float:
         """CPU so far of the processes that requests of a side go through."""
-        every = self.ups[side].serving.processes()
-        return sum((cpu_ns(one.pid) or 0) / 1e9 for one in every if one.role in REQUEST_WAY)
+        found = self.ups[side].serving.processes()
+        return sum((cpu_ns(part.pid) or 0) / 1e9 for part in found if part.role in REQUEST_WAY)
 
 
 @contextmanager
@@ -266,12 +266,12 @@ def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
         apps = [suite.of_side(up.side, cell) for up in ups]
         if not wrong:
             put = deploy_at_once(ups, apps, suite.label(cell), lambda up, words: None)
-            wrong = [one for one in put if isinstance(one, Exception)]
+            wrong = [result for result in put if isinstance(result, Exception)]
         if wrong:
             sys.exit(f"{case}: {wrong[0]}")
         first, second = (
-            load_of(whole, suite.rows[0], up.serving.url, own)
-            for up, (whole, own) in zip(ups, apps, strict=True)
+            load_of(whole, suite.rows[0], up.serving.url, app)
+            for up, (whole, app) in zip(ups, apps, strict=True)
         )
         for load in (first, second):
             drive_load(load, WARMING, mark=marks(run_id))
@@ -287,14 +287,14 @@ def truth(pair: Pair, seconds: float, seed: int) -> dict[str, Any]:
     cpus: list[float] = []
     for cycle in range(cycles):
         first = (cycle + seed) % 2
-        told: dict[int, list[tuple[float, float]]] = {0: [], 1: []}
+        seen: dict[int, list[tuple[float, float]]] = {0: [], 1: []}
         for side in (first, 1 - first, 1 - first, first):
             time.sleep(PAUSE_S)
             before = pair.cpu_s(side)
             requests, taken_s = wrk(pair.loads[side].request.url)
             time.sleep(0.3)  # what was in flight costs CPU too, and is one request a connection
-            told[side].append((requests / taken_s, (pair.cpu_s(side) - before) / requests))
-        (a, b) = ([statistics.fmean(of) for of in zip(*told[side], strict=True)] for side in (0, 1))
+            seen[side].append((requests / taken_s, (pair.cpu_s(side) - before) / requests))
+        (a, b) = ([statistics.fmean(of) for of in zip(*seen[side], strict=True)] for side in (0, 1))
         rates.append(math.log(b[0] / a[0]))
         cpus.append(math.log(b[1] / a[1]))
     return {"rate": statistics.fmean(rates), "cpu": statistics.fmean(cpus), "cycles": cycles}
@@ -341,7 +341,7 @@ def summary(result: Result) -> dict[str, Any]:
         at = judged.interval
         interval = None if at is None else [at.ratio, at.low, at.high]
         told[metric] = {"interval": interval, "word": judged.word, "why": judged.why}
-    return {"rounds": max((one.round for one in result.trials), default=0), **told}
+    return {"rounds": max((trial.round for trial in result.trials), default=0), **told}
 
 
 def stored_in(folder: Path) -> Result | None:
@@ -355,31 +355,27 @@ def stored_in(folder: Path) -> Result | None:
 def coverage_lines(file: Path) -> Iterator[str]:
     """Each run of versus against the truth. `holds`: its interval holds the truth's middle, which
     is known no better than its own interval says; `agrees`: they differ by no more than both
-    half widths together (the root of their squares). Of A against
-    itself the truth is 1."""
+    half widths together (the root of their squares). Of A against itself the truth is 1."""
     head = ("versus", "metric", "truth (95 %)", "versus (95 %)", "holds", "agrees")
     yield f"{head[0]:30}{head[1]:>11}  {head[2]:24}{head[3]:38}{head[4]:6}{head[5]}"
     held: dict[str, list[int]] = {}
-    every = figures(file)
-    for run in (one for one in every if one["part"] == "coverage"):
-        own = [
-            one
-            for one in every
-            if (one["part"], one["case"], one["variant"]) == ("truth", run["case"], run["variant"])
-        ]
+    kept = figures(file)
+    for run in (line for line in kept if line["part"] == "coverage"):
+        place = ("truth", run["case"], run["variant"])
+        sizes = [line for line in kept if (line["part"], line["case"], line["variant"]) == place]
         name = f"{run['case']} {run['launch']} {run['with']}".strip()
         for metric, key in METRICS.items():
             told, known, holds, agrees = run[metric], "-", "-", "-"
-            size = None if len(own) < 2 else size_of([one[key] for one in own])
+            size = None if len(sizes) < 2 else size_of([line[key] for line in sizes])
             if run["case"] == "same":
                 size = Size(1.0, 1.0, 1.0)
             if size is not None and told["interval"] is not None:
                 ours = Size(*told["interval"])
                 known = "1" if size.low == size.high else words_for(size)
                 inside = ours.low <= size.ratio <= ours.high
-                halves = (math.log(one.high / one.ratio) for one in (size, ours))
+                halves = (math.log(interval.high / interval.ratio) for interval in (size, ours))
                 near = abs(math.log(ours.ratio / size.ratio)) <= math.hypot(*halves)
-                holds, agrees = ("yes" if one else "no" for one in (inside, near))
+                holds, agrees = ("yes" if holding else "no" for holding in (inside, near))
                 count = held.setdefault(metric, [0, 0, 0])
                 count[:] = [n + more for n, more in zip(count, (inside, near, 1), strict=True)]
             said = "no interval" if told["interval"] is None else words_for(told["interval"])

@@ -245,9 +245,9 @@ class Field:
             spec = wait_spec(case, hot, self.service or 0)
         else:
             spec = spec_of(case, hot)
-        told = self.serving._ask("deploy", spec, 120)
+        answer = self.serving._ask("deploy", spec, 120)
         self.serving._note_vital()
-        self.limits = limits_of(told["proof"]["replicas"]) if spec["own"] else {}
+        self.limits = limits_of(answer["proof"]["replicas"]) if spec["own"] else {}
         self.slots = {name: cap.replicas * cap.each for name, cap in self.limits.items()}
         return self.serving.url + ROUTE
 
@@ -263,9 +263,9 @@ class Field:
             return [self._drive(replace(case, connections=count), timing) for count in loads]
 
     def _drive(self, case: Case, timing: Timing) -> Trial:
-        own = isinstance(case, Wait)
-        body = None if own else b"ok"
-        url = self.serving.url + ROUTE + ("/" if own else "")
+        is_wait = isinstance(case, Wait)
+        body = None if is_wait else b"ok"
+        url = self.serving.url + ROUTE + ("/" if is_wait else "")
         request = Request(url, expect_status=(200,), expect_body=body)
         load = Load(request, connections=case.connections, rate=case.rate)
         planned = planned_of(case, load, self.variant)
