@@ -112,7 +112,7 @@ def checks(result: Result) -> tuple[Warning, ...]:
             after_s = given_up_after_s(trial, result) if doubt.code == "errors" else None
             why = f"status 408: Serve cancelled them after --request-timeout-s {after_s or 0:g}; "
             hint = doubt.hint if after_s is None else why + doubt.hint
-            doubts_of_run.append(replace(doubt, hint=hint, profiled=trial.profiled))
+            doubts_of_run.append(replace(doubt, hint=hint, profiled=trial.flags.profiled))
     for failure in result.failures:
         if failure.what == "worker" and failure.key is not None:
             hint = "its requests are excluded: measure the row again"
@@ -152,22 +152,6 @@ def client_words(verdict: ClientVerdict) -> str:
         return "the client adds to the latency"
     held_up = busy is not None and waited is not None and waited > busy / 2
     return "the client waited for a CPU" if held_up else "the client was the limit"
-
-
-def _warmup(trial: Trial) -> Iterator[Warning]:
-    # That of a handle has a fixed length, as published, and a row by count has none; where no
-    # request succeeded, another check says why.
-    judged = trial.row.client != HANDLE and trial.row.requests is None and trial.warmup.seconds
-    if judged and trial.counts.completed and trial.warmup.judged is False:
-        message = f"{trial.warmup.completed:,} requests, too few"
-        yield Warning("unjudged-warmup", message, "longer warm-up", trial.key)
-    elif judged and trial.counts.completed and not trial.warmup.steady:
-        message = f"the rate was not steady after {trial.warmup.seconds:.1f} s of warm-up"
-        yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)
-    if trial.flags.unsettled:
-        message = "latency of one client was above its first value when this row began"
-        hint = "the service may still process the previous row: repeat, or use fewer clients"
-        yield Warning("unsettled", message, hint, trial.key)
 
 
 def _windows(trial: Trial) -> Iterator[Warning]:
@@ -220,11 +204,16 @@ def unsteady(windows: Sequence[float], unit: str) -> str | None:
     mean = statistics.fmean(windows) if windows else 0.0
     if len(windows) < FEWEST_WINDOWS or mean <= 0:
         return None
-    drift = _drift(windows)
-    if drift is not None:
-        word = "rises" if drift > 0 else "falls"
-        share = 100 * abs(drift)
-        return f"the rate {word} by {share:.0f} % from the first half of the windows to the rest"
+    half = len(windows) // 2
+    first, rest = windows[:half], windows[-half:]
+    start = statistics.fmean(first)
+    if half >= FEWEST_WINDOWS and start > 0:
+        end = statistics.fmean(rest)
+        noise = ((statistics.variance(first) + statistics.variance(rest)) / half) ** 0.5
+        share, word = abs(end / start - 1), "rises" if end > start else "falls"
+        if share > DRIFT_LIMIT and abs(end - start) > 3 * noise:
+            halves = "from the first half of the windows to the rest"
+            return f"the rate {word} by {100 * share:.0f} % {halves}"
     wide = statistics.pstdev(windows) / mean
     if wide <= SPREAD_LIMIT:
         return None
@@ -238,18 +227,6 @@ def unsteady(windows: Sequence[float], unit: str) -> str | None:
             f"{windows[odd]:.1f} {unit}, median {middle:.1f}"
         )
     return f"the windows spread by {100 * wide:.0f} % of their mean"
-
-
-def _drift(windows: Sequence[float]) -> float | None:
-    """The change from the first half to the second, as a share; None if small or random."""
-    half = len(windows) // 2
-    first, second = windows[:half], windows[-half:]
-    start, end = statistics.fmean(first), statistics.fmean(second)
-    if half < FEWEST_WINDOWS or start <= 0:
-        return None
-    noise = ((statistics.variance(first) + statistics.variance(second)) / half) ** 0.5
-    change = end / start - 1
-    return change if abs(change) > DRIFT_LIMIT and abs(end - start) > 3 * noise else None
 
 
 def _failed(trial: Trial) -> Iterator[Warning]:
@@ -275,14 +252,6 @@ def _failed(trial: Trial) -> Iterator[Warning]:
         yield Warning("bare-done", f"{message}in place of data: [DONE]", hint, trial.key)
 
 
-def _samples(trial: Trial) -> Iterator[Warning]:
-    count = merged([trial], "latency").count if "latency" in trial.metrics else FEWEST_SAMPLES
-    count += trial.client.drained
-    if trial.counts.completed and count < FEWEST_SAMPLES:
-        message = f"p99 rests on {counted(count, 'response')}"
-        yield Warning("few-samples", message, "measure longer", trial.key)
-
-
 def _little(trial: Trial) -> Iterator[Warning]:
     if trial.row.requests is not None:
         # It ends with the last client's last request, when others have none left. Of a row that was
@@ -298,7 +267,7 @@ def _little(trial: Trial) -> Iterator[Warning]:
     busy_s, longest_s = trial.client.busy_s, 0.0
     if busy_s is None:
         if trial.counts.in_flight or not latency.count:
-            return  # how they ended is not known: `_account` warns
+            return  # how they ended is not known: `_around` warns
         busy_s = sum((h.mean or 0.0) * h.count for h in (latency, failed)) / 1e9
         longest_s = max(h.max or 0.0 for h in (latency, failed)) / 1e9
     in_flight, edge = busy_s / measured_s, longest_s / measured_s
@@ -324,10 +293,10 @@ def _little(trial: Trial) -> Iterator[Warning]:
     yield Warning("littles-law", message, hint, trial.key)
 
 
-def _account(trial: Trial) -> Iterator[Warning]:
-    """Warns of requests of the windows that never ended; of an open loop whose windows have answers
-    to requests that were due before them."""
-    counts, waiting, within = trial.counts, trial.unanswered, trial.in_windows
+def _around(trial: Trial) -> Iterator[Warning]:
+    """Warns of what lies around the windows: of their requests that never ended, of answers in them
+    to requests that were due before, of the warm-up."""
+    counts, waiting, within = trial.counts, trial.unanswered, trial.client.in_windows
     if waiting > 0 and not trial.flags.cut:  # else the report says what its latencies lack
         due = counts.carried_in + counts.sent + counts.unsent
         unsent = f" ({counts.unsent:,} of them not even sent)" if counts.unsent else ""
@@ -342,6 +311,19 @@ def _account(trial: Trial) -> Iterator[Warning]:
         )
         hint = "the server stalled in the warm-up: repeat, or use a longer warm-up"
         yield Warning("backlog", message, hint, trial.key)
+    # That of a handle has a fixed length, as published, and a row by count has none; where no
+    # request succeeded, another check says why.
+    judged = trial.row.client != HANDLE and trial.row.requests is None and trial.warmup.seconds
+    if judged and trial.counts.completed and trial.warmup.judged is False:
+        message = f"{trial.warmup.completed:,} requests, too few"
+        yield Warning("unjudged-warmup", message, "longer warm-up", trial.key)
+    elif judged and trial.counts.completed and not trial.warmup.steady:
+        message = f"the rate was not steady after {trial.warmup.seconds:.1f} s of warm-up"
+        yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)
+    if trial.flags.unsettled:
+        message = "latency of one client was above its first value when this row began"
+        hint = "the service may still process the previous row: repeat, or use fewer clients"
+        yield Warning("unsettled", message, hint, trial.key)
 
 
 def is_unfair(trial: Trial) -> bool:
@@ -360,7 +342,13 @@ def unfair_sentences(trials: Sequence[Trial], of: str = "") -> Iterator[str]:
         yield f"Not a fair measurement{of and f' of {of}'}: {words}{where}."
 
 
-def _beside(trial: Trial) -> Iterator[Warning]:
+def _rest(trial: Trial) -> Iterator[Warning]:
+    """Warns of few samples, of replicas, and of other programs."""
+    count = merged([trial], "latency").count if "latency" in trial.metrics else FEWEST_SAMPLES
+    count += trial.client.drained
+    if trial.counts.completed and count < FEWEST_SAMPLES:
+        message = f"p99 rests on {counted(count, 'response')}"
+        yield Warning("few-samples", message, "measure longer", trial.key)
     if trial.limits and (changed := rescaled(trial.limits)) is not None:
         name, message = changed
         yield Warning("rescaled", message, scaling_hint(name, trial.limits) or "", trial.key)
@@ -380,7 +368,7 @@ def _beside(trial: Trial) -> Iterator[Warning]:
 
 
 TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
-    *(_failed, _client, _little, _account, _warmup, _slow, _windows, _samples, _beside),
+    *(_failed, _client, _little, _around, _slow, _windows, _rest),
 )
 
 

@@ -74,7 +74,7 @@ def falls_short(sent: float, due: float) -> bool:
 def connection_wait(trial: Trial) -> ConnectionWait | None:
     """The wait of a trial for connections, where the rate was missed for it or it was more than
     NOTED of the latency; None where it was not, or is not known. Raises FormatError."""
-    waited, within, counts = trial.client.waited, trial.in_windows, trial.counts
+    waited, within, counts = trial.client.waited, trial.client.in_windows, trial.counts
     seconds = measured_s(trial)
     if trial.row.loop != "open" or waited is None or within is None or seconds <= 0:
         return None

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import compress
 from typing import Final, Literal, TypeAlias
 
 from serve_bench.core.figures import LowerBound as LowerBound
@@ -91,7 +92,7 @@ class Line:
     windows; `distributions`: the STATISTICS of those that are kept as histograms. `ratio`: the mean
     of MAIN over that of the same row under the first variant; None for the first variant, and if
     either is not measured or `broken` (Result.broken). `completed`: requests of the windows that
-    were answered; `failed`: those that failed by class, the most frequent first.
+    were answered; `failed`: those that failed by class, the most frequent first; `errors`: of all.
     """
 
     variant: str
@@ -106,11 +107,7 @@ class Line:
     broken: bool = False
     completed: int = 0
     failed: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def errors(self) -> int:
-        """Failed requests of all classes."""
-        return sum(self.failed.values())
+    errors: int = 0
 
 
 def variants(result: Result) -> tuple[str, ...]:
@@ -138,7 +135,7 @@ def summarize(result: Result) -> tuple[Line, ...]:
     lines: list[Line] = []
     for place in sorted(places, key=lambda place: [*map(list.index, order, place)]):
         found, (variant, slug, row) = places[place], place
-        profiled = [at for at in found if isinstance(at, Trial) and at.profiled]
+        profiled = [at for at in found if isinstance(at, Trial) and at.flags.profiled]
         if keys := tuple(dict.fromkeys(at.key for at in found if at not in profiled)):
             measured = [trials[key] for key in keys if key in trials]
             line = _line(keys, measured, found[0], row)
@@ -207,18 +204,18 @@ def responses_long(trial: Trial) -> float | None:
     """How many responses one after the other a window of a closed loop takes, failed ones too. None
     where it is no stretch of time with a rate of its own."""
     metric, row = trial.metrics.get(MAIN), trial.row
-    if row.loop != "closed" or row.requests is not None or trial.in_windows is None:
+    if row.loop != "closed" or row.requests is not None or trial.client.in_windows is None:
         return None
     if metric is None or not metric.windows or (rate := mean_rate(trial)) is None:
         return None
-    failed = trial.in_windows.failed_total / len(metric.windows)
+    failed = trial.client.in_windows.failed_total / len(metric.windows)
     return (rate * trial.window_s + failed) / max(1, row.connections)
 
 
 def has_spread(trial: Trial) -> bool:
     """Whether the windows of a trial are long enough for a spread of its rate."""
     rate, long = mean_rate(trial), responses_long(trial)
-    if rate is None or trial.in_windows is None:
+    if rate is None or trial.client.in_windows is None:
         return True  # the spread of something else than a load in windows
     return rate * trial.window_s >= FEWEST_RESPONSES and (long is None or long >= FEWEST_LONG)
 
@@ -303,6 +300,7 @@ def _line(
         trials=tuple(trials),
         status=status,
         completed=sum(trial.counts.completed for trial in trials),
+        errors=failed.total(),
         failed=dict(sorted((+failed).items(), key=lambda item: (-item[1], item[0]))),
         spreads={
             name: spread(windows, name not in OF_RESPONSES or all(map(has_spread, trials)))
@@ -336,27 +334,25 @@ FEWEST: Final = 3
 def best(lines: Iterable[Line]) -> tuple[Line, ...]:
     """The row with the highest throughput, then those that are not clearly slower: within LIKE, or
     two standard errors. None if fewer than two are measured."""
-    known = (one for one in lines if MAIN in one.spreads)
-    measured = [one for one in known if one.status != "profiled" and not one.broken]
+    known = (line for line in lines if MAIN in line.spreads)
+    measured = [line for line in known if line.status != "profiled" and not line.broken]
     if len(measured) < 2:
         return ()
-    sound = [one for one in measured if not one.errors] or measured
+    sound = [line for line in measured if not line.errors] or measured
     sound.sort(key=lambda line: line.spreads[MAIN].value, reverse=True)
-    first, like = sound[0], []
-    for line in sound[1:]:
-        most, rate = first.spreads[MAIN].value, line.spreads[MAIN].value
-        error = math.hypot(_error(first), _error(line))
-        if most <= (1 + LIKE) * rate or most - rate < 2 * error:
-            like.append(line)
-    return first, *like
-
-
-def _error(line: Line) -> float:
-    """Of the mean: by launches if there are enough, else by windows, which vary less than launches,
-    or as of counts without a spread."""
-    of = line.spreads[MAIN]
-    if of.launch_std is not None and len(of.launches) >= FEWEST:
-        return of.launch_std / math.sqrt(len(of.launches))
-    if of.std is None:  # as of counts by chance
-        return of.value / math.sqrt(max(1, line.completed))
-    return of.std / math.sqrt(of.windows or 1)
+    rates: list[tuple[float, float]] = []  # with their errors
+    for line in sound:
+        # By launches if there are enough, else by windows, which vary less than launches.
+        rate, count = line.spreads[MAIN], max(1, line.completed)
+        error = rate.value / math.sqrt(count)  # without a spread, as of counts by chance
+        if rate.launch_std is not None and len(rate.launches) >= FEWEST:
+            error = rate.launch_std / math.sqrt(len(rate.launches))
+        elif rate.std is not None:
+            error = rate.std / math.sqrt(rate.windows or 1)
+        rates.append((rate.value, error))
+    most, of_most = rates[0]
+    near = (
+        most <= (1 + LIKE) * rate or most - rate < 2 * math.hypot(of_most, error)
+        for rate, error in rates
+    )
+    return tuple(compress(sound, near))

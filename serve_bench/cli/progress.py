@@ -90,7 +90,8 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
     elif trial.flags.cut:
         figures.append("cut off")
     place = ", ".join(one for one in (trial.variant, cell_text(trial.cell), trial.row.label) if one)
-    head = f"[{number}/{of}] {place} ({trial.row.client}{', profiled' if trial.profiled else ''})"
+    profiled = ", profiled" if trial.flags.profiled else ""
+    head = f"[{number}/{of}] {place} ({trial.row.client}{profiled})"
     return visible(": ".join([head, *([", ".join(figures)] if figures else [])]))
 
 

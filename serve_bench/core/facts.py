@@ -455,8 +455,9 @@ Group: TypeAlias = Mapping[str, Signed] | Literal["stale"]
 
 
 class TrialFlags(RecordPart, frozen=True):
-    """What is to be known of how a trial was measured. `cut`: time ended its requests; `fitted`: it
-    stands for several trials, and is none."""
+    """What is to be known of how a trial was measured. `profiled`: a profiler was attached, so that
+    it enters no mean and no comparison; `cut`: time ended its requests; `fitted`: it stands for
+    several trials, and is none."""
 
     profiled: bool = False
     cut: bool = False

@@ -17,7 +17,7 @@ import msgspec
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import CellFacts
 from serve_bench.core.redaction import hide_settings
-from serve_bench.core.relations import check_planned, check_relations
+from serve_bench.core.relations import check_relations
 from serve_bench.core.result import (
     FORMAT_VERSION,
     RECORDS,
@@ -63,8 +63,9 @@ def _encoded(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is no part of a record")
 
 
-def from_json(data: object) -> Record | None:
-    """The record of one JSON value; None for a kind this version does not know.
+def from_json(data: object, plan: Mapping[str, PlannedTrial] = {}) -> Record | None:
+    """The record of one JSON value; None for a kind this version does not know. `plan`: the planned
+    trials by their keys.
 
     Unknown fields are passed over. Raises FormatError on another format, a missing field, a field
     of another type, or figures that do not go together, and names it.
@@ -82,14 +83,7 @@ def from_json(data: object) -> Record | None:
         reads = f"this serve-bench reads {FORMAT_VERSION}, {advice}"
         raise FormatError(f"records of format {version}: {reads}")
     record = built(kind, data, data["kind"])
-    _check_facts(record)
-    if isinstance(record, Trial):
-        check_relations(record)
-    return record
-
-
-def _check_facts(record: Record) -> None:
-    """Raises FormatError for what is read of objects that are kept whole: suites, proofs, cells."""
+    # Of objects that are kept whole, suites, proofs and cells, what is read is checked now.
     cells = {"cell": getattr(record, "cell", None)}
     if isinstance(record, Run):
         _ = record.asked
@@ -100,6 +94,9 @@ def _check_facts(record: Record) -> None:
     for place, cell in cells.items():
         if cell:
             built(CellFacts, cell, f"{record.KIND}.{place}")
+    if isinstance(record, Trial):
+        check_relations(record, plan.get(record.key))
+    return record
 
 
 def parse(lines: Iterable[str]) -> Result:
@@ -129,9 +126,7 @@ def parse(lines: Iterable[str]) -> Result:
         try:
             if line.count("[") + line.count("{") > DEEPEST:  # else nothing in it can be too deep
                 _check_depth(data)
-            record = from_json(data)
-            if isinstance(record, Trial) and record.key in plan:
-                check_planned(record, plan[record.key])
+            record = from_json(data, plan)
         except FormatError as error:
             if not records:
                 raise FormatError(f"line {number}: {error}") from None

@@ -24,45 +24,43 @@ COARSE_BITS: Final = (0, 4, 5)
 """By how many bits the slots of a stored histogram are coarser: of most, of a soak, of a course."""
 
 
-def check_relations(trial: Trial) -> None:
-    """Raises FormatError, which names the field, for figures that cannot all be true."""
-    for check in (_histograms, _counts, _rates, _course, _usage):
+def check_relations(trial: Trial, planned: PlannedTrial | None = None) -> None:
+    """Raises FormatError, which names the field, for figures that cannot all be true, or of another
+    trial than the one that was planned under its key. Connections may differ from the plan: those
+    of several nodes are added up."""
+    for check in (_histograms, _counts, _rates, _course):
         for fault in check(trial):
             raise FormatError(f"trial.{fault}")
-
-
-def check_planned(trial: Trial, planned: PlannedTrial) -> None:
-    """Raises FormatError where a trial is not the one that was planned under its key. Connections
-    may differ: those of several nodes are added up."""
-    for name in PLANNED:
+    for name in PLANNED if planned is not None else ():
         if attrgetter(name)(trial) != attrgetter(name)(planned):
             raise FormatError(f"trial.{name}: is not that of the plan")
 
 
 def _histograms(trial: Trial) -> Iterator[str]:
+    histograms: dict[str, HistogramFacts] = {}
     for name, metric in trial.metrics.items():
         unit = "requests/s" if name.endswith("throughput") else metric.unit
         if metric.histogram is not None:
             unit = UNIT if name == BATCH_SIZE else "ns"
-            yield from _faults(metric.histogram, f"metrics.{name}")
+            histograms[f"metrics.{name}"] = metric.histogram
         if metric.unit != unit:
             yield f"metrics.{name}: its unit is {metric.unit}, not {unit}"
-    for at, histogram in enumerate(trial.course.latency):
-        yield from _faults(histogram, f"course.latency[{at}]") if histogram is not None else ()
-
-
-def _faults(histogram: HistogramFacts, name: str) -> Iterator[str]:
-    index, count, highest = histogram["index"], histogram["count"], histogram["max"]
-    if len(index) != len(count) or index != sorted({*index}) or 0 in count:
-        yield f"{name}: the slots of a histogram rise, and each has a count"
-        return
-    ends = {(slot(highest) >> bits << bits) + (1 << bits >> 1) for bits in COARSE_BITS}
-    if index[-1] not in ends if index else highest:
-        yield f"{name}: its max is {highest}, which is not in the last slot"
+    for second, histogram in enumerate(trial.course.latency):
+        if histogram is not None:
+            histograms[f"course.latency[{second}]"] = histogram
+    for name, histogram in histograms.items():
+        index, count, highest = histogram["index"], histogram["count"], histogram["max"]
+        ends = {(slot(highest) >> bits << bits) + (1 << bits >> 1) for bits in COARSE_BITS}
+        if len(index) != len(count) or index != sorted({*index}) or 0 in count:
+            yield f"{name}: the slots of a histogram rise, and each has a count"
+        elif index[-1] not in ends if index else highest:
+            yield f"{name}: its max is {highest}, which is not in the last slot"
 
 
 def _counts(trial: Trial) -> Iterator[str]:
-    counts, client = trial.counts, trial.client
+    """Requests are what became of them. No process uses more than the cores of the host; a node
+    takes part once."""
+    counts, client, host = trial.counts, trial.client, trial.usage.host
     accounts = {"client.in_windows": client.in_windows, "client.total": client.total}
     for name, account in {**accounts, "counts": counts}.items():
         if account is not None and not account.balanced:
@@ -70,11 +68,20 @@ def _counts(trial: Trial) -> Iterator[str]:
     latency, known = trial.metrics.get("latency"), counts.completed - client.drained
     if latency and latency.histogram and sum(latency.histogram["count"]) != known:
         yield f"metrics.latency: its counts do not add up to {known} completed requests"
+    most = 100 * (host.cores or math.inf) * CPU_SLACK
+    used = {"host": host.cpu_percent}
+    used |= {f"processes.{process.pid}": process.cpu_percent for process in trial.usage.processes}
+    for name, percent in used.items():
+        if percent is not None and not -10.0 <= percent <= most:
+            yield f"usage.{name}: {percent:g} % of {host.cores} cores"
+    nodes = [node.node for node in client.nodes]
+    if len(nodes) > len({*nodes}):
+        yield "client.nodes: a node stands there twice"
 
 
 def _rates(trial: Trial) -> Iterator[str]:
     """In a closed loop a window has its shares of the responses in flight at its ends."""
-    main, within = trial.metrics.get("throughput"), trial.in_windows
+    main, within = trial.metrics.get("throughput"), trial.client.in_windows
     if main is None or (rates := main.windows) is None:
         return
     completed, shared = trial.completed_in_windows, trial.row.connections
@@ -128,17 +135,3 @@ def _course(trial: Trial) -> Iterator[str]:
         yield "course.losses: is not there"
     elif course.losses not in (None, sum(lost)):
         yield f"course.losses: {course.losses}, where {sum(lost)} failed"
-
-
-def _usage(trial: Trial) -> Iterator[str]:
-    """No process uses more than the cores of the host; a node takes part once."""
-    host = trial.usage.host
-    most = 100 * (host.cores or math.inf) * CPU_SLACK
-    used = {"host": host.cpu_percent}
-    used |= {f"processes.{process.pid}": process.cpu_percent for process in trial.usage.processes}
-    for name, percent in used.items():
-        if percent is not None and not -10.0 <= percent <= most:
-            yield f"usage.{name}: {percent:g} % of {host.cores} cores"
-    nodes = [node.node for node in trial.client.nodes]
-    if len(nodes) > len({*nodes}):
-        yield "client.nodes: a node stands there twice"

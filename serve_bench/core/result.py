@@ -233,11 +233,6 @@ class Trial:
     course: CourseFacts = field(default_factory=CourseFacts)  # of a timeline: each second of it
 
     @property
-    def in_windows(self) -> Counts | None:
-        """The account of what happened within the windows; None where the client has none (rpc)."""
-        return self.client.in_windows
-
-    @property
     def unanswered(self) -> int:
         """Requests of the windows without an end, those that were never sent too."""
         return self.counts.in_flight + self.counts.unsent
@@ -245,18 +240,13 @@ class Trial:
     @property
     def completed_in_windows(self) -> int:
         """Answers that came within the windows: what rates and figures per request are made of."""
-        return (self.in_windows or self.counts).completed
+        return (self.client.in_windows or self.counts).completed
 
     @property
     def ended_in_windows(self) -> int:
         """Requests that were answered or failed within the windows."""
-        within = self.in_windows or self.counts
+        within = self.client.in_windows or self.counts
         return within.completed + within.failed_total
-
-    @property
-    def profiled(self) -> bool:
-        """A profiler was attached: the trial is shown, and enters no mean and no comparison."""
-        return self.flags.profiled
 
     def flagged(self, *names: str) -> Trial:
         """The trial with these flags set."""
@@ -378,7 +368,7 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
             last, stop = record.rounds or last, None
         elif isinstance(record, RunStop):
             last, stop = record.after_round, record
-        elif isinstance(record, Trial) and record.profiled:
+        elif isinstance(record, Trial) and record.flags.profiled:
             profiled[record.key] = record
         elif isinstance(record, Trial):
             measured[record.key] = (sitting, record)

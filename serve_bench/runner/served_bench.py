@@ -236,7 +236,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         interrupted: KeyboardInterrupt | None = None
         ended = self._target.casualties()
         self._hurt, self._shaken = bool(ended), bool(ended or trial.flags.cut)
-        if not trial.profiled and not ended:
+        if not trial.flags.profiled and not ended:
             try:
                 trial = self._waits(trial)
             except KeyboardInterrupt as early:  # the trial itself is complete
@@ -246,7 +246,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         faults += [self._fault(row, lost, "worker") for lost in measured.lost]
         if (why := why_failed(trial)) is not None:
             faults.append(self._fault(row, why))
-        self._measured += [] if trial.profiled else [trial]
+        self._measured += [] if trial.flags.profiled else [trial]
         return Loaded((trial,), tuple(faults), interrupted, log)
 
     def _fault(self, row: PlannedLoad, message: str, what: str | None = None) -> Fault:

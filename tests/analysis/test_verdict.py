@@ -1,14 +1,13 @@
 """What limited a trial, where a core, the host or the client was full: situations made by hand,
 those of the README's tables among them."""
 
-from dataclasses import replace
 from typing import Final
 
 import pytest
 
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.analysis.verdict.evidence import evidence_of
-from serve_bench.analysis.verdict.usage import ProcessUse
+from serve_bench.analysis.verdict.usage import uses_of
 from serve_bench.core.result import Trial
 from tests.verdict_trials import (
     DEFAULT_1,
@@ -183,7 +182,8 @@ def test_haproxy_counts_by_its_busiest_thread() -> None:
 
 def test_threads_that_wait_together_hold_up_a_process_no_longer_than_it_is_not_running() -> None:
     trial, *_ = CASES["threads that wait together"]
-    starved = {use.role: use.starved for use in evidence_of(trial).uses}
+    held_up = {use.role: (use.held_up or 0.0, use.level) for use in evidence_of(trial).uses}
+    starved = {role: wait / (level + wait) for role, (wait, level) in held_up.items()}
     assert starved == {"proxy": pytest.approx(0.03), "replica": pytest.approx(0.29)}
 
 
@@ -195,9 +195,13 @@ def test_client_and_server_both_at_their_limit_is_unclear() -> None:
 
 def test_a_busiest_thread_without_the_cpu_of_its_process_says_nothing_of_it() -> None:
     """Of sync methods threads come and go: the CPU is that of the process, and so are its waits."""
-    whole = ProcessUse(1, "replica", "a:B", 0.68, thread=0.02, wait=0.19, thread_wait=0.05)
+    threads = [
+        process(1, "replica", 68, wait=19, thread=2, thread_wait=5),
+        process(2, "replica", 68, wait=19, thread=50, thread_wait=5),
+        process(3, "replica", 20, wait=70, thread=2, thread_wait=5),  # beside other work, in turn
+    ]
+    trial = measured(100, 400, usage(*threads, host=180))
+    whole, beside, waits = uses_of(trial.usage)
     assert whole.not_idle == pytest.approx(0.87)
-    beside = replace(whole, thread=0.5)
     assert beside.not_idle == beside.awake == pytest.approx(0.68)
-    waits = replace(whole, cpu=0.2, wait=0.7)  # many that wait in turn, beside other work
     assert waits.not_idle == waits.awake == pytest.approx(0.2)

@@ -193,7 +193,7 @@ def _is_clients_fault(trial: Trial, missed: Sequence[Bound], front: str | None) 
     if trial.client.verdict is None or not trial.client.verdict.client_bound:
         return False
     due = trial.counts.sent + trial.counts.unsent
-    late = falls_short((trial.in_windows or trial.counts).sent, due) or any(
+    late = falls_short((trial.client.in_windows or trial.counts).sent, due) or any(
         _added_ns(trial, bound) > NOTED * (bound.limit_ns or 0) for bound in missed
     )
     return late and limited_by(trial, front).cause in CLIENTS_FAULT

@@ -34,11 +34,10 @@ from serve_bench.analysis.verdict.case import (
     Confidence,
     case_of,
     cpu_confidence,
+    is_same,
     judge_host,
     latency_bound,
-    offered_confidence,
     placed,
-    runner_up,
 )
 from serve_bench.analysis.verdict.evidence import evidence_of
 from serve_bench.analysis.verdict.usage import figure, short_name
@@ -451,7 +450,14 @@ def _offered(case: Case) -> Verdict | None:
         behind = f"{100 * max(0.0, offered.late):.0f} % of the due requests were left over"
         failed = f"{100 * offered.failed:.0f} % failed"
         return _unclear(case, f"{behind}, {failed}, and nothing sampled is at its limit")
-    confidence, heavier = offered_confidence(case), case.growth.heavier
+    # One connection always waits for its answer; many may wait for something unobserved.
+    grows, heavier = case.growth.follows, case.growth.heavier
+    full = max(case.top, case.host.level if case.host is not None else 0.0)
+    confidence: Confidence = "medium" if grows or case.apart else "low"
+    if full >= limits.NEAR:
+        confidence = "low"
+    elif full < limits.IDLE and (offered.connections == 1 or grows):
+        confidence = "high"
     why = _alone(case) if heavier is None else (_no_more(*heavier),)
     likely = confidence != "low" or case.apart or (offered.p50_ms or 0.0) < limits.SLOW_MS
     if likely and heavier is None:
@@ -512,7 +518,13 @@ BETWEEN: Final = "a number of clients between the two (serve-bench sweep)"
 
 
 def _of(case: Case, candidate: Candidate, confidence: Confidence, *against: str) -> Verdict:
-    then = runner_up(case, candidate)
+    """The verdict, with the next limit: the fullest of all others. On a full host a client that
+    waits for a core limits nothing by itself."""
+    host = None if candidate.crowded else case.host
+    late = case.machine.is_full and (case.seen.client.starved or 0.0) >= limits.STARVED
+    others = [*case.server, host, None if late else case.client, case.slots, case.batch]
+    left = [other for other in others if other is not None and not is_same(other, candidate)]
+    then = max(left, key=lambda other: min(other.level, 1.0), default=None)
     return Verdict(
         cause=candidate.cause,
         figures=candidate.figures,

@@ -47,7 +47,7 @@ def compare_loads(trial: Trial, rate: float, beside: Iterable[Trial]) -> Growth:
     """The trial among those of the same launch, variant, cell, client and kind of requests in a
     closed loop. `rate`: its own."""
     place = attrgetter("launch", "variant", "cell", "row.client", "row.traffic", "row.loop")
-    closed = (other for other in beside if other.row.loop == "closed" and not other.profiled)
+    closed = (other for other in beside if other.row.loop == "closed" and not other.flags.profiled)
     alike = [other for other in closed if place(other) == place(trial) and other.key != trial.key]
     clients = trial.row.connections
     ladder = sorted([*alike, trial], key=attrgetter("row.connections"))
@@ -247,19 +247,9 @@ def cpu_confidence(case: Case, top: Candidate) -> Confidence:
         return "low"
     if top.cause == "replica CPU" and top.deployment is None:
         return "medium"
-    rivals = [one for one in case.busy(limits.SATURATED) if not _same(one, top)]
+    rivals = [one for one in case.busy(limits.SATURATED) if not is_same(one, top)]
     crowded = case.machine.is_full and case.host is not None and case.host.level >= limits.CERTAIN
     return "high" if top.level >= limits.CERTAIN and not rivals and not crowded else "medium"
-
-
-def offered_confidence(case: Case) -> Confidence:
-    """One connection always waits for its answer; many may wait for something unobserved."""
-    grows, host = case.growth.follows, case.host.level if case.host is not None else 0.0
-    if max(case.top, host) >= limits.NEAR:
-        return "low"
-    if max(case.top, host) < limits.IDLE and (case.seen.offered.connections == 1 or grows):
-        return "high"
-    return "medium" if grows or case.apart else "low"
 
 
 def latency_bound(case: Case, place: Candidate | None = None) -> Candidate:
@@ -284,21 +274,10 @@ def placed(case: Case, candidate: Candidate) -> Candidate:
     )
 
 
-def runner_up(case: Case, candidate: Candidate) -> Candidate | None:
-    """The next limit: the fullest of all others. On a full host a client that waits for a core
-    limits nothing by itself."""
-    host = None if candidate.crowded else case.host
-    late = case.machine.is_full and (case.seen.client.starved or 0.0) >= limits.STARVED
-    client = None if late else case.client
-    others = [*case.server, host, client, case.slots, case.batch]
-    left = [one for one in others if one is not None and not _same(one, candidate)]
-    return max(left, key=lambda one: min(one.level, 1.0), default=None)
-
-
-def _same(one: Candidate, other: Candidate) -> bool:
+def is_same(candidate: Candidate, other: Candidate) -> bool:
     """Whether both are about the same resource, also if one is called downstream."""
-    if {one.cause, other.cause} <= {"concurrency limit", "router back-off"}:
+    if {candidate.cause, other.cause} <= {"concurrency limit", "router back-off"}:
         return True
-    of_replicas = one.cause.startswith("replica") and other.cause.startswith("replica")
-    in_one_place = one.deployment == other.deployment is not None
-    return one.short == other.short or (of_replicas and in_one_place)
+    of_replicas = candidate.cause.startswith("replica") and other.cause.startswith("replica")
+    in_one_place = candidate.deployment == other.deployment is not None
+    return candidate.short == other.short or (of_replicas and in_one_place)

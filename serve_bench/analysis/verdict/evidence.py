@@ -277,7 +277,7 @@ def _offered(trial: Trial) -> Offered:
     if in_flight is not None and (trial.flags.cut or trial.row.loop == "closed"):
         # Requests without an end when the windows ended may have no latency, and waited too.
         in_flight = max(in_flight, float(counts.in_flight))
-    within = trial.in_windows or counts
+    within = trial.client.in_windows or counts
     due = within.sent + within.unsent
     behind = within.in_flight + within.unsent - within.carried_in
     ended = counts.completed + counts.failed_total

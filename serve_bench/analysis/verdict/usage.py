@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from serve_bench.analysis.verdict.limits import FEWEST_LOOKS, GIL_CEILING, ITS_THREAD, RESTING
@@ -25,73 +25,42 @@ _REPLICA: Final = re.compile(r"ray::ServeReplica:(?P<app>[^:]*):(?P<deployment>[
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """The use of a process, in cores. `wait`: all its threads ready but waiting for a CPU;
-    `thread_wait`: the busiest one."""
+    """The use of a process, in cores. `thread`: of the busiest; `wait`: all its threads ready but
+    waiting for a CPU.
+
+    `level`: the share of one core in use: of the busiest thread in a program with several native
+    ones, of all threads of a Python process, which take turns. `held_up`: the most that waiting for
+    a CPU cost it: no more than it was not running, since several threads may wait for a core that
+    only one could use. `awake`: the share of time that its busiest thread ran or waited for a CPU,
+    or all its threads ran; None if the wait of that thread is not known. `not_idle`: the same; by
+    the waits of all threads together where no other is known. The sum of threads that wait in turn
+    looks like one that is never idle.
+    """
 
     pid: int
     role: str
     deployment: str | None  # "app:Name", of a replica
     cpu: float
-    thread: float | None = None  # the busiest
-    wait: float | None = None
-    thread_wait: float | None = None
-
-    @property
-    def awake(self) -> float | None:
-        """The share of time that its busiest thread ran or waited for a CPU, or all its threads
-        ran, which take turns; None if the wait of that thread is not known."""
-        if self.thread is None or self.thread_wait is None:
-            return None
-        return max(self.level, min(1.0, self.thread + self.thread_wait))
-
-    @property
-    def not_idle(self) -> float | None:
-        """The same; by the waits of all threads together where no other is known. The sum of
-        threads that wait in turn looks like one that is never idle. A busiest thread that has
-        little of the CPU of a process that computes says nothing of it."""
-        least = ITS_THREAD * self.cpu
-        elsewhere = self.cpu >= RESTING and self.thread is not None and self.thread < least
-        if self.held_up is None or (self.awake is not None and not elsewhere):
-            return self.awake
-        return self.level + self.held_up
-
-    @property
-    def level(self) -> float:
-        """The share of one core in use: of the busiest thread in a program with several native
-        ones, of all threads of a Python process, which take turns."""
-        native = self.role == "haproxy" or self.cpu > GIL_CEILING
-        if self.thread is None:
-            return min(self.cpu, 1.0)
-        return self.thread if native else max(self.cpu, self.thread)
-
-    @property
-    def held_up(self) -> float | None:
-        """The most that waiting for a CPU cost it, in cores: no more than it was not running.
-        Python threads take turns, so several wait for a core that only one could use."""
-        return None if self.wait is None else min(self.wait, max(0.0, 1.0 - self.level))
-
-    @property
-    def starved(self) -> float | None:
-        """The share of its demand for CPU that it waited."""
-        demand = self.level + (self.held_up or 0.0)
-        return None if self.held_up is None or demand <= 0 else self.held_up / demand
+    thread: float | None
+    wait: float | None
+    level: float
+    held_up: float | None
+    awake: float | None
+    not_idle: float | None
 
 
 @dataclass(frozen=True)
 class HostUse:
-    """All cores together. `others`: the use of processes that were not sampled; `programs`: those
-    that are known by name, in words."""
+    """All cores together. `level`: the share of them in use or taken by the hypervisor; `others`:
+    the use of processes that were not sampled; `programs`: those that are known by name, in
+    words."""
 
     cores: int
     cpu: float
     steal: float
+    level: float
     others: float
-    programs: str = ""
-
-    @property
-    def level(self) -> float:
-        """The share of all cores in use or taken by the hypervisor."""
-        return (self.cpu + self.steal) / self.cores
+    programs: str
 
 
 def short_name(deployment: str | None) -> str:
@@ -107,33 +76,44 @@ def is_named(deployment: str | None, name: str | None) -> bool:
 def uses_of(usage: TrialUsage) -> Iterator[ProcessUse]:
     """The processes with a known CPU use."""
     for process in usage.processes:
-        if process.cpu_percent is not None:
-            named = _REPLICA.match(process.title)
-            where = f"{named['app']}:{named['deployment']}" if named else ""
-            yield ProcessUse(
-                pid=process.pid,
-                role=process.role,
-                deployment=where if process.role == "replica" else None,
-                cpu=process.cpu_percent / 100.0,
-                thread=_share(process.busiest_thread_percent),
-                wait=_share(process.run_queue_wait_percent),
-                thread_wait=_share(process.busiest_thread_wait_percent),
+        if process.cpu_percent is None:
+            continue
+        named, role = _REPLICA.match(process.title), process.role
+        where = f"{named['app']}:{named['deployment']}" if named else ""
+        cpu = process.cpu_percent / 100.0
+        thread, wait, thread_wait = (
+            None if percent is None else percent / 100.0
+            for percent in (
+                process.busiest_thread_percent,
+                process.run_queue_wait_percent,
+                process.busiest_thread_wait_percent,
             )
+        )
+        native = role == "haproxy" or cpu > GIL_CEILING
+        level = min(cpu, 1.0) if thread is None else thread if native else max(cpu, thread)
+        held_up = None if wait is None else min(wait, max(0.0, 1.0 - level))
+        not_idle = awake = None
+        if thread is not None and thread_wait is not None:
+            not_idle = awake = max(level, min(1.0, thread + thread_wait))
+        # A busiest thread with little of the CPU of a process that computes says nothing of it.
+        elsewhere = cpu >= RESTING and thread is not None and thread < ITS_THREAD * cpu
+        if held_up is not None and (awake is None or elsewhere):
+            not_idle = level + held_up
+        deployment = where if role == "replica" else None
+        yield ProcessUse(
+            *(process.pid, role, deployment, cpu, thread, wait), level, held_up, awake, not_idle
+        )
 
 
 def host_use(usage: TrialUsage, uses: tuple[ProcessUse, ...]) -> HostUse | None:
     """The use of the host; None if it was not sampled."""
     host = usage.host
-    cpu = _share(host.cpu_percent)
-    if cpu is None or not host.cores:
+    if host.cpu_percent is None or not host.cores:
         return None
-    watched = sum(use.cpu for use in uses)
-    steal = _share(host.steal_percent) or 0.0
-    return HostUse(host.cores, cpu, steal, cpu - watched, others_words([usage]))
-
-
-def _share(percent: float | None) -> float | None:
-    return None if percent is None else percent / 100.0
+    cpu, steal = host.cpu_percent / 100.0, (host.steal_percent or 0.0) / 100.0
+    others = cpu - sum(use.cpu for use in uses)
+    level = (cpu + steal) / host.cores
+    return HostUse(host.cores, cpu, steal, level, others, others_words([usage]))
 
 
 # Observations inside the replicas: the `waits` of the record of a trial, typed.
@@ -185,18 +165,15 @@ class SlotUse:
 
 @dataclass(frozen=True)
 class Waits:
-    """All replicas, and the time of a request alone and under the load (ms)."""
+    """All replicas, and the time of a request alone and under the load (ms). `longer`: that under
+    the load over that alone; `of`: the replicas of each deployment."""
 
-    replicas: tuple[ReplicaWaits, ...] = ()
-    p50_ms: float | None = None
-    alone_ms: float | None = None
-    seconds: float | None = None
-    of: Mapping[str, tuple[ReplicaWaits, ...]] = field(default_factory=dict)
-
-    @property
-    def longer(self) -> float | None:
-        """The time of a request under the load over that alone."""
-        return self.p50_ms / self.alone_ms if self.p50_ms and self.alone_ms else None
+    replicas: tuple[ReplicaWaits, ...]
+    p50_ms: float | None
+    alone_ms: float | None
+    longer: float | None
+    seconds: float | None
+    of: Mapping[str, tuple[ReplicaWaits, ...]]
 
     def slot_use(self, deployment: str | None) -> SlotUse | None:
         """How the slots of a deployment were used; None if no request was seen to leave them. Looks
@@ -221,4 +198,6 @@ def waits_of(record: WaitsFacts) -> Waits:
     of: dict[str, tuple[ReplicaWaits, ...]] = {}
     for replica in seen:
         of[replica.name] = (*of.get(replica.name, ()), replica)
-    return Waits(seen, record.p50_ms, record.alone_p50_ms, record.seconds, of)
+    p50_ms, alone_ms = record.p50_ms, record.alone_p50_ms
+    longer = p50_ms / alone_ms if p50_ms and alone_ms else None
+    return Waits(seen, p50_ms, alone_ms, longer, record.seconds, of)

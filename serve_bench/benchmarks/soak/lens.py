@@ -137,7 +137,7 @@ def _join_blocks(blocks: Sequence[Trial]) -> Trial:
     verdicts = (block.client.verdict for block in blocks)
     bound = [verdict for verdict in verdicts if verdict is not None and verdict.client_bound]
     client = ClientFacts(
-        in_windows=_sum_counts([block.in_windows or block.counts for block in blocks]),
+        in_windows=_sum_counts([block.client.in_windows or block.counts for block in blocks]),
         mean_in_flight=mean_of(block.client.mean_in_flight for block in blocks),
         verdict=bound[0] if 2 * len(bound) > len(blocks) else None,
     )
