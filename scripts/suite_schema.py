@@ -16,10 +16,10 @@ import msgspec
 from serve_bench.benchmarks.rpc.spec import RpcSpec
 from serve_bench.benchmarks.scale.spec import WORKLOADS
 from serve_bench.benchmarks.timeline.spec import TimelineKeys
-from serve_bench.core.axes import AXES, Axis
+from serve_bench.core.axes import AXES
 from serve_bench.core.row_places import MetricNames
 from serve_bench.core.variants import VariantTable
-from serve_bench.spec.base import Option
+from serve_bench.spec.base import Opt, Option
 from serve_bench.spec.request import RequestKeys, ServeKeys
 from serve_bench.spec.suite import RowKeys, SuiteKeys
 
@@ -87,13 +87,13 @@ def _of_type(kind: Any) -> Schema:
 
 
 def _of_axes(scope: str, *, listed: bool = False) -> dict[str, Schema]:
-    axes = (axis for axis in AXES.values() if axis.scope == scope)
-    return {axis.name: _of_axis(axis, listed) for axis in axes}
-
-
-def _of_axis(axis: Axis, listed: bool) -> Schema:
-    value = {"anyOf": [_ANY, _listed(_ANY)]} if listed else _ANY
-    return {**value, "description": f"{axis.help}; {axis.kind.allowed}", "default": axis.default}
+    schemas = {}
+    for axis in AXES.values():
+        if axis.scope == scope:
+            option = Option(axis.name, axis.name, Opt(axis.help), axis.kind, listed, None)
+            about = {"description": f"{axis.help}; {option.takes}", "default": axis.default}
+            schemas[axis.name] = {**_of_option(option), **about}
+    return schemas
 
 
 def _of_options(options: Mapping[str, Option]) -> dict[str, Schema]:

@@ -16,16 +16,15 @@ import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final, Self, dataclass_transform
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, dataclass_transform
 
 import typer
 
 from serve_bench.cli import find
 from serve_bench.cli.completion import completion_of
 from serve_bench.cli.panels import PANELS, PanelCommand, shape
-from serve_bench.core.axes import AxisFlag, axis_flags
-from serve_bench.core.numbers import written
 from serve_bench.core.redaction import hide_option
+from serve_bench.spec.axes import axis_options
 from serve_bench.spec.base import OPT, Opt, Option, Spec
 
 MOST: Final = 1_000_000
@@ -38,15 +37,17 @@ def flag(
     *spellings: str,
     metavar: str | None = None,
     takes: Sequence[Any] = (),
+    goes: str = "",
 ) -> Any:
     """A field that a flag sets. Without `help` it is that of the class above with another default.
     `takes`: the words that it may be, or the least and the largest number. A default that is not
-    decided here stands in `help`, as `[10]`."""
+    decided here stands in `help`, as `[10]`. `goes`: with url, resume or both."""
     if help is None:
         return field(default=default)
     words = tuple(word for word in takes if isinstance(word, str))
     bounds = (takes[0], takes[1]) if takes and not words else None
-    opt = Opt(help.removesuffix("."), metavar, spellings, words=words, bounds=bounds)
+    help = help.removesuffix(".")
+    opt = Opt(help, metavar, spellings, words=words, bounds=bounds, goes=goes)
     return field(default=default, metadata={OPT: opt})
 
 
@@ -61,8 +62,8 @@ class Options(Spec):
     """The options of one call of a command. Fields cannot be changed.
 
     `command`: whose flags of axes it has; `spec`: what it is asked to measure, where that makes its
-    flags. `specs`: whose options it has that `order` names. `texts`: of the flags that are no
-    fields and are set, by parameter; of one that may be repeated all.
+    flags. `specs`: whose options it has that `order` names. `given`: the flags that are set and are
+    keys of a suite, by parameter, as the file would have them.
     """
 
     command: ClassVar[str] = ""
@@ -70,20 +71,20 @@ class Options(Spec):
     specs: ClassVar[Sequence[type[Spec]]] = ()
     order: ClassVar[str] = ""
 
-    texts: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     def __init_subclass__(cls) -> None:
         # `--help` makes many of these classes, and most of its time would be their functions'.
         dataclass(init=False, repr=False, eq=False, frozen=True, kw_only=True)(cls)
 
     def __init__(self, **values: Any) -> None:
-        values = {"texts": {}, **values}
+        values = {"given": {}, **values}
         for known in fields(self):
             object.__setattr__(self, known.name, values.get(known.name, known.default))
 
     @classmethod
-    def text_options(cls) -> Mapping[str, Option]:
-        """The options whose texts are gathered in `texts`, by parameter."""
+    def suite_options(cls) -> Mapping[str, Option]:
+        """The options that are keys of a suite, by parameter."""
         of_kind = axis_options(cls.command) if cls.spec is None else cls.spec.options()
         declared = {name: known for spec in cls.specs for name, known in spec.options().items()}
         names = [name for name in cls.order.split() if name not in cls.options()]
@@ -94,11 +95,11 @@ class Options(Spec):
     @cache
     def parameters(cls) -> Mapping[str, Option]:
         """All options of the command, in the order of its help."""
-        texts, names = cls.text_options(), cls.order.split()
+        keys, names = cls.suite_options(), cls.order.split()
         axes = [place for place, name in enumerate(names, 1) if name in axis_options(cls.command)]
         last = max(axes, default=0)
-        names[last:last] = [name for name in texts if name not in names]
-        known = {**cls.options(), **texts}
+        names[last:last] = [name for name in keys if name not in names]
+        known = {**cls.options(), **keys}
         return {name: known[name] for name in names if name in known}
 
     @classmethod
@@ -108,47 +109,36 @@ class Options(Spec):
         for name, value in values.items():  # known before anything is refused in words
             for word in value if isinstance(value, list) else [value]:
                 hide_option(name, str(word))
-        texts = {
-            name: "true" if value is True else value
-            for name, value in values.items()
-            if name in cls.text_options() and value not in (None, False, [])
-        }
-        typed = {
-            name: cls.options()[name].read_given(value) if name in cls.options() else value
-            for name, value in values.items()
-            if name not in cls.text_options()
-        }
-        return cls(**typed, texts=texts)
+        own, keys = cls.options(), cls.suite_options()
+        typed, given = dict[str, Any](), dict[str, Any]()
+        for name, value in values.items():
+            if name not in keys:
+                typed[name] = own[name].read_given(value) if name in own else value
+            elif value not in (False, []):
+                read = keys[name].read_given(value)
+                given[name] = read if isinstance(read, int | float | str | list | tuple) else value
+        return cls(**typed, given=given)
+
+    @classmethod
+    def going(cls, way: Literal["url", "resume"]) -> set[str]:
+        """The options that go with a running service, or with a run that goes on."""
+        return {name for name, option in cls.parameters().items() if way in option.opt.goes}
 
     def changed(self, but: Collection[str] = ()) -> list[str]:
-        """The options with another value than their default, as `--help` spells them; without
-        those in `but`."""
-        values = {name: self.texts.get(name) for name in self.text_options()} | self.__dict__
+        """The options that are given, or have another value than their default, as `--help` spells
+        them; without those in `but`."""
+        own, keys = self.options(), self.suite_options()
         return [
             option.flag
             for name, option in self.parameters().items()
             if name not in but
             and option.default is not MISSING
-            and values[name] not in (option.default, None, [])
+            and (
+                name in self.given
+                if name in keys
+                else getattr(self, name) not in (own[name].default, None, [])
+            )
         ]
-
-
-@cache
-def axis_options(command: str) -> Mapping[str, Option]:
-    """The flags of the axes that a command has, as options; one that takes no value says yes."""
-    return {name: _option_of(flag) for name, flag in axis_flags(command).items()}
-
-
-def _option_of(flag: AxisFlag) -> Option:
-    names = (flag.name, *flag.axis.spellings) if flag.flag.name is None else ()
-    spellings = tuple(f"--{name.replace('_', '-')}" for name in names if len(names) > 1)
-    help, usual = flag.flag.help.removesuffix("."), flag.usual
-    if flag.switch:
-        return Option(flag.name, flag.key, Opt(help, None, spellings), bool, False, False)
-    if usual != "":
-        help += f" [{written(usual) if isinstance(usual, float) else usual}]"
-    opt = Opt(help, flag.shape, spellings, words=flag.takes)
-    return Option(flag.name, flag.key, opt, str, False, None)
 
 
 class Command:

@@ -32,7 +32,7 @@ def read_slo_flag(options: SloOptions) -> str | None:
 def list_slo_metrics(options: SloOptions) -> Collection[str]:
     """The histograms that a command measures, of which an SLO may be. Where a suite file says which
     those are, all; the suite checks it. Raises BadInput."""
-    of_file = options.of_file() and "protocol" not in options.texts
+    of_file = options.of_file() and "protocol" not in options.given
     return METRICS if of_file or options.protocols() <= STREAMS else (LATENCY,)
 
 

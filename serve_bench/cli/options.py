@@ -14,7 +14,6 @@ from msgspec import Meta
 
 from serve_bench.cli.command import MOST, Options, argument, flag
 from serve_bench.cli.panels import USUAL_SHARE
-from serve_bench.core.axes import axis_flags
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import EVENTS, MAX_RATE
 from serve_bench.core.numbers import MOST_LAUNCHES
@@ -72,17 +71,12 @@ class SloOptions(Options):
     def of_file(self) -> bool:
         """Whether a suite file may name protocols."""
         url = getattr(self, "url", None)
-        return "suite" in self.parameters() and "protocol" in self.text_options() and not url
+        return "suite" in self.parameters() and "protocol" in self.suite_options() and not url
 
     def protocols(self) -> set[object]:
-        """Those of the flag; http without it. Raises BadInput."""
-        text = self.texts.get("protocol")
-        if text is None:
-            return {"http"}
-        flag = axis_flags(self.command)["protocol"]
-        parts = flag.parts(text)
-        listed = parts if isinstance(parts, list) else [parts]
-        return {flag.axis.read(part, flag.where) for part in listed}
+        """Those of the flag; http without it."""
+        given = self.given.get("protocol", "http")
+        return {*given} if isinstance(given, tuple) else {given}
 
 
 class StreamOptions(SloOptions):

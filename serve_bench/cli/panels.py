@@ -90,9 +90,10 @@ _SHAPES: Final[Mapping[str, str]] = {
         "FORMAT": "format",
         "METHOD": "method",
         "WORD": "draw arrivals device batch live protocol events",
-        "MS": "timeout_ms policy_ms",
+        "MS": "timeout_ms policy_ms event_gap_ms",
         "N-N-N": "state_size",
-        "SECONDS": "window_seconds max_row_seconds request_timeout_s warmup_s timeout_s seconds",
+        "SECONDS": """window_seconds max_row_seconds request_timeout_s warmup_s timeout_s seconds
+            batch_wait_timeout_s""",
     }.items()
     for name in names.split()
 }

@@ -28,7 +28,7 @@ def _read(options: ProfileOptions) -> ProfileSpec:
             names = ", ".join(sorted(recipe.stem for recipe in folder.glob("*.toml")))
             raise BadInput(f"--recipe: no {name!r}; a path, or one of: {names}")
         content = Content(file.name, read_toml(file))
-    return read_profile(ProfileSpec.add_flags(content, options.texts))
+    return read_profile(ProfileSpec.add_flags(content, options.given))
 
 
 def _processes(
@@ -66,7 +66,7 @@ def record(options: ProfileOptions) -> int | None:
             raise BadInput(f"{given[0]}: does not go with --list, which shows every Serve process")
         return list_processes()
     spec = _read(options)
-    target = spec.target if pid is None or "target" in options.texts else None
+    target = spec.target if pid is None or "target" in options.given else None
     if (pid is None) == (target is None):
         raise BadInput(
             "name what to profile: --pid PID, --target ROLE or --recipe NAME (or --list)"

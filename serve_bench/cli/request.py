@@ -33,7 +33,7 @@ T = TypeVar("T")
 def add_all_flags(content: Content, options: SloOptions) -> Content:
     """The content of a suite file with all flags over it that say what is measured. Raises
     BadInput."""
-    return _set_chat(add_flags(add_request_flags(content, options.texts), options))
+    return _set_chat(add_flags(add_request_flags(content, options.given), options))
 
 
 def _set_chat(content: Content) -> Content:

@@ -12,7 +12,7 @@ from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import names, read_slo_flag
 from serve_bench.cli.options import LadderOptions, RowOptions, SloOptions, UrlLadderOptions
 from serve_bench.core.app_spec import APPS, USERS
-from serve_bench.core.axes import MODEL_APPS, axis_flags
+from serve_bench.core.axes import MODEL_APPS
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder, parse_ladder
 from serve_bench.core.load_spec import Timing
@@ -23,6 +23,7 @@ from serve_bench.core.traffic import Row
 from serve_bench.core.variants import parse_env
 from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowed
 from serve_bench.runner.model_needs import with_device
+from serve_bench.spec.axes import axis_options
 from serve_bench.spec.content import Content
 from serve_bench.spec.request import RequestKeys
 from serve_bench.spec.suite import Around, SuiteKeys, read_suite
@@ -39,14 +40,12 @@ WARMUP_MIN_S, WARMUP_MAX_S = 1.0, 5.0
 
 def add_axis_flags(content: Content, options: SloOptions) -> Content:
     """The content of a suite file with the flags of axes over it."""
-    flags = axis_flags(options.command)
-    axes = {name: flags[name] for name in options.texts if name in flags}
-    if any(flag.key.startswith("matrix.") for flag in axes.values()):
+    axes = axis_options(options.command)
+    flags = [(axes[name], value) for name, value in options.given.items() if name in axes]
+    if any(option.key.startswith("matrix.") for option, _ in flags):
         content = content.without("cells", "matrix")
-    for name, flag in axes.items():
-        parts = flag.parts(options.texts[name])
-        known = [flag.axis.read(part, flag.where) for part in parts] if flag.flag.swept else parts
-        content = content.set(flag.key, known, flag.where)
+    for option, value in flags:
+        content = content.set(option.key, value, option.flag)
     return content
 
 

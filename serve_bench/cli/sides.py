@@ -18,7 +18,7 @@ from serve_bench.cli.rows import add_axis_flags, known_device, read_content
 from serve_bench.cli.sitting import Place, Sitting, done, settings_text
 from serve_bench.cli.targets import app_of, check_built_in
 from serve_bench.core.app_spec import AppSpec
-from serve_bench.core.axes import Value, axis_named
+from serve_bench.core.axes import Value
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.core.own_app import arguments_of, option_values, read_options
@@ -31,6 +31,7 @@ from serve_bench.runner.in_turn import chosen_of
 from serve_bench.runner.sides import SideRounds
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.own_apps import check_options
+from serve_bench.spec.axes import axis_named, read_axis
 from serve_bench.spec.content import Content
 from serve_bench.spec.request import client_timeout_s, protocol_of, read_servicers, read_timeout
 from serve_bench.spec.sides import Side, SidesSpec, Times, name_apart, rounds_in_all
@@ -135,7 +136,7 @@ def _read_settings(flags: SideFlags, app: AppSpec) -> dict[str, Value]:
             axis = axis_named(name.strip(), place)
             if axis.scope != "deploy" or (axis.apps and app.name not in axis.apps):
                 raise BadInput(f"{place}: {name} is no option of the app {app.name}")
-            key, setting = axis.name, axis.read(value.strip(), place)
+            key, setting = axis.name, read_axis(axis, value.strip(), place)
         if key in settings:
             raise BadInput(f"{place}: {key} is given twice")
         settings[key] = setting

@@ -18,7 +18,6 @@ from serve_bench.cli.options import REQUEST, OwnAppOptions, TargetOptions
 from serve_bench.cli.request import add_all_flags, read_paths, read_request
 from serve_bench.cli.rows import add_flags, named_urls, read_content, service_suite, suite_of
 from serve_bench.core.app_spec import AppSpec, own_spec
-from serve_bench.core.axes import axis_named
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.own_app import (
@@ -44,6 +43,7 @@ from serve_bench.serving.own_apps import (
     read_config,
     with_arguments,
 )
+from serve_bench.spec.axes import axis_named, read_axis
 from serve_bench.spec.content import Content
 from serve_bench.spec.request import (
     RequestKeys,
@@ -134,7 +134,7 @@ def check_built_in(options: OwnAppOptions, target: str) -> None:
     """BadInput on flags that go with an app of the user's alone: `target` is none."""
 
     def given(name: str) -> Any:
-        return options.texts.get(name) or getattr(options, name, None)
+        return options.given.get(name) or getattr(options, name, None)
 
     wrong = [f"--{name.replace('_', '-')}" for name in OF_OWN_APPS if given(name)]
     wrong += options.arguments or ()
@@ -150,9 +150,9 @@ def _add_matrix(content: Content, options: OwnAppOptions, alone: bool) -> Conten
         axis = axis_named(name, "--option")
         if axis.scope != "deploy":
             raise BadInput(f"--option: {axis.name} is no option of a deployment")
-        if axis.name in {*matrix, *options.texts}:
+        if axis.name in {*matrix, *options.given}:
             raise BadInput(f"--option: {axis.name} is given twice")
-        matrix[axis.name] = [axis.read(value, f"--option: {axis.name}") for value in values]
+        matrix[axis.name] = [read_axis(axis, value, f"--option: {axis.name}") for value in values]
     if alone:
         matrix = {"num_replicas": [1], **matrix}
     if matrix:

@@ -12,10 +12,11 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any, Final, TypedDict
 
-from serve_bench.core.axes import read_table
+from serve_bench.core.axes import only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.redaction import hide_env_pair, hide_env_value
 from serve_bench.core.result import VariantUsed
+from serve_bench.core.schema import built
 
 BUILT_IN_VARIANTS: Final[dict[str, VariantUsed]] = {
     "default": VariantUsed("default"),
@@ -101,7 +102,8 @@ def read_variant(name: str, table: Any, where: str) -> VariantUsed:
         raise BadInput(f"{where}: variant name {name!r} may hold letters, digits and . _ + = -")
     if name in BUILT_IN_VARIANTS:
         raise BadInput(f"{where}: {name} is built in; choose another name and base = {name!r}")
-    known = read_table(VariantTable, table, where)
+    only_keys(built(dict[str, Any], table, where), [*VariantTable.__annotations__], where)
+    known = built(VariantTable, table, where)
     base, http_options = known.get("base", "default"), known.get("http_options", {})
     if base not in BUILT_IN_VARIANTS:
         allowed = ", ".join(BUILT_IN_VARIANTS)

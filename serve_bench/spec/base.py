@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from inspect import get_annotations
 from pathlib import Path
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -29,25 +29,12 @@ from typing import (
 import msgspec
 from msgspec import inspect
 
-from serve_bench.core.axes import suggest
+from serve_bench.core.axes import Form, suggest
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.numbers import whole_number, written
 from serve_bench.core.schema import built, plain
 from serve_bench.core.secrets import hide
 from serve_bench.spec.content import Content
-
-
-class Form(NamedTuple):
-    """How a text becomes a value of a type, as part of it: `Annotated[float, Form(...)]`.
-
-    `read` raises ValueError or BadInput. A refusal says what is allowed with `what`, which names
-    the values, `write`, which writes a bound, and `example`. `shape`: what the text looks like."""
-
-    read: Callable[[str], Any]
-    what: str
-    shape: str
-    write: Callable[[Any], str]
-    example: str = ""
 
 
 class Opt(NamedTuple):
@@ -57,7 +44,8 @@ class Opt(NamedTuple):
     says of that. `why` is added to what a refusal says. `key`: in a suite file, where it is not
     that of the field in the table of the Spec. `words`: all that it takes; `bounds`: the least and
     the largest number, where its type does not say it. `named`: by a flag, and not by its place.
-    `empty`: a text is taken as it is, and may be empty."""
+    `empty`: a text is taken as it is, and may be empty. `aliases`: words that stand for others.
+    `goes`: with `url`, where nothing is launched, or with `resume`, where the plan is stored."""
 
     help: str
     shape: str | None = None
@@ -70,6 +58,8 @@ class Opt(NamedTuple):
     bounds: tuple[float, float] | None = None
     named: bool = True
     empty: bool = False
+    aliases: Mapping[str, str] = MappingProxyType({})
+    goes: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,9 +118,11 @@ class Option:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """All that it takes, where that is a closed set of words."""
-        kind = _without_none(self.kind)
-        return get_args(kind) if get_origin(kind) is Literal else self.opt.words
+        """All words that it takes."""
+        kind, form = _without_none(self.kind), _form_of(self.kind)
+        if get_origin(kind) is Literal:
+            return (*get_args(kind), *self.opt.aliases)
+        return self.opt.words or (form.words if form is not None else ())
 
     @property
     def takes(self) -> str:
@@ -150,9 +142,10 @@ class Option:
             return [self._read_value(text, place) for text in given]
         if not self.listed:
             return self._read_value(value, place)
-        parts = value.split(",") if isinstance(value, str) else value
+        text = self.opt.aliases.get(value, value) if isinstance(value, str) else value
+        parts = text.split(",") if isinstance(text, str) else text
         values: list[Any] = []
-        for part in parts if isinstance(parts, list) and parts else [value]:
+        for part in parts if isinstance(parts, list | tuple) and parts else [value]:
             if (known := self._read_value(part, place)) in values:
                 raise BadInput(f"{place}: {str(part).strip()} is given twice")
             values.append(known)

@@ -11,10 +11,10 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
+from serve_bench.core.axes import Form
 from serve_bench.core.load_spec import MAX_DURATION_S, MAX_RATE
 from serve_bench.core.numbers import MOST_LAUNCHES, whole_number, written
 from serve_bench.core.timeline import seconds_of
-from serve_bench.spec.base import Form
 
 
 def _read_time(text: str) -> float:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAli
 
 from msgspec import Meta
 
+from serve_bench.core.axes import Form
 from serve_bench.core.chat import LENGTHS, Lengths, read_lengths
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_TIMEOUT_S
 from serve_bench.core.request_spec import Draw, Headers, path_fault
 from serve_bench.core.secrets import hash_value
 from serve_bench.core.traffic import GRPC, HANDLES
-from serve_bench.spec.base import Form, Opt, Spec
+from serve_bench.spec.base import Opt, Spec
 from serve_bench.spec.content import Content, check_once
 from serve_bench.spec.forms import Time
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 from msgspec import Meta
 
 from serve_bench.core.app_spec import AppSpec, app_named, check_cell
-from serve_bench.core.axes import AXES, Value, axis_named, cell_defaults, nearest
+from serve_bench.core.axes import AXES, Value, cell_defaults, nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Events, Streaming
@@ -28,6 +28,7 @@ from serve_bench.core.row_places import MetricNames, PlacedRow
 from serve_bench.core.slo import LATENCY, METRICS, read_slo
 from serve_bench.core.traffic import ECHO, GRPC, HANDLES, STREAMS, Row, Traffic, body_bytes
 from serve_bench.core.variants import BUILT_IN_VARIANTS, all_with_env, parse_env, read_variant
+from serve_bench.spec.axes import axis_named, read_axis
 from serve_bench.spec.base import Opt, Spec
 from serve_bench.spec.content import Content, check_once
 from serve_bench.spec.forms import Time
@@ -336,7 +337,7 @@ def _values(content: Content, name: str) -> tuple[list[Value], str]:
     """The values of an axis of a load, and where they stand."""
     key, axis = f"load.{name}", AXES[name]
     where = content.where(key)
-    return [axis.read(value, where) for value in content.values(key, axis.default)], where
+    return [read_axis(axis, value, where) for value in content.values(key, axis.default)], where
 
 
 def read_streaming(
@@ -476,7 +477,7 @@ def _settings(content: Content, table: str, app: str, *, listed: bool = False) -
         if axis.name in settings:
             raise BadInput(f"{place}: {axis.name} is given twice ({key})")
         if listed:
-            known = [axis.read(part, where) for part in content.values(f"{table}.{key}", [])]
+            known = [read_axis(axis, part, where) for part in content.values(f"{table}.{key}", [])]
             check_once([str(part) for part in known], where)
-        settings[axis.name] = known if listed else axis.read(value, where)
+        settings[axis.name] = known if listed else read_axis(axis, value, where)
     return settings

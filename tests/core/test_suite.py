@@ -7,11 +7,11 @@ import pytest
 from serve_bench.benchmarks.rpc.spec import read_rpc
 from serve_bench.benchmarks.timeline.spec import read_timeline
 from serve_bench.cli.command import Options, flag
-from serve_bench.core.axes import axis_flags
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite, label_of, parse_row, plan, without
 from serve_bench.core.traffic import Traffic
 from serve_bench.runner.agenda import Agenda
+from serve_bench.spec.axes import axis_options
 from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, shipped, suite_file
 from tests.cases import cases
@@ -113,7 +113,7 @@ def test_a_variant_of_the_file_has_environment_http_options_and_an_interpreter()
     ({"cells": [{}], "matrix": {"num_replicas": [1]}}, "give cells or matrix, not both"),
     ({"matrix": {"num_replicas": []}}, "at least one value"),
     ({"cell": {"body_type": "bytes"}}, "it takes response or str"),
-    ({"cell": {"batch_wait_timeout_s": -1}}, "it takes seconds, 0 or more"),
+    ({"cell": {"batch_wait_timeout_s": -1}}, "it takes a number from 0 to 86,400"),
     ({"cell": {"log_level": "ERROR"}}, "f.toml: cell.log_level: the app noop has no log_level"),
     ({"app": "press_noop", "cell": {"max_queued_requests": 0}}, "0 is not allowed; it takes -1"),
     ({"variant": ["fast"]}, "unknown variant 'fast'; allowed: default, haproxy, optimized"),
@@ -145,9 +145,9 @@ def test_an_axis_that_a_command_does_not_list_has_its_flag_after_the_last_that_i
 
     names = list(Listed.parameters())
     assert names[:2] == ["early", "num_replicas"] and names[-1] == "late"
-    assert {one.name for one in axis_flags("micro").values()} == set(names) - {"early", "late"}
+    assert {one.name for one in axis_options("micro").values()} == set(names) - {"early", "late"}
     options = Listed.of({"early": True, "late": 1, "num_replicas": "1,2", "device": None})
-    assert options.texts == {"num_replicas": "1,2"}
+    assert options.given == {"num_replicas": (1, 2)}
     assert options.changed() == ["--early", "--num-replicas"]
     with pytest.raises(AttributeError, match="late"):
         options.__setattr__("late", 2)

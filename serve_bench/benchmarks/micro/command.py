@@ -142,7 +142,7 @@ def noop(options: NoopOptions) -> int:
         if options.blocking and trials:
             plain = row.protocol == "http"
             typer.echo(
-                how_to_load(serving, suite.app.route, options.texts.get("body_type", "response"))
+                how_to_load(serving, suite.app.route, options.given.get("body_type", "response"))
                 if plain
                 else load_to_paste(row.protocol, request)
             )

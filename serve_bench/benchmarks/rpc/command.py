@@ -47,7 +47,7 @@ class RpcExperiment(ListedExperiment[RpcOptions, RpcSpec]):
         output = options.output_file_path
         return read_rpc(
             Content(file.name, read_toml(file)),
-            options.texts,
+            options.given,
             output_file_path=None if output is None else str(output),
             sample=not options.no_sample,
         )

@@ -34,7 +34,7 @@ class ScaleExperiment(ListedExperiment[ScaleOptions, ScaleSpec]):
         return read_scale(
             self.options.workload,
             Content(file.name, read_toml(file)),
-            options.texts,
+            options.given,
             quick=options.quick,
             variants=names(options.variant),
             env=parse_env(options.env or (), "--env"),

@@ -65,7 +65,7 @@ def read_tax(options: TaxOptions) -> TaxSpec:
             f"TARGET: {target!r} is not allowed; it takes noop, or your own app as module:name or "
             "path/file.py:name"
         )
-    protocol = options.texts.get("protocol", "http")
+    protocol = options.given.get("protocol", "http")
     if protocol not in PROTOCOLS:
         raise BadInput(
             f"--protocol: {protocol!r} is not allowed; it takes {' or '.join(PROTOCOLS)}"

@@ -51,7 +51,7 @@ class TimelineExperiment(SuiteExperiment[TimelineOptions]):
         content = Content(target, {"timeline": {}}, {"timeline.stages": "--stages"})
         if target.endswith(".toml"):
             content = Content(target, read_toml(Path(target)))
-        content = TimelineKeys.add_flags(content, options.texts)
+        content = TimelineKeys.add_flags(content, options.given)
         content = content.set("slo", options.slo, "--slo")
         where = content.where("slo")
         timeline = read_timeline(content, read_slo(content.text("slo", ERRORS_ALONE), where).source)

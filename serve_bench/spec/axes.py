@@ -1,0 +1,53 @@
+"""The axes of core/axes.py as options: what flags and keys of suites say of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import cast
+
+from serve_bench.core.axes import AXES, Axis, Flag, Value, nearest
+from serve_bench.core.errors import BadInput
+from serve_bench.spec.base import Opt, Option
+
+
+@cache
+def axis_options(command: str) -> Mapping[str, Option]:
+    """The flags of axes that a command has, by their parameters."""
+    options = (
+        _make_option(axis, flag)
+        for axis in AXES.values()
+        for flag in axis.flags
+        if command in flag.commands
+    )
+    return {option.name: option for option in options}
+
+
+def _make_option(axis: Axis, flag: Flag) -> Option:
+    names = (axis.name, *axis.spellings) if axis.spellings and flag.name is None else ()
+    opt = Opt(
+        flag.help.removesuffix("."),
+        spellings=tuple(f"--{name.replace('_', '-')}" for name in names),
+        aliases=flag.aliases,
+        goes=flag.goes,
+    )
+    table = "load" if axis.scope == "load" else "matrix" if flag.swept else "cell"
+    usual = axis.default if flag.usual is None else flag.usual
+    default = None if usual == "" else (usual,) if flag.swept else usual
+    return Option(
+        flag.name or axis.name, f"{table}.{axis.name}", opt, axis.kind, flag.swept, default
+    )
+
+
+def read_axis(axis: Axis, value: object, where: str) -> Value:
+    """A value of a flag or a file. Raises BadInput, which begins with `where`."""
+    option = Option(axis.name, axis.name, Opt(axis.help), axis.kind, False, axis.default)
+    return cast("Value", option.read(value, where))
+
+
+def axis_named(name: str, where: str) -> Axis:
+    """The axis of that name; `_` and `-` are alike. BadInput names the nearest."""
+    axis = AXES.get(name.replace("-", "_"))
+    if axis is None:
+        raise BadInput(f"{where}: unknown key {name!r}{nearest(name, AXES)}")
+    return axis
