@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from serve_bench.analysis.comparing.model import Comparing
-from serve_bench.benchmarks.registry import look_at
+from serve_bench.benchmarks.registry import find_lens
 from serve_bench.cli.show import render as render_documents
 from serve_bench.cli.show import text_of
 from serve_bench.core.result import Result
@@ -26,7 +26,7 @@ def render(
 ) -> str:
     """A run in a form; see text_of, ReportOptions and Layout."""
     options = ReportOptions(where, published, exclude_connect)
-    run = look_at(result, options)
+    run = find_lens(result.run.command).look(result, options)
     return text_of(run, format, Layout(width, color, verbose))
 
 

@@ -31,7 +31,7 @@ from serve_bench.core.result import (
 from serve_bench.core.schema import built
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
-from serve_bench.view.lens import View, look
+from serve_bench.view.lens import View
 from tests.records import AT, changed, run
 
 MS = 1_000_000
@@ -193,7 +193,7 @@ def curve_trials(
 
 
 def view_of(result: Result) -> View:
-    return look(result, ReportOptions(), LENS).view
+    return LENS.look(result, ReportOptions()).view
 
 
 def sizes_of(result: Result) -> list[ViewRow]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from serve_bench.benchmarks.registry import look_at
+from serve_bench.benchmarks.registry import find_lens
 from serve_bench.core.result import Result
 from serve_bench.report.drawing import draw
 from serve_bench.report.page import make_blocks
@@ -90,7 +90,7 @@ def is_sound(sheet: Document) -> None:
 
 
 def sheet(result: Result, where: str | None = None, published: bool = False) -> Document:
-    return look_at(result, ReportOptions(where, published)).document
+    return find_lens(result.run.command).look(result, ReportOptions(where, published)).document
 
 
 def ladders_of(result: Result) -> list[LadderView]:

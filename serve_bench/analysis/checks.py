@@ -12,16 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from serve_bench.analysis.connections import HINT, connection_wait
-from serve_bench.analysis.statistics import (
-    CENSORED,
-    FEWEST_LONG,
-    LATENCY,
-    MAIN,
-    has_spread,
-    merged,
-    responses_long,
-    silent_from,
-)
+from serve_bench.analysis.statistics import CENSORED, FEWEST_LONG, LATENCY, MAIN, merged, read_rate
 from serve_bench.core.failed_requests import failures_of, given_up_after_s, of_windows
 from serve_bench.core.figures import counted, part_text
 from serve_bench.core.load_result import FAILED_LATENCY, GIVEN_UP, ClientVerdict
@@ -155,45 +146,41 @@ def client_words(verdict: ClientVerdict) -> str:
 
 
 def _windows(trial: Trial) -> Iterator[Warning]:
-    metric = trial.metrics.get(MAIN)
-    if metric is None or metric.windows is None or trial.flags.fitted:
+    """Warns of windows that are too short for a response, few, without an answer, or unsteady."""
+    metric, rate = trial.metrics.get(MAIN), read_rate(trial)
+    if metric is None or metric.windows is None:
         return
     count = len(metric.windows)
+    if rate.responses and rate.responses < FEWEST_LONG:
+        response_s = trial.window_s / rate.responses  # Little's law: connections / rate
+        enough, length_s = fitted_windows(count, trial.window_s, response_s)
+        digits = 0 if response_s > 10 else 2
+        message = f"a response takes {response_s:,.{digits}f} s, a window {trial.window_s:g} s"
+        if drained := trial.client.drained:
+            bounds = "its latency is a lower bound"
+            bounds = bounds if drained == 1 else "their latencies are lower bounds"
+            late = f"{counted(drained, 'response')} came after the windows, without new load"
+            message += f"; {late}: {bounds}"
+        hint = f"measure {max(enough, FEWEST_WINDOWS)} of {length_s:,.1f} s"
+        yield Warning("too-slow", message, hint, trial.key)
+    if trial.flags.fitted:
+        return
     if count < FEWEST_WINDOWS and trial.row.requests is None:
         message = f"{counted(count, 'window')}: spread unknown"
         quick = "without --quick" if trial.client.stretched else ""
         hint = quick or f"measure {FEWEST_WINDOWS} or more"
         yield Warning("few-windows", message, hint, trial.key)
-    if (silent := silent_from(trial)) is not None:
-        at_s, silent_s = (n * trial.window_s for n in (silent, count - silent))
-        message = f"no request succeeded from second {at_s:g} to the end ({silent_s:g} s)"
+    if (silent := rate.silent_from) is not None:
+        since_s, silent_s = (n * trial.window_s for n in (silent, count - silent))
+        message = f"no request succeeded from second {since_s:g} to the end ({silent_s:g} s)"
         before = "the rate is of the time before" if silent > 1 else "so there is no rate"
         hint = f"{before}; the log of the replica may say why"
         yield Warning("standstill", message, hint, trial.key)
         return
-    how = unsteady(metric.windows, metric.unit) if has_spread(trial) else None
+    how = unsteady(metric.windows, metric.unit) if rate.has_spread else None
     if how is not None and not (trial.limits and rescaled(trial.limits)):
         hint = "other work on the host, or an unsteady server: repeat, or use --launches"
         yield Warning("unsteady-windows", how, hint, trial.key)
-
-
-def _slow(trial: Trial) -> Iterator[Warning]:
-    long = responses_long(trial)
-    if not long or long >= FEWEST_LONG:
-        return
-    windows = trial.metrics[MAIN].windows or ()
-    response_s = trial.window_s / long  # Little's law: connections / rate
-    count, length_s = fitted_windows(len(windows), trial.window_s, response_s)
-    count = max(count, FEWEST_WINDOWS)
-    digits = 0 if response_s > 10 else 2
-    message = f"a response takes {response_s:,.{digits}f} s, a window {trial.window_s:g} s"
-    if drained := trial.client.drained:
-        bounds = "its latency is a lower bound"
-        bounds = bounds if drained == 1 else "their latencies are lower bounds"
-        late = f"{counted(drained, 'response')} came after the windows, without new load"
-        message += f"; {late}: {bounds}"
-    hint = f"measure {count} of {length_s:,.1f} s"
-    yield Warning("too-slow", message, hint, trial.key)
 
 
 def unsteady(windows: Sequence[float], unit: str) -> str | None:
@@ -368,7 +355,7 @@ def _rest(trial: Trial) -> Iterator[Warning]:
 
 
 TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
-    *(_failed, _client, _little, _around, _slow, _windows, _rest),
+    *(_failed, _client, _little, _around, _windows, _rest),
 )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from serve_bench.analysis.statistics import mean_rate
+from serve_bench.analysis.statistics import read_rate
 from serve_bench.core.ladder import Ladder, Next, Rung, Stop, decide, onward
 from serve_bench.core.plan import plan_trial, step_row
 from serve_bench.core.result import JsonObject, PlannedTrial, Result, Trial, cell_slug
@@ -107,7 +107,7 @@ class Climb:
 
 def throughput_of(trial: Trial | None) -> float:
     """The mean requests/s of a trial; 0 if there is none."""
-    return 0.0 if trial is None else mean_rate(trial) or 0.0
+    return 0.0 if trial is None else read_rate(trial).mean or 0.0
 
 
 def climbs_of(result: Result, ladder: Ladder) -> Mapping[LadderPlace, Climb]:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from serve_bench.analysis.statistics import CENSORED, LATENCY, measured_s, merged
+from serve_bench.analysis.statistics import CENSORED, LATENCY, merged, read_rate
 from serve_bench.core.figures import figure, part_text
 from serve_bench.core.result import Trial
 from serve_bench.core.slo import time_text
@@ -75,7 +75,7 @@ def connection_wait(trial: Trial) -> ConnectionWait | None:
     """The wait of a trial for connections, where the rate was missed for it or it was more than
     NOTED of the latency; None where it was not, or is not known. Raises FormatError."""
     waited, within, counts = trial.client.waited, trial.client.in_windows, trial.counts
-    seconds = measured_s(trial)
+    seconds = read_rate(trial).seconds
     if trial.row.loop != "open" or waited is None or within is None or seconds <= 0:
         return None
     lag, answered = merged([trial], "send_lag"), merged([trial], LATENCY)

@@ -157,40 +157,6 @@ SILENT: Final = 2.0
 else those at hand may just not be ready."""
 
 
-def silent_from(trial: Trial) -> int | None:
-    """The window from which on no request succeeded though some were due, up to the end; None:
-    there is none, or only the last window has no answer."""
-    metric, due = trial.metrics.get(MAIN), trial.course.due
-    windows = metric.windows or () if metric is not None else ()
-    if due:  # of a load over time, in seconds
-        windows = windows[: max((at for at, count in enumerate(due, 1) if count), default=0)]
-    answered = max((at for at, rate in enumerate(windows, 1) if rate), default=0)
-    if not 0 < answered < len(windows) - 1 or not trial.counts.failed_total + trial.unanswered:
-        return None
-    longest_s = (merged([trial], LATENCY).max or 0.0) / 1e9
-    silent_s = (len(windows) - answered) * trial.window_s
-    return answered if silent_s >= SILENT * longest_s else None
-
-
-def windows_of(trial: Trial, name: str = MAIN) -> tuple[float, ...]:
-    """The windows of a metric up to a standstill, without that in which it began: it has both
-    states. None, if that is the first."""
-    metric, stop = trial.metrics.get(name), silent_from(trial)
-    windows = () if metric is None else tuple(metric.windows or ())
-    return windows if stop is None else windows[: stop - 1]
-
-
-def mean_rate(trial: Trial) -> float | None:
-    """Requests/s over the windows, up to a standstill; None without windows."""
-    windows = windows_of(trial)
-    return statistics.fmean(windows) if windows else None
-
-
-def answered(trial: Trial) -> bool:
-    """Whether any request succeeded: of those that began in the windows, or in the warm-up."""
-    return bool(trial.counts.completed or trial.completed_in_windows)
-
-
 FEWEST_RESPONSES: Final = 10
 """With fewer responses a window, one more or less is the spread."""
 
@@ -200,24 +166,61 @@ windows, which makes these alike. Windows become 5.5 responses long where they m
 time is that of a warm-up of two responses, and may be a third off."""
 
 
-def responses_long(trial: Trial) -> float | None:
-    """How many responses one after the other a window of a closed loop takes, failed ones too. None
-    where it is no stretch of time with a rate of its own."""
-    metric, row = trial.metrics.get(MAIN), trial.row
-    if row.loop != "closed" or row.requests is not None or trial.client.in_windows is None:
-        return None
-    if metric is None or not metric.windows or (rate := mean_rate(trial)) is None:
-        return None
-    failed = trial.client.in_windows.failed_total / len(metric.windows)
-    return (rate * trial.window_s + failed) / max(1, row.connections)
+@dataclass(frozen=True)
+class TrialRate:
+    """Requests/s of a trial by its windows, up to a standstill.
+
+    `windows`: without that in which the standstill began: it has both states. `silent_from`: the
+    window from which on no request succeeded though some were due, up to the end; None where there
+    is none, or only the last window has no answer. `mean`: None without windows; `per_s`: by the
+    counts where the row has a number of requests, or no windows. `seconds`: that the windows cover;
+    an interrupted trial ends in the middle of one. `responses`: how many responses one after the
+    other a window of a closed loop takes, failed ones too; None where it is no stretch of time with
+    a rate of its own. `has_spread`: the windows are long enough for a spread of the rate, or it is
+    that of something else than a load in windows.
+    """
+
+    windows: tuple[float, ...]
+    silent_from: int | None
+    mean: float | None
+    per_s: float
+    seconds: float
+    responses: float | None
+    has_spread: bool
 
 
-def has_spread(trial: Trial) -> bool:
-    """Whether the windows of a trial are long enough for a spread of its rate."""
-    rate, long = mean_rate(trial), responses_long(trial)
-    if rate is None or trial.client.in_windows is None:
-        return True  # the spread of something else than a load in windows
-    return rate * trial.window_s >= FEWEST_RESPONSES and (long is None or long >= FEWEST_LONG)
+def read_rate(trial: Trial) -> TrialRate:
+    """The rate of a trial."""
+    metric, row, within = trial.metrics.get(MAIN), trial.row, trial.client.in_windows
+    windows = watched = whole = tuple(metric.windows or ()) if metric is not None else ()
+    seconds, silent, responses = trial.seconds.measured or trial.window_s * len(whole), None, None
+    if due := trial.course.due:  # of a load over time, in seconds
+        watched = whole[: max((second for second, n in enumerate(due, 1) if n), default=0)]
+    last = max((number for number, rate in enumerate(watched, 1) if rate), default=0)
+    if 0 < last < len(watched) - 1 and trial.counts.failed_total + trial.unanswered:
+        longest_s = (merged([trial], LATENCY).max or 0.0) / 1e9
+        if (len(watched) - last) * trial.window_s >= SILENT * longest_s:
+            silent, windows = last, whole[: last - 1]
+    mean = statistics.fmean(windows) if windows else None
+    has_spread = True
+    if mean is not None and within is not None:
+        has_spread = mean * trial.window_s >= FEWEST_RESPONSES
+        if row.loop == "closed" and row.requests is None:
+            failed = within.failed_total / len(whole)
+            responses = (mean * trial.window_s + failed) / max(1, row.connections)
+            has_spread = has_spread and responses >= FEWEST_LONG
+    if row.requests is None and mean is not None:
+        per_s = mean
+    elif silent is not None or seconds <= 0:
+        per_s = 0.0  # one that stood still from the start has no rate of either state
+    else:
+        per_s = trial.completed_in_windows / seconds
+    return TrialRate(windows, silent, mean, per_s, seconds, responses, has_spread)
+
+
+def answered(trial: Trial) -> bool:
+    """Whether any request succeeded: of those that began in the windows, or in the warm-up."""
+    return bool(trial.counts.completed or trial.completed_in_windows)
 
 
 def spread(launches: Mapping[int, Sequence[float]], of_windows: bool = True) -> Value:
@@ -248,13 +251,6 @@ def distribution(answered: Histogram, given_up: Histogram | None = None) -> dict
     }
 
 
-def measured_s(trial: Trial) -> float:
-    """Seconds that the windows cover: an interrupted trial ends in the middle of one."""
-    metric = trial.metrics.get(MAIN)
-    whole = trial.window_s * len(metric.windows or ()) if metric is not None else 0.0
-    return trial.seconds.measured or whole
-
-
 def latency_figures(
     trials: Sequence[Trial], shares: Sequence[float], name: str = LATENCY
 ) -> list[float | None]:
@@ -282,11 +278,14 @@ def _line(
     if 0 < len(trials) < len(keys):
         status = "partly measured"
     kept = {name: metric for trial in trials for name, metric in trial.metrics.items()}
-    by_windows = {
-        name: {trial.round: windows for trial in trials if (windows := windows_of(trial, name))}
-        for name, metric in kept.items()
-        if metric.histogram is None
-    }
+    rates = [read_rate(trial) for trial in trials]
+    steady = all(rate.has_spread for rate in rates)
+    by_windows: dict[str, dict[int, Sequence[float]]] = {}
+    for trial, rate in zip(trials, rates, strict=True):
+        end = None if rate.silent_from is None else rate.silent_from - 1
+        for name, metric in trial.metrics.items():
+            if windows := (metric.windows or ())[:end]:
+                by_windows.setdefault(name, {})[trial.round] = windows
     histograms = {name: merged(trials, name) for name, metric in kept.items() if metric.histogram}
     given_up = {name: histograms.pop(by, Histogram()) for name, by in CENSORED_BY.items()}
     for name, waited in given_up.items():
@@ -303,9 +302,8 @@ def _line(
         errors=failed.total(),
         failed=dict(sorted((+failed).items(), key=lambda item: (-item[1], item[0]))),
         spreads={
-            name: spread(windows, name not in OF_RESPONSES or all(map(has_spread, trials)))
+            name: spread(windows, name not in OF_RESPONSES or steady)
             for name, windows in by_windows.items()
-            if windows
         },
         distributions={
             name: distribution(histogram, given_up.get(name))

@@ -27,7 +27,6 @@ from serve_bench.view.csv import json_of
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.figures import FIGURES, scale
 from serve_bench.view.frame import ViewRow
-from serve_bench.view.lens import look
 
 Metric = tuple[str, float | None, str]
 """Name, value and type; a value that is known to be higher is a LowerBound."""
@@ -41,7 +40,7 @@ def perf_metrics(result: Result) -> str:
     """The figures of a run, profiled rows left out, as the text of that JSON file."""
     more = {"not_measured": [planned.key for planned in result.missing]}
     if result.run.command == "scale":
-        rows = look(result, ReportOptions(), LENS).view.rows
+        rows = LENS.look(result, ReportOptions()).view.rows
         figures, more["invalid"] = [_scale_metrics(rows)], invalid_lines(rows)
     else:
         lines = [line for line in summarize(result) if line.status != "profiled"]

@@ -22,7 +22,7 @@ from serve_bench.store.search import search
 from serve_bench.view.document import Document, ReportOptions
 from serve_bench.view.figures import FIGURES
 from serve_bench.view.index import index_row, index_runs
-from serve_bench.view.lens import Lens, RunLook, look
+from serve_bench.view.lens import Lens
 from serve_bench.view.published import reference
 
 FOLDERS: Final[Mapping[str, str]] = {
@@ -42,11 +42,6 @@ def find_lens(command: str) -> Lens:
         raise BadInput(f"a run of {command!r} cannot be shown; those of {', '.join(FOLDERS)} can")
     module = import_module(f"serve_bench.benchmarks.{FOLDERS[command]}.lens")
     return cast("Lens", module.LENS)
-
-
-def look_at(result: Result, options: ReportOptions) -> RunLook:
-    """A run through the lens of its kind. Raises BadInput, FormatError for damaged records."""
-    return look(result, options, find_lens(result.run.command))
 
 
 def read_rows(path: Path, like: Run | None = None) -> Result:
@@ -80,7 +75,7 @@ def index_of(place: Path, note: Callable[[str], None]) -> Document:
         skipped += [f"{folder}: {message}" for message in seen]
         link = quote(os.path.relpath(page if page.exists() else folder, place))
         try:
-            look = look_at(result, ReportOptions(str(folder)))
+            look = find_lens(result.run.command).look(result, ReportOptions(str(folder)))
             rows.append(index_row(look, os.path.relpath(folder, place), link))
         except BadInput as error:
             skipped.append(f"{folder}: {error}")

@@ -98,19 +98,14 @@ def load_command(name: str) -> Any:
 _LONG: Final = re.compile(r"\S{400,}")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"serve-bench {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
 def _root(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
+    if version:
+        typer.echo(f"serve-bench {__version__}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(START)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
-from serve_bench.analysis.statistics import has_spread, latency_figures, windows_of
+from serve_bench.analysis.statistics import latency_figures, read_rate
 from serve_bench.core.axes import AXES
 from serve_bench.core.errors import visible
 from serve_bench.core.figures import bound_sign
@@ -74,10 +74,10 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
     """One line on a measured trial: the figures that it has, and what is wrong with it."""
     figures = []
     if "throughput" in trial.metrics:
-        rates = windows_of(trial) or (0.0,)
-        known = len(rates) > 1 and has_spread(trial)
-        spread = f" ± {statistics.pstdev(rates):,.1f}" if known else ""
-        figures.append(f"{statistics.fmean(rates):,.1f}{spread} req/s")
+        rate = read_rate(trial)
+        known = len(rate.windows) > 1 and rate.has_spread
+        spread = f" ± {statistics.pstdev(rate.windows):,.1f}" if known else ""
+        figures.append(f"{rate.mean or 0.0:,.1f}{spread} req/s")
     (p50,) = latency_figures([trial], (0.5,))
     if p50 is not None:
         figures.append(f"p50 {bound_sign(p50)}{p50 / 1e6:.2f} ms")

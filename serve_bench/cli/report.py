@@ -11,11 +11,18 @@ from serve_bench.analysis.comparing import floors_of, of_runs, of_versus
 from serve_bench.benchmarks.registry import index_of, newest_run, read_rows, run_schema
 from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate, read_flags
-from serve_bench.cli.show import ReportRequest, check_target, layout_for, print_warnings, text_of
+from serve_bench.cli.show import (
+    ReportRequest,
+    check_target,
+    layout_for,
+    print_warnings,
+    render,
+    text_of,
+)
 from serve_bench.cli.stored import ReportCommandOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
-from serve_bench.report import FORMS, form_text
+from serve_bench.report import FORMS
 from serve_bench.report.page import MADE_BY, Folder, folder_of, html_text
 from serve_bench.report.picture import KINDS, charts_of, picture
 from serve_bench.store import RECORDS_FILE, RESULTS, read
@@ -43,7 +50,7 @@ def _show_index(place: Path, options: ReportCommandOptions) -> int:
     to = place_of_page(options.output, place / PAGE) if html else target_of(options.output)
     layout = layout_for(options.format, to is not None, options.verbose, options.wide)
     document = index_of(place, print_note)
-    write_text(to, html_text([document]) if html else form_text(options.format, document, layout))
+    write_text(to, render(options.format, [document], layout=layout))
     return 0
 
 
@@ -214,7 +221,7 @@ def report(options: ReportCommandOptions) -> int:
     if html:
         text = _page_of(folders, reports)
     elif len(reports) == SIDES:
-        text = form_text(request.format, _compare(folders), layout)
+        text = render(request.format, [_compare(folders)], layout=layout)
     else:
         text = text_of(reports[0], request.format, layout)
     write_text(to, text)

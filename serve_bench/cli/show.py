@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from serve_bench.benchmarks.registry import CLASSIC, look_at
+from serve_bench.benchmarks.registry import CLASSIC, find_lens
 from serve_bench.cli import print_note
 from serve_bench.cli.options import FormatOptions
 from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
-from serve_bench.report import COMPARED, FORMATS, PLAIN, Layout, form_text
+from serve_bench.report import COMPARED, FORMATS, PLAIN, Layout
 from serve_bench.store.files import check_reachable, write_output
 from serve_bench.view.csv import csv_text
 from serve_bench.view.document import Document, ReportOptions
@@ -26,7 +26,10 @@ def text_of(run: RunLook, format: str, layout: Layout) -> str:
 
     Raises BadInput for a format that the run does not have.
     """
-    check_format(format, FORMATS if run.result.run.command in CLASSIC else COMPARED)
+    allowed = FORMATS if run.result.run.command in CLASSIC else COMPARED
+    if format not in allowed:
+        takes = f"it takes {', '.join(allowed)}{suggest(format, allowed)}"
+        raise BadInput(f"--format: {format!r} is not allowed; {takes}")
     if format == "classic":
         return visible(run.classic_text())
     return render(format, [run.document], run.json_text, [run.result.run.id], layout)
@@ -35,7 +38,7 @@ def text_of(run: RunLook, format: str, layout: Layout) -> str:
 def render(
     format: str,
     documents: Iterable[Document],
-    data: Callable[[], str],
+    data: Callable[[], str] = str,
     runs: Sequence[str] = (),
     layout: Layout = PLAIN,
 ) -> str:
@@ -50,7 +53,13 @@ def render(
     if format == "csv":  # one header
         texts = [csv_text(document, run) for document, run in zip(documents, runs, strict=True)]
         return visible(texts[0] + "".join(text.partition("\n")[2] for text in texts[1:]))
-    return "\n".join(form_text(format, document, layout) for document in documents)
+    if format == "markdown":
+        from serve_bench.report.comment import comment  # nor for those of all forms
+
+        return "\n".join(visible(comment(document)) for document in documents)
+    from serve_bench.report.terminal import terminal_text
+
+    return "\n".join(terminal_text(document, layout) for document in documents)
 
 
 def layout_for(form: str, to_file: bool, verbose: bool = False, wide: bool = False) -> Layout:
@@ -93,7 +102,7 @@ class ReportRequest:
         """What is reported. Raises BadInput, which names the run, for damaged records."""
         options = ReportOptions(str(folder), self.published, self.exclude_connect)
         try:
-            return look_at(result, options)
+            return find_lens(result.run.command).look(result, options)
         except BadInput as error:
             raise BadInput(f"{folder}: {error}") from None
 
@@ -134,13 +143,6 @@ def request_report(options: FormatOptions) -> ReportRequest:
     )
     request.check()
     return request
-
-
-def check_format(format: str, allowed: Collection[str] = FORMATS) -> None:
-    """BadInput unless the report can be had in this format."""
-    if format not in allowed:
-        takes = f"it takes {', '.join(allowed)}{suggest(format, allowed)}"
-        raise BadInput(f"--format: {format!r} is not allowed; {takes}")
 
 
 def check_target(path: Path, flag: str) -> None:

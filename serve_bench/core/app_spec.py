@@ -134,22 +134,6 @@ class AppSpec:
         return measured + beside + (1 if cell.get("intermediate_handle") else 0)
 
 
-def _of_users(prefix: str) -> tuple[str, ...]:
-    return tuple(f"{prefix}/?user_id={user}" for user in USERS)
-
-
-def _press(name: str) -> AppSpec:
-    return AppSpec(
-        name,
-        f"{APPS_PACKAGE}.{name}:build",
-        "/press/",  # FastAPI redirects from the route without its end
-        "Press",
-        None,
-        prefix="/press",
-        bodies=bodies,
-    )
-
-
 APPS: Final[dict[str, AppSpec]] = {
     "noop": AppSpec("noop", f"{APPS_PACKAGE}.noop:build", "/noop", "NoOp", b"ok"),
     "ranker": AppSpec(
@@ -159,7 +143,7 @@ APPS: Final[dict[str, AppSpec]] = {
         "Ranker",
         None,
         prefix="/ranker",
-        paths=_of_users("/ranker"),
+        paths=tuple(f"/ranker/?user_id={user}" for user in USERS),
     ),
     "recsys": AppSpec(
         "recsys",
@@ -168,11 +152,21 @@ APPS: Final[dict[str, AppSpec]] = {
         "Ranker",
         None,
         prefix="/recsys",
-        paths=_of_users("/recsys"),
+        paths=tuple(f"/recsys/?user_id={user}" for user in USERS),
         front="Ingress",
     ),
-    "press": _press("press"),
-    "press_noop": _press("press_noop"),
+    **{
+        name: AppSpec(
+            name,
+            f"{APPS_PACKAGE}.{name}:build",
+            "/press/",  # FastAPI redirects from the route without its end
+            "Press",
+            None,
+            prefix="/press",
+            bodies=bodies,
+        )
+        for name in ("press", "press_noop")
+    },
 }
 
 

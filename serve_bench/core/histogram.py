@@ -56,18 +56,14 @@ def slot(value: int) -> int:
 
 def slot_start(index: int) -> int:
     """The lowest value of a slot."""
-    if index < 1 << SHIFT:
-        return index
-    e = (index >> SUB_BITS) - 1
-    return ((index & ((1 << SUB_BITS) - 1)) + (1 << SUB_BITS)) << e
+    e = max(0, (index >> SUB_BITS) - 1)
+    return (index - (e << SUB_BITS)) << e
 
 
 def slot_middle(index: int) -> int:
     """The value a slot stands for: its middle."""
-    if index < 1 << SHIFT:
-        return index
-    e = (index >> SUB_BITS) - 1
-    return slot_start(index) + ((1 << e) >> 1)
+    e = max(0, (index >> SUB_BITS) - 1)
+    return ((index - (e << SUB_BITS)) << e) + ((1 << e) >> 1)
 
 
 class Histogram:

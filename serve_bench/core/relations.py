@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Final
 
 from serve_bench.core.errors import FormatError
+from serve_bench.core.facts import CourseFacts
 from serve_bench.core.histogram import HistogramFacts, slot
 from serve_bench.core.result import PlannedTrial, Trial
 from serve_bench.core.usage import BATCH_SIZE, UNIT
@@ -28,8 +29,9 @@ def check_relations(trial: Trial, planned: PlannedTrial | None = None) -> None:
     """Raises FormatError, which names the field, for figures that cannot all be true, or of another
     trial than the one that was planned under its key. Connections may differ from the plan: those
     of several nodes are added up."""
-    for check in (_histograms, _counts, _rates, _course):
-        for fault in check(trial):
+    of_seconds = () if trial.course == CourseFacts() else _course(trial)
+    for faults in (_histograms(trial), _counts(trial), _rates(trial), of_seconds):
+        for fault in faults:
             raise FormatError(f"trial.{fault}")
     for name in PLANNED if planned is not None else ():
         if attrgetter(name)(trial) != attrgetter(name)(planned):

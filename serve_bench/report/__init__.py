@@ -4,12 +4,7 @@ no kind of run, and is imported when it is needed."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-from serve_bench.core.errors import visible
-
-if TYPE_CHECKING:
-    from serve_bench.view.document import Document
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -34,14 +29,3 @@ FORMATS: Final = ("table", "classic", "json", "csv", "markdown")
 
 COMPARED: Final = tuple(name for name in FORMATS if name != "classic")
 """Those of a comparison, and of runs whose figures were not published in the classic form."""
-
-
-def form_text(form: str, document: Document, layout: Layout = PLAIN) -> str:
-    """A document in one of FORMS, as text that ends with a newline."""
-    if form == "markdown":
-        from serve_bench.report.comment import comment
-
-        return visible(comment(document))
-    from serve_bench.report.terminal import terminal_text
-
-    return terminal_text(document, layout)

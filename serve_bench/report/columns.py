@@ -47,12 +47,6 @@ def wrapped(
     return [f"{margin}{line.plain.rstrip()}" for margin, line in zip(margins, lines, strict=True)]
 
 
-def _cell(text: str) -> Padding:
-    """A cell whose lines are all indented as its first."""
-    bare = text.lstrip(" ")
-    return Padding(Text(bare), (0, 0, 0, len(text) - len(bare)))
-
-
 def _least(cells: Sequence[str], whole: bool = False) -> int:
     """The least width of a column: of its longest word, or `whole` line, and its indent."""
     indent = max(len(cell) - len(cell.lstrip(" ")) for cell in cells)
@@ -80,8 +74,10 @@ def table_blocks(
         side: JustifyMethod = "left" if at in words else "right"
         keep = whole and at not in words
         table.add_column(Text(head), justify=side, overflow="fold", min_width=room, no_wrap=keep)
-    for row in rows:
-        table.add_row(*map(_cell, row))
+    for row in rows:  # all lines of a cell are indented as its first
+        indents = [len(cell) - len(cell.lstrip(" ")) for cell in row]
+        cells = zip(row, indents, strict=True)
+        table.add_row(*(Padding(Text(cell[n:]), (0, 0, 0, n)) for cell, n in cells))
     out = io.StringIO()
     Console(file=out, width=width, color_system=None).print(table, crop=False)
     blocks: list[list[str]] = [[]]

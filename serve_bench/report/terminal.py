@@ -9,6 +9,7 @@ Colour only repeats what words and signs say.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TextIO
 
 from rich.cells import cell_len
@@ -75,21 +76,29 @@ def terminal_text(document: Document, layout: Layout) -> str:
     system = ColorSystem.STANDARD if layout.color else None
     return "".join(
         f"{STYLES[tone].render(visible(line), color_system=system)}\n"
-        for line, tone in _Writer(layout).write(document)
+        for line, tone in _Writer(**vars(layout)).write(document)
     )
 
 
-class _Writer:
+@dataclass(frozen=True)
+class _Writer(Layout):
     """Writes a document in lines. Without `verbose`, a warning of rows is a code beside them, and
     is explained once."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.width, self.verbose, self.wide = layout.width, layout.verbose, layout.wide
-        self.explained: set[str] = set()
+    explained: set[str] = field(default_factory=set)
 
     def write(self, document: Document) -> list[Line]:
         shown = [part for part in document.sections if self.verbose or part.detail in SHOWN]
-        lines = [*self._head(document)]
+        lines: list[Line] = []
+        for number, finding in enumerate(document.findings):
+            lines += self._wrap(finding.line, finding.tone if number else None)
+        doubts = sorted(document.doubts, key=lambda doubt: doubt.tone != "bad")  # failures first
+        few = self.verbose or len(doubts) <= MOST_DOUBTS
+        listed = doubts if few else doubts[: MOST_DOUBTS - 1]
+        for doubt in listed:
+            lines += self._finding(doubt)
+        if rest := len(doubts) - len(listed):
+            lines.append((f"{SIGNS['doubt']}{rest} more (report --verbose)", "doubt"))
         for number, section in enumerate(shown):
             tables = [block for block in section.blocks if isinstance(block, Table)]
             bare = not self.verbose and len(tables) == 1
@@ -108,17 +117,6 @@ class _Writer:
         else:
             lines.append(("report --verbose: all figures, the machine, the method", "quiet"))
         return lines + [(f"records: {folder}", "plain") for folder in document.records]
-
-    def _head(self, document: Document) -> Iterator[Line]:
-        for number, finding in enumerate(document.findings):
-            yield from self._wrap(finding.line, finding.tone if number else None)
-        doubts = sorted(document.doubts, key=lambda doubt: doubt.tone != "bad")  # failures first
-        few = self.verbose or len(doubts) <= MOST_DOUBTS
-        shown = doubts if few else doubts[: MOST_DOUBTS - 1]
-        for doubt in shown:
-            yield from self._finding(doubt)
-        if rest := len(doubts) - len(shown):
-            yield f"{SIGNS['doubt']}{rest} more (report --verbose)", "doubt"
 
     def _block(self, block: Block, bare: bool) -> Iterator[Line]:
         """A block; a chart has no lines, since its figures stand in a table beside."""

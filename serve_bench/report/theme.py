@@ -94,9 +94,8 @@ def rule(x1: Place, y1: Place, x2: Place, y2: Place, stroke: str, **looks: Place
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke=stroke, **looks)
 
 
-DEFINED: Final = element(
-    "defs", *(element("path", id=f"mark-{name}", d=path) for name, path in SHAPES.items())
-)
+_PATHS: Final = (f'<path id="mark-{name}" d="{path}"></path>' for name, path in SHAPES.items())
+DEFINED: Final = f"<defs>{''.join(_PATHS)}</defs>"
 """The shapes: they stand once in a page or picture."""
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from serve_bench.analysis.statistics import latency_figures, silent_from
+from serve_bench.analysis.statistics import latency_figures, read_rate
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import ReplicaWaits, SettledFacts, WaitsFacts
 from serve_bench.core.histogram import bounded
@@ -124,7 +124,7 @@ def look(
     most = replace(load, count=None, each=None)
     begun, alone = False, None
     try:
-        if silent_from(trial) is None:
+        if read_rate(trial).silent_from is None:
             timing = Timing(0.0, 0.0, windows=1, window_s=ALONE_MOST_S, drain_s=drain_s)
             alone = drive(solo, timing, mark=mark)
         else:  # nobody waits long for answers that do not come

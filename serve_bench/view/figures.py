@@ -50,7 +50,16 @@ class Figure:
         unit = unit or self.shown
         factor = scale(self.unit, unit)
         scaled, ends = value.value * factor, (value.low, value.high) if self.spans(value) else ()
-        text = shorten(scaled, self.digits) if self.digits else _digits(scaled, unit)
+        if self.digits:
+            text = shorten(scaled, self.digits)
+        elif unit in ("%", ""):  # shares of a core, and counts
+            text = f"{scaled:,.0f}"
+        elif unit == "1":
+            text = f"{scaled:.2f}" if scaled >= 0.1 else f"{scaled:.2g}"
+        elif unit == "us":  # as published: a decimal where it says something, and no commas
+            text = f"{scaled:.1f}" if scaled < 10_000 else f"{scaled:.0f}"
+        else:  # three digits of milliseconds, which a histogram holds; four of others
+            text = number(scaled, 3 if unit in ("ms", "mean") else 4)
         words = [shorten(end * factor, self.digits) for end in ends if end is not None]
         text += f" ({' to '.join(words)})" if len(set(words)) > 1 else ""
         text += "" if value.std is None else f" ± {value.std * factor:,.{decimals(scaled)}f}"
@@ -71,17 +80,6 @@ class Figure:
 def scale(unit: str, shown: str) -> float:
     """By what a value is multiplied to be shown."""
     return {"ms": 1e-6, "us": 1e-3, "s": 1e-9}.get(shown, 1.0) if unit == "ns" else 1.0
-
-
-def _digits(value: float, unit: str) -> str:
-    """Three digits of milliseconds, which a histogram holds; four of others."""
-    if unit in ("%", ""):  # shares of a core, and counts
-        return f"{value:,.0f}"
-    if unit == "1":
-        return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
-    if unit == "us":  # as published: a decimal where it says something, and no commas
-        return f"{value:.1f}" if value < 10_000 else f"{value:.0f}"
-    return number(value, 3 if unit in ("ms", "mean") else 4)
 
 
 def shorten(value: float, digits: int = 3) -> str:
@@ -178,10 +176,11 @@ _TIMES: Final[Mapping[str, str]] = {
 """What is kept as a histogram: `latency` has `latency_p50` and further statistics."""
 
 
-def name_time(metric: str) -> str:
-    """How a time is called: TTFB, TTFT and ITL are short names of the field."""
-    return metric.upper() if metric in STREAM_TIMES else metric.replace("_", " ")
-
+TIME_NAMES: Final = {
+    metric: metric.upper() if metric in STREAM_TIMES else metric.replace("_", " ")
+    for metric in _TIMES
+}
+"""TTFB, TTFT and ITL are short names of the field."""
 
 for _metric, _meaning in _TIMES.items():
     for _statistic in STATISTICS:
@@ -190,8 +189,8 @@ for _metric, _meaning in _TIMES.items():
         declare(
             f"{_metric}_{_statistic}",
             "ns" if _is_time else "1" if _statistic == "count" else "requests",
-            f"{_title} of the {name_time(_metric)}: {_meaning}",
-            title=f"{name_time(_metric)} {_title}".removeprefix("latency "),
+            f"{_title} of the {TIME_NAMES[_metric]}: {_meaning}",
+            title=f"{TIME_NAMES[_metric]} {_title}".removeprefix("latency "),
             shown=None if _is_time else "mean" if _statistic == "mean" else "",
             better=None if _statistic == "count" else "lower",
         )
@@ -211,9 +210,9 @@ _TIERS: Final = {
 }
 
 
-def grouped(group: Callable[[str], str], name: str) -> Compute:
+def _cpu(group: Callable[[str], str], name: str, line: Line) -> float | None:
     """CPU of the processes whose role `group` calls so, % of a core, mean over launches."""
-    return lambda line: grouped_cpu([trial.usage for trial in line.trials], group).get(name)
+    return grouped_cpu([trial.usage for trial in line.trials], group).get(name)
 
 
 def tier_of(role: str) -> str:
@@ -230,7 +229,7 @@ for _group, _name, _meaning in (
     *((_side, "service", "the service"), (_side, "client", "the load workers")),
 ):
     _words = f"CPU of all processes of {_meaning}, % of a core"
-    declare(f"cpu_{_name.lower()}", "%", _words, grouped(_group, _name), title=_name)
+    declare(f"cpu_{_name.lower()}", "%", _words, partial(_cpu, _group, _name), title=_name)
 
 
 def _host(line: Line) -> Value | None:

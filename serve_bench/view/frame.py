@@ -75,7 +75,15 @@ class Field:
         name = f"{row.dims[self.of]}.{self.name}".removesuffix(".") if self.of else self.name
         figure, value = find_figure(name), row.values.get(name)
         if figure is None or (value is None and name in row.dims):
-            return self._dimension(row)
+            dim: Any = row.name if self.name == "name" else row.dims.get(self.name)
+            is_number = isinstance(dim, int | float) and not isinstance(dim, bool)
+            text = "-" if dim is None else f"{dim:,}" if is_number else str(dim)
+            tone, noted = row.tones.get(self.name, "plain"), self.noted or self.name == "name"
+            if self.name == "users" and row.dims.get("run", 1) > 1:
+                text += f" (run {row.dims['run']})"
+            if is_number and not noted:
+                return Number(text, dim, tone)
+            return Text(text, tone, row.notes if noted else ())
         if value is None:
             return Number("-", None)
         unit, seen = self.unit or figure.shown, len(value.launches)
@@ -83,17 +91,6 @@ class Field:
         several = f", {seen} of {seen + value.missing}" if value.missing else ""
         shown = value.value * scale(figure.unit, unit)
         return Number(f"{figure.show(value, unit)}{several}", shown, tone, figure.spans(value))
-
-    def _dimension(self, row: ViewRow) -> Cell:
-        dim: Any = row.name if self.name == "name" else row.dims.get(self.name)
-        is_number = isinstance(dim, int | float) and not isinstance(dim, bool)
-        text = "-" if dim is None else f"{dim:,}" if is_number else str(dim)
-        tone, noted = row.tones.get(self.name, "plain"), self.noted or self.name == "name"
-        if self.name == "users" and row.dims.get("run", 1) > 1:
-            text += f" (run {row.dims['run']})"
-        if is_number and not noted:
-            return Number(text, dim, tone)
-        return Text(text, tone, row.notes if noted else ())
 
 
 @dataclass(frozen=True)
@@ -120,16 +117,16 @@ def make_table(spec: TableSpec, rows: Sequence[ViewRow], bare: bool = False) -> 
     its first figure. `bare`: without what is said of each row."""
     rows = [replace(row, warnings=(), notes=()) for row in rows] if bare else rows
     main = next((item.name for item in spec.fields if find_figure(item.name)), "")
-
-    def cell(item: Field, row: ViewRow) -> Cell:
-        missing = item.name == main and row.gap and main not in row.values
-        return Text(row.gap, "doubt") if missing else item.cell(row)
-
-    columns = [(item, [cell(item, row) for row in rows]) for item in spec.fields]
-    kept = [pair for pair in columns if any(cell_text(at) not in ("-", "") for at in pair[1])]
+    kept: list[tuple[Column, list[Cell]]] = []
+    for item in spec.fields:
+        gaps = ["" if item.name != main or main in row.values else row.gap for row in rows]
+        pairs = zip(rows, gaps, strict=True)
+        cells = [Text(gap, "doubt") if gap else item.cell(row) for row, gap in pairs]
+        if any(cell_text(cell) not in ("-", "") for cell in cells):
+            kept.append((item.column(cells), cells))
     by_row = zip(rows, zip(*(cells for _, cells in kept), strict=True), strict=False)
     lines = tuple(TableRow(cells, row.warnings, row.group) for row, cells in by_row)
-    return Table(spec.caption, tuple(item.column(cells) for item, cells in kept), lines, spec.notes)
+    return Table(spec.caption, tuple(column for column, _ in kept), lines, spec.notes)
 
 
 def table_section(

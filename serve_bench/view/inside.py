@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from serve_bench.analysis.statistics import mean_rate
+from serve_bench.analysis.statistics import read_rate
 from serve_bench.core.facts import TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.proof import CHILD_OF_REPLICA
@@ -118,10 +118,10 @@ def describe_profiled(trial: Trial, result: Result) -> Iterator[str]:
     """What is to be said under a profiled row: what profiling cost beside the same launch without,
     its files, what could not be recorded."""
     kept = [part for part in trial.profiles if part.path and not part.failed]
-    during = mean_rate(trial)
+    during = read_rate(trial).mean
     for plain in result.trials:
         alike = (plain.key, plain.launch) == (trial.key, trial.launch)
-        if alike and (before := mean_rate(plain)) and during is not None:
+        if alike and (before := read_rate(plain).mean) and during is not None:
             what, share = counted(len(kept), "process", "processes"), 100 * (during / before - 1)
             rates = f"{before:,.1f} -> {during:,.1f} requests/s ({share:+.0f} %)"
             yield f"cost of profiling {what}: {rates}, same launch"

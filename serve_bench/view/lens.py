@@ -78,31 +78,30 @@ class Lens(RowRules):
     condense: Callable[[Result], Result] = lambda result: result
     compared: Callable[[Result], Result] = lambda result: result
 
+    def look(self, result: Result, options: ReportOptions) -> RunLook:
+        """A run through this lens. Raises BadInput, FormatError for damaged records."""
+        shown, rules = self.condense(result), replace(self, figures=(*EXECUTION, *self.figures))
+        page = replace(make_page(shown, rules), result=result, options=options)
+        slo = slo_parts(result.run, page.rows) if result.run.asked.slo else ()
+        return RunLook(shown, self, page, self.build(page), slo)
+
 
 @dataclass(frozen=True)
 class RunLook:
     """A run through its lens. It is made once, and all forms are made of it. `result`: with the
-    rows that are shown; that of its page is as it was recorded."""
+    rows that are shown; that of its page is as it was recorded. `slo`: what is said of that, if the
+    run has one."""
 
     result: Result
     lens: Lens
     page: Page
     view: View
+    slo: tuple[Finding, Section] | tuple[()]
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What is missing, what the rows show, what is doubted; the SLO behind the headline."""
-        bad = (*unfair_sentences(self.result.trials), *self.view.alarms, *self._gaps())
-        found = sentences(self.view.findings)
-        return (*sentences(bad, "bad"), *found[:1], *self._slo[:1], *found[1:])
-
-    @cached_property
-    def _slo(self) -> tuple[Finding, Section] | tuple[()]:
-        run = self.result.run
-        return slo_parts(run, self.page.rows) if run.asked.slo else ()
-
-    def _gaps(self) -> Iterator[str]:
-        """The sentence that comes first where rows are missing or something failed."""
+        """What is missing or failed, what the rows show, what is doubted; the SLO behind the
+        headline."""
         states = [row.dims["status"] for row in self.view.rows if row.dims["status"] != "profiled"]
         left = len(states) - states.count("measured")
         missing, planned, nouns = self.view.planned or (left, len(states), "rows")
@@ -117,49 +116,52 @@ class RunLook:
                 # Of some rows it may be true beside a rate of others.
                 lead += f" in {failed.count(message)} {of_all}"
             words.append(f"{lead} {message}" + (f" (and {more} more)" if more else ""))
-        if words and (planned or not self.view.planned):
-            yield statement("; ".join(words))
+        gaps = words if planned or not self.view.planned else []
+        bad = [*unfair_sentences(self.result.trials), *self.view.alarms]
+        bad += [statement("; ".join(gaps))] if gaps else []
+        found = sentences(self.view.findings)
+        return (*sentences(bad, "bad"), *found[:1], *self.slo[:1], *found[1:])
 
     @cached_property
     def document(self) -> Document:
-        """The run for people. Doubts are those that are about no row."""
-        run, view, where = self.result.run, self.view, self.page.options.where
-        first, *others = self._sections()
+        """The run for people. Doubts are those that are about no row. What few readers need is made
+        when a form shows it."""
+        run, view, page, where = self.result.run, self.view, self.page, self.page.options.where
         doubts = []
-        for failure in self.page.failures:
+        for failure in page.failures:
             what = failure.what + ("" if failure.variant is None else f" of {failure.variant}")
             doubts.append(Finding(f"{what}: {failure.message}", "failed", "bad"))
-        doubts += dict.fromkeys(map(warning_finding, self.page.warnings))
+        doubts += dict.fromkeys(map(warning_finding, page.warnings))
+        none = (Prose(("Nothing was measured.",), "doubt"),)
+        nothing = Section("results", "Results", none, "headline")
+        first, *others = [part for part in view.sections if part.blocks] or [nothing]
+        if page.all_failures:
+            failed = tuple(about_run.failure_blocks(page))
+            others.append(Section("failures", "Failures", failed, "table"))
+        traced = waterfall.read_rows(view.traced)
+        inside, profiles, method = (
+            (Later(partial(make, page, view.rows)),)
+            for make in (about_run.inside_blocks, about_run.flamegraphs, about_run.method)
+        )
+        sections = (
+            *(first, *self.slo[1:], *others),
+            Section("how", "Notes", (Later(self._make_notes),)),
+            *view.charts,
+            Section("cpu", "CPU by process, and limits", inside),
+            *([waterfall.make_section(traced)] if traced else []),
+            Section("profiles", "Flamegraphs", profiles),
+            Section("method", "Method", method),
+        )
         return Document(
             title=f"{view.title or f'serve-bench {run.command}'}, run {run.id}",
             command=run.command,
             findings=self.findings,
             doubts=tuple(doubts),
-            sections=(first, *self._slo[1:], *others),
+            sections=sections,
             records=() if where is None else (where,),
             about=partial(about_run.describe, run, view.facts),
             tiles=view.tiles or partial(make_tiles, [view.lead] if view.lead else ()),
         )
-
-    def _sections(self) -> Iterator[Section]:
-        """What few readers need is made when a form shows it."""
-        view, page = self.view, self.page
-        nothing = (Prose(("Nothing was measured.",), "doubt"),)
-        shown = [part for part in view.sections if part.blocks]
-        yield from shown or [Section("results", "Results", nothing, "headline")]
-        if page.all_failures:
-            yield Section("failures", "Failures", tuple(about_run.failure_blocks(page)), "table")
-        yield Section("how", "Notes", (Later(self._make_notes),))
-        yield from view.charts
-        inside, profiles, method = (
-            (Later(partial(make, page, view.rows)),)
-            for make in (about_run.inside_blocks, about_run.flamegraphs, about_run.method)
-        )
-        yield Section("cpu", "CPU by process, and limits", inside)
-        if traced := waterfall.read_rows(view.traced):
-            yield waterfall.make_section(traced)
-        yield Section("profiles", "Flamegraphs", profiles)
-        yield Section("method", "Method", method)
 
     def _make_notes(self) -> Iterator[Block]:
         notes = self.page.notes if self.view.notes is None else self.view.notes
@@ -198,13 +200,6 @@ class RunLook:
         """The run in its published form."""
         assert self.lens.classic is not None
         return self.lens.classic(self.page, self.view)
-
-
-def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
-    """A run through the lens of its kind. Raises FormatError for damaged records."""
-    shown, rules = lens.condense(result), replace(lens, figures=(*EXECUTION, *lens.figures))
-    page = replace(make_page(shown, rules), result=result, options=options)
-    return RunLook(shown, lens, page, lens.build(page))
 
 
 def plan_row(part: PlannedTrial | Trial, row: Row) -> PlannedTrial:

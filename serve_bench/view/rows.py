@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, answered, summarize, variants
-from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
+from serve_bench.analysis.verdict import Verdict, limited_by
 from serve_bench.core.axes import AXES
 from serve_bench.core.facts import PortOwner, TrialUsage
 from serve_bench.core.result import Failure, JsonObject, Launch, Result, Trial
@@ -162,31 +162,29 @@ def make_page(result: Result, rules: RowRules = RowRules()) -> Page:
     axes = dict.fromkeys(axis for line in lines for axis in line.cell)
     keys = {key for line in lines for key in line.keys}
     struck = [failure for failure in result.failures if failure.what != "worker"]
-    page = Page(
-        result=result,
-        variants=variants(result),
-        axes=tuple(axis for axis in axes if len({repr(line.cell.get(axis)) for line in lines}) > 1),
-        loads=_name_loads(list(dict.fromkeys(line.row for line in lines))),
-        warnings=tuple(seen for seen in warnings if seen.key is None),
-        failures=tuple(failure for failure in result.failures if failure.key not in keys),
-        all_failures=tuple(sorted(struck, key=lambda failure: failure.key in keys)),
-    )
-    made = [(page.name(line), _make_row(line, result, rules, warnings)) for line in lines]
-    return replace(page, rows=[replace(row, name=name) for name, row in made])
-
-
-def _name_loads(rows: Sequence[Row]) -> dict[Row, str]:
-    """Loads by their labels; with client, size of the data or place where labels are alike."""
+    # Loads by their labels; with client, size of the data or place where labels are alike.
+    rows = list(dict.fromkeys(line.row for line in lines))
     choices = [
         [row.label for row in rows],
         [f"{row.label} ({row.client})" for row in rows],
         [f"{row.label} ({row.client}, {row.data_size} data)" for row in rows],
         [f"{row.label} (row {number})" for number, row in enumerate(rows, 1)],
     ]
-    return {
+    loads = {
         row: next(names[place] for names in choices if names.count(names[place]) == 1)
         for place, row in enumerate(rows)
     }
+    page = Page(
+        result=result,
+        variants=variants(result),
+        axes=tuple(axis for axis in axes if len({repr(line.cell.get(axis)) for line in lines}) > 1),
+        loads=loads,
+        warnings=tuple(seen for seen in warnings if seen.key is None),
+        failures=tuple(failure for failure in result.failures if failure.key not in keys),
+        all_failures=tuple(sorted(struck, key=lambda failure: failure.key in keys)),
+    )
+    made = [(page.name(line), _make_row(line, result, rules, warnings)) for line in lines]
+    return replace(page, rows=[replace(row, name=name) for name, row in made])
 
 
 def _make_row(line: Line, result: Result, rules: RowRules, warnings: Sequence[Warning]) -> ViewRow:
@@ -207,7 +205,8 @@ def _make_row(line: Line, result: Result, rules: RowRules, warnings: Sequence[Wa
         if of_row and (rules.codes is None or seen.code in rules.codes):
             found.append(warning_finding(seen, launch.get(str(seen.key), "")))
     verdicts = {} if profiled else _judge(line, result, struck, rules)
-    limit = prevailing(tuple(verdicts.values())) if verdicts else None
+    causes = [verdict.cause for verdict in verdicts.values()]  # the first of the most frequent
+    limit = max(verdicts.values(), key=lambda seen: causes.count(seen.cause), default=None)
     dims = {
         "variant": line.variant,
         **line.cell,

@@ -7,9 +7,8 @@ from msgspec import structs
 
 from serve_bench.analysis.checks import TRIAL_CHECKS, Warning, checks, unsteady
 from serve_bench.analysis.connections import connection_wait
-from serve_bench.analysis.statistics import MAIN, silent_from, summarize
+from serve_bench.analysis.statistics import MAIN, read_rate, summarize
 from serve_bench.analysis.verdict import limited_by, worth_a_look
-from serve_bench.analysis.verdict.evidence import rate_of
 from serve_bench.benchmarks.timeline.lens import describe_stop
 from serve_bench.core.facts import HostFacts, TrialUsage
 from serve_bench.core.histogram import Histogram
@@ -277,7 +276,7 @@ STOPPED = stopped(*BEFORE, *[0.0] * 6)
     (changed(STOPPED, course={"due": [50] * 10}), 4),
 )
 def test_from_when_on_nothing_succeeds(trial: Trial, window: int | None) -> None:
-    assert silent_from(trial) == window
+    assert read_rate(trial).silent_from == window
 
 
 def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
@@ -306,7 +305,7 @@ def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
 
 def test_a_service_that_stands_still_in_the_first_window_has_no_rate() -> None:
     stopped_at_once = stopped(30.0, *[0.0] * 9)
-    assert rate_of(stopped_at_once) == 0.0
+    assert read_rate(stopped_at_once).per_s == 0.0
     assert MAIN not in summarize(result_of([run(), stopped_at_once]))[0].spreads
     warnings = [warning for check in TRIAL_CHECKS for warning in check(stopped_at_once)]
     assert any(warning.hint.startswith("so there is no rate") for warning in warnings)

@@ -7,7 +7,7 @@ import pytest
 
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.analysis.verdict.evidence import evidence_of
-from serve_bench.analysis.verdict.usage import uses_of
+from serve_bench.analysis.verdict.usage import read_usage
 from serve_bench.core.result import Trial
 from tests.verdict_trials import (
     DEFAULT_1,
@@ -201,7 +201,7 @@ def test_a_busiest_thread_without_the_cpu_of_its_process_says_nothing_of_it() ->
         process(3, "replica", 20, wait=70, thread=2, thread_wait=5),  # beside other work, in turn
     ]
     trial = measured(100, 400, usage(*threads, host=180))
-    whole, beside, waits = uses_of(trial.usage)
+    (whole, beside, waits), _ = read_usage(trial.usage)
     assert whole.not_idle == pytest.approx(0.87)
     assert beside.not_idle == beside.awake == pytest.approx(0.68)
     assert waits.not_idle == waits.awake == pytest.approx(0.2)

@@ -16,7 +16,7 @@ import pytest
 from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.perf_metrics import perf_metrics
-from serve_bench.benchmarks.registry import look_at
+from serve_bench.benchmarks.registry import find_lens
 from serve_bench.cli.history import render_history
 from serve_bench.cli.sitting import named_by, whole_suite
 from serve_bench.core.errors import BadInput
@@ -155,7 +155,7 @@ def in_form(result: Result, _: Result, form: str) -> str:
 
 def page(result: Result, whole: Result) -> str:
     options = ReportOptions(WHERE, True, False)
-    return html_text([look_at(result, options).document])
+    return html_text([find_lens(result.run.command).look(result, options).document])
 
 
 FORMS: Final[dict[str, Callable[[Result, Result], str]]] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.benchmarks.registry import look_at
+from serve_bench.benchmarks.registry import find_lens
 from serve_bench.core.errors import BadInput
 from serve_bench.report.picture import charts_of, picture
 from serve_bench.store import read
@@ -19,7 +19,7 @@ from tests.sheet_parts import tiles
 
 def stored(name: str) -> Document:
     result = read(places.FORMATS / f"2-{name}.jsonl")
-    return look_at(result, ReportOptions(None)).document
+    return find_lens(result.run.command).look(result, ReportOptions(None)).document
 
 
 @pytest.mark.parametrize("name", ["press", "sweep", "rpc", "scale-curve", "micro"])

@@ -15,15 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.ratios import FEWEST, Judged
-from serve_bench.analysis.statistics import (
-    MAIN,
-    LowerBound,
-    answered,
-    latency_figures,
-    mean_rate,
-    measured_s,
-    silent_from,
-)
+from serve_bench.analysis.statistics import MAIN, LowerBound, answered, latency_figures, read_rate
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
 from serve_bench.core.result import Better, JsonObject, PlannedTrial, Result, Trial, cell_slug
 from serve_bench.core.traffic import Row
@@ -165,7 +157,7 @@ def values_of(trial: Trial) -> dict[str, float]:
 def overdue(trial: Trial) -> int:
     """Requests without an answer when the drain ended. None in a closed loop whose queue is longer
     (Little: connections / rate) than windows and drain: their turn had not come."""
-    rate, seconds = mean_rate(trial), trial.seconds
+    rate, seconds = read_rate(trial).mean, trial.seconds
     if trial.row.loop == "closed" and rate and seconds.connect is not None:
         waited_s = seconds.total - seconds.connect - seconds.warmup
         return 0 if trial.row.connections / rate > waited_s else trial.unanswered
@@ -177,7 +169,7 @@ def _throughput(trial: Trial) -> float | None:
     if sliced is not None and sliced.method == "slices":
         seconds = sum(sliced.length_s)
         return sum(sliced.completed) / seconds if seconds > 0 else None
-    return mean_rate(trial)
+    return read_rate(trial).mean
 
 
 def _cpu_ns(trial: Trial) -> float | None:
@@ -190,8 +182,8 @@ def _cpu_ns(trial: Trial) -> float | None:
         return None
     way = [process.cpu_percent for process in trial.usage.processes if process.role in WAY]
     shares = [share for share in way if share is not None]
-    completed = trial.completed_in_windows
-    return 1e7 * sum(shares) * measured_s(trial) / completed if shares and completed else None
+    seconds, completed = read_rate(trial).seconds, trial.completed_in_windows
+    return 1e7 * sum(shares) * seconds / completed if shares and completed else None
 
 
 # What casts doubt on a side of a comparison, by row, and what a doubt does to a verdict. Two touch
@@ -341,7 +333,7 @@ def worse(a: SideRow, b: SideRow) -> str:
     of_a, of_b = a.failed_share, b.failed_share
     if of_b > INVALID_SHARE and (of_a <= INVALID_SHARE or of_b > TWICE * of_a):
         return f"{share_text(of_b)} of B's requests failed, {share_text(of_a)} of A's"
-    silent = [trial for trial in b.trials if silent_from(trial) == 1]
+    silent = [trial for trial in b.trials if read_rate(trial).silent_from == 1]
     if silent and len(b.rounds) - len(silent) < FEWEST <= len(a.values.get(MAIN, {})):
         return f"B stood still from the start in {len(silent)} of {len(b.planned)} launches"
     if len({*b.rounds, *b.broken}) < FEWEST <= min(len(a.rounds), len(b.planned)):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from serve_bench.analysis.connections import ON_TIME
-from serve_bench.analysis.statistics import answered, silent_from
+from serve_bench.analysis.statistics import answered, read_rate
 from serve_bench.analysis.verdict import limits, waits
 from serve_bench.analysis.verdict.candidates import (
     BESIDE,
@@ -111,7 +111,7 @@ def worth_a_look(trial: Trial, front: str | None = None) -> bool:
     """Whether a further load, to see what requests wait in (waits.py), is worth its time: no full
     CPU explains the row, and its time is not that of Serve's own code. For an app of the user,
     whose waits are not known, or too few slots, a CPU explains it only with confidence "high"."""
-    if silent_from(trial) is not None:
+    if read_rate(trial).silent_from is not None:
         return trial.usage != TrialUsage()
     if trial.usage == TrialUsage() or not answered(trial) or rescaled(trial.limits):
         return False  # of another number of replicas another state than the row's would be seen
@@ -128,12 +128,6 @@ def worth_a_look(trial: Trial, front: str | None = None) -> bool:
 
 EXPLAINED: Final = ("client", "proxy CPU", "haproxy CPU", "replica CPU", "host CPU", "GPU")
 """Causes in which requests wait for a CPU."""
-
-
-def prevailing(verdicts: Sequence[Verdict]) -> Verdict:
-    """The first verdict with the most frequent cause, over launches (at least one)."""
-    causes = [verdict.cause for verdict in verdicts]
-    return max(verdicts, key=lambda verdict: causes.count(verdict.cause))
 
 
 def list_questions(case: Case) -> Iterator[Callable[[Case], Verdict | None]]:
@@ -453,11 +447,11 @@ def _offered(case: Case) -> Verdict | None:
     # One connection always waits for its answer; many may wait for something unobserved.
     grows, heavier = case.growth.follows, case.growth.heavier
     full = max(case.top, case.host.level if case.host is not None else 0.0)
-    confidence: Confidence = "medium" if grows or case.apart else "low"
-    if full >= limits.NEAR:
-        confidence = "low"
-    elif full < limits.IDLE and (offered.connections == 1 or grows):
+    confidence: Confidence = "low"
+    if full < limits.IDLE and (offered.connections == 1 or grows):
         confidence = "high"
+    elif full < limits.NEAR and (grows or case.apart):
+        confidence = "medium"
     why = _alone(case) if heavier is None else (_no_more(*heavier),)
     likely = confidence != "low" or case.apart or (offered.p50_ms or 0.0) < limits.SLOW_MS
     if likely and heavier is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Final, Literal, TypeAlias
 
-from serve_bench.analysis.statistics import silent_from
+from serve_bench.analysis.statistics import read_rate
 from serve_bench.analysis.verdict import limits
 from serve_bench.analysis.verdict.candidates import (
     Candidate,
@@ -21,7 +21,7 @@ from serve_bench.analysis.verdict.candidates import (
     host_candidate,
     server_candidates,
 )
-from serve_bench.analysis.verdict.evidence import Evidence, evidence_of, looked_alike, rate_of
+from serve_bench.analysis.verdict.evidence import Evidence, evidence_of, looked_alike
 from serve_bench.analysis.verdict.usage import SERVER, ProcessUse
 from serve_bench.core.figures import counted
 from serve_bench.core.result import Trial
@@ -52,7 +52,7 @@ def compare_loads(trial: Trial, rate: float, beside: Iterable[Trial]) -> Growth:
     clients = trial.row.connections
     ladder = sorted([*alike, trial], key=attrgetter("row.connections"))
     lighter = [
-        (load.row.connections, rate_of(load))
+        (load.row.connections, read_rate(load).per_s)
         for load in ladder
         if 0 < load.row.connections * limits.STEP <= clients
     ]
@@ -61,7 +61,7 @@ def compare_loads(trial: Trial, rate: float, beside: Iterable[Trial]) -> Growth:
     fewer, before = lighter[-1] if lighter else (clients, 0.0)
     sound = []
     for load in ladder:
-        failed, more = load.counts.failed_total, rate_of(load)
+        failed, more = load.counts.failed_total, read_rate(load).per_s
         few = failed < limits.SOME_FAILED * (load.counts.completed + failed) or not failed
         is_heavier = load.row.connections >= limits.STEP * clients
         if is_heavier and few and more and not load.flags.cut:
@@ -197,7 +197,7 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
     server, slots, way = server_candidates(seen), concurrency_candidate(seen), seen.of_role(*SERVER)
     top, rate = server[0].level if server else 0.0, seen.offered.rate
     mostly_waits, cpu_explains = weigh_cpu(seen, way, slots)
-    others = (rate_of(load) for load in beside if load.cell == trial.cell)
+    others = (read_rate(load).per_s for load in beside if load.cell == trial.cell)
     return Case(
         trial=trial,
         seen=seen,
@@ -212,7 +212,7 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
         client=client_candidate(seen),
         slots=slots,
         batch=batch_candidate(seen) if seen.batches else None,
-        stopped=silent_from(trial),
+        stopped=read_rate(trial).silent_from,
         mostly_waits=mostly_waits,
         cpu_explains=cpu_explains,
     )

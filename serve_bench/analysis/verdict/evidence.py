@@ -13,23 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from serve_bench.analysis.connections import ConnectionWait, connection_wait
-from serve_bench.analysis.statistics import (
-    latency_figures,
-    mean_rate,
-    measured_s,
-    merged,
-    silent_from,
-)
+from serve_bench.analysis.statistics import latency_figures, merged, read_rate
 from serve_bench.analysis.verdict.limits import RESTING, WHOLE
 from serve_bench.analysis.verdict.usage import (
     SERVER,
     HostUse,
     ProcessUse,
     Waits,
-    host_use,
     is_named,
+    read_usage,
     short_name,
-    uses_of,
     waits_of,
 )
 from serve_bench.core.facts import Group, WaitsFacts
@@ -124,7 +117,7 @@ def looked_alike(trial: Trial) -> Trial:
 
 def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     """The evidence of a trial. `front`: the deployment that HTTP reaches."""
-    uses = tuple(uses_of(trial.usage))
+    uses, host = read_usage(trial.usage)
     deployments: dict[str, list[ProcessUse]] = {}
     for use in uses:
         if use.deployment is not None:
@@ -146,10 +139,11 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     most = int(trial.cell.get("max_batch_size") or 1)
     fall = trial.waterfall
     times = {"latency": fall.total, **fall.hops} if fall.total.mean else {}
+    seconds = read_rate(trial).seconds
     return Evidence(
         uses=uses,
         deployments=deployments,
-        host=host_use(trial.usage, uses),
+        host=host,
         gpus={
             gpu.device: gpu.use_percent / 100.0
             for gpu in trial.usage.gpus
@@ -172,19 +166,14 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         processing_ms=_by_deployment(metrics.deployments, "processing_ms"),
         waits=waits_of(trial.waits),
         hops_ms={name: hop.mean / NS_PER_MS for name, hop in times.items()},
-        partly=tuple(_partly_seen(trial)),
+        partly=tuple(
+            f"{process.role} {process.pid} was there for {process.seen_s:.1f} of {seconds:.1f} s"
+            for process in trial.usage.processes
+            if process.role in SERVER and process.role != "haproxy"  # each reload starts a new one
+            if process.seen_s is not None and process.seen_s < WHOLE * seconds
+        ),
         unseen=tuple(_not_told(trial, uses, first is None and len(deployments) > 1, slots)),
     )
-
-
-def rate_of(trial: Trial) -> float:
-    """Requests completed in a second."""
-    if trial.row.requests is None and (rate := mean_rate(trial)) is not None:
-        return rate
-    if silent_from(trial) is not None:
-        return 0.0  # it stood still from the start, and has no rate of either state
-    seconds = measured_s(trial)
-    return trial.completed_in_windows / seconds if seconds > 0 else 0.0
 
 
 def _places(
@@ -262,13 +251,13 @@ def _offered(trial: Trial) -> Offered:
     """Little's law gives the requests in flight: the time that all of them took over the time of
     the windows. An open loop counts from the sending, since unsent requests are not at the
     server."""
-    counts, seconds = trial.counts, measured_s(trial)
+    counts, rate = trial.counts, read_rate(trial)
     latency = merged([trial], "latency")
     sent = merged([trial], "service_time")
     inside = sent if trial.row.loop == "open" and sent.count else latency
     lost = merged([trial], "failed_latency")
     spent_s = sum((one.mean or 0.0) * one.count for one in (inside, lost)) / 1e9
-    in_flight = spent_s / seconds if inside.count and seconds > 0 else None
+    in_flight = spent_s / rate.seconds if inside.count and rate.seconds > 0 else None
     seen = trial.client.mean_in_flight
     if seen is not None:  # of the accounting: the latencies of a few windows miss long waits
         in_flight = seen
@@ -286,7 +275,7 @@ def _offered(trial: Trial) -> Offered:
     return Offered(
         loop=trial.row.loop,
         connections=max(trial.row.connections, most),
-        rate=rate_of(trial),
+        rate=rate.per_s,
         in_flight=in_flight,
         p50_ms=None if p50_ns is None else p50_ns / NS_PER_MS,
         mean_ms=None if latency.mean is None else latency.mean / NS_PER_MS,
@@ -305,16 +294,6 @@ def _batches(trial: Trial, most: int, measured: str | None) -> Batches:
         fill=None if sizes.mean is None else sizes.mean / most,
         waited_ms=waits.get(measured or ""),
     )
-
-
-def _partly_seen(trial: Trial) -> Iterator[str]:
-    """Processes that started or ended, but for HAProxy: each reload starts a new one,
-    harmlessly."""
-    seconds = measured_s(trial)
-    for process in trial.usage.processes:
-        seen, role = process.seen_s, process.role
-        if role in SERVER and role != "haproxy" and seen is not None and seen < WHOLE * seconds:
-            yield f"{role} {process.pid} was there for {seen:.1f} of {seconds:.1f} s"
 
 
 def _not_told(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -73,8 +73,9 @@ def is_named(deployment: str | None, name: str | None) -> bool:
     return name is not None and name in (deployment, short_name(deployment))
 
 
-def uses_of(usage: TrialUsage) -> Iterator[ProcessUse]:
-    """The processes with a known CPU use."""
+def read_usage(usage: TrialUsage) -> tuple[tuple[ProcessUse, ...], HostUse | None]:
+    """The processes with a known CPU use, and the host; None if that was not sampled."""
+    uses: list[ProcessUse] = []
     for process in usage.processes:
         if process.cpu_percent is None:
             continue
@@ -100,20 +101,14 @@ def uses_of(usage: TrialUsage) -> Iterator[ProcessUse]:
         if held_up is not None and (awake is None or elsewhere):
             not_idle = level + held_up
         deployment = where if role == "replica" else None
-        yield ProcessUse(
-            *(process.pid, role, deployment, cpu, thread, wait), level, held_up, awake, not_idle
-        )
-
-
-def host_use(usage: TrialUsage, uses: tuple[ProcessUse, ...]) -> HostUse | None:
-    """The use of the host; None if it was not sampled."""
+        known = (process.pid, role, deployment, cpu, thread, wait)
+        uses.append(ProcessUse(*known, level, held_up, awake, not_idle))
     host = usage.host
     if host.cpu_percent is None or not host.cores:
-        return None
+        return tuple(uses), None
     cpu, steal = host.cpu_percent / 100.0, (host.steal_percent or 0.0) / 100.0
-    others = cpu - sum(use.cpu for use in uses)
-    level = (cpu + steal) / host.cores
-    return HostUse(host.cores, cpu, steal, level, others, others_words([usage]))
+    level, others = (cpu + steal) / host.cores, cpu - sum(use.cpu for use in uses)
+    return tuple(uses), HostUse(host.cores, cpu, steal, level, others, others_words([usage]))
 
 
 # Observations inside the replicas: the `waits` of the record of a trial, typed.

@@ -7,13 +7,13 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
-from serve_bench.analysis.statistics import LATENCY, MAIN, STATISTICS, merged, windows_of
+from serve_bench.analysis.statistics import LATENCY, MAIN, STATISTICS, merged, read_rate
 from serve_bench.core.failed_requests import failures_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import FAILED_LATENCY, STREAM_TIMES
 from serve_bench.core.result import Trial
 from serve_bench.view.document import Block, Facts, Prose, Section, statement
-from serve_bench.view.figures import Value, declare_all, known_values, name_time
+from serve_bench.view.figures import TIME_NAMES, Value, declare_all, known_values
 from serve_bench.view.frame import ViewRow, describe_figures, make_spec, make_table, table_section
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.row_charts import PARTS_OF_LATENCY, chart_sections, draw_histogram
@@ -75,7 +75,7 @@ def _complete(row: ViewRow) -> ViewRow:
     if not row.trials:
         return row
     trial, rate = row.trials[0], row.values.get(MAIN)
-    windows, verdict = windows_of(trial), trial.client.verdict
+    windows, verdict = read_rate(trial).windows, trial.client.verdict
     busy = None if verdict is None else verdict.non_idle
     std = None if rate is None else rate.std
     near = [abs(window - fmean(windows)) <= std for window in windows] if std is not None else []
@@ -113,7 +113,7 @@ def _list_times(row: ViewRow, group: str) -> list[ViewRow]:
             values = {f"latency_{of}": row.values[f"{base}_{of}{dot}{kind}"] for of in STATISTICS}
             share = merged(row.trials[:1], name).share_within_std()
             values["within_std"] = Value(100 * (share or 0.0))
-            title = f"latency of {kind}" if kind else name_time(name)
+            title = f"latency of {kind}" if kind else TIME_NAMES[name]
             times.append(ViewRow({}, values, title, group))
     first = times[0] if times else ViewRow({}, name=row.name, group=group, gap=row.gap)
     return [replace(first, warnings=row.warnings), *times[1:]]

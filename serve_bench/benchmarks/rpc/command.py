@@ -23,7 +23,6 @@ from serve_bench.core.result import Result
 from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, same_file, suite_file, why, write_whole
 from serve_bench.view.document import ReportOptions
-from serve_bench.view.lens import look
 
 
 class RpcExperiment(ListedExperiment[RpcOptions, RpcSpec]):
@@ -84,7 +83,7 @@ def _write_reports(spec: RpcSpec, result: Result, folder: Path) -> list[str]:
     latter is a new file, or the one that an earlier sitting of this run wrote. Returns what could
     not be written."""
     run_folder = folder if folder.is_dir() else folder.parent
-    text = look(result, ReportOptions(str(folder)), LENS).classic_text()
+    text = LENS.look(result, ReportOptions(str(folder))).classic_text()
     places = [run_folder / REPORT_FILE]
     if spec.output_file_path is not None:
         place = Path(spec.output_file_path)

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import LATENCY, MAIN, merged, windows_of
+from serve_bench.analysis.statistics import LATENCY, MAIN, merged, read_rate
 from serve_bench.benchmarks.rpc.latencies import AGENT_LATENCY, RATES
 from serve_bench.benchmarks.rpc.spec import PUBLISHED_ARGUMENTS, RpcSpec, World, x_of
 from serve_bench.core.errors import FormatError
@@ -112,7 +112,7 @@ def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
         limit = "host CPU"
     elif agent is not None and agent.value >= AGENT_FULL:
         limit = "agent CPU"
-    kept = (len(windows_of(trial)) for trial in line.trials if trial.flags.interrupted)
+    kept = (len(read_rate(trial).windows) for trial in line.trials if trial.flags.interrupted)
     words = (f"{counted(episodes, 'whole episode')} kept" for episodes in kept)
     broken = (Finding(text, "broken off", "doubt") for text in words)
     name = f"{x_axis} {x_of(line.cell, x_axis)}"

@@ -36,7 +36,7 @@ from serve_bench.view.figures import (
     mean_of,
 )
 from serve_bench.view.frame import ViewRow, make_spec, make_tiles, table_section
-from serve_bench.view.lens import Lens, View, look, plan_row, replace_rows
+from serve_bench.view.lens import Lens, View, plan_row, replace_rows
 from serve_bench.view.rows import Page
 
 LEVELS: Final = {"pss_mb": "MB", "threads": "threads", "descriptors": "descriptors"}
@@ -329,7 +329,7 @@ def describe_rest(variant: ViewRow, processes: Sequence[ViewRow]) -> str:
 
 def gate(result: Result) -> tuple[list[str], str]:
     """What breaks the gate on leaks, and of what it is too short to say (empty: of none)."""
-    view = look(result, ReportOptions(), LENS).view
+    view = LENS.look(result, ReportOptions()).view
     processes = [row for row in view.points if row.dims["point"] == "process"]
     open_ = describe_open(processes) if processes else "no process could be read"
     return describe_leaks(processes), open_

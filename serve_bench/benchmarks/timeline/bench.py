@@ -28,7 +28,7 @@ from serve_bench.analysis.course import (
     processes_of,
     seconds_of_requests,
 )
-from serve_bench.analysis.statistics import silent_from
+from serve_bench.analysis.statistics import read_rate
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.facts import CourseFacts
 from serve_bench.core.failed_requests import why_failed
@@ -181,7 +181,7 @@ class TimelineBench(ServedBench):
         """What ended or scaled down is part of the course. A fault that was not done, or a deploy
         that failed, is a failure of the run."""
         self._target.casualties()
-        if silent_from(trial) is not None:
+        if read_rate(trial).silent_from is not None:
             trial = self._waits(trial)
         faults = [self._fault(row, lost, "worker") for lost in measured.lost]
         for fault in trial.course.faults:

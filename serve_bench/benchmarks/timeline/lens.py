@@ -29,7 +29,7 @@ from serve_bench.analysis.course import (
     transient_of,
 )
 from serve_bench.analysis.ratios import quantile
-from serve_bench.analysis.statistics import MAIN, silent_from
+from serve_bench.analysis.statistics import MAIN, read_rate
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.analysis.verdict.router import router_wait_s, router_words
 from serve_bench.core.facts import CourseFacts, ProbeSlices, TrialUsage
@@ -273,7 +273,7 @@ def describe_stop(launches: Launches, wait_s: float | None) -> str:
     longest wait of Serve's router, where it is known."""
     for trial, transient in launches:
         about = f"launch {trial.round}: " if len(launches) > 1 else ""
-        if silent_from(trial) is not None:
+        if read_rate(trial).silent_from is not None:
             return f"{about}{limit_words(limited_by(trial))}"
         if (drop := find_drop(trial.course, transient)) is not None:
             deployments = {change.deployment for change in trial.course.changes}

@@ -19,7 +19,7 @@ from serve_bench.report.theme import list_series, looks_of
 from serve_bench.view.charts import AT_LEAST
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.ladders import LadderView
-from serve_bench.view.lens import View, look
+from serve_bench.view.lens import View
 from tests.cases import cases
 from tests.records import AT, cell, run, trial
 from tests.sheet_parts import chart, ladder_sheet, ladders_of
@@ -47,7 +47,7 @@ def result(ladder: Ladder, *trials: Trial | Failure) -> Result:
 
 
 def view_of(ladder: Ladder, *trials: Trial | Failure) -> View:
-    return look(result(ladder, *trials), ReportOptions(), LENS).view
+    return LENS.look(result(ladder, *trials), ReportOptions()).view
 
 
 def failed(trial: Trial) -> Failure:

@@ -17,7 +17,7 @@ from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
-from serve_bench.view.lens import View, look
+from serve_bench.view.lens import View
 from serve_bench.view.published import PRESS, published_rows, reference
 from tests import places
 from tests.cases import cases
@@ -41,7 +41,7 @@ def runs_of(clients: int, *rates: float) -> list[Trial]:
 
 
 def view_of(*trials: Trial, **about: Any) -> View:
-    return look(press_result(*trials, **about), ReportOptions(), LENS).view
+    return LENS.look(press_result(*trials, **about), ReportOptions()).view
 
 
 def only_row(*trials: Trial, **about: Any) -> ViewRow:

@@ -16,7 +16,7 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
-from serve_bench.view.lens import RunLook, look
+from serve_bench.view.lens import RunLook
 from tests.cases import cases
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 from tests.refused import refusal
@@ -29,7 +29,7 @@ TIMES = ((1000.0, 1100.0, 1200.0, 2300.0), (1500.0, 1600.0, 1700.0, 2900.0))
 
 
 def look_at(result: Result) -> RunLook:
-    return look(result, ReportOptions(), LENS)
+    return LENS.look(result, ReportOptions())
 
 
 def rows_of(result: Result) -> list[ViewRow]:

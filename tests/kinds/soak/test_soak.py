@@ -39,7 +39,7 @@ from serve_bench.store import RunFolder, read
 from serve_bench.store.files import read_toml, suite_file
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
-from serve_bench.view.lens import View, look
+from serve_bench.view.lens import View
 from tests import records
 from tests.cases import cases, sure
 from tests.fixtures import Call, Patch
@@ -132,7 +132,7 @@ TRAFFIC: Final = Traffic()
 
 
 def view_of(result: Result) -> View:
-    return look(result, ReportOptions(), LENS).view
+    return LENS.look(result, ReportOptions()).view
 
 
 def processes(result: Result) -> dict[str, ViewRow]:

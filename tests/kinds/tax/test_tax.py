@@ -33,7 +33,7 @@ from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import read
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
-from serve_bench.view.lens import View, look
+from serve_bench.view.lens import View
 from tests.cases import sure
 from tests.fixtures import Call, Patch
 from tests.kinds.sitting import sit_through
@@ -92,7 +92,7 @@ def fake(monkeypatch: Patch, tmp_path: Path) -> Fake:
 
 
 def view() -> View:
-    return look(read(Path("run")), ReportOptions(), LENS).view
+    return LENS.look(read(Path("run")), ReportOptions()).view
 
 
 def ratios(base: str) -> dict[str, ViewRow]:
