@@ -94,21 +94,38 @@ class Warning:
 
 
 def checks(result: Result) -> tuple[Warning, ...]:
-    """All doubts about a run: about the whole run first, then by trial in the order measured."""
+    """All warnings about a run: of lines that were passed over, of hosts, of variants that were not
+    in force, of what clusters left; then of its trials in the order measured."""
     unread = "what stood there is in no figure"
-    doubts_of_run = [Warning(warning.code, warning.message, unread) for warning in result.warnings]
-    doubts_of_run += _run(result)
+    found = [Warning(warning.code, warning.message, unread) for warning in result.warnings]
+    sittings = [result.run.host, *(resume.host for resume in result.resumes)]
+    for host in sittings:
+        # `busy_cores` counts all cores, including those that we may not run on.
+        busy, cores = host.busy_cores, host.logical_cores
+        if busy is not None and cores and busy > BUSY_SHARE * cores:
+            message = f"{busy:.1f} of {cores} cores were in use before the start"
+            found.append(Warning("busy-host", message, "wait for other work to end, then repeat"))
+    if len({host.id for host in sittings if host.id}) > 1:
+        message = "the run was resumed on another host"
+        found.append(Warning("other-host", message, "do not compare its figures"))
+    for launch in result.launches:
+        name, hint = launch.variant.name, f"launch {launch.id}: the variant was not in force"
+        for wrong in contradictions(launch.variant, launch.proved):
+            found.append(Warning("variant-not-engaged", f"{name}: {wrong}", hint, variant=name))
+    for end in (end for end in result.teardowns if not end.clean):
+        message = f"launch {end.launch} left: {', '.join(end.leftovers) or 'not known what'}"
+        found.append(Warning("unclean-teardown", message, "serve-bench clean"))
     for trial in (*result.trials, *result.profiled):
-        for doubt in (doubt for check in TRIAL_CHECKS for doubt in check(trial)):
-            after_s = given_up_after_s(trial, result) if doubt.code == "errors" else None
+        for seen in (seen for check in TRIAL_CHECKS for seen in check(trial)):
+            after_s = given_up_after_s(trial, result) if seen.code == "errors" else None
             why = f"status 408: Serve cancelled them after --request-timeout-s {after_s or 0:g}; "
-            hint = doubt.hint if after_s is None else why + doubt.hint
-            doubts_of_run.append(replace(doubt, hint=hint, profiled=trial.flags.profiled))
+            hint = seen.hint if after_s is None else why + seen.hint
+            found.append(replace(seen, hint=hint, profiled=trial.flags.profiled))
     for failure in result.failures:
         if failure.what == "worker" and failure.key is not None:
             hint = "its requests are excluded: measure the row again"
-            doubts_of_run.append(Warning("worker-failed", failure.message, hint, failure.key))
-    return tuple(doubts_of_run)
+            found.append(Warning("worker-failed", failure.message, hint, failure.key))
+    return tuple(found)
 
 
 def _client(trial: Trial) -> Iterator[Warning]:
@@ -357,27 +374,3 @@ def _rest(trial: Trial) -> Iterator[Warning]:
 TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
     *(_failed, _client, _little, _around, _windows, _rest),
 )
-
-
-def _run(result: Result) -> Iterator[Warning]:
-    """Warns of the hosts, of variants that were not in force, and of what clusters left."""
-    sittings = [result.run.host, *(resume.host for resume in result.resumes)]
-    for host in sittings:
-        # `busy_cores` counts all cores, including those that we may not run on.
-        busy, cores = host.busy_cores, host.logical_cores
-        if busy is not None and cores and busy > BUSY_SHARE * cores:
-            message = f"{busy:.1f} of {cores} cores were in use before the start"
-            yield Warning("busy-host", message, "wait for other work to end, then repeat")
-    if len({host.id for host in sittings if host.id}) > 1:
-        message = "the run was resumed on another host"
-        yield Warning("other-host", message, "do not compare its figures")
-    for launch in result.launches:
-        name = launch.variant.name
-        hint = f"launch {launch.id}: the variant was not in force"
-        for message in contradictions(launch.variant, launch.proved):
-            yield Warning("variant-not-engaged", f"{name}: {message}", hint, variant=name)
-    for end in result.teardowns:
-        if not end.clean:
-            left = ", ".join(end.leftovers) or "not known what"
-            message = f"launch {end.launch} left: {left}"
-            yield Warning("unclean-teardown", message, "serve-bench clean")

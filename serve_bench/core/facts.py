@@ -65,12 +65,7 @@ class CellFacts(TypedDict, total=False):
 if TYPE_CHECKING:
     Maybe: TypeAlias = T | None
 else:
-
-    class Maybe:
-        """What a record leaves out where it is not known; a null in its place is refused."""
-
-        def __class_getitem__(cls, kind: Any) -> Any:
-            return kind
+    Maybe = Annotated[T, "What a record leaves out where it is not known; a null is refused."]
 
 
 class RecordPart(Struct, frozen=True, kw_only=True, omit_defaults=True):

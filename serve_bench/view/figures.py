@@ -49,7 +49,7 @@ class Figure:
             return "-"
         unit = unit or self.shown
         factor = scale(self.unit, unit)
-        scaled, ends = value.value * factor, (value.low, value.high) if self.spans(value) else ()
+        scaled, ends = value.value * factor, (value.low, value.high) if self.digits else ()
         if self.digits:
             text = shorten(scaled, self.digits)
         elif unit in ("%", ""):  # shares of a core, and counts
@@ -65,10 +65,6 @@ class Figure:
         text += "" if value.std is None else f" ± {value.std * factor:,.{decimals(scaled)}f}"
         text += "" if value.of is None else f" of {value.of:,.0f}"
         return f"> {text}" if isinstance(value.value, LowerBound) else text
-
-    def spans(self, value: Value) -> bool:
-        """Whether its 95 % interval is shown beside a value."""
-        return bool(self.digits) and value.low is not None and value.high is not None
 
     def place(self, value: Value) -> tuple[float, float | None, float | None]:
         """A value and the ends of its interval, in the unit in which it is shown."""

@@ -90,7 +90,8 @@ class Field:
         tone = row.tones.get(name) or (figure.tone if value.value else "plain")
         several = f", {seen} of {seen + value.missing}" if value.missing else ""
         shown = value.value * scale(figure.unit, unit)
-        return Number(f"{figure.show(value, unit)}{several}", shown, tone, figure.spans(value))
+        interval = bool(figure.digits) and None not in (value.low, value.high)
+        return Number(f"{figure.show(value, unit)}{several}", shown, tone, interval)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,8 @@ class ViewRow:
     """What was observed somewhere. `dims`: what tells it from the others; `name`: the same in few
     words; `group`: a heading over it and others. `gap`: what is missing of it; `notes`: small
     print. `line`: the load that it is of, or the one that a derived row stands for, with its
-    `failures` and, where CPU was sampled, its `verdicts` by launch and `limited`, that of most."""
+    `trials`, `failures` and, where CPU was sampled, its `verdicts` by launch and `limited`, that of
+    most, with a `hint` of what to try against that, where it is known."""
 
     dims: Mapping[str, Any]
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -58,9 +59,11 @@ class ViewRow:
     gap: str = ""
     tones: Mapping[str, Tone] = field(default_factory=dict)
     line: Line | None = None
+    trials: Sequence[Trial] = ()
     failures: tuple[Failure, ...] = ()
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     limited: Verdict | None = None
+    hint: str = ""
 
     def value(self, figure: str) -> float | None:
         """A figure; None where it was not seen."""
@@ -75,17 +78,6 @@ class ViewRow:
         """The load that it is of; an AssertionError of a row that stands for none."""
         assert self.line is not None, f"{self.name} stands for no load"
         return self.line
-
-    @property
-    def trials(self) -> Sequence[Trial]:
-        """What was measured."""
-        return () if self.line is None else self.line.trials
-
-    @property
-    def hint(self) -> str:
-        """What to try against that; empty where it is not known."""
-        limit = self.limited
-        return f"hint, {limit.cause}: {limit.hint}" if limit is not None and limit.hint else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,9 +216,11 @@ def _make_row(line: Line, result: Result, rules: RowRules, warnings: Sequence[Wa
         notes=tuple(dict.fromkeys(facts)),
         gap=gap,
         line=line,
+        trials=line.trials,
         failures=failures,
         verdicts=verdicts,
         limited=limit,
+        hint=f"hint, {limit.cause}: {limit.hint}" if limit is not None and limit.hint else "",
     )
 
 
