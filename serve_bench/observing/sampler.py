@@ -240,9 +240,10 @@ class Sampler:
         Processes without a reading in it are left out."""
         begin = began_at_ns - self._wall_ahead_ns
         end = begin + int(duration_s * 1e9)
+        ticks, pauses = self._own_ns, max(0, len(self._own_ns) - 1)
         processes = (summary_of(track, begin, end) for track in self._tracks.values())
         return TrialUsage(
-            interval_s=self._mean_interval_s(),
+            interval_s=round((ticks[-1][0] - ticks[0][0]) / 1e9 / pauses, 3) if pauses else None,
             own_cpu_percent=self._own_percent(),
             host=host_summary(self._host, begin, end, os.cpu_count() or 1),
             processes=tuple(process for process in processes if process.seen_s),
@@ -368,12 +369,6 @@ class Sampler:
         track.threads.append(reading)
         if busiest not in track.names and (name := thread_name(track.pid, busiest)) is not None:
             track.names[busiest] = name
-
-    def _mean_interval_s(self) -> float | None:
-        ticks = self._own_ns
-        if len(ticks) < 2:
-            return None
-        return round((ticks[-1][0] - ticks[0][0]) / 1e9 / (len(ticks) - 1), 3)
 
     def _own_percent(self) -> float | None:
         """Percent of a core over the ticks of the thread, without the first and last readings."""

@@ -167,15 +167,16 @@ def facts(deployment: Any, over: dict[str, Any]) -> dict[str, Any]:
     says of it, which goes before its code, tables as a whole."""
     config = deployment._deployment_config
     actor = dict(deployment._replica_config.ray_actor_options or {})
-    scaled = config.autoscaling_config is not None
+    scaling = config.autoscaling_config
+    dump = getattr(scaling, "model_dump", None) or getattr(scaling, "dict", None)
     tables = {
         "ray_actor_options": plain(actor),
         "user_config": plain(config.user_config) if isinstance(config.user_config, dict) else {},
-        "autoscaling_config": plain(_dumped(config.autoscaling_config)) if scaled else {},
+        "autoscaling_config": plain(dump(exclude_unset=True)) if dump else {},
     }
     tables |= {name: over[name] for name in TABLES if isinstance(over.get(name), dict)}
     actor = tables["ray_actor_options"]
-    replicas = None if scaled else config.num_replicas
+    replicas = None if scaling is not None else config.num_replicas
     if over.get("autoscaling_config") or over.get("num_replicas") == "auto":
         replicas = None
     elif over.get("num_replicas") is not None:
@@ -329,11 +330,6 @@ def plain(table: dict[Any, Any]) -> dict[str, Any]:
         except (TypeError, ValueError):
             continue
     return out
-
-
-def _dumped(model: Any) -> dict[str, Any]:
-    dump = getattr(model, "model_dump", None) or model.dict
-    return dict(dump(exclude_unset=True))
 
 
 def options() -> list[str]:
