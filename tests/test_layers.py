@@ -39,7 +39,7 @@ ROOMS["cli"] = {*ROOMS}
 ROOMS["pytest_plugin"] = {*ROOMS} - {"cli", "report", "doctor"}
 
 #: Modules of benchmarks that are of the command line.
-COMMANDS: Final = frozenset({"command", "drive", "options"})
+COMMANDS: Final = frozenset({"command", "experiment", "options"})
 
 #: Modules of benchmarks that start processes, use the clock or read files; the others are pure.
 MEASURING: Final = frozenset(

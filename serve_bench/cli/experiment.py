@@ -29,6 +29,7 @@ from serve_bench.cli.sitting import (
     list_launches,
     print_plan,
     request_of,
+    signals,
     sit,
 )
 from serve_bench.core.errors import BadInput
@@ -52,6 +53,7 @@ from serve_bench.runner.agenda import Agenda, plan_listed, rest_of
 from serve_bench.runner.load_source import read_load_on
 from serve_bench.runner.runner import Plan
 from serve_bench.runner.served_bench import ServedClusters
+from serve_bench.runner.service import Service
 from serve_bench.serving.launch_spec import check_interpreter, check_tracing
 from serve_bench.serving.strays import marks
 
@@ -121,8 +123,9 @@ class Experiment(Generic[O, A]):
         self.asked = self.prepare(asked, self.earlier)
         if self.options.dry_run:
             return self.dry_run()
-        self.begin()
-        return sit(self.sitting(), self.options, self.show)
+        with signals():  # to the end: a second Ctrl-C must not take the report away
+            self.begin()
+            return sit(self.sitting(), self.options, self.show)
 
     def dry_run(self) -> int:
         """Prints the plan. Returns the exit code."""
@@ -311,7 +314,16 @@ def check_load(suite: Suite, trace: float | None) -> None:
     if trace and suite.load_on is not None:
         raise BadInput("--trace: the times of a load from nodes are of another clock")
     if trace and not any(client_of(row) == "raw" for row in rows_of(suite)):
-        raise BadInput("--trace: is for rows of the raw client (--clients raw:8)")
+        raise BadInput("--trace: is for rows of the raw client, such as raw:8")
+    for name, request in suite.services.items() if trace is not None else ():
+        service = Service(name, request)
+        if service.marks_folder is None:
+            there = "the Serve there marks none"
+            why = there if service.processes() else "no Serve of this machine answers"
+            raise BadInput(
+                f"--trace: {hide_in_text(request.url)}: {why}; serve-bench noop --blocking "
+                "--trace starts one that does"
+            )
 
 
 def sitting_of(

@@ -30,7 +30,7 @@ PANELS: Final[Mapping[str, str]] = {
             event_timeout bodies soak_time openai model input_tokens output_tokens allow_late""",
         "Server": """variant env a_env b_env python a_python b_python host port address nodes
             replicas master_addr master_port backend request_timeout_s grpc_servicer call""",
-        "Output": """out output format published perf_metrics trace_out exclude_connect json as_json
+        "Output": """out output format published perf_metrics trace_out exclude_connect as_json
             plot chart verbose live log_requests output_file_path threshold gate fail_on leak
             slo strict_host""",
         "Advanced": """suite resume dry_run profile trace no_sample serve_metrics load_on load_nodes

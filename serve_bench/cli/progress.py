@@ -102,19 +102,8 @@ def failure_text(failure: Failure) -> str:
     return visible(hide_in_text("\n".join([head, *(f"    {line}" for line in failure.detail)])))
 
 
-def load_texts(now: Progress, count: int | None) -> tuple[str, str]:
-    """A load that goes on: time left, rate, latency and errors; phase and requests. `count`: of
-    requests, where they end it; then the time left is that at the present rate."""
-    left_s = now.remaining_s if count is None else None
-    if count is not None and now.phase == "measure" and now.rate:
-        left_s = max(0.0, (count - now.completed - now.failed) / now.rate)
-    left = "" if left_s is None else f"{clock(left_s)} left | "
-    words = [now.phase_text, f"{now.completed:,} done", *_silence(now)]
-    return f"{left}{load_figures(now)}", " | ".join(words)
-
-
 class Display:
-    """Shows what goes on, between enter and exit: an Observer of a run, a load or a recording.
+    """Shows what goes on, between enter and exit: an Observer of a run or a recording.
 
     On a terminal, unless `plain`, the live view, drawn by rich, below the lines that stay; it goes
     away at the end. Elsewhere plain lines. Where nothing more comes, a thread says what is waited
@@ -173,12 +162,6 @@ class Display:
     def failure(self, failure: Failure) -> None:
         """The failure and what explains it."""
         self._keep(failure_text(failure))
-
-    def load(self, now: Progress, count: int | None = None) -> None:
-        """Shows how far a load is; see load_texts."""
-        self._view.load(now, "load")
-        silent = bool(_silence(now))
-        self._show(load_texts(now, count), ("load", silent), at_once=silent)
 
     def show(self, text: str, key: object, at_once: bool = True) -> None:
         """The line of what goes on now. Without a terminal it is printed where `key` is another

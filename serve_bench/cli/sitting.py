@@ -155,25 +155,28 @@ class Sitting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a sitting. `interrupted`: by Ctrl-C, SIGTERM or SIGHUP."""
+    """The end of a sitting. `interrupted`: by Ctrl-C, SIGTERM or SIGHUP. `kept`: the folder is
+    there."""
 
     folder: Path
     result: Result
     failed: bool
     interrupted: bool
+    kept: bool = True
 
 
 def sit(sitting: Sitting, options: RunOptions, show: Callable[[Result, Path], int]) -> int:
-    """Measures and shows a run. Returns the exit code: that of `show`, unless a part is missing.
-    Raises BadInput before anything starts."""
+    """Measures and shows a run; call it within `signals`. Returns the exit code: that of `show`,
+    unless a part is missing. Raises BadInput before anything starts."""
     if options.strict_host and options.no_sample:
         raise BadInput(UNSAMPLED)
-    with signals():  # to the end: a second Ctrl-C must not take the report away
-        watch = None if options.no_sample else CpuWatch(0.2)  # others are seen in its trials, too
-        out, plain = options.resume or options.out, options.live == "plain"
-        sitting = replace(sitting, command=options.command, out=out, plain=plain, watch=watch)
-        outcome = outcome_of(sitting)
-        code = show(outcome.result, outcome.folder)
+    watch = sitting.watch
+    if watch is None and not options.no_sample:
+        watch = CpuWatch(0.2)  # others are seen in its trials, too
+    out, plain = options.resume or options.out, options.live == "plain"
+    sitting = replace(sitting, command=options.command, out=out, plain=plain, watch=watch)
+    outcome = outcome_of(sitting)
+    code = show(outcome.result, outcome.folder) if outcome.kept else 0
     return _close(sitting, outcome, code, strict_host=options.strict_host)
 
 
@@ -202,7 +205,13 @@ def outcome_of(sitting: Sitting) -> Outcome:
             first = next_launch(folder.path)
             runner = Runner(work, folder, display, first_launch=first, requests=requests)
             interrupted = _work_off(runner)
-    return Outcome(folder.path, read(folder.path), runner.failed, interrupted)
+        result = read(folder.path)
+        result = replace(result, trials=(*result.trials, *runner.journal.unwritten))
+        # Where nothing was measured, the log of a launch may say why, or the run be resumed.
+        kept = bool(result.trials or sitting.again or (folder.path / "logs").exists())
+        if not kept:
+            folder.discard()
+    return Outcome(folder.path, result, runner.failed, interrupted, kept)
 
 
 LONG_S: Final = 120.0
@@ -248,11 +257,13 @@ def _close(sitting: Sitting, outcome: Outcome, code: int, *, strict_host: bool) 
     result = outcome.result
     incomplete = outcome.failed or bool(result.missing)
     if result.trials and not outcome.interrupted:
-        code = code or close_slo(result)
+        code = max(code, close_slo(result))
         code = max(code, close_host(result)) if strict_host else code
     if not outcome.interrupted and not incomplete:
         return code
     how = "results are kept and shown; a run of services cannot be resumed"
+    if not outcome.kept:
+        how = "nothing was measured"
     if sitting.again is not None:
         how = f"resume: serve-bench {sitting.again} --resume {outcome.folder}"
         if named_by(result.run.asked):

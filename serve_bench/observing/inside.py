@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from serve_bench.core.facts import ProfileFacts, ServeMetricsFacts
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load
+from serve_bench.core.marks import ProcessMarks
 from serve_bench.core.plan import Cell, Suite
 from serve_bench.core.result import PlannedTrial, Trial
 from serve_bench.core.schema import built
@@ -32,6 +33,7 @@ from serve_bench.observing.profiler import Profiling, to_profile
 from serve_bench.observing.sampler import Gpus, Sampler
 from serve_bench.serving.server import Process, Serving
 from serve_bench.store import StoreError
+from serve_bench.store.files import why
 
 # Serve's own metrics around a trial, from the Prometheus endpoint of the node: what grew.
 #
@@ -88,8 +90,7 @@ def scrape(url: str) -> MetricSeries:
         with _DIRECT.open(url, timeout=SCRAPE_TIMEOUT_S) as response:
             return parse(response.read().decode("utf-8", "replace"))
     except (urllib.error.URLError, OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise MetricsAbsent(f"{url}: {reason}") from None
+        raise MetricsAbsent(f"{url}: {getattr(error, 'reason', error)}") from None
 
 
 POLL_S: Final = 0.25
@@ -328,8 +329,7 @@ def keep_samples(folder: Path, samples: Sequence[dict[str, Any]]) -> None:
         with (folder / SAMPLES_FILE).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in samples)
     except OSError as error:
-        why = error.strerror or str(error)
-        raise StoreError(f"{folder / SAMPLES_FILE}: cannot write: {why}") from None
+        raise StoreError(f"{folder / SAMPLES_FILE}: cannot write: {why(error)}") from None
 
 
 class LoadTarget(Protocol):
@@ -346,6 +346,7 @@ class LoadTarget(Protocol):
     def counts(self) -> Mapping[int, ReplicaCounts]: ...
     def forward_ns(self) -> Mapping[int, ReplicaCounts]: ...
     def replicas(self) -> Sequence[int]: ...
+    def marks(self) -> Sequence[ProcessMarks]: ...
 
 
 @dataclass
@@ -388,10 +389,9 @@ class Inside:
                 chosen = to_profile(processes, self.profile)
                 stack.enter_context(look.profiling.around(chosen))
             if self.metrics:
-                why = "this Ray names no metrics endpoint"
-                if self._meter is not None:
-                    why = self._meter.begin() or ""
-                look.serve_metrics = {"status": "absent", "why": why} if why else {}
+                absent = "this Ray names no metrics endpoint"
+                reason = absent if self._meter is None else self._meter.begin()
+                look.serve_metrics = {"status": "absent", "why": reason} if reason else {}
             if self.sample:
                 self._gpus = self._gpus or Gpus()
                 spies = look.profiling.py_spies if look.profiling is not None else ()

@@ -7,53 +7,20 @@ so that every report can read it. load/ runs the load, observing/ looks beside i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple
 
-from serve_bench.core.errors import BadInput
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.marks import ProcessMarks
 from serve_bench.core.plan import trial_of
-from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.result import PlannedTrial, Trial
 from serve_bench.load.failures import LoadInterrupted
 from serve_bench.load.traces import TraceLog
 from serve_bench.observing.inside import Inside, LoadTarget, Observation
-from serve_bench.observing.processes import behind
 from serve_bench.runner.service import Service, with_request
-from serve_bench.runner.traced import marks_folder, trace_log, waterfall
-from serve_bench.serving.server import read_marks
+from serve_bench.runner.traced import waterfall
 from serve_bench.store import StoreError, now_iso
-
-
-class Tracing(NamedTuple):
-    """The requests of a load to trace, and the marks that the server has made so far."""
-
-    log: TraceLog
-    marks: Callable[[], Sequence[ProcessMarks]]
-
-
-def trace_service(share: float | None, load: Load, timing: Timing) -> Tracing | None:
-    """What `--trace` asks of a load of a URL; None without. BadInput where no Serve here marks
-    requests."""
-    if share is None:
-        return None
-    where = load.request
-    if load.client != "raw":
-        raise BadInput(f"--trace: is for the raw client, not {load.client}")
-    processes = behind(where.url, where.unix_socket)
-    folder = next(filter(None, (marks_folder(process.pid) for process in processes)), None)
-    if folder is None:
-        why = "no Serve of this machine answers" if not processes else "the Serve there marks none"
-        raise BadInput(
-            f"--trace: {hide_in_text(where.url)}: {why}; serve-bench noop --blocking --trace "
-            "starts one that does"
-        )
-    return Tracing(trace_log(share, timing.measured_s), partial(read_marks, folder))
 
 
 @dataclass(frozen=True)
@@ -83,13 +50,13 @@ def measure_load(
     launch: str = "",
     inside: Inside | None = None,
     profiled: bool = False,
-    tracing: Tracing | None = None,
+    traces: TraceLog | None = None,
 ) -> Measured:
     """Drives a load, as `drive_load` does. Raises LoadError.
 
     Ctrl-C while it measures ends it early: the trial has what was measured, and the flag
     `interrupted`. `inside` None: nothing is observed beside it. `profiled`: with py-spy on the
-    processes that `inside` names; the trial is in no figure. `tracing` None: no request is traced.
+    processes that `inside` names; the trial is in no figure. `traces` None: no request is traced.
     """
     started_at, began = now_iso(), time.monotonic()
     interrupted: KeyboardInterrupt | None = None
@@ -98,7 +65,7 @@ def measure_load(
     try:
         with looking or nullcontext() as look:
             try:
-                result = drive(load, timing, traces=None if tracing is None else tracing.log)
+                result = drive(load, timing, traces=traces)
             except LoadInterrupted as early:
                 result, interrupted = early.result, early
     except KeyboardInterrupt as early:
@@ -115,9 +82,9 @@ def measure_load(
             look.keep_samples()
         except StoreError as error:  # the figures are worth more than the samples beside them
             not_kept = (str(error),)
-    if tracing is not None:
+    if traces is not None:
         try:
-            fall = waterfall(tracing.log.requests, tracing.marks)
+            fall = waterfall(traces.requests, target.marks)
             trial = replace(trial, waterfall=fall)
         except KeyboardInterrupt as early:  # the load itself is measured
             interrupted = early

@@ -165,6 +165,7 @@ class Journal:
     observer: Observer
     about: bool = False
     requests: RequestsFile | None = None
+    unwritten: tuple[Trial, ...] = ()  # measured, on a disk that is full
     failed: bool = False
     done: int = 0
     to_come: int = 0
@@ -217,6 +218,9 @@ class Journal:
         """Writes a trial and the log of its requests. Raises StoreError."""
         try:
             self.folder.append(trial)
+        except StoreError:
+            self.unwritten += () if trial.flags.profiled else (trial,)
+            raise
         finally:  # the observer sees it even if it cannot be written
             self.observer.trial(trial, self.done, self.planned)
         if self.requests is not None and log is not None:

@@ -42,12 +42,13 @@ from serve_bench.core.traffic import Row
 from serve_bench.load.driver import give_up_without
 from serve_bench.load.failures import LoadError
 from serve_bench.load.request_log import RequestLog
+from serve_bench.load.traces import TraceLog
 from serve_bench.observing.inside import Inside, LoadTarget, Observation
 from serve_bench.runner.agenda import Agenda, PlannedLoad
 from serve_bench.runner.extra_loads import Settling
 from serve_bench.runner.extra_loads import look as look_at_waits
 from serve_bench.runner.load_source import LocalLoads, NodeLoads
-from serve_bench.runner.measure import Measured, Tracing, measure_load
+from serve_bench.runner.measure import Measured, measure_load
 from serve_bench.runner.runner import (
     Bench,
     CellOver,
@@ -202,7 +203,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
                 launch=self._part.number,
                 inside=self._inside,
                 profiled=profiled,
-                tracing=self._tracing(planned, timing, profiled),
+                traces=self._traces(planned, timing, profiled),
             )
         except LoadError as error:
             ended = self._target.casualties()
@@ -296,11 +297,11 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         """The log for each request of the next load; None if nobody asks for it."""
         return None if self._journal.requests is None or profiled else RequestLog()
 
-    def _tracing(self, planned: PlannedTrial, timing: Timing, profiled: bool) -> Tracing | None:
+    def _traces(self, planned: PlannedTrial, timing: Timing, profiled: bool) -> TraceLog | None:
         """The requests of the next load to trace; None where none are."""
         if self._plan.trace is None or profiled or client_of(planned.row) != "raw":
             return None
-        return Tracing(trace_log(self._plan.trace, timing.measured_s), self._serving.marks)
+        return trace_log(self._plan.trace, timing.measured_s)
 
     def _drive(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
         """Runs a load, whose warm-up waits for replicas that Serve starts. Raises as `drive_load`
@@ -326,7 +327,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         return progress
 
     def _done(self, trial: Trial, result: LoadResult) -> str:
-        requests = trial.row.requests
+        requests = trial.row.requests or self._suite.requests
         if requests is not None:
             return f"{trial.counts.completed:,} of {requests:,} requests"
         return f"{len(result.windows)} windows of {result.window_s:g} s"
@@ -415,7 +416,7 @@ class ServedClusters:
     place: LocalLoads | NodeLoads = field(default_factory=LocalLoads)
     trace: float | None = None
     raylets: int = 1  # nodes of each cluster, all on this host
-    bench: type[ServedBench] = ServedBench
+    bench: Callable[..., ServedBench] = ServedBench
     beside_s: float = 0.0
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
 

@@ -7,12 +7,15 @@ can read it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from msgspec import structs
 
 from serve_bench.core.facts import LoadFacts
 from serve_bench.core.load_spec import Load
+from serve_bench.core.marks import ProcessMarks
 from serve_bench.core.plan import Cell, Suite, load_with
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Trial
@@ -20,6 +23,8 @@ from serve_bench.core.schema import built, plain
 from serve_bench.core.traffic import Row
 from serve_bench.core.usage import ReplicaCounts
 from serve_bench.observing.processes import ServeProcess, behind, is_here
+from serve_bench.runner.traced import marks_folder
+from serve_bench.serving.server import read_marks
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,15 @@ class Service:
 
     def replicas(self) -> list[int]:
         return []
+
+    @cached_property
+    def marks_folder(self) -> Path | None:
+        """Where the Serve there keeps the marks of traced requests; None where it makes none."""
+        folders = (marks_folder(process.pid) for process in self.processes())
+        return next(filter(None, folders), None)
+
+    def marks(self) -> list[ProcessMarks]:
+        return [] if self.marks_folder is None else read_marks(self.marks_folder)
 
 
 def with_request(trial: Trial, load: Load) -> Trial:

@@ -1,23 +1,19 @@
-import fcntl
 import json
 import os
-import pty
 import re
 import resource
 import signal
-import struct
 import subprocess
 import sys
-import termios
-import time
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
-from serve_bench.cli import progress as progress_of
-from serve_bench.cli.progress import Display, load_texts
-from serve_bench.core.load_result import Phase, Progress
+from serve_bench.benchmarks.load.experiment import left_s
+from serve_bench.core.load_result import Progress
 from serve_bench.runner import service
 from serve_bench.store import read
 from tests.cases import cases, sure
@@ -79,11 +75,11 @@ def test_the_account_of_requests_is_shown_and_kept(call: Call, tmp_path: Path) -
 @cases("client", "raw", "aiohttp")
 def test_no_success(client: str, call: Call, tmp_path: Path) -> None:
     with serving() as server:
-        words = ("load", server.url, "-n", "20", "-c", "2", "--client", client, "--json")
+        words = ("load", server.url, "-n", "20", "-c", "2", "--client", client, "-f", "json")
         out, err = call(*words, "--expect-status", "204", "--out", tmp_path / "run", code=1)
     assert json.loads(out)["rows"] and "errors: 20" in call("report", tmp_path / "run")[0]
-    said = "serve-bench: no request succeeded: 20 with status 200 (such as: "
-    assert err.startswith(said) and err.count("\n") == 1
+    said = ": no request succeeded: 20 with status 200 (such as: "
+    assert err.count(said) == err.count("incomplete; results are kept and shown") == 1
 
 
 @cases("bad, code", (1, 0), (2, 1))
@@ -123,8 +119,8 @@ def test_what_cannot_be_reached(
     _, err = call("load", "http://127.0.0.1:1/", code=1)
     assert "connect: 127.0.0.1:1:" in err and "refused" in err.lower()
     assert "no.such.host.invalid" in call("load", "http://no.such.host.invalid/", code=1)[1]
-    left = [one.name for one in tmp_path.rglob("*")]  # nothing was measured
-    assert left == (["results"] if there else [])
+    call("sweep", "--url", "http://127.0.0.1:1/", "--users", "1", code=1)
+    assert [one.name for one in tmp_path.rglob("*")] == (["results"] if there else [])
 
 
 def test_what_cannot_be_recorded(call: Call, tmp_path: Path) -> None:
@@ -145,52 +141,25 @@ def test_what_cannot_be_recorded(call: Call, tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "100 sent = 100 completed" in out
-    assert "records.jsonl: cannot write: file too large" in err and err.count("\n") == 1
+    assert "records.jsonl: cannot write: file too large" in err and "[1/1] url, " in err
     assert (tmp_path / "run" / "records.jsonl").stat().st_size == size[0]
 
 
-def progress(phase: Phase = "measure", **changes: float) -> Progress:
-    return Progress(phase, 3.0, 7.0, **({"rate": 100.0, "completed": 50, "failed": 10} | changes))  # type: ignore[arg-type]
-
-
-def test_the_live_view_fits_the_terminal_and_goes_away(monkeypatch: Patch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setenv("TERM", "xterm")
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
-    with open(slave, "w", encoding="utf-8") as terminal:
-        with Display(terminal) as display:
-            display.load(progress("drain", rate=1e6, completed=10**9))
-            time.sleep(0.6)  # it is drawn four times a second
-        terminal.flush()
-        shown = ""
-        while not shown.endswith(("\x1b[2K", "\x1b[1A")):  # it hands over what it has, in parts
-            shown += os.read(master, 4096).decode()
-    os.close(master)
-    lines = [line for line in re.split(r"\r|\n|\x1b\[[0-9?]*[A-Za-z]", shown) if line]
-    figures, words = "0:07 left | 1,000,000 req/s | 10 errors", "drain | 1,000,000,000 done"
-    assert lines and set(lines) <= {figures, words}
-
-
-def test_the_line_goes_on_when_nobody_reads_it(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(progress_of, "PLAIN_EVERY_S", 0.0)
-    reader, writer = os.pipe()
-    pipe = os.fdopen(writer, "w")
-    with Display(pipe) as display:
-        display.load(progress())
-        display.load(progress())
-        assert b"0:07 left" in os.read(reader, 4096)
-        os.close(reader)
-        display.load(progress())
-        display.load(progress())
-    with pytest.raises(BrokenPipeError):
-        pipe.close()  # its buffer still holds what could not be written
-
-
 def test_a_count_tells_the_time_left_by_its_rate() -> None:
-    loads = (progress(), progress(rate=0.0), progress("connect"))
-    left = [load_texts(one, 1260)[0].partition(" | ")[0] for one in loads]
-    assert left == ["0:12 left", "0 req/s", "100 req/s"]
+    now = Progress("measure", 3.0, 7.0, 100.0, completed=50, failed=10)
+    states = (now, replace(now, rate=0.0), replace(now, phase="connect"))
+    assert [left_s(state, 1260) for state in states] == [12.0, None, None]
+
+
+@cases(
+    "words, says",
+    ("-c 2 -n 500", "2 connections (raw), 500 requests; about 2 s in all"),
+    ("-r 9 --slo p99=1s", "10 connections (raw), 9 requests/s; about 12 s in all\nslo: p99 <= 1"),
+    ("--stages 5:3s,9:4s", "10 connections (raw), stages 5:3s,9:4s; about 9 s in all"),
+)
+def test_the_plan_of_a_load_sends_nothing(words: str, says: str, call: Call) -> None:
+    out, err = call("load", "http://127.0.0.1:1/?key=secret", *words.split(), "--dry-run")
+    assert out.startswith(f"url: http://127.0.0.1:1/?key=sha256:2bb80d53\n{says}") and err == ""
 
 
 def start_load(*words: str, cwd: Path) -> subprocess.Popen[str]:
@@ -206,19 +175,18 @@ def test_ctrl_c_prints_what_was_measured_until_then(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=10)
     assert process.returncode == 130
-    assert "interrupted: the figures end there" in err
+    assert "interrupted; results are kept and shown" in err
     assert "requests/s" in out and " completed + 0 failed" in out
     (folder,) = (tmp_path / "results").iterdir()
     (trial,) = read(folder).trials
     assert trial.flags.interrupted and trial.counts.completed > 0
-    assert [one.message for one in read(folder).failures] == ["interrupted"]
+    assert read(folder).failures[0].message.startswith("interrupted after ")
 
 
 @cases("client", "raw", "aiohttp")
 def test_nothing_is_left_of_a_load_whose_command_was_killed(client: str, tmp_path: Path) -> None:
     with serving() as server:
-        command = [sys.executable, "-m", "serve_bench", "load", server.url, "--client", client]
-        process = subprocess.Popen([*command, "-d", "30s"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+        process = start_load(server.url, "--client", client, "-d", "30s", cwd=tmp_path)
         try:
             wait_until(lambda: len(server.log) > 50)
             started = psutil.Process(process.pid).children(recursive=True)
@@ -237,21 +205,14 @@ def test_sigterm_while_the_warm_up_lasts_is_one_line(tmp_path: Path) -> None:
         process.terminate()
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")
-    assert err == "serve-bench: interrupted before anything was measured\n"
-    (folder,) = (tmp_path / "results").iterdir()
-    assert [failure.message for failure in read(folder).failures] == ["interrupted"]
+    assert err == "interrupted; nothing was measured\n"
+    assert not [*tmp_path.iterdir()]
 
 
 def test_no_serve_behind_a_unix_socket(tmp_path: Path, monkeypatch: Patch, call: Call) -> None:
-    asked: list[tuple[str | None, ...]] = []
-
-    def behind(*where: str | None) -> list[str]:
-        asked.append(where)
-        return []
-
-    monkeypatch.setattr(service, "behind", behind)
+    monkeypatch.setattr(service, "behind", behind := Mock(return_value=[]))
     url, path = "http://localhost:8000/", str(tmp_path / "app.sock")
     with serving(unix_path=path):
         words = ("load", url, "--unix-socket", path, "-n", "5", "-c", "1")
         call(*words, "--out", tmp_path / "r")
-    assert asked == [(url, path)]
+    behind.assert_called_once_with(url, path)

@@ -63,7 +63,7 @@ def line(draw: random.Random, stored: Sequence[Path]) -> list[str]:
         if flag.param_type_name == "argument":
             run_file = str(draw.choice(stored))
             words.append(run_file if names[0] in READ and draw.random() < 0.8 else "nosuch")
-    return words if names[0] in (*READ, "load") else [*words, "--dry-run"]
+    return words if names[0] in READ else [*words, "--dry-run"]
 
 
 def part_of(count: int, part: int) -> range:

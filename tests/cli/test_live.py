@@ -1,6 +1,12 @@
+import fcntl
 import io
+import os
+import pty
 import re
+import struct
+import termios
 import threading
+import time
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -134,6 +140,39 @@ def test_a_long_run_says_so_before_it_starts(seconds: float | None, notice: str 
     both = ["--max-ongoing-requests", "--max-concurrent-queries"]
     assert long_name(both) == both[0]  # an option is recorded by its first long name
     assert long_name(["-c", "--connections"]) == "--connections" and long_name(["-c"]) == "-c"
+
+
+def test_the_live_view_fits_the_terminal_and_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    with open(slave, "w", encoding="utf-8") as terminal:
+        with Display(terminal) as display:
+            display.step(step(NOW))
+            time.sleep(0.6)  # it is drawn four times a second
+        terminal.flush()
+        shown = ""
+        while not shown.endswith(("\x1b[2K", "\x1b[1A")):  # it hands over what it has, in parts
+            shown += os.read(master, 4096).decode()
+    os.close(master)
+    lines = [line for line in re.split(r"\r|\n|\x1b\[[0-9?]*[A-Za-z]", shown) if line]
+    assert lines and set(lines) <= {f"{text[:39]}…" for text in step_texts(step(NOW))}
+
+
+def test_the_line_goes_on_when_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve_bench.cli.progress.PLAIN_EVERY_S", 0.0)
+    reader, writer = os.pipe()
+    pipe = os.fdopen(writer, "w")
+    with Display(pipe) as display:
+        display.step(step(NOW))
+        display.step(step(NOW))
+        assert b"12:24 left" in os.read(reader, 4096)
+        os.close(reader)
+        display.step(step(NOW))
+        display.step(step(NOW))
+    with pytest.raises(BrokenPipeError):
+        pipe.close()  # its buffer still holds what could not be written
 
 
 def test_sides_with_long_names_are_a_and_b() -> None:

@@ -231,7 +231,7 @@ def test_any_load_can_be_dealt_out_to_nodes(cluster: RayNodes, tmp_path: Path) -
     about: dict[str, Any] = {"cwd": tmp_path, "env": env, "timeout_s": 90}
     with serving() as server:
         ran = execute(
-            *(*load, server.url, "-c", "5", "-d", "0.6s", "--json"),
+            *(*load, server.url, "-c", "5", "-d", "0.6s", "-f", "json"),
             *("--load-on", cluster.address, "--load-nodes", "3", "--out", "r"),
             **about,
         )

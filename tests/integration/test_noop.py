@@ -138,7 +138,7 @@ def test_a_load_is_repeated_with_py_spy(noop: Noop, tmp_path: Path) -> None:
     sampled = [one.pid for one in trial.usage.processes if one.role == "replica"]
     assert sorted(sampled) == sorted(part.pid for part in replicas) == sorted(noop.replicas)
     assert all((tmp_path / "run" / part.path).stat().st_size for part in replicas)
-    as_json = run_checked([*load, "--profile", "replica", "--json", "--out", "j"], tmp_path)
+    as_json = run_checked([*load, "--profile", "replica", "-f", "json", "--out", "j"], tmp_path)
     assert json.loads(as_json.stdout)
     elsewhere = run_checked(["load", "http://127.0.0.1:9/", "--profile", "replica"], tmp_path, 2)
     assert elsewhere.stderr.count("\n") == 1

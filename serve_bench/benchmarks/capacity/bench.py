@@ -8,7 +8,7 @@ about as fast as at first; where that takes too long, its trial is flagged.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 from zlib import crc32
@@ -213,7 +213,7 @@ class CapacityClusters(ServedClusters):
     """Searches the capacity of each cell, or service, on each launch of the agenda."""
 
     searches: Searches = field(kw_only=True)
-    bench: type[ServedBench] = CapacityBench
+    bench: Callable[..., ServedBench] = CapacityBench
 
     def plan(self) -> Plan[Cell, PlannedLoad]:
         """The launches of the agenda, of which the last are made only if they are needed."""

@@ -9,6 +9,7 @@ from serve_bench.observing.host import CpuWatch
 def load(options: LoadOptions) -> int:
     """Loads the URL. Returns the exit code."""
     watch = None if options.no_sample else CpuWatch(0.2)  # others are seen in its windows, too
-    from serve_bench.benchmarks.load.drive import run  # meanwhile, since it takes so long as well
+    # Meanwhile the rest is imported, which takes as long.
+    from serve_bench.benchmarks.load.experiment import LoadExperiment
 
-    return run(options, watch)
+    return LoadExperiment(options, watch).run()

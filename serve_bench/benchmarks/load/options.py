@@ -8,13 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from msgspec import Meta
 
 from serve_bench.cli.command import Command, argument, flag
-from serve_bench.cli.options import (
-    UNSAMPLED,
-    ChatOptions,
-    LoadOnOptions,
-    StreamOptions,
-    TraceOptions,
-)
+from serve_bench.cli.options import ChatOptions, RowOptions, StreamOptions, format_flag
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import (
     MAX_DURATION_S,
@@ -28,6 +22,7 @@ from serve_bench.core.load_spec import (
 from serve_bench.core.request_spec import Request
 from serve_bench.core.timeline import stages_of
 from serve_bench.core.traffic import GRPC, HANDLES
+from serve_bench.report import COMPARED
 from serve_bench.spec.base import Opt
 from serve_bench.spec.forms import Rate, Time
 
@@ -40,13 +35,11 @@ SHORTEST_S: Final = 0.01
 LONGEST_COUNT_S: Final = 24 * 3600.0
 """With a count, the load ends with its last response; this only bounds a server that hangs."""
 
-OTHER_CLOCK: Final = "the times of a load from nodes are of another clock"
-
 Length: TypeAlias = Annotated[Time, Meta(ge=SHORTEST_S, le=MAX_DURATION_S)]
 TimeOut: TypeAlias = Annotated[Time, Meta(gt=0, le=MAX_TIMEOUT_S)]
 
 
-class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
+class LoadOptions(RowOptions, ChatOptions, StreamOptions):
     """Load a URL and report what it served.
 
     Exit code 1 when more than 1 % failed or the rate was missed; with --slo, 3 when that is missed.
@@ -55,13 +48,14 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
     """
 
     command = "load"
-    order = """url connections duration count rate arrivals stages ramp client processes
+    order = """target connections duration count rate arrivals stages ramp client processes
         max_connections allow_late spin method header body bodies paths headers draw openai
         model input_tokens output_tokens protocol events event_timeout keepalive timeout
         connect_timeout retries expect_status expect_body unix_socket insecure cacert warmup
-        seed profile trace no_sample strict_host load_on load_nodes json slo out live"""
+        seed profile trace load_on load_nodes no_sample strict_host dry_run live slo out format
+        trace_out"""
 
-    url: str = argument("Address that is loaded, http:// or https://.", metavar="URL")
+    target: str = argument("Address that is loaded, http:// or https://.", metavar="URL")
     connections: int = flag(10, "Connections, or clients with aiohttp.", "-c", "--connections")
     duration: Length | None = flag(None, "Length of the load [10s].", "-d", "--duration")
     count: int | None = flag(None, "Stop after so many requests; no warm-up.", "-n", "--requests")
@@ -85,7 +79,7 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
     warmup: Time | None = flag(None, "Shortest warm-up [0.5s, at most a quarter of --duration].")
     seed: int = flag(1, "Seed of random arrivals, bodies and paths.")
     profile: str | None = flag(None, "Repeat the load with py-spy on proxy, replica, controller.")
-    json: bool = flag(False, "Print the records' figures as JSON.")
+    format: str = format_flag(*COMPARED)
 
     def check_together(self) -> None:
         """BadInput on flags that contradict each other, since one of them would have no effect."""
@@ -99,10 +93,8 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
             (self.duration and self.stages, "--duration: stages have durations of their own"),
             (self.arrivals == "poisson" and not open_loop, "--arrivals: give --rate or --stages"),
             (self.cacert and self.insecure, "--cacert: has no use with --insecure"),
-            (self.cacert and not self.url.startswith("https:"), "--cacert: is for https://"),
-            (self.load_on and self.trace, f"--trace: {OTHER_CLOCK}"),
+            (self.cacert and not self.target.startswith("https:"), "--cacert: is for https://"),
             (self.load_on and self.profile, "--profile: does not go with --load-on"),
-            (self.strict_host and self.no_sample, UNSAMPLED),
             (self.unix_socket and self.profile, socket),
         ):
             if wrong:

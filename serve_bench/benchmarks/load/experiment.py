@@ -1,0 +1,265 @@
+"""What `serve-bench load` asks, what it checks before the load, and what it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, cast
+
+from serve_bench.analysis.connections import connection_wait
+from serve_bench.benchmarks.load.options import LoadOptions
+from serve_bench.cli import FAILED, print_note
+from serve_bench.cli.experiment import SuiteExperiment
+from serve_bench.cli.flag_values import name_place, read_slo_flag
+from serve_bench.cli.progress import Display
+from serve_bench.cli.request import add_all_flags, read_request, read_text
+from serve_bench.cli.rows import service_suite
+from serve_bench.cli.sitting import Sitting
+from serve_bench.core.chat import chat_url
+from serve_bench.core.errors import BadInput
+from serve_bench.core.failed_requests import too_many_failed, why_failed
+from serve_bench.core.load_result import Progress
+from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
+from serve_bench.core.plan import Suite, duration_text, row_of
+from serve_bench.core.redaction import hide_in_text
+from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.core.result import PlannedTrial, Result, Trial
+from serve_bench.core.traffic import Protocol, Row, Traffic
+from serve_bench.load.connection import lacking_descriptors, tls_context
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import LoadError
+from serve_bench.load.workers import enough_processes, usable_cores
+from serve_bench.observing.host import CpuWatch
+from serve_bench.observing.processes import behind
+from serve_bench.observing.profiler import check_process, to_profile
+from serve_bench.runner.load_source import read_load_on
+from serve_bench.runner.served_bench import ServedBench, ServedClusters
+from serve_bench.serving.launch_spec import port_owner
+from serve_bench.spec.content import Content
+from serve_bench.spec.suite import SuiteKeys, protocols_of, read_streaming
+from serve_bench.store import check_new
+
+
+class LoadExperiment(SuiteExperiment[LoadOptions]):
+    """One load of a service that is up already, as its flags say. `watch`: of the use of the host
+    before it."""
+
+    load: Load
+    timing: Timing
+
+    def __init__(self, options: LoadOptions, watch: CpuWatch | None) -> None:
+        super().__init__(options)
+        self._watch = watch
+
+    def read(self) -> Suite:
+        options = self.options
+        nodes = read_load_on(options.load_on, options.load_nodes)
+        content = add_all_flags(Content(options.command), options)
+        options.check_together()
+        (protocol,) = protocols_of(content)
+        client, rows = options.choose_client(protocol), [Traffic(protocol=cast(Protocol, protocol))]
+        streaming = read_streaming(content, SuiteKeys.read(content), rows)
+        try:
+            request = _read_request(options, content, protocol)
+            load = options.make_load(request, client, streaming)
+        except SpecError as error:
+            raise BadInput(name_place(str(error))) from None
+        _check_here(load)
+        timing = options.make_timing(load)
+        self.load, self.timing = load, timing
+        suite = service_suite(
+            options.command,
+            {"url": request},
+            (row_of(load),),
+            windows=timing.windows,
+            window_s=timing.window_s,
+            warmup_min_s=timing.warmup_min_s,
+            warmup_max_s=timing.warmup_max_s,
+            requests=load.count,
+            slo=read_slo_flag(options),
+            load_on=nodes,
+        )
+        return replace(suite, cells=({"url": hide_in_text(request.url)},))
+
+    def prepare(self, asked: Suite, earlier: Result | None) -> Suite:
+        asked = super().prepare(asked, earlier)
+        if self.profile:
+            _check_profile(self.load.request, self.profile)
+        return asked
+
+    def clusters(self, **fields: Any) -> ServedClusters:
+        return ServedClusters(**fields, bench=partial(LoadBench, self.load, self.timing))
+
+    def plan_lines(self) -> Iterator[str]:
+        load, options, (row,) = self.load, self.options, self.asked.rows
+        words = [f"{row.label} ({row.client})"]
+        words += [f"{load.count:,} requests"] if load.count is not None else []
+        words += [f"{load.rate:g} requests/s"] if load.rate is not None else []
+        words += [f"stages {options.stages}"] if load.stages else []
+        words += ["once more with py-spy"] if self.profile else []
+        yield f"{', '.join(words)}; about {duration_text(self.agenda.expected_s())} in all"
+
+    def begin(self) -> None:
+        """Makes a first request, where that can tell that the load would be of no use. Other
+        failures are for the load to report, and all of a load from nodes, which may reach what
+        this host does not."""
+        load = self.load
+        if self.asked.load_on is not None or (load.streaming is None and load.client != "grpc"):
+            return
+        check_new(self.options.out)
+        with Display(plain=self.options.live == "plain") as display:
+            limit = f"given up after {load.timeout_s:g} s"
+            display.show(f"first request, before the load, {limit}", "first", at_once=False)
+            hint = check_first(load)
+        if hint is not None:
+            print_note(f"serve-bench: {hint}")
+
+    def sitting(self) -> Sitting:
+        kept = {} if self.asked.slo is None else {"slo": self.asked.slo}
+        return replace(super().sitting(), suite=kept, watch=self._watch)
+
+    def show(self, result: Result, folder: Path) -> int:
+        """FAILED where too many requests failed, or our connections were too few for the rate, and
+        where nothing was profiled that should have been."""
+        code = super().show(result, folder)
+        for trial in result.trials:
+            for line in self._list_faults(trial):
+                print_note(f"serve-bench: {line}")
+                code = FAILED
+        for trial in result.profiled:
+            code = FAILED if all(profile.failed for profile in trial.profiles) else code
+        return code
+
+    def _list_faults(self, trial: Trial) -> Iterator[str]:
+        if trial.flags.interrupted:
+            return
+        wait = None if self.options.allow_late else connection_wait(trial)
+        if wait is not None and wait.missed:
+            yield f"{wait.text} (--allow-late accepts that)"
+        too_many = None if self.asked.slo is not None else too_many_failed(trial)
+        if too_many is not None and why_failed(trial) is None:  # which is a failure of the run
+            yield too_many
+
+
+class LoadBench(ServedBench):
+    """A service whose one row is this load, whatever a suite would make of that."""
+
+    def __init__(self, load: Load, timing: Timing, *about: Any) -> None:
+        super().__init__(*about)
+        self._asked, self._length = load, timing
+
+    def _load(self, row: Row) -> Load:
+        return self._asked
+
+    def _timing(self, planned: PlannedTrial) -> Timing:
+        return self._length
+
+    def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
+        show = super()._progress(row, phase)
+
+        def progress(now: Progress) -> None:
+            self._journal.expect(left_s(now, self._asked.count))
+            show(now)
+
+        return progress
+
+
+def left_s(now: Progress, count: int | None) -> float | None:
+    """How long the rest of so many requests takes at the present rate; None: not known."""
+    if count is None or now.phase != "measure" or not now.rate:
+        return None
+    return max(0.0, (count - now.completed - now.failed) / now.rate)
+
+
+def _read_request(options: LoadOptions, content: Content, protocol: str) -> Request:
+    url, expected = options.target, options.expect_body
+    url = chat_url(url) if options.openai else url
+    return replace(
+        read_request(content, protocol, url, "URL", options.seed).request(url),
+        expect_body=None if expected is None else read_text(expected, "--expect-body"),
+        unix_socket=options.unix_socket,
+        verify_tls=not options.insecure,
+        ca_file=options.cacert,
+    )
+
+
+def _check_here(load: Load) -> None:
+    processes = enough_processes(load, usable_cores())
+    lacking = lacking_descriptors(-(-load.connection_limit // processes))
+    if lacking is not None:
+        raise BadInput(f"--connections: {lacking}")
+    if load.request.ca_file is not None:
+        try:
+            tls_context(load.request)
+        except LoadError as error:
+            raise BadInput(f"--cacert: {error.reason}") from None
+
+
+def _check_profile(request: Request, targets: tuple[str, ...]) -> None:
+    """BadInput where no Serve of this machine answers the URL, or it has no process of the targets;
+    RunFailed where they may not be looked into."""
+    processes = behind(request.url)
+    if not processes:
+        owner = port_owner(request.port)
+        whose = f", {owner.name()} {owner.pid} does" if owner is not None else ""
+        raise BadInput(
+            f"--profile: no Serve of this machine listens on port {request.port}{whose} "
+            "(serve-bench profile --list shows what there is)"
+        )
+    chosen = to_profile(processes, targets)
+    if not chosen:
+        url = hide_in_text(request.url)
+        raise BadInput(f"--profile: the Serve behind {url} has no {' or '.join(targets)}")
+    for process in chosen:
+        check_process(process.pid)
+
+
+# The first request.
+
+NO_METHOD: Final = 12
+"""The code UNIMPLEMENTED of gRPC."""
+
+FIRST_S: Final = 0.1
+"""A window's least length (Timing) bounds that of the first request."""
+
+
+def check_first(load: Load) -> str | None:
+    """Raises BadInput if the first response of a load of streams is none, or the first call of gRPC
+    finds no such method or one of the other kind. Returns a hint on the response; None without
+    one."""
+    timing = Timing(0.0, 0.0, windows=1, window_s=max(FIRST_S, load.timeout_s))
+    first = load.one_by_one(1)
+    if load.streaming is None:  # a response that is none of streams is one of a single message
+        request = replace(load.request, expect_body=None)
+        first = replace(first, request=request, retries=0, streaming=Streaming())
+    try:
+        result = drive_load(first, timing)
+    except LoadError:
+        return None
+    url = hide_in_text(load.request.url)
+    if load.client == "grpc" and NO_METHOD in result.status_codes:
+        raise BadInput(f"--protocol grpc: no service at {url} has this method (UNIMPLEMENTED)")
+    if load.streaming is None:
+        if result.events > 1:
+            raise BadInput(f"--protocol grpc: {url} streams its response: it is grpc-stream")
+        return None
+    if result.measured.failed.get("event"):
+        raise BadInput(_no_event(load, load.streaming, url))
+    if load.client == "grpc" and result.events == 1 and result.measured.completed:
+        hint = "if its method does not stream, it is --protocol grpc"
+        return f"the first stream of {url} has one message: {hint}"
+    return None
+
+
+def _no_event(load: Load, streaming: Streaming, url: str) -> str:
+    if load.client == "grpc":
+        return f"--protocol grpc-stream: the first stream of {url} has no message"
+    if streaming.openai:
+        return f"--openai: the first response of {url} is no stream of completions"
+    others = " or ".join(name for name in EVENTS if name != streaming.events)
+    return (
+        f"--protocol stream: the first response of {url} has no event of the kind "
+        f"{streaming.events}, or a malformed one; see --events {others}, or --protocol http"
+    )
