@@ -32,7 +32,9 @@ def deployer(monkeypatch: Patch) -> Any:
     return module
 
 
-def refused(deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int) -> str:
+def refused(
+    deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int, late_s: float = 0.0
+) -> str:
     """What is said of a server with these answers by path, and a status for all else."""
 
     def answer(number: int) -> Steps:
@@ -42,7 +44,7 @@ def refused(deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int) 
         if path in answers and b"\nupgrade:" in head.lower():
             code = 101
         body, line = json.dumps(content).encode(), f"{code} {HTTPStatus(code).phrase}".encode()
-        return [(0.0, b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (line, len(body), body))]
+        return [(late_s, b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (line, len(body), body))]
 
     ready: Any = {"method": "GET", "path": "/", "headers": {}, "body": None, "statuses": []}
     with serving(steps=answer) as server:
@@ -61,13 +63,19 @@ def refused(deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int) 
     ({}, 404, "the app has no such path, name one with --route"),
     ({**FASTAPI, "/": (404, {})}, 404, SOCKETS),
     (ROUTES, 405, "the path takes another --method"),
-    (ROUTES, 422, "the path takes another query (--route) or --body"),
+    (ROUTES, 422, "the path takes another query (--route), --body or --header"),
 )
 def test_an_answer_that_is_the_apps_own_names_the_flag(
     deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int, says: str
 ) -> None:
     said = refused(deployer, answers, status)
     assert re.fullmatch(rf"GET / on port .* for \d+ s: {re.escape(says)}", said)
+
+
+def test_a_late_first_answer_is_waited_for(deployer: Any, monkeypatch: Patch) -> None:
+    assert "answered 400 Bad Request" in refused(deployer, {}, 400, late_s=0.5)
+    monkeypatch.setattr(deployer, "FIRST_ANSWER_S", 0.1)
+    assert refused(deployer, {}, 400, late_s=0.5).endswith("sooner (--route, --body)")
 
 
 def test_a_404_of_a_new_app_is_waited_for(deployer: Any, monkeypatch: Patch) -> None:
@@ -80,11 +88,10 @@ def test_a_404_of_a_new_app_is_waited_for(deployer: Any, monkeypatch: Patch) -> 
         return ask(self, ready, patience_s)
 
     monkeypatch.setattr(deployer.Deployer, "_ask", count)
-    refused(deployer, ROUTES, 404)
-    assert polls.count("/") <= 3
-    polls.clear()
-    refused(deployer, {}, 404)
-    assert polls.count("/") > 3
+    for answers, fewest, most in ((ROUTES, 1, 3), ({}, 4, 99)):
+        polls.clear()
+        refused(deployer, answers, 404)
+        assert fewest <= polls.count("/") <= most
 
 
 LOG = """INFO 10:00:00 default_Front a1 -- started
@@ -127,9 +134,10 @@ def test_a_500_is_told_with_the_log_and_a_dead_replica_by_its_last_line(
 ) -> None:
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: LOG)
     said = refused(deployer, ROUTES, 500)
-    assert said.endswith("answered 500 Internal Server Error for 0 s: shop.NoKey: key")
+    flags = "; if the request lacks something: query (--route), --body, --header, --protocol"
+    assert said.endswith(f"answered 500 Internal Server Error for 0 s: shop.NoKey: key{flags}")
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: [])
-    assert refused(deployer, ROUTES, 500).endswith("500 Internal Server Error for 0 s")
+    assert refused(deployer, ROUTES, 500).endswith(f"500 Internal Server Error for 0 s{flags}")
     wrote = [":actor_name:ServeReplica:default:Dies", "going down", ""]
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: wrote)
     refusal = deployer._failed("default", "DEPLOY_FAILED", ["start failed", "ActorDiedError()"], 0)
@@ -142,15 +150,13 @@ def test_a_500_is_told_with_the_log_and_a_dead_replica_by_its_last_line(
 
 @cases("place", "expect", "told")
 def test_settings_not_in_force(deployer: Any, monkeypatch: Patch, place: str) -> None:
-    def details() -> Any:
-        config = {"word": "old", "boost": 1}
-        return {"applications": {"a": {"deployments": {"Shop": {"deployment_config": config}}}}}
-
+    shop = {"deployment_config": {"word": "old", "boost": 1}}
+    details = {"applications": {"a": {"deployments": {"Shop": shop}}}}
     asked = {"word": "new", "boost": 2}
     check = {"deployment": "Shop", "replicas": None, "expect": {}, "told": {}, place: asked}
     spec = {"name": "a", "own": True, "checks": [check]}
     replica = {"deployment": "Shop", "pid": 1, "word": "old", "boost": 1}
-    monkeypatch.setattr(deployer, "serve_details", details)
+    monkeypatch.setattr(deployer, "serve_details", lambda: details)
     monkeypatch.setattr(deployer, "_replicas", lambda spec: ([replica], []))
     monkeypatch.setattr(deployer, "PROOF_TIMEOUT_S", 0.0)
     with pytest.raises(deployer.Refused) as refused:
@@ -197,9 +203,8 @@ def checkout(tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "app.py").write_text("import helper\n")
     (folder / "helper.py").write_text("one = 1\n")
-    git(folder.parent, "init", "-q")
-    git(folder.parent, "add", "-A")
-    git(folder.parent, "commit", "-q", "-m", "first")
+    for command in ("init -q", "add -A", "commit -q -m first"):
+        git(folder.parent, *command.split())
     return folder
 
 

@@ -176,7 +176,10 @@ class TunedRanker(Ranker):
 
     def load(self, payloads: Sequence[Payload]) -> Any:
         """One array of all: on a CPU the very bytes that came."""
-        return _read_only(as_matrix(payloads, self._shape.columns)).to(self.device)
+        matrix = as_matrix(payloads, self._shape.columns)
+        with warnings.catch_warnings():  # of an array that is read-only: it is never written to
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.from_numpy(matrix).to(self.device)
 
     def forward(self, loaded: Any) -> Any:
         with torch.inference_mode():
@@ -315,14 +318,6 @@ def _table(shape: Shape, device: Any) -> Any:
     except OSError:  # a kernel built without them
         return torch.empty(rows, shape.width)
     return torch.frombuffer(memory, dtype=torch.float32).view(rows, shape.width)
-
-
-def _read_only(matrix: Any) -> Any:
-    """The array as a tensor without a copy. It is never written to, which torch cannot promise:
-    hence its warning about arrays that are read-only."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(matrix)
 
 
 RANKERS: dict[str, Callable[[Shape, Any, int], Ranker]] = {

@@ -90,7 +90,10 @@ class Applications:
     def _deploy(self, apps: list[dict[str, Any]], timeout_s: float) -> None:
         from ray import serve
 
-        built = [(app, _built(app)) for app in apps]
+        built = []
+        for app in apps:
+            module, _, builder = app["import_path"].partition(":")
+            built.append((app, getattr(importlib.import_module(module), builder)(app["args"])))
         with self._turn:
             if self._over:
                 raise Refused("this cluster is being left")
@@ -134,12 +137,6 @@ def replicas_of(names: list[str]) -> list[dict[str, Any]]:
         for app, name, replica in running
         if app in names
     ]
-
-
-def _built(app: dict[str, Any]) -> Any:
-    """The application that the builder makes. Raises what it raises."""
-    module, _, builder = app["import_path"].partition(":")
-    return getattr(importlib.import_module(module), builder)(app["args"])
 
 
 # The HTTP proxies of all nodes, and whether each of them answers for an application.

@@ -12,8 +12,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,9 @@ PROXY_TIMEOUT_S = 30.0
 POLL_TIMEOUT_S = 5.0
 PROOF_TIMEOUT_S = 15.0
 
+#: An own app may answer late, or scale from zero, each of its deployments in turn.
+FIRST_ANSWER_S = 100.0
+
 #: What builds an app of the user's, by the same rules as where it was described (apps/own.py).
 OWN_BUILDER = "serve_bench_apps.own:build"
 
@@ -56,11 +58,16 @@ CHUNK = 1 << 16
 #: An app that gives the same wrong answer for so long will not give another.
 WRONG_ANSWER_S = 5.0
 
-#: Advice for an own app that answers with a status that is not accepted, by that status.
-_ADVICE = {
+#: Advice for an own app that answers with a status that is not accepted, by that status; None: with
+#: nothing.
+_ADVICE: dict[int | None, str] = {
+    None: ": ask it for what is answered sooner (--route, --body)",
+    **dict.fromkeys(
+        (400, 401, 403, 415, 422), ": the path takes another query (--route), --body or --header"
+    ),
     404: ": the app has no such path, name one with --route",
     405: ": the path takes another --method",
-    422: ": the path takes another query (--route) or --body",
+    500: "; if the request lacks something: query (--route), --body, --header, --protocol",
 }
 
 #: What an answer says, in statuses of HTTP and in codes of gRPC: there is no replica yet; the proxy
@@ -169,6 +176,7 @@ class Deployer:
         """
         ready = spec["ready"]
         grpc = ready.get("grpc") is not None
+        accepted = (0,) if grpc else ready["statuses"] or range(200, 300)
         first: dict[str, Any] | None = None
         began_all, since = time.monotonic(), time.time()
         polls = 0
@@ -176,19 +184,22 @@ class Deployer:
         request = ready["path"] if grpc else f"{ready['method']} {ready['path']}"
         while (left_s := began_all + PROXY_TIMEOUT_S - time.monotonic()) > 0:
             # A slow first answer is waited for: given up, it would be the second that is timed.
-            plain = ready["body"] is None and not spec["own"]
+            patience_s = POLL_TIMEOUT_S if ready["body"] is None else left_s
+            patience_s = FIRST_ANSWER_S if spec["own"] else patience_s
             began = time.perf_counter()
-            with self._said(
-                f"no answer to {request} yet, which is waited for up to {left_s:.0f} s"
-            ):
-                status, answer, _ = self._ask(ready, POLL_TIMEOUT_S if plain else left_s)
+            words = f"no answer to {request} yet, which is waited for up to {patience_s:.0f} s"
+            timer = threading.Timer(SILENT_S, self._say, (words,))
+            timer.daemon = True
+            timer.start()
+            status, answer, _ = self._ask(ready, patience_s)
+            timer.cancel()
             unknown = status == _UNKNOWN[grpc]
             at_proxy = status in (None, _NOT_YET[grpc]) or (unknown and not routed)
             if first is None and not at_proxy:
                 taken_ms = round((time.perf_counter() - began) * 1000.0, 3)
                 first = {"ms": taken_ms, "polls": polls, "status": status}
                 reached = time.monotonic()
-            if first is not None and _wanted(status, ready):
+            if first is not None and status in accepted:
                 return first
             polls += 1
             if spec["own"] and unknown:  # does the proxy, or HAProxy, list the app's prefix?
@@ -203,22 +214,12 @@ class Deployer:
             line = f"{request} on port {port} had no answer in {waited_s:.0f} s ({answer})"
         if not spec["own"]:
             raise Refused(line)
+        trace: list[str] = []
         if status is not None and (status in _RAISED if grpc else status >= 500):
             trace = traceback_in(_logged(spec["name"], "serve/replica_*.log", since))
-            last = trace[-1].strip() if trace else ""
-            raise Refused(line if last in answer else f"{line}: {last}", trace)
-        raise Refused(line + self._advice(status, ready))
-
-    @contextmanager
-    def _said(self, words: str) -> Iterator[None]:
-        """Reports what is waited for where it takes longer than SILENT_S."""
-        timer = threading.Timer(SILENT_S, self._say, (words,))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+            if trace and trace[-1].strip() not in answer:
+                line += f": {trace[-1].strip()}"
+        raise Refused(line + self._advice(status, ready), trace)
 
     def _advice(self, status: int | None, ready: dict[str, Any]) -> str:
         """Which flag would make the app answer otherwise; a FastAPI app tells its own paths."""
@@ -304,12 +305,6 @@ def _called(
             last = f" ({details.splitlines()[-1][:MOST_DETAILS]})" if details else ""
             number = None if code is grpc.StatusCode.DEADLINE_EXCEEDED else code.value[0]
             return number, f"{code.name}{last}", b""
-
-
-def _wanted(status: int | None, ready: dict[str, Any]) -> bool:
-    if status is None or ready.get("grpc") is not None:
-        return status == 0
-    return status in ready["statuses"] if ready["statuses"] else 200 <= status < 300
 
 
 def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
