@@ -137,7 +137,7 @@ class ServeConfig:
         if self.servicers != servicers and self.servicers is not None:
             unused.append(f"grpc_options.{SERVICERS}")
         if len(self.apps) > 1:
-            others = " and ".join(app.name for app in self.apps if app is not chosen)
+            others = ", ".join(app.name for app in self.apps if app is not chosen)
             how = "" if by_flag else " (the first; --app-name or --route names another)"
             lines.append(f"the load goes to {chosen.name}{how}, with {others} deployed beside it")
         if unused:

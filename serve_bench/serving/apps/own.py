@@ -52,7 +52,14 @@ def _only_application(module: ModuleType) -> str:
     inner = {id(part) for app in found.values() for part in applications_in(arguments_of(app))}
     names = {id(app): name for name, app in found.items() if id(app) not in inner}
     if not names:
-        raise NoApp("has no application: name a builder, or a deployment, after a colon")
+        makers = [
+            name
+            for name, value in vars(module).items()
+            if isinstance(value, serve.Deployment)
+            or (inspect.isfunction(value) and value.__module__ == module.__name__)
+        ]
+        advice = "; name a deployment or builder after a colon: " if makers else ""
+        raise NoApp(f"has no application{advice}{', '.join(makers)}")
     if len(names) > 1:
         raise NoApp(f"has {len(names)} applications; name one: {', '.join(names.values())}")
     return next(iter(names.values()))

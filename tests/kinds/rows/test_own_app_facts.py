@@ -101,7 +101,9 @@ def test_a_current_folder_that_was_deleted(tmp_path: Path, monkeypatch: Patch) -
         place_of("a:b", "TARGET")
 
 
-def test_a_file_that_hides_ray_is_named(shop: Path) -> None:
+def test_a_python_in_which_ray_is_not_found(shop: Path) -> None:
+    with pytest.raises(BadInput, match="TARGET: python /nowhere/python: no such file"):
+        own_app(f"{shop}:app", "TARGET", python="/nowhere/python")
     (shop.parent / "ray.py").write_text("")
     with pytest.raises(BadInput, match=r"TARGET: .*/ray\.py hides Ray, which has the same name"):
         own_app(f"{shop}:app", "TARGET")
@@ -151,6 +153,8 @@ def test_its_own_modules_are_told_and_none_that_is_installed_below_its_folder(sh
     (TYPED, "typed", "and raised ValidationError: word: Field required"),
     ("import fastapi\nweb = fastapi.FastAPI()", "web", "web is an app of FastAPI, and no appl"),
     ("", "", "has 3 applications; name one: app, auto, kind"),
+    ("del app, auto, kind", "", "no application; name a deployment or builder after a colon: Ran"),
+    ("globals().clear()", "", "shop.py:: has no application"),
     ("import shop.part", "app", "No module named 'shop.part'; 'shop' is not a package"),
     ("import nowhere", "app", "ModuleNotFoundError: No module named 'nowhere' (shop.py, line "),
     ("1 +", "app", "SyntaxError: invalid syntax (shop.py, line "),
@@ -161,11 +165,6 @@ def test_what_is_wrong_is_told_as_the_apps_own(shop: Path, more: str, name: str,
     with pytest.raises(BadInput) as caught:
         own_app(f"{shop}:{name}", "TARGET")
     assert says in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_an_interpreter_that_is_none(shop: Path) -> None:
-    with pytest.raises(BadInput, match="TARGET: python /nowhere/python: no such file"):
-        own_app(f"{shop}:app", "TARGET", python="/nowhere/python")
 
 
 @pytest.mark.ray
@@ -239,9 +238,8 @@ def test_the_module_form_of_a_file_is_named_where_its_imports_need_it(tmp_path: 
         ("import words", True, f"echo:app, in the folder {file.parent}"),
     ):
         file.write_text(text)
-        if init:
-            (file.parent / "__init__.py").touch()
-            (file.parent / "words.py").touch()
+        for name in ("__init__.py", "words.py") if init else ():
+            (file.parent / name).touch()
         with pytest.raises(BadInput) as caught:
             own_app(f"{file}:app", "x")
         assert str(caught.value).endswith(f"; name it as a module, {form}")
