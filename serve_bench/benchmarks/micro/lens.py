@@ -146,10 +146,10 @@ def _find(
 ) -> Iterator[str]:
     """The highest throughput and what limited it, collapses, ratios, hops. `top`: the rows that are
     not clearly slower than the first of them."""
-    if lead is None:
+    if lead is None or not (most := lead.value(MAIN)):  # 0: why stands before it
         yield "No row has a rate."
         return
-    most, head = lead.value(MAIN) or 0.0, f"{lead.name}: {describe_figures(lead)}"
+    head = f"{lead.name}: {describe_figures(lead)}"
     if top:
         higher = any(row.values[MAIN].value > most for row in measured if not row.load.broken)
         which = "throughput without a failed request" if higher else "throughput"
