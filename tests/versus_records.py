@@ -53,7 +53,8 @@ UNBOUND = {"client_bound": False, "reasons": []}
 #: A wobble of rounds, in percent: by and large nothing.
 WOBBLE = (0.0, 1.0, -1.0, 0.5, -0.5, 0.2)
 
-Rates = Sequence[tuple[float, float]]
+Rates = Sequence[Sequence[float]]
+"""Of the sides, in each round."""
 
 
 def rates(a: float, b: float, rounds: int = 6, wobble: float = 1.0) -> list[tuple[float, float]]:
@@ -136,20 +137,20 @@ def sliced(
 
 
 def versus_run(
-    labels: tuple[str, str] = ("default", "optimized"),
+    labels: Sequence[str] = ("default", "optimized"),
     rows: Sequence[Row] = ROWS[2:],
     rounds: int = 6,
     **suite: Any,
 ) -> Run:
     of = [cell(1, 10000, 8)]
     bare = [label.removesuffix(" (A)").removesuffix(" (B)") for label in labels]
-    first, second = (
+    sides = (
         Side(label, BUILT_IN_VARIANTS.get(name, VariantUsed(name)))
         for label, name in zip(labels, bare, strict=True)
     )
     whole = VersusSpec(
         "micro",
-        (first, second),
+        tuple(sides),
         tuple(of),
         tuple(rows),
         rounds,
@@ -173,13 +174,13 @@ def versus_run(
 def versus_result(
     by_row: Mapping[Row, Rates] | None = None,
     *,
-    labels: tuple[str, str] = ("default", "optimized"),
+    labels: Sequence[str] = ("default", "optimized"),
     a: Mapping[str, Any] | None = None,
     b: Mapping[str, Any] | None = None,
     others: Sequence[Record] = (),
     **suite: Any,
 ) -> Result:
-    """A run of versus whose rows have these rates; `a` and `b` go to `sliced` of a side."""
+    """A run of versus whose rows have these rates; `a` and `b` go to `sliced` of A and others."""
     every = by_row or {ROWS[2]: rates(580.0, 6850.0)}
     rounds = max(len(one) for one in every.values())
     run = versus_run(labels, list(every), rounds=rounds, **suite)
@@ -191,7 +192,8 @@ def versus_result(
             records.append(one_launch(label, round_, known))
         for row, told in every.items():
             if round_ <= len(told):
-                for label, rate, given in zip(labels, told[round_ - 1], (a, b), strict=True):
+                givens = (a, *[b] * (len(labels) - 1))
+                for label, rate, given in zip(labels, told[round_ - 1], givens, strict=True):
                     at = planned(label, round_, row, run.suite["cells"][0])
                     records.append(sliced(at, rate, **(given or {})))
     return result_of([*records, *others])

@@ -388,7 +388,8 @@ def _why(interval: Interval, threshold: float, floor: float, level: float, figur
         return f"a change is proven, and not one beyond the noise floor of {100 * floor:.3g} %"
     if not interval.low <= 1 <= interval.high:
         return (
-            f"a change is proven at 95 %, not at the {100 * (1 - level):.3g} % that Holm's "
+            f"a change is proven at {100 * interval.confidence:.3g} %, not at the "
+            f"{100 * (1 - level):.3g} % that Holm's "
             f"correction asks over {figures} figures"
         )
     low, high = (math.exp(one) for one in _bounds(threshold))
@@ -413,7 +414,7 @@ def rounds_needed(
     low, high = _bounds(threshold)
     rooms = (
         (_beyond(interval, floor), 1 - alpha),
-        (min(interval.center - low, high - interval.center), CONFIDENCE),
+        (min(interval.center - low, high - interval.center), interval.confidence),
     )
     # The number of launches a side with the same error, if the sides have unequal numbers.
     now = 2 / (1 / interval.n_a + 1 / interval.n_b)

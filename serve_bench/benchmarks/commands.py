@@ -16,7 +16,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "timeline": ("benchmarks.timeline", "Load an app over time, with faults, by the second."),
     },
     "Compare": {
-        "versus": ("benchmarks.versus", "Compare two sides: their ratio, its interval, a verdict."),
+        "versus": ("benchmarks.versus", "Compare sides with A: ratios, their intervals, verdicts."),
         "tax": ("benchmarks.tax", "Measure what each layer of Serve adds to a handler."),
         "compare": ("cli.stored", "Compare two stored runs, with a verdict for each row."),
         "history": ("cli.stored", "Show stored runs over time, and judge the newest."),

@@ -45,11 +45,11 @@ MOST_LINES: Final = 40
 """Of a `--help`. One that would be longer lists the common options alone."""
 
 COMMON: Final = frozenset(
-    """option app url a b aa num_replicas max_batch_size max_ongoing_requests ranker_replicas
-    layers world_size backend batch metric last route method body header clients connections count
-    users windows quick launches rounds duration soak_time rate stages fault need num_queries
-    variant blocking port out output verbose plot format published slo threshold fail_on dry_run
-    resume profile help help_all""".split()
+    """option app url a b aa each_flag num_replicas max_batch_size max_ongoing_requests
+    ranker_replicas layers world_size backend batch metric last route method body header
+    clients connections count users windows quick launches rounds duration soak_time rate
+    stages fault need num_queries variant blocking port out output verbose plot format
+    published slo threshold fail_on dry_run resume profile help help_all""".split()
 )
 
 _SHAPES: Final[Mapping[str, str]] = {

@@ -226,4 +226,4 @@ def report(options: ReportCommandOptions) -> int:
         text = text_of(reports[0], request.format, layout)
     write_text(to, text)
     request.write_beside(reports[0].page.result)
-    return 0 if gate.fail_on is None else gate.close(of_versus(results[0]))
+    return 0 if gate.fail_on is None else gate.close(*of_versus(results[0]).split())

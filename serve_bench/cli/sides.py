@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from serve_bench.analysis.comparing import floors_of
 from serve_bench.analysis.ratios import FEWEST
 from serve_bench.cli.experiment import Experiment
 from serve_bench.cli.flag_values import names
+from serve_bench.cli.gate import Gate
 from serve_bench.cli.options import SidesOptions
 from serve_bench.cli.request import add_all_flags, read_request
 from serve_bench.cli.rows import add_axis_flags, known_device, read_content
@@ -34,7 +36,7 @@ from serve_bench.serving.own_apps import check_options
 from serve_bench.spec.axes import axis_named, read_axis
 from serve_bench.spec.content import Content
 from serve_bench.spec.request import client_timeout_s, protocol_of, read_servicers, read_timeout
-from serve_bench.spec.sides import Side, SidesSpec, Times, name_apart, rounds_in_all
+from serve_bench.spec.sides import Side, SidesSpec, name_apart, rounds_in_all
 from serve_bench.spec.slicing import Slicing, turns_words
 from serve_bench.spec.suite import SuiteKeys, read_suite, variants_of
 from serve_bench.spec.target import is_own
@@ -170,18 +172,19 @@ S = TypeVar("S", bound=SidesSpec)
 
 
 def make_spec(
-    kind: type[S], options: O, suite: Suite, sides: Sequence[Side], times: Times, **others: Any
+    kind: type[S], options: O, suite: Suite, sides: Sequence[Side], gate: Gate, **others: Any
 ) -> S:
-    """The spec of two sides, or of one and itself. `others`: fields that not all kinds have. Raises
+    """The spec of sides, or of one and itself. `others`: fields that not all kinds have. Raises
     BadInput."""
     if options.slice is not None and options.rate is not None:
         raise BadInput("--slice: an open loop (--rate) cannot be sliced; leave one out")
+    times = kind.quick if options.quick else kind.usual
     asked, resumed = options.rounds, options.resume is not None
     if asked is not None and asked.more and not resumed:
         raise BadInput(f"--rounds: +{asked.number} adds rounds to a run: it goes with --resume")
     return kind(
         suite.name,
-        name_apart(sides[0], sides[-1]),
+        name_apart(sides if len(sides) > 1 else [*sides, *sides]),
         suite.cells,
         tuple(_open_row(row, options.rate) for row in suite.rows),
         times.rounds if asked is None or resumed else asked.number,
@@ -192,6 +195,10 @@ def make_spec(
         sample=not options.no_sample,
         timeout_s=suite.timeout_s,
         streaming=suite.streaming,
+        threshold=gate.threshold or kind.threshold,
+        gate=kind.gate if gate.metrics is None else gate.metrics,
+        floors={} if gate.noise is None else floors_of(gate.noise),
+        noise=None if gate.noise is None else gate.noise.sides[0].run.id,
         **others,
     )
 
@@ -206,16 +213,18 @@ class SidesExperiment(Experiment[O, S]):
     """Sides that are measured in rounds. `free`: what may be another when a run goes on: what its
     verdicts are compared with, and how long it lasts."""
 
-    free: ClassVar = ("threshold", "gate", "floors", "noise", "rounds", "budget_s")
+    free: ClassVar = ("threshold", "gate", "floors", "noise", "rounds", "budget_s", "together")
 
     def content(self, asked: S, earlier: Result) -> Mapping[str, Any]:
-        free = {name: earlier.run.suite[name] for name in self.free}
-        return {**asked.to_json(), **free}
+        stored = earlier.run.suite
+        return {**asked.to_json(), **{name: stored[name] for name in self.free if name in stored}}
 
     def prepare(self, asked: S, earlier: Result | None) -> S:
         if earlier is not None:
-            planned = self.restore(earlier.run.suite).rounds
-            asked = replace(asked, rounds=rounds_in_all(self.options.rounds, earlier, planned))
+            stored = self.restore(earlier.run.suite)
+            asked = replace(asked, together=stored.together)
+            wanted, turns = self.options.rounds, len(asked.turns)
+            asked = replace(asked, rounds=rounds_in_all(wanted, earlier, stored.rounds, turns))
             for side in asked.launched:
                 check_interpreter(side.variant)
         self.rounds = asked.plan(done(earlier))
@@ -233,12 +242,14 @@ class SidesExperiment(Experiment[O, S]):
         if not rounds:
             yield "nothing is left to be measured"
             return
+        letters = spec.letters if len(spec.sides) > 2 else {}
         for planned in rounds if spec.urls is None else ():
-            order = ", ".join(planned.sides[place].label for place in planned.order)
+            labels = (planned.sides[place].label for place in planned.order)
+            order = ", ".join(letters.get(label, label) for label in labels)
             yield f"round {planned.round}: {order} are launched in this order"
         most = duration_text(spec.expected_s(rounds))
         number, takes = counted(len(rounds), "round"), f"about {most} in all"
-        fewest = max(1, FEWEST - rounds[0].round + 1)
+        fewest = max(1, FEWEST * len(spec.turns) - rounds[0].round + 1)
         if spec.looks and len(rounds) > fewest:
             number = f"{fewest} to {len(rounds)} rounds, until the verdict is final"
             takes = f"about {duration_text(spec.expected_s(rounds[:fewest]))} to {most}"

@@ -56,6 +56,20 @@ class SideFacts(AppOfSuite, frozen=True, kw_only=True):
     settings: Mapping[str, Any] = {}
 
 
+def side_letters(count: int) -> tuple[str, ...]:
+    """What sides are called in a table: A, and B or B1, B2 and so on."""
+    return ("A", "B") if count == 2 else ("A", *(f"B{number}" for number in range(1, count)))
+
+
+def split_turns(count: int, together: int | None) -> tuple[tuple[int, ...], ...]:
+    """The places of the sides that are up in a round: A, and as many others as are up `together`
+    with it; with several such sets rounds take them in turn."""
+    first, others = tuple(range(count))[:1], tuple(range(1, count))
+    step = (together or max(2, count)) - 1
+    starts = range(0, max(1, len(others)), step)
+    return tuple(first + others[start : start + step] for start in starts)
+
+
 class SuiteFacts(AppOfSuite, frozen=True):
     """What is read of what a run was to measure. Which fields there are depends on the command; to
     go on with a run, its own kind of suite is read, and `Run.part` reads what one kind has."""
@@ -69,6 +83,7 @@ class SuiteFacts(AppOfSuite, frozen=True):
     launches: Count = 0
     urls: Mapping[str, str] | None = None
     sides: tuple[SideFacts, ...] = ()
+    together: Count | None = None
     load_on: LoadOn | None = None
     address: str | None = None
     master_addr: str | None = None

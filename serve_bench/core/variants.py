@@ -26,6 +26,19 @@ BUILT_IN_VARIANTS: Final[dict[str, VariantUsed]] = {
     ),
 }
 
+SETS: Final[Mapping[str, Mapping[str, str]]] = {
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED": {
+        "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "1",
+        "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "1",
+        "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
+        "RAY_SERVE_LOG_TO_STDERR": "1",
+        "RAY_SERVE_USE_GRPC_BY_DEFAULT": "0",
+        "RAY_SERVE_FREEZE_GC_ON_STARTUP": "0",
+    }
+}
+"""Flags that only set others, with the value that each of these has without them (Ray 2.60). Left
+out is RAY_SERVE_ENABLE_DIRECT_INGRESS, which HAProxy sets as well."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]*")
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

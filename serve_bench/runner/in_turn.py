@@ -4,17 +4,22 @@ Warm-up, a steady load of each side, then slices in drawn order, with what the p
 them. Rule: what was chosen for a row in its first round holds for all, so that rounds can be
 compared; a round whose drains have outgrown it is flagged. Records come back to the runner, which
 keeps them; judging them is nobody's affair here.
+
+CPU that is metered is that of a side's own requests. In slices its processes also run while others
+are loaded: what they use unloaded is read before, for a second, and taken off for that time. In
+windows clocks are read around each window, since layers may share a cluster.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 from msgspec import structs
@@ -33,7 +38,7 @@ from serve_bench.observing.sampler import Gpus, Sampler
 from serve_bench.runner.traced import trace_log, waterfall
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import marks
-from serve_bench.spec.sides import Pairing, SidesSpec
+from serve_bench.spec.sides import QUIET_S, Pairing, SidesSpec
 from serve_bench.spec.slicing import (
     DRAINS,
     DrainSample,
@@ -112,12 +117,11 @@ class SideRows:
             slicing = self.chosen[place_of(pairing)] = self._choose(pairing, targets)
         loads = _loads(pairing, targets, slicing.connections)
         steady = self._steady(pairing, loads, slicing, targets)
-        processes = [list(target.processes()) for target in targets]
+        cpus = [SideCpu([*target.processes()], self.spec.metered) for target in targets]
+        processes = [cpu.processes for cpu in cpus]
         watch = self._sampler(processes) if self.spec.sample else nullcontext()
         with watch as sampler:
-            before = [_cpu_of(listed) for listed in processes]
-            result = self._in_turn(pairing, loads, targets, slicing)
-            after = [_cpu_of(listed) for listed in processes]
+            result = self._with_cpu(pairing, loads, targets, slicing, cpus)
             later = [_now(target) for target in targets]
         _check_whole(loads, result.sides)
         total_s = time.monotonic() - began
@@ -131,7 +135,7 @@ class SideRows:
             )
             trial = _with_steady(trial, steady[side].result, STEADY_WINDOWS)
             trial = replace(trial, waterfall=steady[side].waterfall)
-            trial = _with_cpu(trial, before[side], after[side], set(_on_way(later[side])))
+            trial = cpus[side].added_to(trial)
             if short:
                 trial = trial.flagged("short_slices")
             if sampler is not None:
@@ -190,6 +194,36 @@ class SideRows:
         return steady
 
     # ------------------------------------------------------------------------------ slices
+
+    def _with_cpu(
+        self,
+        pairing: Pairing,
+        loads: tuple[Load, ...],
+        targets: Sequence[Target],
+        slicing: Slicing,
+        cpus: Sequence[SideCpu],
+    ) -> SlicedResult:
+        """Loads the sides in turn, and adds to `cpus` what their processes use for it."""
+        if self.spec.metered and slicing.method == "windows":
+            counted = [
+                replace(target, drive=partial(_metered, target, cpu))
+                for target, cpu in zip(targets, cpus, strict=True)
+            ]
+            return self._in_turn(pairing, loads, counted, slicing)
+        if self.spec.metered:
+            self.say(pairing, "nothing is loaded: idle CPU", None)
+            quiet, began = [_clocks(cpu.processes, None) for cpu in cpus], time.monotonic()
+            time.sleep(QUIET_S)
+            for cpu, early in zip(cpus, quiet, strict=True):
+                cpu.note_idle(_grown(early, _clocks(cpu.processes, None)), time.monotonic() - began)
+        before, began = [_clocks(cpu.processes) for cpu in cpus], time.monotonic()
+        result = self._in_turn(pairing, loads, targets, slicing)
+        span_s = time.monotonic() - began
+        for side, (cpu, target) in enumerate(zip(cpus, targets, strict=True)):
+            cpu.add(before[side], _clocks(_now(target)))
+            loaded_s = sum(part.length_s for part in result.slices if part.side == side)
+            cpu.without_idle(max(0.0, span_s - loaded_s))
+        return result
 
     def _in_turn(
         self, pairing: Pairing, loads: tuple[Load, ...], targets: Sequence[Target], slicing: Slicing
@@ -331,25 +365,85 @@ def _now(target: Target) -> Sequence[Process]:
         return ()
 
 
-def _cpu_of(processes: Iterable[Process]) -> dict[int, int | None]:
-    """CPU time so far (ns) of the processes on a request's way."""
-    return {pid: cpu_ns(pid) for pid in _on_way(processes)}
+def _metered(target: Target, cpu: SideCpu, load: Load, timing: Timing, **rest: Any) -> LoadResult:
+    """A window of a side, with the CPU that it takes."""
+    before = _clocks(target.processes())
+    result = drive_load(load, timing, **rest)
+    cpu.add(before, _clocks(target.processes()))
+    return result
 
 
-def _on_way(processes: Iterable[Process]) -> list[int]:
-    return [process.pid for process in processes if process.role in REQUEST_WAY]
+Clocks = Mapping[int, tuple[str, int | None]]
+"""CPU so far by pid, with the role of the process."""
 
 
-def _with_cpu(
-    trial: Trial, before: Mapping[int, int | None], after: Mapping[int, int | None], way: set[int]
-) -> Trial:
-    """CPU seconds of the request's way; none where a process of it is not known, came or ended.
-    `way`: the processes on it when all was measured."""
-    if not before and not way:
-        return trial
-    pairs = [(before[pid], after.get(pid)) for pid in before]
-    grown = [late - early for early, late in pairs if early is not None and late is not None]
-    if len(grown) < len(pairs) or way != set(before):
-        return trial.flagged("way_changed")
-    metric = Metric("s", "lower", windows=(sum(grown) / 1e9,))
-    return replace(trial, metrics={**trial.metrics, "server_cpu": metric})
+@dataclass
+class SideCpu:
+    """CPU of a side with these processes, seconds by role, that is `metered` for its own requests.
+    `idle`: what they use without any load, cores by role, `idle_all` with those off the way
+    (controller, raylet, agents). `whole`: none came or ended meanwhile, and all clocks are known.
+    """
+
+    processes: Sequence[Process] = ()
+    metered: bool = True
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    idle: dict[str, float] = field(default_factory=dict)
+    idle_all: float | None = None
+    whole: bool = True
+
+    def add(self, before: Clocks, after: Clocks) -> None:
+        """What was used between two readings."""
+        known = all(clock is not None for _, clock in (*before.values(), *after.values()))
+        self.whole = self.whole and before.keys() == after.keys() and known
+        for role, seconds in _grown(before, after).items():
+            self.seconds[role] += seconds
+
+    def note_idle(self, grown: Mapping[str, float], span_s: float) -> None:
+        """Takes what was used, seconds by role, in a time without any load."""
+        cores = {role: seconds / span_s for role, seconds in grown.items()}
+        self.idle = {role: used for role, used in cores.items() if role in REQUEST_WAY}
+        self.idle_all = sum(cores.values())
+
+    def without_idle(self, span_s: float) -> None:
+        """Takes off what was used in a time without requests."""
+        for role, cores in self.idle.items():
+            self.seconds[role] = max(0.0, self.seconds[role] - cores * span_s)
+
+    def added_to(self, trial: Trial) -> Trial:
+        """The trial with this; none where a process on the way is not known, came or ended."""
+        if self.metered and trial.client.slices is not None:
+            slices = structs.replace(
+                trial.client.slices,
+                cpu_s=_rounded(self.seconds),
+                idle_cores=_rounded(self.idle),
+                idle_all_cores=None if self.idle_all is None else round(self.idle_all, 6),
+            )
+            trial = replace(trial, client=structs.replace(trial.client, slices=slices))
+        if not self.whole:
+            return trial.flagged("way_changed")
+        if not self.seconds:
+            return trial
+        metric = Metric("s", "lower", windows=(sum(self.seconds.values()),))
+        return replace(trial, metrics={**trial.metrics, "server_cpu": metric})
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in values.items()}
+
+
+def _clocks(processes: Iterable[Process], roles: Container[str] | None = REQUEST_WAY) -> Clocks:
+    return {
+        process.pid: (process.role, cpu_ns(process.pid))
+        for process in processes
+        if roles is None or process.role in roles
+    }
+
+
+def _grown(before: Clocks, after: Clocks) -> dict[str, float]:
+    """Seconds by role between two readings."""
+    grown: dict[str, float] = defaultdict(float)
+    for pid, (role, early) in before.items():
+        late = after.get(pid, (role, None))[1]
+        if early is not None and late is not None:
+            grown[role] += (late - early) / 1e9
+    return grown

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import MODEL_APPS, Value
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_module import NOT_FROM_HERE
@@ -22,6 +23,9 @@ from serve_bench.core.plan import Suite
 from serve_bench.core.result import VariantUsed
 from serve_bench.observing.host import free_memory_bytes
 from serve_bench.serving.apps.dlrm_shape import Shape
+
+BASE_BYTES: Final = 1_300_000_000
+"""Ray's and Serve's own processes, with one node."""
 
 RANKER_BYTES: Final = 520_000_000
 """A ranker replica beside its tables: torch, its threads, batches. Measured as proportional memory
@@ -157,12 +161,19 @@ def check_gpus(suite: Suite, cell: Mapping[str, Value], torch: Torch) -> None:
         )
 
 
+def needed_bytes(app: AppSpec, cell: Mapping[str, Value]) -> int:
+    """About what the replicas of a cell take, beside Ray's and Serve's own processes."""
+    replicas = app.replicas(cell) * REPLICA_BYTES
+    if app.name not in MODEL_APPS:
+        return replicas
+    more = shape_of(cell).tables_bytes + RANKER_BYTES - REPLICA_BYTES
+    return replicas + int(cell["num_replicas"]) * more
+
+
 def check_memory(suite: Suite, cell: Mapping[str, Value], free_bytes: int) -> None:
     """BadInput when the tables of all replicas of a cell do not fit in memory."""
-    rankers = int(cell["num_replicas"])
-    tables = shape_of(cell).tables_bytes
-    others = suite.app.replicas(cell) - rankers
-    wanted = rankers * (tables + RANKER_BYTES) + others * REPLICA_BYTES
+    rankers, tables = int(cell["num_replicas"]), shape_of(cell).tables_bytes
+    wanted = needed_bytes(suite.app, cell)
     if wanted <= free_bytes:
         return
     fit = int(free_bytes / (wanted / rankers))

@@ -1,7 +1,8 @@
 """Sides of a round, up at once: what is measured on them, whatever kind of run compares them.
 
 How a row is measured is in_turn.py, what the figures mean analysis/ratios.py. Rule: whatever
-fails on a side ends its round, on all sides, and the next round goes on.
+fails on a side ends its round, on all sides, and the next round goes on; of three sides or more one
+beside A that cannot be started or deployed is left out of the round, or the cell, alone.
 Jobs run at once, each in a thread; only the thread that asked reports, so that a listener need know
 nothing of threads. No job is left behind, after Ctrl-C too, provided that `stop` ends each.
 """
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from serve_bench.core.errors import RunFailed
 from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import Progress
 from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_of
@@ -63,9 +63,11 @@ class Up:
     proven: bool = False
 
 
-def start_at_once(ups: Sequence[Up], say: Say) -> list[tuple[Up, LaunchFailed]]:
-    """Starts the sides, at once, in this order. Returns those that failed, and why: where one does,
-    the other is ended too, since there is nothing to compare."""
+def start_at_once(
+    ups: Sequence[Up], say: Say, *, all_or_none: bool = True
+) -> list[tuple[Up, LaunchFailed]]:
+    """Starts the sides, at once, in this order. Returns those that failed, and why. `all_or_none`:
+    where one does, the others are ended too, since there is nothing to compare."""
     for place, up in enumerate(ups):
         say(up, "launch: loading Ray")
         up.serving.begin(apart_from=[before.serving.ports for before in ups[:place]])
@@ -74,7 +76,7 @@ def start_at_once(ups: Sequence[Up], say: Say) -> list[tuple[Up, LaunchFailed]]:
         lambda place, phase: say(ups[place], next_phase(phase)),
         lambda: _end(ups),
         LaunchFailed,
-        all_or_none=True,
+        all_or_none=all_or_none,
     )
     pairs = zip(ups, outcomes, strict=True)
     return [(up, error) for up, error in pairs if isinstance(error, LaunchFailed)]
@@ -88,13 +90,9 @@ def deploy_at_once(
     for up in ups:
         say(up, "deploy")
 
-    def work(
-        up: Up, suite: Suite, cell: Cell
-    ) -> Callable[[Callable[[str], None]], list[Launch | Deploy]]:
-        return lambda report: _deployed(up, suite, cell, label, report)
-
+    jobs = [partial(_deployed, up, *app, label) for up, app in zip(ups, apps, strict=True)]
     outcomes = run_at_once(
-        [work(up, suite, cell) for up, (suite, cell) in zip(ups, apps, strict=True)],
+        jobs,
         lambda place, words: say(ups[place], f"deploy: {words}"),
         lambda: _end(ups),
         LaunchFailed,
@@ -121,25 +119,24 @@ def _end(ups: Sequence[Up]) -> None:
 class SidesBench(Bench[Cell, RowPlan]):
     """The sides of a round. Its parts are in the order in which they are started."""
 
-    letters = ""  # what progress calls the sides; empty: by their labels
-
     def __init__(
         self, rounds: SideRounds, planned: RoundPlan, number: int, journal: Journal
     ) -> None:
         self._rounds, self._spec, self._journal = rounds, rounds.spec, journal
         self._round = planned.round
         rounds.rows.say = self._say_row
-        self._ups: dict[int, Up] = {}
+        self._ups: dict[str, Up] = {}
         launched = planned.order if self._spec.urls is None else ()
-        for place, side in enumerate(launched, number):
-            part, spec = self._launch(planned, side, place)
-            self._ups[side] = Up(planned.sides[side], part, Serving(spec))
-        self._in_order = [self._ups[side] for side in sorted(self._ups)]
+        for at, place in enumerate(launched, number):
+            side = planned.sides[place]
+            part, spec = self._launch(planned, side, at)
+            self._ups[side.label] = Up(side, part, Serving(spec))
         self.parts = [up.part for up in self._ups.values()]
+        self._in_order = [self._ups[side.label] for side in planned.sides if self._ups]
+        self._absent: set[str] = set()  # sides without the cell that is measured, by label
 
-    def _launch(self, planned: RoundPlan, place: int, number: int) -> tuple[Part, LaunchSpec]:
-        side = planned.sides[place]
-        who = f"round {planned.round}, {self.letters[place] if self.letters else side.label}"
+    def _launch(self, planned: RoundPlan, side: Side, number: int) -> tuple[Part, LaunchSpec]:
+        who = f"round {planned.round}, {self._name(side.label)}"
         part = Part(str(number), side.launched, planned.round, who)
         cells = [side.cell(cell) for cell, _ in planned.cells]
         about = part, self._rounds.run_id, self._rounds.folder
@@ -153,47 +150,66 @@ class SidesBench(Bench[Cell, RowPlan]):
             return
         useless = [up for up in ups if up.side.launched.python in without_ray]
         failed = [(up, LaunchFailed(NOT_TRIED)) for up in useless]
-        if not failed:
+        tried = [up for up in ups if up not in useless]
+        if self._suffice(tried):
             self.begun = True
-            failed = start_at_once(ups, self._say_side)
+            every = not self._suffice(self._in_order[:-1])
+            failed += start_at_once(tried, self._say_side, all_or_none=every)
         for up, error in failed:
             if not up.serving.imported:  # nor will it be the next time
                 without_ray.add(up.side.launched.python)
             self._journal.fail(Fault("launch", error, up.part))
-        if failed:
+        self._lose([up for up, _ in failed])
+        if failed and not self._suffice(self._in_order):
             messages = [str(error) for _, error in failed]
             if all(up.side.launched.python in without_ray for up in ups):  # the other fails as well
                 messages = [messages[0]] * len(ups)
             self._rounds.note_failures(messages)
             raise LaunchOver(messages[0])
 
+    def _suffice(self, ups: Sequence[Up]) -> bool:
+        """Whether these sides can be compared: of two all, of three or more A and another."""
+        if len(self._spec.sides) == 2:
+            return len(ups) == len(self._ups)
+        return len(ups) > 1 and any(up.side == self._spec.sides[0] for up in ups)
+
+    def _lose(self, lost: Sequence[Up]) -> None:
+        """Takes sides that are not up out of the round, and ends what is left of them."""
+        self._in_order = [up for up in self._in_order if up not in lost]
+        self._absent |= {up.side.label for up in lost}
+        if self._suffice(self._in_order):  # else the round ends, and all of it
+            _end(lost)
+
     def put(self, cell: Cell) -> None:
         """Deploys a cell on the sides. A launch must be proven with its first cell."""
         if not self._ups:
             return
         apps = [self._spec.of_side(up.side, cell) for up in self._in_order]
-        over: RunFailed | None = None
         label = self._spec.label(cell)
         placed = deploy_at_once(self._in_order, apps, label, self._say_side)
+        failed, lost = dict[str, str](), list[Up]()
         for up, outcome in zip(self._in_order, placed, strict=True):
             if not isinstance(outcome, LaunchFailed):
                 self._journal.append(*outcome)
-            elif not up.proven or not up.serving.alive():
-                self._journal.fail(Fault("launch", outcome, up.part))
-                over = LaunchOver(str(outcome))
-            else:
+                continue
+            failed[up.side.label] = str(outcome)
+            if up.proven and up.serving.alive():
                 self._journal.fail(Fault("deploy", outcome, up.part, label))
-                over = over or CellOver(str(outcome))
-        if over is not None:
-            self._rounds.note_failures(
-                [str(outcome) for outcome in placed if isinstance(outcome, LaunchFailed)]
-            )
-            raise over
+            else:
+                self._journal.fail(Fault("launch", outcome, up.part))
+                lost.append(up)
+        self._lose(lost)
+        left = [up for up in self._in_order if up.side.label not in failed]
+        self._absent = {*self._ups} - {up.side.label for up in left}
+        if failed and not self._suffice(left):
+            self._rounds.note_failures(list(failed.values()))
+            over = CellOver if self._suffice(self._in_order) else LaunchOver
+            raise over(next(iter(failed.values())))
 
     def load(self, row: RowPlan) -> Loaded:
         """A row on all sides, part by part; what is measured before a part that fails is kept."""
         trials: list[Trial] = []
-        for pairing in row.parts:
+        for pairing in (part.without(self._absent) for part in row.parts):
             loaded = self._load_part(pairing)
             trials += loaded.trials
             if loaded.faults or loaded.ended is not None:
@@ -231,18 +247,18 @@ class SidesBench(Bench[Cell, RowPlan]):
 
     def close(self, part: Part) -> Reaped:
         """Ends a side."""
-        (up,) = (up for up in self._in_order if up.part == part)
+        (up,) = (up for up in self._ups.values() if up.part == part)
         return up.serving.close()
 
     # -------------------------------------------------------------------------------- rows
 
     def _up(self, pairing: Pairing, side: int) -> Up | None:
         """What a side of a row is loaded on; None of what is no cluster of ours."""
-        return self._ups.get(side)
+        return self._ups.get(pairing.planned[side].variant)
 
     def _target(self, pairing: Pairing, side: int) -> Target:
-        up, row = self._ups[side], pairing.row
-        suite, whole = self._spec.of_side(self._spec.sides[side], pairing.cell)
+        up, row = self._ups[pairing.planned[side].variant], pairing.row
+        suite, whole = self._spec.of_side(up.side, pairing.cell)
         serving = up.serving
         load = replace(
             load_of(suite, row, serving.url_of(row), whole),
@@ -285,11 +301,15 @@ class SidesBench(Bench[Cell, RowPlan]):
 
     # ---------------------------------------------------------------------------- progress
 
+    def _name(self, label: str) -> str:
+        return self._spec.letters.get(label, label)
+
     def _say_side(self, up: Up, phase: str) -> None:
         self._journal.say(phase, who=up.part.who)
 
     def _say_row(self, pairing: Pairing, phase: str, load: Progress | None) -> None:
-        self._say("A and B", phase, pairing, load)
+        who = " and ".join(self._name(planned.variant) for planned in pairing.planned)
+        self._say(who, phase, pairing, load)
 
     def _say(
         self, who: str, phase: str, pairing: Pairing | None = None, load: Progress | None = None
@@ -306,12 +326,11 @@ class SidesBench(Bench[Cell, RowPlan]):
 
 @dataclass
 class SideRounds:
-    """How sides are measured, round by round: `bench` is what a round is measured on, `measure`
-    what measures its rows. `folder`: of the run. `chosen`: how rows are loaded, by an earlier
-    sitting. `trace`: the share of requests that are traced."""
+    """How sides are measured, round by round: `bench` is what a round is measured on. `folder`: of
+    the run. `chosen`: how rows are loaded, by an earlier sitting. `trace`: the share of requests
+    that are traced."""
 
     bench: ClassVar[type[SidesBench]] = SidesBench
-    measure: ClassVar[type[SideRows]] = SideRows
 
     spec: SidesSpec
     rounds: Sequence[RoundPlan]
@@ -323,7 +342,7 @@ class SideRounds:
 
     def __post_init__(self) -> None:
         about = (self.spec, self.folder, self.run_id)
-        self.rows = self.measure(*about, chosen=self.chosen, trace=self.trace)
+        self.rows = SideRows(*about, chosen=self.chosen, trace=self.trace)
 
     def plan(self) -> Plan[Cell, RowPlan]:
         """The rounds that are to be measured; each step says of which side."""

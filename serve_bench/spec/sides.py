@@ -1,21 +1,25 @@
 """What is asked of sides that are compared in rounds, whatever kind of run compares them.
 
-A round is a fresh launch of all sides, all up at once and never loaded at once; every row of every
-cell is measured on each. Rule: what a round does is known before it starts, and drawn from the
+A round is a fresh launch of sides, all up at once and never loaded at once; every row of every cell
+is measured on each. They are all sides, or A and as many others as can be up beside it: further
+rounds take the rest in turn. Rule: what a round does is known before it starts, and drawn from the
 seed, so that a plan can be shown and gone on with. How long a slice is belongs to slicing.py, what
 follows from the figures to analysis/ratios.py. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+import random
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from serve_bench.core.app_spec import APPS, AppSpec, app_from_json
 from serve_bench.core.axes import Value
-from serve_bench.core.errors import BadInput
+from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.load_spec import Streaming
 from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.own_app import Asked
@@ -32,7 +36,9 @@ from serve_bench.core.plan import (
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.result import PlannedTrial, Result, VariantUsed
 from serve_bench.core.schema import built, built_with, plain, stored_suite
+from serve_bench.core.suite_facts import side_letters, split_turns
 from serve_bench.core.traffic import HANDLES, Row
+from serve_bench.core.variants import SETS
 from serve_bench.spec.base import Spec
 from serve_bench.spec.forms import Rounds
 from serve_bench.spec.slicing import WINDOW_S
@@ -50,6 +56,12 @@ AT_ONCE: Final = 0.7
 TEARDOWN_S: Final = 1.0
 ROW_S: Final = 1.3
 LOOKS_S: Final = 15.0
+
+QUIET_S: Final = 1.0
+"""Before slices nothing is loaded for so long, where CPU is metered: what the processes of a side
+use by themselves."""
+
+T = TypeVar("T")
 
 
 class Times(NamedTuple):
@@ -80,10 +92,22 @@ class Side:
         """The variant under the name of the side, as a launch records it."""
         return replace(self.variant, name=self.label)
 
-    def same_as(self, other: Side) -> bool:
-        """Whether nothing tells the two apart but their labels."""
-        named = replace(self.variant, name=other.variant.name)
-        return replace(self, label=other.label, variant=named) == other
+    @property
+    def unnamed(self) -> Side:
+        """What it measures: two sides that have this in common are the same."""
+        return replace(self, label="", variant=replace(self.variant, name=""))
+
+    def without_each_flag(self) -> Iterator[Side]:
+        """The side without each of its flags in turn; without those that a flag of SETS sets."""
+        flags = self.variant.env
+        for name in flags:
+            taken = {name: {key: value for key, value in flags.items() if key != name}}
+            if name in SETS:
+                sets = {part: value for part, value in SETS[name].items() if part not in flags}
+                taken = {part: {**flags, part: value} for part, value in sets.items()}
+            for part, env in taken.items():
+                variant = replace(self.variant, env=env)
+                yield replace(self, label=f"{self.label}-{part}", variant=variant)
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
@@ -95,11 +119,13 @@ class Side:
         return built_with(cls, data, "suite.sides[...]", app=app_from_json)
 
 
-def name_apart(first: Side, second: Side) -> tuple[Side, Side]:
-    """The two with labels that tell them apart: twins get " (A)" and " (B)"."""
-    if first.label != second.label:
-        return first, second
-    return replace(first, label=f"{first.label} (A)"), replace(second, label=f"{second.label} (B)")
+def name_apart(sides: Sequence[Side]) -> tuple[Side, ...]:
+    """The sides with labels that tell them apart: twins get " (A)" and " (B)"."""
+    labels, letters = Counter(side.label for side in sides), side_letters(len(sides))
+    return tuple(
+        replace(side, label=f"{side.label} ({letter})") if labels[side.label] > 1 else side
+        for side, letter in zip(sides, letters, strict=True)
+    )
 
 
 @dataclass(frozen=True)
@@ -112,6 +138,12 @@ class Pairing:
     planned: tuple[PlannedTrial, ...]
     steady_order: tuple[int, ...]
     seed: int
+
+    def without(self, labels: Collection[str]) -> Pairing:
+        """The same of the other sides, where some could not be started."""
+        left = [place for place, trial in enumerate(self.planned) if trial.variant not in labels]
+        order = tuple(left.index(place) for place in self.steady_order if place in left)
+        return replace(self, planned=tuple(self.planned[at] for at in left), steady_order=order)
 
 
 @dataclass(frozen=True)
@@ -157,11 +189,15 @@ class SidesSpec(Spec):
     the `request` to them; None: clusters are started. `budget_s`: the longest time of the run,
     None: without a limit. `threshold`, `gate`, `floors` (of the A/A run `noise`): what its verdicts
     are compared with. `looks`: it is judged after each round, and ends once it is settled; `rounds`
-    are the most.
+    are the most. `together`: how many sides are up at once; None: all.
     """
 
+    usual: ClassVar[Times]
+    quick: ClassVar[Times]
+    least_metered: ClassVar[int] = 3
+
     name: str
-    sides: tuple[Side, Side]
+    sides: tuple[Side, ...]
     cells: tuple[Cell, ...]
     rows: tuple[Row, ...]
     rounds: int = 20
@@ -181,12 +217,15 @@ class SidesSpec(Spec):
     looks: bool = False
     streaming: Streaming | None = None
     request: Asked | None = None
+    together: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record; without `request` where clusters are started."""
+        """Plain content for the Run record; without `request` where clusters are started, and
+        without `together` where all are up at once."""
         content = {**vars(self), "sides": [side.to_json() for side in self.sides]}
-        request: Asked | None = content.pop("request")
-        return plain(content) | ({} if request is None else {"request": request.to_json()})
+        rare = {"request": self.request and self.request.to_json(), "together": self.together}
+        known = {name: value for name, value in rare.items() if value is not None}
+        return plain({name: value for name, value in content.items() if name not in rare} | known)
 
     @classmethod
     def stored(cls, data: Mapping[str, Any]) -> Self:
@@ -194,8 +233,25 @@ class SidesSpec(Spec):
 
     @property
     def launched(self) -> tuple[Side, ...]:
-        """The sides that each round has a cluster of."""
+        """The sides that rounds have clusters of."""
         return self.sides
+
+    @property
+    def letters(self) -> dict[str, str]:
+        """What the sides are called in a table, by label."""
+        labels = (side.label for side in self.sides)
+        return dict(zip(labels, side_letters(len(self.sides)), strict=True))
+
+    @property
+    def metered(self) -> bool:
+        """Whether the CPU of a side is without what its processes use while others are loaded:
+        with two sides half of the time, the same of both, which stays in it."""
+        return len(self.sides) >= self.least_metered and self.urls is None
+
+    @property
+    def turns(self) -> tuple[tuple[int, ...], ...]:
+        """The places of the launched sides that are up in a round; rounds take them in turn."""
+        return split_turns(len(self.launched), self.together)
 
     def of_side(self, side: Side, cell: Cell) -> tuple[Suite, Cell]:
         """What a side measures, as the words of every other run have it."""
@@ -212,20 +268,36 @@ class SidesSpec(Spec):
         }
 
     def plan(self, done: Iterable[str] = ()) -> tuple[RoundPlan, ...]:
-        """The rounds in order, whose launches turn theirs. A row of which all sides are `done`
-        (their keys) is left out; one of which a side is missing is measured anew on all, since only
-        what is measured beside each other is compared."""
-        finished, places = set(done), range(len(self.launched))
+        """The rounds in order, whose launches turn theirs; that of three sides or more is drawn
+        from the third round on. A row of which all sides are `done` (their keys) is left out; one
+        of which a side is missing is measured anew on all, since only what is measured beside each
+        other is compared."""
+        finished, turns = set(done), self.turns
         rounds = []
         for number in range(1, self.rounds + 1):
-            rows = [row for row in self.plan_rows(number) if not finished.issuperset(row.keys)]
+            sides = tuple(self.launched[place] for place in turns[(number - 1) % len(turns)])
+            repeat = 1 + (number - 1) // len(turns)
+            rows = [
+                row
+                for row in self.plan_rows(number, repeat, sides)
+                if not finished.issuperset(row.keys)
+            ]
             if rows:
-                order = tuple(places if number % 2 else reversed(places))
-                rounds.append(RoundPlan(number, self.launched, order, tuple(rows)))
+                drawn = repeat if len(sides) > 2 else 2 - repeat % 2
+                order = self.turned(range(len(sides)), drawn, f"{number % len(turns)}/sides")
+                rounds.append(RoundPlan(number, sides, tuple(order), tuple(rows)))
         return tuple(rounds)
 
-    def plan_rows(self, number: int) -> Iterable[RowPlan]:
-        """The rows of a round in their order."""
+    def turned(self, things: Iterable[T], repeat: int, what: str) -> list[T]:
+        """Things in the order of a round: each second one turns the order, later ones draw it."""
+        ordered = list(things)
+        if repeat > 2:
+            random.Random(f"{self.seed}/{(repeat - 1) // 2}/{what}").shuffle(ordered)
+        return ordered if repeat % 2 else ordered[::-1]
+
+    def plan_rows(self, number: int, repeat: int, sides: Sequence[Side]) -> Iterator[RowPlan]:
+        """The rows of a round in their order. `repeat`: which round of these launched sides it
+        is."""
         raise NotImplementedError
 
     def describe_sides(self) -> Iterable[str]:
@@ -238,6 +310,7 @@ class SidesSpec(Spec):
         for planned in rounds:
             total_s += self._launches_s(planned) if self.urls is None else 0.0
             total_s += LOOKS_S * len(planned.rows) if planned.round == 1 else 0.0
+            total_s += QUIET_S * len(planned.rows) if self.metered else 0.0
             for trial in (trial for pairing in planned.pairings for trial in pairing.planned):
                 windows = trial.row.protocol in HANDLES
                 rest_s = self.side_s / WINDOW_S * WINDOW_REST_S if windows else 0.0
@@ -255,19 +328,24 @@ class SidesSpec(Spec):
         return TWO_UP_S * max(1.0, len(planned.sides) / 2) + AT_ONCE * deploys_s + TEARDOWN_S
 
 
-def _stored_sides(sides: Any) -> tuple[Side, Side]:
-    first, second = built(tuple[Any, Any], sides, "suite.sides")
-    return Side.from_json(first), Side.from_json(second)
+def _stored_sides(sides: Any) -> tuple[Side, ...]:
+    stored = built(list[Any], sides, "suite.sides")
+    if len(stored) < 2:
+        raise FormatError("suite.sides: names no two sides")
+    return tuple(map(Side.from_json, stored))
 
 
-def rounds_in_all(asked: Rounds | None, earlier: Result, planned: int) -> int:
-    """Up to which round a stored run goes on: `planned` is what its record has. Raises BadInput."""
+def rounds_in_all(asked: Rounds | None, earlier: Result, planned: int, turns: int = 1) -> int:
+    """Up to which round a stored run goes on: `planned` is what its record has. Each round that is
+    asked for is one of each of `turns`. Raises BadInput."""
     stop, last = earlier.stop, earlier.last or planned
     if asked is None:
         return stop.of if stop is not None and stop.why != "settled" else last
+    number = turns * asked.number
     if asked.more:
-        return min(last + asked.number, MOST_LAUNCHES)
+        return min(last + number, MOST_LAUNCHES)
     measured = max((trial.round for trial in earlier.trials), default=0)
-    if asked.number < measured:
-        raise BadInput(f"--rounds: {asked.number}: {measured} are measured; +N adds rounds to them")
-    return asked.number
+    if number < measured:
+        left = f"{math.ceil(measured / turns)} are measured; +N adds rounds to them"
+        raise BadInput(f"--rounds: {asked.number}: {left}")
+    return number

@@ -1,7 +1,8 @@
 """Comparisons as they are looked at: a row for each metric of a compared row, with its verdict.
 
 A run of versus, two stored runs, the newest run of a history and the layers of tax are all compared
-so: `A` and `B` with their launches, B/A with its interval, and what the verdict rests on.
+so: `A` and `B` with their launches, B/A with its interval, and what the verdict rests on. Of three
+sides or more a row says in `side` which one its B is.
 """
 
 from __future__ import annotations
@@ -92,13 +93,19 @@ TONES: Final[Mapping[str, Tone]] = {
 
 def compare_rows(comparing: Comparing) -> Iterator[ViewRow]:
     """A row for each metric of each compared row; what is said of the row stands with the first."""
+    for part in comparing.split():
+        yield from _rows_of_side(part, part.of if part is not comparing else None)
+
+
+def _rows_of_side(comparing: Comparing, side: str | None) -> Iterator[ViewRow]:
     for row, line in comparing.pairs:
         figure, title = FIGURES[METRICS[line.metric]], row_title(comparing, row)
         measured = bool(line.a_values or line.b_values)
         word = row.word if row.worse and line.gated else line.judged.word if measured else None
         dims = {
             **dict(zip("ab", comparing.names, strict=True)),
-            "title": title,
+            "side": side,
+            "title": title if side is None else f"{side}, {title}",
             "variant": variant_of(row),
             **row.cell,
             **pick(row, "row", "client", "planned", "measured", "rate_per_s"),
@@ -110,6 +117,7 @@ def compare_rows(comparing: Comparing) -> Iterator[ViewRow]:
             "why": line.judged.why or None,
             "worse": row.worse or None,
             "slicing": row.slicing.get("method"),
+            "confidence": None if side is None else comparing.confidence,
         }
         yield ViewRow(
             dims,
@@ -169,26 +177,31 @@ def scale_value(value: Value, times: float, plus: float = 0.0) -> Value:
 
 def hop_rows(comparing: Comparing) -> Iterator[ViewRow]:
     """The hops of traced requests on both sides, the whole of each row first."""
+    several = len(comparing.sides) > 2
     for row in comparing.rows:
         for shift in row.hops:
             values = known_values(**{"hop_time.A": shift.a_ns, "hop_time.B": shift.b_ns})
             values["hop_grown"] = Value(shift.grown_ns, low=shift.low, high=shift.high)
             if whole := row.hops[0].grown_ns:
                 values["hop_share"] = Value(100.0 * shift.grown_ns / whole)
-            title = row_title(comparing, row)
+            title = f"{row.side}, " * several + row_title(comparing, row)
             yield ViewRow({"title": title, "hop": shift.hop}, values, shift.hop, group=title)
 
 
 def about_sides(comparing: Comparing) -> Iterator[ViewRow]:
-    """The verdict on the whole, both sides with what their launches prove, then what is alone."""
-    changes = software_changes(*(software_of(side.launches) for side in comparing.sides))
-    dims = {"point": "verdict", "verdict": comparing.word, "differs": changes or None}
-    dims |= pick(comparing, "aa", "gate", "noise", "stop")
+    """The verdict on the whole, the sides with what their launches prove, then what is alone."""
+    parts, changes = comparing.split(), dict[str, None]()
+    for part in parts:
+        found = software_changes(*(software_of(side.launches) for side in part.sides))
+        changes |= dict.fromkeys(found)
+    names = ("aa", "gate", "noise", "stop", *(["confidence"] if len(parts) > 1 else []))
+    dims = {"point": "verdict", "verdict": comparing.word, "differs": [*changes] or None}
+    dims |= pick(comparing, *names)
     floors = {f"noise_floor.{name}": floor for name, floor in comparing.floors.items()}
     values = known_values(alarm_threshold=comparing.threshold, **floors)
-    yield ViewRow(dims, values, subject(comparing), notes=(headline(comparing),))
-    for letter, side in zip("AB", comparing.sides, strict=True):
-        about = {"point": "side", "side": letter, "run": side.run.id}
+    yield ViewRow(dims, values, subject(comparing), notes=tuple(map(headline, parts)))
+    for side in comparing.sides:
+        about = {"point": "side", "side": side.letter, "run": side.run.id}
         about |= pick(side, "variant", "settings", "launches")
         yield ViewRow(about, {}, side.name, notes=tuple(describe_side(side)))
     for row in comparing.alone:
@@ -201,20 +214,26 @@ HOPS: Final = make_spec("Hops of traced requests", "hop hop_time.A hop_time.B ho
 def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
     """What a comparison says. `rows`: the loads of the run, bare, if it is of a single run."""
     compared, hops = [*compare_rows(comparing)], [*hop_rows(comparing)]
-    verdict, a, b, *alone = points = [*about_sides(comparing)]
+    verdict, *others = points = [*about_sides(comparing)]
+    sides = [point for point in others if point.dims["point"] == "side"]
+    common = [note for note in sides[0].notes if all(note in side.notes for side in sides)]
     facts = []
-    for side, other in ((a, b), (b, a)):
-        alone_here = (note for note in side.notes if note not in other.notes)
+    for side in sides:
+        alone_here = (note for note in side.notes if note not in common)
         facts.append((f"{side.dims['side']}, {side.name}", ", ".join(alone_here)))
-    facts.append(("both", ", ".join(note for note in a.notes if note in b.notes)))
+    facts.append(("both" if len(sides) == 2 else "all", ", ".join(common)))
     facts.append(("differs", "; ".join(few(verdict.dims["differs"] or ()))))
     failed = tuple(f"{row.name}: {finding.line}" for row in rows for finding in row.warnings)
-    words = (*(f"not compared: {row.notes[0]}" for row in alone), *comparing.notes)
+    alone = (f"not compared: {point.notes[0]}" for point in others[len(sides) :])
+    words = (*alone, *comparing.notes)
     results = (
         *(verdict_table(comparing, compared), Facts(tuple(fact for fact in facts if fact[1]))),
         *(Prose(failed, "bad", listed=True), Prose(words, "doubt", listed=True)),
     )
-    draw = partial(ratio_chart, "B/A with its 95 % interval", compared, comparing.threshold)
+    share = percent(comparing.confidence)
+    draw = partial(ratio_chart, f"B/A with its {share} interval", compared, comparing.threshold)
+    main = [row for row in compared if row.dims["metric"] == compared[0].dims["metric"]]
+    tiles = main[:1] if len(sides) == 2 else [replace(row, name=row.dims["title"]) for row in main]
     return View(
         rows=rows,
         points=points,
@@ -228,7 +247,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
         facts=[("threshold", percent(comparing.threshold)), ("gate", ", ".join(comparing.gate))],
         notes=(),
         title=subject(comparing),
-        tiles=partial(make_tiles, compared[:1], "b_over_a verdict"),
+        tiles=partial(make_tiles, tiles, "b_over_a verdict"),
         planned=(0, 0, ""),
     )
 
@@ -236,14 +255,18 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
 def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
     """Every metric of every row; what is said of a row stands under its first one."""
     a, b = comparing.names
-    things = "rounds" if comparing.paired else "launches"
+    things, share = "rounds" if comparing.paired else "launches", percent(comparing.confidence)
     fields = (
-        *(Field("name", "metric"), Field("A", of="figure"), Field("B", of="figure")),
-        *(Field("b_over_a", head="95 %"), Field("verdict")),
+        *(Field("name", "metric"), Field("side"), Field("A", of="figure"), Field("B", of="figure")),
+        *(Field("b_over_a", head=share), Field("verdict")),
         Field("rounds_needed", "needs", head=things, detail=True),
     )
     caption = subject(comparing) if comparing.aa else f"{b} (B) against {a} (A)"
     notes = [f"A, B: geometric means over launches; gate: {', '.join(comparing.gate)} (docs/ab.md)"]
+    if len(comparing.sides) > 2:
+        caption = subject(comparing)
+        places = [*dict.fromkeys((row.group, row.dims["metric"]) for row in rows)]
+        rows = sorted(rows, key=lambda row: places.index((row.group, row.dims["metric"])))
     if comparing.paired and comparing.sides[0].run.asked.urls:
         notes.append("services were not launched anew: intervals lack the spread between launches")
     return replace(make_table(TableSpec(caption, fields, tuple(notes)), rows), unlike=True)

@@ -65,7 +65,7 @@ class Field:
         title = self.title or shown[0] or self.name.replace("_", " ")
         unit = self.head or self.unit or shown[1]
         seen = [cell for cell in cells if isinstance(cell, Number)]
-        if "95 %" not in unit and any(cell.interval for cell in seen):
+        if " %" not in unit and any(cell.interval for cell in seen):
             unit = f"{unit} (95 %)".strip()
         is_bad = figure is not None and figure.tone == "bad"
         detail = self.detail or (is_bad and not any(cell.value for cell in seen))

@@ -27,7 +27,7 @@ from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted, percent
 from serve_bench.core.result import RunStop
-from serve_bench.view.document import Finding, listed
+from serve_bench.view.document import Finding, listed, sentence
 from serve_bench.view.rows import engaged_of
 from serve_bench.view.waterfall import shift_sentence
 
@@ -99,11 +99,22 @@ def stop_text(stop: RunStop) -> str:
 
 
 def describe_comparing(comparing: Comparing) -> Iterator[str]:
-    """The sentences that stand first: the verdict, the hop that grew, the noise floor."""
-    yield f"{headline(comparing)}."
-    for row in comparing.rows:
-        if (shift := shift_sentence(row_title(comparing, row), row.hops)) is not None:
-            yield f"{shift}."
+    """The sentences that stand first: the verdict of each side, the hop that grew, how several are
+    corrected, the noise floor."""
+    parts = comparing.split()
+    for part in parts:
+        yield f"{headline(replace(part, stop=part.stop if len(parts) == 1 else None))}."
+        for row in part.rows:
+            title = ", ".join(filter(None, (part.of, row_title(part, row))))
+            if (shift := shift_sentence(title, row.hops)) is not None:
+                yield f"{shift}."
+    if len(parts) > 1:
+        if comparing.stop is not None:
+            yield sentence(stop_text(comparing.stop))
+        yield (
+            f"Intervals have {percent(comparing.confidence)}, so that those of the {len(parts)} "
+            "sides hold at once in 95 % of runs; verdicts are corrected over all sides, too."
+        )
     floors = comparing.floors
     if comparing.aa:
         try:
@@ -119,8 +130,8 @@ def describe_comparing(comparing: Comparing) -> Iterator[str]:
 def describe_row(row: ComparedRow, paired: bool) -> Iterator[Finding]:
     """What stands under a row: what is missing, its warnings, why no verdict is possible."""
     things = "rounds" if paired else "launches"
-    for letter, planned, measured in zip("AB", row.planned, row.measured, strict=True):
-        if measured < planned and not (paired and letter == "B"):
+    for letter, planned, measured in zip(("A", row.side), row.planned, row.measured, strict=True):
+        if measured < planned and not (paired and letter != "A"):
             side = "" if paired else f"{letter}: "
             yield Finding(f"{side}{measured} of {planned} {things} measured", tone="doubt")
     if why := row.slicing.get("why"):
@@ -132,7 +143,8 @@ def describe_row(row: ComparedRow, paired: bool) -> Iterator[Finding]:
         said[make_finding(doubt, things)].append(doubt.side)
     for line in row.lines:
         if line.judged.word == "inconclusive":
-            said[Finding(line.judged.why)].append(line.metric)
+            metric = line.metric if row.side == "B" else f"{row.side} {line.metric}"
+            said[Finding(line.judged.why)].append(metric)
     yield from (replace(found, about=listed(parts)) for found, parts in said.items())
     gated = {line.metric for line in row.lines if line.gated}
     if row.rate_per_s is not None and not gated & {"p50", "p99"}:

@@ -25,6 +25,7 @@ from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
 from serve_bench.core.redaction import differs, hide_suite
 from serve_bench.core.request_spec import Request
 from serve_bench.core.secrets import hash_value
+from serve_bench.core.variants import SETS
 from serve_bench.runner import in_turn
 from serve_bench.spec.content import Content
 from serve_bench.spec.forms import Rounds
@@ -36,9 +37,9 @@ from tests.fixtures import Call, Patch
 from tests.places import begin
 from tests.servers import KnownServer, serving
 
-BOTH: dict[str, Any] = {"a": "default", "b": "optimized"}
+BOTH: dict[str, Any] = {"a": "default", "b": ["optimized"]}
 GRPC: dict[str, Any] = {"protocol": "grpc", "grpc_servicer": ["b_pb2_grpc.add_b"]}
-URLS: dict[str, Any] = {"a": "old=http://127.0.0.1:8000/x", "b": "new=http://127.0.0.1:8001/x"}
+URLS: dict[str, Any] = {"a": "old=http://127.0.0.1:8000/x", "b": ["new=http://127.0.0.1:8001/x"]}
 
 
 def asked(*gate: Gate, **options: Any) -> tuple[Any, Any]:
@@ -47,7 +48,7 @@ def asked(*gate: Gate, **options: Any) -> tuple[Any, Any]:
 
 def planned(*gate: Gate, **options: Any) -> VersusSpec:
     suite, requests = asked(*gate, **options)
-    assert isinstance(suite, VersusSpec) and requests is None
+    assert isinstance(suite, VersusSpec) and not requests
     return suite
 
 
@@ -69,14 +70,14 @@ def test_two_variants_of_the_shipped_suite() -> None:
     # A against itself, and a budget that is a limit alone.
     suite = planned(a="optimized", aa=True)
     assert suite.aa and [one.label for one in suite.sides] == ["optimized (A)", "optimized (B)"]
-    assert suite.sides[0].same_as(suite.sides[1])
+    assert suite.sides[0].unnamed == suite.sides[1].unnamed
     assert planned(**BOTH, budget=600.0) == replace(planned(**BOTH), budget_s=600.0)
 
 
 def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so() -> None:
     suite = planned(
         a="default",
-        b="default",
+        b=["default"],
         b_env=["RAY_x=1"],
         a_option=["num_replicas=2"],
         b_option=["max_ongoing_requests=5"],
@@ -90,6 +91,43 @@ def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so(
     (cell,) = suite.cells
     assert suite.label(cell) == {"max_batch_size": 1}
     assert len(suite.plan()) == 20
+
+
+def test_any_number_of_sides_and_one_without_each_flag() -> None:
+    suite = planned(a="default", b=["haproxy", "optimized"], b_option=["num_replicas=2"])
+    assert suite.letters == {
+        "default": "A",
+        "haproxy+num_replicas=2": "B1",
+        "optimized+num_replicas=2": "B2",
+    }
+    three, requests = asked(**(URLS | {"b": [*URLS["b"], "http://h/"]}))
+    assert [*three.letters.values()] == ["A", "B1", "B2"] and len(requests) == 3
+    first, *others = planned(a="optimized", each_flag=True).sides
+    assert len(others) == 7 and first.label == "optimized"
+    taken = {side.label.removeprefix("optimized-"): side.variant.env for side in others}
+    assert "RAY_SERVE_ENABLE_HA_PROXY" not in taken["RAY_SERVE_ENABLE_HA_PROXY"]
+    for flag, value in SETS["RAY_SERVE_THROUGHPUT_OPTIMIZED"].items():
+        assert taken[flag] == {**first.variant.env, flag: value}
+    plain = planned(a="default", a_env=["X=1", "Y=2"], each_flag=True)
+    assert [side.variant.env for side in plain.sides[1:]] == [{"Y": "2"}, {"X": "1"}]
+
+
+@pytest.mark.usefixtures("_few_cores")
+def test_sides_that_do_not_fit_are_said_before_the_start(call: Call, tmp_path: Path) -> None:
+    out, _ = call("versus", "--a", "optimized", "--each-flag", "--quick", "--dry-run")
+    turns = "A, B1, B2; A, B3, B4; A, B5, B6; A, B7"
+    assert f"allow 3 clusters at once: rounds have in turn {turns}" in out
+    assert "round 12: A, B7 are launched in this order" in out and "12 rounds" in out
+    line = ("versus", "--a", "default", "--b", "haproxy", "--b", "optimized", "--dry-run")
+    out, _ = call(*line, "--fail-on", "regressed", "--rounds", "3")
+    assert "round 2: B2, B1, A are" in out and "at once" not in out
+    assert "never break" in call(*line, "--fail-on", "slower", "--rounds", "2", code=2)[1]
+
+
+@pytest.fixture
+def _few_cores(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(versus_command, "usable_cores", lambda: 2)
+    monkeypatch.setattr(versus_command, "free_memory_bytes", lambda: 1 << 40)
 
 
 def own_app(word: str) -> OwnApp:
@@ -118,7 +156,7 @@ def imported(monkeypatch: Patch) -> list[tuple[Any, ...]]:
 def test_a_word_may_name_an_app(monkeypatch: Patch) -> None:
     seen = imported(monkeypatch)
     request: dict[str, Any] = {"route": "/rank", "body": ["[1]"], "header": ["X-A: 1"]}
-    suite = planned(a="pr/app.py:app", b="optimized,base:app", **request)
+    suite = planned(a="pr/app.py:app", b=["optimized,base:app"], **request)
     assert [one[:3] for one in seen] == [("pr/app.py:app", "--a", None), ("base:app", "--b", None)]
     headers = (("X-A", "1"), ("content-type", "application/json"))
     assert {one[3] for one in seen} == {Asked("/rank", "POST", headers, b"[1]")}
@@ -126,11 +164,11 @@ def test_a_word_may_name_an_app(monkeypatch: Patch) -> None:
     assert [side.variant.name for side in suite.sides] == ["default", "optimized"]
     assert suite.cells == ({},)
     assert [side.app.folders for side in suite.sides] == [("pr",), (".",)]
-    again = planned(a="pr/app.py:app", b="base:app")
+    again = planned(a="pr/app.py:app", b=["base:app"])
     assert VersusSpec.stored(again.to_json()) == again
     # It is asked by gRPC too.
     imported(monkeypatch)
-    suite = planned(a="a:app", b="b:app", route="/a.B/C", **GRPC)
+    suite = planned(a="a:app", b=["b:app"], route="/a.B/C", **GRPC)
     assert [row.label for row in suite.rows] == ["100 connections, grpc"]
     servicer = OwnGrpc(("b_pb2_grpc.add_b",), {"/a.B/C": "unary-unary"})
     assert [side.app.own and side.app.own.grpc for side in suite.sides] == [servicer] * 2
@@ -158,7 +196,7 @@ def test_requests_that_differ_are_those_of_run(monkeypatch: Patch, varied: Varie
     seen = imported(monkeypatch)
     varied |= {"header": ["X-A: 1"], "expect_status": "200,404", "draw": "random"}
     varied["request_timeout_s"] = 40.0
-    suite = planned(a="a:app", b="optimized,b:app", **varied)
+    suite = planned(a="a:app", b=["optimized,b:app"], **varied)
     options = OwnRunOptions.of({"target": "a:app", **varied})
     request = read_request(add_all_flags(Content("run"), options), "http")
     assert [one[3] for one in seen] == [request] * 2
@@ -174,7 +212,7 @@ def test_requests_that_differ_are_those_of_run(monkeypatch: Patch, varied: Varie
         ("header", ["X-A: 2"], "sides.0.app.asked.headers.0.1 is "),
         ("request_timeout_s", 9.0, "sides.0.variant.http_options.request_timeout_s is 9.0, and"),
     ):
-        again = planned(a="a:app", b="optimized,b:app", **(varied | {name: other}))
+        again = planned(a="a:app", b=["optimized,b:app"], **(varied | {name: other}))
         assert str(differs(kept, again.to_json())).startswith(words)
     assert differs(kept, suite.to_json()) is None
 
@@ -183,10 +221,10 @@ def test_options_are_those_of_deployments_and_no_password_of_one_is_in_a_name(
     monkeypatch: Patch,
 ) -> None:
     imported(monkeypatch)
-    suite = planned(a="a:app", b="a:app", b_option=["One.num_replicas=2"])
+    suite = planned(a="a:app", b=["a:app"], b_option=["One.num_replicas=2"])
     assert [dict(side.settings) for side in suite.sides] == [{}, {"One.num_replicas": 2}]
     assert [side.label for side in suite.sides] == ["a:app", "a:app+One.num_replicas=2"]
-    suite = planned(a="a:app", b="a:app", b_option=["One.user_config.db=redis://:pw@h"])
+    suite = planned(a="a:app", b=["a:app"], b_option=["One.user_config.db=redis://:pw@h"])
     hidden = f"a:app+One.user_config.db=redis://{hash_value(':pw')}@h"
     assert [side.label for side in suite.sides] == ["a:app", hidden]
     assert hide_suite(suite.to_json())["sides"][1]["label"] == hidden
@@ -194,11 +232,11 @@ def test_options_are_those_of_deployments_and_no_password_of_one_is_in_a_name(
 
 @cases(
     "given, message",
-    ({"a": "a:app", "b": "optimized"}, "--b: optimized is built-in app noop; the other side"),
+    ({"a": "a:app", "b": ["optimized"]}, "--b: optimized is built-in app noop; the other side"),
     ({**BOTH, "paths": "x"}, "--paths: noop measures an app that comes with the tool"),
-    ({"a": "a:app", "b": "b:app", "app": "noop"}, "--app: noop: the sides name apps of your own"),
-    ({"a": "a:app", "b": "a:app", "b_option": ["Two.x=2"]}, "a:app has no deployment 'Two'"),
-    ({"a": "a:app", "b": "b:app", **GRPC, "route": "/a.B/D"}, "/a.B/D is no method of the serv"),
+    ({"a": "a:app", "b": ["b:app"], "app": "noop"}, "--app: noop: the sides name apps of your own"),
+    ({"a": "a:app", "b": ["a:app"], "b_option": ["Two.x=2"]}, "a:app has no deployment 'Two'"),
+    ({"a": "a:app", "b": ["b:app"], **GRPC, "route": "/a.B/D"}, "/a.B/D is no method of the serv"),
     ({**BOTH, **GRPC}, "--grpc-servicer: noop measures an app that comes with the tool"),
 )
 def test_what_does_not_go_with_an_own_app(
@@ -219,7 +257,7 @@ def test_two_services_that_are_up() -> None:
     assert requests[1].method == "PUT" and requests[1].expect_status == (204,)
     keys = [one.key for one in suite.plan()[0].pairings[0].planned]
     assert keys == ["old/r1/app/100-connections", "new/r1/app/100-connections"]
-    unnamed, _ = asked(a="http://127.0.0.1:8000/", b="http://h/x?k=secret")
+    unnamed, _ = asked(a="http://127.0.0.1:8000/", b=["http://h/x?k=secret"])
     assert unnamed.sides[0].label == "127.0.0.1:8000" and "secret" not in unnamed.sides[1].label
     twins, same = asked(a=URLS["a"], aa=True)
     assert [side.label for side in twins.sides] == ["old (A)", "old (B)"]
@@ -237,9 +275,9 @@ def test_throughput_and_cpu_are_gated_but_for_services_whose_processes_are_not_k
 @cases(
     "given, message",
     ({"a": "default"}, "--b: is missing; .*; A against itself is --aa"),
-    ({"a": "default", "b": "default"}, "--a, --b: both are default, .* use --aa for the noise"),
-    ({**BOTH, "b": "x:y,default"}, "--b: 'x:y,default' is not allowed; it takes VAR"),
-    ({**BOTH, "b": "default,x"}, "--b: 'default,x' is not allowed; it takes VARIANT"),
+    ({"a": "default", "b": ["default"]}, "--a, --b: both are default, .* use --aa for the noise"),
+    ({**BOTH, "b": ["x:y,default"]}, "--b: 'x:y,default' is not allowed; it takes VAR"),
+    ({**BOTH, "b": ["default,x"]}, "--b: 'default,x' is not allowed; it takes VARIANT"),
     ({**BOTH, "b_env": ["RAY_ADDRESS=1"]}, "--b-env: RAY_ADDRESS is set by serve-bench"),
     ({**BOTH, "a_option": ["x"]}, "--a-option: 'x' is not allowed; it takes NAME=VALUE"),
     ({**BOTH, "b_option": ["replica=2"]}, "--b-option: unknown key 'replica'; did you mean"),
@@ -247,6 +285,10 @@ def test_throughput_and_cpu_are_gated_but_for_services_whose_processes_are_not_k
     ({**BOTH, "b_option": ["num_replicas=1", "num-replicas=2"]}, "--b-option: num_replicas"),
     ({**BOTH, "slice": 0.1, "rate": 5.0}, "--slice: an open loop .--rate. cannot be sliced"),
     ({**BOTH, "aa": True}, "--aa: runs A against itself; it does not go with --b"),
+    ({**BOTH, "each_flag": True}, "--each-flag: runs A against itself; it does not go with --b"),
+    ({"a": "optimized", "aa": True, "each_flag": True}, "--aa: .* does not go with --each-flag"),
+    ({"a": "default", "each_flag": True}, "--each-flag: default has no flag to be taken away"),
+    ({"a": "default", "b": ["haproxy"] * 2}, "--b: both are haproxy, with the same flags"),
     ({**BOTH, "suite": "press_noop"}, "load.users|unknown key|compares rows"),
 )
 def test_bad_input_names_the_flag(given: dict[str, Any], message: str) -> None:
@@ -262,7 +304,7 @@ SHORT = ("--quick", "--clients", "raw:2")
 def _quickly(request: pytest.FixtureRequest, monkeypatch: Patch) -> None:
     if request.node.get_closest_marker("alone") is None:
         return
-    monkeypatch.setattr(versus_command, "QUICK", Times(3, 0.3, 0.2))
+    monkeypatch.setattr(VersusSpec, "quick", Times(3, 0.3, 0.2))
     monkeypatch.setattr(in_turn, "WARMING", Timing(0.1, 0.3, 1, 0.05))
 
 

@@ -8,7 +8,14 @@ import pytest
 from serve_bench.core.result import Result
 from serve_bench.store import read
 from tests.cases import sure
-from tests.integration.conftest import ended, run_checked, start, wait_for_line, wait_until_clean
+from tests.integration.conftest import (
+    ended,
+    reported,
+    run_checked,
+    start,
+    wait_for_line,
+    wait_until_clean,
+)
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray]
 
@@ -67,6 +74,29 @@ def check_sliced(result: Result) -> None:
         for told in (sure(trial.client.slices) for trial in result.trials)
     }
     assert len(chosen) == 1  # what the first round of the first sitting chose held
+
+
+@pytest.mark.ci
+def test_three_sides_are_up_at_once_and_each_is_compared_with_a(tmp_path: Path) -> None:
+    sides = ["--a", "default", "--b", "haproxy", "--b", "optimized", "--clients", "raw:20"]
+    run_checked(["versus", *sides, "--quick", "--rounds", "1", "--out", "run"], tmp_path)
+    result = read(tmp_path / "run")
+    assert result.complete and all(teardown.clean for teardown in result.teardowns)
+    assert [trial.variant for trial in result.trials] == ["default", "haproxy", "optimized"]
+    begun = [sure(trial.client.slices).begun_s for trial in result.trials]
+    assert (
+        len({min(range(3), key=lambda side: turn[side]) for turn in zip(*begun, strict=True)}) > 1
+    )
+    for trial in result.trials:  # CPU is that of its own requests
+        seen = sure(trial.client.slices)
+        assert seen.cpu_s["replica"] > 0 and 0 <= seen.idle_cores["replica"] < 0.5
+        assert trial.metrics["server_cpu"].windows == pytest.approx(
+            [sum(seen.cpu_s.values())], abs=1e-4
+        )
+    rows = reported(tmp_path, "run")["comparisons"]
+    ratios = {row["dims"]["side"]: row["figures"] for row in rows}
+    assert ratios.keys() == {"B1", "B2"} and "b_over_a" in ratios["B2"]
+    assert wait_until_clean(1) == []
 
 
 @pytest.mark.ci

@@ -80,7 +80,7 @@ def url(script: Script, place: Path, earlier: Result | None) -> Work:
 S = TypeVar("S", bound=SidesSpec)
 
 
-def sides_spec(kind: type[S], cells: int, sides: tuple[Side, Side], rows: Any, **more: Any) -> S:
+def sides_spec(kind: type[S], cells: int, sides: tuple[Side, ...], rows: Any, **more: Any) -> S:
     settings = tuple({**cell_defaults(), "num_replicas": 1 + cell} for cell in range(cells))
     return kind("mine", sides, settings, rows, rounds=2, side_s=0.1, sample=False, **more)
 
@@ -93,11 +93,11 @@ def rounds_of(spec: SidesSpec, earlier: Result | None) -> tuple[list[PlannedTria
     return [trial for pairing in pairings for trial in pairing.planned], rest, chosen
 
 
-def versus(cells: int = 1, urls: bool = False) -> Make:
+def versus(cells: int = 1, urls: bool = False, sides: tuple[Side, ...] = SIDES) -> Make:
     def make(script: Script, place: Path, earlier: Result | None) -> Work:
         addresses = {"default": "http://a/", "optimized": "http://b/"} if urls else None
         rows = ROWS if urls else ROWS[:1]
-        spec = sides_spec(VersusSpec, cells, SIDES, rows, urls=addresses)
+        spec = sides_spec(VersusSpec, cells, sides, rows, urls=addresses)
         trials, rest, chosen = rounds_of(spec, earlier)
         requests = [service.request for service in SERVICES[:2]] if urls else []
         return trials, VersusRounds(spec, rest, place, "abc123", chosen, requests=requests).plan()
@@ -174,6 +174,12 @@ KINDS: Final[Mapping[str, Kind]] = {
         "start 1: fails; start 2: fails; begin 2: ctrl-c; prove 1: fails; deploy 3: fails;"
         "slices 2: refused silent-side lost-part refused-and-lost-part killed ctrl-c;"
         "append-trial 2: full; append-teardown 1: full",
+        together=True,
+    ),
+    "versus-sides": Kind(
+        versus(cells=2, sides=(*SIDES, Side("haproxy"))),
+        "start 1: fails; start 2: fails; prove 1: fails; prove 3: fails; deploy 3: fails;"
+        "slices 3: refused lost-part ctrl-c",
         together=True,
     ),
     "versus-url": Kind(versus(urls=True), "load 3: refused; slices 2: ctrl-c", resumable=False),
@@ -283,6 +289,19 @@ def test_a_load_given_up(trouble: str, tmp_path: Path, monkeypatch: pytest.Monke
     lost = result.failures[0]
     assert lost.message.startswith("the load was given up")
     assert lost.key is not None and lost.key not in keys_of(result.trials)
+
+
+@cases("fault, left", ("start 2", "default haproxy"), ("deploy 2", "default haproxy"))
+def test_a_side_that_is_not_up_leaves_the_round_to_the_others(
+    fault: str, left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = new_script("versus-sides", tmp_path)
+    script.faults = {fault: TROUBLES["fails"](script)}
+    assert play(script, KINDS["versus-sides"], tmp_path, monkeypatch) == "incomplete"
+    result = read(tmp_path / "run")
+    trials = [trial.variant for trial in result.trials if trial.round == 1]
+    assert trials[: len(left.split())] == left.split()
+    assert {trial.variant for trial in result.trials if trial.round == 2} >= {"optimized"}
 
 
 @cases("name", "micro", "versus", "tax", "rpc", "scale-attached")

@@ -1,4 +1,4 @@
-"""B against A, of a run of versus or of two stored runs: rows matched and judged, and the gate."""
+"""Sides against A, of a run of versus or two stored runs: rows matched and judged, and the gate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ from serve_bench.analysis.comparing.values import (
     MEASURES,
     OF_ALL,
     Doubt,
-    Letter,
     Measure,
     RowPlace,
     SideRow,
@@ -51,6 +50,7 @@ from serve_bench.analysis.waterfall import shifts
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted
 from serve_bench.core.result import JsonObject, Result
+from serve_bench.core.suite_facts import side_letters, split_turns
 
 # Pure. Rule: Holm's correction runs over the rows of one metric, so rows are made first and judged
 # together; doubts have the last word. Pairs of rounds make ratios within each round; launches that
@@ -72,6 +72,8 @@ class Match:
     planned: int | None = None  # the rounds of a run that is judged after each
     spreads: Mapping[str, ratios.RunSpread] | None = None  # between runs, by metric; None: one run
     base: tuple[SideRow, ...] = ()  # the row of each run, where A is several
+    side: str = "B"  # the letter of B
+    confidence: float = ratios.CONFIDENCE  # of the intervals
 
     def values(self, metric: str) -> tuple[Mapping[int, float], Mapping[int, float]]:
         """Of both sides by round; of pairs the rounds that both have."""
@@ -89,6 +91,10 @@ class Match:
 
     def interval(self, metric: str) -> ratios.Interval | None:
         """None below two launches a side; of several runs as against_runs says."""
+        found = self._interval(metric)
+        return None if found is None else found.at(self.confidence)
+
+    def _interval(self, metric: str) -> ratios.Interval | None:
         a, b = self.values(metric)
         if self.base:
             runs = [list(of.values()) for row in self.base if (of := row.values.get(metric))]
@@ -113,7 +119,7 @@ def judged_rows(
     doubts = [
         (
             *doubts_of("A", match.a, match.known[0]),
-            *doubts_of("B", match.b, match.known[1]),
+            *doubts_of(match.side, match.b, match.known[1]),
             *(_odd(match) if match.pairs else ()),
         )
         for match in matches
@@ -140,8 +146,12 @@ def judged_rows(
 
 def _odd(match: Match) -> Iterator[Doubt]:
     """Odd launches, each once: by the first metric that shows it."""
-    every = [one for of in MEASURES for one in odd_launches(of.name, *match.values(of.name))]
-    yield from {(one.side, one.message.partition(":")[0]): one for one in reversed(every)}.values()
+    found = [
+        doubt
+        for of in MEASURES
+        for doubt in odd_launches(of.name, *match.values(of.name), match.side)
+    ]
+    yield from {(it.side, it.message.partition(":")[0]): it for it in reversed(found)}.values()
 
 
 def _line(
@@ -152,7 +162,7 @@ def _line(
         judged = replace(judged, why=_missing(match, a, b))
         if not a and not b:
             judged = replace(judged, rounds_needed=None)
-    judged = weighed(judged, of.name, match.a, match.b, doubts)
+    judged = weighed(judged, of.name, {"A": match.a, match.side: match.b}, doubts)
     return Compared(of.name, of.unit, of.better, a, b, judged, gated)
 
 
@@ -161,7 +171,7 @@ def _missing(match: Match, a: Mapping[int, float], b: Mapping[int, float]) -> st
     if not a and not b:
         return "not measured"
     if not match.pairs and not (a and b):
-        return f"not measured in {'A' if not a else 'B'}"
+        return f"not measured in {'A' if not a else match.side}"
     if match.base:
         runs = f"{counted(len(a), 'run')} before"
         return f"{runs}: a verdict takes {ratios.RUNS_KNOWN}, or {ratios.FEWEST} launches a side"
@@ -186,9 +196,10 @@ def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -
         variants=match.variants,
         planned=(len(a.planned), len(b.planned)),
         measured=(len(measured[0]), len(measured[1])),
-        worse=worse(a, b),
+        worse=worse(a, b, match.side),
         rate_per_s=a.row.rate_per_s,
         hops=shifts(fall_a, fall_b, match.pairs),
+        side=match.side,
     )
 
 
@@ -233,26 +244,40 @@ def of_versus(result: Result) -> Comparing:
     """The comparison that a run of versus is, with the gate that it recorded. Raises FormatError
     where the records cannot be read."""
     asked = result.run.asked
-    if len(asked.sides) != 2:
+    count = len(asked.sides)
+    if count < 2:
         raise FormatError("line 1: the suite of the run names no two sides")
-    labels = [side.label for side in asked.sides]
-    known = by_key(result, checks(result))
-    first, second = (rows_of(result, label) for label in labels)
-    rounds = asked.rounds if asked.looks else None
-    matches = []
-    for place, row in {**first, **second}.items():
-        missing = SideRow(row.cell, row.row)
-        sides = first.get(place, missing), second.get(place, missing)
-        matches.append(Match(*sides, (known, known), pairs=True, planned=rounds))
+    known, turns = by_key(result, checks(result)), len(split_turns(count, asked.together))
+    confidence = 1 - (1 - ratios.CONFIDENCE) / (count - 1)
+    (_, a), *others = lettered = [*zip(side_letters(count), asked.sides, strict=True)]
+    first, matches = rows_of(result, a.label), list[Match]()
+    for letter, b in others:
+        rows = rows_of(result, b.label)
+        if turns > 1:  # what is measured beside each other is compared
+            numbers = {number for row in rows.values() for number in row.planned}
+            first = rows_of(result, a.label, numbers)
+        for place, row in {**first, **rows}.items():
+            missing = SideRow(row.cell, row.row)
+            match = Match(
+                first.get(place, missing),
+                rows.get(place, missing),
+                (known, known),
+                pairs=True,
+                planned=asked.rounds // turns if asked.looks else None,
+                side=letter,
+                confidence=confidence,
+            )
+            matches.append(match)
     threshold, gate = asked.threshold or ratios.THRESHOLD, asked.gate or GATE
-    a, b = (
-        About(side.label, side.label, result.run, _launches(result, side.label), side.settings)
-        for side in asked.sides
+    sides = tuple(
+        About(it.label, it.label, result.run, _launches(result, it.label), it.settings, letter)
+        for letter, it in lettered
     )
     return Comparing(
         kind="versus",
-        sides=(a, b),
+        sides=sides,
         rows=judged_rows(matches, threshold, gate, asked.floors),
+        confidence=confidence,
         threshold=threshold,
         gate=gate,
         floors=asked.floors,
@@ -312,13 +337,9 @@ def of_runs(
         for (pair, place), row in mine.items()
         if (pair, place) in theirs
     ]
-    both: tuple[tuple[Letter, PairedRows, PairedRows], ...] = (
-        ("A", mine, theirs),
-        ("B", theirs, mine),
-    )
     alone = tuple(
         Alone(letter, pair["AB".index(letter)] if several else None, row.cell, at.row, at.client)
-        for letter, rows, other in both
+        for letter, rows, other in (("A", mine, theirs), ("B", theirs, mine))
         for (pair, at), row in rows.items()
         if (pair, at) not in other
     )
@@ -335,7 +356,7 @@ def of_runs(
     return Comparing(
         kind="compare",
         sides=(
-            About(labels[0], ", ".join(names[0]), a.run, _launches(a, *names[0])),
+            About(labels[0], ", ".join(names[0]), a.run, _launches(a, *names[0]), letter="A"),
             About(labels[1], ", ".join(names[1]), b.run, _launches(b, *names[1])),
         ),
         rows=judged_rows(matches, threshold, gate, floors),

@@ -1,4 +1,4 @@
-"""The words of a comparison: a metric of a row on both sides, the row, the whole of B against A.
+"""The words of a comparison: a metric of a row on both sides, the row, the whole against A.
 
 Pure; plain, frozen content. Rule: what cannot be compared has its place here too: a row that one
 side alone has, a round that failed, a metric that was not measured.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from serve_bench.analysis.comparing.values import Doubt, Letter
-from serve_bench.analysis.ratios import FEWEST, Judged, Word
+from serve_bench.analysis.comparing.values import Doubt
+from serve_bench.analysis.ratios import CONFIDENCE, FEWEST, Judged, Word
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.waterfall import HopShift
 from serve_bench.core.figures import percent, ratio_text
@@ -71,7 +71,8 @@ class Compared:
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """A row of a cell. `variants`: the names of both sides where a run has several. `planned`:
+    """A row of a cell, on A and on the side that is compared with it, whose letter is `side`.
+    `variants`: the names of both sides where a run has several. `planned`:
     rounds (of A and B), `measured` those with a value on that side, of pairs on both. `worse`: why
     B is worse whatever its figures say, else empty. `rate_per_s`: of an open loop. `hops`: the
     latency of traced requests, and each of its hops. `in_slices`: what slices did to the requests/s
@@ -82,7 +83,7 @@ class ComparedRow:
     client: str
     lines: tuple[Compared, ...]
     doubts: tuple[Doubt, ...] = ()
-    in_slices: Mapping[Letter, Mapping[int, float]] = field(default_factory=dict)
+    in_slices: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     slicing: JsonObject = field(default_factory=dict)
     variants: tuple[str, str] | None = None
     planned: tuple[int, int] = (0, 0)
@@ -90,6 +91,7 @@ class ComparedRow:
     worse: str = ""
     rate_per_s: float | None = None
     hops: tuple[HopShift, ...] = ()
+    side: str = "B"
 
     @property
     def word(self) -> Word:
@@ -105,20 +107,21 @@ class ComparedRow:
 
 @dataclass(frozen=True)
 class About:
-    """A side: its name in this comparison, its run, the launches that were up."""
+    """A side: its name in this comparison, its run, the launches that were up; its letter."""
 
     name: str
     variant: str
     run: Run
     launches: tuple[Launch, ...]
     settings: JsonObject = field(default_factory=dict)
+    letter: str = "B"
 
 
 @dataclass(frozen=True)
 class Alone:
     """A row that one side alone has."""
 
-    side: Letter
+    side: str
     variant: str | None
     cell: JsonObject
     row: str
@@ -127,7 +130,9 @@ class Alone:
 
 @dataclass(frozen=True)
 class Comparing:
-    """B against A, of one run of versus, of two stored runs, or of the newest run and earlier ones.
+    """Sides against A, of one run of versus, of two stored runs, or of the newest run and earlier
+    ones. A is the first of `sides`; all figures are judged together, and `confidence` is that of
+    each interval, by Bonferroni: those of all sides hold at once in 95 % of cases.
 
     `threshold` is as asked for; that of a metric is the larger of it and its floor. `noise`: the
     run of the floors; `unlike`: in what runs differ that were compared by force; `notes`: how sides
@@ -136,7 +141,7 @@ class Comparing:
     """
 
     kind: Literal["versus", "compare", "history"]
-    sides: tuple[About, About]
+    sides: tuple[About, ...]
     rows: tuple[ComparedRow, ...]
     threshold: float
     gate: tuple[str, ...]
@@ -150,11 +155,27 @@ class Comparing:
     unfair: tuple[str, ...] = ()
     stop: RunStop | None = None
     of: str = ""
+    confidence: float = CONFIDENCE
 
     @property
     def names(self) -> tuple[str, str]:
         """Of A and B."""
         return self.sides[0].name, self.sides[1].name
+
+    def split(self) -> tuple[Comparing, ...]:
+        """Each side against A, under its letter; the whole itself where there is one."""
+        first, *others = self.sides
+        if len(others) == 1:
+            return (self,)
+        return tuple(
+            replace(
+                self,
+                sides=(first, other),
+                rows=tuple(row for row in self.rows if row.side == other.letter),
+                of=other.letter,
+            )
+            for other in others
+        )
 
     @property
     def pairs(self) -> list[tuple[ComparedRow, Compared]]:
@@ -218,7 +239,7 @@ def figures(line: Compared, a: str = "") -> str:
         return f"unchanged{of}" if amount == "0" else text
     outward = sorted((interval.low, interval.high), reverse=interval.high <= 1)
     (near, first), (far, last) = (_change(line, end) for end in outward)
-    if interval.low <= 1 <= interval.high:
+    if interval.low <= 1 <= interval.high and line.judged.word in OPEN:
         between = f"between {near} {first} and {far} {last}"
         return f"{'unchanged' if near == far == '0' else between}{of}"
     span = f"{near} {first} to {far} {last}"
@@ -270,8 +291,11 @@ def alone_words(one: Alone) -> str:
 
 
 def subject(comparing: Comparing) -> str:
-    """`optimized against default`; of an A/A run `default against itself`."""
+    """`optimized against default`; of an A/A run `default against itself`; of more sides `3 sides
+    against default`."""
     a, b = comparing.names
+    if len(comparing.sides) > 2:
+        b = f"{len(comparing.sides) - 1} sides"
     if comparing.aa:
         return f"{a.removesuffix(' (A)')} against itself"
     return f"{comparing.of}: {b} against {a}".removeprefix(": ")

@@ -120,7 +120,7 @@ def compare_newest(
     return Comparing(
         kind="history",
         sides=(
-            About(name, ", ".join(names), before.run, before.launches),
+            About(name, ", ".join(names), before.run, before.launches, letter="A"),
             About(run.run.id, ", ".join(names), run.run, run.launches),
         ),
         rows=judged_rows(matches, threshold, gate, {}, fewest=1),

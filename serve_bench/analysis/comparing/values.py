@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.ratios import FEWEST, Judged
@@ -87,9 +87,12 @@ class SideRow:
         return failed / ended if ended else 0.0
 
 
-def rows_of(result: Result, variant: str) -> dict[RowPlace, SideRow]:
-    """The rows of a variant, in the order of the plan, those without a plan behind. What a broken
-    cluster measured is planned and not measured (Result.broken).
+def rows_of(
+    result: Result, variant: str, rounds: Collection[int] | None = None
+) -> dict[RowPlace, SideRow]:
+    """The rows of a variant in these rounds, in all without; in the order of the plan, those
+    without a plan behind. What a broken cluster measured is planned and not measured
+    (Result.broken).
 
     Raises FormatError when a stored histogram cannot be read.
     """
@@ -98,13 +101,12 @@ def rows_of(result: Result, variant: str) -> dict[RowPlace, SideRow]:
     dropped: dict[RowPlace, list[Trial]] = {}
     every: list[PlannedTrial | Trial] = [*result.plan, *result.trials]
     broken = result.broken
-    for at in every:
-        if at.variant == variant:
-            planned.setdefault(place_of(at), []).append(at)
-    for trial in result.trials:
-        if trial.variant == variant:
-            group = dropped if trial.key in broken else measured
-            group.setdefault(place_of(trial), []).append(trial)
+    for trial in every:
+        if trial.variant == variant and (rounds is None or trial.round in rounds):
+            planned.setdefault(place_of(trial), []).append(trial)
+            if isinstance(trial, Trial):
+                group = dropped if trial.key in broken else measured
+                group.setdefault(place_of(trial), []).append(trial)
     return {
         place: _row(every, measured.get(place, []), dropped.get(place, []))
         for place, every in planned.items()
@@ -190,8 +192,6 @@ def _cpu_ns(trial: Trial) -> float | None:
 # the words: a client that was the limit on both sides hides any difference, and a side of which too
 # many requests failed can neither win nor be the same.
 
-Letter: TypeAlias = Literal["A", "B"]
-
 TWICE: Final = 2.0
 """Where A's share of failed requests is above INVALID_SHARE too, B is worse from twice of it on."""
 
@@ -211,7 +211,7 @@ its requests in flight rise from none and drain to none."""
 class Doubt:
     """A doubt about a row of a side, in `launches` of `of`; the message is that of the first."""
 
-    side: Letter
+    side: str
     code: str
     message: str
     hint: str
@@ -235,7 +235,7 @@ def sliced_in_time(trial: Trial) -> bool:
     return trial.client.slices is not None and trial.client.slices.method == "slices"
 
 
-def doubts_of(side: Letter, row: SideRow, known: Mapping[str, Sequence[Warning]]) -> list[Doubt]:
+def doubts_of(side: str, row: SideRow, known: Mapping[str, Sequence[Warning]]) -> list[Doubt]:
     """The doubts about a row of a side, each once."""
     by_code: dict[str, list[Warning]] = {}
     rounds: dict[str, set[int]] = {}
@@ -282,10 +282,13 @@ ODD_SHARE: Final = 0.1
 ODD_OF: Final = 5
 
 
-def odd_launches(measure: str, a: Mapping[int, float], b: Mapping[int, float]) -> Iterator[Doubt]:
+def odd_launches(
+    measure: str, a: Mapping[int, float], b: Mapping[int, float], letter: str
+) -> Iterator[Doubt]:
     """Launches unlike their others, of rounds that both sides have: the log ratio of the round is
-    farther from the median than ODD_MADS normal deviations (1.4826 MAD) and ODD_SHARE; the side is
-    the one that is farther from its own median. Below ODD_OF rounds none is."""
+    farther from the median than ODD_MADS normal deviations (1.4826 MAD) and ODD_SHARE; the side, A
+    or the one with this letter, is that which is farther from its own median. Below ODD_OF rounds
+    none is."""
     if len(a) < ODD_OF:
         return
     logs = {at: math.log(b[at] / a[at]) for at in a}
@@ -293,9 +296,9 @@ def odd_launches(measure: str, a: Mapping[int, float], b: Mapping[int, float]) -
     far = ODD_MADS * 1.4826 * statistics.median(abs(one - middle) for one in logs.values())
     for at, one in logs.items():
         if abs(one - middle) > max(far, math.log(1 + ODD_SHARE)):
-            own: dict[Letter, float] = {
+            own = {
                 "A": a[at] / statistics.median(a.values()),
-                "B": b[at] / statistics.median(b.values()),
+                letter: b[at] / statistics.median(b.values()),
             }
             side = max(own, key=lambda letter: abs(math.log(own[letter])))
             message = f"round {at}: {measure} {own[side]:.3g} x the median of its launches"
@@ -303,8 +306,11 @@ def odd_launches(measure: str, a: Mapping[int, float], b: Mapping[int, float]) -
             yield Doubt(side, "odd-launch", message, hint, 1, len(logs))
 
 
-def weighed(judged: Judged, metric: str, a: SideRow, b: SideRow, doubts: Sequence[Doubt]) -> Judged:
-    """The verdict with the doubts regarded: what they forbid to say is inconclusive, with why."""
+def weighed(
+    judged: Judged, metric: str, sides: Mapping[str, SideRow], doubts: Sequence[Doubt]
+) -> Judged:
+    """The verdict with the doubts regarded: what they forbid to say is inconclusive, with why.
+    `sides`: the row of A and of the other, by letter."""
     # The sides of which the client was the limit, in half of the launches or more.
     limited = (doubt for doubt in doubts if doubt.code == CLIENT)
     bound = {doubt.side for doubt in limited if 2 * doubt.launches >= doubt.of}
@@ -312,7 +318,7 @@ def weighed(judged: Judged, metric: str, a: SideRow, b: SideRow, doubts: Sequenc
     if judged.word == "same" and both:
         why = "the client was the limit on both sides: a difference would not show"
         return replace(judged, word="inconclusive", why=why, weighed=True)
-    for letter, row in (("A", a), ("B", b)):
+    for letter, row in sides.items():
         invalid = row.failed_share > INVALID_SHARE
         loses = judged.word in (
             ("improved", "faster") if letter == "A" else ("regressed", "slower")
@@ -323,7 +329,7 @@ def weighed(judged: Judged, metric: str, a: SideRow, b: SideRow, doubts: Sequenc
     return judged
 
 
-def worse(a: SideRow, b: SideRow) -> str:
+def worse(a: SideRow, b: SideRow, letter: str) -> str:
     """Why B is worse whatever its figures say; empty where they have the word.
 
     Too many of its requests failed and not of A's, or more than twice as many of them; or it could
@@ -332,14 +338,14 @@ def worse(a: SideRow, b: SideRow) -> str:
     """
     of_a, of_b = a.failed_share, b.failed_share
     if of_b > INVALID_SHARE and (of_a <= INVALID_SHARE or of_b > TWICE * of_a):
-        return f"{share_text(of_b)} of B's requests failed, {share_text(of_a)} of A's"
+        return f"{share_text(of_b)} of {letter}'s requests failed, {share_text(of_a)} of A's"
     silent = [trial for trial in b.trials if read_rate(trial).silent_from == 1]
     if silent and len(b.rounds) - len(silent) < FEWEST <= len(a.values.get(MAIN, {})):
-        return f"B stood still from the start in {len(silent)} of {len(b.planned)} launches"
+        return f"{letter} stood still from the start in {len(silent)} of {len(b.planned)} launches"
     if len({*b.rounds, *b.broken}) < FEWEST <= min(len(a.rounds), len(b.planned)):
         return (
-            f"measured in {len(b.rounds)} of {len(b.planned)} launches of B, in {len(a.rounds)} of "
-            f"{len(a.planned)} of A"
+            f"measured in {len(b.rounds)} of {len(b.planned)} launches of {letter}, in "
+            f"{len(a.rounds)} of {len(a.planned)} of A"
         )
     return ""
 

@@ -15,13 +15,11 @@ from serve_bench.benchmarks.scale.spec import ScaleSpec
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.figures import counted
 from serve_bench.observing.host import free_memory_bytes
+from serve_bench.runner.model_needs import BASE_BYTES as BASE_BYTES
 from serve_bench.serving.launch_spec import check_interpreter, own_ray_version, reachable
 
 REPLICA_BYTES: Final = 100_000_000
 """Proportional memory of a replica that does nothing: 86 to 94 MB, with 1 to 32 of them."""
-
-BASE_BYTES: Final = 1_300_000_000
-"""Ray's and Serve's own processes, with one node."""
 
 RAYLET_BYTES: Final = 250_000_000
 """A further node on the same machine: its raylet, agents and proxy."""

@@ -8,17 +8,10 @@ from typing import Any, Final
 
 from serve_bench.benchmarks.tax.bench import LayerRounds
 from serve_bench.benchmarks.tax.options import TaxOptions
-from serve_bench.benchmarks.tax.spec import (
-    LAYERS,
-    OWN_BARE,
-    QUICK,
-    TIMES,
-    Taxed,
-    TaxSpec,
-    choose_layers,
-)
+from serve_bench.benchmarks.tax.spec import LAYERS, OWN_BARE, Taxed, TaxSpec, choose_layers
 from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import names
+from serve_bench.cli.gate import Gate
 from serve_bench.cli.sides import (
     SideFlags,
     SidesExperiment,
@@ -30,7 +23,6 @@ from serve_bench.cli.sides import (
 from serve_bench.cli.sitting import Place, Sitting
 from serve_bench.core.errors import BadInput
 from serve_bench.serving.own_apps import ingress_of
-from serve_bench.spec.sides import THRESHOLD
 from serve_bench.spec.slicing import Slicing
 from serve_bench.spec.target import is_own
 
@@ -102,7 +94,6 @@ def read_tax(options: TaxOptions) -> TaxSpec:
         options,
         suite,
         [side],
-        QUICK if options.quick else TIMES,
-        threshold=options.threshold or THRESHOLD,
+        Gate(options.threshold),
         tax=Taxed(chosen, tuple(left_out), bare),
     )

@@ -50,12 +50,6 @@ OWN_BARE: Final = Layer("app", "the app on uvicorn", "app")
 
 KNOWN: Final = {layer.name: layer for layer in (*LAYERS, OWN_BARE)}
 
-TIMES: Final = Times(6, 8.0, 1.0)
-QUICK: Final = Times(3, 2.0, 0.5)
-
-QUIET_S: Final = 1.0
-"""Before slices nothing is loaded for so long: what the processes of a layer use by themselves."""
-
 SERVER_S: Final = 0.5
 """Until a bare server is up."""
 
@@ -73,6 +67,10 @@ class Taxed:
 @dataclass(frozen=True)
 class TaxSpec(SidesSpec):
     """Layers, each row on all of them in every round. Its sides are the default twice."""
+
+    usual = Times(6, 8.0, 1.0)
+    quick = Times(3, 2.0, 0.5)
+    least_metered = 0
 
     tax: Taxed = Taxed((), (), "")
 
@@ -116,7 +114,7 @@ class TaxSpec(SidesSpec):
         traffic = replace(row.traffic, protocol="handle-stream" if stream else "handle")
         return parse_row(f"raw:{row.connections}", traffic, "--clients")
 
-    def plan_rows(self, number: int) -> Iterator[RowPlan]:
+    def plan_rows(self, number: int, repeat: int, sides: Sequence[Side]) -> Iterator[RowPlan]:
         """Layers of HTTP are loaded in turn with each other; a driver is that of one cluster."""
         (cell, *_), layers = self.cells, self.layers
         by_http = [layer for layer in layers if layer.way != "handle"]
@@ -139,8 +137,7 @@ class TaxSpec(SidesSpec):
 
     def expected_s(self, rounds: Iterable[RoundPlan]) -> float:
         plans = list(rounds)
-        quiet_s = QUIET_S * sum(len(planned.rows) for planned in plans)
-        return super().expected_s(plans) + SERVER_S * len(self.servers) * len(plans) + quiet_s
+        return super().expected_s(plans) + SERVER_S * len(self.servers) * len(plans)
 
     def describe_sides(self) -> Iterator[str]:
         yield f"app {self.sides[0].app.name}, {counted(len(self.layers), 'layer')}"

@@ -1,4 +1,4 @@
-"""What `serve-bench versus` measures on: A and B up at once, or two services; and when it ends."""
+"""What `serve-bench versus` measures on: A and others up at once, or services; and when it ends."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.analysis.ratios import FEWEST
+from serve_bench.benchmarks.versus.spec import VersusSpec
+from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.plan import load_with
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import RunStop
 from serve_bench.runner.in_turn import Target
+from serve_bench.runner.model_needs import BASE_BYTES, needed_bytes
 from serve_bench.runner.sides import SideRounds, SidesBench
 from serve_bench.spec.sides import Pairing, RoundPlan
 from serve_bench.store import now_iso, read
@@ -23,10 +25,9 @@ from serve_bench.store import now_iso, read
 SHORTEST_SIDE_S: Final = 1.0
 
 
-class PairBench(SidesBench):
-    """A and B in a round."""
+class VersusBench(SidesBench):
+    """The sides of a round, or services."""
 
-    letters = "AB"
     _rounds: VersusRounds
 
     def _target(self, pairing: Pairing, side: int) -> Target:
@@ -39,10 +40,11 @@ class PairBench(SidesBench):
 
 @dataclass
 class VersusRounds(SideRounds):
-    """Rounds of A and B. `requests`: to the services of A and of B, in place of launches.
+    """Rounds of the sides. `requests`: to the services of each, in place of launches.
     `budget_s`: no round begins that would probably end later; None: they take what they take."""
 
-    bench = PairBench
+    bench = VersusBench
+    spec: VersusSpec
     requests: Sequence[Request] = ()
     budget_s: float | None = None
     _began_s: float | None = None
@@ -81,10 +83,11 @@ class VersusRounds(SideRounds):
             return RunStop(after, of, "settled", now_iso())
         if self.budget_s is not None:
             left_s, later = self.budget_s - self._lasted_s, self.rounds[measured:]
-            needed = [planned for planned in later if planned.round <= FEWEST] or later[:1]
+            fewest = self.spec.fewest
+            needed = [planned for planned in later if planned.round <= fewest] or later[:1]
             short_s = self._takes_s(measured, needed) - left_s
-            if short_s > 0 and needed[0].round <= FEWEST:
-                self._shorten(short_s / (2 * sum(len(planned.rows) for planned in needed)))
+            if short_s > 0 and needed[0].round <= fewest:
+                self._shorten(short_s / sum(len(row.keys) for it in needed for row in it.rows))
             if self._takes_s(measured, needed[:1]) > left_s:
                 return RunStop(after, of, "budget", now_iso())
         return None
@@ -96,12 +99,28 @@ class VersusRounds(SideRounds):
         self.spec = self.rows.spec = replace(self.spec, side_s=side_s)
 
     def note_failures(self, messages: Sequence[str]) -> None:
-        """Takes why sides failed. Where both failed alike, or one did as in the round before, and
-        nothing was measured yet, further rounds would fail as well."""
+        """Takes why sides failed. Where several failed alike, or one did as in the round before,
+        and nothing was measured yet, further rounds would fail as well."""
         words = frozenset(re.sub(r"\d+", "N", message) for message in messages)
-        alike = len(words) == 1 and (len(messages) == 2 or words == self._failed)
+        alike = len(words) == 1 and (len(messages) > 1 or words == self._failed)
         self._failed = words
         self._alike = self._alike or (alike and not self._measured)
 
     def note_measured(self) -> None:
         self._measured, self._alike = True, False
+
+
+def fit_sides(spec: VersusSpec, cores: int, free_bytes: int) -> VersusSpec:
+    """The spec with as many sides up at once as memory and cores allow, and with as many rounds of
+    each side as it had. Two always are. A cluster that waits takes a few percent of a core, so that
+    as many wait as there are cores."""
+    side_bytes = max(
+        BASE_BYTES + needed_bytes(side.app, side.cell(cell))
+        for side in spec.sides
+        for cell in spec.cells
+    )
+    together = max(2, min(1 + cores, free_bytes // side_bytes))
+    if together >= len(spec.sides):
+        return spec
+    spec = replace(spec, together=together)
+    return replace(spec, rounds=min(spec.rounds * len(spec.turns), MOST_LAUNCHES))

@@ -1,4 +1,4 @@
-"""`serve-bench versus`: A against B, with fresh launches of both in every round."""
+"""`serve-bench versus`: sides against A, with fresh launches in every round."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from serve_bench.analysis.comparing import describe_noise, floors_of, of_versus
-from serve_bench.benchmarks.versus.bench import VersusRounds
+from serve_bench.analysis.comparing import describe_noise, of_versus
+from serve_bench.benchmarks.versus.bench import VersusRounds, fit_sides
 from serve_bench.benchmarks.versus.options import VersusOptions
-from serve_bench.benchmarks.versus.spec import QUICK, TIMES, URL_GATE, VersusSpec, check_sides
+from serve_bench.benchmarks.versus.spec import URL_GATE, VersusSpec, check_distinct, check_sides
 from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate, read_flags
 from serve_bench.cli.report import judged_by
@@ -27,20 +27,23 @@ from serve_bench.cli.sides import (
 )
 from serve_bench.cli.sitting import Place, Sitting
 from serve_bench.core.errors import BadInput
+from serve_bench.core.own_app import Asked
 from serve_bench.core.plan import Suite, client_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import Result
 from serve_bench.core.traffic import GRPC, HANDLES
+from serve_bench.load.workers import usable_cores
+from serve_bench.observing.host import free_memory_bytes
 from serve_bench.serving.launch_spec import check_tracing
 from serve_bench.spec.content import Content
-from serve_bench.spec.sides import GATE, THRESHOLD, Side
+from serve_bench.spec.sides import Side
 from serve_bench.spec.slicing import Slicing
 from serve_bench.view.verdict_words import stop_text
 
 #: Flags of clusters that are started, and looked into: none with services that are up already.
 OF_LAUNCHES: Final = frozenset(
-    """app a_env b_env a_python b_python a_option b_option budget route request_timeout_s
+    """app each_flag a_env b_env a_python b_python a_option b_option budget route request_timeout_s
     grpc_servicer call no_sample trace""".split()
 )
 
@@ -49,9 +52,9 @@ ADDRESS: Final = re.compile(r"(?:(?P<name>[^=/:]+)=)?(?P<url>\w+://.*)", re.DOTA
 
 
 class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
-    """A and B in rounds, judged after each."""
+    """Sides in rounds, judged after each."""
 
-    _requests: tuple[Request, Request] | None = None
+    _requests: tuple[Request, ...] = ()
 
     def __init__(self, options: VersusOptions) -> None:
         super().__init__(options)
@@ -65,8 +68,12 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
         return VersusSpec.stored(stored)
 
     def prepare(self, asked: VersusSpec, earlier: Result | None) -> VersusSpec:
+        if earlier is None and asked.urls is None:
+            asked = fit_sides(asked, usable_cores(), free_memory_bytes())
+            asked.check_budget()
         asked = super().prepare(asked, earlier)
-        self._gate.check_rounds(asked.rounds, f"--rounds {asked.rounds}")
+        rounds = asked.rounds // len(asked.turns)
+        self._gate.check_rounds(rounds, f"--rounds {rounds}")
         self._trace = self.options.trace
         if self._trace is not None:
             if not any(client_of(row) == "raw" for row in asked.rows):
@@ -78,7 +85,7 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
     def rounds_at(self, place: Place, chosen: dict[str, Slicing]) -> VersusRounds:
         about = (self.asked, self.rounds, place.folder, place.run_id, chosen, self._trace)
         budget_s = self.asked.budget_s if self.earlier is None else None
-        return VersusRounds(*about, requests=self._requests or (), budget_s=budget_s)
+        return VersusRounds(*about, requests=self._requests, budget_s=budget_s)
 
     def begin(self) -> None:
         stop = None if self.earlier is None else self.earlier.stop
@@ -89,11 +96,13 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
                 "note: running services are not launched: the interval excludes the spread between "
                 "launches"
             )
-        named = zip("AB", self.asked.sides, strict=True)
-        print_note("note: " + ", ".join(f"{letter} is {side.label}" for letter, side in named))
+        named = (f"{letter} is {label}" for label, letter in self.asked.letters.items())
+        print_note("note: " + ", ".join(named))
+        if self.asked.together is not None:
+            print_note(f"note: {self.asked.turns_text}")
 
     def sitting(self) -> Sitting:
-        letters = {side.label: letter for letter, side in zip("AB", self.asked.sides, strict=True)}
+        letters = self.asked.letters
         sitting = replace(super().sitting(), set_env="--a-env, --b-env set it", letters=letters)
         return replace(sitting, again=None, set_env=None) if self._requests else sitting
 
@@ -103,47 +112,64 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
         for text in describe_noise(result, self._gate.noise):
             print_note(f"warning: {text}")
         self.report.close(judged, folder)
-        return self._gate.close(of_versus(judged))
+        return self._gate.close(*of_versus(judged).split())
 
 
 def read_sides(options: VersusOptions) -> list[SideFlags]:
-    """The flags of A and of B; of A alone with --aa. Raises BadInput."""
-    given = [name for name in ("b", "b_env", "b_python", "b_option") if getattr(options, name)]
-    if options.aa and given:
-        word = given[0].replace("_", "-")
-        raise BadInput(f"--aa: runs A against itself; it does not go with --{word}")
+    """The flags of A and of each B; of A alone with --aa and --each-flag. Raises BadInput."""
+    alone = "--aa" if options.aa else "--each-flag" if options.each_flag else ""
+    names = ("b", "b_env", "b_python", "b_option", *(["each_flag"] if options.aa else []))
+    given = [name for name in names if alone and getattr(options, name)]
+    if given:
+        other = given[0].replace("_", "-")
+        raise BadInput(f"{alone}: runs A against itself; it does not go with --{other}")
+    others: list[str | None] = [*(options.b or ())] or [None]
+    words = [options.a, *([] if alone else others)]
     sides = []
-    for letter in "a" if options.aa else "ab":
-        word, env, python, settings = (
-            getattr(options, f"{letter}{name}") for name in ("", "_env", "_python", "_option")
-        )
+    for place, word in enumerate(words):
+        letter = "b" if place else "a"
         if word is None and not options.aa:  # of which A is what Serve does without flags
             more = "; A against itself is --aa" if letter == "b" else ""
             takes = "it takes VARIANT, APP, VARIANT,APP or http://HOST:PORT"
             raise BadInput(f"--{letter}: is missing; {takes}{more}")
+        env, python, settings = (
+            getattr(options, f"{letter}{name}") for name in ("_env", "_python", "_option")
+        )
         places = f"--{letter}", f"--{letter}-option"
         sides.append(SideFlags(*places, word or "default", settings or (), env or (), python))
     return sides
 
 
-def read_versus(
-    options: VersusOptions, gate: Gate
-) -> tuple[VersusSpec, tuple[Request, Request] | None]:
-    """A and B, and the requests to them where they are up already. Raises BadInput."""
-    suite, sides = read_rows(options), read_sides(options)
-    if any(ADDRESS.fullmatch(side.word) for side in sides):
-        return _read_services(options, gate, drop_noop(suite), sides)
-    launched = [read_side(options, side, suite) for side in sides]
-    check_sides(launched)
-    spec = _make_spec(options, gate, fit_app(options, suite, launched[0].app), launched)
+def read_versus(options: VersusOptions, gate: Gate) -> tuple[VersusSpec, tuple[Request, ...]]:
+    """The sides, and the requests to them where they are up already. Raises BadInput."""
+    suite, flags = read_rows(options), read_sides(options)
+    services = any(ADDRESS.fullmatch(side.word) for side in flags)
+    asked, requests = None, list[Request]()
+    if services:
+        gate = replace(gate, metrics=URL_GATE) if gate.metrics is None else gate
+        suite, asked = drop_noop(suite), _read_request(options, gate, suite)
+        sides, requests = _read_services(asked, flags)
+        requests += requests if options.aa else []
+    else:
+        sides = [read_side(options, side, suite) for side in flags]
+        if options.each_flag:
+            sides += sides[0].without_each_flag()
+            if len(sides) < 2:
+                raise BadInput(f"--each-flag: {sides[0].label} has no flag to be taken away")
+        check_sides(sides)
+        suite = fit_app(options, suite, sides[0].app)
+    about: dict[str, Any] = {"aa": options.aa, "looks": not options.all_rounds, "request": asked}
+    about["budget_s"] = options.budget
+    spec = make_spec(VersusSpec, options, suite, sides, gate, **about)
+    if services:
+        urls = zip(spec.letters, (request.url for request in requests), strict=True)
+        return replace(spec, urls=dict(urls)), tuple(requests)
     spec.check_cells()
-    spec.check_budget()
-    return spec, None
+    return spec, ()
 
 
-def _read_services(
-    options: VersusOptions, gate: Gate, suite: Suite, sides: Sequence[SideFlags]
-) -> tuple[VersusSpec, tuple[Request, Request]]:
+def _read_request(options: VersusOptions, gate: Gate, suite: Suite) -> Asked:
+    """What services are asked for. Raises BadInput on flags that are of launches."""
     if wrong := options.changed(options.parameters().keys() - OF_LAUNCHES):
         raise BadInput(f"--a: a service that is up already does not go with {', '.join(wrong)}")
     if gate.metrics is not None and "cpu" in gate.metrics:
@@ -151,8 +177,10 @@ def _read_services(
     for row in suite.rows:
         if row.protocol in GRPC | HANDLES:
             raise BadInput(f"--protocol: {row.protocol}: is for apps that are launched")
-    content = add_all_flags(Content(options.command), options)
-    asked = read_request(content, suite.rows[0].protocol)
+    return read_request(add_all_flags(Content(options.command), options), suite.rows[0].protocol)
+
+
+def _read_services(asked: Asked, sides: Sequence[SideFlags]) -> tuple[list[Side], list[Request]]:
     named, requests = list[Side](), list[Request]()
     for side in sides:
         if (match := ADDRESS.fullmatch(side.word)) is None:
@@ -166,32 +194,5 @@ def _read_services(
             raise BadInput(f"{side.place}: {str(error).removeprefix('url: ')}") from None
         address = hide_in_text(match["url"]).partition("://")[2].rstrip("/")
         named.append(Side(match["name"] or address))
-    first, second = requests[0], requests[-1]
-    if first == second and not options.aa:
-        raise BadInput(f"--a, --b: both are {named[0].label}: use --aa for the noise floor")
-    spec = _make_spec(options, gate, suite, named)
-    urls = {
-        side.label: request.url for side, request in zip(spec.sides, (first, second), strict=True)
-    }
-    gated = URL_GATE if gate.metrics is None else gate.metrics
-    return replace(spec, gate=gated, urls=urls, request=asked), (first, second)
-
-
-def _make_spec(
-    options: VersusOptions, gate: Gate, suite: Suite, sides: Sequence[Side]
-) -> VersusSpec:
-    noise, times = gate.noise, QUICK if options.quick else TIMES
-    return make_spec(
-        VersusSpec,
-        options,
-        suite,
-        sides,
-        times,
-        aa=options.aa,
-        threshold=gate.threshold or THRESHOLD,
-        gate=GATE if gate.metrics is None else gate.metrics,
-        floors={} if noise is None else floors_of(noise),
-        noise=None if noise is None else noise.sides[0].run.id,
-        budget_s=options.budget,
-        looks=not options.all_rounds,
-    )
+    check_distinct([side.label for side in named], requests)
+    return named, requests

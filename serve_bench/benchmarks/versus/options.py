@@ -8,31 +8,32 @@ from serve_bench.spec.forms import Duration
 
 
 class VersusOptions(SidesOptions):
-    """Compare two sides: their ratio, its interval, a verdict.
+    """Compare sides with A: ratios, their intervals, verdicts.
 
-    Each round launches both sides again and loads them in turn. It stops when the verdict is final,
-    after 3 rounds or more.
+    Each round launches the sides again and loads them in turn. It stops when the verdicts are
+    final, after 3 rounds or more.
 
-    Example: serve-bench versus --a default --b optimized --quick
+    Example: serve-bench versus --a default --b haproxy --b optimized --quick
     """
 
     command = "versus"
     order = f"""a b rounds all_rounds app clients rate {REQUEST} protocol grpc_servicer call events
-        event_timeout aa quick threshold gate fail_on noise budget a_env b_env a_python b_python
-        a_option b_option slice seed suite out resume trace no_sample strict_host dry_run live
-        format"""
+        event_timeout aa each_flag quick threshold gate fail_on noise budget a_env b_env a_python
+        b_python a_option b_option slice seed suite out resume trace no_sample strict_host dry_run
+        live format"""
 
     a: str | None = flag(None, "First side: VARIANT, APP, VARIANT,APP or [NAME=]http://HOST:PORT.")
-    b: str | None = flag(None, "Second side, compared with the first.")
+    b: list[str] | None = flag(None, "Side that is compared with A; repeatable.")
     all_rounds: bool = flag(False, "Measure all rounds, even after a final verdict.")
     aa: bool = flag(False, "Compare A (default) with itself: the noise floor.")
+    each_flag: bool = flag(False, "Compare A with itself without each of its flags in turn.")
     budget: Duration | None = flag(None, "Longest time of the run, such as 10m [none].")
     a_env: list[str] | None = flag(None, "Variable of the environment of A; repeatable.")
-    b_env: list[str] | None = flag(None, "Variable of the environment of B; repeatable.")
+    b_env: list[str] | None = flag(None, "Variable of the environment of each B; repeatable.")
     a_python: str | None = flag(None, "Python interpreter of A, with a Ray of its own.")
-    b_python: str | None = flag(None, "Python interpreter of B.")
+    b_python: str | None = flag(None, "Python interpreter of each B.")
     a_option: list[str] | None = flag(None, "Option of A, such as num_replicas=2; repeatable.")
-    b_option: list[str] | None = flag(None, "Option of B; repeatable.")
+    b_option: list[str] | None = flag(None, "Option of each B; repeatable.")
 
 
 versus = Command(VersusOptions, "benchmarks.versus.command:VersusRun.measure")

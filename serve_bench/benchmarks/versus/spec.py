@@ -1,10 +1,11 @@
-"""What `serve-bench versus` is asked for: two sides, and the rounds that compare them. Pure."""
+"""What `serve-bench versus` is asked for: sides, and the rounds that compare each with A. Pure."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Final
 
 from serve_bench.analysis.ratios import FEWEST
@@ -14,36 +15,37 @@ from serve_bench.core.plan import duration_text, plan_trial
 from serve_bench.core.redaction import hide_env_value, hide_in_text, hide_settings
 from serve_bench.spec.sides import Pairing, RowPlan, Side, SidesSpec, Times
 
-TIMES: Final = Times(20, 16.0, 2.0)
-QUICK: Final = Times(3, 4.0, 1.0)
-
 URL_GATE: Final = ("throughput",)
 """Of services that were up already, whose processes are not known."""
 
 
 @dataclass(frozen=True)
 class VersusSpec(SidesSpec):
-    """A and B, each row of each cell on both in every round."""
+    """A and the sides that are compared with it, each row of each cell on all of a round."""
 
-    def plan_rows(self, number: int) -> Iterator[RowPlan]:
-        """Each second round turns the order of cells, later ones draw it."""
-        cells = list(self.cells)
-        if number > 2:
-            random.Random(f"{self.seed}/{(number - 1) // 2}/cells").shuffle(cells)
-        if number % 2 == 0:
-            cells.reverse()
-        for cell in cells:
+    usual = Times(20, 16.0, 2.0)
+    quick = Times(3, 4.0, 1.0)
+
+    def plan_rows(self, number: int, repeat: int, sides: Sequence[Side]) -> Iterator[RowPlan]:
+        for cell in self.turned(self.cells, repeat, "cells"):
             label = self.label(cell)
             for row in self.rows:
-                first, second = (plan_trial(side.label, number, label, row) for side in self.sides)
-                draw = random.Random(f"{self.seed}/{first.key}/{second.key}")
-                order = (0, 1) if draw.random() < 0.5 else (1, 0)
-                pairing = Pairing(cell, row, (first, second), order, draw.randrange(1 << 31))
+                planned = tuple(plan_trial(side.label, number, label, row) for side in sides)
+                draw = random.Random("/".join([str(self.seed), *(trial.key for trial in planned)]))
+                order = [0]
+                for place in range(1, len(planned)):
+                    order.insert(place - int((place + 1) * draw.random()), place)
+                pairing = Pairing(cell, row, planned, tuple(order), draw.randrange(1 << 31))
                 yield RowPlan(row, (pairing,))
+
+    @property
+    def fewest(self) -> int:
+        """The rounds that a verdict on all sides takes."""
+        return FEWEST * len(self.turns)
 
     def check_budget(self) -> None:
         """BadInput where fewer rounds fit into the budget than a verdict takes."""
-        least = replace(self, rounds=min(FEWEST, self.rounds)).plan()
+        least = replace(self, rounds=min(self.fewest, self.rounds)).plan()
         least_s = self.expected_s(least)
         if self.budget_s is not None and least_s > self.budget_s:
             raise BadInput(
@@ -54,14 +56,25 @@ class VersusSpec(SidesSpec):
 
     def check_cells(self) -> None:
         """BadInput where a side sets what the cells vary: they would not be the cells they say."""
-        for letter, side in zip("ab", self.sides, strict=True):
+        for place, side in enumerate(self.sides):
             for name in side.settings:
                 if len({cell.get(name) for cell in self.cells}) > 1:
                     differs = f"{name} differs from cell to cell of {self.name} already"
-                    raise BadInput(f"--{letter}-option: {differs}")
+                    raise BadInput(f"--{'b' if place else 'a'}-option: {differs}")
+
+    @property
+    def turns_text(self) -> str:
+        """Which sides are up in a round, where not all are."""
+        letters = [*self.letters.values()]
+        turns = "; ".join(", ".join(letters[place] for place in places) for places in self.turns)
+        host = f"cores and memory of this host allow {self.together} clusters at once"
+        return f"{host}: rounds have in turn {turns}"
 
     def describe_sides(self) -> Iterator[str]:
-        for letter, side in zip("AB", self.sides, strict=True):
+        if self.together is not None:
+            yield self.turns_text
+        for side in self.sides:
+            letter = self.letters[side.label]
             if self.urls is not None:
                 yield f"{letter}: {side.label}, {hide_in_text(self.urls[side.label])}"
                 continue
@@ -74,17 +87,22 @@ class VersusSpec(SidesSpec):
                 yield f"    {name}={hide_settings(setting)}"
 
 
+def check_distinct(labels: Sequence[str], measured: Sequence[object], what: str = "") -> None:
+    """BadInput where two sides are the same. `measured`: what is, of each."""
+    for first, second in combinations(range(len(labels)), 2):
+        if measured[first] == measured[second]:
+            flags, more = ("--b", "") if first else ("--a, --b", ": use --aa for the noise floor")
+            raise BadInput(f"{flags}: both are {labels[first]}{what}{more}")
+
+
 def check_sides(sides: Sequence[Side]) -> None:
     """BadInput where two are the same, or one has an app of the user's own and the other has one
     that comes with the tool."""
-    first, second = sides[0], sides[-1]
-    if len(sides) > 1 and first.same_as(second):
-        raise BadInput(
-            f"--a, --b: both are {first.label}, with the same flags, options and app: use --aa "
-            "for the noise floor"
-        )
-    if (first.app.own is None) != (second.app.own is None):
-        flag, side = ("--a", first) if first.app.own is None else ("--b", second)
+    what = ", with the same flags, options and app"
+    check_distinct([side.label for side in sides], [side.unnamed for side in sides], what)
+    built_in = [place for place, side in enumerate(sides) if side.app.own is None]
+    if 0 < len(built_in) < len(sides):
+        flag, side = "--b" if built_in[0] else "--a", sides[built_in[0]]
         raise BadInput(
             f"{flag}: {side.label} is built-in app {side.app.name}; the other side is your own "
             "app: both need one"

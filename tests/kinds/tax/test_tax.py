@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from serve_bench.benchmarks.tax import command as tax_command
-from serve_bench.benchmarks.tax.bench import LayerCpu, LayerRounds
+from serve_bench.benchmarks.tax.bench import LayerRounds
 from serve_bench.benchmarks.tax.command import read_tax
 from serve_bench.benchmarks.tax.lens import LENS
 from serve_bench.benchmarks.tax.options import TaxOptions
@@ -27,6 +27,7 @@ from serve_bench.core.load_spec import Timing
 from serve_bench.core.own_app import OwnApp, OwnDeployment
 from serve_bench.core.result import PlannedTrial, Trial
 from serve_bench.runner import in_turn
+from serve_bench.runner.in_turn import SideCpu
 from serve_bench.serving.bare import BareServer
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import new_run, reap
@@ -172,7 +173,7 @@ def test_layers_are_drawn_and_a_handle_has_windows_of_its_own(call: Call) -> Non
 
 
 def test_cpu_of_a_layer_is_without_what_it_uses_while_others_are_loaded() -> None:
-    cpu = LayerCpu(idle={"proxy": 0.1})
+    cpu = SideCpu(idle={"proxy": 0.1})
     before = {7: ("proxy", 1_000_000_000), 8: ("replica", 0)}
     after = {7: ("proxy", 3_000_000_000), 8: ("replica", 500_000_000)}
     cpu.add(before, after)
@@ -183,7 +184,8 @@ def test_cpu_of_a_layer_is_without_what_it_uses_while_others_are_loaded() -> Non
     assert made.metrics["server_cpu"].windows == pytest.approx((2.1,))
     assert sure(made.client.slices).cpu_s == {"proxy": 1.6, "replica": 0.5}
     cpu.add(before, {7: ("proxy", 3_000_000_000)})  # a process ended: not judged
-    assert "server_cpu" not in cpu.added_to(trial).metrics
+    bare = replace(trial, metrics={})
+    assert "server_cpu" not in cpu.added_to(bare).metrics and cpu.added_to(bare).flags.way_changed
 
 
 @pytest.mark.alone

@@ -1,0 +1,159 @@
+"""Several sides compared with A: how they are corrected, drawn, taken in turn and shown."""
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.analysis.comparing import broken, of_versus
+from serve_bench.analysis.comparing.model import figures
+from serve_bench.benchmarks.versus.bench import fit_sides
+from serve_bench.benchmarks.versus.spec import VersusSpec, check_sides
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Result
+from serve_bench.runner.model_needs import BASE_BYTES, REPLICA_BYTES
+from serve_bench.spec.sides import Side, name_apart
+from tests.cases import cases, sure
+from tests.fixtures import Call
+from tests.kinds.versus.test_versus_request import suite
+from tests.records import ROWS, store_run
+from tests.rendering import render
+from tests.versus_records import WOBBLE, rates, versus_result
+
+ROW = ROWS[2]
+LABELS = ("default", "haproxy", "mine", "optimized")
+ONE_SIDE_BYTES = BASE_BYTES + REPLICA_BYTES
+
+
+def run_of(*ratios: float, **suite: Any) -> Result:
+    """Six rounds of A at 500 requests/s and of others, all with another wobble."""
+    rounds = [
+        (500.0, *(500.0 * ratio * (1 + WOBBLE[at - k] / 100) for k, ratio in enumerate(ratios)))
+        for at in range(6)
+    ]
+    return versus_result({ROW: rounds}, labels=LABELS[: 1 + len(ratios)], **suite)
+
+
+def many(count: int, **other: Any) -> VersusSpec:
+    return replace(suite(**other), sides=tuple(Side(f"side {k}") for k in range(count)))
+
+
+def test_each_side_is_compared_with_a_as_by_itself_and_corrected_for_all() -> None:
+    found = of_versus(run_of(1.02, 0.99, 0.9))
+    assert [(row.side, row.word) for row in found.rows] == [
+        *(("B1", "faster"), ("B2", "slower"), ("B3", "regressed"))
+    ]
+    assert found.word == "regressed" and found.confidence == pytest.approx(1 - 0.05 / 3)
+    alone = sure(of_versus(run_of(1.02)).rows[0].line("throughput").judged.interval)
+    first = sure(found.rows[0].line("throughput").judged.interval)
+    assert (first.center, first.se) == (alone.center, alone.se)
+    assert first.level == pytest.approx(0.05 / 3) and first.half > 1.2 * alone.half
+    # Holm's step-down runs over the sides: the surest has a third of the error, the last all.
+    judged = [row.line("throughput").judged for row in found.rows]
+    assert sorted(sure(one.alpha) for one in judged) == pytest.approx([0.05 / 3, 0.05 / 2, 0.05])
+    names = [part.names for part in found.split()]
+    assert names == [("default", label) for label in LABELS[1:]]
+
+
+def test_a_proof_by_itself_is_none_among_others() -> None:
+    ratio = math.exp(2.9 * sure(of_versus(run_of(1.0)).gated[0].judged.interval).se)
+    assert of_versus(run_of(ratio)).word == "faster"
+    found = of_versus(run_of(ratio, 1.0, 1.0))
+    (line,) = (one for one in found.rows[0].lines if one.gated)
+    assert line.judged.word != "faster" and found.word != "faster"
+    # After two sure ones the last takes the whole error: it is proven, though not its interval.
+    (last,) = of_versus(run_of(ratio, 2.0, 2.0)).split()[0].gated
+    interval = sure(last.judged.interval)
+    assert last.judged.word == "faster" and interval.low < 1 < interval.high
+    assert "faster (" in figures(last) and "between" not in figures(last)
+
+
+def test_the_gate_is_over_all_sides_and_names_the_one(tmp_path: Path, call: Call) -> None:
+    folder = store_run(tmp_path / "run", run_of(1.2, 0.8))
+    _, err = call("report", folder, "--fail-on", "regressed", code=3)
+    assert "gate: B2: regressed: 100 connections: 20 % slower (" in err
+    first, second = of_versus(run_of(1.2, 0.8)).split()
+    assert not broken(first, "regressed") and len(broken(second, "regressed")) == 1
+    failing = of_versus(
+        versus_result({ROW: [(500.0,) * 3] * 3}, labels=LABELS[:3], b={"failed": 99})
+    )
+    assert "of B2's requests failed" in failing.rows[1].worse
+
+
+def test_the_report_has_a_row_for_each_side_and_one_chart_and_says_the_level() -> None:
+    result = run_of(1.02, 0.99, 0.9)
+    text = render(result)
+    assert max(map(len, text.splitlines())) <= 80 and "98.3 %" in text
+    rows = [line.split()[1:3] for line in text.splitlines() if line.startswith("  requests/s")]
+    assert [side for side, _ in rows] == ["B1", "B2", "B3"]
+    assert "Intervals have 98.3 %, so that those of the 3 sides hold at once" in " ".join(
+        text.split()
+    )
+    data = json.loads(render(result, "json"))
+    assert data["points"][0]["dims"]["confidence"] == pytest.approx(1 - 0.05 / 3)
+    sides = [row["dims"]["side"] for row in data["comparisons"]]
+    assert Counter(sides) == {"B1": 4, "B2": 4, "B3": 4}
+    assert [point["dims"].get("side") for point in data["points"]][1:] == ["A", "B1", "B2", "B3"]
+    for form in ("csv", "markdown"):
+        assert "B3" in render(result, form)
+    plain = json.loads(render(versus_result({ROW: rates(500.0, 450.0)}), "json"))
+    assert not {"side", "confidence"} & {
+        *plain["comparisons"][0]["dims"],
+        *plain["points"][0]["dims"],
+    }
+
+
+def test_rounds_and_sides_are_in_drawn_order() -> None:
+    plans = many(4, rounds=20).plan()
+    assert plans[0].order == plans[1].order[::-1] == (0, 1, 2, 3)
+    assert all(a.order == b.order[::-1] for a, b in zip(plans[::2], plans[1::2], strict=True))
+    assert len({plan.order for plan in plans}) > 8
+    assert len({plan.pairings[0].steady_order for plan in plans}) > 8
+
+
+@cases(
+    "cores, free, together",
+    (2, 10 * ONE_SIDE_BYTES, 3),
+    (16, 10 * ONE_SIDE_BYTES, None),
+    (16, 4 * ONE_SIDE_BYTES, 4),
+    (1, 0, 2),
+)
+def test_sides_that_cannot_be_up_at_once_are_taken_in_turn_beside_a(
+    cores: int, free: int, together: int | None
+) -> None:
+    spec = fit_sides(many(8, rounds=4), cores, free)
+    assert spec.together == together
+    assert VersusSpec.stored(spec.to_json()) == spec
+    plans = spec.plan()
+    assert all(plan.sides[0] == spec.sides[0] for plan in plans)
+    rounds = Counter(side.label for plan in plans for side in plan.sides[1:])
+    assert rounds == dict.fromkeys((side.label for side in spec.sides[1:]), 4)
+    assert len(plans[0].sides) == (together or 8)
+
+
+def test_what_is_measured_in_turn_is_compared_within_its_rounds() -> None:
+    """A is faster in the rounds of B2, which says nothing of B1."""
+    result = run_of(0.9, 0.9, together=2)
+    keep = {"haproxy": (1, 3, 5), "mine": (2, 4, 6)}
+    seen = [one for one in result.trials if one.round in keep.get(one.variant, range(1, 7))]
+    plan = tuple(one for one in result.run.plan if one.round in keep.get(one.variant, range(1, 7)))
+    found = of_versus(replace(result, trials=tuple(seen), run=replace(result.run, plan=plan)))
+    rounds = [[*row.line("throughput").a_values] for row in found.rows]
+    assert rounds == [[1, 3, 5], [2, 4, 6]]
+    assert [row.planned for row in found.rows] == [(3, 3)] * 2
+
+
+def test_sides_that_are_the_same_are_refused_and_twins_have_names() -> None:
+    one, other = Side("x"), Side("y")
+    for sides, message in (
+        ([one, replace(one, settings={"num_replicas": 2}), other], "--a, --b: both are x, .* --aa"),
+        ([Side("a", settings={"num_replicas": 3}), one, other], "^--b: both are x, with the same"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            check_sides(sides)
+    labels = [side.label for side in name_apart([Side("x"), Side("y"), Side("x")])]
+    assert labels == ["x (A)", "y", "x (B2)"]
