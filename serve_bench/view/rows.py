@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import Any, Final
 
 from serve_bench.analysis.checks import Warning, checks
-from serve_bench.analysis.statistics import MAIN, Line, answered, summarize, variants
+from serve_bench.analysis.statistics import MAIN, Line, answered, summarize
 from serve_bench.analysis.verdict import Verdict, limited_by
 from serve_bench.core.axes import AXES
 from serve_bench.core.facts import PortOwner, TrialUsage
@@ -168,7 +168,7 @@ def make_page(result: Result, rules: RowRules = RowRules()) -> Page:
     }
     page = Page(
         result=result,
-        variants=variants(result),
+        variants=tuple(dict.fromkeys(line.variant for line in lines)),
         axes=tuple(axis for axis in axes if len({repr(line.cell.get(axis)) for line in lines}) > 1),
         loads=loads,
         warnings=tuple(seen for seen in warnings if seen.key is None),
