@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Meta
@@ -130,34 +131,29 @@ SWEEPS: Final = (*MATRICES, "press")
 ONE_PROTOCOL: Final = ("sweep", "noop", "versus", "capacity", "soak")
 
 
-def _of_cell(name: str, kind: Any, default: Value, help: str, *flags: Flag, **more: Any) -> Axis:
-    return Axis(name, "deploy", kind, default, help, flags, **more)
+def _declare(
+    scope: Scope, name: str, kind: Any, default: Value, help: str, *flags: Flag, **more: Any
+) -> Axis:
+    return Axis(name, scope, kind, default, help, flags, **more)
 
 
-def _of_load(name: str, kind: Any, default: Value, help: str, *flags: Flag, **more: Any) -> Axis:
-    return Axis(name, "load", kind, default, help, flags, **more)
-
-
-def _of_model(name: str, kind: Any, default: Value, help: str, *flags: Flag, **more: Any) -> Axis:
-    return _of_cell(name, kind, default, help, *flags, **{"apps": MODEL_APPS, **more})
-
-
-def _swept(help: str, *commands: str, **more: Any) -> Flag:
-    return Flag(help, commands, swept=True, **more)
-
+_of_cell = partial(_declare, "deploy")
+_of_load = partial(_declare, "load")
+_of_model = partial(_of_cell, apps=MODEL_APPS)
+_swept = partial(Flag, swept=True)
 
 #: What a DLRM ranker is made of; the defaults of its shape are those of serving/apps/dlrm_shape.py.
 _BOTH: Final = {"both": "plain,tuned"}
 _MODEL = (
     _of_model(
         *("ranker", Literal["plain", "tuned"], "plain", "which"),
-        _swept("Ranker of the model: plain, tuned or both.", *MODELS, aliases=_BOTH),
+        _swept("Ranker of the model: plain, tuned or both.", MODELS, aliases=_BOTH),
         named=True,
     ),
     _of_model(
         *("device", Literal["auto", "cpu", "cuda"], "auto", "where"),
         Flag("Device of the model: auto, cpu or cuda.", (*MATRICES, "recsys")),
-        _swept("Devices of the model: auto, cpu, cuda.", "press"),
+        _swept("Devices of the model: auto, cpu, cuda.", ("press",)),
         named=True,
     ),
     _of_model(
@@ -193,20 +189,20 @@ _PRESS = (
     _of_cell(
         *("log_level", Literal["DEBUG", "INFO", "WARNING", "ERROR"], "INFO"),
         "of Serve (proxy, controller, replicas) and of the app",
-        _swept("Log levels: DEBUG, INFO, WARNING, ERROR.", "press"),
+        _swept("Log levels: DEBUG, INFO, WARNING, ERROR.", ("press",)),
         apps=PRESS_APPS,
         named=True,
     ),
     _of_cell(
         *("callable", Literal["async", "sync", "fastapi-def"], "async"),
         "what the handler is: a coroutine, blocking in a thread, a def endpoint of FastAPI",
-        _swept("Handlers: async, sync, fastapi-def.", "press"),
+        _swept("Handlers: async, sync, fastapi-def.", ("press",)),
         apps=PRESS_APPS,
     ),
     _of_cell(
         *("max_queued_requests", Queue, -1),
         "requests that wait at the proxy beyond those that replicas take; more get a 503",
-        _swept("Requests that may wait for a replica; more get a 503; -1: no limit.", "press"),
+        _swept("Requests that may wait for a replica; more get a 503; -1: no limit.", ("press",)),
         apps=PRESS_APPS,
         option="max_queued_requests",
     ),
@@ -217,11 +213,11 @@ _PROTOCOLS: Final = "http, stream, grpc, grpc-stream, handle, handle-stream."
 _DECLARED = (
     _of_cell(
         *("num_replicas", Whole, 1, "replicas of the measured deployment"),
-        _swept("Replicas of the measured deployment.", *MATRICES, usual=""),
-        _swept("Replicas of the measured deployment.", "press", usual="half the cores"),
+        _swept("Replicas of the measured deployment.", MATRICES, usual=""),
+        _swept("Replicas of the measured deployment.", ("press",), usual="half the cores"),
         _swept(
             "Replicas of the ranker; 2 of the ingress for each.",
-            "recsys",
+            ("recsys",),
             name="ranker_replicas",
             usual="1,2,4",
         ),
@@ -232,7 +228,7 @@ _DECLARED = (
     _of_cell(
         *("max_ongoing_requests", Whole, 10000),
         "requests that one replica takes at once, as Serve calls it",
-        _swept("Requests that one replica takes at once.", *SWEEPS, usual=""),
+        _swept("Requests that one replica takes at once.", SWEEPS, usual=""),
         Flag("Requests that one replica takes at once.", ("noop",)),
         spellings=("max_concurrent_queries",),  # in published commands
         brief="ongoing",
@@ -241,7 +237,7 @@ _DECLARED = (
     _of_cell(
         *("max_batch_size", Whole, 1),
         "requests that serve.batch may put together; 1 means no batching",
-        _swept("Largest batch of serve.batch; 1: no batching.", *SWEEPS, usual=""),
+        _swept("Largest batch of serve.batch; 1: no batching.", SWEEPS, usual=""),
         Flag("Requests that a ranker scores at once.", ("recsys",), usual=100),
         Flag("Largest batch of serve.batch; 1: no batching.", ("noop",)),
         brief="batch",
@@ -282,27 +278,28 @@ _DECLARED = (
     *_PRESS,
     _of_load(
         *("data_size", DataSize, "small", "request body: none, 1 MiB, or so many bytes"),
-        _swept("Request bodies: small (none), large (1 MiB) or bytes.", "micro"),
+        _swept("Request bodies: small (none), large (1 MiB) or bytes.", ("micro",)),
     ),
     _of_load(
         *("response_size", ResponseSize, "small"),
         "response body of the no-op app: ok, 1 MiB, so many bytes, or the request's (echo)",
         _swept(
-            "Response bodies: small (ok), large (1 MiB), bytes, or echo (the request's).", "micro"
+            "Response bodies: small (ok), large (1 MiB), bytes, or echo (the request's).",
+            ("micro",),
         ),
         apps=("noop",),
     ),
     _of_load(
         *("protocol", Protocol, "http"),
         "how a request is made, and answered: at once or as a stream of events that are timed",
-        _swept(f"Protocols: {_PROTOCOLS}", "micro", "run"),
+        _swept(f"Protocols: {_PROTOCOLS}", ("micro", "run")),
         Flag("Protocol: http, stream, grpc or grpc-stream.", ("load",)),
         Flag("Protocol: http or stream.", ("tax",)),
         Flag(f"Protocol: {_PROTOCOLS}", ONE_PROTOCOL, goes="url"),
     ),
     _of_load(
         *("stream_events", Whole, 10, "events of each stream of the no-op app"),
-        _swept("Events of each stream of the no-op app.", "micro"),
+        _swept("Events of each stream of the no-op app.", ("micro",)),
         Flag("Events of each stream of the no-op app.", ("sweep", "noop")),
         apps=("noop",),
     ),
