@@ -12,7 +12,7 @@ from serve_bench.core.facts import CourseFacts, ReplicaChange
 from serve_bench.core.result import result_of
 from serve_bench.core.schema import built
 from tests.cases import cases
-from tests.records import run
+from tests.records import planned, run, trial
 
 IN, OUT = [False] * 10, [True] * 20
 
@@ -27,8 +27,8 @@ def launch(ended: list[int], waiting: int = 500, fewer: int = 4) -> Any:
         waiting=tuple(waiting if at >= 10 else 0 for at in range(seconds)),
         changes=(built(ReplicaChange, {**state, "deployment": "default:Shop"}, "change"),),
     )
-    trial = SimpleNamespace(course=course, round=1, metrics={})
-    return trial, SimpleNamespace(out=(*IN, *OUT), replicas=ReplicaLine("Shop", counts))
+    loaded = replace(trial(planned()), course=course, metrics={})
+    return loaded, SimpleNamespace(out=(*IN, *OUT), replicas=ReplicaLine("Shop", counts))
 
 
 ENDED = [20] * 10 + [85] * 8 + [16] * 12  # so Serve's router answered after an overload
