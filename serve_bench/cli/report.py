@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from os.path import isdir, isfile
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from serve_bench.store.files import (
     write_whole,
 )
 from serve_bench.view.comparison import comparison_document
-from serve_bench.view.csv import json_of
+from serve_bench.view.csv import json_of, pick
 from serve_bench.view.document import Document
 from serve_bench.view.lens import RunLook
 
@@ -185,15 +185,8 @@ def report(options: ReportCommandOptions) -> int:
     folders = options.folders or [newest_run(RESULTS)]
     if len(folders) == 1 and isdir(folders[0]) and not isfile(folders[0] / RECORDS_FILE):
         return _show_index(folders[0], options)
-    request = ReportRequest(
-        "table" if html else options.format,
-        options.published,
-        options.perf_metrics,
-        options.exclude_connect,
-        options.verbose,
-        options.wide,
-        options.trace_out,
-    )
+    asked = pick(options, *(field.name for field in fields(ReportRequest)))
+    request = ReportRequest(**asked | ({"format": "table"} if html else {}))
     _check(request, len(folders), html)
     to = None if html else target_of(output)
     if options.plot is not None or options.chart is not None:
