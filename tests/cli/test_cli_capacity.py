@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.capacity_runs import StoredCapacity
+from tests.fixtures import Call
 from tests.integration.conftest import run_to_end, start, wait_for_line
 from tests.queue_server import EVENTS, MU
 
@@ -64,7 +65,7 @@ def search(folder: Path, url: str, slo: str, *words: str) -> StoredCapacity:
     return read_stored(folder / "r")
 
 
-def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
+def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path, call: Call) -> None:
     """M/M/1, 1,000/s: p90 is 10 ms at 769.7/s. --need has its exit code."""
     words = ("--need", "5000/s", "--out", "r", "--format", "json")
     with queue("mm1") as url:
@@ -80,10 +81,10 @@ def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
     assert found.loop["figures"]["throughput"]["value"] > figure["value"]
     for counts in found.requests:
         assert counts["completed"] + counts["unanswered"] + sum(counts["failed"].values()) > 0
-    shown = run_to_end(["report", "r"], tmp_path).stdout.replace("\n  ", " ")
+    shown = call("report", tmp_path / "r")[0].replace("\n  ", " ")
     assert f"Capacity {figure['value']:.0f} req/s (95 %: {figure['low']:.0f} to " in shown
-    refused = run_to_end(["capacity", "--resume", "r", "--budget", "1m"], tmp_path)
-    assert refused.returncode == 2 and "holds a run of services" in refused.stderr
+    _, err = call("capacity", "--resume", tmp_path / "r", "--budget", "1m", code=2)
+    assert "holds a run of services" in err
 
 
 @pytest.mark.long

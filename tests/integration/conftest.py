@@ -62,8 +62,7 @@ def until(ready: Callable[[], Found], seconds: float, every_s: float = 0.1) -> F
 
 def wait_until_clean(seconds: float = 10.0, place: Path | None = None) -> list[str]:
     """What remains after at most so many seconds; empty when all is gone."""
-    until(lambda: not remains(place), seconds)
-    return remains(place)
+    return [] if until(lambda: not remains(place), seconds) else remains(place)
 
 
 @contextlib.contextmanager
@@ -83,6 +82,14 @@ def own_place() -> Iterator[Path]:
 def _leaves_nothing() -> Iterator[None]:
     with own_place():
         yield
+
+
+@pytest.fixture(
+    params=[pytest.param(True, marks=pytest.mark.long), pytest.param(False, marks=pytest.mark.ci)]
+)
+def resumed(request: pytest.FixtureRequest) -> bool:
+    """In continuous integration test_micro.py, test_kill.py and test_rpc.py resume their runs."""
+    return bool(request.param)
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
@@ -120,10 +127,11 @@ def reported(folder: Path, run: str) -> Any:
     return json.loads(run_to_end(["report", run, "--format", "json"], folder).stdout)
 
 
-def get(url: str) -> tuple[int, Any]:
-    """The status of an answer, and its content: of JSON what it says."""
+def get(url: str, body: bytes | None = None) -> tuple[int, Any]:
+    """The status of an answer, of a post if there is a body, and its content: JSON is read."""
     try:
-        response = urllib.request.urlopen(url, timeout=60)
+        request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+        response = urllib.request.urlopen(request, timeout=60)
     except urllib.error.HTTPError as error:
         response = error
     with response:

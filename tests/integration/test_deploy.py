@@ -1,12 +1,12 @@
 """deploy/ for real: `serve run` of its config, and what its Dockerfile copies, without Docker."""
 
+import contextlib
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -85,8 +85,7 @@ def service(tmp_path: Path) -> Iterator[str]:
             for pid in processes_left():
                 os.kill(pid, signal.SIGKILL)
             raise
-    until(lambda: not processes_left(), 10.0)
-    assert processes_left() == []
+    assert until(lambda: not processes_left(), 10.0), processes_left()
     for session in Path(os.environ["TMPDIR"]).iterdir():  # Ray keeps its logs; nothing else is ours
         shutil.rmtree(session)
 
@@ -97,33 +96,24 @@ def processes_left() -> list[int]:
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + UP_S
-    answer: object = "nothing"
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            answer = get(url)[0]
-        except (OSError, ValueError) as error:  # not listening yet, or an answer of the proxy alone
-            answer = error
-        if answer == 200:
-            return
-        time.sleep(0.2)
-    tail = "\n".join(log.read_text().splitlines()[-30:])
-    raise AssertionError(f"{url} answered {answer}; exit code {process.poll()}:\n{tail}")
+    def answers() -> bool:
+        with contextlib.suppress(OSError, ValueError):  # not listening yet, or the proxy alone
+            return get(url)[0] == 200
+        return False
+
+    until(lambda: process.poll() is not None or answers(), UP_S, 0.2)
+    assert answers(), "\n".join([str(process.poll()), *log.read_text().splitlines()[-30:]])
 
 
 def wait_for_replicas(wanted: Mapping[str, int]) -> None:
     """Until as many processes serve as the config says: the first answers come before."""
-    until(lambda: Counter(replicas()) == wanted, UP_S)
-    assert Counter(replicas()) == wanted
+    assert until(lambda: Counter(replicas()) == wanted, UP_S), Counter(replicas())
 
 
 def replicas() -> Iterator[str]:
     """The deployment of each replica that was started under this test's TMPDIR."""
-    for process in psutil.process_iter():
-        try:
-            title = " ".join(process.cmdline())
-        except psutil.Error:
-            continue  # ended between the listing and now
+    for process in psutil.process_iter(["cmdline"]):
+        title = " ".join(process.info["cmdline"] or [])
         match = re.match(r"ray::ServeReplica:recsys:(\w+)", title)
         if match and _mark_of(process, "TMPDIR") == os.environ["TMPDIR"]:
             yield match.group(1)

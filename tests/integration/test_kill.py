@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from serve_bench.store import read
+from tests.cases import cases
 from tests.integration.conftest import (
     SHORT,
     cluster_child,
@@ -42,21 +43,21 @@ def readable_records(folder: Path) -> int:
 
 
 LAUNCH, DEPLOY = r"launch: starting Ray", r"launch: Serve is up"
-TRIAL = r"\[1/\d\].*single client.*req/s"
+TRIAL, LOADED = r"\[1/\d\].*single client.*req/s", r"\| (connect|warmup)|req/s"
 
-#: Who is killed in the sittings of one run, at which line, and the trials finished by then.
-KILLS = (
-    *(("cli", LAUNCH, 0), ("child", LAUNCH, 0)),
-    *(("cli", DEPLOY, 0), ("child", DEPLOY, 0)),
-    *(("cli", TRIAL, 1), ("child", TRIAL, 2)),
+#: At which lines the sittings of one run are killed, and the trials finished by then.
+KILLS = ((LAUNCH, 0), (DEPLOY, 0), (TRIAL, 1))
+
+
+@cases(
+    "victims",
+    pytest.param("cli child cli", marks=pytest.mark.ci),
+    pytest.param("child cli child", marks=pytest.mark.long),
 )
-
-
-@pytest.mark.ci
-def test_sigkill_leaves_nothing_and_resume_completes(tmp_path: Path) -> None:
+def test_sigkill_leaves_nothing_and_resume_completes(victims: str, tmp_path: Path) -> None:
     """Each sitting goes on where the one before was killed; the last may end."""
     arguments: tuple[str, ...] = ARGUMENTS
-    for victim, line, finished in KILLS:
+    for victim, (line, finished) in zip(victims.split(), KILLS, strict=True):
         process = start(*arguments, cwd=tmp_path)
         wait_for_line(process, line)
         time.sleep(0.4)
@@ -76,10 +77,25 @@ def test_sigkill_leaves_nothing_and_resume_completes(tmp_path: Path) -> None:
     assert readable_records(tmp_path / "run") == 3
 
 
+@cases(
+    "command, line",
+    pytest.param("tax --layers uvicorn,default", r"launch: starting Serve", marks=pytest.mark.ci),
+    pytest.param("versus --a optimized --aa", r"B \| deploy", marks=pytest.mark.ci),
+    pytest.param("scale single --replicas 1 --duration 60s", LOADED, marks=pytest.mark.long),
+)
+def test_a_killed_command_leaves_nothing(command: str, line: str, tmp_path: Path) -> None:
+    """Neither the bare server of a layer, nor one of two clusters, nor other nodes."""
+    process = start(*command.split(), "--quick", "--out", "run", cwd=tmp_path)
+    wait_for_line(process, line)
+    process.kill()
+    process.communicate(timeout=30)
+    assert process.returncode == -9 and wait_until_clean(15) == []
+
+
 def test_where_the_warden_dies_too_the_cluster_ends_itself(tmp_path: Path) -> None:
     """With HAProxy and Ray's agents, which outlive a driver that just exits."""
     process = start(*ARGUMENTS, "--variant", "optimized", cwd=tmp_path)
-    wait_for_line(process, r"\| (connect|warmup)|req/s")
+    wait_for_line(process, LOADED)
     warden_of(process).kill()
     process.kill()
     process.communicate(timeout=30)
@@ -88,14 +104,17 @@ def test_where_the_warden_dies_too_the_cluster_ends_itself(tmp_path: Path) -> No
 
 @pytest.mark.ci
 def test_what_outlives_even_the_warden_is_swept_by_clean(tmp_path: Path) -> None:
-    process = start(*ARGUMENTS, cwd=tmp_path)
-    wait_for_line(process, r"launch: Serve is up")
-    warden = warden_of(process)
-    run = f"run {warden.cmdline()[-1]}:"  # runs that other tests kill meanwhile are swept too
-    for victim in (warden, cluster_child(process), psutil.Process(process.pid)):
-        victim.kill()
-    process.communicate(timeout=30)
-    assert run in run_checked(["clean"], tmp_path).stdout
+    for folder in ("run1", "run2", "run3"):  # what other tests start just then may sweep it before
+        process = start(*ARGUMENTS[:-1], folder, cwd=tmp_path)
+        wait_for_line(process, DEPLOY)
+        warden = warden_of(process)
+        run = f"run {warden.cmdline()[-1]}:"  # runs that other tests kill meanwhile are swept too
+        for victim in (warden, cluster_child(process), psutil.Process(process.pid)):
+            victim.kill()
+        process.communicate(timeout=30)
+        if run in (swept := run_checked(["clean"], tmp_path).stdout):
+            break
+    assert run in swept
     assert wait_until_clean(2) == []
     assert run not in run_to_end(["clean"], tmp_path).stdout
 

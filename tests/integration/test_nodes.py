@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import msgspec
@@ -22,11 +21,12 @@ import pytest
 
 from serve_bench.core.facts import NodeFacts
 from serve_bench.core.load_result import LoadResult, Progress
-from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.load_spec import Load, LoadOn, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.load.merge import combine
 from serve_bench.nodes.crew import NodeCrew, NodesFailed
+from serve_bench.runner.load_source import NodeLoads
 from serve_bench.store import read
 from tests.cases import sure
 from tests.integration.conftest import RayNodes, ray_nodes, until
@@ -144,7 +144,7 @@ def test_ctrl_c_gives_what_was_measured(crew: NodeCrew, cluster: RayNodes) -> No
 
     with serving(delay_s=0.002) as server:
         load = Load(Request(server.url), connections=2)
-        loads = dict.fromkeys(cluster.raylets, load)
+        loads = dict.fromkeys(list(cluster.raylets)[:2], load)
         timing = Timing(0.3, 0.5, windows=100, window_s=0.2)
         with pytest.raises(LoadInterrupted) as caught:
             crew.drive(loads, timing, on_progress=at("measure", press))
@@ -225,16 +225,27 @@ def test_what_cannot_be_joined_is_one_line(
     )
 
 
-def test_any_load_can_be_dealt_out_to_nodes(cluster: RayNodes, tmp_path: Path) -> None:
+def test_any_load_can_be_dealt_out_to_nodes(
+    crew: NodeCrew, cluster: RayNodes, tmp_path: Path
+) -> None:
     before, load = cluster.running(OURS), (sys.executable, "-m", "serve_bench", "load")
     env = {**cluster.env, "PYTHONPATH": str(ROOT)}
-    about: dict[str, Any] = {"cwd": tmp_path, "env": env, "timeout_s": 90}
     with serving() as server:
-        ran = execute(
-            *(*load, server.url, "-c", "5", "-d", "0.6s", "-f", "json"),
-            *("--load-on", cluster.address, "--load-nodes", "3", "--out", "r"),
-            **about,
+        words = (
+            server.url,
+            "-c",
+            "5",
+            "-d",
+            "0.6s",
+            "-f",
+            "json",
+            "--load-nodes",
+            "3",
+            "--out",
+            "r",
         )
+        where = ("--load-on", cluster.address)
+        ran = execute(*load, *words, *where, cwd=tmp_path, env=env, timeout_s=90)
         assert ran.returncode == 0, ran.stderr
         (trial,) = read(tmp_path / "r").trials
         assert len(server.log) == sure(trial.client.total).sent
@@ -243,9 +254,9 @@ def test_any_load_can_be_dealt_out_to_nodes(cluster: RayNodes, tmp_path: Path) -
     answered = sure(trial.client.in_windows).completed  # whenever they were sent
     assert sum(node.completed for node in nodes) == answered > 0
     assert any("load from 3 nodes of a Ray cluster" in note for note in trial.client.notes)
-    too_many = ("--load-on", cluster.address, "--load-nodes", "9", "--out", "r2")
-    ran = execute(*load, "http://127.0.0.1:9/", *too_many, **about)
-    assert ran.returncode == 1 and "--load-nodes 9: the cluster has 4 nodes alive" in ran.stderr
+    loads = NodeLoads(LoadOn(cluster.address, 9), "ab12ce", tmp_path / "log", crew)
+    with pytest.raises(NodesFailed, match="--load-nodes 9: the cluster has 4 nodes alive"):
+        loads.drive()(Load(Request("http://127.0.0.1:9/")), SHORT)
     assert left(cluster, before) == {}
 
 

@@ -1,14 +1,11 @@
 """The press apps on a real Ray: handlers, log levels, batches, full queues."""
 
-import http.client
-import json
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import psutil
@@ -21,7 +18,7 @@ from serve_bench.serving.apps.dlrm_features import FORMS
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.serving.apps.press_samples import hashed, read
 from serve_bench.serving.server import Deployed, LaunchFailed, Serving
-from tests.integration.conftest import launched
+from tests.integration.conftest import get, launched
 
 pytestmark = [pytest.mark.ray]
 
@@ -53,14 +50,7 @@ def deploy(serving: Serving, cell: dict[str, Value], **settings: Any) -> Deploye
 
 
 def post(serving: Serving, body: bytes) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection(urlsplit(serving.url).netloc, timeout=60)
-    try:
-        connection.request("POST", "/press/", body)
-        answer = connection.getresponse()
-        content = answer.read()
-        return answer.status, json.loads(content) if answer.status in (200, 422) else content
-    finally:
-        connection.close()
+    return get(f"{serving.url}/press/", body)
 
 
 def post_all(serving: Serving, what: Sequence[bytes] = BODIES) -> list[tuple[int, Any]]:

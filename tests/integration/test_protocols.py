@@ -20,8 +20,8 @@ from serve_bench.load.failures import LoadError
 from serve_bench.serving.own_apps import own_app
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
-from tests.cases import sure
-from tests.integration.conftest import put_on_path, run_checked
+from tests.cases import cases, sure
+from tests.integration.conftest import SHORT, put_on_path, run_checked
 
 pytestmark = [pytest.mark.ray]
 
@@ -44,9 +44,9 @@ BODY = {
 @pytest.mark.ci
 def test_rows_of_all_protocols(tmp_path: Path) -> None:
     protocols = ("http", "stream", "grpc", "grpc-stream", "handle", "handle-stream")
-    line = f"micro --protocol {','.join(protocols)} --stream-events 4 --quick --clients raw:4"
-    more = "--num-replicas 1 --variant default,optimized --slo p50=10s --out out"
-    run_checked(f"{line} {more}", tmp_path)
+    line = f"--protocol {','.join(protocols)} --stream-events 4 --clients raw:4 --num-replicas 1"
+    more = "--max-ongoing-requests 100 --variant default,optimized --slo p50=10s --out out"
+    run_checked(["micro", *SHORT, *f"{line} {more}".split()], tmp_path)
     result = read(tmp_path / "out")
     assert not result.failures and len(result.trials) == 12
     assert {one.row.protocol for one in result.trials} == set(protocols)
@@ -115,12 +115,10 @@ app = Calls.bind()
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     "variant",
-    [
-        pytest.param("default", marks=pytest.mark.long),
-        pytest.param("optimized", marks=pytest.mark.ci),
-    ],
+    pytest.param("default", marks=pytest.mark.long),
+    pytest.param("optimized", marks=pytest.mark.ci),
 )
 def test_how_calls_of_a_handle_fail(
     tmp_path: Path, variant: str, shared_serving: Callable[[str], Serving]
@@ -181,20 +179,7 @@ def test_how_calls_of_a_handle_fail(
         )
 
 
-@pytest.mark.ci
-def test_an_app_of_ones_own_that_streams(tmp_path: Path) -> None:
-    shutil.copy(STAND_IN, tmp_path)
-    line = f"run stand_in.py:app --protocol stream --route {CHAT} --quick --clients raw:2"
-    run_checked([*line.split(), "--body", json.dumps(BODY), "--out", "out"], tmp_path)
-    (trial,) = read(tmp_path / "out").trials
-    assert trial.counts.completed > 0 and not trial.counts.failed
-    # Who answers, the tokens, why it ends, and the usage: without [DONE].
-    assert merged([trial], "itl").count == trial.counts.completed * (TOKENS + 2)
-    assert not trial.client.notes
-
-
-@pytest.mark.ci
-def test_an_app_of_ones_own_completes_chats(tmp_path: Path) -> None:
+def test_an_app_of_ones_own_streams_and_completes_chats(resumed: bool, tmp_path: Path) -> None:
     shutil.copy(STAND_IN, tmp_path)
     words = ["run", "stand_in.py:app", "--openai", "--model", "stand-in", "--quick"]
     words += ["--input-tokens", "30,5", "--output-tokens", f"{TOKENS}", "--clients", "raw:2,raw:4"]
@@ -207,20 +192,28 @@ def test_an_app_of_ones_own_completes_chats(tmp_path: Path) -> None:
         assert merged([trial], "itl").count == requests * (TOKENS - 1)
         assert tokens.answer == tokens.requests * TOKENS
         assert 20 < tokens.prompt / tokens.requests < 40
-    # A row that is missing is measured again, with the same chats.
-    records = tmp_path / "out" / "records.jsonl"
-    lines = records.read_text().splitlines(keepends=True)
-    last = next(one for one in lines if '"kind":"trial"' in one and "/4-connections" in one)
-    records.write_text("".join(one for one in lines if one != last))
-    run_checked([*words, "--slo", "ttft_p50=10s", "--resume", "out"], tmp_path)
-    (_, second) = read(tmp_path / "out").trials
-    assert second.row.connections == 4 and sure(second.client.tokens).answer > 0
+    if resumed:
+        # A row that is missing is measured again, with the same chats.
+        records = tmp_path / "out" / "records.jsonl"
+        lines = records.read_text().splitlines(keepends=True)
+        last = next(one for one in lines if '"kind":"trial"' in one and "/4-connections" in one)
+        records.write_text("".join(one for one in lines if one != last))
+        run_checked([*words, "--slo", "ttft_p50=10s", "--resume", "out"], tmp_path)
+        (_, second) = read(tmp_path / "out").trials
+        assert second.row.connections == 4 and sure(second.client.tokens).answer > 0
+        # As a stream of which no more is known.
+        line = f"run stand_in.py:app --protocol stream --route {CHAT} --quick --clients raw:2"
+        run_checked([*line.split(), "--body", json.dumps(BODY), "--out", "stream"], tmp_path)
+        (trial,) = read(tmp_path / "stream").trials
+        assert trial.counts.completed > 0 and not trial.counts.failed
+        # Who answers, the tokens, why it ends, and the usage: without [DONE].
+        assert merged([trial], "itl").count == trial.counts.completed * (TOKENS + 2)
+        assert not trial.client.notes
 
 
 @pytest.mark.long
 def test_an_app_of_ones_own_is_asked_by_grpc(tmp_path: Path) -> None:
-    for name in ("text.py", "text_grpc.py"):
-        shutil.copy(TEXT / name, tmp_path)
+    shutil.copytree(TEXT, tmp_path, dirs_exist_ok=True)
     words = ["run", "text.py:app", "--grpc-servicer", "text_grpc.add_text", "--quick"]
     words += ["--body", '"how are you today"', "--clients", "raw:2"]
     words += ["--variant", "default,optimized"]
@@ -238,8 +231,7 @@ def test_an_app_of_ones_own_is_asked_by_grpc(tmp_path: Path) -> None:
 
 @pytest.mark.ci
 def test_an_app_without_the_method_is_refused_at_its_deploy(tmp_path: Path) -> None:
-    for name in ("text.py", "text_grpc.py"):
-        shutil.copy(TEXT / name, tmp_path)
+    shutil.copytree(TEXT, tmp_path, dirs_exist_ok=True)
     text = (tmp_path / "text.py").read_text()
     (tmp_path / "text.py").write_text(text.replace("async def Upper", "async def Lower"))
     words = ["run", "text.py:app", "--protocol", "grpc", "--grpc-servicer", "text_grpc.add_text"]

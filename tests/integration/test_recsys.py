@@ -13,6 +13,7 @@ from serve_bench.core.app_spec import APPS_PACKAGE
 from serve_bench.core.usage import counts_of
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.serving.server import Serving
+from tests.cases import cases
 from tests.integration.conftest import get, until
 from tests.serving.test_dlrm import scores_of
 
@@ -151,20 +152,18 @@ def batch_size_changes_in_place(serving: Serving, pid: int) -> None:
     assert {k: v for k, v in after.items() if k > 1} == {k: v for k, v in before.items() if k > 1}
 
 
-@pytest.mark.parametrize(
-    ("query", "other", "user"),
-    [
-        (b"user_id=7", {}, 7),
-        (b"user_id=-12", {}, -12),
-        (b"user_id=0", {"path": "/", "root_path": ""}, 0),
-        (b"user_id=999999999999999999", {}, 10**18 - 1),
-        *((b"user_id=" + wrong, {}, None) for wrong in (b"-0", b"07", b"7\n", b"7&user_id=8")),
-        *((b"user_id=" + wrong, {}, None) for wrong in (b"9" * 19, "\u0667".encode())),
-        (b"", {}, None),
-        (b"user_id=7", {"method": "HEAD"}, None),
-        (b"user_id=7", {"path": "/recsys/docs"}, None),
-        (b"", {"type": "lifespan"}, None),
-    ],
+@cases(
+    "query, other, user",
+    (b"user_id=7", {}, 7),
+    (b"user_id=-12", {}, -12),
+    (b"user_id=0", {"path": "/", "root_path": ""}, 0),
+    (b"user_id=999999999999999999", {}, 10**18 - 1),
+    *((b"user_id=" + wrong, {}, None) for wrong in (b"-0", b"07", b"7\n", b"7&user_id=8")),
+    *((b"user_id=" + wrong, {}, None) for wrong in (b"9" * 19, "\u0667".encode())),
+    (b"", {}, None),
+    (b"user_id=7", {"method": "HEAD"}, None),
+    (b"user_id=7", {"path": "/recsys/docs"}, None),
+    (b"", {"type": "lifespan"}, None),
 )
 def test_only_the_usual_request_is_answered_without_fastapi(
     query: bytes, other: dict[str, Any], user: int | None

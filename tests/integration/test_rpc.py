@@ -22,7 +22,7 @@ from serve_bench.core.figures import counted
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, Trial
 from serve_bench.store import read
-from tests.cases import sure
+from tests.cases import cases, sure
 from tests.integration.conftest import ended, run_checked, start, wait_until_clean, warden_of
 
 TORCH = [pytest.mark.torch]
@@ -132,13 +132,10 @@ def wait_for_episodes(process: subprocess.Popen[str], folder: Path, world: int, 
     raise AssertionError(f"no {least} episodes of world {world} in 100 s")
 
 
-@pytest.mark.parametrize(
+@cases(
     "backend",
-    [
-        pytest.param("torch", marks=TORCH),
-        pytest.param("ray", marks=LONG),
-        pytest.param("serve", marks=LONG),
-    ],
+    pytest.param("torch", marks=TORCH),
+    *(pytest.param(backend, marks=LONG) for backend in ("ray", "serve")),
 )
 def test_who_is_killed_is_named_and_resume_gives_the_figures_that_arithmetic_says(
     backend: str, tmp_path: Path
@@ -190,21 +187,20 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    ("backend", "end", "code"),
-    [
-        pytest.param("torch", "cli", -9, marks=TORCH, id="torch-sigkill"),
-        pytest.param("torch", "both", -9, marks=TORCH, id="torch-sigkill-both"),
-        pytest.param("torch", "ctrl-c", 130, marks=TORCH, id="torch-ctrl-c"),
-        pytest.param("ray", "cli", -9, marks=RAY, id="ray-sigkill"),
-        pytest.param("ray", "both", -9, marks=RAY, id="ray-sigkill-both"),
-        pytest.param("serve", "ctrl-c", 130, marks=LONG, id="serve-ctrl-c"),
-    ],
+@cases(
+    "backend, end, code",
+    pytest.param("torch", "cli", -9, marks=LONG, id="torch-sigkill"),
+    pytest.param("torch", "both", -9, marks=TORCH, id="torch-sigkill-both"),
+    pytest.param("torch", "ctrl-c", 130, marks=TORCH, id="torch-ctrl-c"),
+    pytest.param("ray", "cli", -9, marks=LONG, id="ray-sigkill"),
+    pytest.param("ray", "both", -9, marks=RAY, id="ray-sigkill-both"),
+    pytest.param("serve", "ctrl-c", 130, marks=LONG, id="serve-ctrl-c"),
 )
 def test_an_end_from_outside_leaves_nothing_and_loses_no_whole_episode(
     backend: str, end: str, code: int, tmp_path: Path
 ) -> None:
-    """`both`: nobody is left to end the launch but its own program, which is in an episode."""
+    """`both`: nobody is left to end the launch but its own program, which is in an episode. Where
+    the warden is left, it ends a run as in test_kill.py."""
     folder = tmp_path / "r"
     command = [*BREAKS, "--backend", backend, "--episodes", "1000", "--out", "r"]
     process = start(*command, cwd=tmp_path)

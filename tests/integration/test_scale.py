@@ -1,7 +1,6 @@
-"""scale on a real Ray and Serve on this machine: sums, metric names, nodes, curve, kills."""
+"""scale on a real Ray and Serve on this machine: sums, metric names, nodes, curve."""
 
 import json
-import os
 import signal
 from pathlib import Path
 
@@ -90,16 +89,6 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     assert "resume: serve-bench scale single --resume r" in out
     (trial,) = read(tmp_path / "r").trials
     assert trial.flags.interrupted and trial.seconds.measured < 60
-
-
-@pytest.mark.ci
-def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
-    """What is left is looked for by the fixture that all tests here have."""
-    sizes = ("--replicas", "1", "--duration", "60s", "--warmup", "0.5s", "--out", "r")
-    running = start("scale", "single", *sizes, cwd=tmp_path)
-    wait_for_load_worker(running.pid, 1.0)
-    os.kill(running.pid, signal.SIGKILL)
-    ended(running, -signal.SIGKILL, 20)
 
 
 @pytest.mark.long

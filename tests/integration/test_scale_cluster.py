@@ -24,6 +24,7 @@ from serve_bench.load.failures import LoadError
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.serving.strays import new_run, reap
+from tests.cases import cases
 from tests.integration.conftest import AUTH, RayNodes, ray_nodes, until
 from tests.places import begin
 
@@ -199,16 +200,14 @@ NAME: Final = SINGLE[0].name
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize(
-    ("environment", "names", "said"),
-    [
-        ({}, (FOREIGN,), f"named '{FOREIGN}' is there already and is not of serve-bench"),
-        (
-            {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32},
-            (),
-            "does not let us in: it wants RAY_AUTH_MODE=token and its token",
-        ),
-    ],
+@cases(
+    "environment, names, said",
+    ({}, (FOREIGN,), f"named '{FOREIGN}' is there already and is not of serve-bench"),
+    (
+        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32},
+        (),
+        "does not let us in: it wants RAY_AUTH_MODE=token and its token",
+    ),
 )
 def test_it_is_not_attached_to(
     environment: dict[str, str],

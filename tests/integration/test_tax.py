@@ -1,13 +1,13 @@
-"""`serve-bench tax` on a real Ray Serve: layers, an own app of FastAPI, a kill."""
+"""`serve-bench tax` on a real Ray Serve: layers, an own app of FastAPI."""
 
 from pathlib import Path
 
 import pytest
 
 from serve_bench.store import read
-from tests.integration.conftest import reported, run_checked, start, wait_for_line, wait_until_clean
+from tests.integration.conftest import reported, run_checked, wait_until_clean
 
-pytestmark = [pytest.mark.alone, pytest.mark.ray]
+pytestmark = [pytest.mark.ray]
 
 QUICK = ("--quick", "--rounds", "1", "--out", "run")
 
@@ -47,7 +47,7 @@ composed = Composed.bind(1, inner=Plain.bind())
 """
 
 
-@pytest.mark.ci
+@pytest.mark.alone
 def test_layers_of_the_no_op_are_measured_in_one_round(tmp_path: Path) -> None:
     asked = ["--layers", "uvicorn,fastapi,handle,default", "--clients", "raw:4"]
     run_checked(["tax", *asked, *QUICK], tmp_path, timeout_s=200)
@@ -66,6 +66,7 @@ def test_layers_of_the_no_op_are_measured_in_one_round(tmp_path: Path) -> None:
     assert wait_until_clean(1) == []
 
 
+@pytest.mark.alone
 @pytest.mark.long
 def test_an_own_app_is_served_bare_with_its_instance(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP)
@@ -79,18 +80,10 @@ def test_an_own_app_is_served_bare_with_its_instance(tmp_path: Path) -> None:
     assert wait_until_clean(1) == []
 
 
+@pytest.mark.ci
 def test_what_is_no_asgi_is_refused_and_what_is_composed_has_no_bare_server(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP)
     refused = run_checked(["tax", "shop.py:plain", "--dry-run"], tmp_path, 2)
     assert "TARGET: shop.py:plain: the ingress Plain is no ASGI app" in refused.stderr
     planned = run_checked(["tax", "shop.py:composed", "--dry-run"], tmp_path)
     assert "left out: app: Composed is made with a deployment (inner)" in planned.stdout
-
-
-@pytest.mark.ci
-def test_sigkill_leaves_no_bare_server(tmp_path: Path) -> None:
-    process = start("tax", "--layers", "uvicorn,default", *QUICK, cwd=tmp_path)
-    wait_for_line(process, r"launch: starting Serve")
-    process.kill()
-    process.communicate(timeout=30)
-    assert wait_until_clean(15) == []

@@ -20,8 +20,7 @@ from tests.integration.conftest import (
 pytestmark = [pytest.mark.alone, pytest.mark.ray]
 
 
-@pytest.mark.ci
-def test_default_against_optimized_broken_off_settled_and_gone_on_with(tmp_path: Path) -> None:
+def test_default_against_optimized_broken_off_and_settled(resumed: bool, tmp_path: Path) -> None:
     line = ["versus", "--a", "default", "--b", "optimized", "--clients", "raw:20", "--quick"]
     process = start(*line, "--rounds", "6", "--fail-on", "slower", "--out", "run", cwd=tmp_path)
     wait_for_line(process, r"round 2, .*deploy")
@@ -32,16 +31,24 @@ def test_default_against_optimized_broken_off_settled_and_gone_on_with(tmp_path:
     first = read(tmp_path / "run")
     assert {trial.round for trial in first.trials} == {1}
     assert len(first.teardowns) == 4 and all(one.clean for one in first.teardowns)
+    check_launches(first, {one.id for one in first.launches})
+    check_sliced(first)
+    if resumed:
+        run_checked(["versus", "--resume", "run"], tmp_path, timeout_s=300)
+        result = read(tmp_path / "run")
+        assert result.complete and all(one.clean for one in result.teardowns)
+        assert result.stop is not None and result.stop.why == "settled"
+        rounds = result.stop.after_round
+        assert 3 <= rounds < 6 and {one.round for one in result.trials} == {*range(1, rounds + 1)}
+        of_whole = {one.launch for one in result.trials}
+        assert len(of_whole) == 2 * rounds
+        check_launches(result, of_whole)
+        check_sliced(result)
+        assert wait_until_clean(1) == []
 
-    run_checked(["versus", "--resume", "run"], tmp_path, timeout_s=300)
-    result = read(tmp_path / "run")
-    assert result.complete and all(one.clean for one in result.teardowns)
-    assert result.stop is not None and result.stop.why == "settled"
-    rounds = result.stop.after_round
-    assert 3 <= rounds < 6 and {one.round for one in result.trials} == {*range(1, rounds + 1)}
-    of_whole = {one.launch for one in result.trials}
-    assert len(of_whole) == 2 * rounds
-    # Both of a round were up at once, on ports of their own; the second round swapped them.
+
+def check_launches(result: Result, of_whole: set[str]) -> None:
+    """Both of a round were up at once, on ports of their own; the second round swapped them."""
     launches = {one.id: one for one in result.launches}
     assert len(launches) == len(result.launches)
     for round_, order in ((1, ["default", "optimized"]), (2, ["optimized", "default"])):
@@ -51,8 +58,6 @@ def test_default_against_optimized_broken_off_settled_and_gone_on_with(tmp_path:
         assert one.proof["port"] != other.proof["port"]
     owners = {one.variant.name: one.proof["port_owner"]["role"] for one in result.launches}
     assert owners == {"default": "proxy", "optimized": "haproxy"}
-    check_sliced(result)
-    assert wait_until_clean(1) == []
 
 
 def check_sliced(result: Result) -> None:
@@ -97,13 +102,3 @@ def test_three_sides_are_up_at_once_and_each_is_compared_with_a(tmp_path: Path) 
     ratios = {row["dims"]["side"]: row["figures"] for row in rows}
     assert ratios.keys() == {"B1", "B2"} and "b_over_a" in ratios["B2"]
     assert wait_until_clean(1) == []
-
-
-@pytest.mark.ci
-def test_a_kill_leaves_neither_side(tmp_path: Path) -> None:
-    line = ["versus", "--a", "optimized", "--aa", "--quick", "--out", "run"]
-    process = start(*line, cwd=tmp_path)
-    wait_for_line(process, r"B \| deploy")
-    process.send_signal(signal.SIGKILL)
-    process.wait(10)
-    assert wait_until_clean(15) == []

@@ -188,7 +188,6 @@ def stranger(tmp_path: Path) -> Iterator[tuple[int, int]]:
     os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.alone
 @cases("asks", False, True)
 def test_a_stranger_is_named_unless_we_ask_it(asks: bool, stranger: tuple[int, int]) -> None:
     pid, port = stranger
@@ -212,7 +211,6 @@ def test_a_stranger_is_named_unless_we_ask_it(asks: bool, stranger: tuple[int, i
     assert "s3cret" not in str(others)
 
 
-@pytest.mark.alone
 def test_what_a_replica_starts_is_its_child_and_no_other_program() -> None:
     code = f"read line; {sys.executable} -c 'while True: pass' & wait"
     replica = begin("sh", "-c", code, stdin=subprocess.PIPE)

@@ -73,28 +73,28 @@ def course_of(server: SteppedServer, stages: str, *changes: tuple[float, int, in
 
 @pytest.mark.alone
 def test_capacity_that_comes_at_a_known_moment() -> None:
-    """One slot serves 20/s. At 3 s 40/s are due: the latency grows by 1 s in each second, beyond
-    700 ms in the first. At 6 s two further slots are there; 60 of the 120 requests stay in the
-    queue of the first, and each that comes then is served at once: 3 s behind the begin of the
+    """One slot serves 20/s. At 2 s 40/s are due: the latency grows by 1 s in each second, beyond
+    700 ms in the first. At 4 s two further slots are there; 40 of the 80 requests stay in the
+    queue of the first, and each that comes then is served at once: 2 s behind the begin of the
     stage."""
-    server = SteppedServer([(0.0, 1), (6.0, 3)], SERVICE_S)
-    changes = [(-1.0, 1, 1), (4.0, 3, 1), (6.0, 3, 3)]
-    trial, figures = course_of(server, "10:3s,40:9s,10:3s", *changes)
+    server = SteppedServer([(0.0, 1), (4.0, 3)], SERVICE_S)
+    changes = [(-1.0, 1, 1), (3.0, 3, 1), (4.0, 3, 3)]
+    trial, figures = course_of(server, "10:2s,40:6s,10:2s", *changes)
     first, rise, last = figures.stages
     assert (first["out_s"], first["held_s"], last["out_s"]) == (0, 0, 0)
-    assert rise["held_s"] == pytest.approx(3.0, abs=0.3)
-    assert rise["further_s"] == pytest.approx(3.0, abs=0.02)
+    assert rise["held_s"] == pytest.approx(2.0, abs=0.3)
+    assert rise["further_s"] == pytest.approx(2.0, abs=0.02)
     assert (rise["needed"], rise["most_replicas"], rise["overshoot"]) == (3, 3, 0)
-    assert rise["needed_s"] == pytest.approx(3.0, abs=0.02)
-    assert (rise["out_s"], figures.whole["lost"]) == (3, 0)
+    assert rise["needed_s"] == pytest.approx(2.0, abs=0.02)
+    assert (rise["out_s"], figures.whole["lost"]) == (2, 0)
     course = trial.course
-    assert course.due == (10,) * 3 + (40,) * 9 + (10,) * 3
+    assert course.due == (10,) * 2 + (40,) * 6 + (10,) * 2
     assert course.answered == course.due and sum(course.sent) == sum(course.due)
-    # At 6 s 60 requests wait, and some are served.
-    assert course.waiting[5] == pytest.approx(60, abs=3)
+    # At 4 s 40 requests wait, and some are served.
+    assert course.waiting[3] == pytest.approx(40, abs=3)
     highest = max(one["max"] for one in course.latency if one is not None)
-    assert highest == pytest.approx(60 * SERVICE_S * 1e9, rel=0.1)
-    assert figures.whole["replica_s"] == pytest.approx(4.0 + 2 * 3 + 9 * 3, abs=0.1)
+    assert highest == pytest.approx(40 * SERVICE_S * 1e9, rel=0.1)
+    assert figures.whole["replica_s"] == pytest.approx(3.0 + 1 * 3 + 6 * 3, abs=0.1)
 
 
 @pytest.mark.alone
