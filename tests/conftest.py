@@ -203,8 +203,10 @@ def _quiet_host(monkeypatch: Patch) -> None:
 
 
 @pytest.fixture
-def call(capsys: Capture) -> Callable[..., tuple[str, str]]:
-    """Runs a command line, which must end with `code`: what it wrote to stdout and to stderr."""
+def call(capsys: Capture, monkeypatch: Patch) -> Callable[..., tuple[str, str]]:
+    """Runs a command line, which must end with `code`: what it wrote to stdout and to stderr. It
+    leaves alone, and so does not report, what the runs of other tests have left."""
+    monkeypatch.setattr(strays, "sweep", dict)
 
     def check(*words: object, code: int = 0) -> tuple[str, str]:
         capsys.readouterr()

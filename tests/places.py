@@ -33,7 +33,7 @@ def begin(*words: str | Path, **about: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([*map(str, words)], text=True, **{**keep, **about})
 
 
-def wait_until(ready: Callable[[], object], timeout_s: float = 20.0) -> None:
+def wait_until(ready: Callable[[], object], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not ready():
         assert time.monotonic() < deadline, "it did not happen"

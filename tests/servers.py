@@ -313,7 +313,7 @@ def serving(
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
     thread.start()
-    assert ready.wait(5), "the test server did not start"
+    assert ready.wait(60), "the test server did not start"
     try:
         yield server
     finally:

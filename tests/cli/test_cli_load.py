@@ -24,6 +24,11 @@ from tests.servers import serving
 pytestmark = pytest.mark.process
 
 
+def said_by_itself(err: str) -> list[str]:
+    """The lines but for those of progress, which a slow host has, and of what other tests left."""
+    return [line for line in err.splitlines() if not re.search(r" \| | of dead run ", line)]
+
+
 @cases(
     "content, says",
     (b"", " holds no path; it takes one a line"),
@@ -105,7 +110,9 @@ def test_too_few_connections_for_the_rate_are_exit_code_1(
         out, err = call(*words, *accepted, "--out", tmp_path / "run", code=code)
     words_said = r"(\S+) of \S+ requests/s could be sent: all 2 connections"
     said = re.search(words_said, " ".join(out.split()))
-    assert said is not None and float(said[1]) == pytest.approx(20, rel=0.25)
+    took_s = (server.log[-1].received_ns - server.log[0].received_ns) / 1e9
+    served = (len(server.log) - 2) / took_s  # fewer, where the host keeps the server waiting
+    assert said is not None and float(said[1]) == pytest.approx(served, rel=0.25) and served <= 20.5
     assert ("--allow-late accepts that" in err) == bool(code)
 
 
@@ -173,7 +180,7 @@ def test_ctrl_c_prints_what_was_measured_until_then(tmp_path: Path) -> None:
         log = server.log
         wait_until(lambda: len(log) > 1 and log[-1].received_ns - log[0].received_ns > 1.5e9)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted; results are kept and shown" in err
     assert "requests/s" in out and " completed + 0 failed" in out
@@ -205,7 +212,7 @@ def test_sigterm_while_the_warm_up_lasts_is_one_line(tmp_path: Path) -> None:
         process.terminate()
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")
-    assert err == "interrupted; nothing was measured\n"
+    assert said_by_itself(err) == ["interrupted; nothing was measured"]
     assert not [*tmp_path.iterdir()]
 
 

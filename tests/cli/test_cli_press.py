@@ -14,7 +14,7 @@ import pytest
 from serve_bench.store import read
 from tests.cases import sure
 from tests.fixtures import Call
-from tests.places import begin
+from tests.places import begin, wait_until
 from tests.servers import every, serving
 
 pytestmark = pytest.mark.process
@@ -62,9 +62,8 @@ def test_a_signal_to_the_whole_group_keeps_the_row_in_hand(tmp_path: Path) -> No
         flags = ["--clients", "2", "--requests-per-client", "100000", "--out", "r"]
         words = (sys.executable, "-m", "serve_bench", "press", f"--url=s={server.url}", *flags)
         running = begin(*words, cwd=tmp_path, start_new_session=True, stderr=subprocess.STDOUT)
-        while len({one.peer for one in list(server.log)}) < 3:  # one of the settling, two clients
-            assert running.poll() is None
-            time.sleep(0.05)
+        # One of the settling, two clients.
+        wait_until(lambda: len({exchange.peer for exchange in list(server.log)}) == 3)
         time.sleep(0.5)
         os.killpg(running.pid, signal.SIGTERM)
         out, _ = running.communicate(timeout=30)

@@ -28,7 +28,7 @@ from tests.servers import serving
 pytestmark = pytest.mark.process
 
 EACH = 6
-SHORT = Timing(0.2, 0.2, windows=3, window_s=0.2)
+SHORT = Timing(0.2, 0.2, windows=3, window_s=0.5)
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_log_account_and_server_agree(options: dict[str, Any], timing: Timing) -
     log = RequestLog()
     with serving(mixed(7), delay_s=0.001) as server:
         request = Request(server.url, expect_body=b"ok")
-        load = Load(request, connections=5, processes=2, timeout_s=0.3, **options)
+        load = Load(request, connections=5, processes=2, timeout_s=1.0, **options)
         result = drive_load(load, timing, log=log)
     rows = list(log.rows())
     assert result.measured.completed > 100 and len(rows) == len(log)

@@ -106,7 +106,7 @@ def serving() -> Iterator[GrpcServer]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(main(),), daemon=True)
     thread.start()
-    assert ready.wait(10), "the test server did not start"
+    assert ready.wait(60), "the test server did not start"
     try:
         yield known
     finally:

@@ -256,7 +256,7 @@ def test_what_is_wrong_with_a_stream_is_a_class_of_failure(what: str, loop: str)
     well: Steps = [(0.0, HEAD + EVENT * 2 + LAST)]
     with serving(steps=lambda number: wrong if number % 2 else well) as server:
         load = stream_load(
-            server, count=12, timeout_s=0.5, streaming=Streaming(event_timeout_s=0.2), **LOOPS[loop]
+            server, count=12, timeout_s=1.5, streaming=Streaming(event_timeout_s=0.5), **LOOPS[loop]
         )
         result = run_here(load)
     assert result.measured.completed == 6
@@ -283,7 +283,9 @@ def test_a_load_by_time_counts_events_by_window_and_keeps_a_log() -> None:
     known = [row.stream for row in log.rows() if row.stream is not None]
     late = sum(n for index, n in result.itl.occupied() if slot_middle(index) > limit_ns)
     assert sum(one.late[0] for one in known) == pytest.approx(late, abs=1)
-    assert all(one.late[1] == one.gaps == EVENTS_EACH - 1 for one in known)  # in reads of their own
+    assert all(one.gaps == EVENTS_EACH - 1 for one in known)
+    together = sum(n for index, n in result.itl.occupied() if index == 0)  # on a busy host alone
+    assert sum(one.gaps - one.late[1] for one in known) == together
 
 
 @pytest.mark.parametrize("loop", LOOPS)
