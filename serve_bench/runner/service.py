@@ -73,8 +73,7 @@ class Service:
     @cached_property
     def marks_folder(self) -> Path | None:
         """Where the Serve there keeps the marks of traced requests; None where it makes none."""
-        folders = (marks_folder(process.pid) for process in self.processes())
-        return next(filter(None, folders), None)
+        return next(filter(None, (marks_folder(process.pid) for process in self.processes())), None)
 
     def marks(self) -> list[ProcessMarks]:
         return [] if self.marks_folder is None else read_marks(self.marks_folder)
