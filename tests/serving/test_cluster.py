@@ -175,14 +175,14 @@ IN_IT = '  File "/v/lib/python3.11/site-packages/httptools/parser.py", line 9, i
     ([IN_IT, IN_RAY], "ImportError: cannot import name 'X' from 'httptools.y' (/v)", "{its}: I"),
     ([IN_RAY], "ModuleNotFoundError: No module named 'nowhere'", "start without nowhere, which"),
     ([IN_RAY], "RuntimeError: no GCS", "does not start: RuntimeError: no GCS"),
+    ([IN_IT], "OSError: [Errno 98] Address already in use", "start: RuntimeError: timed out"),
 )
 def test_a_ray_that_does_not_start_is_told_with_the_package_beside_it(
     deployer: Any, frames: list[str], last: str, says: str, tmp_path: Path
 ) -> None:
     actors: Any = importlib.import_module("actors")
-    (tmp_path / "dashboard_agent.log").write_text(
-        "\n".join(["Traceback (most recent call last):", *frames, f"\x1b[36m{last}\x1b[0m"])
-    )
+    wrote = ["Traceback (most recent call last):", *frames, f"\x1b[36m{last}\x1b[0m"]
+    (tmp_path / "dashboard_agent.log").write_text("\n".join(wrote))
     line = actors.why_not_up(RuntimeError("timed out \\x1b[36m" + 2000 * "x"), tmp_path)
     assert line.startswith(f"Ray {version('ray')} does not start")
     assert says.format(its=version("httptools")) in line and len(line) < 400

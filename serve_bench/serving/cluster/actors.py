@@ -377,8 +377,11 @@ def why_not_up(error: BaseException, logs: Path | None = None) -> str:
     last, raised = one_line(error), lines.splitlines()
     for file in filter(Path.is_file, sorted(logs.glob("*")) if logs is not None else ()):
         written = ANSI.sub("", file.read_text(errors="replace")).splitlines()
-        if any(line.startswith("Traceback") for line in written):
-            raised, last = written, last_raised(written) or last
+        reason = last_raised(written) or last
+        # Of the dashboard: its one port is another Ray's, and it goes on without it.
+        taken = "[Errno 98]" in reason
+        if not taken and any(line.startswith("Traceback") for line in written):
+            raised, last = written, reason
     return name_pair(raised, ESCAPED.sub("", last)[:MOST_REASON])
 
 
