@@ -90,9 +90,8 @@ def deploy_at_once(
     for up in ups:
         say(up, "deploy")
 
-    jobs = [partial(_deployed, up, *app, label) for up, app in zip(ups, apps, strict=True)]
     outcomes = run_at_once(
-        jobs,
+        [partial(_deployed, up, *app, label) for up, app in zip(ups, apps, strict=True)],
         lambda place, words: say(ups[place], f"deploy: {words}"),
         lambda: _end(ups),
         LaunchFailed,
