@@ -25,7 +25,7 @@ from serve_bench.doctor.finding import CheckFinding, judge
 from serve_bench.observing.profiler import ProfileFailed, dump, py_spy, why_not_allowed
 from serve_bench.serving.strays import RUN_MARK, find, known_runs, owner_alive
 
-OLDEST_RAY: Final = (2, 9)
+OLDEST_RAY: Final = (2, 10)
 """What serve-bench asks for (pyproject.toml)."""
 
 ASK_TIMEOUT_S: Final = 90.0
