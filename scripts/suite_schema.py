@@ -28,7 +28,6 @@ PLACE: Final = Path(__file__).parent.parent / "scenarios" / "suite.schema.json"
 Schema = dict[str, Any]
 
 _TEXT: Final[Schema] = {"type": "string"}
-_TEXTS: Final[Schema] = {"type": ["string", "integer", "array"]}
 _ANY: Final[Schema] = {"type": ["string", "number", "boolean"]}
 
 
@@ -49,14 +48,9 @@ def suite_schema() -> Schema:
         **dict.fromkeys(("name", "app", "app_name", "slo"), _TEXT),
         **_of_options(top),
         "quick": {"anyOf": [{"type": "boolean"}, _table(sizes)]},
-        "variant": _TEXTS,
         "env": {"type": "object"},
         "variants": {"type": "object", "additionalProperties": _of_type(VariantTable)},
-        "load": _table(
-            dict.fromkeys(("clients", "users"), _TEXTS)
-            | _of_axes("load", listed=True)
-            | _of_options(load)
-        ),
+        "load": _table(_of_axes("load", listed=True) | _of_options(load)),
         **{"cell": _table(cell), "matrix": _table(matrix)},
         **{"cells": _listed(_table(cell)), "rows": _listed(_table(row))},
         "options": {"type": "object", "additionalProperties": {"anyOf": [_ANY, _listed(_ANY)]}},

@@ -13,10 +13,10 @@ called, by `find`, so that `--help` does not wait for it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, dataclass_transform
+from typing import Annotated, Any, ClassVar, Final, Self, dataclass_transform
 
 import typer
 
@@ -37,23 +37,28 @@ def flag(
     *spellings: str,
     metavar: str | None = None,
     takes: Sequence[Any] = (),
-    goes: str = "",
+    launched: bool = False,
+    resume: bool = False,
 ) -> Any:
     """A field that a flag sets. Without `help` it is that of the class above with another default.
     `takes`: the words that it may be, or the least and the largest number. A default that is not
-    decided here stands in `help`, as `[10]`. `goes`: with url, resume or both."""
+    decided here stands in `help`, as `[10]`. `launched`, `resume`: of Opt."""
     if help is None:
         return field(default=default)
     words = tuple(word for word in takes if isinstance(word, str))
     bounds = (takes[0], takes[1]) if takes and not words else None
     help = help.removesuffix(".")
-    opt = Opt(help, metavar, spellings, words=words, bounds=bounds, goes=goes)
+    opt = Opt(help, metavar, spellings, words=words, bounds=bounds)
+    opt = opt._replace(launched=launched, resume=resume)
     return field(default=default, metadata={OPT: opt})
 
 
-def argument(help: str, default: Any = MISSING, metavar: str | None = None) -> Any:
+def argument(
+    help: str, default: Any = MISSING, metavar: str | None = None, launched: bool = False
+) -> Any:
     """A field that a word of the command line sets by its place."""
-    return field(default=default, metadata={OPT: Opt(help.removesuffix("."), metavar, named=False)})
+    opt = Opt(help.removesuffix("."), metavar, named=False, launched=launched)
+    return field(default=default, metadata={OPT: opt})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -119,25 +124,17 @@ class Options(Spec):
                 given[name] = read if isinstance(read, int | float | str | list | tuple) else value
         return cls(**typed, given=given)
 
-    @classmethod
-    def going(cls, way: Literal["url", "resume"]) -> set[str]:
-        """The options that go with a running service, or with a run that goes on."""
-        return {name for name, option in cls.parameters().items() if way in option.opt.goes}
-
-    def changed(self, but: Collection[str] = ()) -> list[str]:
+    def changed(self, counts: Callable[[Option], bool] = lambda _: True) -> list[str]:
         """The options that are given, or have another value than their default, as `--help` spells
-        them; without those in `but`."""
-        own, keys = self.options(), self.suite_options()
+        them: those of them that count."""
+        values = {**dict.fromkeys(self.suite_options()), **self.given, **vars(self)}
         return [
             option.flag
             for name, option in self.parameters().items()
-            if name not in but
+            if counts(option)
             and option.default is not MISSING
-            and (
-                name in self.given
-                if name in keys
-                else getattr(self, name) not in (own[name].default, None, [])
-            )
+            and values[name] not in (None, [])
+            and (name in self.given or values[name] != option.default)
         ]
 
 

@@ -6,34 +6,17 @@ flags go together belongs to their command, core/load_spec.py and core/request_s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Final
 
-from serve_bench.cli.options import SloOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
-from serve_bench.core.slo import LATENCY, METRICS, read_slo
-from serve_bench.core.traffic import STREAMS
 
 
 def names(text: object) -> tuple[str, ...]:
     """Words with commas; none of None."""
     return tuple(part.strip() for part in str(text).split(",")) if text is not None else ()
-
-
-def read_slo_flag(options: SloOptions) -> str | None:
-    """The SLO of a command line as a run stores it. Raises BadInput."""
-    if options.slo is None:
-        return None
-    return read_slo(options.slo, metrics=list_slo_metrics(options)).source
-
-
-def list_slo_metrics(options: SloOptions) -> Collection[str]:
-    """The histograms that a command measures, of which an SLO may be. Where a suite file says which
-    those are, all; the suite checks it. Raises BadInput."""
-    of_file = options.of_file() and "protocol" not in options.given
-    return METRICS if of_file or options.protocols() <= STREAMS else (LATENCY,)
 
 
 def check_client(load: Load) -> None:

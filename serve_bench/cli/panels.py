@@ -61,7 +61,7 @@ _SHAPES: Final[Mapping[str, str]] = {
             deployments fanout requests length""",
         "N[,N...]": "users replicas clients world_size nlayers out_features",
         "NAME": "app app_name call model client deployment recipe ranker cell row",
-        "NAME[,NAME...]": "variant backend layers",
+        "NAME[,NAME...]": "backend layers",
         "NAME=VALUE": "env a_env b_env",
         "MODULE.FUNCTION": "grpc_servicer",
         "OPTION=VALUE": "option a_option b_option",

@@ -62,7 +62,7 @@ def record(options: ProfileOptions) -> int | None:
 
     pid, out = options.pid, options.out
     if options.list_:
-        if given := options.changed(("list_",)):
+        if given := options.changed(lambda option: option.name != "list_"):
             raise BadInput(f"{given[0]}: does not go with --list, which shows every Serve process")
         return list_processes()
     spec = _read(options)

@@ -42,7 +42,8 @@ from serve_bench.view.lens import RunLook
 
 def _show_index(place: Path, options: ReportCommandOptions) -> int:
     """Lists the runs of a folder, newest first."""
-    if given := options.changed(("folders", "format", "output", "verbose", "wide")):
+    of_index = ("folders", "format", "output", "verbose", "wide")
+    if given := options.changed(lambda option: option.name not in of_index):
         raise BadInput(f"{', '.join(given)}: is for a run; {place} holds runs, which are listed")
     if not (html := options.format == "html") and options.format not in FORMS:
         forms = f"it takes {', '.join(FORMS)}, html"

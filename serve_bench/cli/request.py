@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,12 +20,13 @@ from serve_bench.core.chat import PROMPTS, Completions, Lengths, chat_path, chec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import Asked
-from serve_bench.core.request_spec import Headers, SpecError, is_json, path_fault
+from serve_bench.core.request_spec import Headers, Request, SpecError, is_json, path_fault
 from serve_bench.core.secrets import MOST, hash_value
 from serve_bench.core.traffic import GRPC, HANDLES
 from serve_bench.spec.content import Content
 from serve_bench.spec.request import RequestKeys, add_request_flags, check_protocol, places_of
 from serve_bench.spec.suite import protocols_of
+from serve_bench.spec.target import read_service
 
 T = TypeVar("T")
 
@@ -116,6 +117,24 @@ def read_request(
     except SpecError as error:
         raise BadInput(name_place(str(error), places)) from None
     return asked
+
+
+def services_of(content: Content, urls: Sequence[str]) -> dict[str, Request]:
+    """What is asked of each service of --url, `NAME=URL`, by its name; a single one needs none.
+    Raises BadInput."""
+    (protocol,) = protocols_of(content)
+    if protocol in HANDLES:
+        raise BadInput("--protocol: handle: is for apps that are launched")
+    services: dict[str, Request] = {}
+    for text in urls:
+        _, url, name = read_service(text)
+        if not name and len(urls) > 1:
+            raise BadInput(f"--url: {text!r} is not allowed; of several each is NAME=URL")
+        name = name or "url"
+        if name in services:
+            raise BadInput(f"--url: the name {name} is given twice")
+        services[name] = read_request(content, protocol, url).request(url)
+    return services
 
 
 def _is_json(body: bytes) -> bool:

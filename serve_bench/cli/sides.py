@@ -16,7 +16,7 @@ from serve_bench.cli.flag_values import names
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.options import SidesOptions
 from serve_bench.cli.request import add_all_flags, read_request
-from serve_bench.cli.rows import add_axis_flags, known_device, read_content
+from serve_bench.cli.rows import add_suite_flags, known_device, read_content
 from serve_bench.cli.sitting import Place, Sitting, done, settings_text
 from serve_bench.cli.targets import app_of, check_built_in
 from serve_bench.core.app_spec import AppSpec
@@ -26,7 +26,7 @@ from serve_bench.core.figures import counted
 from serve_bench.core.own_app import arguments_of, option_values, read_options
 from serve_bench.core.plan import Suite, duration_text
 from serve_bench.core.redaction import hide_settings
-from serve_bench.core.result import Result, VariantUsed
+from serve_bench.core.result import Result
 from serve_bench.core.traffic import Row
 from serve_bench.core.variants import parse_env, with_env
 from serve_bench.runner.in_turn import chosen_of
@@ -38,7 +38,7 @@ from serve_bench.spec.content import Content
 from serve_bench.spec.request import client_timeout_s, protocol_of, read_servicers, read_timeout
 from serve_bench.spec.sides import Side, SidesSpec, name_apart, rounds_in_all
 from serve_bench.spec.slicing import Slicing, turns_words
-from serve_bench.spec.suite import SuiteKeys, read_suite, variants_of
+from serve_bench.spec.suite import read_suite, variants_of
 from serve_bench.spec.target import is_own
 
 
@@ -63,8 +63,7 @@ def read_rows(options: SidesOptions) -> Suite:
         where = content.where("load.users")
         raise BadInput(f"{where}: rows are compared, not loads that grow")
     content = content.set("load.clients", list(names(options.clients)) or None, "--clients")
-    streams = {"events": options.events, "event_timeout": options.event_timeout}
-    suite = read_suite(SuiteKeys.add_flags(add_axis_flags(content, options), streams))
+    suite = read_suite(add_suite_flags(content, options))
     if suite.slo is not None:
         raise BadInput(f"{content.file}: slo: {options.command} compares sides, and judges no SLO")
     asked = add_all_flags(Content(options.command), options)
@@ -77,9 +76,9 @@ def read_side(options: SidesOptions, flags: SideFlags, suite: Suite) -> Side:
     """A side by its flags, over what all sides have in common. Raises BadInput."""
     place, protocol = flags.place, protocol_of([row.protocol for row in suite.rows])
     name, app_word = _split_word(flags.word, place)
-    variant = with_env(
-        _find_variant(name or "default", place, options.suite), parse_env(flags.env, f"{place}-env")
-    )
+    suite_file = read_content(options.suite).set("variant", name or "default", place)
+    (variant,) = variants_of(suite_file)
+    variant = with_env(variant, parse_env(flags.env, f"{place}-env"))
     content = add_all_flags(Content(options.command), options)
     http_options = {**variant.http_options, **read_timeout(content, protocol)}
     python = flags.python or variant.python
@@ -113,14 +112,6 @@ def _split_word(word: str, place: str) -> tuple[str | None, str | None]:
     if comma:
         return first, second
     return (None, first) if is_own(first) else (first, None)
-
-
-def _find_variant(name: str, place: str, suite: str) -> VariantUsed:
-    try:
-        (variant,) = variants_of(read_content(suite), (name,))
-    except BadInput as error:
-        raise BadInput(str(error).replace("--variant:", f"{place}:")) from None
-    return variant
 
 
 def _read_settings(flags: SideFlags, app: AppSpec) -> dict[str, Value]:

@@ -23,7 +23,6 @@ import typer
 from serve_bench import __version__
 from serve_bench.cli import FAILED, INTERRUPTED, print_note
 from serve_bench.cli.exits import close_host, close_slo
-from serve_bench.cli.flag_values import read_slo_flag
 from serve_bench.cli.options import UNSAMPLED, RunOptions
 from serve_bench.cli.progress import Display
 from serve_bench.core.errors import BadInput, visible
@@ -324,9 +323,9 @@ def request_of(
     if earlier.run.command != options.command:
         raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
     kept = (suite.get("capacity") or suite.get("timeline") or suite).get("slo")
-    if options.slo is not None and read_slo_flag(options) != kept:
+    if options.slo is not None and parse_slo(options.slo).source != kept:
         raise BadInput(f"--slo: a run keeps its own, which is {kept or 'none'}; leave it out")
-    if needs_flags(folder, earlier, options.changed(options.with_resume)):
+    if needs_flags(folder, earlier, options.changed(lambda option: not option.opt.resume)):
         request = from_flags()
         check_same(folder, earlier, content(request, earlier))
         return request, earlier

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from serve_bench.cli import print_note
-from serve_bench.cli.flag_values import FLAGS, name_place, read_slo_flag
+from serve_bench.cli.flag_values import FLAGS, name_place
 from serve_bench.cli.options import REQUEST, OwnAppOptions, TargetOptions
-from serve_bench.cli.request import add_all_flags, read_paths, read_request
-from serve_bench.cli.rows import add_flags, named_urls, read_content, service_suite, suite_of
+from serve_bench.cli.request import add_all_flags, read_paths, read_request, services_of
+from serve_bench.cli.rows import add_flags, read_content, suite_of
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder
@@ -30,9 +30,9 @@ from serve_bench.core.own_app import (
     option_values,
     read_options,
 )
-from serve_bench.core.plan import Suite, load_with, step_row
+from serve_bench.core.plan import Suite, load_with, rows_of
 from serve_bench.core.request_spec import SpecError
-from serve_bench.core.traffic import HANDLES, Protocol, Traffic
+from serve_bench.core.traffic import HANDLES
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.own_apps import (
     app_of_config,
@@ -57,18 +57,15 @@ from serve_bench.spec.request import (
 )
 from serve_bench.spec.serve_config import ServeConfig
 from serve_bench.spec.suite import (
+    DEFAULT_CLIENTS,
     Around,
-    SuiteKeys,
     protocols_of,
-    read_streaming,
+    read_services,
     read_suite,
     variants_of,
 )
 from serve_bench.spec.target import read_target, split_target
 from serve_bench.store.files import check_reachable
-
-DEFAULT_CLIENTS: Final = ("raw:100",)
-"""What a load of the user's app is unless it is told: one row, that fills what it meets."""
 
 OF_OWN_APPS: Final = f"arg app_name {REQUEST} openai grpc_servicer call".split()
 """Flags that say something of an app of the user's alone."""
@@ -89,12 +86,14 @@ def target_suite(
     alone: bool = False,
     timeline: bool = False,
     climb: Ladder | None = None,
+    clients: Sequence[str] = (),
 ) -> Suite:
     """The suite of the target of the command line, or of another `target`. `alone`: the no-op app
     has one replica, unless --option says more; `timeline`: a file may have one; `climb`: how the
-    load grows. Raises BadInput before anything starts."""
+    load grows; `clients`: its rows, whatever a file says. Raises BadInput before anything starts.
+    """
     if isinstance(options, TargetOptions) and options.urls:
-        return _service_suite(options)
+        return _service_suite(options, climb)
     target = target or named_target(options)
     around, where = Around(timeline=timeline, climb=climb), "TARGET"
     found, content = read_target(target), Content(target, {"name": target, "app": target})
@@ -104,6 +103,7 @@ def target_suite(
         except BadInput as error:
             raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
         content = content.set("app", getattr(options, "app", None), "--app")
+        content = content.set("load.clients", [*clients] or None, content.where("load.clients"))
         where = content.where("app")
         app = content.text("app", "noop")
         found = read_target(app, where)
@@ -173,29 +173,16 @@ def _options(listed: Sequence[str], takes: str) -> dict[str, Sequence[Option]]:
     return options
 
 
-def _service_suite(options: TargetOptions) -> Suite:
-    """Each service of --url with the request of the flags; its row is one client."""
-    content = add_all_flags(Content(options.command), options)
-    (protocol,) = protocols_of(content)
-    if protocol in HANDLES:
-        raise BadInput("--protocol: handle: is for apps that are launched")
-    row = step_row(1, traffic=Traffic(protocol=cast("Protocol", protocol)))  # the axis checked it
-    services = {
-        name: read_request(content, protocol, url).request(url)
-        for name, url in named_urls(options.urls, "url").items()
-    }
-    keys = SuiteKeys.read(content)
-    suite = service_suite(
-        options.command,
-        services,
-        (row,),
-        streaming=read_streaming(content, keys, [row.traffic]),
-        slo=read_slo_flag(options),
-        launches=keys.launches,
-    )
+def _service_suite(options: TargetOptions, climb: Ladder | None) -> Suite:
+    """Each service of --url with the request of the flags."""
+    warmup = {} if climb is None else {"warmup_seconds": 1.0, "warmup_max_seconds": 5.0}
+    content = Content(options.command, {"name": options.command, "load": warmup})
+    content = add_all_flags(_grow(content, climb), options)
+    services = services_of(content, options.urls)
+    suite = read_services(content, services, climb)
     try:
         for request in services.values():
-            load_with(request, suite, row)
+            load_with(request, suite, rows_of(suite)[0])
     except SpecError as error:
         raise BadInput(name_place(str(error), {**FLAGS, "url": "--url"})) from None
     return suite

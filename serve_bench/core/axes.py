@@ -46,7 +46,7 @@ class Flag:
 
     `swept`: it takes several values, with commas; each makes cells of its own. `name`: of the flag,
     where it is not that of the axis. `aliases`: words that stand for others. `usual`: the default
-    there, where it is not the axis's; "": a suite decides. `goes`: as that of an Opt.
+    there, where it is not the axis's; "": a suite decides.
     """
 
     help: str
@@ -55,7 +55,6 @@ class Flag:
     name: str | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
     usual: Value | None = None
-    goes: str = ""
 
 
 @dataclass(frozen=True)
@@ -295,7 +294,7 @@ _DECLARED = (
         _swept(f"Protocols: {_PROTOCOLS}", ("micro", "run")),
         Flag("Protocol: http, stream, grpc or grpc-stream.", ("load",)),
         Flag("Protocol: http or stream.", ("tax",)),
-        Flag(f"Protocol: {_PROTOCOLS}", ONE_PROTOCOL, goes="url"),
+        Flag(f"Protocol: {_PROTOCOLS}", ONE_PROTOCOL),
     ),
     _of_load(
         *("stream_events", Whole, 10, "events of each stream of the no-op app"),

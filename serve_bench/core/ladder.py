@@ -113,6 +113,17 @@ class Stop:
     why: str
 
 
+STEPS: Final = f"auto, published, or numbers from 1 to {MOST_CLIENTS:,} with commas"
+"""What a refusal of the steps of a ladder says."""
+
+
+def read_step(text: str) -> str:
+    """A number of clients, or a word that stands for a whole ladder. Raises ValueError."""
+    if text not in ("auto", "published") and not 1 <= (whole_number(text) or 0) <= MOST_CLIENTS:
+        raise ValueError(text)
+    return text
+
+
 def parse_ladder(
     text: str, flag: str, ceiling: int = 10_000, published: tuple[int, ...] = PUBLISHED
 ) -> Ladder:
@@ -126,12 +137,10 @@ def parse_ladder(
         return Ladder(steps=published)
     steps = []
     for part in (part.strip() for part in text.split(",")):
-        number = whole_number(part) or 0
-        if not 1 <= number <= MOST_CLIENTS:
-            raise BadInput(
-                f"{flag}: {part!r} is not allowed; it takes auto, published, or numbers from 1 "
-                f"to {MOST_CLIENTS} with commas"
-            )
+        try:
+            number = int(read_step(part))
+        except ValueError:
+            raise BadInput(f"{flag}: {part!r} is not allowed; it takes {STEPS}") from None
         if number in steps:
             raise BadInput(f"{flag}: {number} stands there twice")
         steps.append(number)

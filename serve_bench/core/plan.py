@@ -126,19 +126,26 @@ class LaunchPlan:
     cells: tuple[PlannedCell, ...]
 
 
+ROWS: Final = "N (aiohttp), aiohttp:N or raw:N, N a whole number from 1 to 100,000"
+"""What a refusal of a row says."""
+
+
+def read_client(text: str) -> tuple[str, int]:
+    """The client of `8` or `raw:100`, and how many. Raises ValueError."""
+    client, _, number = text.rpartition(":")
+    count = whole_number(number) or 0
+    if client not in ("", "aiohttp", "raw") or not 1 <= count <= 100_000:
+        raise ValueError(text)
+    return client or "aiohttp", count
+
+
 def parse_row(text: object, traffic: Traffic, where: str, sized: bool = False) -> Row:
     """`8` (aiohttp clients) or `raw:100` (connections of the raw client) as a row. `sized`: other
     rows differ in the size of the request's body, so it is in the name."""
-    client, _, number = str(text).rpartition(":")
-    client = client or "aiohttp"
-    if client not in ("aiohttp", "raw") or not number.isascii() or not number.isdigit():
-        raise BadInput(
-            f"{where}: {text!r} is not allowed; it takes N (aiohttp), aiohttp:N or raw:N, "
-            "N a whole number from 1"
-        )
-    count = whole_number(number) or 0
-    if not 1 <= count <= 100_000:
-        raise BadInput(f"{where}: {text!r} is not allowed; the number must be 1 to 100000")
+    try:
+        client, count = read_client(str(text))
+    except ValueError:
+        raise BadInput(f"{where}: {text!r} is not allowed; it takes {ROWS}") from None
     if client == "aiohttp":
         label = "single client" if count == 1 else f"{count} clients"
         if traffic.protocol != "http":

@@ -14,7 +14,7 @@ answer count with the time that they were waited for, those that failed with an 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -156,19 +156,6 @@ def check_limits(slo: Slo, timeout_s: float, where: str = "--slo") -> None:
         if limit_ns > timeout_s * 1e9:
             text = f"its limit is above the time-out of {timeout_s:g} s"
             raise BadInput(f"{where}: {one.name}: {text}")
-
-
-def slo_of_file(
-    data: Mapping[str, object], file: str, metrics: Collection[str] = (LATENCY,)
-) -> str | None:
-    """The key `slo` of a suite file that measures these histograms, as a run stores it. Raises
-    BadInput."""
-    text = data.get("slo", None)
-    if text is None:
-        return None
-    if not isinstance(text, str):
-        raise BadInput(f"{file}: slo: {text!r} is not allowed; it takes text, as {EXAMPLE}")
-    return read_slo(text, f"{file}: slo", metrics).source
 
 
 def parse_slo(text: str, where: str = "--slo") -> Slo:

@@ -29,7 +29,7 @@ def _make_option(axis: Axis, flag: Flag) -> Option:
         flag.help.removesuffix("."),
         spellings=tuple(f"--{name.replace('_', '-')}" for name in names),
         aliases=flag.aliases,
-        goes=flag.goes,
+        launched=axis.name != "protocol",  # the others set an app that comes with the tool
     )
     table = "load" if axis.scope == "load" else "matrix" if flag.swept else "cell"
     usual = axis.default if flag.usual is None else flag.usual

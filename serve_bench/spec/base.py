@@ -45,7 +45,8 @@ class Opt(NamedTuple):
     that of the field in the table of the Spec. `words`: all that it takes; `bounds`: the least and
     the largest number, where its type does not say it. `named`: by a flag, and not by its place.
     `empty`: a text is taken as it is, and may be empty. `aliases`: words that stand for others.
-    `goes`: with `url`, where nothing is launched, or with `resume`, where the plan is stored."""
+    `launched`: it is of a cluster that is started, and not of a service that is up already;
+    `resume`: it goes with a run that goes on, too."""
 
     help: str
     shape: str | None = None
@@ -59,7 +60,8 @@ class Opt(NamedTuple):
     named: bool = True
     empty: bool = False
     aliases: Mapping[str, str] = MappingProxyType({})
-    goes: str = ""
+    launched: bool = False
+    resume: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,9 @@ class Option:
     @property
     def takes(self) -> str:
         """What a refusal says of its values."""
-        return (self.opt.takes or _describe(self.kind, self.words)) + self.opt.why
+        form = _form_of(self.kind)
+        words = () if form is not None and form.words else self.words
+        return (self.opt.takes or _describe(self.kind, words)) + self.opt.why
 
     def read_given(self, value: Any) -> Any:
         """The value of what its flag was given: a text, a list of them, or yes or no."""

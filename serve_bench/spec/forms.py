@@ -12,8 +12,10 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 from msgspec import Meta
 
 from serve_bench.core.axes import Form
+from serve_bench.core.ladder import STEPS, read_step
 from serve_bench.core.load_spec import MAX_DURATION_S, MAX_RATE
 from serve_bench.core.numbers import MOST_LAUNCHES, whole_number, written
+from serve_bench.core.plan import ROWS, read_client
 from serve_bench.core.timeline import seconds_of
 
 
@@ -49,6 +51,18 @@ _SHARE: Final = Form(
 _RATE: Final = Form(
     _read_rate, "a rate", "RATE", lambda rate: f"{written(rate)}/s", ", such as 2000/s"
 )
+
+
+def _read_row(text: str) -> str:
+    read_client(text)
+    return text
+
+
+RowText: TypeAlias = Annotated[str, Form(_read_row, ROWS, "ROW", str)]
+"""A row that is known beforehand."""
+
+Step: TypeAlias = Annotated[str, Form(read_step, STEPS, "N", str, words=("auto", "published"))]
+"""A step of a load that grows, or a word for all of them."""
 
 Time: TypeAlias = Annotated[float, _TIME]
 """Seconds, from 0."""

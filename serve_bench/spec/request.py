@@ -50,7 +50,7 @@ class RequestKeys(Spec):
 
     table: ClassVar[str] = "request"
 
-    route: Annotated[str | None, Opt("Path of the requests [/]")] = None
+    route: Annotated[str | None, Opt("Path of the requests [/]", launched=True)] = None
     paths: Annotated[
         str | None,
         Opt("File of paths with queries, one on a line, in turn", key="request.paths_file"),
@@ -84,6 +84,7 @@ class RequestKeys(Spec):
             "Method of the ingress that a handle calls, its argument the body [__call__]",
             read=_read_call,
             takes="the name of a method",
+            launched=True,
         ),
     ] = None
     model: Annotated[str | None, Opt("Model of --openai, as the service names it")] = None
@@ -126,6 +127,20 @@ class RequestKeys(Spec):
         """The headers as pairs."""
         parts = (line.partition(":") for line in self.header or ())
         return tuple((name.strip(), value.strip()) for name, _, value in parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceRequestKeys(RequestKeys):
+    """The same of a published benchmark, which makes its requests itself."""
+
+    header: Annotated[
+        list[str] | None,
+        Opt(
+            "Header of the requests to --url; repeatable",
+            spellings=("-H", "--header"),
+            key="request.headers",
+        ),
+    ] = None
 
 
 #: Options that say nothing of a request of gRPC, and of a call of a handle.
@@ -182,11 +197,13 @@ class ServeKeys(Spec):
 
     app_name: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
-        Opt("Name of the app in Serve, or in a config file [default]", key="app_name"),
+        Opt(
+            "Name of the app in Serve, or in a config file [default]", key="app_name", launched=True
+        ),
     ] = None
     request_timeout_s: Annotated[
         Annotated[Time, Meta(gt=0, le=86_400)] | None,
-        Opt("Longest time of a request in Serve [no end]"),
+        Opt("Longest time of a request in Serve [no end]", launched=True),
     ] = None
     grpc_servicer: Annotated[
         list[str] | None,
@@ -195,6 +212,7 @@ class ServeKeys(Spec):
             read=_read_servicer,
             takes=f"module.function, such as {_SERVICER}",
             key="serve.grpc_servicers",
+            launched=True,
         ),
     ] = None
 

@@ -10,28 +10,37 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, cast
 
 from msgspec import Meta
 
-from serve_bench.core.app_spec import AppSpec, app_named, check_cell
+from serve_bench.core.app_spec import APPS, AppSpec, app_named, check_cell
 from serve_bench.core.axes import AXES, Value, cell_defaults, nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Events, Streaming
 from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.own_app import Option
-from serve_bench.core.plan import Cell, Suite, label_of, parse_row
-from serve_bench.core.request_spec import SpecError
+from serve_bench.core.plan import Cell, Suite, label_of, parse_row, step_row
+from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import VariantUsed, cell_slug
 from serve_bench.core.row_places import MetricNames, PlacedRow
 from serve_bench.core.slo import LATENCY, METRICS, read_slo
-from serve_bench.core.traffic import ECHO, GRPC, HANDLES, STREAMS, Row, Traffic, body_bytes
+from serve_bench.core.traffic import (
+    ECHO,
+    GRPC,
+    HANDLES,
+    STREAMS,
+    Protocol,
+    Row,
+    Traffic,
+    body_bytes,
+)
 from serve_bench.core.variants import BUILT_IN_VARIANTS, all_with_env, parse_env, read_variant
 from serve_bench.spec.axes import axis_named, read_axis
 from serve_bench.spec.base import Opt, Spec
 from serve_bench.spec.content import Content, check_once
-from serve_bench.spec.forms import Time
+from serve_bench.spec.forms import RowText, Step, Time
 
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=86_400)]
@@ -41,30 +50,40 @@ WindowSeconds: TypeAlias = Annotated[float, Meta(ge=0.01, le=1_000_000)]
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteKeys(Spec):
-    """The numbers of a suite, and how its streams are read."""
+    """The rows and numbers of a suite, and how its streams are read."""
 
     table: ClassVar[str] = "load"
 
+    variant: Annotated[
+        tuple[str, ...],
+        Opt("Variants, as default,haproxy,optimized", "NAME", key="variant", launched=True),
+    ] = ()
     launches: Annotated[
-        int,
-        Meta(ge=1, le=MOST_LAUNCHES),
-        Opt("Launches: fresh clusters of each variant", key="launches"),
+        int, Meta(ge=1, le=MOST_LAUNCHES), Opt("Launches of each variant", key="launches")
     ] = 1
+    clients: Annotated[tuple[RowText, ...], Opt("N aiohttp clients, raw:N connections")] = (
+        "1",
+        "8",
+        "raw:100",
+    )
+    users: Annotated[tuple[Step, ...], Opt("Numbers of users, auto or published [auto]")] = ()
     windows: Annotated[Number, Opt("Windows of each row")] = 10
     window_seconds: Annotated[WindowSeconds, Opt("Length of a window", "SECONDS")] = 1.0
     warmup_seconds: Annotated[Seconds, Opt("Shortest warm-up", "SECONDS")] = 0.5
     warmup_max_seconds: Annotated[Seconds, Opt("Longest warm-up", "SECONDS")] = 3.0
     requests_per_client: Annotated[Number | None, Opt("Requests of each client")] = None
     max_row_seconds: Annotated[
-        float, Meta(ge=0.1, le=86_400), Opt("Time after which a row is cut off", "SECONDS")
+        float, Meta(ge=0.1, le=86_400), Opt("Longest time of a row", "SECONDS")
     ] = 60.0
     timeout_ms: Annotated[Milliseconds, Opt("Longest time of a request", "MS")] = 30_000.0
-    events: Annotated[Events | None, Opt("Events of a stream: sse, lines or chunks")] = None
+    events: Annotated[Events | None, Opt("Events of a stream: sse, lines or chunks [sse]")] = None
     event_timeout: Annotated[
         Annotated[Time, Meta(gt=0, le=MAX_TIMEOUT_S)] | None,
-        Opt("Longest time from one event to the next"),
+        Opt("Longest time between two events [that of the request]"),
     ] = None
-    openai: Annotated[bool, Opt("Streams are chat completions, as OpenAI's API has them")] = False
+    openai: Annotated[bool, Opt("Post chat completions, as OpenAI's API has them, as a stream")] = (
+        False
+    )
     quick: Annotated[bool, Opt("Measure less of everything", key="quick")] = False
 
     def checked(self, places: Mapping[str, str]) -> Self:
@@ -77,8 +96,8 @@ class SuiteKeys(Spec):
         return self
 
 
-CLIENTS: Final = ("1", "8", "raw:100")
-"""The rows of a suite that names none."""
+DEFAULT_CLIENTS: Final = ("raw:100",)
+"""The rows of a user's app, where nothing says them: one that fills what it meets."""
 
 _TRAFFIC: Final = ("protocol", "stream_events", "data_size", "response_size")
 _TOP: Final = (
@@ -88,7 +107,7 @@ _TOP: Final = (
 _OWN: Final = ("app_name", "request", "serve", "options")
 _ROW: Final = ("client", *_TRAFFIC, "cells", "metrics", "windows", "window_seconds")
 _LOAD: Final = (
-    *("clients", "users", *_TRAFFIC),
+    *_TRAFFIC,
     *(name for name, option in SuiteKeys.options().items() if option.key != name),
 )
 
@@ -124,8 +143,43 @@ def read_suite(content: Content, around: Around | None = None) -> Suite:
         raise BadInput(f"{content.where('rows')}: is for the apps that come with the tool")
     if "rows" in content:
         return _suite_of_rows(content, around, app)
-    keys, traffics = SuiteKeys.read(content), _traffics(content, app)
-    ladder = _ladder(content, around, traffics)
+    traffics = _traffics(content, app)
+    cells = _own_cells(content, around) if app.own else _cells(content, app.name)
+    for cell in cells:
+        _check_noop(cell, traffics, content.file)
+    suite = _base(content, _variants(content, around), app, cells, traffics, around.climb)
+    return suite if suite.ladder is not None else replace(suite, rows=_rows(content, traffics))
+
+
+def read_services(
+    content: Content, services: Mapping[str, Request], climb: Ladder | None = None
+) -> Suite:
+    """Services that are up already, as variants of a suite without settings, loaded as a file and
+    flags say; its row is one user where the load does not grow. Raises BadInput."""
+    variants = tuple(map(VariantUsed, services))
+    traffic = Traffic(protocol=cast("Protocol", protocols_of(content)[0]))  # the axis checked it
+    no_op = APPS["noop"]  # a suite has an app; nothing asks for this one
+    suite = _base(content, variants, no_op, ({},), [traffic], climb)
+    rows = () if suite.ladder is not None else (step_row(1, traffic=traffic),)
+    return replace(suite, rows=rows, services=services)
+
+
+def _variants(content: Content, around: Around) -> tuple[VariantUsed, ...]:
+    return tuple(
+        replace(variant, http_options={**variant.http_options, **around.http_options})
+        for variant in variants_of(content)
+    )
+
+
+def _base(
+    content: Content,
+    variants: tuple[VariantUsed, ...],
+    app: AppSpec,
+    cells: tuple[Cell, ...],
+    traffics: Sequence[Traffic],
+    climb: Ladder | None = None,
+) -> Suite:
+    keys, ladder = SuiteKeys.read(content), _ladder(content, climb, traffics)
     if keys.requests_per_client is not None:
         where = content.where("load.requests_per_client")
         if ladder is None:
@@ -133,29 +187,8 @@ def read_suite(content: Content, around: Around | None = None) -> Suite:
         if any(traffic.client != "raw" for traffic in traffics):
             raise BadInput(f'{where}: goes with protocol = "http" or "stream"')
         ladder = replace(ladder, runs=COLLAPSE_RUNS)
-    cells = _own_cells(content, around) if app.own else _cells(content, app.name)
-    for cell in cells:
-        _check_noop(cell, traffics, content.file)
-    return replace(
-        _base(content, keys, around, app, cells, traffics),
-        rows=() if ladder is not None else _rows(content, traffics),
-        ladder=ladder,
-        requests_per_client=keys.requests_per_client,
-        max_row_s=keys.max_row_seconds,
-    )
-
-
-def _base(
-    content: Content,
-    keys: SuiteKeys,
-    around: Around,
-    app: AppSpec,
-    cells: tuple[Cell, ...],
-    traffics: Sequence[Traffic],
-) -> Suite:
-    for cell in cells if app.own is None else ():
+    for cell in cells if app.own is None and cells != ({},) else ():
         check_cell(cell)
-    variants = variants_of(content)
     for traffic, variant in itertools.product(traffics, variants):
         if traffic.protocol in HANDLES and variant.python is not None:
             raise BadInput(
@@ -169,12 +202,12 @@ def _base(
     return Suite(
         name=content.text("name", "suite"),
         app=app,
-        variants=tuple(
-            replace(variant, http_options={**variant.http_options, **around.http_options})
-            for variant in variants
-        ),
+        variants=variants,
         cells=cells,
         rows=(),
+        ladder=ladder,
+        requests_per_client=keys.requests_per_client,
+        max_row_s=keys.max_row_seconds,
         windows=keys.windows,
         window_s=keys.window_seconds,
         warmup_min_s=keys.warmup_seconds / (2 if keys.quick else 1),
@@ -215,7 +248,7 @@ def _suite_of_rows(content: Content, around: Around, app: AppSpec) -> Suite:
             raise BadInput(f"{where}.cells: no cell of the suite is so")
         places.append(place)
     traffics = [row.traffic for row in rows.values()]
-    base = _base(content, SuiteKeys.read(content), around, app, cells, traffics)
+    base = _base(content, _variants(content, around), app, cells, traffics)
     for cell in cells:
         if not any(place.holds(place.row, cell) for place in places):
             raise BadInput(f"{content.where('cells')}: {cell_slug(label_of(cell))} has no row")
@@ -361,7 +394,7 @@ def read_streaming(
 
 
 def _rows(content: Content, traffics: Sequence[Traffic]) -> tuple[Row, ...]:
-    texts, where = content.values("load.clients", CLIENTS), content.where("load.clients")
+    texts, where = content.values("load.clients", SuiteKeys.clients), content.where("load.clients")
     by_flag = "load.clients" in content.places
     if not by_flag and any(traffic.protocol != "http" for traffic in traffics):
         # The aiohttp client does not speak them.
@@ -372,7 +405,7 @@ def _rows(content: Content, traffics: Sequence[Traffic]) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _ladder(content: Content, around: Around, traffics: Sequence[Traffic]) -> Ladder | None:
+def _ladder(content: Content, climb: Ladder | None, traffics: Sequence[Traffic]) -> Ladder | None:
     if "load.users" not in content:
         return None
     if "load.clients" in content:
@@ -385,23 +418,20 @@ def _ladder(content: Content, around: Around, traffics: Sequence[Traffic]) -> La
         max(PRESS) if counted else 10_000,
         PRESS if counted else PUBLISHED,
     )
-    if around.climb is not None:
-        ladder = replace(around.climb, steps=ladder.steps)
+    if climb is not None:
+        ladder = replace(climb, steps=ladder.steps)
     if len(traffics) > 1:
         kinds = "protocol, size and number of events"
         raise BadInput(f"{content.where('load')}: a load that grows takes one {kinds}")
     return ladder.of(traffics[0])
 
 
-def variants_of(
-    content: Content, chosen: Sequence[str] = (), env: Mapping[str, str] | None = None
-) -> tuple[VariantUsed, ...]:
-    """The variants that a suite names, or those `chosen` by a flag, with `env` added to each.
+def variants_of(content: Content) -> tuple[VariantUsed, ...]:
+    """The variants that a suite names, with its `env` added to each.
 
     Built-in ones, and those of the table `variants`. Raises BadInput, also where `env` makes two
     variants the same: a table would compare what does not differ.
     """
-    content = content.set("variant", list(chosen) or None, "--variant")
     known = dict(BUILT_IN_VARIANTS)
     for name, table in content.table("variants").items():
         known[name] = read_variant(name, table, f"{content.file}: variants.{name}")
@@ -411,8 +441,7 @@ def variants_of(
         if not isinstance(name, str) or name not in known:
             raise BadInput(f"{where}: unknown variant {name!r}{nearest(str(name), known)}")
     pairs = [f"{name}={value}" for name, value in content.table("env").items()]
-    added = {**parse_env(pairs, content.where("env")), **(env or {})}
-    return all_with_env([known[name] for name in names], added)
+    return all_with_env([known[name] for name in names], parse_env(pairs, content.where("env")))
 
 
 def _cells(content: Content, app: str) -> tuple[Cell, ...]:

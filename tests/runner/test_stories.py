@@ -4,7 +4,7 @@
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,6 @@ from serve_bench.benchmarks.tax.bench import LayerRounds
 from serve_bench.benchmarks.tax.spec import LAYERS, Taxed, TaxSpec
 from serve_bench.benchmarks.versus.bench import VersusRounds
 from serve_bench.benchmarks.versus.spec import VersusSpec
-from serve_bench.cli.rows import service_suite
 from serve_bench.cli.sitting import done
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.ladder import Ladder
@@ -33,7 +32,9 @@ from serve_bench.runner.in_turn import chosen_of
 from serve_bench.runner.runner import Runner
 from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.runner.service import Service
+from serve_bench.spec.content import Content
 from serve_bench.spec.sides import Side, SidesSpec
+from serve_bench.spec.suite import read_services
 from serve_bench.store import RunFolder, StoreError, read
 from tests.cases import cases
 from tests.records import run as run_record
@@ -72,7 +73,8 @@ def served(**flags: Any) -> Make:
 
 def url(script: Script, place: Path, earlier: Result | None) -> Work:
     services = {service.name: service.request for service in SERVICES}
-    suite = service_suite("sweep", services, windows=3, ladder=Ladder((1, 2)))
+    suite = read_services(Content("sweep"), services)
+    suite = replace(suite, rows=(), windows=3, ladder=Ladder((1, 2)))
     inside: Any = Looking(script)
     return [], ServedClusters(Agenda(suite, plan(suite)), "abc123", place, inside=inside).plan()
 

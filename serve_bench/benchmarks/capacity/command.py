@@ -11,7 +11,6 @@ from serve_bench.benchmarks.capacity.bench import CapacityClusters, expected_s
 from serve_bench.benchmarks.capacity.options import CapacityOptions
 from serve_bench.cli import print_note
 from serve_bench.cli.experiment import SuiteExperiment
-from serve_bench.cli.flag_values import list_slo_metrics
 from serve_bench.cli.sitting import list_launches
 from serve_bench.cli.targets import target_suite
 from serve_bench.core.capacity import (
@@ -27,7 +26,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan, rows_of
 from serve_bench.core.result import Result
 from serve_bench.core.schema import built
-from serve_bench.core.slo import check_limits, parse_slo, read_slo
+from serve_bench.core.slo import check_limits, parse_slo
 from serve_bench.core.suite_facts import SuiteFacts
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.served_bench import ServedClusters
@@ -46,12 +45,13 @@ class CapacityExperiment(SuiteExperiment[CapacityOptions]):
         options = self.options
         if options.slo is None:
             raise BadInput("--slo: say what has to hold, such as --slo p99=50ms,errors=0.1%")
-        slo = read_slo(options.slo, metrics=list_slo_metrics(options))
-        asked = _asked(options, slo.source)
+        parse_slo(options.slo)  # refused before an app is imported
         suite = _scaled(target_suite(options), options)
+        assert suite.slo is not None, "it is that of the flag"
+        asked = _asked(options, suite.slo)
         if suite.places is not None:
             raise BadInput(f"TARGET: {options.target} has rows of its own, and no load that grows")
-        check_limits(slo, suite.timeout_s)
+        check_limits(parse_slo(suite.slo), suite.timeout_s)
         return replace(
             suite,
             rows=(closed_row(asked.connections, rows_of(suite)[0].traffic),),

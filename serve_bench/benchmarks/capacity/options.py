@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from serve_bench.cli.command import Command, argument, flag
-from serve_bench.cli.options import REQUEST, ServiceOptions
+from serve_bench.cli.options import REQUEST, TargetOptions
 from serve_bench.core.capacity import CLOSED, MOST_LAUNCHES
 from serve_bench.core.load_spec import MAX_DURATION_S, Arrivals
 from serve_bench.spec.forms import Duration, Rate, Threshold, Time
@@ -19,7 +19,7 @@ MOST_START: Final = 100_000
 """Upper end of a first rate, requests/s: what a client of some cores can send."""
 
 
-class CapacityOptions(ServiceOptions):
+class CapacityOptions(TargetOptions):
     """Find the highest rate at which an SLO is met.
 
     Open-loop probes on fresh launches, until the interval of the rate is narrow enough.
@@ -32,17 +32,20 @@ class CapacityOptions(ServiceOptions):
         event_timeout replicas arrivals start connections launches launch_time precision budget
         quick need variant env out resume no_sample strict_host serve_metrics dry_run live format"""
 
-    with_resume = frozenset("resume budget no_sample strict_host dry_run live format".split())
-
     target: str | None = argument(
         "App: module:app, path/file.py:app, config.yaml of Serve, or a suite.", None, "[TARGET]"
     )
     slo: str | None = flag(None, "What has to hold, such as p99=50ms,errors=0.1%.")
     option: list[str] | None = flag(
-        None, "Deployment.option=value,value...; of a suite axis=value,value...; repeatable."
+        None,
+        "Deployment.option=value,value...; of a suite axis=value,value...; repeatable.",
+        launched=True,
     )
     replicas: str | None = flag(
-        None, "Of an app that Serve scales: fixed, its most, auto [auto].", takes=("fixed", "auto")
+        None,
+        "Of an app that Serve scales: fixed, its most, auto [auto].",
+        takes=("fixed", "auto"),
+        launched=True,
     )
     arrivals: Arrivals = flag("poisson", "Arrivals: poisson or constant.")
     start: float | None = flag(None, "First rate [half of a closed loop's].", takes=(1, MOST_START))
@@ -52,7 +55,7 @@ class CapacityOptions(ServiceOptions):
         None, "Width of the 95 % interval that is narrow enough [5%]."
     )
     budget: Duration | None = flag(
-        None, "Longest time of the run, or of its rest [20m for each cell]."
+        None, "Longest time of the run, or of its rest [20m for each cell].", resume=True
     )
     launch_time: Annotated[Time, Meta(ge=LEAST_LAUNCH_S, le=MAX_DURATION_S)] | None = flag(
         None, "Measured time of the search on each launch [2m]."

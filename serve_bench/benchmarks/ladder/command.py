@@ -4,44 +4,56 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from urllib.parse import urlsplit
+
 from serve_bench.benchmarks.ladder.options import RecsysOptions, SweepOptions
 from serve_bench.cli.experiment import measure
-from serve_bench.cli.rows import add_climb, add_flags, ladder_of, read_content, suite_of, url_suite
+from serve_bench.cli.request import add_all_flags, services_of
+from serve_bench.cli.rows import climb_of, read_content, suite_of
 from serve_bench.cli.targets import target_suite
+from serve_bench.core.app_spec import USERS
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS
 from serve_bench.core.plan import Suite
-from serve_bench.spec.suite import Around
+from serve_bench.core.request_spec import Request
+from serve_bench.spec.suite import Around, read_services
 
 
 def sweep(options: SweepOptions) -> int:
     """Measures a ladder of users for each cell. Returns the exit code."""
-
-    def suite() -> Suite:
-        ladder = ladder_of(options.users or "auto", options.quick, start=1, runs=COLLAPSE_RUNS)
-        suite = target_suite(options, climb=ladder)
-        return add_climb(suite, options, ladder) if suite.services else suite
-
-    return measure(options, suite)
+    climb = climb_of(options.quick, start=1, runs=COLLAPSE_RUNS)
+    return measure(options, lambda: target_suite(options, climb=climb))
 
 
 def recsys(options: RecsysOptions) -> int:
     """Measures a ladder of users for each number of rankers. Returns the exit code."""
-    users, quick = options.users, options.quick
+    climb = climb_of(options.quick)
 
     def suite() -> Suite:
         content = read_content(options.suite)
-        if quick:
+        if options.quick:
             content = content.set("load.users", "auto", "--quick")
-        around = Around(climb=ladder_of("auto", quick) if users is not None or quick else None)
-        return suite_of(add_flags(content, options), around)
+        content = add_all_flags(content, options)
+        if options.url:
+            services = services_of(content, options.url)
+            requests = {name: _ask_for_users(request) for name, request in services.items()}
+            return read_services(content, requests, climb)
+        grows = options.quick or "users" in options.given
+        return suite_of(content, Around(climb=climb if grows else None))
 
     def check(suite: Suite) -> None:
         if suite.app.name != "recsys" or suite.ladder is None:
             needs = 'needs app = "recsys", and users in its [load]'
             raise BadInput(f"--suite: {options.suite} {needs}")
 
-    def services() -> Suite:
-        return url_suite(options, ladder_of(users or "auto", quick), users=True)
+    return measure(options, suite, check)
 
-    return measure(options, services if options.url else suite, check)
+
+def _ask_for_users(request: Request) -> Request:
+    """The request of a service, for one user after the other. Raises BadInput."""
+    parts = urlsplit(request.url)
+    if parts.query or parts.fragment:
+        raise BadInput(f"--url: {request.url!r} is not allowed; ?user_id=... is added to it")
+    paths = tuple(f"{parts.path or '/'}?user_id={user}" for user in USERS)
+    return replace(request, paths=paths, expect_status=(200,))

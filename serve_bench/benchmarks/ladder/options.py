@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from serve_bench.cli.command import Command, argument, flag
-from serve_bench.cli.options import (
-    MATRIX,
-    MODEL,
-    REQUEST,
-    RUN,
-    LadderOptions,
-    ServiceOptions,
-    UrlLadderOptions,
-)
+from serve_bench.cli.options import MATRIX, MODEL, REQUEST, RUN, LadderOptions, TargetOptions
+from serve_bench.spec.request import ServiceRequestKeys
+from serve_bench.spec.suite import SuiteKeys
 
 
-class SweepOptions(LadderOptions, ServiceOptions):
+class SweepOptions(LadderOptions, TargetOptions):
     """Add users until the throughput stops growing.
 
     Example: serve-bench sweep noop --variant default,optimized --quick
@@ -28,13 +22,13 @@ class SweepOptions(LadderOptions, ServiceOptions):
     target: str = argument(
         "module:app, file.py:app, config.yaml, suite or URL.", "micro", "[TARGET]"
     )
-    app: str | None = flag(None, "App: noop, ranker or recsys [noop].")
+    app: str | None = flag(None, "App: noop, ranker or recsys [noop].", launched=True)
 
 
 sweep = Command(SweepOptions, "benchmarks.ladder.command:sweep")
 
 
-class RecsysOptions(UrlLadderOptions):
+class RecsysOptions(LadderOptions):
     """Measure a recommender of ingress and DLRM ranker.
 
     A ladder of users for each variant and number of rankers.
@@ -45,6 +39,7 @@ class RecsysOptions(UrlLadderOptions):
     """
 
     command = "recsys"
+    specs = (ServiceRequestKeys, SuiteKeys)
     order = f"""ranker_replicas variant ranker device users duration threads gpu_fraction
         table_rows max_batch_size launches env url header quick suite out resume trace {RUN} slo
         format published perf_metrics trace_out"""

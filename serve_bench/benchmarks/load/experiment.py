@@ -12,10 +12,9 @@ from serve_bench.analysis.connections import connection_wait
 from serve_bench.benchmarks.load.options import LoadOptions
 from serve_bench.cli import FAILED, print_note
 from serve_bench.cli.experiment import SuiteExperiment
-from serve_bench.cli.flag_values import name_place, read_slo_flag
+from serve_bench.cli.flag_values import name_place
 from serve_bench.cli.progress import Display
 from serve_bench.cli.request import add_all_flags, read_request, read_text
-from serve_bench.cli.rows import service_suite
 from serve_bench.cli.sitting import Sitting
 from serve_bench.core.chat import chat_url
 from serve_bench.core.errors import BadInput
@@ -38,7 +37,7 @@ from serve_bench.runner.load_source import read_load_on
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
 from serve_bench.serving.launch_spec import port_owner
 from serve_bench.spec.content import Content
-from serve_bench.spec.suite import SuiteKeys, protocols_of, read_streaming
+from serve_bench.spec.suite import SuiteKeys, protocols_of, read_services, read_streaming
 from serve_bench.store import check_new
 
 
@@ -56,7 +55,7 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
     def read(self) -> Suite:
         options = self.options
         nodes = read_load_on(options.load_on, options.load_nodes)
-        content = add_all_flags(Content(options.command), options)
+        content = add_all_flags(Content(options.command, {"name": options.command}), options)
         options.check_together()
         (protocol,) = protocols_of(content)
         client, rows = options.choose_client(protocol), [Traffic(protocol=cast(Protocol, protocol))]
@@ -69,19 +68,18 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
         _check_here(load)
         timing = options.make_timing(load)
         self.load, self.timing = load, timing
-        suite = service_suite(
-            options.command,
-            {"url": request},
-            (row_of(load),),
+        return replace(
+            read_services(content, {"url": request}),
+            cells=({"url": hide_in_text(request.url)},),
+            rows=(row_of(load),),
             windows=timing.windows,
             window_s=timing.window_s,
             warmup_min_s=timing.warmup_min_s,
             warmup_max_s=timing.warmup_max_s,
             requests=load.count,
-            slo=read_slo_flag(options),
+            streaming=None,  # that of the load
             load_on=nodes,
         )
-        return replace(suite, cells=({"url": hide_in_text(request.url)},))
 
     def prepare(self, asked: Suite, earlier: Result | None) -> Suite:
         asked = super().prepare(asked, earlier)
@@ -175,7 +173,7 @@ def left_s(now: Progress, count: int | None) -> float | None:
 
 def _read_request(options: LoadOptions, content: Content, protocol: str) -> Request:
     url, expected = options.target, options.expect_body
-    url = chat_url(url) if options.openai else url
+    url = chat_url(url) if "openai" in options.given else url
     return replace(
         read_request(content, protocol, url, "URL", options.seed).request(url),
         expect_body=None if expected is None else read_text(expected, "--expect-body"),

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from msgspec import Meta
 
 from serve_bench.cli.command import Command, argument, flag
-from serve_bench.cli.options import ChatOptions, RowOptions, StreamOptions, format_flag
+from serve_bench.cli.options import RowOptions, format_flag
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import (
     MAX_DURATION_S,
@@ -39,7 +39,7 @@ Length: TypeAlias = Annotated[Time, Meta(ge=SHORTEST_S, le=MAX_DURATION_S)]
 TimeOut: TypeAlias = Annotated[Time, Meta(gt=0, le=MAX_TIMEOUT_S)]
 
 
-class LoadOptions(RowOptions, ChatOptions, StreamOptions):
+class LoadOptions(RowOptions):
     """Load a URL and report what it served.
 
     Exit code 1 when more than 1 % failed or the rate was missed; with --slo, 3 when that is missed.

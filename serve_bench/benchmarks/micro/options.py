@@ -23,9 +23,6 @@ class MicroOptions(RowOptions):
 
     suite: str = flag("micro")
     app: str | None = flag(None, "App: noop, ranker (a DLRM) or recsys [noop].")
-    clients: str | None = flag(
-        None, "N aiohttp clients, raw:N connections [1,8,raw:100].", metavar="ROW[,ROW...]"
-    )
 
 
 micro = Command(MicroOptions, "benchmarks.micro.command:micro")
@@ -48,7 +45,6 @@ class NoopOptions(LoadOnOptions, SloOptions):
     num_queries: int = flag(500, "Sequential warm-up queries.", takes=(1, 10_000_000))
     host: str = flag("127.0.0.1", "Address to listen on.")
     port: int = flag(8000, "HTTP port; 0 for any free one.")
-    variant: str = flag("default", "Variant: default, haproxy or optimized.")
     env: list[str] | None = flag(None, "Variable of the environment of the variant; repeatable.")
     profile: str | None = flag(None, "Repeat the warm-up with py-spy: proxy, replica, controller.")
     trace: bool = flag(False, "Mark the requests that load --trace chooses.")

@@ -6,6 +6,7 @@ from __future__ import annotations
 from serve_bench.benchmarks.own_app.options import OwnRunOptions, TraceRunOptions
 from serve_bench.cli.experiment import measure
 from serve_bench.cli.targets import target_suite
+from serve_bench.spec.suite import DEFAULT_CLIENTS
 
 
 def run(options: OwnRunOptions) -> int:
@@ -15,4 +16,4 @@ def run(options: OwnRunOptions) -> int:
 
 def trace(options: TraceRunOptions) -> int:
     """Measures one load of an app. Returns the exit code."""
-    return measure(options, lambda: target_suite(options, alone=True))
+    return measure(options, lambda: target_suite(options, alone=True, clients=DEFAULT_CLIENTS))

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from serve_bench.cli.command import Command, argument, flag
-from serve_bench.cli.options import REQUEST, RUN, RUN_HERE, OwnAppOptions, RowOptions, StreamOptions
+from serve_bench.cli.options import REQUEST, RUN, RUN_HERE, OwnAppOptions, RowOptions
 from serve_bench.spec.forms import TracedShare
+from serve_bench.spec.request import RequestKeys, ServeKeys
+from serve_bench.spec.suite import DEFAULT_CLIENTS, SuiteKeys
 
 
-class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
+@dataclass(frozen=True, kw_only=True)
+class OwnRows(SuiteKeys):
+    """The rows of an app of the user's, where nothing says them."""
+
+    clients: tuple[str, ...] = DEFAULT_CLIENTS
+
+
+class OwnRunOptions(RowOptions, OwnAppOptions):
     """Measure your own Serve app, and find its limit.
 
     A cell for each combination of its options; each is loaded by every row of --clients.
@@ -16,6 +27,7 @@ class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
     """
 
     command = "run"
+    specs = (RequestKeys, ServeKeys, OwnRows)
     order = f"""target arguments option arg app_name {REQUEST} openai model input_tokens
         output_tokens protocol grpc_servicer call events event_timeout clients windows
         window_seconds launches quick variant env out resume profile trace {RUN} slo format
@@ -24,9 +36,6 @@ class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
     target: str | None = argument(
         "App: module:app, path/file.py:app, config.yaml, or a suite (.toml).", None, "[TARGET]"
     )
-
-    def of_file(self) -> bool:
-        return str(self.target).endswith(".toml")
 
 
 run = Command(OwnRunOptions, "benchmarks.own_app.command:run")
@@ -47,7 +56,6 @@ class TraceRunOptions(OwnRunOptions):
     target: str | None = argument(
         "App: noop, module:app, path/file.py:app, or config.yaml of Serve.", None, "[TARGET]"
     )
-    clients: str | None = flag("raw:100", "Row: raw:N connections.", metavar="ROW[,ROW...]")
     trace: TracedShare | None = flag(0.01)
 
 

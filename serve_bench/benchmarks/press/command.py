@@ -11,20 +11,21 @@ from functools import partial
 
 from serve_bench.benchmarks.press.options import PressOptions
 from serve_bench.cli.experiment import measure
-from serve_bench.cli.rows import add_flags, keys_of, read_content, suite_of, url_suite
+from serve_bench.cli.request import add_all_flags, services_of
+from serve_bench.cli.rows import read_content, suite_of
 from serve_bench.cli.show import check_target
 from serve_bench.core.app_spec import bodies
 from serve_bench.core.errors import BadInput
-from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder, parse_ladder
+from serve_bench.core.ladder import Ladder
 from serve_bench.core.plan import JSON, Suite
 from serve_bench.load.connection import lacking_descriptors, lacking_ports
 from serve_bench.load.workers import usable_cores
-from serve_bench.spec.content import Content
+from serve_bench.spec.suite import read_services
 
 QUICK_CLIENTS = "1,10,20,50,100,200"
 
-#: Of `--url`, where no suite says it.
-SAMPLES, EACH, TIMEOUT_MS = 15, 100, 200_000.0
+SAMPLES = 15
+"""Of a request to `--url`."""
 
 
 def _check_log(options: PressOptions) -> None:
@@ -46,51 +47,35 @@ def _check_reach(ladder: Ladder | None) -> None:
         raise BadInput(f"--clients: {lacking}")
 
 
-def _clients(options: PressOptions) -> tuple[str | None, str]:
-    """The numbers of clients that flags ask for, and which flag does."""
-    if options.clients is not None and options.quick:
-        raise BadInput(f"--quick: stands for --clients {QUICK_CLIENTS}; give one of the two")
-    return (QUICK_CLIENTS, "--quick") if options.quick else (options.clients, "--clients")
-
-
-def _content(options: PressOptions) -> Content:
+def _suite(options: PressOptions) -> Suite:
+    """That of a file, or of --url as the file loads it. Raises BadInput."""
     if options.app is not None and options.suite != "press":
         raise BadInput("--app: a suite names its app; it goes with the shipped suite press")
+    if options.quick and "clients" in options.given:
+        raise BadInput(f"--quick: stands for --clients {QUICK_CLIENTS}; give one of the two")
     shipped = options.app == "noop" and options.suite == "press"
     content = read_content("press_noop" if shipped else options.suite)
     if options.suite == "press":
         content = content.set("cell.num_replicas", max(1, usable_cores() // 2), "--num-replicas")
     content = content.set("cell.rows_per_request", options.samples, "--samples")
-    users, place = _clients(options)
-    return add_flags(content.set("load.users", users, place), options)
-
-
-def _url_suite(options: PressOptions) -> Suite:
-    users, place = _clients(options)
-    ladder = parse_ladder(users or "published", place, max(PRESS), PRESS)
-    _check_reach(ladder)
-    suite = url_suite(options, replace(ladder, runs=COLLAPSE_RUNS))
-    posted = bodies({"rows_per_request": options.samples or SAMPLES, "sparse_features": 2})
-    services = {
-        name: replace(request, method="POST", headers=(*JSON, *request.headers), bodies=posted)
-        for name, request in suite.services.items()
-    }
-    keys = keys_of(options, requests_per_client=EACH, timeout_ms=TIMEOUT_MS)
-    return replace(
-        suite,
-        services=services,
-        requests_per_client=keys.requests_per_client,
-        max_row_s=keys.max_row_seconds,
-        timeout_s=keys.timeout_ms / 1000.0,
-    )
+    content = content.set("load.users", QUICK_CLIENTS if options.quick else None, "--quick")
+    content = add_all_flags(content, options)
+    if not options.url:
+        return suite_of(content)
+    cell = {"rows_per_request": options.samples or SAMPLES, "sparse_features": 2}
+    services = services_of(content, options.url)
+    for name, asked in services.items():
+        headers, posted = (*JSON, *asked.headers), bodies(cell)
+        request = replace(asked, method="POST", headers=headers, bodies=posted)
+        services[name] = replace(request, expect_status=(200,))
+    suite = read_services(content, services)
+    _check_reach(suite.ladder)
+    return suite
 
 
 def press(options: PressOptions) -> int:
     """Measures a ladder of clients for each cell. Returns the exit code."""
     _check_log(options)
-
-    def suite() -> Suite:
-        return suite_of(_content(options))
 
     def check(suite: Suite) -> None:
         if suite.app.bodies is None or suite.requests_per_client is None:
@@ -100,4 +85,4 @@ def press(options: PressOptions) -> int:
             )
         _check_reach(suite.ladder)
 
-    return measure(options, partial(_url_suite, options) if options.url else suite, check)
+    return measure(options, partial(_suite, options), check)

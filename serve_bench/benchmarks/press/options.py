@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from serve_bench.cli.command import Command, flag
-from serve_bench.cli.options import RUN, UrlLadderOptions, format_flag
+from serve_bench.cli.options import RUN, LadderOptions, format_flag
 from serve_bench.report import FORMATS
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES
+from serve_bench.spec.base import Opt
+from serve_bench.spec.forms import Step
+from serve_bench.spec.request import ServiceRequestKeys
+from serve_bench.spec.suite import SuiteKeys
 
 
-class PressOptions(UrlLadderOptions):
+@dataclass(frozen=True, kw_only=True)
+class PressKeys(SuiteKeys):
+    """The same as the shipped suite has them."""
+
+    clients: Annotated[
+        tuple[Step, ...],
+        Opt("Numbers of clients, published or auto [published: 1-3000]", key="load.users"),
+    ] = ()
+    requests_per_client: int | None = 100
+    timeout_ms: float = 200_000.0
+
+
+class PressOptions(LadderOptions):
     """Load a scoring service with 1 to 3,000 clients.
 
     Gives requests/s, knee, collapse and the cost of logging.
@@ -21,6 +38,7 @@ class PressOptions(UrlLadderOptions):
     """
 
     command = "press"
+    specs = (ServiceRequestKeys, PressKeys)
     order = f"""clients requests_per_client samples log_level device variant callable app
         timeout_ms max_row_seconds num_replicas max_ongoing_requests max_queued_requests ranker
         max_batch_size batch_wait_timeout_s threads table_rows gpu_fraction launches env url
@@ -29,16 +47,17 @@ class PressOptions(UrlLadderOptions):
 
     suite: str = flag("press")
     format: str = format_flag(*FORMATS, "toml")
-    clients: str | None = flag(None, "Numbers of clients, published or auto [published: 1-3000].")
-    requests_per_client: int | None = flag(None, "Requests of each client [100].")
     samples: int | None = flag(None, "Samples in a request [15].", takes=(1, MOST_SAMPLES))
     app: str | None = flag(
-        None, "App: ranker (DLRM) or noop, which reads requests [ranker].", takes=("ranker", "noop")
+        None,
+        "App: ranker (DLRM) or noop, which reads requests [ranker].",
+        takes=("ranker", "noop"),
+        launched=True,
     )
-    timeout_ms: float | None = flag(None, "Longest time of a request [200000].")
-    max_row_seconds: float | None = flag(None, "Longest time of a row [60].")
     quick: bool = flag(False, "Measure 1 to 200 clients.")
-    log_requests: Path | None = flag(None, "Write requests as CSV: client, start, latency, status.")
+    log_requests: Path | None = flag(
+        None, "Write requests as CSV: client, start, latency, status.", resume=True
+    )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:

@@ -10,12 +10,11 @@ from serve_bench.benchmarks.scale.needs import check_needs
 from serve_bench.benchmarks.scale.options import ScaleOptions
 from serve_bench.benchmarks.scale.spec import ScaleSpec, read_scale, stored_scale
 from serve_bench.cli.experiment import ListedExperiment
-from serve_bench.cli.flag_values import names, read_slo_flag
+from serve_bench.cli.rows import add_suite_flags
 from serve_bench.cli.sitting import list_launches
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
-from serve_bench.core.variants import parse_env
 from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, suite_file
 
@@ -33,14 +32,11 @@ class ScaleExperiment(ListedExperiment[ScaleOptions, ScaleSpec]):
         options, file = self.options, suite_file(self.options.suite)
         return read_scale(
             self.options.workload,
-            Content(file.name, read_toml(file)),
+            add_suite_flags(Content(file.name, read_toml(file)), options),
             options.given,
             quick=options.quick,
-            variants=names(options.variant),
-            env=parse_env(options.env or (), "--env"),
             address=options.address,
             sample=not options.no_sample,
-            slo=read_slo_flag(options),
         )
 
     def restore(self, stored: Mapping[str, Any]) -> ScaleSpec:

@@ -8,7 +8,7 @@ import typer
 
 from serve_bench.benchmarks.scale.spec import WORKLOADS, ScaleSpec
 from serve_bench.cli.command import Command, flag
-from serve_bench.cli.options import WITH_RESUME, VariantOptions
+from serve_bench.cli.options import VariantOptions
 from serve_bench.cli.panels import PanelCommand, PanelGroup
 
 scale = typer.Typer(
@@ -31,7 +31,6 @@ class ScaleOptions(VariantOptions):
 
     command = "scale"
     workload: ClassVar[str]
-    with_resume = WITH_RESUME - {"no_sample"}
     order = """address variant env quick suite out resume no_sample strict_host dry_run live slo
         format published perf_metrics"""
 

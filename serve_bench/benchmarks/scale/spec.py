@@ -18,7 +18,7 @@ from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
 from serve_bench.core.plan import LaunchPlan, PlannedCell, orders, without
 from serve_bench.core.result import JsonObject, PlannedTrial, Trial, VariantUsed, trial_key
-from serve_bench.core.slo import slo_of_file
+from serve_bench.core.slo import read_slo
 from serve_bench.core.traffic import Row
 from serve_bench.spec.base import Opt, Spec
 from serve_bench.spec.content import Content
@@ -344,15 +344,12 @@ def read_scale(
     flags: Mapping[str, str],
     *,
     quick: bool = False,
-    variants: Sequence[str] = (),
-    env: Mapping[str, str] | None = None,
     address: str | None = None,
     sample: bool = True,
-    slo: str | None = None,
 ) -> ScaleSpec:
     """What a workload is asked for, by a suite file and flags over it. Raises BadInput."""
     kind, file = WORKLOADS[workload], content.file
-    content.check_keys(("name", "variant", "variants", "scale", "quick", "slo"))
+    content.check_keys(("name", "variant", "variants", "env", "scale", "quick", "slo"))
     if "scale" not in content:
         raise BadInput(f"{file}: is no suite of serve-bench scale: it has no table scale")
     named = content.get("scale.workload")
@@ -364,22 +361,23 @@ def read_scale(
         content.check_keys(("workload", *kind.options()), table)
     if quick:
         content = content.over("scale", content.table("quick"), f"{file}: quick")
-    used = variants_of(content, variants, env)
+    used = variants_of(content)
     if address is not None:
         if "nodes" in flags:
             raise BadInput("--nodes: starts raylets here; it does not go with --address")
-        if variants or env:
+        if any(key.partition(".")[0] in ("variant", "env") for key in content.places):
             raise BadInput(
                 "--variant and --env do not go with --address: a cluster that is there already has "
                 "its own flags"
             )
         flags, used = {**flags, "nodes": "1"}, (VariantUsed(AS_IT_IS),)
+    slo = content.text("slo", "") or None
     return kind.read(
         kind.add_flags(content, flags),
         variants=used,
         address=address,
         sample=sample,
-        slo=slo or slo_of_file(content.data, file),
+        slo=None if slo is None else read_slo(slo, content.where("slo")).source,
     )
 
 

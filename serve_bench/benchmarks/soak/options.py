@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from serve_bench.cli.command import Command, argument, flag
-from serve_bench.cli.options import REQUEST, ServiceOptions
+from serve_bench.cli.options import REQUEST, TargetOptions
 from serve_bench.core.load_spec import MAX_RATE, Arrivals
 from serve_bench.core.soak import LEAK
 from serve_bench.spec.forms import Time
@@ -17,7 +17,7 @@ LEAST_S: Final = 30.0
 MOST_S: Final = 7 * 24 * 3600.0
 
 
-class SoakOptions(ServiceOptions):
+class SoakOptions(TargetOptions):
     """Load an app for long, and say which processes grow.
 
     Memory, threads and descriptors of each process of the cluster, after each block of the load.
@@ -39,12 +39,14 @@ class SoakOptions(ServiceOptions):
     rate: float | None = flag(None, "Open loop: requests/s [closed loop].", takes=(0.001, MAX_RATE))
     clients: str | None = flag(None, "Closed loop: raw:N connections [raw:10].", metavar="ROW")
     arrivals: Arrivals = flag("constant", "Open loop: constant or poisson arrivals.")
-    option: list[str] | None = flag(None, "Deployment.option=value; repeatable.")
+    option: list[str] | None = flag(None, "Deployment.option=value; repeatable.", launched=True)
     quick: bool = flag(False, "Load for 1 minute.")
     leak: float = flag(
         LEAK, "Least growth that matters, in MB per million requests.", takes=(0.001, MAX_RATE)
     )
-    fail_on: tuple[Literal["leak", "slo"], ...] = flag((), "Exit code 3 on: leak, slo.")
+    fail_on: tuple[Literal["leak", "slo"], ...] = flag(
+        (), "Exit code 3 on: leak, slo.", resume=True
+    )
 
 
 soak = Command(SoakOptions, "benchmarks.soak.command:SoakExperiment.measure")

@@ -32,7 +32,9 @@ class TaxOptions(SidesOptions):
     option: list[str] | None = flag(
         None, "Option of each Serve, such as max_ongoing_requests=5; repeatable."
     )
-    threshold: Threshold | None = flag(None, "Smallest change that is regressed or improved [5%].")
+    threshold: Threshold | None = flag(
+        None, "Smallest change that is regressed or improved [5%].", resume=True
+    )
     quick: bool = flag(False, "Measure 3 rounds of 2 s on each layer.")
 
 

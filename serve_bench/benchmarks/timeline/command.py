@@ -72,7 +72,6 @@ class TimelineExperiment(SuiteExperiment[TimelineOptions]):
             window_s=1.0,
             slo=None,
             timeline=timeline,
-            launches=options.launches or suite.launches,
         )
 
     def plan_agenda(self, suite: Suite, earlier: Result | None) -> Agenda:

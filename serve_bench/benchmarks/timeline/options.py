@@ -26,8 +26,12 @@ class TimelineOptions(TargetOptions):
         default=None,
         metavar="[TARGET]",
     )
-    slo: str | None = flag(None, "What has to hold in each second, such as p99=200ms [errors=1%].")
-    fail_on: str | None = flag(None, "Exit code 3 on: slo (a second is out of it).", takes=("slo",))
+    slo: str | None = flag(
+        None, "What has to hold in each second, such as p99=200ms [errors=1%].", resume=True
+    )
+    fail_on: str | None = flag(
+        None, "Exit code 3 on: slo (a second is out of it).", takes=("slo",), resume=True
+    )
 
 
 timeline = Command(TimelineOptions, "benchmarks.timeline.command:TimelineExperiment.measure")

@@ -41,7 +41,12 @@ class TimelineKeys(Spec):
     ramp: Annotated[bool, Opt("Move the rate linearly from each stage to the next")] = False
     fault: Annotated[
         list[str] | None,
-        Opt("Fault, such as kill:replica@30s; repeatable", "FAULT", key="timeline.faults"),
+        Opt(
+            "Fault, such as kill:replica@30s; repeatable",
+            "FAULT",
+            key="timeline.faults",
+            launched=True,
+        ),
     ] = None
     after: Annotated[
         Annotated[Time, Meta(ge=0, le=MAX_DURATION_S)],
@@ -51,7 +56,9 @@ class TimelineKeys(Spec):
     connections: Annotated[
         int, Meta(ge=1, le=MOST_CONNECTIONS), Opt("Connections at first; up to 4000 as needed")
     ] = CONNECTIONS
-    nodes: Annotated[int, Meta(ge=1, le=8), Opt("Nodes of the cluster, all on this host")] = 1
+    nodes: Annotated[
+        int, Meta(ge=1, le=8), Opt("Nodes of the cluster, all on this host", launched=True)
+    ] = 1
 
 
 def read_timeline(content: Content, slo: str = ERRORS_ALONE) -> Timeline:

@@ -170,7 +170,7 @@ def read_versus(options: VersusOptions, gate: Gate) -> tuple[VersusSpec, tuple[R
 
 def _read_request(options: VersusOptions, gate: Gate, suite: Suite) -> Asked:
     """What services are asked for. Raises BadInput on flags that are of launches."""
-    if wrong := options.changed(options.parameters().keys() - OF_LAUNCHES):
+    if wrong := options.changed(lambda option: option.name in OF_LAUNCHES):
         raise BadInput(f"--a: a service that is up already does not go with {', '.join(wrong)}")
     if gate.metrics is not None and "cpu" in gate.metrics:
         raise BadInput("--gate: cpu: nothing is known of the processes of services; leave it out")

@@ -11,7 +11,6 @@ import pytest
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches
 from serve_bench.benchmarks.capacity.bench import CapacityClusters, Progressing, timing_of
 from serve_bench.benchmarks.capacity.command import find_searches, launches_left, plan_lines
-from serve_bench.cli.rows import service_suite
 from serve_bench.core.capacity import CapacitySearch, closed_row
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.plan import Suite, plan
@@ -19,6 +18,8 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Failure, Metric
 from serve_bench.core.slo import parse_slo
 from serve_bench.runner.agenda import Agenda
+from serve_bench.spec.content import Content
+from serve_bench.spec.suite import read_services
 from serve_bench.store.files import read_toml, suite_file
 from tests.analysis.test_probes import climb
 from tests.capacity_runs import Service as Known
@@ -110,7 +111,8 @@ def test_a_probe_lasts_as_long_as_its_responses(slo: str, drain_s: float | None)
 def test_a_later_search_of_a_service_starts_where_the_first_ended(tmp_path: Path) -> None:
     """The plan is made before anything is known."""
     searches = Searches(asked(), parse_slo("p99=20ms,errors=1%"))
-    of = service_suite("x", {"a": Request("http://127.0.0.1:1/")}, (closed_row(),), launches=2)
+    services = read_services(Content("x"), {"a": Request("http://127.0.0.1:1/")})
+    of = replace(services, rows=(closed_row(),), launches=2)
     clusters = CapacityClusters(Agenda(of, plan(of)), "x", tmp_path, searches=searches)
     clusters.plan()
     first, second = plan(of)

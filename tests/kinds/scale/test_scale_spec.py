@@ -88,8 +88,9 @@ def test_each_workload_is_shipped_with_its_defaults_and_smaller_sizes(workload: 
 
 
 def test_flags_go_before_the_file_and_before_quick_and_a_cluster_has_its_own() -> None:
+    content = Content("a.toml", CURVE).set("variant", ["haproxy"], "--variant")
     flags = {"replicas": "3, 5", "duration": "2.5s", "warmup": "500ms", "connections": "7"}
-    suite = read_scale("curve", Content("a.toml", CURVE), flags, quick=True, variants=("haproxy",))
+    suite = read_scale("curve", content, flags, quick=True)
     assert suite.replicas == (3, 5) and suite.to_json()["connections"] == 7 and suite.warmup == 0.5
     assert (suite.windows, suite.window_s) == (2, 1.25)
     assert [one.name for one in suite.variants] == ["haproxy"]
