@@ -21,7 +21,7 @@ from serve_bench.core.row_places import MetricNames
 from serve_bench.core.variants import VariantTable
 from serve_bench.spec.base import Opt, Option
 from serve_bench.spec.request import RequestKeys, ServeKeys
-from serve_bench.spec.suite import RowKeys, SuiteKeys
+from serve_bench.spec.suite import SuiteKeys
 
 PLACE: Final = Path(__file__).parent.parent / "scenarios" / "suite.schema.json"
 
@@ -42,7 +42,7 @@ def suite_schema() -> Schema:
         **{"client": {"type": ["string", "integer"]}, "cells": _table(cell)},
         "metrics": _table(dict.fromkeys(MetricNames.__dataclass_fields__, _TEXT)),
         **_of_axes("load"),
-        **_of_options(RowKeys.options()),
+        **_of_options({name: load[name] for name in ("windows", "window_seconds")}),
     }
     properties: Schema = {
         **dict.fromkeys(("name", "app", "app_name", "slo"), _TEXT),

@@ -6,19 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from serve_bench.cli import find
+
 VARIANTS: Final = ("variant", "a", "b")
 RUNS: Final = ("resume", "noise", "folders", "run_a", "run_b", "dirs", "run")
 
 
 def _known(name: str) -> Iterable[str]:
-    from serve_bench.core.variants import BUILT_IN_VARIANTS
-    from serve_bench.store import RECORDS_FILE, RESULTS
-    from serve_bench.store.files import shipped
-
     if name in VARIANTS:
-        return BUILT_IN_VARIANTS
-    files = shipped("scenarios").glob("*.toml") if name == "suite" else ()
-    runs = RESULTS.glob(f"*/{RECORDS_FILE}") if name in RUNS else ()
+        variants: Iterable[str] = find("core.variants:BUILT_IN_VARIANTS")
+        return variants
+    files = find("store.files:shipped")("scenarios").glob("*.toml") if name == "suite" else ()
+    runs = find("store:RESULTS").glob(f"*/{find('store:RECORDS_FILE')}") if name in RUNS else ()
     return sorted([*(file.stem for file in files), *(str(file.parent) for file in runs)])
 
 

@@ -55,13 +55,8 @@ COMMON: Final = frozenset(
 _SHAPES: Final[Mapping[str, str]] = {
     name: shape
     for shape, names in {
-        "DURATION": """duration timeout connect_timeout event_timeout warmup budget slice after
-            launch_time soak_time""",
-        "N": """rounds threads master_port episodes steps launches connections nodes seed hops
-            deployments fanout requests length""",
-        "N[,N...]": "users replicas clients world_size nlayers out_features",
-        "NAME": "app app_name call model client deployment recipe ranker cell row",
-        "NAME[,NAME...]": "backend layers",
+        "N[,N...]": "replicas",
+        "NAME": "app app_name call model deployment recipe variant cell row",
         "NAME=VALUE": "env a_env b_env",
         "MODULE.FUNCTION": "grpc_servicer",
         "OPTION=VALUE": "option a_option b_option",
@@ -69,31 +64,25 @@ _SHAPES: Final[Mapping[str, str]] = {
         "'NAME: VALUE'": "header",
         "NAME=URL": "url",
         "NAME=LIMIT[,...]": "slo",
-        "RATE": "rate start need",
-        "FAULT": "fault",
+        "RATE": "rate start",
         "FILE": """suite perf_metrics trace_out log_requests plot cacert output_file_path output
             bodies paths headers""",
         "FOLDER": "out resume noise run",
         "PATH": "route unix_socket",
         "PROGRAM": "python a_python b_python",
         "HOST:PORT": "address load_on",
-        "HOST": "host master_addr",
+        "HOST": "host",
         "TEXT or @FILE": "body expect_body",
-        "CODE[,CODE...]": "expect_status",
         "RATE:DURATION,...": "stages",
-        "MEAN[,STD]": "input_tokens output_tokens",
-        "PERCENT": "threshold session_sd precision",
         "METRIC[,METRIC...]": "gate metric",
         "WORD[,WORD...]": "fail_on",
-        "ROLE[,ROLE...]": "profile target",
+        "ROLE[,ROLE...]": "profile",
         "SIDE": "a b",
         "FORMAT": "format",
         "METHOD": "method",
-        "WORD": "draw arrivals device batch live protocol events",
-        "MS": "timeout_ms policy_ms event_gap_ms",
-        "N-N-N": "state_size",
-        "SECONDS": """window_seconds max_row_seconds request_timeout_s warmup_s timeout_s seconds
-            batch_wait_timeout_s""",
+        "WORD": "batch live",
+        "MS": "event_gap_ms",
+        "SECONDS": "batch_wait_timeout_s",
     }.items()
     for name in names.split()
 }

@@ -67,7 +67,7 @@ def read_request(
     check_protocol(content, protocol)
     grpc, handle, openai = protocol in GRPC, protocol in HANDLES, content.get("load.openai")
     bodies = tuple(read_text(text, places["body"]) for text in keys.body or ())
-    bodies += read_bodies(keys.bodies, places["bodies"])
+    bodies += _read_each(keys.bodies, places["bodies"], _read_body, "body; it takes one a line")
     chat = None
     if openai and not any(bodies):
         if keys.model is None:
@@ -83,7 +83,7 @@ def read_request(
     if handle and (odd := [name for name, _ in headers if name.lower() != "content-type"]):
         raise BadInput(f"{places['header']}: {odd[0]}: a handle has none but content-type")
     paths = read_paths(keys.paths, places["paths"])
-    sets = read_header_sets(keys.headers, places["headers"])
+    sets = _read_each(keys.headers, places["headers"], _read_headers, f"headers; {_LIKE}")
     route = keys.route or "/"
     route = paths[0] if paths else chat_path(route) if openai else route
     most = max(len(paths), len(sets), len(bodies) if chat is None else PROMPTS)
@@ -170,21 +170,15 @@ def _read_path(line: str, where: str) -> str:
     return line
 
 
-def read_bodies(file: str | None, flag: str) -> tuple[bytes, ...]:
-    """The bodies in a file, likewise."""
-    lines = _read_each(file, flag, lambda line, _: line, "body; it takes one a line")
-    return tuple(line.encode(errors="surrogateescape") for line in lines)
+def _read_body(line: str, _: str) -> bytes:
+    return line.encode(errors="surrogateescape")
 
 
 _LIKE: Final = 'it takes an object of texts a line, such as {"x-user": "7"}'
 
 
-def read_header_sets(file: str | None, flag: str) -> tuple[Headers, ...]:
-    """The headers in a file: a JSON object of texts a line, each for one request of the turn."""
-    return _read_each(file, flag, _read_headers, f"headers; {_LIKE}")
-
-
 def _read_headers(line: str, where: str) -> Headers:
+    """Headers in a file: a JSON object of texts a line, each for one request of the turn."""
     try:
         return tuple(msgspec.json.decode(line, type=dict[str, str]).items())
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

@@ -10,7 +10,6 @@ from serve_bench.cli.options import LadderOptions, RowOptions, SloOptions
 from serve_bench.core.axes import MODEL_APPS
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder
-from serve_bench.core.load_spec import Timing
 from serve_bench.core.plan import Suite
 from serve_bench.core.variants import parse_env
 from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowed
@@ -25,7 +24,6 @@ QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
 #: --quick: steps of 3 s, and no refinement around the best.
 QUICK_DURATION_S = 3.0
 DURATION_S = 20.0
-WARMUP_MIN_S, WARMUP_MAX_S = 1.0, 5.0
 
 
 def add_suite_flags(content: Content, options: SloOptions) -> Content:
@@ -46,14 +44,20 @@ def add_suite_flags(content: Content, options: SloOptions) -> Content:
 
 def add_flags(content: Content, options: SloOptions) -> Content:
     """The content of a suite file with what the flags that commands share say over it: axes,
-    variants, objectives, the numbers of a suite, and of rows that are known beforehand clients and
-    windows."""
-    if isinstance(options, RowOptions) and options.quick:
+    variants, objectives, the numbers of a suite, and of a load that grows the length of a step, in
+    windows of about a second: at least three, for a spread."""
+    duration_s, quick = getattr(options, "duration", None), getattr(options, "quick", False)
+    if isinstance(options, RowOptions) and quick:
         content = content.set("load.windows", QUICK_WINDOWS, "--quick")
         content = content.set("load.window_seconds", QUICK_WINDOW_S, "--quick")
-    if isinstance(options, LadderOptions) and "users" in options.parameters():
-        content = _add_steps(content, options)
-    content = content.set("quick", getattr(options, "quick", False) or None, "--quick")
+    grows = isinstance(options, LadderOptions) and "users" in options.parameters()
+    if grows and (duration_s or quick or "load.windows" not in content):
+        seconds = duration_s or (QUICK_DURATION_S if quick else DURATION_S)
+        place = "--quick" if duration_s is None else "--duration"
+        windows = max(3, round(seconds))
+        content = content.set("load.windows", windows, place)
+        content = content.set("load.window_seconds", seconds / windows, place)
+    content = content.set("quick", quick or None, "--quick")
     return add_suite_flags(content, options)
 
 
@@ -94,21 +98,3 @@ def climb_of(quick: bool, start: int = 10, runs: int = 1) -> Ladder:
     """How a load grows with --quick. `runs`: how often a step is measured that has fallen."""
     ladder = Ladder(start=start, runs=runs)
     return replace(ladder, refinements=0) if quick else ladder
-
-
-def timing_of(duration_s: float | None, quick: bool) -> Timing:
-    """The step of --duration and --quick, in windows of about a second: at least three, for
-    a spread."""
-    seconds = duration_s or (QUICK_DURATION_S if quick else DURATION_S)
-    windows = max(3, round(seconds))
-    return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, seconds / windows).stretchable(quick)
-
-
-def _add_steps(content: Content, options: LadderOptions) -> Content:
-    """The content of a suite with the flags of a load that grows, in steps of --duration."""
-    place = "--duration" if options.duration is not None else "--quick"
-    if options.duration is not None or options.quick or "load.windows" not in content:
-        timing = timing_of(options.duration, options.quick)
-        content = content.set("load.windows", timing.windows, place)
-        content = content.set("load.window_seconds", timing.window_s, place)
-    return content

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
@@ -178,19 +178,30 @@ def plan_trial(name: str, number: int, label: JsonObject, row: Row) -> PlannedTr
 
 
 def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
-    """The launches in order. Variants alternate within a round, so that a drift of the machine
-    meets them all alike."""
-    launches = []
-    for round_, cells in orders(suite.launches, suite.cells, suite.seed):
-        for variant in suite.variants:
-            planned: list[PlannedCell] = []
-            for cell in cells:
-                name, label = variant.name, label_of(cell)
-                rows = suite.rows_in(cell)
-                trials = tuple(plan_trial(name, round_, label, row) for row in rows)
-                planned.append((cell, trials))
-            launches.append(LaunchPlan(variant, round_, tuple(planned)))
-    return tuple(launches)
+    """The launches in order. Variants alternate, so that a drift of the machine meets them all
+    alike."""
+
+    def planned(name: str, round_: int, cell: Cell) -> PlannedCell:
+        rows, label = suite.rows_in(cell), label_of(cell)
+        return cell, tuple(plan_trial(name, round_, label, row) for row in rows)
+
+    return plan_launches(suite.launches, suite.variants, suite.cells, suite.seed, planned)
+
+
+def plan_launches(
+    count: int,
+    variants: Sequence[VariantUsed],
+    cells: Sequence[T],
+    seed: int,
+    planned: Callable[[str, int, T], PlannedCell],
+) -> tuple[LaunchPlan, ...]:
+    """So many launches of each variant in order, alternating within a round. `planned`: a cell with
+    its trials, of a variant's name and a round."""
+    return tuple(
+        LaunchPlan(variant, round_, tuple(planned(variant.name, round_, cell) for cell in ordered))
+        for round_, ordered in orders(count, cells, seed)
+        for variant in variants
+    )
 
 
 def rows_of(suite: Suite) -> tuple[Row, ...]:
@@ -343,13 +354,8 @@ def load_with(request: Request, suite: Suite, row: Row) -> Load:
         each=row.requests_each,
         timeout_s=suite.timeout_s,
         connect_timeout_s=JOIN_S if row.client == HANDLE else CONNECT_S,
-        streaming=streaming_of(suite.streaming, row),
+        streaming=(suite.streaming or Streaming()) if row.traffic.streams else None,
     )
-
-
-def streaming_of(streaming: Streaming | None, row: Row) -> Streaming | None:
-    """How the responses of a row are read as streams; None: they are none."""
-    return (streaming or Streaming()) if row.traffic.streams else None
 
 
 def client_of(row: Row) -> Client:
@@ -435,18 +441,14 @@ def bytes_value(content: bytes) -> bytes:
 
 
 def timing_of(suite: Suite, row: Row) -> Timing:
-    """The suite's warm-up and windows; a number of requests is one window, as long as it takes."""
+    """The suite's warm-up and windows; a number of requests is one window, as long as it takes, or
+    as `max_row_s` cuts it off."""
     if row.requests_each is not None:
-        return row_timing(suite.max_row_s)
+        return Timing(0.0, 0.0, windows=1, window_s=suite.max_row_s, drain_s=CUT_DRAIN_S)
     if suite.requests is not None:
         return Timing(0.0, 0.0, windows=1, window_s=LONGEST_QUERY_S * suite.requests)
     timing = Timing(suite.warmup_min_s, suite.warmup_max_s, *suite.windows_of(row))
     return timing.stretchable(suite.quick)
-
-
-def row_timing(max_row_s: float) -> Timing:
-    """A row of so many requests a client: no warm-up, one window that `max_row_s` cuts off."""
-    return Timing(0.0, 0.0, windows=1, window_s=max_row_s, drain_s=CUT_DRAIN_S)
 
 
 def settled_of(result: LoadResult) -> SettledFacts:

@@ -19,10 +19,6 @@ from serve_bench.core.plan import ROWS, read_client
 from serve_bench.core.timeline import seconds_of
 
 
-def _read_time(text: str) -> float:
-    return seconds_of(text, "", zero=True)
-
-
 def write_time(seconds: float) -> str:
     """`10ms`, `2s`, `720h`."""
     if 0 < seconds < 1:
@@ -36,20 +32,26 @@ def _read_number(text: str) -> float:
     return float(text)
 
 
-def _read_share(text: str) -> float:
-    return _read_number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-
-
-def _read_rate(text: str) -> float:
-    return _read_number(text.removesuffix("/s"))
-
-
-_TIME: Final = Form(_read_time, "a time", "DURATION", write_time, ", such as 500ms, 10s or 2m")
+_TIME: Final = Form(
+    lambda text: seconds_of(text, "", zero=True),
+    "a time",
+    "DURATION",
+    write_time,
+    ", such as 500ms, 10s or 2m",
+)
 _SHARE: Final = Form(
-    _read_share, "a share", "PERCENT", lambda share: f"{100 * share:g}%", ", such as 5% or 0.05"
+    lambda text: _read_number(text.removesuffix("%")) / (100 if text.endswith("%") else 1),
+    "a share",
+    "PERCENT",
+    lambda share: f"{100 * share:g}%",
+    ", such as 5% or 0.05",
 )
 _RATE: Final = Form(
-    _read_rate, "a rate", "RATE", lambda rate: f"{written(rate)}/s", ", such as 2000/s"
+    lambda text: _read_number(text.removesuffix("/s")),
+    "a rate",
+    "RATE",
+    lambda rate: f"{written(rate)}/s",
+    ", such as 2000/s",
 )
 
 

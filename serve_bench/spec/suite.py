@@ -258,14 +258,6 @@ def _suite_of_rows(content: Content, around: Around, app: AppSpec) -> Suite:
     return suite
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowKeys(Spec):
-    """Numbers of one of [[rows]], where they are not those of the suite."""
-
-    windows: Annotated[Number | None, Opt("Windows of the row")] = None
-    window_seconds: Annotated[WindowSeconds | None, Opt("Length of a window", "SECONDS")] = None
-
-
 def _placed_row(where: str, table: Mapping[str, Any], app: AppSpec) -> tuple[Row, PlacedRow]:
     """One of [[rows]], and the cells that have it. Raises BadInput."""
     places = {f"{above}{key}": f"{where}.{key}" for above in ("", "load.") for key in _ROW}
@@ -280,9 +272,10 @@ def _placed_row(where: str, table: Mapping[str, Any], app: AppSpec) -> tuple[Row
     names = Content(f"{where}.metrics", content.table("metrics"))
     names.check_keys([part.name for part in fields(MetricNames)])
     metrics = MetricNames(**{key: names.text(key, "") for key in names.data})
-    keys = RowKeys.read(content)
+    keys = SuiteKeys.read(content)
+    shape = [getattr(keys, key) if key in table else None for key in ("windows", "window_seconds")]
     cell = _settings(content, "cells", app.name)
-    return row, PlacedRow(row.label, cell, metrics, keys.windows, keys.window_seconds)
+    return row, PlacedRow(row.label, cell, metrics, *shape)
 
 
 def _check_metrics(

@@ -15,14 +15,13 @@ from serve_bench.spec.base import Option, Spec
 from serve_bench.spec.content import Content
 from serve_bench.spec.profile import ProfileSpec
 from serve_bench.spec.request import RequestKeys, ServeKeys
-from serve_bench.spec.suite import RowKeys, SuiteKeys
+from serve_bench.spec.suite import SuiteKeys
 from tests.refused import refusal
 
 MODELS: Final[dict[str, type[Spec]]] = {
     "rpc": RpcSpec,
     **WORKLOADS,
     "suite": SuiteKeys,
-    "row": RowKeys,
     "profile": ProfileSpec,
     "timeline": TimelineKeys,
     "request": RequestKeys,

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
-from serve_bench.core.plan import LaunchPlan, orders, plan_trial, without
+from serve_bench.core.plan import LaunchPlan, PlannedCell, plan_launches, plan_trial, without
 from serve_bench.core.result import JsonObject, PlannedTrial, VariantUsed
 from serve_bench.core.schema import built
 from serve_bench.core.traffic import Row
@@ -208,12 +208,13 @@ class RpcSpec(Spec):
     def plan(self, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
         """The launches in order, a backend as the variant and a world as the cell; trials whose
         keys are `done` are left out. Backends alternate within a round."""
-        launches = []
-        for round_, worlds in orders(self.launches, self.worlds, self.seed):
-            for backend in self.backend:
-                trials = [planned_trial(self, backend, round_, world) for world in worlds]
-                cells = tuple((trial.cell, (trial,)) for trial in trials)
-                launches.append(LaunchPlan(VariantUsed(backend), round_, cells))
+
+        def planned(backend: str, round_: int, world: World) -> PlannedCell:
+            trial = planned_trial(self, backend, round_, world)
+            return trial.cell, (trial,)
+
+        variants = tuple(map(VariantUsed, self.backend))
+        launches = plan_launches(self.launches, variants, self.worlds, self.seed, planned)
         return without(launches, done)
 
     def expected_s(self, launches: Sequence[LaunchPlan]) -> float:
@@ -255,7 +256,7 @@ def x_of(cell: JsonObject, x_axis: str) -> str:
 def read_rpc(content: Content, flags: Mapping[str, str], **others: Any) -> RpcSpec:
     """What a suite file asks for, and flags over it. Raises BadInput."""
     content.check_keys(("name", "rpc"))
-    content.check_keys([*RpcSpec.options()], "rpc")
+    RpcSpec.check_keys(content)
     spec = RpcSpec.read(RpcSpec.add_flags(content, flags), **others)
     if "seconds" in flags and "episodes" not in flags:  # time alone ends a world
         return replace(spec, episodes=MOST_EPISODES)

@@ -16,7 +16,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
-from serve_bench.core.plan import LaunchPlan, PlannedCell, orders, without
+from serve_bench.core.plan import LaunchPlan, PlannedCell, plan_launches, without
 from serve_bench.core.result import JsonObject, PlannedTrial, Trial, VariantUsed, trial_key
 from serve_bench.core.slo import read_slo
 from serve_bench.core.traffic import Row
@@ -133,16 +133,8 @@ class ScaleSpec(Spec):
     def plan(self, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
         """The launches in order; trials whose keys are `done` are left out. Variants alternate
         within a round."""
-        launches = (
-            LaunchPlan(
-                variant,
-                round_,
-                tuple(self._planned_cell(variant.name, round_, count) for count in counts),
-            )
-            for round_, counts in orders(self.launches, self.replicas, self.seed)
-            for variant in self.variants
-        )
-        return without(launches, done)
+        about = (self.launches, self.variants, self.replicas, self.seed)
+        return without(plan_launches(*about, self._planned_cell), done)
 
     def _planned_cell(self, variant: str, round_: int, replicas: int) -> PlannedCell:
         cell, trials = self.cell(replicas), []
