@@ -21,7 +21,7 @@ from serve_bench.core.row_places import MetricNames
 from serve_bench.core.variants import VariantTable
 from serve_bench.spec.base import Opt, Option
 from serve_bench.spec.request import RequestKeys, ServeKeys
-from serve_bench.spec.suite import SuiteKeys
+from serve_bench.spec.suite_keys import SuiteKeys
 
 PLACE: Final = Path(__file__).parent.parent / "scenarios" / "suite.schema.json"
 

@@ -21,7 +21,7 @@ from serve_bench.report import COMPARED, FORMATS
 from serve_bench.spec.base import Opt, Spec
 from serve_bench.spec.forms import Rounds, SliceTime, Threshold, Time, TracedShare
 from serve_bench.spec.request import RequestKeys, ServeKeys
-from serve_bench.spec.suite import SuiteKeys
+from serve_bench.spec.suite_keys import SuiteKeys
 
 #: Parts of the order of parameters that commands share.
 MATRIX = "max_batch_size max_ongoing_requests num_replicas batch_wait_timeout_s"

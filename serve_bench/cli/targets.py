@@ -56,14 +56,8 @@ from serve_bench.spec.request import (
     read_timeout,
 )
 from serve_bench.spec.serve_config import ServeConfig
-from serve_bench.spec.suite import (
-    DEFAULT_CLIENTS,
-    Around,
-    protocols_of,
-    read_services,
-    read_suite,
-    variants_of,
-)
+from serve_bench.spec.suite import Around, protocols_of, read_services, read_suite, variants_of
+from serve_bench.spec.suite_keys import DEFAULT_CLIENTS
 from serve_bench.spec.target import read_target, split_target
 from serve_bench.store.files import check_reachable
 

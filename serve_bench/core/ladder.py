@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from serve_bench.core.errors import BadInput
-from serve_bench.core.numbers import Connections, Count, whole_number
+from serve_bench.core.load_spec import STEPS, read_step
+from serve_bench.core.numbers import Connections, Count
 from serve_bench.core.traffic import Traffic
 
 PUBLISHED: Final = (10, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 800)
@@ -36,8 +37,6 @@ COLLAPSE_RUNS: Final = 3
 
 CLOSE: Final = 1.1
 """Refinement stops between neighbours that are closer than this."""
-
-MOST_CLIENTS: Final = 1_000_000
 
 USUAL_STEPS: Final = 8
 """Steps that a ladder grows by itself, for an estimate of time alone."""
@@ -111,17 +110,6 @@ class Stop:
     """Nothing more to measure. `why` is a line for a person."""
 
     why: str
-
-
-STEPS: Final = f"auto, published, or numbers from 1 to {MOST_CLIENTS:,} with commas"
-"""What a refusal of the steps of a ladder says."""
-
-
-def read_step(text: str) -> str:
-    """A number of clients, or a word that stands for a whole ladder. Raises ValueError."""
-    if text not in ("auto", "published") and not 1 <= (whole_number(text) or 0) <= MOST_CLIENTS:
-        raise ValueError(text)
-    return text
 
 
 def parse_ladder(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
+from serve_bench.core.numbers import whole_number
 from serve_bench.core.request_spec import Request, require
 
 Client = Literal["raw", "aiohttp", "grpc", "handle"]
@@ -75,6 +76,32 @@ QUICK_DRAIN_S: Final = 3.0
 
 MAX_PROCESSES = 256
 """Upper end of the worker processes: each is an interpreter of its own (18 MB)."""
+
+
+MOST_CLIENTS: Final = 1_000_000
+
+ROWS: Final = "N (aiohttp), aiohttp:N or raw:N, N a whole number from 1 to 100,000"
+"""What a refusal of a row says."""
+
+
+def read_client(text: str) -> tuple[str, int]:
+    """The client of `8` or `raw:100`, and how many. Raises ValueError."""
+    client, _, number = text.rpartition(":")
+    count = whole_number(number) or 0
+    if client not in ("", "aiohttp", "raw") or not 1 <= count <= 100_000:
+        raise ValueError(text)
+    return client or "aiohttp", count
+
+
+STEPS: Final = f"auto, published, or numbers from 1 to {MOST_CLIENTS:,} with commas"
+"""What a refusal of the steps of a ladder says."""
+
+
+def read_step(text: str) -> str:
+    """A number of clients, or a word that stands for a whole ladder. Raises ValueError."""
+    if text not in ("auto", "published") and not 1 <= (whole_number(text) or 0) <= MOST_CLIENTS:
+        raise ValueError(text)
+    return text
 
 
 def _positive(name: str, value: float) -> None:

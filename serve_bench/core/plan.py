@@ -17,8 +17,17 @@ from serve_bench.core.facts import ClientFacts, SettledFacts, TrialFlags, TrialS
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import FAILED_LATENCY, HISTOGRAMS, LoadResult
-from serve_bench.core.load_spec import CLIENTS, HANDLE, Client, Load, LoadOn, Streaming, Timing
-from serve_bench.core.numbers import whole_number
+from serve_bench.core.load_spec import (
+    CLIENTS,
+    HANDLE,
+    ROWS,
+    Client,
+    Load,
+    LoadOn,
+    Streaming,
+    Timing,
+    read_client,
+)
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import JsonObject, Metric, PlannedTrial, Trial, VariantUsed, trial_key
@@ -124,19 +133,6 @@ class LaunchPlan:
     variant: VariantUsed
     round: int
     cells: tuple[PlannedCell, ...]
-
-
-ROWS: Final = "N (aiohttp), aiohttp:N or raw:N, N a whole number from 1 to 100,000"
-"""What a refusal of a row says."""
-
-
-def read_client(text: str) -> tuple[str, int]:
-    """The client of `8` or `raw:100`, and how many. Raises ValueError."""
-    client, _, number = text.rpartition(":")
-    count = whole_number(number) or 0
-    if client not in ("", "aiohttp", "raw") or not 1 <= count <= 100_000:
-        raise ValueError(text)
-    return client or "aiohttp", count
 
 
 def parse_row(text: object, traffic: Traffic, where: str, sized: bool = False) -> Row:

@@ -12,10 +12,8 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 from msgspec import Meta
 
 from serve_bench.core.axes import Form
-from serve_bench.core.ladder import STEPS, read_step
-from serve_bench.core.load_spec import MAX_DURATION_S, MAX_RATE
+from serve_bench.core.load_spec import MAX_DURATION_S, MAX_RATE, ROWS, STEPS, read_client, read_step
 from serve_bench.core.numbers import MOST_LAUNCHES, whole_number, written
-from serve_bench.core.plan import ROWS, read_client
 from serve_bench.core.timeline import seconds_of
 
 

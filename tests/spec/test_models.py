@@ -15,7 +15,7 @@ from serve_bench.spec.base import Option, Spec
 from serve_bench.spec.content import Content
 from serve_bench.spec.profile import ProfileSpec
 from serve_bench.spec.request import RequestKeys, ServeKeys
-from serve_bench.spec.suite import SuiteKeys
+from serve_bench.spec.suite_keys import SuiteKeys
 from tests.refused import refusal
 
 MODELS: Final[dict[str, type[Spec]]] = {

@@ -37,7 +37,8 @@ from serve_bench.runner.load_source import read_load_on
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
 from serve_bench.serving.launch_spec import port_owner
 from serve_bench.spec.content import Content
-from serve_bench.spec.suite import SuiteKeys, protocols_of, read_services, read_streaming
+from serve_bench.spec.suite import protocols_of, read_services, read_streaming
+from serve_bench.spec.suite_keys import SuiteKeys
 from serve_bench.store import check_new
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from serve_bench.benchmarks.own_app.options import OwnRunOptions, TraceRunOptions
 from serve_bench.cli.experiment import measure
 from serve_bench.cli.targets import target_suite
-from serve_bench.spec.suite import DEFAULT_CLIENTS
+from serve_bench.spec.suite_keys import DEFAULT_CLIENTS
 
 
 def run(options: OwnRunOptions) -> int:

@@ -8,7 +8,7 @@ from serve_bench.cli.command import Command, argument, flag
 from serve_bench.cli.options import REQUEST, RUN, RUN_HERE, OwnAppOptions, RowOptions
 from serve_bench.spec.forms import TracedShare
 from serve_bench.spec.request import RequestKeys, ServeKeys
-from serve_bench.spec.suite import DEFAULT_CLIENTS, SuiteKeys
+from serve_bench.spec.suite_keys import DEFAULT_CLIENTS, SuiteKeys
 
 
 @dataclass(frozen=True, kw_only=True)

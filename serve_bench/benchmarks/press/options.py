@@ -14,7 +14,7 @@ from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 from serve_bench.spec.base import Opt
 from serve_bench.spec.forms import Step
 from serve_bench.spec.request import ServiceRequestKeys
-from serve_bench.spec.suite import SuiteKeys
+from serve_bench.spec.suite_keys import SuiteKeys
 
 
 @dataclass(frozen=True, kw_only=True)
