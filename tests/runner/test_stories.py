@@ -73,8 +73,7 @@ def served(**flags: Any) -> Make:
 
 def url(script: Script, place: Path, earlier: Result | None) -> Work:
     services = {service.name: service.request for service in SERVICES}
-    suite = read_services(Content("sweep"), services)
-    suite = replace(suite, rows=(), windows=3, ladder=Ladder((1, 2)))
+    suite = replace(read_services(Content("sweep"), services), rows=(), ladder=Ladder((1, 2)))
     inside: Any = Looking(script)
     return [], ServedClusters(Agenda(suite, plan(suite)), "abc123", place, inside=inside).plan()
 
