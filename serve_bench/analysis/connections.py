@@ -58,11 +58,13 @@ class ConnectionWait:
     def text(self) -> str:
         """What it did to the load, in one sentence."""
         alone = self.connections == 1
-        every = "the only connection was" if alone else f"all {self.connections:,} connections were"
+        subject = (
+            "the only connection was" if alone else f"all {self.connections:,} connections were"
+        )
         took = f"{self.part_text}, the service took {time_text(float(f'{self.service_ns:.2g}'))}"
         if not self.missed:
-            return f"{every} busy at times: {took}"
-        sent = f"{figure(self.sent)} of {figure(self.due)} requests/s could be sent: {every} busy"
+            return f"{subject} busy at times: {took}"
+        sent = f"{figure(self.sent)} of {figure(self.due)} requests/s could be sent: {subject} busy"
         return f"{sent}; {took}; {figure(self.due)}/s need {self.needed:,} connections or more"
 
 

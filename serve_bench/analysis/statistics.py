@@ -75,7 +75,7 @@ class Value:
 
 def made_of(value: float, parts: Iterable[float | None]) -> float:
     """A value derived from `parts`: a LowerBound if one of them is."""
-    return LowerBound(value) if any(isinstance(one, LowerBound) for one in parts) else value
+    return LowerBound(value) if any(isinstance(part, LowerBound) for part in parts) else value
 
 
 #: Percentiles of a histogram by their names, as shares.
@@ -126,8 +126,8 @@ def summarize(result: Result) -> tuple[Line, ...]:
     trials, broken = {trial.key: trial for trial in result.trials}, result.broken
     rows = {planned.key: planned.row for planned in result.plan}
     places: dict[tuple[str, str, Row], list[PlannedTrial | Trial]] = {}
-    every: list[PlannedTrial | Trial] = [*result.plan, *result.trials, *result.profiled]
-    for at in every:  # a load of a URL has no plan
+    all_trials: list[PlannedTrial | Trial] = [*result.plan, *result.trials, *result.profiled]
+    for at in all_trials:  # a load of a URL has no plan
         place = (at.variant, cell_slug(at.cell), rows.get(at.key, at.row))
         places.setdefault(place, []).append(at)
     order = [list(dict.fromkeys(parts)) for parts in zip(*places, strict=True)]

@@ -114,11 +114,11 @@ class Options(Spec):
         for name, value in values.items():  # known before anything is refused in words
             for word in value if isinstance(value, list) else [value]:
                 hide_option(name, str(word))
-        own, keys = cls.options(), cls.suite_options()
+        options, keys = cls.options(), cls.suite_options()
         typed, given = dict[str, Any](), dict[str, Any]()
         for name, value in values.items():
             if name not in keys:
-                typed[name] = own[name].read_given(value) if name in own else value
+                typed[name] = options[name].read_given(value) if name in options else value
             elif value not in (False, []):
                 read = keys[name].read_given(value)
                 given[name] = read if isinstance(read, int | float | str | list | tuple) else value
@@ -167,12 +167,12 @@ class Command:
 
 def _shape_of(option: Option) -> str | None:
     """What its text looks like: as its type or Opt says, else as its name does in all commands."""
-    told = option.shape if option.opt.shape or option.is_switch else None
+    text = option.shape if option.opt.shape or option.is_switch else None
     usual = option.shape or ""
-    if told is None and usual.partition("[")[0] in ("TEXT", "NUMBER", "PATH"):
+    if text is None and usual.partition("[")[0] in ("TEXT", "NUMBER", "PATH"):
         named = shape(option.name)
-        told = f"{named}[,{named}...]" if named and option.listed else named
-    return told or usual or None
+        text = f"{named}[,{named}...]" if named and option.listed else named
+    return text or usual or None
 
 
 def _parameter(option: Option) -> inspect.Parameter:

@@ -56,9 +56,9 @@ class _Grouped(TyperGroup):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the commands, then the few options."""
         self.format_commands(ctx, formatter)
-        records = [one.get_help_record(ctx) for one in self.get_params(ctx)]
+        records = [get_param.get_help_record(ctx) for get_param in self.get_params(ctx)]
         with formatter.section("Options"):
-            formatter.write_dl([one for one in records if one is not None])
+            formatter.write_dl([record for record in records if record is not None])
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes a section for each group."""

@@ -89,7 +89,9 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
         figures.append("interrupted")
     elif trial.flags.cut:
         figures.append("cut off")
-    place = ", ".join(one for one in (trial.variant, cell_text(trial.cell), trial.row.label) if one)
+    place = ", ".join(
+        part for part in (trial.variant, cell_text(trial.cell), trial.row.label) if part
+    )
     profiled = ", profiled" if trial.flags.profiled else ""
     head = f"[{number}/{of}] {place} ({trial.row.client}{profiled})"
     return visible(": ".join([head, *([", ".join(figures)] if figures else [])]))
@@ -274,7 +276,7 @@ class LineView:
         if now is None or now.phase not in ("warmup", "measure"):
             return
         second = int(self.clock())
-        before = [one for one in self.samples if one[0] != second]
+        before = [sample for sample in self.samples if sample[0] != second]
         self.samples = (*before[1 - SECONDS :], (second, now.rate, (now.p99_ns or 0) / 1e6))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -285,12 +287,12 @@ class LineView:
 
     def lines(self, width: int, height: int) -> list[str]:
         """The view in a terminal of this size."""
-        samples, lines = self.samples, [one for one in (self.figures, self.words) if one]
+        samples, lines = self.samples, [line for line in (self.figures, self.words) if line]
         wide = min(SECONDS, (width - _GAP) // 2)
         if height < FEWEST_LINES or len(samples) < 2 or wide < len("requests/s, most 1,000"):
             return lines
         sides = [
-            chart(title, [one[at] for one in samples][-wide:], wide)
+            chart(title, [sample[at] for sample in samples][-wide:], wide)
             for title, at in (("requests/s", 1), ("p99 ms", 2))
         ]
         return lines + [f"{a:{wide + _GAP}}{b}".rstrip() for a, b in zip(*sides, strict=True)]
@@ -301,7 +303,7 @@ def chart(title: str, values: Sequence[float], width: int) -> list[str]:
     top = max(values, default=0.0)
     eighths = [round(8 * HEIGHT * value / top) if top else 0 for value in values]
     rows = [
-        "".join(_BLOCKS[min(8, max(0, one - 8 * row))] for one in eighths).rjust(width)
+        "".join(_BLOCKS[min(8, max(0, eighth - 8 * row))] for eighth in eighths).rjust(width)
         for row in reversed(range(HEIGHT))
     ]
     most = f"{top:,.0f}" if top >= 100 else f"{top:.3g}"

@@ -208,7 +208,9 @@ def report(options: ReportCommandOptions) -> int:
             raise BadInput(f"{', '.join(judged)}: for the report of one run of versus")
         gate = read_flags(options)
         results = [judged_by(results[0], gate)]
-    reports = [request.report(one, folder) for one, folder in zip(results, folders, strict=True)]
+    reports = [
+        request.report(result, folder) for result, folder in zip(results, folders, strict=True)
+    ]
     if options.plot is not None:  # a chart that is not there is refused before anything is printed
         write_plot(options.plot, [report.document for report in reports], options.chart)
     layout = layout_for(request.format, to is not None, request.verbose, request.wide)

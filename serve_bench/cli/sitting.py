@@ -80,14 +80,14 @@ def command_line() -> tuple[str, ...]:
         chain.append(context)
         context = context.parent
     words: list[str] = []
-    for one in reversed(chain):
-        words += [*([one.info_name] if one.parent is not None else []), *_words(one)]
+    for process in reversed(chain):
+        words += [*([process.info_name] if process.parent is not None else []), *_words(process)]
     return tuple(words)
 
 
 def long_name(spellings: Sequence[str]) -> str:
     """The name of an option that is shown: its first long one."""
-    return next((one for one in spellings if one.startswith("--")), spellings[0])
+    return next((spelling for spelling in spellings if spelling.startswith("--")), spellings[0])
 
 
 def _words(context: Any) -> Iterator[str]:
@@ -100,8 +100,8 @@ def _words(context: Any) -> Iterator[str]:
         if isinstance(value, bool):
             yield long_name(parameter.opts if value else parameter.secondary_opts)
             continue
-        for each in value if isinstance(value, list | tuple) else [value]:
-            text = hide_option(parameter.name, str(each))
+        for item in value if isinstance(value, list | tuple) else [value]:
+            text = hide_option(parameter.name, str(item))
             if parameter.param_type_name == "argument":
                 yield text
                 continue
@@ -227,8 +227,8 @@ def _opened(sitting: Sitting) -> RunFolder:
     """The folder of the run, with its Run record written, or that of a Resume."""
     if sitting.earlier is not None and sitting.out is not None:
         folder, earlier = RunFolder.resume(sitting.out)
-        known = {one.key for one in (*earlier.run.plan, *earlier.plan)}
-        added = tuple(one for one in sitting.plan if one.key not in known)
+        known = {planned.key for planned in (*earlier.run.plan, *earlier.plan)}
+        added = tuple(planned for planned in sitting.plan if planned.key not in known)
         about = (command_line(), now_iso(), __version__, fingerprint(watch=sitting.watch))
         folder.append(Resume(*about, sitting.rounds, added))
     else:
@@ -372,7 +372,7 @@ def done(earlier: Result | None) -> list[str]:
     if earlier is None:
         return []
     doubted = {failure.key for failure in earlier.failures}
-    return [one.key for one in earlier.trials if one.key not in doubted]
+    return [trial.key for trial in earlier.trials if trial.key not in doubted]
 
 
 def needs_flags(folder: Path, earlier: Result, flags: Sequence[str]) -> bool:
@@ -477,8 +477,8 @@ def signals() -> Iterator[None]:
     }
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        for each in former:
-            signal.signal(each, signal.SIG_IGN)
+        for signal_number in former:
+            signal.signal(signal_number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     for number in former:

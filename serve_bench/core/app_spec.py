@@ -284,7 +284,8 @@ def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -
         "config": {k: v for k, v in app.config.items() if k not in OF_SPEC},
         # Serve says "by handle only" with null; "" is no route to it.
         "beside": [
-            {**one.config, "route_prefix": one.config["route_prefix"] or None} for one in app.beside
+            {**neighbour.config, "route_prefix": neighbour.config["route_prefix"] or None}
+            for neighbour in app.beside
         ],
         "deployments": deployments_of(app, cell),
         "checks": checks_of(app, cell),
@@ -316,8 +317,8 @@ def _args(cell: Mapping[str, Value]) -> dict[str, Any]:
         args["body_type"] = str(cell["body_type"])
         args["intermediate_handle"] = "1" if cell["intermediate_handle"] else "0"
     if "ranker" in cell:
-        own = (axis.name for axis in AXES.values() if axis.apps in (MODEL_APPS, REQUEST_APPS))
-        args |= {name: cell[name] for name in own if name != "gpu_fraction"}
+        names = (axis.name for axis in AXES.values() if axis.apps in (MODEL_APPS, REQUEST_APPS))
+        args |= {name: cell[name] for name in names if name != "gpu_fraction"}
         if cell["device"] == "cuda":
             args["num_gpus"] = float(cell["gpu_fraction"])
     if "callable" in cell:

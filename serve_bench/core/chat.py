@@ -102,8 +102,8 @@ def _drawn(kind: Completions, most: int) -> tuple[bytes, ...]:
     while len(bodies) < most and words < MOST_WORDS:
         length = kind.prompt.draw(source)
         words += length
-        one = _completion(kind.model, length, kind.answer.draw(source), source)
-        bodies.append(json.dumps(one).encode())
+        body = _completion(kind.model, length, kind.answer.draw(source), source)
+        bodies.append(json.dumps(body).encode())
     return tuple(bodies)
 
 

@@ -232,13 +232,13 @@ def _to_repeat(ladder: Ladder, measured: Sequence[Rung]) -> int | None:
     Its first run decides, against what was measured before it: later runs tell how it falls.
     """
     for at, step in enumerate(measured):
-        before = [one for one in measured[:at] if one.clients < step.clients]
-        if any(one.clients == step.clients for one in measured[:at]) or not before:
+        before = [rung for rung in measured[:at] if rung.clients < step.clients]
+        if any(rung.clients == step.clients for rung in measured[:at]) or not before:
             continue
         if step.throughput == 0:
             continue  # nothing was served: once more would tell no more
-        fell = step.throughput < COLLAPSE * max(one.throughput for one in merged(before))
-        runs = sum(1 for one in measured if one.clients == step.clients)
+        fell = step.throughput < COLLAPSE * max(rung.throughput for rung in merged(before))
+        runs = sum(1 for rung in measured if rung.clients == step.clients)
         if fell and runs < ladder.runs:
             return step.clients
     return None

@@ -238,8 +238,8 @@ class Load:
             require(self.each >= 1, f"each must be 1 or more, got {self.each}")
             require(self.count is None, "each and count exclude each other: give one")
             require(not self.open_loop, "each is for a closed loop: give no rate and no stages")
-            each = f"each is for the clients raw and handle, not {self.client}"
-            require(self.client in ("raw", HANDLE), each)
+            message = f"each is for the clients raw and handle, not {self.client}"
+            require(self.client in ("raw", HANDLE), message)
         if self.max_connections is not None:
             require(self.open_loop, "max_connections is for an open loop: give a rate or stages")
             require(

@@ -74,8 +74,8 @@ def marks_of(content: bytes) -> ProcessMarks:
         )
         word = _text(kind)
         if word in KINDS:
-            one = HopMark(trace.hex(), _id(span), _id(parent), begin, end, word, _text(name))
-            found.append(one)
+            hop_mark = HopMark(trace.hex(), _id(span), _id(parent), begin, end, word, _text(name))
+            found.append(hop_mark)
     return ProcessMarks(tuple(found), max(0, written - room))
 
 
@@ -87,16 +87,16 @@ def haproxy_marks(content: str, ahead_ns: int) -> ProcessMarks:
         words = line.split()
         if len(words) == 5 and words[1].isdigit() and words[2].isdigit():
             trace, at, back, timers, _ = words
-            begin, end = (1000 * int(one) - ahead_ns for one in (at, back))
+            begin, end = (1000 * int(moment) - ahead_ns for moment in (at, back))
             marks.append(HopMark(trace, "", "", begin, end, HAPROXY, timers))
     return ProcessMarks(tuple(marks), 0)
 
 
-def by_trace(every: Iterable[ProcessMarks]) -> Mapping[str, tuple[HopMark, ...]]:
+def by_trace(of_processes: Iterable[ProcessMarks]) -> Mapping[str, tuple[HopMark, ...]]:
     """The marks of all processes by trace, in the order of their begin."""
     grouped: dict[str, list[HopMark]] = {}
-    for one in every:
-        for mark in one.marks:
+    for process_marks in of_processes:
+        for mark in process_marks.marks:
             grouped.setdefault(mark.trace, []).append(mark)
     return {
         trace: tuple(sorted(marks, key=lambda mark: mark.begin_ns))

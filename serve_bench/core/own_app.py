@@ -259,15 +259,15 @@ class OwnApp:
     @property
     def folders(self) -> tuple[str, ...]:
         """Where Python finds it and those beside it."""
-        return tuple(dict.fromkeys([self.folder, *(one.folder for one in self.beside)]))
+        return tuple(dict.fromkeys([self.folder, *(app.folder for app in self.beside)]))
 
     @property
     def modules(self) -> dict[str, list[str]]:
         """The sources by folder, its own first, of those beside it too."""
         modules: dict[str, list[str]] = {self.folder: [*self.sources]}
-        for one in self.beside:
-            known = modules.setdefault(one.folder, [])
-            known += [name for name in one.sources if name not in known]
+        for app in self.beside:
+            known = modules.setdefault(app.folder, [])
+            known += [name for name in app.sources if name not in known]
         return modules
 
     @property
@@ -309,8 +309,9 @@ class OwnApp:
     def cpus(self, cell: Mapping[str, Option]) -> float:
         """Logical CPUs of Ray that all replicas ask for."""
         return sum(
-            count * float(here.get(f"{one.name}.ray_actor_options.num_cpus", one.num_cpus))
-            for one, count, here in self._places(cell)
+            count
+            * float(here.get(f"{deployment.name}.ray_actor_options.num_cpus", deployment.num_cpus))
+            for deployment, count, here in self._places(cell)
         )
 
     def _places(
@@ -319,30 +320,30 @@ class OwnApp:
         for deployment in self.deployments_in(cell):
             yield deployment, self.count(deployment, cell) or 1, cell
         for app in self.beside:
-            for one in app.deployments:
-                yield one, one.num_replicas or 1, {}
+            for part in app.deployments:
+                yield part, part.num_replicas or 1, {}
 
     def check_room(self, cells: Iterable[Mapping[str, Option]], where: str) -> None:
         """BadInput where a replica could never be placed: Serve would wait for ever."""
         for cell in cells:
             gpus: dict[str, float] = {}
-            for one, count, here in self._places(cell):
-                key = f"{one.name}.ray_actor_options.num_gpus"
-                if each := float(here.get(key, one.num_gpus)):
-                    gpus[key] = each * count
-                kind = here.get(f"{one.name}.ray_actor_options.accelerator_type")
-                for name in (*one.resources, *([f"{ACCELERATOR}{kind}"] if kind else ())):
+            for deployment, count, here in self._places(cell):
+                key = f"{deployment.name}.ray_actor_options.num_gpus"
+                if needed := float(here.get(key, deployment.num_gpus)):
+                    gpus[key] = needed * count
+                kind = here.get(f"{deployment.name}.ray_actor_options.accelerator_type")
+                for name in (*deployment.resources, *([f"{ACCELERATOR}{kind}"] if kind else ())):
                     # Ray gives each node a resource of its name, and of the kind of its GPUs.
                     if self.gpus != 0 if name.startswith(ACCELERATOR) else name[:5] == "node:":
                         continue
                     raise BadInput(
-                        f"{where}: {self.target}: {one.name} asks Ray for the resource {name!r}, "
-                        "which the cluster that is started here has not"
+                        f"{where}: {self.target}: {deployment.name} asks Ray for the resource "
+                        f"{name!r}, which the cluster that is started here has not"
                     )
             if self.gpus is not None and (total := sum(gpus.values())) > self.gpus:
                 key = next(iter(gpus))
-                whose = " and ".join(one.partition(".")[0] for one in gpus)
-                mine = key.partition(".")[0] in [one.name for one in self.deployments]
+                whose = " and ".join(name.partition(".")[0] for name in gpus)
+                mine = key.partition(".")[0] in [deployment.name for deployment in self.deployments]
                 out = f"the option {key}=0" if mine else "num_gpus: 0 in the file"
                 has = f"{self.gpus:g} GPU{'s' if self.gpus != 1 else ''}" if self.gpus else "no GPU"
                 raise BadInput(
@@ -380,7 +381,7 @@ def option_named(app: OwnApp, name: str, where: str) -> str:
     if name.startswith(ARGS) and name != ARGS:
         return name
     deployment, dot, option = name.partition(".")
-    known = [one.name for one in app.deployments]
+    known = [deployment.name for deployment in app.deployments]
     if not dot or not option:
         raise BadInput(
             f"{where}: {name!r} is not allowed; it takes Deployment.option=values, such as "
@@ -442,7 +443,7 @@ def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, An
     """What a declarative deploy of Serve says of each deployment: what the cell sets, with what the
     code has in the same table."""
     deployments = []
-    of_file = {one["name"]: one for one in app.config.get("deployments", ())}
+    of_file = {about["name"]: about for about in app.config.get("deployments", ())}
     for deployment in app.deployments_in(cell):
         settings: dict[str, Any] = {**of_file.get(deployment.name, {}), "name": deployment.name}
         replaced: set[str] = set()
@@ -487,11 +488,11 @@ def limits_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, DeploymentLimi
     Serve scales it (`most`), if it does."""
     limits: dict[str, DeploymentLimits] = {}
     for replica in replicas:
-        if (each := replica.get("max_ongoing_requests")) is not None:
+        if (most := replica.get("max_ongoing_requests")) is not None:
             name, queued = str(replica["deployment"]), replica.get("max_queued_requests")
             limits[name] = DeploymentLimits(
                 replicas=limits[name].replicas + 1 if name in limits else 1,
-                each=each,
+                each=most,
                 queued=-1 if queued is None else queued,
                 most=replica.get("autoscaling_config.max_replicas"),
             )

@@ -90,15 +90,15 @@ class Suite:
         if self.places is None:
             return rows_of(self)
         return tuple(
-            row for row in self.rows if any(one.holds(row.label, cell) for one in self.places)
+            row for row in self.rows if any(place.holds(row.label, cell) for place in self.places)
         )
 
     def windows_of(self, row: Row) -> tuple[int, float]:
         """How many windows a row has, and their length in seconds."""
         count, length = self.windows, self.window_s
-        for one in self.places or ():
-            if one.row == row.label:
-                count, length = one.windows or count, one.window_s or length
+        for place in self.places or ():
+            if place.row == row.label:
+                count, length = place.windows or count, place.window_s or length
         return count, length
 
     def to_json(self) -> dict[str, Any]:
@@ -204,8 +204,8 @@ def rows_of(suite: Suite) -> tuple[Row, ...]:
     """The rows that are known beforehand: of a ladder that grows by itself, its first step."""
     if suite.ladder is None:
         return suite.rows
-    ladder, each = suite.ladder, suite.requests_per_client
-    return tuple(step_row(users, each, traffic=ladder.traffic) for users in ladder.known)
+    ladder, requests = suite.ladder, suite.requests_per_client
+    return tuple(step_row(users, requests, traffic=ladder.traffic) for users in ladder.known)
 
 
 def step_row(
@@ -281,9 +281,9 @@ def expected_trial_s(suite: Suite, row: Row | None = None, rate: float = A_RATE)
             measured_s = timing_of(suite, row).fitted(row.connections / A_RATE).measured_s
         return suite.warmup_min_s + measured_s + TRIAL_S
     rows = [row] if row is not None else rows_of(suite)
-    each = [(one.requests or 0) / rate for one in rows]
-    each = [one if one < suite.max_row_s else suite.max_row_s + CUT_S for one in each]
-    return sum(each) / max(1, len(each)) + TRIAL_S
+    seconds = [(row.requests or 0) / rate for row in rows]
+    seconds = [row_s if row_s < suite.max_row_s else suite.max_row_s + CUT_S for row_s in seconds]
+    return sum(seconds) / max(1, len(seconds)) + TRIAL_S
 
 
 def setup_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:

@@ -80,8 +80,8 @@ class Request:
             len(self.header_sets) <= MAX_PATHS,
             f"header_sets: {len(self.header_sets):,} of them; allowed: {MAX_PATHS:,}",
         )
-        for one in self.header_sets:
-            _check_headers(one)
+        for header_set in self.header_sets:
+            _check_headers(header_set)
         _check_paths(self.paths, self.all_bodies)
         require(self.draw in ("cycle", "random"), f"draw must be cycle or random: {self.draw!r}")
         for status in self.expect_status:
@@ -126,7 +126,7 @@ class Request:
         """The headers in use: its own, or those with each of `header_sets` over them."""
         if not self.header_sets:
             return (self.headers,)
-        return tuple(_over(self.headers, one) for one in self.header_sets)
+        return tuple(_over(self.headers, header_set) for header_set in self.header_sets)
 
     @property
     def turns(self) -> list[tuple[str, bytes, Headers]]:
@@ -142,7 +142,7 @@ class Request:
 def is_json(headers: Headers) -> bool:
     """Whether headers say that the body is JSON."""
     types = (value for name, value in headers if name.lower() == "content-type")
-    return any(one.partition(";")[0].strip().lower() == "application/json" for one in types)
+    return any(type.partition(";")[0].strip().lower() == "application/json" for type in types)
 
 
 def path_fault(path: str) -> str | None:
@@ -169,7 +169,7 @@ def _odd(text: str) -> bool:
 
 def _over(headers: Headers, more: Headers) -> Headers:
     names = {name.lower() for name, _ in more}
-    return (*(one for one in headers if one[0].lower() not in names), *more)
+    return (*(header for header in headers if header[0].lower() not in names), *more)
 
 
 def _check_headers(headers: Headers) -> None:

@@ -320,8 +320,13 @@ class Result:
     @property
     def plan(self) -> tuple[PlannedTrial, ...]:
         """The trials that are planned in the end."""
-        every = (*self.run.plan, *(planned for resume in self.resumes for planned in resume.plan))
-        return tuple(trial for trial in every if self.last is None or trial.round <= self.last)
+        all_planned = (
+            *self.run.plan,
+            *(planned for resume in self.resumes for planned in resume.plan),
+        )
+        return tuple(
+            trial for trial in all_planned if self.last is None or trial.round <= self.last
+        )
 
     @property
     def missing(self) -> tuple[PlannedTrial, ...]:
@@ -350,19 +355,19 @@ class Result:
 
 def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -> Result:
     """Put records together, in the order of the file. Raises FormatError without a run."""
-    every = tuple(records)
-    if not every:
+    all_records = tuple(records)
+    if not all_records:
         raise FormatError("the file is empty: nothing was recorded")
-    if not isinstance(every[0], Run):
+    if not isinstance(all_records[0], Run):
         raise FormatError("line 1 is not the record of a run")
-    run = every[0]
+    run = all_records[0]
     last: int | None = None
     stop: RunStop | None = None
     sitting = 0  # how many times the run had been resumed when the record was written
     measured: dict[str, tuple[int, Trial]] = {}
     profiled: dict[str, Trial] = {}
     failed: list[tuple[int, Failure]] = []
-    for record in every:
+    for record in all_records:
         if isinstance(record, Resume):
             sitting += 1
             last, stop = record.rounds or last, None
@@ -376,7 +381,7 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
             failed.append((sitting, record))
 
     kinds: dict[type[Record], list[Any]] = {kind: [] for kind in RECORDS.values()}
-    for record in every:
+    for record in all_records:
         kinds[type(record)].append(record)
     result = Result(
         run=run,

@@ -56,13 +56,15 @@ def built_with(kind: type[_T], data: Any, where: str, **makers: Callable[[Any], 
     of that name of what is stored. Raises FormatError, and what the makers raise."""
     content, hints = built(dict[str, Any], data, where), get_type_hints(kind, include_extras=True)
     parts = {}
-    for one in fields(cast(Any, kind)):
-        if one.name in makers and one.name in content:
-            parts[one.name] = makers[one.name](content[one.name])
-        elif one.name in content:
-            parts[one.name] = built(hints[one.name], content[one.name], f"{where}.{one.name}")
-        elif one.default is MISSING and one.default_factory is MISSING:
-            raise FormatError(f"{where}.{one.name} is missing")
+    for member in fields(cast(Any, kind)):
+        if member.name in makers and member.name in content:
+            parts[member.name] = makers[member.name](content[member.name])
+        elif member.name in content:
+            parts[member.name] = built(
+                hints[member.name], content[member.name], f"{where}.{member.name}"
+            )
+        elif member.default is MISSING and member.default_factory is MISSING:
+            raise FormatError(f"{where}.{member.name} is missing")
     return kind(**parts)
 
 
@@ -109,8 +111,8 @@ def _message(kind: type[Any], data: Any, error: str, where: str) -> str:
     expected = _EXPECTED.fullmatch(reason)
     if expected is None:  # a part that refuses itself
         return f"{place}: {reason}"
-    types = [one for one in expected["type"].split(" | ") if one != "null"]
-    words = _WORDS.get(" | ".join(types)) or " or ".join(_WORDS.get(one, one) for one in types)
+    types = [type_ for type_ in expected["type"].split(" | ") if type_ != "null"]
+    words = _WORDS.get(" | ".join(types)) or " or ".join(_WORDS.get(type, type) for type in types)
     bound = {">=": " of at least ", "<=": " of at most ", "<": " below ", ">": " above ", "": ""}[
         expected["sign"] or ""
     ]

@@ -58,8 +58,8 @@ def hide(text: str) -> str:
             same = next((k for k, (a, b) in enumerate(pairs) if a != b), len(solid) - at)
             found[known if known in solid else known[:same]] = hashed
     patterns = [HASH]  # what is a hash stays
-    for one in sorted(found, key=len, reverse=True):
-        patterns.append(_FOLD.join(map(re.escape, one)) + ("" if one in KNOWN else _CUT))
+    for secret in sorted(found, key=len, reverse=True):
+        patterns.append(_FOLD.join(map(re.escape, secret)) + ("" if secret in KNOWN else _CUT))
     return re.sub("|".join(patterns), lambda match: found.get(_unfold(match[0]), match[0]), text)
 
 

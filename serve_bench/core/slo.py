@@ -112,12 +112,15 @@ class Slo:
     @property
     def text(self) -> str:
         """`p99 <= 50 ms, errors <= 1 % (default)`."""
-        return ", ".join(one.text + ("" if one.given else " (default)") for one in self.objectives)
+        return ", ".join(
+            objective.text + ("" if objective.given else " (default)")
+            for objective in self.objectives
+        )
 
     @property
     def source(self) -> str:
         """As it is written on a command line; the default is left out. `parse_slo` reads it."""
-        return ",".join(one.source for one in self.objectives if one.given)
+        return ",".join(objective.source for objective in self.objectives if objective.given)
 
 
 def time_text(ns: float) -> str:
@@ -140,22 +143,22 @@ def _plain(number: float) -> str:
 def read_slo(text: str, where: str = "--slo", metrics: Collection[str] = (LATENCY,)) -> Slo:
     """`parse_slo` for a command that measures these histograms. BadInput on any other."""
     slo = parse_slo(text, where)
-    for one in slo.objectives:
-        if one.metric not in metrics:
+    for objective in slo.objectives:
+        if objective.metric not in metrics:
             raise BadInput(
-                f"{where}: {one.name}: is measured of streams alone: --protocol stream, and no "
-                "other beside it"
+                f"{where}: {objective.name}: is measured of streams alone: --protocol stream, and "
+                "no other beside it"
             )
     return slo
 
 
 def check_limits(slo: Slo, timeout_s: float, where: str = "--slo") -> None:
     """BadInput for a limit that a request cannot reach before its time-out (s)."""
-    for one in slo.objectives:
-        limit_ns = one.limit if one.timed else one.within_ns or 0.0
+    for objective in slo.objectives:
+        limit_ns = objective.limit if objective.timed else objective.within_ns or 0.0
         if limit_ns > timeout_s * 1e9:
             text = f"its limit is above the time-out of {timeout_s:g} s"
-            raise BadInput(f"{where}: {one.name}: {text}")
+            raise BadInput(f"{where}: {objective.name}: {text}")
 
 
 def parse_slo(text: str, where: str = "--slo") -> Slo:
@@ -165,23 +168,23 @@ def parse_slo(text: str, where: str = "--slo") -> Slo:
     """
     objectives: list[Objective] = []
     for part in text.split(","):
-        one = _objective(part.strip(), where)
-        if one.name in (known.name for known in objectives):
-            raise BadInput(f"{where}: {one.name} is given twice")
-        objectives.append(one)
-    if not any(one.kind == "errors" and one.error is None for one in objectives):
+        found = _objective(part.strip(), where)
+        if found.name in (known.name for known in objectives):
+            raise BadInput(f"{where}: {found.name} is given twice")
+        objectives.append(found)
+    if not any(objective.kind == "errors" and objective.error is None for objective in objectives):
         objectives.append(Objective("errors", "errors", DEFAULT_ERRORS, given=False))
     return Slo(tuple(objectives))
 
 
 def _objective(part: str, where: str) -> Objective:
-    name, equals, limit = (one.strip() for one in part.partition("="))
+    name, equals, limit = (word.strip() for word in part.partition("="))
     if not equals or not limit:
         raise BadInput(f"{where}: {part!r} is not allowed; it takes NAME=LIMIT, as in {EXAMPLE}")
     metric, under, statistic = name.rpartition("_")
     if statistic == "mean" or re.fullmatch(r"p\d.*", statistic):
         if (metric or LATENCY) not in METRICS or metric == LATENCY or (under and not metric):
-            prefixes = ", ".join(f"{one}_" for one in METRICS[1:])
+            prefixes = ", ".join(f"{prefix}_" for prefix in METRICS[1:])
             raise BadInput(f"{where}: {name!r}: the prefix must be {prefixes} or none")
         share = None if statistic == "mean" else _percentile(statistic, where)
         kind: Kind = "mean" if share is None else "percentile"

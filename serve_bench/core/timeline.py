@@ -60,7 +60,7 @@ class PlannedFault:
     @property
     def source(self) -> str:
         """As it is written on a command line."""
-        target = ":".join(one for one in (self.target, self.deployment) if one)
+        target = ":".join(part for part in (self.target, self.deployment) if part)
         lasts = "" if self.for_s is None else f"+{self.for_s:g}s"
         return f"{self.action}{f':{target}' if target else ''}@{self.at_s:g}s{lasts}"
 
@@ -95,20 +95,20 @@ class Timeline:
     @property
     def seconds(self) -> int:
         """Whole seconds of all stages."""
-        return math.ceil(sum(one.duration_s for one in self.stages) - 1e-9)
+        return math.ceil(sum(stage.duration_s for stage in self.stages) - 1e-9)
 
     @property
     def begins(self) -> tuple[float, ...]:
         """When each stage begins, s."""
         ends = [0.0]
-        for one in self.stages:
-            ends.append(ends[-1] + one.duration_s)
+        for stage in self.stages:
+            ends.append(ends[-1] + stage.duration_s)
         return tuple(ends[:-1])
 
     @property
     def source(self) -> str:
         """The stages as they are written on a command line."""
-        text = ",".join(f"{one.rate:g}:{one.duration_s:g}s" for one in self.stages)
+        text = ",".join(f"{stage.rate:g}:{stage.duration_s:g}s" for stage in self.stages)
         return f"{text} ramp" if self.ramp else text
 
 
@@ -177,9 +177,9 @@ def parse_fault(text: str, where: str) -> PlannedFault:
 
 def check_faults(faults: Sequence[PlannedFault], deployments: Collection[str], where: str) -> None:
     """BadInput where a fault names a deployment that the app lacks."""
-    for one in faults:
-        if one.deployment is not None and one.deployment not in deployments:
+    for fault in faults:
+        if fault.deployment is not None and fault.deployment not in deployments:
             raise BadInput(
-                f"{where}: {one.source}: the app has no deployment {one.deployment}"
-                f"{nearest(one.deployment, deployments)}"
+                f"{where}: {fault.source}: the app has no deployment {fault.deployment}"
+                f"{nearest(fault.deployment, deployments)}"
             )

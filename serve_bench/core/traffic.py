@@ -36,9 +36,9 @@ def body_bytes(data_size: str) -> int:
 def size_text(size: int) -> str:
     """`1 MB`, `1 MiB`, `10 kB`: in the largest unit of which it is a whole number."""
     units = {"MiB": 1 << 20, "kiB": 1 << 10} if size % 1000 else {"MB": 10**6, "kB": 1000}
-    for unit, one in units.items():
-        if size >= one and size % one == 0:
-            return f"{size // one} {unit}"
+    for unit, unit_bytes in units.items():
+        if size >= unit_bytes and size % unit_bytes == 0:
+            return f"{size // unit_bytes} {unit}"
     return f"{size} B"
 
 

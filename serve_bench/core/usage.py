@@ -120,7 +120,7 @@ def host_summary(
 ) -> HostUsage:
     """CPU of all cores together (so at most 100 x cores) and what a hypervisor took."""
     busy = [(reading.at_ns, reading.busy_ns) for reading in readings]
-    steal = [(one.at_ns, one.steal_ns) for one in readings if one.steal_ns is not None]
+    steal = [(now.at_ns, now.steal_ns) for now in readings if now.steal_ns is not None]
     return HostUsage(
         cores=cores,
         cpu_percent=rounded(cpu_percent(busy, begin_ns, end_ns)[0]),
@@ -365,6 +365,6 @@ def grown(
 
 def mean_forward_ns(forwards: Iterable[Mapping[str, Sequence[int]]]) -> float | None:
     """Nanoseconds in the model for a batch, over all batches of these records; None without any."""
-    every = [pair for forward in forwards for pair in forward.values()]
-    batches = sum(count for count, _ in every)
-    return sum(ns for _, ns in every) / batches if batches else None
+    pairs = [pair for forward in forwards for pair in forward.values()]
+    batches = sum(count for count, _ in pairs)
+    return sum(ns for _, ns in pairs) / batches if batches else None

@@ -88,14 +88,14 @@ def all_with_env(named: Sequence[VariantUsed], env: Mapping[str, str]) -> tuple[
 
     A table of the two would compare what does not differ.
     """
-    used = tuple(with_env(one, env) for one in named)
-    for (i, one), (j, other) in combinations(enumerate(named), 2):
+    used = tuple(with_env(variant, env) for variant in named)
+    for (i, variant), (j, other) in combinations(enumerate(named), 2):
         same = replace(used[i], name="") == replace(used[j], name="")
-        if same and replace(one, name="") != replace(other, name=""):
-            lost = sorted(key for key in env if one.env.get(key) != other.env.get(key))
+        if same and replace(variant, name="") != replace(other, name=""):
+            lost = sorted(key for key in env if variant.env.get(key) != other.env.get(key))
             raise BadInput(
                 f"--env (or env of [serve]): sets {', '.join(lost)} for every variant, so that "
-                f"{one.name} and {other.name} are the same; leave it out or name one of them"
+                f"{variant.name} and {other.name} are the same; leave it out or name one of them"
             )
     return used
 

@@ -156,12 +156,12 @@ def check_py_spy() -> CheckFinding:
 
 def check_leftovers() -> CheckFinding:
     """Runs of serve-bench that left something, and runs under way, which take the same cores."""
-    own = os.environ.get(RUN_MARK)
+    our_run = os.environ.get(RUN_MARK)
     under_way: list[str] = []
     dead: list[str] = []
     processes = 0
     for run_id, run in known_runs().items():
-        if run_id == own:
+        if run_id == our_run:
             continue
         if owner_alive(run.owner):
             under_way.append(f"{run_id} of pid {run.owner.partition(':')[0]}")

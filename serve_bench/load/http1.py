@@ -60,8 +60,8 @@ def request_bytes(request: Request, keepalive: bool = True) -> list[bytes]:
     for url, body, named in request.turns:
         names = {name.lower() for name, _ in named}
         if named not in made:
-            every = request_headers(request, named, keepalive)
-            made[named] = [f"{k}: {v}" for k, v in every.items()]
+            sent = request_headers(request, named, keepalive)
+            made[named] = [f"{k}: {v}" for k, v in sent.items()]
         headers = made[named]
         parts = urlsplit(url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

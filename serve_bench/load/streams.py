@@ -258,9 +258,9 @@ class OpenAiReader(SseReader):
             self.fail("event", data)
         if chunk.usage is not None:
             self.tokens = (chunk.usage.prompt_tokens or 0, chunk.usage.completion_tokens or 0)
-        for one in chunk.choices or ():
-            delta = one.delta
-            if one.text or (delta is not None and delta.new):
+        for choice in chunk.choices or ():
+            delta = choice.delta
+            if choice.text or (delta is not None and delta.new):
                 self.add()
                 return
 

@@ -65,11 +65,13 @@ class Traces:
     def earn(self, now: int, completed: int) -> None:
         """Called every 10 ms, in a closed loop. `completed`: of this worker so far."""
         if self._earned_at:
-            each = self._order.share * (completed - self._completed)
+            earned = self._order.share * (completed - self._completed)
             least = self._order.per_s * (now - self._earned_at) / 1e9
             # What cannot be traced soon is not made up for: a burst would be no sample. But slow
             # requests that end together earn at once what the next of them are to be traced by.
-            self.due = max(self.due, min(self.due + max(each, least), 1.0 + 2 * max(each, least)))
+            self.due = max(
+                self.due, min(self.due + max(earned, least), 1.0 + 2 * max(earned, least))
+            )
         self._earned_at, self._completed = now, completed
         while len(self._headers) < self.due:
             self._headers.append(self._header())

@@ -59,13 +59,13 @@ def cgroup_files(root: Path, controller: str, name: str) -> list[str]:
     `controller` is empty for version 2. Inside a container its own path may not be visible; then
     the top of the mount is the container's cgroup.
     """
-    own = "/"
+    group = "/"
     for line in (small_file(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
-            own = path
+            group = path
     top = root / "sys/fs/cgroup" / controller
-    place = top / own.lstrip("/")
+    place = top / group.lstrip("/")
     above = [folder for folder in place.parents if folder.is_relative_to(top)]
     texts = [small_file(folder / name) for folder in (place, *above)]
     return [text for text in texts if text]

@@ -206,10 +206,10 @@ def busy_cores(watch: CpuWatch | None = None) -> float | None:
     (default: now). None if that is too short for the clock of the system."""
     watch = watch or CpuWatch()
     time.sleep(max(0.0, watch.least_s - (perf() - watch.begun_ns) / 1e9))
-    before, after, own = watch.reading, host_reading(), time.process_time_ns() - watch.own_ns
+    before, after, own_ns = watch.reading, host_reading(), time.process_time_ns() - watch.own_ns
     if before is None or after is None or after.at_ns <= before.at_ns:
         return None
-    used = after.busy_ns - before.busy_ns - own
+    used = after.busy_ns - before.busy_ns - own_ns
     return round(max(0.0, used / (after.at_ns - before.at_ns)), 2)
 
 

@@ -104,8 +104,8 @@ def is_here(host: str) -> bool:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
         return False
-    own = {ip.address for many in psutil.net_if_addrs().values() for ip in many}
-    others = [ip_address(address) for address in addresses - own]
+    our_ips = {ip.address for many in psutil.net_if_addrs().values() for ip in many}
+    others = [ip_address(address) for address in addresses - our_ips]
     return bool(addresses) and all(ip.is_loopback or ip.is_unspecified for ip in others)
 
 

@@ -56,7 +56,7 @@ def parts_of(load: Load, nodes: int) -> tuple[Load, ...]:
             count=None if counts is None else counts[at],
             processes=None if load.processes is None else min(connections[at], processes[at]),
             rate=None if load.rate is None else load.rate / parts,
-            stages=tuple(Stage(one.rate / parts, one.duration_s) for one in load.stages),
+            stages=tuple(Stage(stage.rate / parts, stage.duration_s) for stage in load.stages),
             seed=load.seed + at,
         )
         for at in range(parts)

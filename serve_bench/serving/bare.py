@@ -64,12 +64,12 @@ class BareServer(ChildDriver):
         self.proof["processes"] = [vars(process) for process in self.processes()]
 
     def _spec(self) -> dict[str, Any]:
-        own = self.app.own
-        if own is None:
+        own_app = self.app.own
+        if own_app is None:
             return {"kind": self.kind, "route": self.app.route}
-        args = dict(own.config.get("args", {}))
-        path = own.import_path
-        return {"kind": self.kind, "import_path": path, "args": args, "prefix": own.prefix}
+        args = dict(own_app.config.get("args", {}))
+        path = own_app.import_path
+        return {"kind": self.kind, "import_path": path, "args": args, "prefix": own_app.prefix}
 
     def processes(self) -> list[Process]:
         """Its process; none once it has ended."""

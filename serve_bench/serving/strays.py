@@ -372,11 +372,11 @@ def known_runs() -> dict[str, KnownRun]:
 
 def sweep() -> dict[str, Reaped]:
     """Ends every run whose owner is dead. Returns what was done, by run id."""
-    own = os.environ.get(RUN_MARK)
+    our_run = os.environ.get(RUN_MARK)
     return {
         run_id: reap(run_id, place=run.directory)
         for run_id, run in known_runs().items()
-        if run_id != own and not owner_alive(run.owner)
+        if run_id != our_run and not owner_alive(run.owner)
     }
 
 

@@ -246,9 +246,9 @@ def _options(kind: Any) -> Mapping[str, Option]:
     above: it has another default."""
     hints, opts = dict[str, Any](), dict[str, Opt]()
     for base in reversed(kind.__mro__):
-        own = vars(base).get("__dataclass_fields__", {})
+        its_fields = vars(base).get("__dataclass_fields__", {})
         for name, hint in get_annotations(base, eval_str=True).items():
-            opt = own[name].metadata.get(OPT) if name in own else None
+            opt = its_fields[name].metadata.get(OPT) if name in its_fields else None
             opt = opt or next((meta for meta in _metas_of(hint) if isinstance(meta, Opt)), None)
             if opt is not None or name not in opts:
                 hints[name] = hint

@@ -82,7 +82,7 @@ def slicing_from(record: SlicesFacts) -> Slicing:
 
 def drain_of(slices: Iterable[Slice], side: int, slice_s: float) -> float:
     """The median drain of a side, seconds; 0 without slices."""
-    drains = [max(0.0, one.length_s - slice_s) for one in slices if one.side == side]
+    drains = [max(0.0, piece.length_s - slice_s) for piece in slices if piece.side == side]
     return statistics.median(drains) if drains else 0.0
 
 
@@ -125,7 +125,7 @@ def turns_words(open_loop: bool, side_s: float, slice_s: float | None) -> str:
     if open_loop:
         return f"in turn in windows of {ms_text(WINDOW_S)}"
     shortest_s, longest_s = slice_s or SHORTEST_S, slice_s or LONGEST_SLICE_S
-    most, fewest = (max(LEAST_PAIRS, round(side_s / each)) for each in (shortest_s, longest_s))
+    most, fewest = (max(LEAST_PAIRS, round(side_s / turn_s)) for turn_s in (shortest_s, longest_s))
     if slice_s is not None:
         return f"in turn in slices of {ms_text(slice_s)}, as asked; up to {most:,} pairs a round"
     return (

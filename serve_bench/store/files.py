@@ -57,9 +57,9 @@ def check_writable(path: Path) -> None:
     _draft(path).unlink()
 
 
-def same_file(one: Path, other: Path) -> bool:
+def same_file(path: Path, other: Path) -> bool:
     """Whether two names mean one file, which need not exist; a device may be named twice."""
-    return one.resolve() == other.resolve() and not one.is_char_device()
+    return path.resolve() == other.resolve() and not path.is_char_device()
 
 
 def check_reachable(path: Path, flag: str = "") -> None:

@@ -73,7 +73,7 @@ class Verdict:
         if self.cause == "unclear":
             return f"unclear: {'; '.join(self.reasons)}"
         then = f"; next limit: {self.runner_up}" if self.runner_up else ""
-        why = "".join(f"; {one}" for one in self.reasons)
+        why = "".join(f"; {reason}" for reason in self.reasons)
         return f"{self.figures} ({self.confidence} confidence{why}{then})"
 
 
@@ -239,7 +239,11 @@ def _cpu(case: Case) -> Verdict | None:
     before a replica, which may spin while it waits for it; a process that waits for cores comes
     after the host, if others use more of that."""
     host, near = case.host, case.busy(limits.NEAR)
-    always = [one for one in near if one.cause == "GPU" and one.level >= limits.SATURATED]
+    always = [
+        candidate
+        for candidate in near
+        if candidate.cause == "GPU" and candidate.level >= limits.SATURATED
+    ]
     top = next(iter([*always, *near]), None)
     if host is not None and (sure := judge_host(case, top)) is not None:
         verdict = _of(case, host, sure)
@@ -391,7 +395,7 @@ def _downstream(case: Case) -> Verdict | None:
     behind = {name: ms for name, ms in case.seen.processing_ms.items() if name != front}
     if front is None or not mean_ms or not behind:
         return None
-    name = max(behind, key=lambda one: behind[one])
+    name = max(behind, key=lambda waiting: behind[waiting])
     if behind[name] < limits.WAIT_MOST * mean_ms:
         return None
     short = short_name(name)
@@ -438,7 +442,7 @@ def _offered(case: Case) -> Verdict | None:
             words = f"{role} CPU {core_words(use)}, and nothing on the way of a request"
             return _unclear(case, words)
     if not case.watched:
-        known = [one.short for one in (case.client, case.host) if one is not None]
+        known = [part.short for part in (case.client, case.host) if part is not None]
         return _unclear(case, "no process of the server was sampled", *known)
     if offered.loop == "open":
         behind = f"{100 * max(0.0, offered.late):.0f} % of the due requests were left over"

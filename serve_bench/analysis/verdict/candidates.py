@@ -237,7 +237,7 @@ def traced_candidate(seen: Evidence) -> Candidate | None:
             spent = ms * part if deployment else ms
             times[cause, deployment] = times.get((cause, deployment), 0.0) + spent
             hops.setdefault((cause, deployment), []).append(hop)
-    most = max(times, key=lambda one: times[one], default=None)
+    most = max(times, key=lambda name: times[name], default=None)
     if most is None:
         return None
     (cause, deployment), ms = most, times[most]

@@ -247,7 +247,7 @@ def cpu_confidence(case: Case, top: Candidate) -> Confidence:
         return "low"
     if top.cause == "replica CPU" and top.deployment is None:
         return "medium"
-    rivals = [one for one in case.busy(limits.SATURATED) if not is_same(one, top)]
+    rivals = [part for part in case.busy(limits.SATURATED) if not is_same(part, top)]
     crowded = case.machine.is_full and case.host is not None and case.host.level >= limits.CERTAIN
     return "high" if top.level >= limits.CERTAIN and not rivals and not crowded else "medium"
 
@@ -266,8 +266,8 @@ def placed(case: Case, candidate: Candidate) -> Candidate:
     front, behind = case.seen.front, candidate.deployment
     if front is None or behind in (None, front):
         return candidate
-    at_front = [one for one in case.server if one.deployment == front]
-    if any(one.level >= limits.SATURATED for one in at_front):
+    at_front = [part for part in case.server if part.deployment == front]
+    if any(part.level >= limits.SATURATED for part in at_front):
         return candidate
     return replace(
         candidate, cause="downstream deployment", figures=f"downstream {candidate.figures}"

@@ -223,13 +223,13 @@ def _slots(
             return scaled, name, f"{counted(scaled, 'slot')} ({words})", queue
         return trial.slots[at], name, counted(trial.slots[at], "slot"), queue
     queue = trial.cell.get("max_queued_requests")
-    each = trial.cell.get("max_ongoing_requests")
+    slots_each = trial.cell.get("max_ongoing_requests")
     replicas = trial.cell.get("num_replicas")
     if replicas is None and measured is not None:
         replicas = sum(use.deployment == measured for use in uses)
-    if not each or not replicas:
+    if not slots_each or not replicas:
         return None, None, "", queue
-    slots = int(each) * int(replicas)
+    slots = int(slots_each) * int(replicas)
     return slots, None, counted(slots, "slot"), queue
 
 
@@ -256,7 +256,7 @@ def _offered(trial: Trial) -> Offered:
     sent = merged([trial], "service_time")
     inside = sent if trial.row.loop == "open" and sent.count else latency
     lost = merged([trial], "failed_latency")
-    spent_s = sum((one.mean or 0.0) * one.count for one in (inside, lost)) / 1e9
+    spent_s = sum((part.mean or 0.0) * part.count for part in (inside, lost)) / 1e9
     in_flight = spent_s / rate.seconds if inside.count and rate.seconds > 0 else None
     seen = trial.client.mean_in_flight
     if seen is not None:  # of the accounting: the latencies of a few windows miss long waits

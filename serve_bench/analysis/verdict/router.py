@@ -31,7 +31,7 @@ ROUTER_NEAR: Final = 0.2
 def router_wait_s(launches: Iterable[Launch], variant: str) -> float | None:
     """The longest wait (s) of Serve's router between two tries in launches of a variant; None where
     HAProxy leads requests past it, or there was no launch."""
-    env = next((one.variant.env for one in launches if one.variant.name == variant), None)
+    env = next((launch.variant.env for launch in launches if launch.variant.name == variant), None)
     if env is None or env.get(HA_PROXY_FLAG, "0") not in ("", "0"):
         return None
     try:

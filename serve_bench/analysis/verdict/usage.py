@@ -173,8 +173,8 @@ class Waits:
     def slot_use(self, deployment: str | None) -> SlotUse | None:
         """How the slots of a deployment were used; None if no request was seen to leave them. Looks
         miss short requests, so slots were held at least for the times of those that left."""
-        named = (every for name, every in self.of.items() if is_named(name, deployment))
-        replicas = [replica for every in named for replica in every if replica.max_ongoing]
+        named = (looks for name, looks in self.of.items() if is_named(name, deployment))
+        replicas = [replica for looks in named for replica in looks if replica.max_ongoing]
         slots = sum(replica.max_ongoing or 0 for replica in replicas)
         served = sum(replica.served for replica in replicas)
         if not served or not self.seconds:

@@ -31,8 +31,8 @@ def blocked_candidate(seen: Evidence) -> Candidate | None:
     """A loop that is in the app's own code in nearly every look: it is blocked there, or computes
     for as much of the time."""
     for name, replicas in seen.waits.of.items():
-        every = [look for look in replicas if look.ongoing > 0]
-        shares = {look.pid: sum(share for _, share in look.loop) for look in every}
+        looked_at = [look for look in replicas if look.ongoing > 0]
+        shares = {look.pid: sum(share for _, share in look.loop) for look in looked_at}
         most = max(shares.values(), default=0.0)
         if most < limits.NEAR:
             continue
@@ -41,12 +41,12 @@ def blocked_candidate(seen: Evidence) -> Candidate | None:
             lines[line] += share
         line = max(lines, key=lambda place: lines[place])
         many = sum(map(limits.NEAR.__le__, shares.values()))
-        some = "" if many == len(shares) else f", in {many} of {len(shares)} replicas"
-        short, looks = f"loop in {line}", f"{100 * most:.0f} % of the looks{some}"
+        among = "" if many == len(shares) else f", in {many} of {len(shares)} replicas"
+        short, looks = f"loop in {line}", f"{100 * most:.0f} % of the looks{among}"
         uses = seen.deployments.get(name, ())
         at = max(shares, key=lambda pid: shares[pid])
-        own = [use for use in uses if use.pid == at] or uses
-        busy = max((use.not_idle or use.level for use in own), default=0.0)
+        its_use = [use for use in uses if use.pid == at] or uses
+        busy = max((use.not_idle or use.level for use in its_use), default=0.0)
         if busy >= limits.WAIT_MOST * most:
             words = f"replica CPU: {line} in {looks}"
             return Candidate("replica CPU", most, _named(seen, name, words), short, name)
@@ -90,9 +90,9 @@ def called_candidate(seen: Evidence) -> Candidate | None:
     places = count_places(seen.waits.replicas).items()
     calls = sum(count for at, count in places if at.awaited.startswith(HANDLE))
     behind = {
-        name: (sum(look.ongoing for look in every), sum(look.max_ongoing or 0 for look in every))
-        for name, every in seen.waits.of.items()
-        if name != seen.front and any(look.served or look.ongoing for look in every)
+        name: (sum(look.ongoing for look in looks), sum(look.max_ongoing or 0 for look in looks))
+        for name, looks in seen.waits.of.items()
+        if name != seen.front and any(look.served or look.ongoing for look in looks)
     }
     # A request in a deployment behind the front is in a call of it too, and no longer waits there.
     queued = calls - sum(held for held, _ in behind.values())
@@ -171,7 +171,7 @@ def _part_of(count: float, requests: float) -> str:
 def _ongoing(seen: Evidence) -> dict[str, float]:
     """Requests in each deployment; in a chain of calls each has the same ones."""
     return {
-        name: sum(replica.ongoing for replica in every) for name, every in seen.waits.of.items()
+        name: sum(replica.ongoing for replica in looks) for name, looks in seen.waits.of.items()
     }
 
 
@@ -231,17 +231,17 @@ def waits_in_turn(seen: Evidence) -> bool:
 def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candidate | None:
     """Requests that wait in `serve.batch`: for others to come, or for its function."""
     function = at.awaited.removeprefix(BATCH).rpartition(".")[2]
-    every = [
+    batches = [
         look.batches[function] for look in seen.waits.of[at.deployment] if function in look.batches
     ]
-    if not every:
+    if not batches:
         return None
-    waiting = statistics.fmean(look.waiting for look in every)
-    running = statistics.fmean(look.running for look in every)
-    most, wait_s = max(look.most for look in every), max(look.wait_s for look in every)
-    held = statistics.fmean(look.held for look in every)
+    waiting = statistics.fmean(look.waiting for look in batches)
+    running = statistics.fmean(look.running for look in batches)
+    most, wait_s = max(look.most for look in batches), max(look.wait_s for look in batches)
+    held = statistics.fmean(look.held for look in batches)
     name, short = at.deployment, f"batch function {function}"
-    if ended := next((queue.ended for queue in every if queue.ended), None):
+    if ended := next((queue.ended for queue in batches if queue.ended), None):
         where = f" at {at.line}" if at.line else ""
         words = (
             f"the batch queue of {function}, in which {count:.0f} requests wait{where}: Serve's "

@@ -99,8 +99,8 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
 
     def start(self) -> None:
         """Starts the cluster, or attaches to it."""
-        own = self._suite.address is None
-        self._journal.say("starting Ray and Serve" if own else "attaching")
+        is_own = self._suite.address is None
+        self._journal.say("starting Ray and Serve" if is_own else "attaching")
         self._cluster.start(lambda phase: self._journal.say(f"launch: {phase}"))
         if isinstance(self._cluster, AttachedCluster):
             check_cluster(self._suite, self._cluster.facts["nodes"])

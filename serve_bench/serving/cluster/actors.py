@@ -358,10 +358,10 @@ def traceback_in(lines: list[str]) -> list[str]:
             frames.append([line])
         elif frames:
             frames[-1].append(line)
-    own = [texts for texts in frames if not LIBRARY.search(texts[0])] or frames[-1:]
+    of_app = [texts for texts in frames if not LIBRARY.search(texts[0])] or frames[-1:]
     return [
         "Traceback (most recent call last):",
-        *(line.rstrip() for texts in own for line in texts),
+        *(line.rstrip() for texts in of_app for line in texts),
         *(line.strip() for line in lines[last : last + 1]),
     ]
 

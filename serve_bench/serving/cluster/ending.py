@@ -64,8 +64,8 @@ def _to_end(mark: str) -> set[int]:
             if fields[0] in "ZX":
                 continue
             parents[pid] = int(fields[1])
-            own = entry.stat().st_uid == os.getuid()
-            if own and wanted in (entry / "environ").read_bytes().split(b"\0"):
+            is_ours = entry.stat().st_uid == os.getuid()
+            if is_ours and wanted in (entry / "environ").read_bytes().split(b"\0"):
                 marked.add(pid)
     below = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in below} - below:

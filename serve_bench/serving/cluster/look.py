@@ -213,7 +213,7 @@ class LookThread(threading.Thread):
     def _now(self) -> dict[str, Any]:
         """One sample."""
         places: Counter[Place] = Counter()
-        own: Counter[Place] = Counter()
+        in_app: Counter[Place] = Counter()
         batches: dict[str, Any] = {}
         followed: set[Any] = set()
         tasks = list(_tasks(self._loop))[:MOST_TASKS]
@@ -231,7 +231,7 @@ class LookThread(threading.Thread):
             if (queue := _batch_queue(frames)) is not None:
                 _add_batch(batches, queue, frames)
             if task not in followed and (place := _place(frames)) is not None:
-                own[place] += 1
+                in_app[place] += 1
         stacks = sys._current_frames()
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         threads: Counter[tuple[str, str, str]] = Counter()
@@ -259,7 +259,7 @@ class LookThread(threading.Thread):
             "at_ns": time.time_ns(),
             "ongoing": self._inner.get_num_ongoing_requests(),
             "places": places,
-            "own": own,
+            "own": in_app,
             "loop": loop,
             "threads": threads,
             "pools": {
