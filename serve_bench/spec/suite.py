@@ -100,7 +100,7 @@ def read_services(
     no_op = APPS["noop"]  # a suite has an app; nothing asks for this one
     suite = _base(content, variants, no_op, ({},), [traffic], climb)
     rows = () if suite.ladder is not None else (step_row(1, traffic=traffic),)
-    return replace(suite, rows=rows, services=services)
+    return replace(suite, rows=rows, services=services, keys={})  # a file names no service
 
 
 def _variants(content: Content, around: Around) -> tuple[VariantUsed, ...]:

@@ -33,3 +33,9 @@ def test_a_command_line_is_a_suite(
 
 def test_it_goes_with_a_dry_run_alone(refuses: Refuses) -> None:
     refuses("micro --format toml", "--format: toml goes with --dry-run")
+
+
+@cases("command", "sweep", "recsys", "press")
+def test_services_are_no_suite(command: str, refuses: Refuses) -> None:
+    error = "--format: toml: no suite file says what this command line does"
+    refuses(f"{command} --url http://127.0.0.1:9 --dry-run --format toml", error)
