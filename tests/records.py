@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from serve_bench.benchmarks.rpc.latencies import Episodes
 from serve_bench.benchmarks.rpc.spec import LISTS, RpcSpec, World, planned_trial
-from serve_bench.core.facts import ClientFacts, HostFacts, SettledFacts, TrialFlags, TrialSeconds
+from serve_bench.core.facts import HostFacts, SettledFacts, TrialFlags, TrialSeconds
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup, WorkerReport
 from serve_bench.core.plan import list_trials, plan_trial
@@ -30,7 +30,8 @@ from serve_bench.core.result import (
 )
 from serve_bench.core.schema import built
 from serve_bench.core.traffic import Row
-from serve_bench.store import RunFolder
+from serve_bench.store import RunFolder, read
+from tests.places import FORMATS
 
 AT = "2026-01-02T03:04:05+00:00"
 ROWS = (
@@ -252,6 +253,11 @@ def press_result(
     return result_of([*records, *others])
 
 
+def stored(name: str) -> Result:
+    """A run that is kept in tests/formats."""
+    return read(FORMATS / f"2-{name}.jsonl")
+
+
 def failure_of(of: Trial, message: str) -> Failure:
     where: dict[str, Any] = {name: getattr(of, name) for name in ("key", "variant", "round")}
     return Failure("trial", message, AT, cell=of.cell, row=of.row, **where)
@@ -306,18 +312,15 @@ def rpc_trial(
         {"pid": pid, "role": role, "title": role, "cpu_percent": percent}
         for pid, (role, percent) in enumerate(roles, 1)
     ]
-    trial = planned_trial(suite or rpc_suite([world], [backend]), backend, 1, world).measured(
-        f"{backend}-1",
-        AT,
-        window_s=span_ns / 1e9,
-        warmup=Warmup(0.5, True, 10),
-        metrics=episodes.metrics(),
-        counts=Counts(calls, calls, {}, 0),
-        seconds=TrialSeconds(total=0.0, measured=0.0),
-        client=ClientFacts(memory_bytes=20_000_000 * world.world_size),
-    )
     usage = {"host": {"cores": 2, "cpu_percent": host}, "processes": processes, "gpus": []}
-    return trial if cpu is None else changed(trial, usage=usage)
+    return trial(
+        planned_trial(suite or rpc_suite([world], [backend]), backend, 1, world),
+        window_s=span_ns / 1e9,
+        done=calls,
+        client={"memory_bytes": 20_000_000 * world.world_size},
+        metrics=episodes.metrics(),
+        usage={} if cpu is None else usage,
+    )
 
 
 def rpc_result(suite: RpcSpec, *trials: Trial, others: Sequence[Record] = ()) -> Result:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from serve_bench.benchmarks.scale.lens import LENS, merge_sizes
+from serve_bench.benchmarks.scale.lens import merge_sizes
 from serve_bench.benchmarks.scale.spec import (
     WORKLOADS,
     GraphSpec,
@@ -14,9 +14,7 @@ from serve_bench.benchmarks.scale.spec import (
     on_nodes,
     why_invalid,
 )
-from serve_bench.core.facts import ClientFacts, TrialSeconds
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import list_trials
 from serve_bench.core.result import (
     Failure,
@@ -28,11 +26,9 @@ from serve_bench.core.result import (
     VariantUsed,
     result_of,
 )
-from serve_bench.core.schema import built
-from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
-from serve_bench.view.lens import View
-from tests.records import AT, changed, run
+from tests.records import AT, run, trial
+from tests.sheet_parts import view_of
 
 MS = 1_000_000
 
@@ -131,17 +127,8 @@ def scale_trial(
     for name, (unit, value) in (metrics or {}).items():
         found[name] = Metric(unit, "lower", windows=(value,))
     at = on_nodes(of, len(told)) if len(told) > 1 else of
-    trial = at.measured(
-        f"{at.variant}-{at.round}",
-        AT,
-        window_s=1.0,
-        warmup=Warmup(1.0, True, done),
-        metrics=found,
-        counts=Counts(done + errors.total(), done, dict(errors), 0),
-        seconds=TrialSeconds(total=0.0, measured=0.0),
-        client=built(ClientFacts, {"nodes": told}, "client"),
-    )
-    return changed(trial, **other)
+    about = {"metrics": found, "client": {"nodes": told}, **other}
+    return trial(at, done=done, failed=errors, **about)
 
 
 def graph_trials(suite: ScaleSpec, **where: Any) -> list[Trial]:
@@ -190,10 +177,6 @@ def curve_trials(
         times = ([time_ms] * 49 + [3 * time_ms]) * (done // 50)
         out.append(scale_trial(of, [node], latencies_ms=times, metrics=metrics, completed=done))
     return out
-
-
-def view_of(result: Result) -> View:
-    return LENS.look(result, ReportOptions()).view
 
 
 def sizes_of(result: Result) -> list[ViewRow]:

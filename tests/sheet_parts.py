@@ -22,6 +22,7 @@ from serve_bench.view.document import (
     unfolded,
 )
 from serve_bench.view.ladders import LadderView, view_ladders
+from serve_bench.view.lens import RunLook, View
 from serve_bench.view.rows import make_page
 from tests.rendering import render
 
@@ -89,15 +90,20 @@ def is_sound(sheet: Document) -> None:
         assert '"nan' not in plot and drawing.title
 
 
-def sheet(result: Result, where: str | None = None, published: bool = False) -> Document:
-    return find_lens(result.run.command).look(result, ReportOptions(where, published)).document
+def look_at(result: Result, **options: Any) -> RunLook:
+    return find_lens(result.run.command).look(result, ReportOptions(**options))
+
+
+def view_of(result: Result) -> View:
+    return look_at(result).view
+
+
+def make_sheet(result: Result, where: str | None = None, published: bool = False) -> Document:
+    return look_at(result, where=where, published=published).document
 
 
 def ladders_of(result: Result) -> list[LadderView]:
     return view_ladders(result, [*make_page(result).rows])
-
-
-page_sheet = load_sheet = ladder_sheet = sheet
 
 
 def as_lines(findings: Sequence[Finding]) -> tuple[str, ...]:

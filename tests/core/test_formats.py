@@ -33,7 +33,7 @@ from serve_bench.view.figures import shorten
 from tests import places
 from tests.cases import cases
 from tests.rendering import render, render_comparing
-from tests.sheet_parts import sheet as sheet_of
+from tests.sheet_parts import make_sheet
 
 FOLDER: Final = places.FORMATS
 FILES: Final = sorted(file.stem for file in FOLDER.glob("*.jsonl"))
@@ -218,7 +218,7 @@ def test_the_classic_form_is_there_or_refused(name: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_the_page_is_made(name: str) -> None:
     result = stored(name)
-    text = html_text([sheet_of(result, WHERE, True)])
+    text = html_text([make_sheet(result, WHERE, True)])
     assert text.rstrip().endswith("</html>") and result.run.id in text
     assert "NaN" not in text and len(text) < MOST_BYTES / 3
 

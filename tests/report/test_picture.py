@@ -6,25 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.benchmarks.registry import find_lens
 from serve_bench.core.errors import BadInput
 from serve_bench.report.picture import charts_of, picture
-from serve_bench.store import read
-from serve_bench.view.document import Document, ReportOptions
 from tests import places
 from tests.cases import cases
 from tests.fixtures import Call, Patch
-from tests.sheet_parts import tiles
-
-
-def stored(name: str) -> Document:
-    result = read(places.FORMATS / f"2-{name}.jsonl")
-    return find_lens(result.run.command).look(result, ReportOptions(None)).document
+from tests.records import stored
+from tests.sheet_parts import make_sheet, tiles
 
 
 @pytest.mark.parametrize("name", ["press", "sweep", "rpc", "scale-curve", "micro"])
 def test_a_picture_says_what_it_shows(name: str) -> None:
-    document = stored(name)
+    document = make_sheet(stored(name))
     charts = charts_of([document])
     svg = picture([document], charts, ".svg").decode("utf-8")
     text = " ".join(re.findall(r">([^<>]+)<", svg))
@@ -43,11 +36,12 @@ def test_report_draws_the_main_chart_or_those_with_words_in_their_title(
     svg, png = tmp_path / "all.svg", tmp_path / "one.png"
     _, err = call(*PLOT, svg)
     assert svg.read_text().startswith("<svg") and f"wrote {svg}" in err
-    title = charts_of([stored("micro")])[0].title
+    document = make_sheet(stored("micro"))
+    title = charts_of([document])[0].title
     call(*PLOT, png, "--chart", title.upper())
     assert png.read_bytes().startswith(b"\x89PNG\r\n")
     call(*PLOT, tmp_path / "x.svg", "--chart", "")
-    named, whole = (charts_of([stored("micro")], words) for words in (title.upper(), ""))
+    named, whole = (charts_of([document], words) for words in (title.upper(), ""))
     assert title in {chart.title for chart in named}
     assert 1 < len(named) < len(whole)
 
@@ -72,10 +66,10 @@ def test_what_cannot_be_drawn_is_one_line(
 
 
 def test_without_a_figure_or_the_library_there_is_no_picture(monkeypatch: Patch) -> None:
-    document = stored("micro")
+    document = make_sheet(stored("micro"))
     charts = charts_of([document])
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(BadInput, match=r"pip install vl-convert-python"):
         picture([document], charts, ".png")
     with pytest.raises(BadInput, match=r"^--plot: there is no figure to draw$"):
-        charts_of([stored("scale-no-cluster")])
+        charts_of([make_sheet(stored("scale-no-cluster"))])

@@ -47,13 +47,13 @@ from tests.records import (
     rpc_suite,
     rpc_world,
     run,
+    stored,
     trial,
     worker,
 )
 from tests.rendering import render
 from tests.scale_records import scale_result, scale_suite
-from tests.sheet_parts import as_lines, at, every, is_sound, part
-from tests.sheet_parts import sheet as sheet_of
+from tests.sheet_parts import as_lines, at, every, is_sound, make_sheet, part
 
 GOLDEN = places.GOLDEN
 
@@ -235,7 +235,7 @@ def test_what_differs_from_what_was_asked_is_marked_on_the_page() -> None:
     why = "43 connections instead of 100: slices would be too long"
     client = {"workers": [worker(43)], "stretched": why, "notes": ["no epoll"]}
     plan = planned(row=ROWS[2])
-    sheet = sheet_of(result_of([run(plan), launch(), trial(plan, client=client)]))
+    sheet = make_sheet(result_of([run(plan), launch(), trial(plan, client=client)]))
     table, _ = every(part(sheet, "method"), Table)
     (row,) = table.rows
     name = row.cells[0]
@@ -270,15 +270,11 @@ STORED: Final = [
 ]
 
 
-def stored(name: str) -> Result:
-    return read(places.FORMATS / f"2-{name}.jsonl")
-
-
 @pytest.mark.parametrize("name", STORED)
 def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(name: str) -> None:
     result = stored(name)
     text = render(result, "markdown")
-    page = sheet_of(result, None)
+    page = make_sheet(result)
     is_sound(page)
     sentences = as_lines(page.findings)
     assert all(escaped(one) in text for one in sentences)

@@ -11,12 +11,10 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, result_of
 from serve_bench.report.page import html_text
-from serve_bench.store import read
 from serve_bench.view.slo import judged_rows, reasons, slo_of
-from tests import places
-from tests.records import ROWS, cell, planned, run, trial
+from tests.records import ROWS, cell, planned, run, stored, trial
 from tests.rendering import render
-from tests.sheet_parts import sheet as sheet_of
+from tests.sheet_parts import make_sheet
 
 SLO: Final = "p50=20ms,errors=0.1%,goodput=90%@50ms"
 
@@ -27,8 +25,8 @@ NAMES: Final = (
 )
 
 
-def stored(name: str, slo: str | None = SLO) -> Result:
-    result = read(places.FORMATS / f"2-{name}.jsonl")
+def judged_run(name: str, slo: str | None = SLO) -> Result:
+    result = stored(name)
     suite = {**result.run.suite, **({} if slo is None else {"slo": slo})}
     return replace(result, run=replace(result.run, suite=suite))
 
@@ -37,7 +35,7 @@ def stored(name: str, slo: str | None = SLO) -> Result:
 def test_every_row_has_a_verdict_and_published_forms_and_runs_without_an_slo_none(
     name: str,
 ) -> None:
-    plain, given = stored(name, None), stored(name)
+    plain, given = judged_run(name, None), judged_run(name)
     rows = judged_rows(given)
     assert rows and {row.word for row in rows} <= {"met", "missed", "not judged"}
     data = json.loads(render(given, "json"))["rows"]
@@ -53,13 +51,13 @@ def test_every_row_has_a_verdict_and_published_forms_and_runs_without_an_slo_non
 
 
 def test_every_form_has_the_verdicts() -> None:
-    result = stored("micro")
+    result = judged_run("micro")
     table = render(result, verbose=True)
     part = table[table.index("Service level objectives\n") :].split("\n\n")[0]
     assert part.count("missed") == sum(row.word == "missed" for row in judged_rows(result))
     assert "| row | p50 &lt;= 20 ms" in render(result, "markdown")
     assert ",slo," in render(result, "csv")
-    page = html_text([sheet_of(result, None)])
+    page = html_text([make_sheet(result)])
     assert page.count('<section id="slo"') == 1 and "slo: p50 &lt;= 20 ms" in page
 
 

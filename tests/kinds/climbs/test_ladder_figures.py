@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from serve_bench.analysis.climb import Climb
-from serve_bench.benchmarks.ladder.lens import LENS
 from serve_bench.core.facts import TrialFlags
 from serve_bench.core.figures import LowerBound
 from serve_bench.core.histogram import Histogram
@@ -17,12 +16,10 @@ from serve_bench.core.result import Failure, Metric, Result, Trial, result_of
 from serve_bench.report.drawing import draw
 from serve_bench.report.theme import list_series, looks_of
 from serve_bench.view.charts import AT_LEAST
-from serve_bench.view.document import ReportOptions
 from serve_bench.view.ladders import LadderView
-from serve_bench.view.lens import View
 from tests.cases import cases
 from tests.records import AT, cell, run, trial
-from tests.sheet_parts import chart, ladder_sheet, ladders_of
+from tests.sheet_parts import chart, ladders_of, make_sheet, view_of
 from tests.versus_records import latency_of
 
 RATES = {10: 100.0, 20: 180.0, 30: 196.0, 40: 200.0, 50: 150.0}
@@ -44,10 +41,6 @@ def climbed(
 def result(ladder: Ladder, *trials: Trial | Failure) -> Result:
     begun = replace(run(), command="sweep", suite={"ladder": asdict(ladder)})
     return result_of([begun, *trials])
-
-
-def view_of(ladder: Ladder, *trials: Trial | Failure) -> View:
-    return LENS.look(result(ladder, *trials), ReportOptions()).view
 
 
 def failed(trial: Trial) -> Failure:
@@ -88,10 +81,10 @@ def test_a_ladder_that_was_broken_off_says_what_comes_next() -> None:
     first, found = ladders_of(result(ladder, *trials))
     assert users(found) == NONE and marks(found) == ["", ""]
     assert users(first) == (20, 30, [])
-    whole, point = view_of(ladder, *trials).points
+    whole, point = view_of(result(ladder, *trials)).points
     assert whole.dims["end"] == "the list is measured"
     ends = "the list is measured (optimized); 30 users come next (default)"
-    assert view_of(ladder, *trials).findings[-1] == f"Climb: {ends}."
+    assert view_of(result(ladder, *trials)).findings[-1] == f"Climb: {ends}."
     assert point.dims["end"] == "30 users come next"
     assert point.gap == "not climbed to its end" and not point.values
     assert "best_with" not in point.dims
@@ -114,12 +107,12 @@ def test_a_ladder_that_was_broken_off_in_a_step_below_its_highest_is_not_at_its_
 
 def test_figures_are_of_the_launches_that_came_to_their_end() -> None:
     ladder = Ladder(steps=(10, 20, 30))
-    view = view_of(
-        ladder,
+    trials = [
         *climbed(ladder, {10: 100.0, 20: 360.0, 30: 350.0}, "optimized"),
         *climbed(ladder, {10: 100.0, 20: 180.0, 30: 150.0}),
         *climbed(ladder, {10: 90.0, 20: 360.0}, launch=2),
-    )
+    ]
+    view = view_of(result(ladder, *trials))
     point = view.points[1]
     assert (point.value("best"), point.value("throughput")) == (180.0, 180.0)
     assert point.values["best"].launches == {1: 180.0}
@@ -132,7 +125,7 @@ def test_a_step_in_doubt_is_neither_knee_nor_best_nor_a_collapse() -> None:
     (found,) = ladders_of(result(LISTED, *trials, *broken))
     assert marks(found) == ["", "", "", "in doubt", "in doubt"]  # what it ended with is not known
     assert users(found) == NONE
-    (point,) = view_of(LISTED, *trials, *broken).points
+    (point,) = view_of(result(LISTED, *trials, *broken)).points
     assert point.dims["end"] == "40 users come next"
     (found,) = ladders_of(result(LISTED, *trials, broken[0]))
     assert marks(found) == ["", "", "knee, best", "in doubt", "collapse"]
@@ -173,7 +166,7 @@ def test_a_step_with_many_errors_is_no_best_but_can_be_a_collapse() -> None:
     ([], "nothing was measured"),
 )
 def test_without_a_sound_step_no_figure_is_claimed(trials: list[Trial], said: str) -> None:
-    view = view_of(LISTED, *trials)
+    view = view_of(result(LISTED, *trials))
     assert list(view.findings) == [f"There is no knee and no best: {said}."]
     assert not any(point.values for point in view.points)
 
@@ -181,12 +174,12 @@ def test_without_a_sound_step_no_figure_is_claimed(trials: list[Trial], said: st
 def test_a_latency_that_is_only_a_lower_bound_is_marked() -> None:
     """With 50 users a tenth of the requests got no answer in 30 s."""
     made = climbed(LISTED, RATES)
-    sound = chart(ladder_sheet(result(LISTED, *made), None), "Latency over users")
+    sound = chart(make_sheet(result(LISTED, *made)), "Latency over users")
     assert AT_LEAST not in sound.caption
     given_up = Histogram.of([30_000_000_000] * 100).encode()
     metrics = {**made[-1].metrics, "censored": Metric("ns", "lower", histogram=given_up)}
     made[-1] = replace(made[-1], metrics=metrics)
-    latency = chart(ladder_sheet(result(LISTED, *made), None), "Latency over users")
+    latency = chart(make_sheet(result(LISTED, *made)), "Latency over users")
     points = [point for point in latency.points if isinstance(point.value, LowerBound)]
     assert [(point.x, point.series) for point in points] == [(50, "p99")]
     drawn = draw(latency, list_series(latency, looks_of([latency])))

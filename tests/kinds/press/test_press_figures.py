@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.press.lens import LENS
 from serve_bench.core.facts import TrialFlags
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
-from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import View
 from serve_bench.view.published import PRESS, published_rows, reference
@@ -23,7 +21,7 @@ from tests import places
 from tests.cases import cases
 from tests.records import PRESS_CELL, changed, press_result, press_trial
 from tests.rendering import render
-from tests.sheet_parts import flat
+from tests.sheet_parts import flat, view_of
 
 DEBUG = {**PRESS_CELL, "log_level": "DEBUG"}
 FLAT = {1: 300.0, 10: 1500.0, 50: 1960.0, 100: 2000.0, 200: 1990.0}
@@ -40,12 +38,12 @@ def runs_of(clients: int, *rates: float) -> list[Trial]:
     return [press_trial(clients, rate, run=at) for at, rate in enumerate(rates, 1)]
 
 
-def view_of(*trials: Trial, **about: Any) -> View:
-    return LENS.look(press_result(*trials, **about), ReportOptions()).view
+def view_press(*trials: Trial, **about: Any) -> View:
+    return view_of(press_result(*trials, **about))
 
 
 def only_row(*trials: Trial, **about: Any) -> ViewRow:
-    (row,) = view_of(*trials, **about).rows
+    (row,) = view_press(*trials, **about).rows
     return row
 
 
@@ -100,7 +98,7 @@ def test_cpu_of_the_service_is_neither_the_clients_nor_the_tools() -> None:
 
 @cases("device, found", ("cuda", 33.0), ("cpu", None))
 def test_gpu_is_of_settings_that_use_one(device: str, found: float | None) -> None:
-    view = view_of(press_trial(10, 1000.0, of={**PRESS_CELL, "device": device}, gpu=33.0))
+    view = view_press(press_trial(10, 1000.0, of={**PRESS_CELL, "device": device}, gpu=33.0))
     assert [row.value("gpu") for row in (*view.points, *view.rows)] == [found, found]
 
 
@@ -114,7 +112,7 @@ def test_gpu_is_of_settings_that_use_one(device: str, found: float | None) -> No
 def test_a_collapse_counts_by_its_median_run(
     runs: tuple[float, ...], qps: float | None, words: str, marks: list[str]
 ) -> None:
-    view = view_of(*ladder(FLAT), *runs_of(500, *runs))
+    view = view_press(*ladder(FLAT), *runs_of(500, *runs))
     assert [row.dims["mark"] for row in view.rows if row.dims["users"] == 500] == marks
     assert len(view.points) == 1 + (qps is not None)
     for collapse in view.points[1:]:
@@ -126,7 +124,7 @@ def test_a_collapse_counts_by_its_median_run(
 def test_a_collapse_to_what_the_router_gives_is_named(app: str, named: bool) -> None:
     """2 tasks for the one replica, a request each in 0.5 s; the ranker has two deployments."""
     trials = [*ladder(FLAT), *runs_of(500, 4.1, 3.9, 4.0)]
-    _, collapse = view_of(*trials, suite={"app": app}).points
+    _, collapse = view_press(*trials, suite={"app": app}).points
     assert ("4/s fits what Serve's router gives" in " ".join(collapse.notes)) is named
 
 
@@ -142,7 +140,7 @@ def test_only_what_every_launch_shows_is_claimed(factors: tuple[float, ...], wor
     for at, (factor, drift) in enumerate(zip(factors, (1.0, 1.3, 0.8), strict=False), 1):
         for of, share in ((None, drift), (DEBUG, drift * factor)):
             trials += ladder({users: qps * share for users, qps in FLAT.items()}, of=of, round_=at)
-    best, *steps = view_of(*trials).comparisons
+    best, *steps = view_press(*trials).comparisons
     assert words in best.notes[0]
     assert all(f"{factor:.2f}" in best.notes[0] for factor in factors)
     assert [row.dims["with"] for row in steps] == list(FLAT)
@@ -153,14 +151,14 @@ def test_only_what_every_launch_shows_is_claimed(factors: tuple[float, ...], wor
 def test_a_step_has_the_warnings_of_all_its_runs() -> None:
     first, last = runs_of(500, 1990.0, 2100.0)
     last = replace(last, flags=TrialFlags(cut=True), counts=replace(last.counts, in_flight=1))
-    (point,) = view_of(press_trial(1, 100.0), first, last).points
+    (point,) = view_press(press_trial(1, 100.0), first, last).points
     assert "cut by time" in [warning.code for warning in point.warnings]
 
 
 def test_settings_are_compared_along_one_axis_at_a_time() -> None:
     cells = [{**of, "device": device} for device in ("cpu", "cuda") for of in (PRESS_CELL, DEBUG)]
     trials = [press_trial(10, 100.0 * at, of=of) for at, of in enumerate(cells, 1)]
-    found = [row for row in view_of(*trials).comparisons if row.dims["with"] == "best"]
+    found = [row for row in view_press(*trials).comparisons if row.dims["with"] == "best"]
     assert {(row.notes[0].partition(" serves ")[0], row.dims["base"]) for row in found} == {
         ("ERROR: GPU", "CPU, ERROR"),
         ("DEBUG: GPU", "CPU, DEBUG"),
@@ -171,7 +169,7 @@ def test_settings_are_compared_along_one_axis_at_a_time() -> None:
 
 def test_a_setting_that_served_nothing_is_not_compared() -> None:
     nothing = press_trial(10, 100.0, of=DEBUG, failed={"timeout": 900})
-    assert not view_of(press_trial(10, 100.0), nothing).comparisons
+    assert not view_press(press_trial(10, 100.0), nothing).comparisons
 
 
 def test_the_classic_form_is_the_published_one() -> None:

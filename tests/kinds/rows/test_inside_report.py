@@ -11,7 +11,7 @@ from serve_bench.view.document import Chart
 from serve_bench.view.inside import describe_profiled, usage_table
 from tests.records import ROWS, changed, launch, planned, run, trial
 from tests.rendering import render
-from tests.sheet_parts import every, part, sheet
+from tests.sheet_parts import every, make_sheet, part
 
 
 def usage(*processes: tuple[str, float | None], host: float = 150.0) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def test_a_reading_that_goes_back_is_no_part_below_zero() -> None:
         changed(trial(of, 100, 100, 100), usage=usage(("proxy", cpu)))
         for of, cpu in zip(plan, (9.0, -9.0), strict=True)
     ]
-    document = sheet(result_of([run(*plan), launch(), *trials]))
+    document = make_sheet(result_of([run(*plan), launch(), *trials]))
     (chart,) = every(part(document, "cpu-charts"), Chart)
     parts = [(point.series, point.value) for point in chart.points]
     others = "others on the host"

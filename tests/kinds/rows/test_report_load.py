@@ -13,7 +13,7 @@ from serve_bench.core.result import Failure, Metric, PlannedTrial, Run, Trial, r
 from serve_bench.core.traffic import Row
 from serve_bench.view.document import Document, Facts, Number, Table
 from tests.records import AT, changed, trial, worker
-from tests.sheet_parts import as_lines, at, every, load_sheet, names, part
+from tests.sheet_parts import as_lines, at, every, make_sheet, names, part
 
 MS = 1_000_000
 URL = "http://127.0.0.1:1/x"
@@ -34,7 +34,7 @@ def load(*windows: float, waits: Histogram | None = None, **changes: Any) -> Tri
 
 def sheet(*trials: Trial, failures: tuple[Failure, ...] = ()) -> Document:
     run = Run("id", ("load", URL), "load", AT, "0", plan=(PLANNED,))
-    return load_sheet(result_of([run, *trials, *failures]))
+    return make_sheet(result_of([run, *trials, *failures]))
 
 
 def facts(*windows: float, **changes: Any) -> dict[str, str]:
@@ -74,7 +74,7 @@ def test_an_open_loop_that_grew_has_the_connections_that_it_came_to() -> None:
     row = replace(PLANNED.row, loop="open", rate_per_s=100.0)
     grown = {**CLIENT, "workers": [worker(70), worker(60)]}
     run = Run("id", ("load", URL), "load", AT, "0", plan=(replace(PLANNED, row=row),))
-    of = load_sheet(result_of([run, load(40.0, 60.0, row=row, client=grown)]))
+    of = make_sheet(result_of([run, load(40.0, 60.0, row=row, client=grown)]))
     assert as_lines(of.findings)[0].startswith("10 connections, grown to 130 (raw): 50.00 ")
 
 

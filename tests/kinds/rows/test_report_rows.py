@@ -24,16 +24,16 @@ from serve_bench.view.inside import describe_trial
 from serve_bench.view.row_charts import draw_histogram
 from serve_bench.view.rows import make_page
 from tests import places
-from tests.records import ROWS, cell, changed, launch, planned, run, trial
+from tests.records import ROWS, cell, changed, launch, planned, run, stored, trial
 from tests.rendering import render
-from tests.sheet_parts import as_lines, every, opened, page_sheet, part
+from tests.sheet_parts import as_lines, every, make_sheet, opened, part
 from tests.verdict_trials import process, usage
 
 LATENCY = Histogram.of([1_000_000] * 899 + [2_000_000] * 90 + [9_000_000] * 11).encode()
 
 
 def sheet(*records: Record) -> Document:
-    return page_sheet(result_of(records))
+    return make_sheet(result_of(records))
 
 
 def drawn(of: Document, name: str) -> list[Point]:
@@ -90,7 +90,7 @@ def test_the_histogram_of_a_load_is_bars_of_signs_the_last_one_open() -> None:
 
 
 def test_the_golden_run_in_sentences() -> None:
-    of = page_sheet(read(places.GOLDEN / "records.jsonl"), "here")
+    of = make_sheet(read(places.GOLDEN / "records.jsonl"), "here")
     gap, best, ratio = as_lines(of.findings)
     assert gap.startswith("1 of 12 rows was incomplete; something failed: connection refused")
     assert "optimized has the highest throughput: 4,500 ± 90 requests/s, p50 21.1 ms, p99" in best
@@ -139,7 +139,7 @@ def own_run(*trials: Trial, app: OwnApp = APP) -> Result:
 
 def test_an_own_app_has_a_row_a_cell_and_names_the_best_first() -> None:
     rates = {(1, 10): (100.0, 110.0), (2, 10): (200.0, 200.0), (2, 20): (195.0, 205.0)}
-    of = page_sheet(own_run(*(own_trial(*axes, *rate) for axes, rate in rates.items())))
+    of = make_sheet(own_run(*(own_trial(*axes, *rate) for axes, rate in rates.items())))
     best, close = as_lines(of.findings)[:2]
     assert best.startswith("Ranker.num_replicas 2, Ranker.max_ongoing_requests 10 has the highest")
     assert "200.0 ± 0.0 requests/s, p50 1.00 ms, p99 9.00 ms" in best
@@ -219,6 +219,6 @@ def test_an_uneven_spread_is_told_and_a_usual_one_is_not() -> None:
 
 
 def test_a_row_in_which_a_replica_ended_has_no_cause() -> None:
-    page = make_page(read(places.FORMATS / "2-micro-failures.jsonl"))
+    page = make_page(stored("micro-failures"))
     ended = [entry for entry in page.rows if any("ended" in f.message for f in entry.failures)]
     assert ended and all(entry.limited and entry.limited.cause == "unclear" for entry in ended)

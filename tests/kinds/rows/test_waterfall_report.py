@@ -15,7 +15,7 @@ from serve_bench.view.waterfall import trace_text
 from tests.fixtures import Capture
 from tests.records import changed, launch, planned, run, trial
 from tests.rendering import render
-from tests.sheet_parts import every, part, sheet
+from tests.sheet_parts import every, make_sheet, part
 
 MS = 1_000_000
 ROW = Row("8 connections", "raw", 8)
@@ -98,7 +98,7 @@ def test_a_timer_and_what_is_missing_are_said() -> None:
 
 def test_hops_stand_in_the_order_of_the_way_and_calls_behind_downstream() -> None:
     result = traced(a=fall(), b=fall(hops={"client to HAProxy": figures(2.0, 2.0, 4.0)}))
-    (table,) = every(part(sheet(result), "waterfall"), Table)
+    (table,) = every(part(make_sheet(result), "waterfall"), Table)
     heads = "hop|mean a ms|mean b ms|p99 a ms|p99 b ms|share a %|share b %|p50 a ms"
     assert "|".join(column.full_name for column in table.columns).startswith(heads)
     rows = ["|".join(map(cell_text, row.cells[:7])) for row in table.rows]

@@ -10,30 +10,24 @@ import pytest
 
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.rpc.latencies import Episodes
-from serve_bench.benchmarks.rpc.lens import LENS, METRICS, SHARES, throughput_figures
+from serve_bench.benchmarks.rpc.lens import METRICS, SHARES, throughput_figures
 from serve_bench.core.facts import TrialFlags
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Result, Trial
-from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
-from serve_bench.view.lens import RunLook
 from tests.cases import cases
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 from tests.refused import refusal
 from tests.rendering import render
-from tests.sheet_parts import shown
+from tests.sheet_parts import look_at, shown, view_of
 
 WORLDS = [rpc_world(10), rpc_world(20)]
 TIMES = ((1000.0, 1100.0, 1200.0, 2300.0), (1500.0, 1600.0, 1700.0, 2900.0))
 """Of the agent, and of every observer, us."""
 
 
-def look_at(result: Result) -> RunLook:
-    return LENS.look(result, ReportOptions())
-
-
 def rows_of(result: Result) -> list[ViewRow]:
-    return list(look_at(result).view.rows)
+    return list(view_of(result).rows)
 
 
 def pair(backend: str, factors: tuple[float, float], **about: Any) -> list[Trial]:
@@ -116,7 +110,7 @@ def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
 
     def headline(*broken: str) -> str:
         struck = [failure_of(of[name], "observer 7 ended") for name in broken]
-        return look_at(rpc_result(suite, *of.values(), others=struck)).view.findings[0]
+        return view_of(rpc_result(suite, *of.values(), others=struck)).findings[0]
 
     assert "of that" in headline()
     for sound, broken in (("torch", "ray"), ("ray", "torch")):
@@ -150,7 +144,7 @@ def test_a_row_has_throughput_as_batch_size_over_latency(batch: bool, batch_size
 def test_a_world_stands_beside_the_same_world_on_the_first_backend() -> None:
     suite = rpc_suite(WORLDS, ["torch", "ray"])
     trials = [*pair("torch", (1, 2), suite=suite), *pair("ray", (3, 8), suite=suite)]
-    view = look_at(rpc_result(suite, *trials)).view
+    view = view_of(rpc_result(suite, *trials))
     places = [(size, backend) for size in (10, 20) for backend in ("torch", "ray")]
     assert [(row.dims["world_size"], row.dims["variant"]) for row in view.rows] == places
     assert view.findings[0].startswith("With world_size 20, torch answers most")

@@ -32,9 +32,8 @@ from tests.scale_records import (
     scale_suite,
     scale_trial,
     usage,
-    view_of,
 )
-from tests.sheet_parts import flat, shown
+from tests.sheet_parts import flat, shown, view_of
 
 
 def golden() -> Result:

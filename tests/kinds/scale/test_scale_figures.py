@@ -27,8 +27,8 @@ from tests.scale_records import (
     scale_suite,
     scale_trial,
     sizes_of,
-    view_of,
 )
+from tests.sheet_parts import view_of
 
 PUBLISHED = {
     "per_thread_latency_avg_ms": (25 + 50) / 2,  # the mean of the nodes' means

@@ -17,7 +17,7 @@ import pytest
 from msgspec import structs, to_builtins
 
 from serve_bench.benchmarks.soak import bench, command
-from serve_bench.benchmarks.soak.lens import LENS, gate
+from serve_bench.benchmarks.soak.lens import gate
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.sitting import Outcome, Sitting, run_record
 from serve_bench.core.facts import TrialUsage
@@ -37,9 +37,7 @@ from serve_bench.runner.runner import Runner
 from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.store import RunFolder, read
 from serve_bench.store.files import read_toml, suite_file
-from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
-from serve_bench.view.lens import View
 from tests import records
 from tests.cases import cases, sure
 from tests.fixtures import Call, Patch
@@ -47,6 +45,7 @@ from tests.kinds.sitting import sit_through
 from tests.rounds import round_of
 from tests.runner.fakes import Script, install, interrupt
 from tests.servers import serving
+from tests.sheet_parts import view_of
 from tests.suites import suite_with
 
 pytestmark = pytest.mark.process
@@ -129,10 +128,6 @@ def use(monkeypatch: Patch, fake: Fake) -> Fake:
 
 SOAK: Final = ("soak", "noop", "--for", "5m", "--out", "run")
 TRAFFIC: Final = Traffic()
-
-
-def view_of(result: Result) -> View:
-    return LENS.look(result, ReportOptions()).view
 
 
 def processes(result: Result) -> dict[str, ViewRow]:

@@ -16,7 +16,6 @@ from msgspec import structs
 from serve_bench.benchmarks.tax import command as tax_command
 from serve_bench.benchmarks.tax.bench import LayerRounds
 from serve_bench.benchmarks.tax.command import read_tax
-from serve_bench.benchmarks.tax.lens import LENS
 from serve_bench.benchmarks.tax.options import TaxOptions
 from serve_bench.benchmarks.tax.spec import LAYERS, TaxSpec
 from serve_bench.cli import sides as cli_sides
@@ -32,7 +31,6 @@ from serve_bench.serving.bare import BareServer
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import read
-from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import View
 from tests.cases import sure
@@ -40,6 +38,7 @@ from tests.fixtures import Call, Patch
 from tests.kinds.sitting import sit_through
 from tests.records import ROWS
 from tests.servers import serving
+from tests.sheet_parts import view_of
 from tests.versus_records import sliced
 
 RATES = {
@@ -93,7 +92,7 @@ def fake(monkeypatch: Patch, tmp_path: Path) -> Fake:
 
 
 def view() -> View:
-    return LENS.look(read(Path("run")), ReportOptions()).view
+    return view_of(read(Path("run")))
 
 
 def ratios(base: str) -> dict[str, ViewRow]:

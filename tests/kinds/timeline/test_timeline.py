@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from serve_bench.analysis.course import Figures
-from serve_bench.benchmarks.timeline.lens import LENS, condensed, mean_values
+from serve_bench.benchmarks.timeline.lens import condensed, mean_values
 from serve_bench.cli.program import run
 from serve_bench.store import read
-from serve_bench.view.document import ReportOptions
 from serve_bench.view.figures import Value
 from tests.cases import cases
 from tests.fixtures import Call
+from tests.sheet_parts import view_of
 from tests.stepped_server import SteppedServer
 
 pytestmark = pytest.mark.process
@@ -41,7 +41,7 @@ def test_a_run_of_a_url(folder: Path) -> None:
     assert first.course.due == second.course.due == (20, 20, 40, 40)
     lost = [len(trial.course.lost) for trial in (first, second)]
     assert sum(lost) == 1 and not result.failures
-    view = LENS.look(result, ReportOptions()).view
+    view = view_of(result)
     (cell,) = view.rows
     assert [*cell.values["lost.reset"].launches.values()] == lost
     assert cell.dims["launches"] == len(cell.values["out_s"].launches) == 2
