@@ -10,12 +10,11 @@ from msgspec import to_builtins
 
 from serve_bench.benchmarks.rpc.latencies import Episodes
 from serve_bench.benchmarks.rpc.spec import LISTS, RpcSpec, World, planned_trial
-from serve_bench.core.facts import HostFacts, SettledFacts, TrialFlags, TrialSeconds
+from serve_bench.core.facts import HostFacts, TrialFlags, TrialSeconds
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup, WorkerReport
 from serve_bench.core.plan import list_trials, plan_trial
 from serve_bench.core.result import (
-    Deploy,
     Failure,
     JsonObject,
     Launch,
@@ -153,13 +152,6 @@ PRESS_CELL = {
 }
 
 
-def press_row(clients: int, run: int = 1) -> Row:
-    """A step of a press ladder; `run` counts from 2 where it is measured again."""
-    again = f", run {run}" if run > 1 else ""
-    label = f"{clients} client{'' if clients == 1 else 's'}{again}"
-    return Row(label, "raw", clients, requests_each=100, run=run)
-
-
 def press_trial(  # noqa: PLR0913 - what a test varies
     clients: int,
     qps: float,
@@ -176,11 +168,14 @@ def press_trial(  # noqa: PLR0913 - what a test varies
 ) -> Trial:
     """100 requests of each client at `qps`, a twentieth of the time spent on connecting.
 
-    `cut` requests were not answered in time, `lost` are missing without a word; `cpu` is that of
-    one replica (a proxy uses half of it, a load worker 20 %); None: nothing was sampled. In a
-    closed loop the latency is what Little's law makes it.
+    `run` counts from 2 where a step is measured again. `cut` requests were not answered in time,
+    `lost` are missing without a word; `cpu` is that of one replica (a proxy uses half of it, a load
+    worker 20 %); None: nothing was sampled. In a closed loop the latency is what Little's law makes
+    it.
     """
-    row = press_row(clients, run)
+    again = f", run {run}" if run > 1 else ""
+    label = f"{clients} client{'' if clients == 1 else 's'}{again}"
+    row = Row(label, "raw", clients, requests_each=100, run=run)
     where = dict(PRESS_CELL if of is None else of)
     errors = dict(failed or {})
     done = (row.requests or 0) - sum(errors.values()) - cut - lost
@@ -214,22 +209,13 @@ def press_trial(  # noqa: PLR0913 - what a test varies
     )
 
 
-def press_deploy(of: Trial) -> Deploy:
-    proof = {
-        "first_request": {"ms": 500.0, "polls": 3, "status": 200},
-        "replicas": [{"pid": 2, "device": of.cell.get("device"), "torch": "2.9.0"}],
-    }
-    settled = SettledFacts(seconds=1.5, steady=True, completed=900, p50_ns=1_200_000)
-    return Deploy(of.launch, of.cell, 2.0, False, proof, settled=settled)
-
-
 def press_result(
     *trials: Trial,
     suite: Mapping[str, Any] | None = None,
     others: Sequence[Record] = (),
     command: str = "press",
 ) -> Result:
-    """A run of these trials: a launch and a deploy before the first of each."""
+    """A run of these trials: with the launches that they need."""
     steps = list(dict.fromkeys(one.row.connections for one in trials))
     cells = list({str(one.cell): dict(one.cell) for one in trials if one.cell}.values())
     about = {
@@ -242,15 +228,8 @@ def press_result(
         **(suite or {}),
     }
     records: list[Record] = [replace(run(), command=command, suite=about)]
-    begun: set[str] = set()
-    for one in trials:
-        if one.cell and one.launch not in begun:
-            records.append(launch(one.variant, one.round))
-        if one.cell and (where := f"{one.launch} {one.cell}") not in begun:
-            records.append(press_deploy(one))
-            begun |= {one.launch, where}
-        records.append(one)
-    return result_of([*records, *others])
+    launches = dict.fromkeys((one.variant, one.round) for one in trials if one.cell)
+    return result_of([*records, *(launch(*place) for place in launches), *trials, *others])
 
 
 def stored(name: str) -> Result:

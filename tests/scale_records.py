@@ -85,16 +85,6 @@ def lost_node(at: int, why: str = "no word for 5 s", **other: Any) -> dict[str, 
     return scale_node(at, **(nothing | other))
 
 
-def usage(proxy: float = 80.0, replica: float = 30.0, host: float = 150.0) -> dict[str, Any]:
-    """A proxy, two replicas, a controller and a raylet on two cores."""
-    shares = [("proxy", proxy), ("replica", replica), ("replica", replica / 2)]
-    processes: list[dict[str, Any]] = []
-    for pid, (role, share) in enumerate([*shares, ("controller", 6.0), ("raylet", 4.0)], 1):
-        title = "ray::ServeReplica:serve_bench_single:Echo" if role == "replica" else role
-        processes.append({"pid": pid, "role": role, "title": title, "cpu_percent": share})
-    return {"host": {"cores": 2, "cpu_percent": host}, "processes": processes, "gpus": []}
-
-
 def scale_trial(
     of: PlannedTrial,
     nodes: Iterable[Mapping[str, Any]] | None = None,
@@ -187,6 +177,13 @@ def sizes_of(result: Result) -> list[ViewRow]:
 def points_of(result: Result, kind: str) -> list[ViewRow]:
     """What is derived of a run: its nodes, or how a curve grows."""
     return [point for point in view_of(result).points if point.dims["point"] == kind]
+
+
+def one_launch(workload: str = "single", nodes: Sequence[Any] = (), **about: Any) -> Result:
+    """A run of one launch of one size, loaded from these nodes or from one."""
+    suite = scale_suite(workload)
+    (of,) = planned(suite)
+    return scale_result(suite, scale_trial(of, nodes or [scale_node()], **about))
 
 
 def scale_result(suite: ScaleSpec, *trials: Trial, others: Sequence[Record] = ()) -> Result:

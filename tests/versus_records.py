@@ -36,10 +36,7 @@ HOST: Final = HostFacts(
     machine="x86_64",
     logical_cores=4,
     usable_cores=4,
-    cpu_quota_cores=None,
     memory_bytes=16 << 30,
-    memory_limit_bytes=None,
-    governor=None,
     kernel="Linux 6.8.0-45-generic",
     load_1m=0.1,
     python="3.11.9",
@@ -84,10 +81,6 @@ def latency_of(rate: float, connections: int, count: int = 1000) -> HistogramFac
     histogram.counts[slot(middle)] += count - slow - 1
     histogram.counts[slot(4 * middle)] += max(0, slow - 1)
     return histogram.encode()
-
-
-def planned(label: str, round_: int, row: Row, of: Mapping[str, Any]) -> PlannedTrial:
-    return plan_trial(label, round_, of, row)
 
 
 def sliced(
@@ -142,7 +135,7 @@ def versus_run(
     rounds: int = 6,
     **suite: Any,
 ) -> Run:
-    of = [cell(1, 10000, 8)]
+    of = cell(1, 10000, 8)
     bare = [label.removesuffix(" (A)").removesuffix(" (B)") for label in labels]
     sides = (
         Side(label, BUILT_IN_VARIANTS.get(name, VariantUsed(name)))
@@ -151,7 +144,7 @@ def versus_run(
     whole = VersusSpec(
         "micro",
         tuple(sides),
-        tuple(of),
+        (of,),
         tuple(rows),
         rounds,
         side_s=4.0,
@@ -160,9 +153,8 @@ def versus_run(
         gate=("throughput",),
     )
     plan = tuple(
-        planned(label, round_, row, where)
+        plan_trial(label, round_, of, row)
         for round_ in range(1, rounds + 1)
-        for where in of
         for row in rows
         for label in labels
     )
@@ -194,7 +186,7 @@ def versus_result(
             if round_ <= len(told):
                 givens = (a, *[b] * (len(labels) - 1))
                 for label, rate, given in zip(labels, told[round_ - 1], givens, strict=True):
-                    at = planned(label, round_, row, run.suite["cells"][0])
+                    at = plan_trial(label, round_, run.suite["cells"][0], row)
                     records.append(sliced(at, rate, **(given or {})))
     return result_of([*records, *others])
 
@@ -259,7 +251,7 @@ def micro_result(
             records.append(one_launch(variant, round_, known, versions))
             for row, told in by_row.items():
                 if round_ <= len(told):
-                    at = planned(variant, round_, row, where)
+                    at = plan_trial(variant, round_, where, row)
                     records.append(measured(at, told[round_ - 1], **about))
     return result_of([*records, *others])
 

@@ -19,20 +19,12 @@ from serve_bench.core.traffic import Row
 from serve_bench.view.comparison import view_comparison
 from serve_bench.view.verdict_words import headline
 from tests.cases import cases, sure
-from tests.records import ROWS, cell, changed, press_trial
+from tests.records import ROWS, cell, changed, planned, press_trial
 from tests.scale_records import scale_node
-from tests.versus_records import (
-    measured,
-    micro_result,
-    planned,
-    rates,
-    sliced,
-    versus_result,
-    versus_run,
-)
+from tests.versus_records import measured, micro_result, rates, sliced, versus_result, versus_run
 
 ROW = ROWS[2]
-AT = planned("default", 1, ROW, cell(1, 10000, 8))
+AT = planned("default", ROW, 1, cell(1, 10000, 8))
 TWINS = ("default (A)", "default (B)")
 BOUND = {"client_bound": True, "reasons": ["never idle"]}
 
@@ -278,7 +270,7 @@ def test_requests_that_fail_on_b_alone_break_it_whatever_the_figures_say() -> No
     # So do launches that B alone lost.
     before = micro_result({ROWS[0]: [320, 330, 325]})
     after = micro_result({ROWS[0]: [320, 330, 325]}, "after")
-    plan = tuple(planned("default", at, ROWS[0], cell(1, 10000, 8)) for at in (1, 2, 3))
+    plan = tuple(planned("default", ROWS[0], at, cell(1, 10000, 8)) for at in (1, 2, 3))
     lost = replace(after, run=replace(after.run, plan=plan), trials=after.trials[:1])
     found = of_runs(before, lost)
     (line,) = broken(found, "regressed")

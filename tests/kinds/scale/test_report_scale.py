@@ -25,15 +25,16 @@ from tests.scale_records import (
     curve_trials,
     graph_trials,
     lost_node,
+    one_launch,
     planned,
     points_of,
     scale_node,
     scale_result,
     scale_suite,
     scale_trial,
-    usage,
 )
 from tests.sheet_parts import flat, shown, view_of
+from tests.verdict_trials import serving
 
 
 def golden() -> Result:
@@ -54,20 +55,12 @@ def curve() -> Result:
     return scale_result(suite, *trials, *curve_trials(suite, LAWS, variant="haproxy")[:2])
 
 
-def one(workload: str = "single", nodes: Any = None, **about: Any) -> Result:
-    """One launch of one size."""
-    suite = scale_suite(workload)
-    (of,) = planned(suite)
-    told = [scale_node(1)] if nodes is None else nodes
-    return scale_result(suite, scale_trial(of, told, **about))
-
-
 def test_a_node_that_was_not_loaded_is_named_with_the_reason() -> None:
     ours = {"node_id": "a" * 56, "node_ip": "10.1.0.1", "status": "HEALTHY", "why": None}
     why = {"status": "NONE", "why": "no replica runs there"}
     proxies = [ours, {"node_id": "b" * 56, "node_ip": "10.1.0.2", **why}]
     was = Launch("1", VariantUsed("default"), 1, AT, proof={"proxies": proxies})
-    loaded, other = points_of(replace(one(), launches=(was,)), "node")
+    loaded, other = points_of(replace(one_launch(), launches=(was,)), "node")
     assert (loaded.name, loaded.warnings) == ("10.1.0.1 0001", ())
     (warning,) = other.warnings
     assert (other.name, warning.line) == ("10.1.0.2 bbbbbb", "not loaded: no replica runs there")
@@ -75,7 +68,7 @@ def test_a_node_that_was_not_loaded_is_named_with_the_reason() -> None:
 
 def test_an_invalid_result_says_so_before_anything_else() -> None:
     node = scale_node(1, completed=24_000, failed={"timeout": 3000})
-    result = one(nodes=[node], completed=22_000, flags=TrialFlags(invalid=True))
+    result = one_launch(nodes=[node], completed=22_000, flags=TrialFlags(invalid=True))
     why = "INVALID, default, 4 replicas, launch 1: 12.0 % of the requests failed (3,000 timed out)"
     assert flat(render(result)).startswith(why)
     for text in (render(result, "json"), render(result, "csv"), perf_metrics(result)):
@@ -87,14 +80,14 @@ def test_a_lost_node_is_named_with_its_reason_and_when_it_was_last_heard() -> No
     assert f"x lost: no word for 5 s; {heard}" in flat(render(golden()))
     unheard = lost_node(2, "never came up", failed={})
     del unheard["last_heard"]
-    assert "lost: never came up; never heard" in shown(one(nodes=[scale_node(1), unheard]))
+    assert "lost: never came up; never heard" in shown(one_launch(nodes=[scale_node(1), unheard]))
 
 
 def test_little_is_not_held_against_the_connections_of_a_lost_node() -> None:
     """Two nodes of 10 connections at 100 requests/s and 100 ms keep 20 requests in flight."""
 
     def codes(nodes: list[dict[str, Any]], **about: Any) -> list[str]:
-        return [warning.code for warning in checks(one(nodes=nodes, **about))]
+        return [warning.code for warning in checks(one_launch(nodes=nodes, **about))]
 
     nodes = [scale_node(1), scale_node(2)]
     about = {"completed": 600, "latencies_ms": [100.0] * 600}
@@ -108,7 +101,7 @@ def test_figures_that_are_only_lower_bounds_are_marked_in_every_form() -> None:
     """A tenth of the requests of the only node was given up after 30 s."""
     ns = {"mean": 3e9, "max": 3e10, "p50": 1e8, "p75": 1e8, "p90": 1e8, "p99": 3e10}
     node = scale_node(1, latency_ns=ns, latency_lower_bounds=["mean", "max", "p99"])
-    sound = one(nodes=[node], completed=270, failed={"timeout": 30})
+    sound = one_launch(nodes=[node], completed=270, failed={"timeout": 30})
     given_up = Histogram.of([30_000_000_000] * 30)
     metrics = {"censored": Metric("ns", "lower", histogram=given_up.encode())}
     (trial,) = sound.trials
@@ -127,11 +120,11 @@ def test_figures_that_are_only_lower_bounds_are_marked_in_every_form() -> None:
 
 
 def test_no_limit_is_told_of_a_row_through_a_handle_or_from_several_nodes() -> None:
-    suite = scale_suite("chain")
-    trials = [changed(one, usage=usage(proxy=99.0, host=120.0)) for one in graph_trials(suite)]
+    suite, usage_of_proxy = scale_suite("chain"), serving((99.0,), (30.0,), host=120.0)
+    trials = [changed(one, usage=usage_of_proxy) for one in graph_trials(suite)]
     rows = view_of(scale_result(suite, *trials)).rows
     assert [row.dims["limit"] is not None for row in rows] == [False, False, True, True]
-    several = view_of(one(nodes=[scale_node(1), scale_node(2)], usage=usage(proxy=99.0)))
+    several = view_of(one_launch(nodes=[scale_node(1), scale_node(2)], usage=usage_of_proxy))
     assert several.rows[0].dims["limit"] is None
 
 
@@ -150,7 +143,7 @@ def test_perf_metrics_name_later_variants_replicas_of_a_curve_and_what_is_not_kn
     assert metrics["optimized_per_node_avg_tps"]["perf_metric_value"] == pytest.approx(202.0)
     assert len(metrics) == 2 * 19 and "INVALID" in content["invalid"][0]
     assert content["not_measured"] == [one.key for one in golden().missing]
-    content, _ = named(one(nodes=[scale_node(1)], windows=(100.0,), latencies_ms=[]))
+    content, _ = named(one_launch(nodes=[scale_node(1)], windows=(100.0,), latencies_ms=[]))
     assert content["not_told"] == [f"cluster_P{share}_latency_ms" for share in (50, 75, 90, 99)]
     _, metrics = named(curve())
     assert len(metrics) == (5 + 2) * 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.scale_records import (
     curve_trials,
     graph_trials,
     lost_node,
+    one_launch,
     planned,
     points_of,
     scale_node,
@@ -45,16 +47,9 @@ PUBLISHED = {
 """The 13 of the nodes FIRST and SECOND together."""
 
 
-def result_of_nodes(*nodes: dict[str, object], **about: object) -> Result:
-    """One launch with these nodes."""
-    suite = scale_suite()
-    (of,) = planned(suite)
-    return scale_result(suite, scale_trial(of, nodes, **about))  # type: ignore[arg-type]
-
-
-def only(*nodes: dict[str, object], **about: object) -> ViewRow:
-    """The size of such a launch."""
-    (size,) = sizes_of(result_of_nodes(*nodes, **about))
+def only(*nodes: dict[str, Any], **about: Any) -> ViewRow:
+    """The size of a launch with these nodes."""
+    (size,) = sizes_of(one_launch(nodes=nodes, **about))
     return size
 
 
@@ -99,7 +94,7 @@ def test_ours_are_of_all_requests_together_and_the_count_is_of_the_windows() -> 
 
 
 def test_a_lost_node_is_in_no_mean_no_maximum_and_no_total() -> None:
-    result = result_of_nodes(FIRST, SECOND, lost_node(3))
+    result = one_launch(nodes=[FIRST, SECOND, lost_node(3)])
     (with_lost,), without = sizes_of(result), only(FIRST, SECOND)
     for name in LOAD_METRICS:
         assert with_lost.values[name] == without.values[name], name
@@ -109,7 +104,8 @@ def test_a_lost_node_is_in_no_mean_no_maximum_and_no_total() -> None:
 
 
 def test_where_every_node_was_lost_nothing_is_told_and_nothing_is_0() -> None:
-    result = result_of_nodes(lost_node(1), lost_node(2), windows=(0.0, 0.0, 0.0), completed=0)
+    nodes = [lost_node(1), lost_node(2)]
+    result = one_launch(nodes=nodes, windows=(0.0, 0.0, 0.0), completed=0)
     (size,) = sizes_of(result)
     assert not set(PUBLISHED) & set(size.values)
     assert invalid(result).startswith("100.0 % of the requests failed (114 lost with their node)")
@@ -155,7 +151,7 @@ def test_each_launch_has_its_value_however_many_nodes_loaded() -> None:
     *((300, 3000, "90.9 % of the"), (0, 5, "100.0 % of the"), (0, 0, "no request was")),
 )
 def test_more_than_one_percent_failed_is_invalid(completed: int, failed: int, words: str) -> None:
-    why = invalid(result_of_nodes(scale_node(1), completed=completed, failed={"timeout": failed}))
+    why = invalid(one_launch(completed=completed, failed={"timeout": failed}))
     assert why.startswith(words) and bool(why) == bool(words)
 
 

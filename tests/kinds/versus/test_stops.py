@@ -20,8 +20,8 @@ from serve_bench.view.verdict_words import headline
 from tests.cases import cases
 from tests.fixtures import Call, Patch
 from tests.kinds.versus.test_versus_request import suite
-from tests.records import AT, ROWS, store_run
-from tests.versus_records import planned, rates, versus_result
+from tests.records import AT, ROWS, planned, store_run
+from tests.versus_records import rates, versus_result
 
 ROW = ROWS[2]
 SETTLED = RunStop(4, 6, "settled", AT)
@@ -60,8 +60,8 @@ def test_what_is_planned_behind_a_stop_is_not_missing() -> None:
     stopped = result_of([*records, SETTLED])
     assert (stopped.missing, stopped.stop, stopped.last) == ((), SETTLED, 4)
     assert "4 rounds (settled after 4 of at most 6 rounds)" in headline(of_versus(stopped))
-    cell = CLEAR.run.plan[0].cell
-    added = tuple(planned(side, 7, ROW, cell) for side in ("default", "optimized"))
+    cell = dict(CLEAR.run.plan[0].cell)
+    added = tuple(planned(side, ROW, 7, cell) for side in ("default", "optimized"))
     resumed = result_of([*records, SETTLED, Resume((), AT, rounds=7, plan=added)])
     assert resumed.stop is None and resumed.missing[-2:] == added
     assert len(resumed.missing) == 6
