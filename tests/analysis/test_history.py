@@ -19,7 +19,6 @@ from serve_bench.analysis.ratios import (
 )
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.result import Result
-from serve_bench.core.traffic import Row
 from tests import refused
 from tests.cases import cases, sure
 from tests.history_records import FALLEN, QUIET, in_folders, night, nights, nine
@@ -34,8 +33,8 @@ def group_of(results: Sequence[Result], **given: Any) -> Group:
     return group
 
 
-def series_of(group: Group, row: Row = ROW, metric: str = MAIN) -> Series:
-    (found,) = [one for one in group.series if (one.row, one.measure.name) == (row.label, metric)]
+def series_of(group: Group) -> Series:
+    (found,) = [one for one in group.series if (one.row, one.measure.name) == (ROW.label, MAIN)]
     return found
 
 

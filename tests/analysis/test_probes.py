@@ -297,15 +297,19 @@ def test_latency_that_does_not_come_of_the_load_ends_the_search() -> None:
 
 def test_a_service_that_never_answers_ends_the_launch() -> None:
     searches = Searches(ASKED, SLO)
-    search = searches.at("default", 1, CELL)
+    climb(searches.at("default", 1, CELL), 800)
     assert not searches.enough()
-    search.add(None)
-    assert search.next() is None and searches.enough()
-    search = begin(fresh())
+    searches.at("default", 2, CELL).add(None)
+    assert searches.at("default", 2, CELL).next() is None and searches.enough()
+    search = begin(searches.renew("default", 2, CELL))
+    assert not searches.enough()
+    rate = next_rate(search)
     for _ in range(3):  # a probe that fails is asked again
-        assert next_rate(search) == 500
+        assert next_rate(search) == rate
         search.add(None)
-    assert search.next() is None and search.given_up
+    assert search.next() is None and search.given_up and not search.finished
+    # What was measured before stays, and the launch is to be searched again.
+    assert searches.enough() and [one.round for one in searches.ended(("default", "rep1"))] == [1]
     search = fresh()
     search.add(trial(sure(search.next()), 0.0, failed={"status": 500}))
     assert search.given_up and search.next() is None

@@ -76,21 +76,6 @@ def test_the_budget_says_before_the_start_what_it_will_not_buy() -> None:
         ]
 
 
-def test_a_service_that_goes_away_ends_the_run_and_is_no_launch() -> None:
-    """What was measured before stays; the launch is to be searched again."""
-    searches = Searches(asked(), parse_slo("p99=20ms,errors=1%"))
-    climb(searches.at("default", 1, {}), 800)
-    second = searches.at("default", 2, {})
-    for _ in range(3):
-        planned = second.next()
-        assert planned is not None
-        second.add(trial(planned, *[1000.0] * 5) if second.closed is None else None)
-    second.add(None)
-    assert second.given_up and not second.finished
-    assert searches.enough()
-    assert [one.round for one in searches.ended(("default", "app"))] == [1]
-
-
 @cases("slo, drain_s", ("p99=2s,ttft_p99=200ms", 4.0), ("ttft_p99=200ms", None))
 def test_a_probe_lasts_as_long_as_its_responses(slo: str, drain_s: float | None) -> None:
     """It is warm once as many are in flight as later, and waits for their ends where no objective

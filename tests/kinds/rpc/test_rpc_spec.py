@@ -18,7 +18,7 @@ from serve_bench.benchmarks.rpc.spec import (
     read_rpc,
     x_of,
 )
-from serve_bench.core.plan import LaunchPlan, list_trials
+from serve_bench.core.plan import list_trials
 from serve_bench.core.schema import built
 from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, suite_file
@@ -113,10 +113,6 @@ def keys_of(suite: RpcSpec, *done: str) -> list[list[str]]:
     return [[planned.key for planned in list_trials([one])] for one in suite.plan(done)]
 
 
-def worlds_of(launch: LaunchPlan) -> tuple[World, ...]:
-    return tuple(built(World, cell, "cell") for cell, _ in launch.cells)
-
-
 def test_backends_alternate_within_a_round_and_each_measures_every_world() -> None:
     suite = suite_of(launches=3)
     plan = suite.plan()
@@ -124,7 +120,7 @@ def test_backends_alternate_within_a_round_and_each_measures_every_world() -> No
         (backend, round_) for round_ in (1, 2, 3) for backend in ("torch", "ray")
     ]
     for launch in plan:
-        worlds = worlds_of(launch)
+        worlds = [built(World, cell, "cell") for cell, _ in launch.cells]
         assert set(worlds) == set(suite.worlds) and len(worlds) == 3
         for world, (cell, (planned,)) in zip(worlds, launch.cells, strict=True):
             assert planned.cell == cell == asdict(world) and planned.round == launch.round
