@@ -70,12 +70,10 @@ def launch(variant: str = "default", round_: int = 1) -> Launch:
         variant=VariantUsed(variant),
         round=round_,
         started_at=AT,
-        seconds={"ray_init": 3.0, "serve_start": 1.5},
         proof={
             "port": 8000,
             "port_owner": {"pid": 7, "name": "ray::ProxyActor", "role": "proxy"},
-            "flags": {"proxy": {"RAY_SERVE_ENABLE_HA_PROXY": False}},
-            "environment": {"proxy": {}},
+            "flags": {},
             "versions": {"ray": "2.60.0"},
         },
     )

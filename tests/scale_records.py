@@ -143,12 +143,11 @@ def curve_trials(
     *,
     variant: str = "default",
     round_: int = 1,
-    scatter: Mapping[int, float] | None = None,
 ) -> list[Trial]:
     """A trial of each size; `laws`: by quantity a and b of a n^b, `throughput` among them.
 
     The latency is what Little's law makes of that: of 100 requests two take three times as long as
-    the others. `scatter`: a factor on every value of a size."""
+    the others."""
     units = {
         **{"deploy_time": "s", "memory_per_replica": "MB", "cpu_per_request": "us"},
         **{"controller_loop": "ms", "teardown_time": "s"},
@@ -156,8 +155,7 @@ def curve_trials(
     out = []
     assert isinstance(suite, LoadedSpec)
     for size in suite.replicas:
-        factor = (scatter or {}).get(size, 1.0)
-        values = {name: factor * a * size**b for name, (a, b) in laws.items()}
+        values = {name: a * size**b for name, (a, b) in laws.items()}
         rate = values.get("throughput", 100.0)
         time_ms = 1000.0 * suite.connections / rate / 1.04
         (of,) = planned(suite, variant=variant, round_=round_, replicas=size)

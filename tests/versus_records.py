@@ -64,11 +64,11 @@ def one_launch(
 ) -> Launch:
     """A launch of a side; its owner is the proxy that the variant's flags ask for."""
     plain, versions = launch(label, round_), versions or {"ray": "2.60.0", "python": "3.11.9"}
-    proof = {**plain.proof, "flags": {}, "environment": {}, "versions": {**versions}}
+    proof = {**plain.proof, "versions": {**versions}}
     if variant != "default":
         proof["port_owner"] = {"pid": 7, "name": "haproxy", "role": "haproxy"}
     used = replace(BUILT_IN_VARIANTS[variant], name=label)
-    return replace(plain, variant=used, seconds={}, proof=proof)
+    return replace(plain, variant=used, proof=proof)
 
 
 def latency_of(rate: float, connections: int, count: int = 1000) -> HistogramFacts:

@@ -49,12 +49,6 @@ def golden() -> Result:
     return scale_result(suite, *trials, others=[never])
 
 
-def curve() -> Result:
-    suite = scale_suite("curve", ("default", "haproxy"), replicas=(1, 2, 4, 8, 16))
-    trials = curve_trials(suite, LAWS, scatter={2: 1.05, 8: 0.95})
-    return scale_result(suite, *trials, *curve_trials(suite, LAWS, variant="haproxy")[:2])
-
-
 def test_a_node_that_was_not_loaded_is_named_with_the_reason() -> None:
     ours = {"node_id": "a" * 56, "node_ip": "10.1.0.1", "status": "HEALTHY", "why": None}
     why = {"status": "NONE", "why": "no replica runs there"}
@@ -145,7 +139,9 @@ def test_perf_metrics_name_later_variants_replicas_of_a_curve_and_what_is_not_kn
     assert content["not_measured"] == [one.key for one in golden().missing]
     content, _ = named(one_launch(nodes=[scale_node(1)], windows=(100.0,), latencies_ms=[]))
     assert content["not_told"] == [f"cluster_P{share}_latency_ms" for share in (50, 75, 90, 99)]
-    _, metrics = named(curve())
+    suite = scale_suite("curve", ("default", "haproxy"), replicas=(1, 2, 4, 8, 16))
+    trials = [*curve_trials(suite, LAWS), *curve_trials(suite, LAWS, variant="haproxy")[:2]]
+    _, metrics = named(scale_result(suite, *trials))
     assert len(metrics) == (5 + 2) * 8
     teardown = metrics["replicas_16_teardown_time_s"]
     assert teardown["perf_metric_value"] == pytest.approx(6.0)
