@@ -86,14 +86,11 @@ def test_the_report_file_has_the_published_keys_of_the_first_backend() -> None:
     assert report["serve_bench"]["run"]["id"] == golden().run.id
 
 
-def test_what_broke_off_says_what_is_kept() -> None:
+def test_what_broke_off_says_what_is_kept_and_is_in_no_perf_metric() -> None:
     broken = rows_of(golden())[4]
     first, second, *_ = (finding.line for finding in broken.warnings)
     assert (broken.name, first) == ("ray, world_size 20", "broken off: 3 whole episodes kept")
     assert second == "failed: observer 7 (pid 4321) ended: signal 9"
-
-
-def test_the_perf_metrics_leave_out_what_broke() -> None:
     content = json.loads(perf_metrics(golden()))
     found = {one["perf_metric_name"]: one for one in content["perf_metrics"]}
     latency = next(item for name, item in found.items() if name.endswith("agent_latency_p50_ms"))
@@ -113,6 +110,11 @@ def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
         return view_of(rpc_result(suite, *of.values(), others=struck)).findings[0]
 
     assert "of that" in headline()
+    # It is of the largest world.
+    both = rpc_suite(WORLDS, ["torch", "ray"])
+    trials = [*pair("torch", (1, 2), suite=both), *pair("ray", (3, 8), suite=both)]
+    found = view_of(rpc_result(both, *trials)).findings[0]
+    assert found.startswith("With world_size 20, torch answers most")
     for sound, broken in (("torch", "ray"), ("ray", "torch")):
         assert f"{sound} answers most" in headline(broken) and "of that" not in headline(broken)
     assert headline("torch", "ray") == "No valid world."
@@ -141,20 +143,12 @@ def test_a_row_has_throughput_as_batch_size_over_latency(batch: bool, batch_size
     assert row.value("world_memory") == 200
 
 
-def test_a_world_stands_beside_the_same_world_on_the_first_backend() -> None:
-    suite = rpc_suite(WORLDS, ["torch", "ray"])
-    trials = [*pair("torch", (1, 2), suite=suite), *pair("ray", (3, 8), suite=suite)]
-    view = view_of(rpc_result(suite, *trials))
-    places = [(size, backend) for size in (10, 20) for backend in ("torch", "ray")]
-    assert [(row.dims["world_size"], row.dims["variant"]) for row in view.rows] == places
-    assert view.findings[0].startswith("With world_size 20, torch answers most")
-
-
 def test_rows_stand_in_the_order_of_the_x_axis_and_what_is_missing_is_there() -> None:
     worlds = [rpc_world(40), rpc_world(10), rpc_world(20)]
     suite = rpc_suite(worlds, ["torch", "ray"])
     run = look_at(rpc_result(suite, rpc_trial(worlds[1], backend="ray", suite=suite)))
-    assert [row.dims["world_size"] for row in run.view.rows] == [40, 40, 10, 10, 20, 20]
+    places = [(size, backend) for size in (40, 10, 20) for backend in ("torch", "ray")]
+    assert [(row.dims["world_size"], row.dims["variant"]) for row in run.view.rows] == places
     assert [not row.gap for row in run.view.rows] == [False] * 3 + [True] + [False] * 2
     assert run.findings[0].text == "5 of 6 rows were incomplete."
 
