@@ -129,16 +129,12 @@ def test_a_step_in_doubt_is_neither_knee_nor_best_nor_a_collapse() -> None:
     assert point.dims["end"] == "40 users come next"
     (found,) = ladders_of(result(LISTED, *trials, broken[0]))
     assert marks(found) == ["", "", "knee, best", "in doubt", "collapse"]
-
-
-def test_a_step_that_one_launch_did_not_measure_counts_by_the_others() -> None:
+    # One that a launch did not measure counts by the others.
     again = climbed(LISTED, RATES, launch=2)
     lost = replace(failed(again.pop(3)), round=2)
-    (found,) = ladders_of(result(LISTED, *climbed(LISTED, RATES), *again, lost))
+    (found,) = ladders_of(result(LISTED, *trials, *again, lost))
     assert users(found) == (30, 40, [50])
-
-
-def test_a_step_that_was_broken_off_is_in_doubt() -> None:
+    # One that was broken off is in doubt.
     ladder = Ladder(steps=(10, 20))
     first, second = climbed(ladder, {10: 100.0, 20: 180.0})
     (found,) = ladders_of(result(ladder, first, cut(second)))
