@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.capacity_runs import StoredCapacity
+from tests.cases import sure
 from tests.fixtures import Call
 from tests.integration.conftest import run_to_end, start, wait_for_line
 from tests.queue_server import EVENTS, MU
@@ -30,9 +31,8 @@ def queue(kind: str, path: str = "") -> Iterator[str]:
     """A queue of tests/queue_server.py, and its URL as --url takes it."""
     command = [sys.executable, "-m", "tests.queue_server", kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
         try:
-            yield f"{kind}=http://127.0.0.1:{server.stdout.readline().strip()}/{path}"
+            yield f"{kind}=http://127.0.0.1:{sure(server.stdout).readline().strip()}/{path}"
         finally:
             server.kill()
 

@@ -281,8 +281,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _warden() -> None:
     run_id = strays.new_run()
     warden = strays.start_warden(run_id)
-    assert warden.stdin is not None
-    warden.stdin.close()
+    sure(warden.stdin).close()
     assert warden.wait(20) == 0
 
 

@@ -13,7 +13,7 @@ from serve_bench.core.load_result import ClientVerdict
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load.driver import drive_load
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.load.loads import CLIENTS
 from tests.places import begin
 from tests.servers import serving
@@ -86,8 +86,7 @@ def verdict_on(url: str, core: int, body: bytes, client: Client) -> ClientVerdic
 def test_a_fast_server_leaves_no_slack(cores: tuple[int, int], hogs: int, client: Client) -> None:
     core, server = cores
     with running(FAST_SERVER, server) as process:
-        assert process.stdout is not None
-        url = f"http://127.0.0.1:{process.stdout.readline().strip()}/"
+        url = f"http://127.0.0.1:{sure(process.stdout).readline().strip()}/"
         with hogging(hogs, core):
             verdict = verdict_on(url, core, b"x" * 2000, client)
     assert verdict.client_bound

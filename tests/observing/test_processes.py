@@ -15,7 +15,7 @@ from serve_bench.observing import processes
 from serve_bench.observing.processes import ServeProcess, app_of, behind, chosen, serve_processes
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Process, Serving, with_fallback
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.places import begin
 
 
@@ -95,8 +95,7 @@ def test_a_child_with_the_title_of_its_parent_is_not_missed() -> None:
     """A worker that starts has the raylet's title for a moment, and then its own or none."""
     code = "sleep 60 & echo $!; read line"
     with begin("sh", "-c", code, stdin=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
-        child = psutil.Process(int(parent.stdout.readline()))
+        child = psutil.Process(int(sure(parent.stdout).readline()))
         found = [Process(pid, "raylet", "raylet") for pid in (parent.pid, child.pid)]
         launched: Any = SimpleNamespace(
             processes=lambda: found, _haproxy_now=list, _owner=lambda: parent.pid, port=1

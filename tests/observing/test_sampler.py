@@ -53,12 +53,16 @@ def burn(share: float, seconds: float, into: list[subprocess.Popen[str]]) -> sub
     return process
 
 
+def press_enter(process: subprocess.Popen[str]) -> None:
+    stdin = sure(process.stdin)
+    stdin.write("\n")
+    stdin.flush()
+
+
 def go(process: subprocess.Popen[str]) -> tuple[float, float]:
     """Lets it burn; returns the CPU seconds and the wall seconds that it counted itself."""
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-    used_s, lived_s = map(float, process.stdout.readline().split())
+    press_enter(process)
+    used_s, lived_s = map(float, sure(process.stdout).readline().split())
     return used_s, lived_s
 
 
@@ -103,14 +107,12 @@ def test_new_children_are_seen_in_their_role_and_of_a_raylet_those_that_become_r
     bash -c 'exec -a ray::ServeReplica:app:Shop.handle_request sleep 30' &
     echo $child $!; read line; kill -9 $child $!"""
     parent = begin("bash", "-c", code, stdin=subprocess.PIPE)
-    assert parent.stdin is not None and parent.stdout is not None
     haproxy = Sampler([Process(parent.pid, "haproxy_manager", "manager")])
     raylet = Sampler([Process(parent.pid, "raylet", "raylet")])
     with haproxy, raylet:
         began_ns = time.time_ns()
-        parent.stdin.write("\n")
-        parent.stdin.flush()
-        reloaded, added = map(int, parent.stdout.readline().split())
+        press_enter(parent)
+        reloaded, added = map(int, sure(parent.stdout).readline().split())
         time.sleep(1.5)
         seconds = (time.time_ns() - began_ns) / 1e9
     parent.communicate("\n")
@@ -181,8 +183,7 @@ def stranger(tmp_path: Path) -> Iterator[tuple[int, int]]:
     script.write_text(WORKS)
     start = f"{sys.executable} {script} --token=s3cret & echo $! >&2"
     shell = begin("sh", "-c", start)
-    assert shell.stdout is not None and shell.stderr is not None
-    pid, port = int(shell.stderr.readline()), int(shell.stdout.readline())
+    pid, port = int(sure(shell.stderr).readline()), int(sure(shell.stdout).readline())
     shell.wait()
     yield pid, port
     os.kill(pid, signal.SIGKILL)
@@ -203,8 +204,7 @@ def test_a_stranger_is_named_unless_we_ask_it(asks: bool, stranger: tuple[int, i
     if asks:
         assert not found
         return
-    assert before_ns is not None and after_ns is not None
-    share = (after_ns - before_ns) / seconds / 1e7
+    share = (sure(after_ns) - sure(before_ns)) / seconds / 1e7
     assert found[0].program == "python stranger.py" and found[0].processes == 1
     assert found[0].cpu_percent == pytest.approx(share, abs=10)
     assert sure(others.typical_percent) >= 0.8 * share
@@ -214,11 +214,9 @@ def test_a_stranger_is_named_unless_we_ask_it(asks: bool, stranger: tuple[int, i
 def test_what_a_replica_starts_is_its_child_and_no_other_program() -> None:
     code = f"read line; {sys.executable} -c 'while True: pass' & wait"
     replica = begin("sh", "-c", code, stdin=subprocess.PIPE)
-    assert replica.stdin is not None
     with Sampler([Process(replica.pid, "replica", "ray::ServeReplica:a:B")]) as sampler:
         began_ns = time.time_ns()
-        replica.stdin.write("\n")
-        replica.stdin.flush()
+        press_enter(replica)
         time.sleep(1.5)
         seconds = (time.time_ns() - began_ns) / 1e9
     usage = sampler.summary(began_ns, seconds)

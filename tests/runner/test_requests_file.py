@@ -7,6 +7,7 @@ import pytest
 from serve_bench.load.request_log import LoggedRequest, RequestLog
 from serve_bench.runner.requests_file import requests_file
 from serve_bench.store import StoreError
+from tests.cases import sure
 
 KEY = "default/r1/bs1-bottom=64,16/2-clients"
 
@@ -18,8 +19,7 @@ class Told(RequestLog):
 
 def test_a_line_for_each_request(tmp_path: Path) -> None:
     with requests_file(tmp_path / "all.csv") as file:
-        assert file is not None
-        file.append(KEY, Told())
+        sure(file).append(KEY, Told())
     with (tmp_path / "all.csv").open() as lines:
         assert [list(one.values()) for one in csv.DictReader(lines)] == [
             [KEY, "0", "-0.000002", "1.235", "200", ""],

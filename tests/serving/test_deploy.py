@@ -18,7 +18,7 @@ import yaml  # type: ignore[import-untyped]  # comes with Ray
 from serve_bench.cli.program import load_command
 from serve_bench.core.app_spec import APPS_PACKAGE
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from tests.cases import cases
+from tests.cases import cases, sure
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
@@ -156,9 +156,8 @@ def test_the_cluster_of_the_rayservice_fits_the_app() -> None:
     base = re.search(
         r"^ARG BASE=rayproject/ray:([\d.]+)-", (DEPLOY / "Dockerfile").read_text(), re.M
     )
-    assert base is not None
     version = read("rayservice.yaml")["spec"]["rayClusterConfig"]["rayVersion"]
-    assert version == base.group(1)
+    assert version == sure(base).group(1)
     pins = (ROOT / "requirements.lock").read_text().splitlines()
     assert f"ray=={version}" in {line.split()[0] for line in pins if "==" in line}
 

@@ -17,7 +17,7 @@ import pytest
 
 from serve_bench.serving import strays
 from serve_bench.serving.strays import LAUNCH_MARK, RUN_MARK
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.places import begin, wait_until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -62,8 +62,7 @@ def test_reap_ends_the_marked_and_their_children_and_nothing_else(run_id: str) -
     bystander = subprocess.Popen(SLEEP)
     code = f"env -u {RUN_MARK} sleep 60 & echo $!; wait"
     parent = marked(run_id, argv=["sh", "-c", code])
-    assert parent.stdout is not None
-    child = psutil.Process(int(parent.stdout.readline()))
+    child = psutil.Process(int(sure(parent.stdout).readline()))
     reaped = strays.reap(run_id)
     assert parent.wait(5) == -9
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
@@ -128,8 +127,7 @@ time.sleep(60)
 
 def start_owner(*words: str, **env: str) -> tuple[subprocess.Popen[str], str, psutil.Process]:
     owner = begin(sys.executable, "-c", OWNER, *words, env={**os.environ, **env}, stderr=None)
-    assert owner.stdout is not None
-    run_id, pid = owner.stdout.readline().split()
+    run_id, pid = sure(owner.stdout).readline().split()
     return owner, run_id, psutil.Process(int(pid))
 
 
@@ -228,17 +226,15 @@ def test_the_warden_ends_the_run_when_its_owner_is_killed() -> None:
 def test_the_warden_ends_the_run_of_an_owner_that_is_killed_before_it_is_up(run_id: str) -> None:
     words = (sys.executable, "-m", "serve_bench.serving.strays", run_id)
     warden = begin(*words, stdin=subprocess.PIPE)
-    assert warden.stdin is not None and warden.stdout is not None
-    warden.stdout.close()
-    warden.stdin.close()
+    sure(warden.stdout).close()
+    sure(warden.stdin).close()
     assert warden.wait(10) == 0 and not strays.run_directory(run_id).exists()
 
 
 def test_the_warden_lets_go_when_the_run_ended_by_itself(run_id: str) -> None:
     warden = strays.start_warden(run_id)
     strays.reap(run_id)
-    assert warden.stdin is not None
-    warden.stdin.close()
+    sure(warden.stdin).close()
     assert warden.wait(10) == 0
 
 
