@@ -10,8 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from serve_bench.benchmarks.commands import COMMANDS
-from serve_bench.cli.program import lasting, load_command
+from serve_bench.cli.program import lasting
 from serve_bench.cli.sitting import next_launch
 from tests import places
 from tests.cases import cases
@@ -81,12 +80,6 @@ def test_help_imports_no_command_nor_records() -> None:
     )
     done = execute(sys.executable, "-c", code, check=True)
     assert done.stdout.splitlines()[-1] == "[] []"
-
-
-def test_the_list_of_commands_says_what_their_help_says() -> None:
-    for commands in COMMANDS.values():
-        for name, (_, help) in commands.items():
-            assert load_command(name).help.startswith(help.removesuffix(".")), name
 
 
 @cases(

@@ -1,7 +1,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from serve_bench.observing.profiler import SpyOptions
 from serve_bench.runner.recording import Wish, raw_beside
@@ -9,9 +8,7 @@ from serve_bench.spec.content import Content
 from serve_bench.spec.profile import read_profile
 from serve_bench.store.files import read_toml, shipped
 from tests.cases import cases
-from tests.refused import refusal
 
-GOOD = {"what": "w", "why": "y", "target": "replica"}
 PROFILES = shipped("profiles")
 README = (PROFILES / "README.md").read_text()
 
@@ -40,16 +37,6 @@ def test_every_shipped_recipe_reads_and_is_in_the_readme() -> None:
         assert read_profile(Content(file.name, data)).target == data["target"]
         assert {"what", "why", "duration"} <= {*data}
         assert f"| `{file.stem}` |" in README
-
-
-@cases(
-    "change, said",
-    ({"nativ": True}, "x.toml: unknown key 'nativ'; did you mean 'native'?"),
-    ({"target": "haproxy"}, "x.toml: target: 'haproxy' is not allowed; it takes proxy"),
-)
-def test_a_mistake_is_one_line_that_names_the_key(change: dict[str, Any], said: str) -> None:
-    content = Content("x.toml", {**GOOD, **change})
-    assert refusal(read_profile, content).startswith(said)
 
 
 @cases(
