@@ -11,7 +11,7 @@ from serve_bench.core.plan import Suite, load_of
 from serve_bench.core.result import Result
 from serve_bench.store import RECORDS_FILE
 from tests import places, records
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.fixtures import Call, Refuses
 
 OWN = places.FORMATS / "2-run.jsonl"
@@ -62,13 +62,9 @@ def test_bad_input_is_one_line(flags: str, says: str, refuses: Refuses) -> None:
 @cases(
     "told, says",
     ('route = "/e x"', "s.toml: request.route: a space, control or non-ASCII character in"),
-    ('method = "PO1"', "s.toml: request.method: 'PO1' is not allowed; it takes letters"),
     ('body = "@none"', "s.toml: request.body: "),
     (r'body = "@a\u0000"', "s.toml: request.body: '"),
-    (
-        "body = 2020-01-01",
-        "s.toml: request.body: datetime.date(2020, 1, 1) is not allowed; it takes",
-    ),
+    ("body = 2020-01-01", "s.toml: request.body: datetime.date(2020, 1, 1) is not allowed"),
     ('bodies_file = "none"', "s.toml: request.bodies_file: "),
     ('[serve]\ngrpc_servicers = "c.d"', "s.toml: serve.grpc_servicers: goes with --protocol"),
     (f'method = "PUT"\n{GRPC_FILE}', "s.toml: request.method: has no use with --protocol grpc"),
@@ -142,8 +138,7 @@ def test_bodies_are_those_of_a_file_or_chats(tmp_path: Path) -> None:
     file, target = str(tmp_path / "bodies"), f"{EXAMPLE / 'shop.py'}:app"
     for words in ({"bodies": file}, {"bodies": file, "body": ['{"n": 0}']}):
         suite = target_suite(OwnRunOptions.of(words), target)
-        assert suite.app.own is not None
-        asked = suite.app.own.asked
+        asked = sure(suite.app.own).asked
         assert asked.bodies[-2:] == (b'{"n": 1}', b'{"n": 2}') and asked.method == "POST"
         assert asked.headers == (("content-type", "application/json"),)
         request = load_of(suite, suite.rows[0], "http://127.0.0.1:1", {}).request

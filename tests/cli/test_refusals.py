@@ -1,4 +1,5 @@
 import os
+import re
 
 import pytest
 
@@ -18,11 +19,6 @@ BAD = {
         (f"micro --suite ./{'s' * 300}.toml", "sss.toml: cannot be reached: file name too long"),
         (f"micro --clients {'9' * 5_000}", "9' is not allowed; it takes N (aiohttp)"),
         ("micro --max-concurrent-queries -3", "--max-ongoing-requests: '-3' is not allowed"),
-        ("micro --windows x", "--windows: 'x' is not allowed; it takes a whole number"),
-        (
-            "micro --trace 0",
-            "--trace: '0' is not allowed; it takes a share above 0% and up to 100%",
-        ),
         ("micro --trace 1% --clients 8", "--trace: is for rows of the raw client"),
         ("trace noop --route /x", "--route: noop measures an app that comes with the tool"),
         ("trace", "TARGET: name an app"),
@@ -48,7 +44,6 @@ BAD = {
         ("micro more words", "Got unexpected extra argument(s) (more words)"),
         ("micro --clients raw:0", "--clients: 'raw:0' is not allowed; it takes N (aiohttp)"),
         ("soak", "TARGET: name an app (module:app, path/file.py:app), a suite, or --url"),
-        ("soak noop --for 10s", "--for: '10s' is not allowed; it takes a time from 30s to 168h"),
         ("soak noop --rate 5 --clients raw:3", "--rate: an open loop has no --clients"),
         ("soak noop --clients 8", "--clients"),
         ("soak noop --arrivals poisson", "--arrivals"),
@@ -81,7 +76,6 @@ BAD = {
         ("press --url a=http://h/ --log-level INFO", "it does not go with --log-level"),
         ("press --url http://h/ --url http://i/", "--url: 'http://h/' is not allowed; of several"),
         ("press -H Token:x", "--header: is for --url"),
-        ("recsys --users 0", "--users: '0' is not allowed; it takes auto, published, or"),
         ("recsys --ranker-replicas 1,1", "--ranker-replicas: 1 is given twice"),
         ("recsys --url a=ftp://h/", "--url: unknown scheme 'ftp'"),
         ("recsys --url a=http://h/?user_id=3", "is not allowed; ?user_id=... is added to it"),
@@ -114,7 +108,6 @@ BAD = {
         ("http://h/ -c 10 -n 5", "--requests must be at least the number of connections (10), got"),
         ("http://h/ -n 50 -d 5s", "--requests: give a number of requests or --duration"),
         ("http://h/ -n 50 --stages 5:1s", "--requests: give a number of requests or --stages"),
-        ("http://h/ -d 0s", "--duration: '0s' is not allowed; it takes a time from 10ms to 720h"),
         ("http://h/ --stages 100", "--stages: '100' is not allowed; it takes RATE:DURATION"),
         ("http://h/ --stages 5:1s -d 5s", "--duration: stages have durations of their own"),
         ("http://h/ --ramp", "ramp needs stages"),
@@ -126,10 +119,6 @@ BAD = {
         ("http://a..b/", "URL: 'a..b' is no host name"),
         ("http://me:pw@h/", "URL: a user and password in the URL are not sent"),
         ("http://h/ -c 999999", "--connections: 999999 connections need 1000031 open files"),
-        ("http://h/ -r nan", "--rate: 'nan' is not allowed"),
-        ("http://h/ -r 1e9", "--rate: '1e9' is not allowed"),
-        ("http://h/ --stages 5:1s,-1:1s", "--stages: rate must be 0 or more, got -1"),
-        ("http://h/ --timeout 2h", "--timeout: '2h' is not allowed"),
         ("http://h/ --retries -1", "--retries: '-1' is not allowed; it takes a whole number"),
         ("http://h/ -r 5 --max-connections 5", "--max-connections must be at least connections"),
         ("http://h/ --body @", "--body: '@' is not allowed; it takes text or @FILE"),
@@ -155,14 +144,12 @@ BAD = {
         ("http://h/ --openai --model m --output-tokens 1,x", "--output-tokens: '1,x' is not"),
         ("http://h/ --bodies none.txt", "--bodies: none.txt"),
         ("http://h/ --out --slo", "--out: '--slo' is not allowed; it takes a path (./--name"),
-        ("http://h/ --timeout １s", "--timeout: '１s' is not allowed"),
         ("http://h/ --protocol stream --client aiohttp", "--protocol stream is for the clients"),
         ("http://h/ --protocol grpc --client aiohttp", "--client: aiohttp speaks no gRPC"),
     ],
     "compare": [
         ("nosuch other", "nosuch: no such folder"),
         ("a b --gate p90", "--gate: 'p90' is not allowed; it takes throughput, p50, p99, cpu"),
-        ("a b --session-sd much", "--session-sd: 'much' is not allowed; it takes a share"),
         ("a b --noise nosuch", "--noise: nosuch: no such folder"),
     ],
     "tax": [
@@ -171,7 +158,6 @@ BAD = {
         ("--layers uvcorn", "--layers: 'uvcorn' is not allowed"),
         ("--protocol grpc", "--protocol: 'grpc' is not allowed; it takes http or stream"),
         ("--clients 8", "--clients: '8' is not allowed; it takes raw:N"),
-        ("--slice 9s", "--slice: '9s' is not allowed; it takes a time from 10ms to 2s"),
         ("--option nope=1", "--option: "),
     ],
     "timeline": [
@@ -194,14 +180,12 @@ BAD = {
     ],
     "versus": [
         ("", "--a: is missing"),
-        ("--slice 5", "--slice: '5' is not allowed; it takes a time from 10ms to 2s"),
-        ("--budget 0", "--budget: '0' is not allowed; it takes a time above 0s"),
-        *(
-            (
-                f"--rounds {text}",
-                f"--rounds: '{text}' is not allowed; it takes a whole number from 1",
-            )
-            for text in ("0", "+0", "+", "+9999999")
+        ("--rounds 0", "--rounds: '0' is not allowed; it takes a whole number from 1"),
+        ("--rounds +0", "--rounds: '+0' is not allowed; it takes a whole number from 1"),
+        ("--rounds +", "--rounds: '+' is not allowed; it takes a whole number from 1"),
+        (
+            "--rounds +9999999",
+            "--rounds: '+9999999' is not allowed; it takes a whole number from 1",
         ),
         ("--a default --b optimized --rounds +6", "--rounds: +6 adds rounds to a run"),
         ("--a http://h/ --b http://i/ --draw random", "--draw: give --bodies, --paths or"),
@@ -218,12 +202,9 @@ BAD = {
     "profile": [
         ("", "name what to profile: --pid PID, --target ROLE or --recipe NAME"),
         ("--recipe proxi", "--recipe: no 'proxi'; a path, or one of: controller, everything"),
-        ("--pid 1 --rate 0", "--rate: '0' is not allowed; it takes a whole number from 1 to 1,000"),
         ("diff no.txt no.txt", "no profile 'no.txt': neither a file nor a folder at"),
-        ("diff a b --target all", "--target: 'all' is not allowed"),
         (f"--pid {os.getpid()} -o .", "-o: . is a folder; it takes a file"),
         ("--pid 1 -o x.html", "-o: x.html is not allowed; it takes a file that ends in"),
-        ("--target haproxy", "--target: 'haproxy' is not allowed; it takes proxy, replica"),
         ("--list --rate 5", "--rate: does not go with --list, which shows every Serve"),
         ("--list -o .", "--out: does not go with --list"),
     ],
@@ -232,7 +213,6 @@ BAD = {
         ("single --replicas 1,2", "--replicas: takes one number; several are for scale curve"),
         ("single --suite micro", "micro.toml: unknown key"),
         ("single --suite scale_multi", "scale_multi.toml: is a suite of serve-bench scale multi"),
-        ("single --address here", "--address: 'here' is not allowed; it takes HOST:PORT"),
         ("single --address ray://a:10001", "--address: 'ray://a:10001' is not allowed"),
         ("single --address no.such.invalid:6379", "--address: no Ray cluster at"),
         ("single --address a:1 --nodes 2", "--nodes: starts raylets here; it does not go with"),
@@ -254,6 +234,10 @@ def test_bad_input_is_one_line(command: str, refuses: Refuses) -> None:
 NAMES = [name for group in COMMANDS.values() for name in group]
 
 
+#: The most of what an option takes, and its unit.
+LIMITS = re.compile(r"(?:from|above) \S+ (?:to|and up to) (\d+)([a-z/%]+)")
+
+
 def list_options(kind: type[Options] = Options) -> list[type[Options]]:
     return [kind, *(one for below in kind.__subclasses__() for one in list_options(below))]
 
@@ -266,6 +250,10 @@ def test_a_flag_takes_what_it_declares_and_no_empty_text() -> None:
         for name, option in kind.options().items():
             ends = option.opt.bounds or ()
             wrong = [str(ends[0] - 1), str(ends[1] + 1), "nan"] if ends else []
+            if limits := LIMITS.search(option.takes):
+                most, unit = limits.groups()
+                beyond = ("0", "nan", "\uff11", f"0{unit}", f"9{most}{unit}", f"\uff11{unit}")
+                wrong += ["no such", *beyond]
             wrong += ["no such"] * bool(option.words) + [""] * (not option.opt.empty)
             for text in wrong if not option.is_switch else ():
                 said = refusal(kind.of, {name: [text] if option.repeated else text})

@@ -123,7 +123,7 @@ def test_auto_and_lists_are_read_and_what_is_no_ladder_is_refused() -> None:
     assert parse_ladder("auto", "--users", ceiling=70) == Ladder(ceiling=70)
     assert parse_ladder(" 1, 10,20", "--users").steps == (1, 10, 20)
     assert parse_ladder(",".join(map(str, PUBLISHED)), "--users").steps == PUBLISHED
-    for text in ("", "-1", "1.5", "ten", "1,,2", "1000001", "²"):
+    for text in ("", "0", "-1", "1.5", "ten", "1,,2", "1000001", "²"):
         with pytest.raises(BadInput, match=r"--users: '.*' is not allowed; it takes auto"):
             parse_ladder(text, "--users")
 

@@ -125,7 +125,6 @@ def test_a_suite_of_rows_without_names_has_the_usual_metrics() -> None:
 
 @cases(
     "load, flags, message",
-    ({"protocol": "soap"}, {}, "a.toml: load.protocol: 'soap' is not allowed"),
     ({"protocol": "handle"}, {"clients": ["8"]}, "--clients: '8': the aiohttp client speaks"),
     ({"protocol": ["http", "http"]}, {}, "http is given twice"),
     ({"response_size": [0, 10]}, {"matrix": {"body_type": ("str",)}}, "rows of response of 10 B"),
