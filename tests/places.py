@@ -11,6 +11,8 @@ TOP: Final = Path(__file__).parent.parent
 FORMATS: Final = TOP / "tests" / "formats"
 EXAMPLES: Final = TOP / "examples"
 GOLDEN: Final = TOP / "tests" / "golden"
+#: The program that holds a cluster.
+CLUSTER: Final = TOP / "serve_bench" / "serving" / "cluster"
 
 
 def program(path: Path, script: str) -> Path:

@@ -8,8 +8,6 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final, cast
 
-import pytest
-
 from serve_bench.benchmarks.rpc.spec import read_rpc
 from serve_bench.benchmarks.scale.spec import WORKLOADS, read_scale
 from serve_bench.cli.program import load_command, run
@@ -17,12 +15,12 @@ from serve_bench.core.errors import BadInput
 from serve_bench.spec.content import Content
 from serve_bench.spec.suite import read_suite
 from serve_bench.store.files import shipped
-from tests.core.test_damaged import fields_of
+from tests.core.test_damaged import PARTS, fields_of, in_parts
 from tests.fixtures import Capture, Patch
 from tests.places import FORMATS
 
 SEED: Final = 21
-LINES, SUITES, PARTS = 800, 1_600, 8
+LINES, SUITES = 800, 1_600
 
 WORDS: Final = (
     *("", " ", "0", "1", "-1", "2", "1.5", "-0.0", "nan", "inf", "-inf", "1e400", "1e-400", "1_0"),
@@ -70,12 +68,7 @@ def part_of(count: int, part: int) -> range:
     return range(part * count // PARTS, (part + 1) * count // PARTS)
 
 
-def parts() -> list[Any]:
-    """All parts; make test has the first."""
-    return [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, PARTS))]
-
-
-@pytest.mark.parametrize("part", parts())
+@in_parts
 def test_an_odd_command_line_is_planned_or_refused_in_one_line(
     part: int, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
@@ -109,7 +102,7 @@ VALUES: Final[tuple[Any, ...]] = (
 ADDED: Final = [("variants",), ("cells",), ("matrix",), ("base",)]
 
 
-@pytest.mark.parametrize("part", parts())
+@in_parts
 def test_an_odd_suite_is_read_or_refused_in_one_line(part: int) -> None:
     files = {file.stem: file.read_text() for file in shipped("scenarios").glob("*.toml")}
     del files["versus"]

@@ -38,6 +38,10 @@ COUNT: Final = 4_000
 PARTS: Final = 8
 """The first part is for every run of the tests, the others take some minutes."""
 
+in_parts = cases(
+    "part", 0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, PARTS))
+)
+
 WHERE: Final = "/srv/bench/results/x"
 
 DELETED: Final = object()
@@ -176,7 +180,7 @@ def whole(file: str) -> Result:
 
 
 @pytest.mark.timeout(900)
-@cases("part", 0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, PARTS)))
+@in_parts
 def test_a_damaged_record_is_shown_or_refused_in_one_line(part: int) -> None:
     size = COUNT // PARTS
     forms = itertools.cycle(FORMS.items())

@@ -11,10 +11,8 @@ import pytest
 
 from tests.cases import cases
 from tests.fixtures import Patch
-from tests.places import git
+from tests.places import CLUSTER, git
 from tests.servers import Steps, serving
-
-CLUSTER = Path(__file__).parents[2] / "serve_bench" / "serving" / "cluster"
 
 ROUTES = {"/-/routes": (200, {"/": "app"})}
 SOCKETS = "the path takes websockets alone, and loads are of HTTP requests"

@@ -17,8 +17,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.cases import cases
-
-CLUSTER = Path(__file__).parents[2] / "serve_bench" / "serving" / "cluster"
+from tests.places import CLUSTER
 
 SERVE = """
 class UserCallableWrapper:

@@ -1,6 +1,5 @@
 import contextvars
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.result import VariantUsed
 from serve_bench.serving.apps import haproxy_marks, marks
 from serve_bench.serving.launch_spec import check_tracing
-from tests.places import program
+from tests.places import execute, program
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
@@ -116,10 +115,8 @@ def started(tmp_path: Path, config: str) -> str:
     binary = program(tmp_path / "real", 'echo "$1 $2 $4"\ncat "$3"')
     file = tmp_path / "haproxy.cfg"
     file.write_text(config)
-    words = [sys.executable, haproxy_marks.__file__, str(binary), str(tmp_path / "log")]
-    done = subprocess.run(
-        [*words, "-db", "-f", str(file), "-dR"], capture_output=True, text=True, check=True
-    )
+    words = (sys.executable, haproxy_marks.__file__, binary, tmp_path / "log")
+    done = execute(*words, "-db", "-f", file, "-dR", check=True)
     first, _, text = done.stdout.partition("\n")
     assert first == "-db -f -dR"
     return text

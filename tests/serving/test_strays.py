@@ -18,7 +18,7 @@ import pytest
 from serve_bench.serving import strays
 from serve_bench.serving.strays import LAUNCH_MARK, RUN_MARK
 from tests.cases import cases, sure
-from tests.places import begin, wait_until
+from tests.places import CLUSTER, begin, wait_until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
@@ -263,9 +263,6 @@ def test_a_mark_names_no_directory_but_that_of_a_run(run_id: str, tmp_path: Path
     with start_in({**marks, strays.OWNER_MARK: "1:1:1"}, *SLEEP) as liar:
         assert "zz" not in strays.known_runs()
         liar.kill()
-
-
-CLUSTER = Path(strays.__file__).parent / "cluster"
 
 
 def test_the_last_launch_takes_the_directory_of_the_run_with_it(tmp_path: Path) -> None:

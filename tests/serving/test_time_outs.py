@@ -4,17 +4,15 @@ import ast
 import importlib
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import Mock
 
 import pytest
 
-import serve_bench
+from tests.places import CLUSTER, TOP
 
-PACKAGE: Final = Path(serve_bench.__file__).parent
-CLUSTER: Final = PACKAGE / "serving" / "cluster"
+PACKAGE: Final = TOP / "serve_bench"
 
 #: Calls that take a time-out, by the end of their name, and how many arguments come before it.
 BOUNDED: Final = {

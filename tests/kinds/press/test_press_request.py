@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 import sys
 from typing import Any
 
@@ -17,7 +16,6 @@ from tests import places
 from tests.cases import cases
 
 NAMES = ("user", "item")
-CLUSTER = places.TOP / "serve_bench" / "serving" / "cluster"
 
 
 def cell_of(app: str = "press", **settings: Any) -> dict[str, Any]:
@@ -34,7 +32,7 @@ def test_a_load_posts_different_requests_which_are_the_same_in_every_run() -> No
         "cell = {'rows_per_request': 15, 'sparse_features': 2}\n"
         "print(bodies(cell, 3)[2].decode())"
     )
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    other = places.execute(sys.executable, "-c", code, check=True)
     assert other.stdout.encode().strip() == asked[2]
     assert bodies(cell_of(seed=1)) != asked
     samples = [read(body, NAMES) for body in asked]
@@ -113,7 +111,5 @@ def test_a_process_raises_its_limit_of_open_files() -> None:
         "soft, after = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "print(told == soft > 256, after == hard)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(CLUSTER)], capture_output=True, text=True, check=True
-    )
+    done = places.execute(sys.executable, "-c", code, places.CLUSTER, check=True)
     assert done.stdout.split() == ["True", "True"]
