@@ -17,7 +17,7 @@ from serve_bench.core.load_result import Progress
 from serve_bench.runner import service
 from serve_bench.store import read
 from tests.cases import cases, sure
-from tests.fixtures import Call, Patch, Refuses
+from tests.fixtures import Call, Patch
 from tests.places import begin, wait_until
 from tests.servers import serving
 
@@ -27,17 +27,6 @@ pytestmark = pytest.mark.process
 def said_by_itself(err: str) -> list[str]:
     """The lines but for those of progress, which a slow host has, and of what other tests left."""
     return [line for line in err.splitlines() if not re.search(r" \| | of dead run ", line)]
-
-
-@cases(
-    "content, says",
-    (b"", " holds no path; it takes one a line"),
-    (b"/a\x0c\x1d/b\n/\xff", ", line 1: a space, control or non-ASCII"),
-    (b"/a\n/\xff", ", line 2: a space, control or non-ASCII character"),
-)
-def test_bad_paths(content: bytes, says: str, refuses: Refuses, beside: Path) -> None:
-    (beside / "paths").write_bytes(content)
-    refuses(f"load http://h/ --paths {beside}/paths --out run", f"--paths: {beside}/paths{says}")
 
 
 @cases("draw", "cycle", "random")

@@ -14,49 +14,10 @@ from tests import places, records
 from tests.cases import cases, sure
 from tests.fixtures import Call, Refuses
 
-OWN = places.FORMATS / "2-run.jsonl"
 EXAMPLE = places.TOP / "examples" / "own_app"
 MICRO = places.TOP / "scenarios" / "micro.toml"
 TEXT = places.TOP / "examples" / "grpc" / "text.py"
 GRPC_FILE = '[serve]\ngrpc_servicers = ["c.d"]\n[load]\nprotocol = "grpc"'
-SERVICED = "a:b --protocol grpc --grpc-servicer c.d"
-
-
-@cases(
-    "flags, says",
-    ("", "TARGET: name an app (module:app, path/file.py:app) or a suite"),
-    ("gone.toml", "gone.toml: cannot be read: no such file"),
-    ("a:b --route best?key=secret", "--route: 'best?...' does not begin with /"),
-    ("a:b --route /é", "--route: a space, control or non-ASCII character in '/é'"),
-    ("a:b --headers gone", "--headers: gone cannot be read: no such file"),
-    ("a:b --draw random", "--draw: give --bodies, --paths or --headers with two or more"),
-    ("a:b word", "NAME=VALUE: 'word' is not allowed; it takes name=value"),
-    ("a:b --arg word=", "--arg: 'word=' is not allowed; it takes name=value"),
-    (f"{MICRO} word=a", "word=a: "),
-    ("a:b --resume x", "x: no such folder"),
-    (f"--resume {OWN}", "names the environment OMP_NUM_THREADS, the app "),
-    (f"{MICRO} --app-name x", "--app-name: "),
-    (f"{MICRO} --expect-status 200", "--expect-status: "),
-    (f"{MICRO} --grpc-servicer a.b", "--grpc-servicer: "),
-    (f"{MICRO} --bodies x", "--bodies: "),
-    (f"{MICRO} --openai --model m", "--openai: "),
-    ("a:b --openai --model m --protocol http,stream", "--openai: is a stream, not http,stream"),
-    ("a:b --grpc-servicer c.d", "--grpc-servicer: goes with --protocol grpc or grpc-stream"),
-    ("a:b --protocol grpc", "--protocol grpc: give --grpc-servicer, the function that adds"),
-    (f"{SERVICED} --grpc-servicer c.d", "--grpc-servicer: c.d is given twice"),
-    (SERVICED, "--route: the path '/' names no method of gRPC"),
-    (f"{SERVICED} --route /x.Y/Z --expect-status 200", "--expect-status: has no use with"),
-    (f"{SERVICED} --route /x.Y/Z -H x-bin:1", "--header x-bin: is no name of metadata of gRPC"),
-    ("a:b --protocol grpc --grpc-servicer=", "--grpc-servicer: '' is not allowed"),
-    ("a:b --call x", "--call: goes with --protocol handle"),
-    ("a:b --protocol handle --route /x", "--route: has no use with --protocol handle"),
-    ("a:b --protocol handle --expect-status 200", "--expect-status: has no use with"),
-    ("a:b --protocol handle --call caf\u00e9", "is not allowed; it takes the name of a method"),
-    ("a:b --protocol handle -H x:1", "--header: x: a handle has none but content-type"),
-    ("a:b --protocol handle --body 1x -H content-type:application/json", "--body: is no JSON"),
-)
-def test_bad_input_is_one_line(flags: str, says: str, refuses: Refuses) -> None:
-    refuses(f"run {flags}", says)
 
 
 @cases(
@@ -85,6 +46,13 @@ def test_files_of_paths_and_headers_are_told_by_their_line(refuses: Refuses, bes
     (beside / "p").write_text("/a\n\n# none\nb\n")
     paths, headers = beside / "p", beside / "h"
     refuses(f"run a:b --paths {paths}", f"--paths: {paths}, line 4: 'b' does not begin")
+    for content, says in (
+        (b"", " holds no path; it takes one a line"),
+        (b"/a\x0c\x1d/b\n/\xff", ", line 1: a space, control or non-ASCII"),
+        (b"/a\n/\xff", ", line 2: a space, control or non-ASCII character"),
+    ):
+        paths.write_bytes(content)
+        refuses(f"load http://h/ --paths {paths} --out run", f"--paths: {paths}{says}")
     (beside / "h").write_text('{"x": "1"}\n{"x": 2}\n')
     refuses(f"run a:b --headers {headers}", f"{headers}, line 2: is not allowed; it takes")
     (beside / "h").write_text("# nothing\n")

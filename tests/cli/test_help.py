@@ -1,7 +1,6 @@
 """The command line as it is met first: help, what is said twice, what a shell completes."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,13 +73,6 @@ def test_an_option_that_takes_one_value_is_refused_twice(words: str, refuses: Re
             refuses(line, f"{flag}: is given twice; it takes one value")
 
 
-def test_help_says_what_goes_with_url_and_a_plan_of_tax_has_its_layers(call: Call) -> None:
-    for name in ("recsys", "press"):
-        assert "Header of the requests to --url" in call(name, "--help-all")[0]
-    assert call("load", "--help")[0].endswith("DURATION: a time, such as 500ms, 10s or 2m.\n")
-    assert call("tax", "--dry-run")[0].startswith("app noop, 6 layers\n")
-
-
 def test_without_a_command_it_shows_three_to_paste(call: Call) -> None:
     out, _ = call()
     shown = [line.split("#")[0].split() for line in out.splitlines() if line.startswith("  ")]
@@ -113,6 +105,5 @@ def test_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
         script += f"COMP_WORDS=({' '.join(map(repr, words))}) COMP_CWORD={len(words) - 1}\n"
         script += '_serve_bench_completion serve-bench; echo "${COMPREPLY[*]}"\n'
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": os.getcwd()}
-    shell = ["bash", "-c", script]
-    told = subprocess.run(shell, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    told = execute("bash", "-c", script, cwd=tmp_path, env=env, check=True)
     assert told.stdout.splitlines() == [*wanted.values()], told.stderr

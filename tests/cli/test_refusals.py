@@ -8,10 +8,19 @@ from serve_bench.cli.command import Options
 from serve_bench.cli.program import load_command
 from serve_bench.spec.axes import axis_options
 from tests.fixtures import Refuses
-from tests.places import FORMATS
+from tests.places import FORMATS, TOP
 from tests.refused import refusal
 
 MICRO = FORMATS / "2-micro.jsonl"
+
+SUITE = TOP / "scenarios" / "micro.toml"
+SERVICED = "a:b --protocol grpc --grpc-servicer c.d"
+URL = "http://127.0.0.1:9/"
+LOADING = (
+    *(f"load {URL}", "micro --quick", "noop", "sweep", "press --app noop"),
+    *(f"{command} --url a={URL}" for command in ("sweep", "press", "recsys")),
+)
+NOT_THERE = "--load-on: 'there' is not allowed; it takes ray, or HOST:PORT of a Ray"
 
 BAD = {
     "": [
@@ -93,14 +102,52 @@ BAD = {
             "capacity noop --slo p99=1s --option num_replicas=1 --option num_replicas=2",
             "--option: num_replicas is given twice",
         ),
-        ("micro --app mnist", "--app: unknown app 'mnist'; allowed: noop, press"),
+        ("press --load-on ray --log-requests x.csv", "--log-requests: needs the load of this host"),
+        (f"micro --resume {MICRO} --load-on ray", "it does not go with --load-on"),
+        *((f"{line} --load-on there", NOT_THERE) for line in LOADING),
         ("micro --ranker tuned", "--ranker: the app noop has no ranker; it is for ranker, recsys"),
         ("micro --app recsys --body-type str", "--body-type: the app recsys has no body_type"),
         ("micro --app ranker --data-size large", "--data-size: the app ranker takes no body"),
         ("micro --app recsys --intermediate-handle", "the app recsys has no intermediate_handle"),
     ],
+    "run": [
+        ("", "TARGET: name an app (module:app, path/file.py:app) or a suite"),
+        ("gone.toml", "gone.toml: cannot be read: no such file"),
+        ("a:b --route best?key=secret", "--route: 'best?...' does not begin with /"),
+        ("a:b --route /é", "--route: a space, control or non-ASCII character in '/é'"),
+        ("a:b --headers gone", "--headers: gone cannot be read: no such file"),
+        ("a:b --draw random", "--draw: give --bodies, --paths or --headers with two or more"),
+        ("a:b word", "NAME=VALUE: 'word' is not allowed; it takes name=value"),
+        ("a:b --arg word=", "--arg: 'word=' is not allowed; it takes name=value"),
+        (f"{SUITE} word=a", "word=a: "),
+        ("a:b --resume x", "x: no such folder"),
+        (f"--resume {FORMATS}/2-run.jsonl", "names the environment OMP_NUM_THREADS, the app "),
+        (f"{SUITE} --app-name x", "--app-name: "),
+        (f"{SUITE} --expect-status 200", "--expect-status: "),
+        (f"{SUITE} --grpc-servicer a.b", "--grpc-servicer: "),
+        (f"{SUITE} --bodies x", "--bodies: "),
+        (f"{SUITE} --openai --model m", "--openai: "),
+        ("a:b --openai --model m --protocol http,stream", "--openai: is a stream, not http,stream"),
+        ("a:b --grpc-servicer c.d", "--grpc-servicer: goes with --protocol grpc or grpc-stream"),
+        ("a:b --protocol grpc", "--protocol grpc: give --grpc-servicer, the function that adds"),
+        (f"{SERVICED} --grpc-servicer c.d", "--grpc-servicer: c.d is given twice"),
+        (SERVICED, "--route: the path '/' names no method of gRPC"),
+        (f"{SERVICED} --route /x.Y/Z --expect-status 200", "--expect-status: has no use with"),
+        (f"{SERVICED} --route /x.Y/Z -H x-bin:1", "--header x-bin: is no name of metadata of gRPC"),
+        ("a:b --protocol grpc --grpc-servicer=", "--grpc-servicer: '' is not allowed"),
+        ("a:b --call x", "--call: goes with --protocol handle"),
+        ("a:b --protocol handle --route /x", "--route: has no use with --protocol handle"),
+        ("a:b --protocol handle --expect-status 200", "--expect-status: has no use with"),
+        ("a:b --protocol handle --call caf\u00e9", "is not allowed; it takes the name of a method"),
+        ("a:b --protocol handle -H x:1", "--header: x: a handle has none but content-type"),
+        ("a:b --protocol handle --body 1x -H content-type:application/json", "--body: is no JSON"),
+    ],
     "load": [
         ("", "Missing argument 'URL'"),
+        (f"{URL} --load-nodes 2", "--load-nodes: goes with --load-on ray"),
+        (f"{URL} --load-on ray --load-nodes 0", "--load-nodes: 0 is not allowed; it takes 1 to 10"),
+        (f"{URL} --load-on 127.0.0.1:9", "--load-on: no Ray cluster at 127.0.0.1:9: connection"),
+        (f"{URL} --load-on ray --profile proxy", "--profile: does not go with --load-on"),
         ("http://h:99999/", "URL: bad port in 'http://h:99999/'; allowed: 1 to 65535"),
         ("http://h:0/", "port 0"),
         ("http://h/é?key=secret", "non-ASCII character in 'http://h/é?...'; percent-encode it"),
@@ -164,12 +211,10 @@ BAD = {
         ("", "TARGET: name an app"),
         ("nothing", "TARGET: 'nothing' is no suite of timeline"),
         ("autoscale_step --fault kill:replica:Shop@3s", "no deployment Shop"),
-        ("autoscale_step --fault kill:replica@90s", "the load is over by then"),
         ("autoscale_step --slo p99=40s", "its limit is above the time-out of 30 s"),
         ("noop.toml --stages 5:5s", "noop.toml"),
         ("--url http://127.0.0.1:1/ --nodes 2 --fault deploy@1s", "not go with --fault, --nodes"),
         ("--url http://127.0.0.1:1/ --stages 5:1s --slo p99=100s", "--slo: p99: its limit is"),
-        ("--url ftp://x --stages 5:1s", "--url: "),
         ("--url http://127.0.0.1:1/", "--stages: say the load over time"),
     ],
     "history": [

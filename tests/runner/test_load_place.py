@@ -11,33 +11,7 @@ from serve_bench.core.load_spec import Load, Stage
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.load.failures import LoadError
 from serve_bench.runner.load_source import LoadOn, NodeLoads, parts_of, read_load_on
-from tests import places
 from tests.cases import cases
-from tests.fixtures import Refuses
-
-MICRO = places.FORMATS / "2-micro.jsonl"
-NOT_THERE = "--load-on there"
-TARGETS = ("load http://127.0.0.1:9/", "micro --quick", "noop", "sweep", "press --app noop")
-URLS = ("sweep", "press", "recsys")
-BAD = {
-    "--load-nodes 2": "--load-nodes: goes with --load-on ray",
-    "--load-on ray --load-nodes 0": "--load-nodes: 0 is not allowed; it takes 1 to 10,000",
-    NOT_THERE: "--load-on: 'there' is not allowed; it takes ray, or HOST:PORT of a Ray",
-    "--load-on 127.0.0.1:9": "--load-on: no Ray cluster at 127.0.0.1:9: connection refused",
-    "--load-on ray --profile proxy": "--profile: does not go with --load-on",
-}
-
-
-@cases(
-    "line, message",
-    *((f"{TARGETS[0]} {flags}", message) for flags, message in BAD.items()),
-    *((f"{command} {NOT_THERE}", BAD[NOT_THERE]) for command in TARGETS[1:]),
-    *((f"{name} --url a=http://127.0.0.1:9/ {NOT_THERE}", BAD[NOT_THERE]) for name in URLS),
-    ("press --load-on ray --log-requests x.csv", "--log-requests: needs the load of this host"),
-    (f"micro --resume {MICRO} --load-on ray", "it does not go with --load-on"),
-)
-def test_what_no_command_with_a_load_takes(line: str, message: str, refuses: Refuses) -> None:
-    refuses(line, message)
 
 
 def test_the_flags_are_read() -> None:
