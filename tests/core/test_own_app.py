@@ -328,11 +328,9 @@ APP = own_spec(OwnApp("a:b", "a:b", "/", (OwnDeployment("One", 1),), ("num_repli
 @cases(
     "data, says",
     ({"request": {"rout": "/"}}, "s.toml: request: unknown key 'rout'; did you mean 'route'?"),
-    ({"request": {"expect_status": ["a"]}}, "s.toml: request.expect_status: 'a' is not allowed"),
     ({"request": {"headers": {"a:b": "c"}}}, "request.headers: header name 'a:b' is not allowed"),
     ({"request": {"route": "/", "paths_file": "p"}}, "paths_file: is asked for instead of s.toml"),
     ({"serve": {"env": {"A": "x"}}}, "s.toml: serve: unknown key 'env'"),
-    ({"serve": {"request_timeout_s": 0}}, "s.toml: serve.request_timeout_s: 0 is not allowed"),
     ({"app_name": ""}, "s.toml: app_name: '' is not allowed"),
 )
 def test_what_is_wrong_with_the_keys_of_a_request(data: dict[str, Any], says: str) -> None:

@@ -240,7 +240,6 @@ def test_rows_are_measured_where_they_belong() -> None:
 @cases(
     "rows, flags, message",
     ([{**FIVE, "users": 3}], {}, "a.toml: rows[1]: unknown key 'users'"),
-    ([{**FIVE, "client": "wrk:2"}], {}, "a.toml: rows[1].client: 'wrk:2' is not allowed"),
     ([{**FIVE, "protocol": ["http", "grpc"]}], {}, "rows[1]: is one row; it takes one value"),
     ([{**FIVE, "metrics": {"p50": "x"}}], {}, "rows[1].metrics: unknown key 'p50'"),
     ([{**FIVE, "cells": {"num_replicas": 3}}], {}, "rows[1].cells: no cell of the suite is so"),

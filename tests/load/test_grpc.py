@@ -196,9 +196,7 @@ def test_the_log_has_each_call_with_its_class_and_its_events(loop: str, method: 
     with serving() as server:
         one = load(server, method, count=None, timeout_s=0.4, **options, **LOOPS[loop])
         drain_s = 0.01 if loop == "open" else None
-        result = drive_load(
-            one, Timing(0.2, 0.2, windows=2, window_s=0.5, drain_s=drain_s), log=log
-        )
+        result = drive_load(one, Timing(0.2, 0.2, 2, 0.5, drain_s=drain_s), log=log)
     check_log(log, result)
     rows = list(log.rows())
     assert len(rows) > 3 and {row.client for row in rows} <= set(range(30))

@@ -300,9 +300,7 @@ def test_the_log_of_streams_has_the_class_and_the_events_of_each(loop: str) -> N
         streaming = Streaming(event_timeout_s=0.2)
         load = stream_load(server, timeout_s=0.5, streaming=streaming, **LOOPS[loop])
         drain_s = 0.1 if loop == "open" else None  # some are cut there
-        result = drive_load(
-            load, Timing(0.2, 0.2, windows=2, window_s=0.5, drain_s=drain_s), log=log
-        )
+        result = drive_load(load, Timing(0.2, 0.2, 2, 0.5, drain_s=drain_s), log=log)
     check_log(log, result)
     assert set(result.measured.failed) == ends and result.measured.completed
     assert bool(result.measured.in_flight) == (loop == "open")
