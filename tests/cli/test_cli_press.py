@@ -29,7 +29,7 @@ def test_a_line_for_each_request(tmp_path: Path, call: Call) -> None:
         out, _ = call(*command, "--out", tmp_path / "r")
     result = read(tmp_path / "r")
     # A step whose rate falls, as on a busy host, is measured again.
-    assert [(one.variant, one.row.label) for one in result.trials if one.row.run == 1] == [
+    assert [(trial.variant, trial.row.label) for trial in result.trials if trial.row.run == 1] == [
         *(("good", "1 client"), ("good", "3 clients")),
         *(("busy", "1 client"), ("busy", "3 clients")),
     ]
@@ -37,22 +37,22 @@ def test_a_line_for_each_request(tmp_path: Path, call: Call) -> None:
         assert trial.counts.completed + trial.counts.failed_total == trial.row.requests
         assert set(trial.counts.failed) <= {"rejected"} and not trial.flags.cut
         assert 0 < trial.seconds.connecting < sure(trial.seconds.connect)
-    by_busy = [one for one in result.trials if one.variant == "busy"]
+    by_busy = [trial for trial in result.trials if trial.variant == "busy"]
     refused = sum(one.row.requests or 0 for one in by_busy) // 4
     assert sum(one.counts.failed_total for one in by_busy) == refused >= 8
-    assert all(one.counts.failed == {} for one in result.trials if one.variant == "good")
+    assert all(trial.counts.failed == {} for trial in result.trials if trial.variant == "good")
     request = good.log[0]
     assert request.head.startswith(b"POST /p?q=1 ")
     body = json.loads(request.body)
     assert len(body["samples"]) == 2
-    assert all(len(one) == 2 and all(map(str, one.values())) for one in body["samples"])
+    assert all(len(sample) == 2 and all(map(str, sample.values())) for sample in body["samples"])
     with (tmp_path / "all.csv").open() as file:
         lines = list(csv.DictReader(file))
-    assert Counter(one["trial"] for one in lines) == {
-        one.key: one.row.requests for one in result.trials
+    assert Counter(line["trial"] for line in lines) == {
+        trial.key: trial.row.requests for trial in result.trials
     }
-    assert set(Counter((one["trial"], one["client"]) for one in lines).values()) == {8}
-    assert sum(one["status"] == "503" and one["error"] == "rejected" for one in lines) == refused
+    assert set(Counter((line["trial"], line["client"]) for line in lines).values()) == {8}
+    assert sum(line["status"] == "503" and line["error"] == "rejected" for line in lines) == refused
     assert json.loads(out)["run"]["command"] == "press"
 
 
@@ -81,7 +81,7 @@ def test_ladders_on_services(tmp_path: Path, call: Call) -> None:
         flags = ["--users", "1,3", "--duration", "0.6", "-H", "X-Token: s3cret"]
         table, _ = call("recsys", *urls, *flags, "--out", tmp_path / "r")
     result = read(tmp_path / "r")
-    assert [(one.variant, one.row.connections) for one in result.trials] == [
+    assert [(trial.variant, trial.row.connections) for trial in result.trials] == [
         *(("good", 1), ("good", 3)),
         *(("bad", 1), ("bad", 3)),
     ]
@@ -89,8 +89,8 @@ def test_ladders_on_services(tmp_path: Path, call: Call) -> None:
     heads = {exchange.head.split(b" ", 2)[1] for exchange in bad.log}
     assert {b"/sub?user_id=1", b"/sub?user_id=2"} <= heads and len(heads) > 50
     assert all(b"s3cret" in exchange.head for exchange in bad.log)
-    assert all(one.counts.failed == {} for one in result.trials[:2])
-    assert all(one.counts.failed["status"] > 0 for one in result.trials[2:])
+    assert all(trial.counts.failed == {} for trial in result.trials[:2])
+    assert all(trial.counts.failed["status"] > 0 for trial in result.trials[2:])
     words = " ".join(table.split())
     assert re.search(r"good at its knee: limit(ed by|) \w", words)
     assert "errors (2 of 4 rows): " in words and "with status 500" in words
@@ -105,7 +105,7 @@ def test_a_service_that_is_not_there(tmp_path: Path, call: Call) -> None:
         flags = ["--users", "2", "--duration", "0.5", "--format", "json"]
         out, _ = call("recsys", *urls, *flags, "--out", tmp_path / "r", code=1)
     page = json.loads(out)
-    ladders = {one["dims"]["variant"]: one["dims"] for one in page["points"]}
+    ladders = {point["dims"]["variant"]: point["dims"] for point in page["points"]}
     assert ladders["good"]["users"] == ladders["good"]["best_with"] == 2
     assert ladders["good"]["end"] == "the list is measured"
     assert "users" not in ladders["gone"] and "2 users come next" in ladders["gone"]["end"]

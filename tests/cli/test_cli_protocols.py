@@ -71,12 +71,12 @@ def test_chat_completions_have_tokens(tmp_path: Path, call: Call) -> None:
     assert trial["requests"]["tokens"] == {"requests": 10, "prompt": 50, "answer": 20}
     assert row["figures"]["tokens"]["value"] > 0
     assert len(server.log) == 11  # one of them before the load
-    for one in server.log:
-        body = json.loads(one.body)
+    for entry in server.log:
+        body = json.loads(entry.body)
         assert (body["model"], body["stream"], body["max_tokens"]) == ("m", True, 2)
         assert len(body["messages"][0]["content"].split()) == 7
-        assert one.head.startswith(b"POST /v1/chat/completions ")
-        assert b"content-type: application/json" in one.head
+        assert entry.head.startswith(b"POST /v1/chat/completions ")
+        assert b"content-type: application/json" in entry.head
 
 
 def test_bodies_are_posted_in_turn(tmp_path: Path, call: Call) -> None:
@@ -85,7 +85,7 @@ def test_bodies_are_posted_in_turn(tmp_path: Path, call: Call) -> None:
     with serving(steps=lambda number: stream(CHAT)) as server:
         words = ("--openai", "--bodies", tmp_path / "bodies", "-c", "1", "-n", "6")
         call("load", server.url, *words, "--out", tmp_path / "out")
-    assert [json.loads(one.body)["n"] for one in server.log] == [0, 0, 1, 2, 0, 1, 2]
+    assert [json.loads(entry.body)["n"] for entry in server.log] == [0, 0, 1, 2, 0, 1, 2]
 
 
 @cases(
@@ -105,10 +105,10 @@ def test_lengths_are_drawn_with_their_mean_and_spread() -> None:
     with pytest.raises(ValueError, match="1,2,3"):
         read_lengths("1,2,3")
     kind = Completions("m", Lengths(100, 20), Lengths(50))
-    bodies = [json.loads(one) for one in kind.bodies()]
-    words = [len(one["messages"][0]["content"].split()) for one in bodies]
+    bodies = [json.loads(body) for body in kind.bodies()]
+    words = [len(body["messages"][0]["content"].split()) for body in bodies]
     assert 95 < sum(words) / len(words) < 105 and max(words) > 120 > 80 > min(words)
-    assert {one["max_tokens"] for one in bodies} == {50}
+    assert {body["max_tokens"] for body in bodies} == {50}
     assert kind.bodies()[0] == json.dumps(bodies[0]).encode()
     long = Completions("m", Lengths(1_000_000), Lengths(50))
     assert len(long.bodies()) == 5  # bounded by their words

@@ -42,7 +42,7 @@ def flags_of(*names: str) -> list[Any]:
     command = load_command(names[0])
     for name in names[1:]:
         command = command.commands[name]
-    return [one for one in command.params if one.name not in ("help", "context")]
+    return [param for param in command.params if param.name not in ("help", "context")]
 
 
 def line(draw: random.Random, stored: Sequence[Path]) -> list[str]:

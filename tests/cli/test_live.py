@@ -82,7 +82,7 @@ def test_charts_of_the_last_30_s_where_there_are_20_lines() -> None:
     for rate in (1.0, 2.0):
         view.load(replace(NOW, rate=rate), "row")
     view.load(replace(NOW, phase="drain"), "row")
-    assert [one[1] for one in view.samples] == [2.0]
+    assert [sample[1] for sample in view.samples] == [2.0]
     view.load(None, "another")
     assert not view.samples
 

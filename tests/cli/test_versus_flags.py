@@ -69,7 +69,7 @@ def test_two_variants_of_the_shipped_suite() -> None:
     assert all(row.loop == "open" and row.rate_per_s == 30.0 for row in suite.rows)
     # A against itself, and a budget that is a limit alone.
     suite = planned(a="optimized", aa=True)
-    assert suite.aa and [one.label for one in suite.sides] == ["optimized (A)", "optimized (B)"]
+    assert suite.aa and [side.label for side in suite.sides] == ["optimized (A)", "optimized (B)"]
     assert suite.sides[0].unnamed == suite.sides[1].unnamed
     assert planned(**BOTH, budget=600.0) == replace(planned(**BOTH), budget_s=600.0)
 
@@ -331,7 +331,7 @@ def test_a_regression_is_told_and_breaks_the_gate(
     assert result.complete and len(result.trials) == 6 and not result.launches
     assert result.run.suite["urls"] == {"old": two[0].url, "new": two[1].url}
     assert "secret" not in (folder / "records.jsonl").read_text()
-    assert all(b"X-Key: secret" in each.head for each in two[1].log)
+    assert all(b"X-Key: secret" in entry.head for entry in two[1].log)
     assert "regressed" in call("report", folder)[0]  # the same records, without a gate
     _, err = call("versus", "--resume", folder, code=2)
     assert "whose headers are not kept" in err

@@ -191,7 +191,7 @@ def test_a_damaged_record_is_shown_or_refused_in_one_line(part: int) -> None:
         print(name, mutation)  # the last line is told where a test fails
         try:
             result = parse(mutation.lines())
-            if any(one.code in ("damaged", "broken-line") for one in result.warnings):
+            if any(warning.code in ("damaged", "broken-line") for warning in result.warnings):
                 if (mutation.file, mutation.line, name) in without:
                     continue
                 without.add((mutation.file, mutation.line, name))

@@ -88,7 +88,7 @@ def one_of_each() -> list[str]:
 def too_wide(text: str, width: int, result: Result) -> list[str]:
     """Lines that do not fit. A place or an address alone on its line is whole, to be copied; the
     published form of rpc is printed as published."""
-    whole = {f"records: {WHERE}", *(str(one.cell.get("url", "")) for one in result.trials)}
+    whole = {f"records: {WHERE}", *(str(trial.cell.get("url", "")) for trial in result.trials)}
     return [one for one in text.splitlines() if cell_len(one) > width and one not in whole]
 
 
@@ -105,7 +105,7 @@ def test_there_is_a_file_of_every_kind() -> None:
 def test_it_is_read_whole_and_every_request_is_accounted_for(name: str) -> None:
     result = stored(name)
     assert result.run.format == FORMAT_VERSION
-    assert [one.code for one in result.warnings] == PASSED_OVER.get(name, [])
+    assert [warning.code for warning in result.warnings] == PASSED_OVER.get(name, [])
     suite = result.run.suite
     if suite.get("ladder") is suite.get("capacity") is None:  # these go on beyond their plan
         planned = {one.key for one in result.run.plan}
@@ -169,7 +169,7 @@ def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
     if command == "timeline":
         cells = [row["figures"] for row in page["rows"]]
         return [shorten(cell[name]["value"]) for cell in cells for name in ("out_s", "lost")]
-    return [number(one) for one in means(page)]
+    return [number(mean) for mean in means(page)]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -177,7 +177,7 @@ def test_csv_has_the_figures_of_the_json_in_the_units_of_their_columns(name: str
     names, *rows = csv.reader(io.StringIO(render(stored(name), "csv")))
     assert {len(row) for row in rows} == {len(names)}
     lines = [dict(zip(names, row, strict=True)) for row in rows]
-    figures = [(float(one["value"]), one["text"]) for one in lines if one["value"]]
+    figures = [(float(line["value"]), line["text"]) for line in lines if line["value"]]
     for value, text in figures:
         shown = re.match(r"'?(?:> )?([-+]?[\d,]*\d(?:\.\d+)?)", text)
         if shown is not None:
@@ -212,7 +212,7 @@ def test_the_classic_form_is_there_or_refused(name: str) -> None:
     text = render(result, "classic")
     if result.run.command == "press":
         rates = [trial.metrics["throughput"].windows or () for trial in result.trials]
-        assert len(result.launches) > 1 or all(f"{one[0]:.5f}" in text for one in rates)
+        assert len(result.launches) > 1 or all(f"{rate[0]:.5f}" in text for rate in rates)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -234,7 +234,7 @@ def nights(result: Result, count: int = 2) -> dict[str, Result]:
 @pytest.mark.parametrize("name", one_of_each())
 def test_a_history_of_it_has_no_change_and_fits(name: str) -> None:
     result = stored(name)
-    if {one.key for one in result.trials} <= result.broken:
+    if {trial.key for trial in result.trials} <= result.broken:
         with pytest.raises(BadInput, match="every row of it broke: node host2: it has not answ"):
             build_history(nights(result))
         return

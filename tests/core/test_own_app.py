@@ -71,7 +71,7 @@ SCALED = OwnApp("a:b", "a:b", "/", (OwnDeployment("One", None, 2.0),), OPTIONS)
 )
 def test_values_are_read_as_they_are_meant(text: str, values: tuple[Option, ...]) -> None:
     assert option_values(text) == values
-    assert [type(one) for one in option_values(text)] == [type(one) for one in values]
+    assert [type(one) for one in option_values(text)] == [type(value) for value in values]
 
 
 @cases(

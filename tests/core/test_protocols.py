@@ -72,7 +72,7 @@ def test_each_protocol_and_number_of_events_makes_rows() -> None:
     # Flags go before the file, and rows of the file get the raw client.
     made = suite({"protocol": "http"}, protocol=["stream"], stream_events=[3])
     clients = ["1 connection", "8 connections", "100 connections"]
-    assert labels(made) == [f"{one}, stream of 3" for one in clients]
+    assert labels(made) == [f"{client}, stream of 3" for client in clients]
     assert {row.client for row in made.rows} == {"raw"}
     assert len(made.cells) == 1  # an axis of the load makes no cell
 
@@ -119,7 +119,7 @@ def test_a_suite_of_rows_without_names_has_the_usual_metrics() -> None:
     ((_, (at,)),) = plan(made)[0].cells
     begun = replace(run(at), suite=made.to_json())
     content = json.loads(perf_metrics(result_of([begun, launch(), measured(at)])))
-    names = {one["perf_metric_name"] for one in content["perf_metrics"]}
+    names = {perf_metric["perf_metric_name"] for perf_metric in content["perf_metrics"]}
     assert "default_bs1_ongoing10000_rep1_2_connections_latency_p50_ms" in names
 
 
@@ -175,14 +175,14 @@ def test_an_echo_has_the_body_of_its_request_by_every_protocol() -> None:
     assert len({row.label for row in made.rows}) == len(made.rows) == 20
     requests = [load_of(made, row, "http://a", made.cells[0]).request for row in rows]
     assert [urlsplit(one.url).query for one in requests[:2]] == ["echo=1", "events=3&echo=1"]
-    assert [one.method for one in requests[:2]] == ["POST", "POST"]
+    assert [request.method for request in requests[:2]] == ["POST", "POST"]
     message, stream = b"echo=1".ljust(20, b"\0"), b"events=3&echo=1".ljust(20, b"\0")
     bodies = [bytes_value(message), bytes_value(stream), message]
-    assert [one.body for one in requests[2:5]] == bodies
-    assert [one.expect_body for one in requests[:5]] == [
+    assert [request.body for request in requests[2:5]] == bodies
+    assert [request.expect_body for request in requests[:5]] == [
         *(b"a" * 20, None, bytes_value(message), None, message)
     ]
-    assert not any(one.expect_body for one in requests[5:])
+    assert not any(request.expect_body for request in requests[5:])
 
 
 def test_a_handle_is_of_a_cluster_of_this_interpreter_and_this_host() -> None:
@@ -305,7 +305,7 @@ def test_the_suite_of_rays_microbenchmark_has_its_names() -> None:
     assert values["grpc_model_comp_100_max_ongoing_requests_throughput_std"] == 1.0
     assert values["http_streaming_avg_tps"] == 100.0
     assert values["handle_10mb_p95_latency"] == pytest.approx(2.0, rel=0.01)
-    other = [replace(one, variant="other", key=f"o{one.key}") for one in trials]
+    other = [replace(trial, variant="other", key=f"o{trial.key}") for trial in trials]
     both = json.loads(perf_metrics(result_of([begun, launch(), *trials, *other])))
-    named = {one["perf_metric_name"] for one in both["perf_metrics"]}
+    named = {perf_metric["perf_metric_name"] for perf_metric in both["perf_metrics"]}
     assert named == {f"{variant}_{name}" for variant in ("default", "other") for name in in_ray()}

@@ -107,10 +107,10 @@ def test_200_000_broken_lines_are_one_warning_with_their_number_and_the_first_pl
     broken, unknown = ["}{\n"] * 200_000, ['{"kind":"weather"}\n'] * 3
     result = parse([to_line(run(FIRST)), *broken, *unknown, to_line(trial(FIRST))])
     assert len(result.trials) == 1
-    first, *others = [one.message for one in result.warnings]
+    first, *others = [warning.message for warning in result.warnings]
     lines = "; ".join(f"line {at} is no whole record" for at in (2, 3, 4))
     assert first == f"200,000 lines are passed over; the first: {lines}"
-    assert [one.partition(":")[0] for one in others] == [f"line 20000{at}" for at in (2, 3, 4)]
+    assert [other.partition(":")[0] for other in others] == [f"line 20000{at}" for at in (2, 3, 4)]
 
 
 def test_what_holds_no_run_or_two_is_refused() -> None:

@@ -24,7 +24,7 @@ def test_objectives_are_read_and_shown(text: str, objective: Objective, shown: s
     assert slo.text == f"{shown}, errors <= 1 % (default)"
     assert parse_slo(slo.source) == slo and "errors=1%" not in slo.source
     given = parse_slo("errors=0,p99=50ms")  # which is no default
-    assert [one.name for one in given.objectives] == ["errors", "p99"]
+    assert [objective.name for objective in given.objectives] == ["errors", "p99"]
     assert (given.text, given.source) == ("errors <= 0 %, p99 <= 50 ms", "errors=0%,p99=50ms")
 
 

@@ -50,7 +50,7 @@ def test_a_timeline() -> None:
     made = timeline_of(stages="50:20s,0:500ms,50:40s", after="1m", faults=faults)
     assert made.stages == (Stage(50.0, 20.0), Stage(0.0, 0.5), Stage(50.0, 40.0))
     assert made.begins == (0.0, 20.0, 20.5) and made.seconds == 61 and made.after_s == 60.0
-    assert [one.source for one in made.faults] == ["kill:replica@5s", "deploy@30s"]
+    assert [fault.source for fault in made.faults] == ["kill:replica@5s", "deploy@30s"]
     assert made.source == "50:20s,0:0.5s,50:40s"
     assert built(Timeline, plain(made), "timeline") == made
 

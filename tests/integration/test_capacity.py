@@ -23,12 +23,12 @@ def test_a_launch_that_was_broken_off_is_searched_anew(tmp_path: Path) -> None:
     assert re.search(r"Capacity (at least|above|below|\d)", rest), rest
     assert "interrupted; resume: serve-bench capacity --resume r" in rest
     before = read(tmp_path / "r")
-    assert {one.launch for one in before.trials} == {"1"}
+    assert {trial.launch for trial in before.trials} == {"1"}
 
     run_checked(["capacity", "--resume", "r"], tmp_path)
     after = read(tmp_path / "r")
-    assert {one.launch for one in after.trials} >= {"2"}
-    second = [each for each in after.trials if each.launch == "2" and each.row.rate_per_s]
+    assert {trial.launch for trial in after.trials} >= {"2"}
+    second = [trial for trial in after.trials if trial.launch == "2" and trial.row.rate_per_s]
     assert second
     for trial in second:
         counts = trial.slices.bounds["errors"]

@@ -145,7 +145,7 @@ def test_a_raised_dependency_breaks_the_gate_and_is_named(
     assert "fastapi" not in summary
     assert f"app commit {heads['base']} -> {heads['pr']}" in summary, summary
     result = read(shop / "run")
-    assert result.complete and len({one.variant for one in result.trials}) == 2
+    assert result.complete and len({trial.variant for trial in result.trials}) == 2
     deployments = [{at["deployment"] for at in one.proof["replicas"]} for one in result.deploys]
     assert deployments == [{"Ranker", "Shop"}] * 6
     for launch in result.launches:

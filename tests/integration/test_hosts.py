@@ -74,7 +74,7 @@ class Cluster:
     def told(self) -> dict[str, list[str] | None]:
         """Named actors, and Serve's applications; None without Serve."""
         said = self.first.run(sys.executable, "-c", ASK, env=self.env(), timeout_s=60)
-        (line,) = [one for one in said.splitlines() if one.startswith("TOLD ")]
+        (line,) = [text for text in said.splitlines() if text.startswith("TOLD ")]
         found: dict[str, list[str] | None] = json.loads(line.removeprefix("TOLD "))
         return found
 
@@ -119,11 +119,11 @@ def test_every_node_loads_its_own_proxy(cluster: Cluster, tmp_path: Path) -> Non
     assert sorted(node.hostname for node in nodes) == ["host1", "host2", "host3"]
     assert all(node.completed > 0 and node.lost is None for node in nodes)
     assert sum(node.completed for node in nodes) == trial.counts.completed
-    roles = [{one.role for one in sure(node.usage).processes} for node in nodes]
-    assert all("proxy" in one for one in roles) and sum("replica" in one for one in roles) >= 2
-    where = Counter(one["node_id"] for one in deploy.proof["replicas"])
+    roles = [{process.role for process in sure(node.usage).processes} for node in nodes]
+    assert all("proxy" in role for role in roles) and sum("replica" in role for role in roles) >= 2
+    where = Counter(replica["node_id"] for replica in deploy.proof["replicas"])
     assert list(where.values()) == [2, 2, 2]  # replicas are spread, or a node has no proxy
-    owners = {one["node_ip"]: one["status"] for one in launch.proof["proxies"]}
+    owners = {proxy["node_ip"]: proxy["status"] for proxy in launch.proof["proxies"]}
     assert owners == {f"10.77.0.{number}": "HEALTHY" for number in (1, 2, 3)}
     assert wait_until_gone(cluster) == NOTHING
     assert cluster.told() == cluster.before
@@ -172,8 +172,8 @@ def test_a_host_that_is_cut_off_is_named(cluster: Cluster, tmp_path: Path) -> No
     nodes = {node.hostname: node for node in trial.client.nodes}
     lost = nodes.pop(cut_off.name)
     assert lost.lost and lost.failed["node"] > 0
-    assert nodes and all(one.lost is None and one.completed for one in nodes.values())
-    assert trial.counts.completed == sum(one.completed for one in nodes.values())
+    assert nodes and all(node.lost is None and node.completed for node in nodes.values())
+    assert trial.counts.completed == sum(node.completed for node in nodes.values())
     assert trial.counts.failed["node"] == lost.failed["node"]
-    failures = [one.message for one in result.failures]
-    assert any(cut_off.name in one for one in failures) and cut_off.name in out
+    failures = [failure.message for failure in result.failures]
+    assert any(cut_off.name in failure for failure in failures) and cut_off.name in out

@@ -140,6 +140,6 @@ def test_haproxy_that_ends_in_a_deploy_is_told_at_once(tmp_path: Path) -> None:
     output = ended(process, 1)
     assert re.search(r"haproxy \d+ ended during deploy", output), output
     assert "404" not in output and " answered " not in output
-    (failure,) = {one.message for one in read(tmp_path / "run").failures}
+    (failure,) = {failure.message for failure in read(tmp_path / "run").failures}
     assert re.fullmatch(r"haproxy \d+ ended during deploy", failure)
     assert wait_until_clean(10) == []

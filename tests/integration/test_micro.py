@@ -145,7 +145,7 @@ def test_options_and_flags_are_in_force_and_unknown_ones_fail_their_launch(
     assert "Serve has no option reqest_timeout_s; did you mean request_timeout_s?" in done.stderr
     assert "knows no flag RAY_SERVE_THROUGHPUT_OPTIMISED" in done.stderr
     assert "nearest: RAY_SERVE_THROUGHPUT_OPTIMIZED" in done.stderr
-    assert [(one.what, one.variant) for one in result.failures] == [
+    assert [(failure.what, failure.variant) for failure in result.failures] == [
         *(("launch", "option"), ("launch", "flag"))
     ]
     assert "launch-2.log" in done.stderr and "not measured" in done.stdout
@@ -174,7 +174,7 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     assert len(finished) == len(broken_off) == 1
     assert broken_off[0].counts.completed > 0
     assert len(broken_off[0].metrics["throughput"].windows or ()) < 20
-    assert [one.key for one in first.failures] == [broken_off[0].key]
+    assert [failure.key for failure in first.failures] == [broken_off[0].key]
 
     run_checked(["micro", "--resume", "run"], tmp_path)
     second = read(tmp_path / "run")
@@ -208,15 +208,15 @@ def test_parts_of_serve_that_die_in_trials_are_named_and_the_rows_doubted(tmp_pa
     asked = {t.cell["max_ongoing_requests"] for t in result.trials if t.variant == "optimized"}
     assert 50 in asked and 200 not in asked
     assert output.count("wait for what ended to be replaced") == 1  # for the replica alone
-    assert [one.variant for one in result.trials if one.launch == "2"] == ["default"] * 3
-    assert len([one for one in result.deploys if one.launch == "2"]) == 3
+    assert [trial.variant for trial in result.trials if trial.launch == "2"] == ["default"] * 3
+    assert len([deploy for deploy in result.deploys if deploy.launch == "2"]) == 3
 
 
 def kill_in_load(process: subprocess.Popen[str], role: str, folder: Path, deploys: int) -> str:
     """Kills a process of the launch in the load that follows so many deploys; tells which."""
     (launch,) = wait_for_deploys(process, folder, deploys).launches
     wait_for_load_worker(process.pid, 1.0)
-    pid = next(one["pid"] for one in launch.proof["processes"] if one["role"] == role)
+    pid = next(process["pid"] for process in launch.proof["processes"] if process["role"] == role)
     os.kill(pid, signal.SIGKILL)
     return f"{role} {pid}"
 

@@ -127,7 +127,7 @@ def test_all_nodes_add_up_to_what_the_server_counted(
     assert [fact.node for fact in total.nodes] == [node.node_id for node in crew.nodes]
     for fact in total.nodes:  # the workers of a node were sampled there
         assert sure(fact.connection_rate_max) >= sure(fact.connection_rate_mean) > 0
-        roles = {one.role for one in sure(fact.usage).processes}
+        roles = {process.role for process in sure(fact.usage).processes}
         assert {"load_worker", "serve_bench"} <= roles
     msgspec.json.encode(total.nodes)
     # The package came to the nodes with the crew: it need not be installed there.

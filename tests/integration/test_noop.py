@@ -135,7 +135,7 @@ def test_a_load_is_repeated_with_py_spy(noop: Noop, tmp_path: Path) -> None:
     (trial,), (profiled,) = result.trials, result.profiled
     replicas = [part for part in profiled.profiles if part.role == "replica"]
     # The Serve behind the URL was sampled, so that the verdict is about it and not the host alone.
-    sampled = [one.pid for one in trial.usage.processes if one.role == "replica"]
+    sampled = [process.pid for process in trial.usage.processes if process.role == "replica"]
     assert sorted(sampled) == sorted(part.pid for part in replicas) == sorted(noop.replicas)
     assert all((tmp_path / "run" / part.path).stat().st_size for part in replicas)
     as_json = run_checked([*load, "--profile", "replica", "-f", "json", "--out", "j"], tmp_path)

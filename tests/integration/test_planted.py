@@ -116,7 +116,7 @@ def test_a_planted_collapse_is_found_at_its_row_and_a_flat_ladder_has_none(
     command = ["press", f"--url=planted={url}", *flags, "--out", "r"]
     run_checked(command, tmp_path)
     result = read(tmp_path / "r")
-    runs = Counter(one.row.connections for one in result.trials)
+    runs = Counter(trial.row.connections for trial in result.trials)
     assert runs == {4: 1, 8: 1, 24: 1} | fallen
     for trial in result.trials:
         assert trial.counts.completed == trial.row.requests and trial.counts.failed == {}

@@ -25,7 +25,7 @@ def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) 
         assert deploy.proof["log_level"]["proxy"] == level
         assert set(deploy.proof["log_level"]["replicas"]) == {level}
         assert deploy.settled.completed > 10 and sure(deploy.settled.p50_ns) > 0
-    assert {(one.cell["log_level"], one.row.connections) for one in result.trials} == {
+    assert {(trial.cell["log_level"], trial.row.connections) for trial in result.trials} == {
         (level, clients) for level in ("DEBUG", "ERROR") for clients in (1, 4, 30)
     }
     for trial in result.trials:
@@ -34,7 +34,7 @@ def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) 
         assert trial.row.requests == asked and trial.flags.cut == (ended < asked)
         assert counts.completed > 0 == counts.failed_total
         assert trial.usage.processes and sum(trial.served.values()) >= counts.completed
-    assert all(one.flags.cut for one in result.trials if one.row.connections == 30)
+    assert all(trial.flags.cut for trial in result.trials if trial.row.connections == 30)
     classic = run_checked(["report", "r", "--format", "classic"], tmp_path).stdout
     assert "json_1_200000_1_40" in classic
     run_checked(["press", "--resume", "r"], tmp_path)

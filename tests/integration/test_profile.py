@@ -125,7 +125,7 @@ def test_hot_functions_their_difference_and_what_cannot_be_seen(tmp_path: Path) 
     with launched(BUILT_IN_VARIANTS["optimized"], tmp_path / "ray.log") as started:
         (started.spec.directory / "p" / "hot.py").write_text(HOT)
         started.deploy(APP, {**cell_defaults(), "num_replicas": 1})
-        (replica,) = [one for one in started.processes() if one.role == "replica"]
+        (replica,) = [process for process in started.processes() if process.role == "replica"]
         for which in ("one", "two"):
             with load(started.port, f"?hot={which}"):
                 before = ask(started.port, "")
@@ -142,7 +142,7 @@ def test_hot_functions_their_difference_and_what_cannot_be_seen(tmp_path: Path) 
             assert "user code" in done.stdout and first.name in done.stdout
             svg = (tmp_path / f"{which}.svg").read_text()
             assert f"hot_{which} (hot.py)" in svg and "ray/serve/_private/replica.py" in svg
-            burning = [frames for frames in stacks if any("hot_" in one for one in frames)]
+            burning = [frames for frames in stacks if any("hot_" in frame for frame in frames)]
             assert {layer_of(frames, rules) for frames in burning} == {USER_CODE}
         _whole_difference(profiles, tmp_path)
         _what_cannot_be_seen(started, replica.pid, tmp_path)
@@ -191,7 +191,7 @@ def test_noop_prints_its_warm_up_repeats_it_with_py_spy_and_exits(tmp_path: Path
 
 def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
     """haproxy, sleep, the dead; the list; the stacks now; a target that is not there."""
-    known = {one.pid: one for one in serve_processes()}
+    known = {process.pid: process for process in serve_processes()}
     roles = {one.role for one in known.values() if one.pid in {p.pid for p in started.processes()}}
     assert {"haproxy", "haproxy_manager", "fallback_proxy", "replica", "controller"} <= roles
     assert (known[replica].app, known[replica].deployment) == ("hot", "Hot")
@@ -199,7 +199,7 @@ def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
     assert re.search(
         rf"^{replica} +replica +hot +Hot +\d+ +\d+ +--pid {replica}$", listed.stdout, re.M
     )
-    haproxy = next(one.pid for one in started.processes() if one.role == "haproxy")
+    haproxy = next(process.pid for process in started.processes() if process.role == "haproxy")
     refused = run_checked(["profile", "--pid", str(haproxy)], folder, 2)
     assert f"process {haproxy} is haproxy, which is C" in refused.stderr
     assert re.search(rf"^{haproxy} +haproxy +\d+ +\d+ +it is C$", listed.stdout, re.M)
@@ -221,7 +221,7 @@ def test_micro_with_profiles_samples_and_metrics_behind_haproxy(tmp_path: Path) 
     result = read(tmp_path / "run")
     assert len(result.trials) == len(result.profiled) == 1 and result.complete
     for trial in (*result.trials, *result.profiled):
-        shares = {one.role: one.cpu_percent or 0.0 for one in trial.usage.processes}
+        shares = {process.role: process.cpu_percent or 0.0 for process in trial.usage.processes}
         assert shares["haproxy"] > 3 and shares["replica"] > 3
         assert sum(shares.values()) < 110 * sure(trial.usage.host.cores)
         assert sure(trial.usage.own_cpu_percent) < 5

@@ -49,7 +49,7 @@ def test_rows_of_all_protocols(tmp_path: Path) -> None:
     run_checked(["micro", *SHORT, *f"{line} {more}".split()], tmp_path)
     result = read(tmp_path / "out")
     assert not result.failures and len(result.trials) == 12
-    assert {one.row.protocol for one in result.trials} == set(protocols)
+    assert {trial.row.protocol for trial in result.trials} == set(protocols)
     for trial in result.trials:
         assert trial.counts.completed > 0 and not trial.counts.failed
         assert trial.usage.processes
@@ -196,8 +196,8 @@ def test_an_app_of_ones_own_streams_and_completes_chats(resumed: bool, tmp_path:
         # A row that is missing is measured again, with the same chats.
         records = tmp_path / "out" / "records.jsonl"
         lines = records.read_text().splitlines(keepends=True)
-        last = next(one for one in lines if '"kind":"trial"' in one and "/4-connections" in one)
-        records.write_text("".join(one for one in lines if one != last))
+        last = next(line for line in lines if '"kind":"trial"' in line and "/4-connections" in line)
+        records.write_text("".join(line for line in lines if line != last))
         run_checked([*words, "--slo", "ttft_p50=10s", "--resume", "out"], tmp_path)
         (_, second) = read(tmp_path / "out").trials
         assert second.row.connections == 4 and sure(second.client.tokens).answer > 0

@@ -68,11 +68,11 @@ def test_both_rankers_climb_and_a_kill_costs_its_step_alone(resumed: bool, tmp_p
     rest = ended(run, 1)
     result = read(tmp_path / "r")
     hurt, *others = result.trials
-    assert [one.row.connections for one in result.trials] == [2, 6] * len(CELLS)
+    assert [trial.row.connections for trial in result.trials] == [2, 6] * len(CELLS)
     # Serve fails the requests that the replica had or, at times, lets all wait for the next one.
     hurt_rates, rates = (one.metrics["throughput"].windows or () for one in (hurt, others[0]))
     assert hurt.counts.failed_total > 0 or min(hurt_rates) < min(rates) / 10
-    assert all(one.counts.failed == {} for one in others)
+    assert all(other.counts.failed == {} for other in others)
     # Or it came so early that no request began in the windows: then that is said too.
     assert {failure.key for failure in result.failures} == {hurt.key}
     assert f"replica {ours[0]} ended during the trial" in result.failures[0].message
@@ -88,10 +88,10 @@ def test_both_rankers_climb_and_a_kill_costs_its_step_alone(resumed: bool, tmp_p
         # What is in doubt is measured again, and nothing else.
         run_checked(["recsys", "--resume", "r"], tmp_path)
         whole = read(tmp_path / "r")
-        assert whole.complete and {one.key for one in whole.trials} == {hurt.key} | {
-            one.key for one in others
+        assert whole.complete and {trial.key for trial in whole.trials} == {hurt.key} | {
+            other.key for other in others
         }
-        assert [one for one in whole.trials if one.key != hurt.key] == others
+        assert [trial for trial in whole.trials if trial.key != hurt.key] == others
         check_climbed(whole)
         run_checked(["recsys", "--resume", "r"], tmp_path)
         assert len(read(tmp_path / "r").launches) == 2
@@ -109,9 +109,9 @@ def check_climbed(result: Result) -> None:
         assert max(sizes) <= 4 and asked == sum(trial.served.values())
         assert all(ns > 0 for _, ns in trial.forward.values())
         # Two ingress replicas for each ranker.
-        titles = [one.title for one in trial.usage.processes if one.role == "replica"]
+        titles = [process.title for process in trial.usage.processes if process.role == "replica"]
         assert {*titles} == {"ray::ServeReplica:recsys:Ranker", "ray::ServeReplica:recsys:Ingress"}
-    told = [one for deploy in result.deploys for one in deploy.proof["replicas"]]
+    told = [replica for deploy in result.deploys for replica in deploy.proof["replicas"]]
     assert {(one["device"], one["threads"]) for one in told} == {("cpu", 1)}
 
 
@@ -136,9 +136,9 @@ def test_micro_measures_a_ranker_of_one_tier(tmp_path: Path) -> None:
     assert {get(url + user)[0] for user in ("x", "1.5", "")} == {422}
     ended(run, 0)
     result = read(tmp_path / "r")
-    assert [(one.cell["max_batch_size"], one.row.label) for one in result.trials] == [
+    assert [(trial.cell["max_batch_size"], trial.row.label) for trial in result.trials] == [
         *((1, "2 clients"), (1, "4 connections")),
         *((8, "2 clients"), (8, "4 connections")),
     ]
-    assert all(one.counts.failed == {} for one in result.trials)
-    assert {one.cell["device"] for one in result.trials} == {"cpu"}
+    assert all(trial.counts.failed == {} for trial in result.trials)
+    assert {trial.cell["device"] for trial in result.trials} == {"cpu"}

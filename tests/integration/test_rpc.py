@@ -66,15 +66,15 @@ def median_wait_ns(episodes: list[dict[str, Any]]) -> float:
 def check_batched(episodes: list[dict[str, Any]]) -> float:
     """One agent latency a step, of at least the policy, and within that of who waited longest.
     The median of what observers waited for, ns."""
-    for one in episodes:
-        agent, calls = one["agent_latency_ns"], one["observer_latency_ns"]
-        assert one["batch_size"] == OBSERVERS == len(calls)
+    for episode in episodes:
+        agent, calls = episode["agent_latency_ns"], episode["observer_latency_ns"]
+        assert episode["batch_size"] == OBSERVERS == len(calls)
         assert [len(each) for each in calls] == [STEPS] * OBSERVERS and len(agent) == STEPS
         for step in range(STEPS):
-            waited = [each[step] for each in calls]
+            waited = [call[step] for call in calls]
             assert POLICY_NS <= agent[step] <= max(waited)
             assert min(waited) >= POLICY_NS
-        span_s = (one["ended_ns"] - one["began_ns"]) / 1e9
+        span_s = (episode["ended_ns"] - episode["began_ns"]) / 1e9
         assert OBSERVERS * STEPS / span_s <= OBSERVERS * 1e3 / POLICY_MS
     return median_wait_ns(episodes)
 
@@ -86,7 +86,7 @@ def check_alone(episodes: list[dict[str, Any]]) -> float:
     for one in episodes:
         agent, calls = one["agent_latency_ns"], one["observer_latency_ns"]
         assert one["batch_size"] == 1 and len(calls) == OBSERVERS
-        assert [len(each) for each in calls] == [STEPS] * OBSERVERS
+        assert [len(call) for call in calls] == [STEPS] * OBSERVERS
         assert len(agent) == OBSERVERS * STEPS
         every, span_ns = list(chain(*calls)), one["ended_ns"] - one["began_ns"]
         assert min(agent) >= POLICY_NS and min(every) >= POLICY_NS
@@ -100,10 +100,10 @@ def check_alone(episodes: list[dict[str, Any]]) -> float:
 
 def check_records(trial: Trial, episodes: list[dict[str, Any]]) -> None:
     """What the trial says is what the raw file holds."""
-    assert [one["episode"] for one in episodes] == list(range(1, EPISODES + 1))
-    assert {one["trial"] for one in episodes} == {trial.key}
-    agent = list(chain(*(one["agent_latency_ns"] for one in episodes)))
-    calls = [value for one in episodes for value in chain(*one["observer_latency_ns"])]
+    assert [episode["episode"] for episode in episodes] == list(range(1, EPISODES + 1))
+    assert {episode["trial"] for episode in episodes} == {trial.key}
+    agent = list(chain(*(episode["agent_latency_ns"] for episode in episodes)))
+    calls = [value for episode in episodes for value in chain(*episode["observer_latency_ns"])]
     assert trial.counts.sent == trial.counts.completed == OBSERVERS * STEPS * EPISODES
     assert len(calls) == trial.counts.completed and trial.flags == TrialFlags()
     assert trial.metrics["latency"].histogram == Histogram.of(calls).encode()
@@ -112,8 +112,8 @@ def check_records(trial: Trial, episodes: list[dict[str, Any]]) -> None:
     assert trial.metrics["throughput"].windows == pytest.approx(rates)
     size = sure(trial.client.batch_size)
     means = [
-        statistics.fmean(size * 1e9 / value for value in one["agent_latency_ns"])
-        for one in episodes
+        statistics.fmean(size * 1e9 / value for value in episode["agent_latency_ns"])
+        for episode in episodes
     ]
     assert trial.metrics["agent_throughput"].windows == pytest.approx(means)
     assert len({trial.client.agent_pid, *trial.client.observer_pids}) == OBSERVERS + 1
@@ -170,14 +170,14 @@ def test_who_is_killed_is_named_and_resume_gives_the_figures_that_arithmetic_say
         assert trial.flags == TrialFlags(interrupted=True)
         assert len(trial.metrics["throughput"].windows or ()) == len(whole)
         assert trial.counts.completed == len(whole) * OBSERVERS * STEPS
-    assert all(one.clean for one in result.teardowns)
+    assert all(teardown.clean for teardown in result.teardowns)
     run_checked(["rpc", "--resume", "r"], tmp_path)
     result = read(folder)
     assert result.complete and len(result.launches) == 2 and result.failures == ()
     assert {trial.variant for trial in result.trials} == {backend}
     check_whole(result, folder)
     if backend == "torch":  # what Ray opens is Ray's
-        assert [one.proof["open_to_network"] for one in result.deploys] == [[]] * 4
+        assert [deploy.proof["open_to_network"] for deploy in result.deploys] == [[]] * 4
 
 
 def alive(pid: int) -> bool:

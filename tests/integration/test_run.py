@@ -21,19 +21,19 @@ def test_an_app_is_swept_and_each_option_proven(tmp_path: Path) -> None:
     run_checked(["run", "mine/shop.toml", "--quick", "--out", str(out)], tmp_path)
     result = read(out)
     assert len(result.trials) == 4 and not result.failures
-    assert all(one.counts.completed > 0 and not one.counts.failed for one in result.trials)
+    assert all(trial.counts.completed > 0 and not trial.counts.failed for trial in result.trials)
     (launch,) = result.launches
     assert launch.proof["http_options"]["request_timeout_s"] == 10
     assert launch.variant.env == {"OMP_NUM_THREADS": "1"}
     for deploy in result.deploys:
         replicas = deploy.proof["replicas"]
-        rankers = [one for one in replicas if one["deployment"] == "Ranker"]
+        rankers = [replica for replica in replicas if replica["deployment"] == "Ranker"]
         assert len(rankers) == deploy.cell["Ranker.num_replicas"]
         asked = deploy.cell["Ranker.max_ongoing_requests"]
-        assert {one["max_ongoing_requests"] for one in rankers} == {asked}
-        assert {one["ray_actor_options.num_cpus"] for one in rankers} == {0.5}
-        assert [one["deployment"] for one in replicas].count("Shop") == 1
-    assert [one.in_place for one in result.deploys][1:] == [True] * 3
+        assert {ranker["max_ongoing_requests"] for ranker in rankers} == {asked}
+        assert {ranker["ray_actor_options.num_cpus"] for ranker in rankers} == {0.5}
+        assert [replica["deployment"] for replica in replicas].count("Shop") == 1
+    assert [deploy.in_place for deploy in result.deploys][1:] == [True] * 3
     unnamed = run_checked(["run", "--resume", str(out)], tmp_path, 2)  # a record alone runs no app
     assert "the app mine/shop.py:app" in unnamed.stderr
     run_checked(["run", "mine/shop.toml", "--quick", "--resume", str(out)], tmp_path)

@@ -105,13 +105,13 @@ def test_every_application_answers_by_every_proxy_and_by_its_handle(own: OwnClus
     put = own.put(EVERY, told.append)
     assert told[-2:] == ["replicas", "proxies"]
     asked = {(app.name, name) for app in EVERY for name in app.replicas}
-    assert {(one.app, one.deployment) for one in put.replicas} == asked
+    assert {(replica.app, replica.deployment) for replica in put.replicas} == asked
     assert len(put.replicas) == len(asked) == 10
-    assert sorted(one.pid for one in put.replicas) == sorted(own.replicas())
+    assert sorted(replica.pid for replica in put.replicas) == sorted(own.replicas())
     nodes = own.proxies()
     assert len(nodes) == 2
     for node in nodes:
-        runs_there = any(one.node_id == node.node_id for one in put.replicas)
+        runs_there = any(replica.node_id == node.node_id for replica in put.replicas)
         assert node.healthy or not runs_there
         assert (node.why is None) == node.healthy and node.shared_with == ()
     healthy = [node for node in nodes if node.healthy]
@@ -131,7 +131,7 @@ def test_every_application_answers_by_every_proxy_and_by_its_handle(own: OwnClus
 
 @pytest.mark.long
 def test_each_replica_counts_and_hops_are_as_many_as_asked(own: OwnCluster) -> None:
-    hops = [one.pid for one in own.put(MULTI).replicas]
+    hops = [replica.pid for replica in own.put(MULTI).replicas]
     before = sum(own.counts()[pid].requests for pid in hops)
     result = load_by_handle(own, MULTI[0], each=5, timeout_s=LOST_S, timing=ONCE)
     taken = sum(own.counts()[pid].requests for pid in hops) - before

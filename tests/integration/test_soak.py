@@ -37,7 +37,7 @@ def test_ctrl_c_keeps_its_blocks_and_a_resume_resumed(resumed: bool, tmp_path: P
     begun.send_signal(signal.SIGINT)
     ended(begun, 130, 30)
     kept = read(tmp_path / "run")
-    assert {"block 1", "block 2"} <= {one.row.label for one in kept.trials}
+    assert {"block 1", "block 2"} <= {trial.row.label for trial in kept.trials}
     if resumed:
         run_checked(["soak", "--resume", "run"], tmp_path, timeout_s=120)
         whole = read(tmp_path / "run")

@@ -74,7 +74,7 @@ def test_an_own_app_is_served_bare_with_its_instance(tmp_path: Path) -> None:
     line = ["tax", "shop.py:app", *stream, "--layers", "app,default", *QUICK]
     done = run_checked(line, tmp_path, timeout_s=200)
     assert "FastAPI on uvicorn" in done.stdout
-    trials = {one.variant: one for one in read(tmp_path / "run").trials}
+    trials = {trial.variant: trial for trial in read(tmp_path / "run").trials}
     for trial in trials.values():
         assert trial.client.events >= 3 * trial.counts.completed > 0
     assert wait_until_clean(1) == []

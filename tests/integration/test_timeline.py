@@ -26,14 +26,14 @@ def test_faults_on_the_clock(tmp_path: Path) -> None:
     kept, killed, stopped, deployed = course.faults
     assert sure(kept.done_s) > sure(kept.at_s) and sure(deployed.done_s) > sure(deployed.at_s)
     assert killed.pid != stopped.pid and sure(stopped.done_s) - sure(stopped.at_s) >= 1.0
-    ends = {one.pid: one.to_s for one in course.lives if one.role == "replica"}
+    ends = {life.pid: life.to_s for life in course.lives if life.role == "replica"}
     assert sure(ends[sure(killed.pid)]) >= sure(killed.at_s) - 0.5 >= 3.5
-    known = [one.pids for one in course.changes if len(one.pids) == 3]
+    known = [change.pids for change in course.changes if len(change.pids) == 3]
     assert killed.pid in known[0], "Serve said that it ran"
     assert not set(known[0]) & set(known[-1]), "all replicas are new at the end"
     events = {point["dims"].get("what") for point in reported(tmp_path, "run")["points"]}
     assert {"kill replica Elastic", "replica killed", "replica ready", "stop replica"} <= events
-    assert all(one.clean for one in result.teardowns) and wait_until_clean(1) == []
+    assert all(teardown.clean for teardown in result.teardowns) and wait_until_clean(1) == []
 
 
 @pytest.mark.long
@@ -44,9 +44,9 @@ def test_replicas_that_serve_adds_and_takes_away(tmp_path: Path) -> None:
     run_checked(["timeline", "autoscale_step", *stages, "--out", "run"], tmp_path, timeout_s=220)
     (trial,) = read(tmp_path / "run").trials
     changes = trial.course.changes
-    assert changes[0].running == 1 and max(sure(one.wanted) for one in changes) == 3
-    born = [one for one in trial.course.lives if one.role == "replica" and one.from_s]
+    assert changes[0].running == 1 and max(sure(change.wanted) for change in changes) == 3
+    born = [life for life in trial.course.lives if life.role == "replica" and life.from_s]
     assert len(born) == 2
-    ready = min(one.at_s for one in changes if one.running > 1)
+    ready = min(change.at_s for change in changes if change.running > 1)
     # A process is known by its title, which is looked for each 0.25 s.
     assert min(sure(one.from_s) for one in born) <= ready + 2 and ready < 15

@@ -30,13 +30,13 @@ def test_default_against_optimized_broken_off_and_settled(resumed: bool, tmp_pat
     assert "interrupted" in rest and "--resume run" in rest
     first = read(tmp_path / "run")
     assert {trial.round for trial in first.trials} == {1}
-    assert len(first.teardowns) == 4 and all(one.clean for one in first.teardowns)
+    assert len(first.teardowns) == 4 and all(teardown.clean for teardown in first.teardowns)
     check_launches(first, 1)
     check_sliced(first)
     if resumed:
         run_checked(["versus", "--resume", "run"], tmp_path, timeout_s=300)
         result = read(tmp_path / "run")
-        assert result.complete and all(one.clean for one in result.teardowns)
+        assert result.complete and all(teardown.clean for teardown in result.teardowns)
         assert result.stop is not None and result.stop.why == "settled"
         rounds = result.stop.after_round
         assert 3 <= rounds < 6 and {one.round for one in result.trials} == {*range(1, rounds + 1)}
@@ -47,16 +47,16 @@ def test_default_against_optimized_broken_off_and_settled(resumed: bool, tmp_pat
 
 def check_launches(result: Result, rounds: int) -> None:
     """Both of a round were up at once, on ports of their own; the second round swapped them."""
-    of_whole = {one.launch for one in result.trials}
+    of_whole = {trial.launch for trial in result.trials}
     assert len(of_whole) == 2 * rounds
-    launches = {one.id: one for one in result.launches}
+    launches = {launch.id: launch for launch in result.launches}
     assert len(launches) == len(result.launches)
     for round_, order in ((1, ["default", "optimized"]), (2, ["optimized", "default"]))[:rounds]:
         pair = sorted(int(one) for one in of_whole if launches[one].round == round_)
         one, other = (launches[str(number)] for number in pair)
         assert [one.variant.name, other.variant.name] == order
         assert one.proof["port"] != other.proof["port"]
-    owners = {one.variant.name: one.proof["port_owner"]["role"] for one in result.launches}
+    owners = {launch.variant.name: launch.proof["port_owner"]["role"] for launch in result.launches}
     assert owners == {"default": "proxy", "optimized": "haproxy"}
 
 
@@ -70,7 +70,7 @@ def check_sliced(result: Result) -> None:
         assert len(told.completed) == len(told.begun_s) == len(told.length_s)
         (cpu_s,) = trial.metrics["server_cpu"].windows or ()
         assert 0.1 < cpu_s < 2 * 30
-        roles = {one.role for one in trial.usage.processes}
+        roles = {process.role for process in trial.usage.processes}
         assert "replica" in roles and ("haproxy" in roles) is (trial.variant == "optimized")
         rates[trial.variant] = sum(told.completed) / sum(told.length_s)
     assert rates["optimized"] > 2 * rates["default"]

@@ -90,7 +90,7 @@ def check_log(log: RequestLog, result: LoadResult) -> None:
     assert len(rows) == measured.carried_in + measured.sent + measured.unsent
     sent = [row.sent_ns for row in rows if row.error is None]
     assert None not in sent, "what was answered was sent"
-    assert all((one.sent_ns or 0) >= one.start_ns for one in rows if one.sent_ns is not None)
+    assert all((row.sent_ns or 0) >= row.start_ns for row in rows if row.sent_ns is not None)
     codes = {code: count for code, count in result.status_codes.items() if code}
     assert Counter(row.status for row in rows if row.status) == codes
     completed, failed, first = Histogram(), Histogram(), Histogram()

@@ -84,7 +84,7 @@ def test_windows_and_accounts_of_a_timed_load(client: Client) -> None:
     assert len(result.windows) == 3
     for k, completed in enumerate(result.windows):  # as the server's own log has them
         begin = begun + k * 200_000_000
-        answered = sum(begin <= one.answered_ns < begin + 200_000_000 for one in server.log)
+        answered = sum(begin <= entry.answered_ns < begin + 200_000_000 for entry in server.log)
         # At both edges a response may have left the server and not reached the client.
         assert abs(completed - answered) <= 2 * load.connections + 4
     within = sure(result.in_windows)

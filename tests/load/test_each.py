@@ -236,7 +236,7 @@ def test_the_log_of_a_stream_has_its_gaps(
     assert os.fstat(order.fd).st_size == len(requests) * (51 + 4 * len(limits))
     log.take(written, begin_ns=0)
     log.close()
-    assert [one.stream for one in sorted(log.rows())] == expected
+    assert [row.stream for row in sorted(log.rows())] == expected
 
 
 def test_more_connections_than_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_times_of_a_stream_are_those_of_the_log_of_the_server(loop: str) -> None
         result = run_here(load(server, "stream", count=30, streaming=Streaming(), **LOOPS[loop]))
     assert result.measured.completed == 30 and not result.measured.failed
     assert (result.events, result.ttft.count) == (30 * EVENTS, 30)
-    known = statistics.median(b - a for one in server.streams for a, b in pairwise(one[1:]))
+    known = statistics.median(b - a for stream in server.streams for a, b in pairwise(stream[1:]))
     assert result.itl.percentile(0.5) == pytest.approx(known, rel=0.05, abs=2e6)
     # A call is due before the server has it, and the event reaches the client after it was sent;
     # both sides share the interpreter here.

@@ -40,13 +40,13 @@ def test_two_targets_in_turn(client: Client) -> None:
     with serving(delay_s=0.002) as fast, serving(delay_s=0.006) as slow:
         result = drive_slices((load_of(fast.url, client), load_of(slow.url, client)), plan)
     assert len(result.slices) == 16
-    assert [one.pair for one in result.slices] == [k // 2 for k in range(16)]
-    orders = {tuple(one.side for one in result.slices[k : k + 2]) for k in range(0, 16, 2)}
+    assert [piece.pair for piece in result.slices] == [k // 2 for k in range(16)]
+    orders = {tuple(piece.side for piece in result.slices[k : k + 2]) for k in range(0, 16, 2)}
     assert orders == {(0, 1), (1, 0)}
     # Each connection was opened once (and the address tried once), and kept through all slices.
     assert fast.connections == slow.connections == 4
     for side, server in zip(result.sides, (fast, slow), strict=True):
-        mine = [one for one in result.slices if one.side == result.sides.index(side)]
+        mine = [piece for piece in result.slices if piece.side == result.sides.index(side)]
         assert side.windows == tuple(one.completed for one in mine)
         assert side.measured.completed == sum(side.windows) == side.latency.count
         assert side.measured.carried_in == side.measured.in_flight == 0
@@ -69,7 +69,7 @@ def test_requests_that_differ_come_in_the_same_order_to_all(drive: Any, draw: Dr
     paths, bodies = tuple(f"/{k}" for k in range(50)), (b"x", b"y", b"z")
     with serving(delay_s=0.001) as fast, serving(delay_s=0.003) as slow:
         requests = [Request(s.url, "POST", (), b"", bodies, paths, draw) for s in (fast, slow)]
-        drive([Load(one, seed=7) for one in requests], Slices(3, 0.05, 0.01, seed=4))
+        drive([Load(request, seed=7) for request in requests], Slices(3, 0.05, 0.01, seed=4))
     assert len(fast.asked) == len(slow.asked) == (1 if drive is drive_slices else 3)
     for more, fewer in zip(fast.asked, slow.asked, strict=True):
         assert len(more) > len(fewer) > 5 and more[: len(fewer)] == fewer
@@ -90,7 +90,7 @@ def test_failures_do_not_stop_the_turns(client: Client) -> None:
         result = drive_slices((load_of(good.url, client), load_of(bad.url, client)), plan)
     assert result.sides[0].total.failed == {}
     assert result.sides[1].total.failed == {"reset": bad.actions["close_before"]}
-    assert sum(one.failed for one in result.slices) == bad.actions["close_before"]
+    assert sum(piece.failed for piece in result.slices) == bad.actions["close_before"]
 
 
 def test_a_slice_waits_until_the_time_out_of_its_last_request_has_been_seen() -> None:

@@ -112,11 +112,11 @@ def test_what_is_wrong_with_server_sent_events(data: bytes, events: int, fault: 
 def chat(*contents: str | None) -> list[bytes]:
     """A chat completion: who answers, the texts, why it ends, the tokens."""
     chunks: list[Any] = [{"choices": [{"delta": {"role": "assistant", "content": ""}}]}]
-    chunks += [{"choices": [{"index": 0, "delta": {"content": one}}]} for one in contents]
+    chunks += [{"choices": [{"index": 0, "delta": {"content": content}}]} for content in contents]
     counts = {"prompt_tokens": 7, "completion_tokens": len(contents), "total_tokens": 9}
     chunks.append({"choices": [{"delta": {}, "finish_reason": "stop"}]})
     chunks.append({"choices": [], "usage": counts})
-    return [b"data: %s\n\n" % json.dumps(one).encode() for one in chunks]
+    return [b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks]
 
 
 def test_a_chat_completion_has_an_event_for_each_text_and_its_tokens() -> None:
@@ -211,10 +211,10 @@ def test_times_are_those_of_the_log_of_the_server(loop: str) -> None:
     assert result.itl.count == 60 * (EVENTS_EACH - 1)
     assert (result.events, result.event_windows) == (60 * EVENTS_EACH, (60 * EVENTS_EACH,))
     truth = {
-        "ttfb": [one.steps_ns[0] - one.received_ns for one in server.log],
-        "ttft": [one.steps_ns[1] - one.received_ns for one in server.log],
-        "itl": [b - a for one in server.log for a, b in pairwise(one.steps_ns[1:-1])],
-        "service_time": [one.steps_ns[-1] - one.received_ns for one in server.log],
+        "ttfb": [entry.steps_ns[0] - entry.received_ns for entry in server.log],
+        "ttft": [entry.steps_ns[1] - entry.received_ns for entry in server.log],
+        "itl": [b - a for entry in server.log for a, b in pairwise(entry.steps_ns[1:-1])],
+        "service_time": [entry.steps_ns[-1] - entry.received_ns for entry in server.log],
     }
     for name, values in truth.items():
         known, median = statistics.median(values), getattr(result, name).percentile(0.5)
@@ -304,6 +304,6 @@ def test_the_log_of_streams_has_the_class_and_the_events_of_each(loop: str) -> N
     check_log(log, result)
     assert set(result.measured.failed) == ends and result.measured.completed
     assert bool(result.measured.in_flight) == (loop == "open")
-    without = [one for one in log.rows() if one.stream is not None and one.stream.first_ns is None]
+    without = [row for row in log.rows() if row.stream is not None and row.stream.first_ns is None]
     assert {"timeout", "rejected", "reset", "event"} <= {one.error for one in without}
     assert sum(one.error in ("timeout", "cut") for one in without) == result.ttft_censored.count

@@ -28,8 +28,8 @@ def test_traced_requests_are_those_that_carry_an_id(rate: float | None, method: 
         load = Load(request, connections=4, processes=2, rate=rate)
         result = drive_load(load, TIMING, traces=log)
     assert not result.total.failed and result.total.in_flight == 0
-    sent = [found[1].decode() for one in server.log if (found := PARENT.search(one.head))]
-    ids = [one.trace for one in log.requests]
+    sent = [found[1].decode() for entry in server.log if (found := PARENT.search(entry.head))]
+    ids = [request.trace for request in log.requests]
     assert sorted(ids) == sorted(set(sent)) == sorted(sent)
     assert 40 <= len(ids) <= 60 + 0.02 * result.measured.completed
     for one in log.requests:
@@ -58,10 +58,10 @@ def test_traced_requests_without_an_answer_are_there_too() -> None:
         load = Load(request, connections=6, count=60, processes=1, timeout_s=0.4)
         result = drive_load(load, Timing(windows=1, window_s=60.0), traces=log)
     counts = result.measured
-    failed = [one for one in log.requests if not one.status]
+    failed = [request for request in log.requests if not request.status]
     assert 0 < len(failed) <= counts.failed_total + counts.in_flight
     assert 0 < len(log.requests) - len(failed) <= counts.completed
-    assert len({one.trace for one in log.requests}) == len(log.requests)
+    assert len({request.trace for request in log.requests}) == len(log.requests)
 
 
 def test_another_load_has_other_ids() -> None:

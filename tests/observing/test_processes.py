@@ -78,7 +78,7 @@ def test_a_title_alone_is_not_enough_there_must_be_a_raylet_above() -> None:
     words, program = ("ray::ServeReplica:x:Y", "-c", code), {"executable": sys.executable}
     with begin(*words, stdin=subprocess.PIPE, **program) as pretender:
         assert pretender.stdout is not None and pretender.stdout.readline()
-        assert pretender.pid not in {one.pid for one in serve_processes()}
+        assert pretender.pid not in {process.pid for process in serve_processes()}
         pretender.communicate("")
 
 

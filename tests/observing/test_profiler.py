@@ -67,7 +67,7 @@ def test_a_known_share_is_found_of_two_processes(start: Start, tmp_path: Path) -
     recordings = [Recording(start(TWO, "30"), tmp_path / f"{at}.raw.txt") for at in (1, 2)]
     ticks: list[float] = []
     outcome = record(recordings, 2.0, ticks.append)
-    assert [one.pid for one in outcome.done] == [one.pid for one in recordings]
+    assert [one.pid for one in outcome.done] == [recording.pid for recording in recordings]
     assert not outcome.failed and not outcome.interrupted
     assert ticks == sorted(ticks) and ticks[-1] < 2.0
     for one in outcome.done:

@@ -93,12 +93,12 @@ def test_children_that_come_later_are_seen_and_may_end(burner: list[subprocess.P
         time.sleep(0.3)
         seconds = (time.time_ns() - began_ns) / 1e9
     processes = sampler.summary(began_ns, seconds).processes
-    (worker,) = [one for one in processes if one.role == "load_worker"]
+    (worker,) = [process for process in processes if process.role == "load_worker"]
     assert worker.pid == process.pid
     seen_s = sure(worker.seen_s)
     assert 0 < seen_s < seconds
     assert sure(worker.cpu_percent) * seen_s / 100 == pytest.approx(used_s, rel=0.5)
-    assert any(one.pid == os.getpid() for one in processes)
+    assert any(process.pid == os.getpid() for process in processes)
 
 
 def test_new_children_are_seen_in_their_role_and_of_a_raylet_those_that_become_replicas() -> None:
@@ -116,7 +116,7 @@ def test_new_children_are_seen_in_their_role_and_of_a_raylet_those_that_become_r
         time.sleep(1.5)
         seconds = (time.time_ns() - began_ns) / 1e9
     parent.communicate("\n")
-    seen = {one.pid: one.role for one in haproxy.summary(began_ns, seconds).processes}
+    seen = {process.pid: process.role for process in haproxy.summary(began_ns, seconds).processes}
     assert seen[reloaded] == "haproxy"
     (replica,) = (
         one for one in raylet.summary(began_ns, seconds).processes if one.role == "replica"

@@ -239,7 +239,7 @@ def test_a_round_is_exactly_so_many_requests_of_what_was_asked(inner: pytest.Pyt
     with serving() as server:
         inner.makepyfile(test_speed=against(server, asked))
         run(inner).assert_outcomes(passed=1)
-    assert len(server.log) == 60 and {one.body for one in server.log} == {b"[1, 2]"}
+    assert len(server.log) == 60 and {entry.body for entry in server.log} == {b"[1, 2]"}
     head = server.log[0].head.decode().lower()
     assert head.startswith("post /rank?k=3 ") and "content-type: application/json" in head
 

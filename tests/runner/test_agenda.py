@@ -122,7 +122,7 @@ def test_a_step_in_doubt_comes_first_and_keeps_its_place() -> None:
     before = earlier(LADDER, step(10, 40), bad, failure_of(bad, "a replica ended"), step(30, 90))
     climb = climbs_of(before, LISTED)[("default", 1, "bs1-ongoing10000-rep1")]
     assert climb.again == [(20, 1)]
-    assert [one.clients for one in climb.steps] == [10, 30]
+    assert [step.clients for step in climb.steps] == [10, 30]
     assert sure(climb.next()).row.connections == 20
     climb.add(step_row(20), 80)
     assert [(one.clients, one.throughput) for one in climb.steps] == [(10, 40), (20, 80), (30, 90)]

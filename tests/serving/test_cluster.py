@@ -256,6 +256,6 @@ def test_every_package_once(measured: Any, tmp_path: Path, monkeypatch: Patch) -
     told = measured.measured({})
     assert "app" not in told
     assert [one for one in told["packages"] if one.startswith("tiny")] == ["tiny-rank==2.0"]
-    assert not any(one.startswith("left") for one in told["packages"])
-    assert any(one.startswith("pytest==") for one in told["packages"])
+    assert not any(package.startswith("left") for package in told["packages"])
+    assert any(package.startswith("pytest==") for package in told["packages"])
     assert told["packages"] == sorted(told["packages"])

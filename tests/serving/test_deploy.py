@@ -112,7 +112,7 @@ def test_the_config_is_what_ray_takes_and_names_what_the_app_has() -> None:
     (app,) = config.applications
     assert app.import_path == "app:recsys_app" and app.route_prefix == "/"
     assert config.http_options.port == 8000
-    deployments = {one.name: one for one in app.deployments}
+    deployments = {deployment.name: deployment for deployment in app.deployments}
     assert set(deployments) == {recsys.INGRESS, recsys.MEASURED}
     rankers = deployments[recsys.MEASURED].num_replicas
     assert isinstance(rankers, int)
@@ -149,7 +149,7 @@ def test_the_cluster_of_the_rayservice_fits_the_app() -> None:
     flag = re.compile(r"# (?=(?:- \{name: )?RAY_SERVE_)")
     wanted = {"RECSYS_NUM_GPUS": "1", **OPTIMIZED}
     manifest = yaml.safe_load(flag.sub("", (DEPLOY / "rayservice.yaml").read_text()))
-    assert [environment_of(one) for one in containers(manifest)] == [wanted, wanted]
+    assert [environment_of(container) for container in containers(manifest)] == [wanted, wanted]
     service = yaml.safe_load(flag.sub("", (DEPLOY / "anyscale-service.yaml").read_text()))
     assert service["env_vars"] == wanted
     # There is one version of Ray everywhere.

@@ -22,7 +22,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     for at in range(3):
         ring.add((0xAB << 120, 5, at), at, at + 10, "replica", "Front" * 20)
     read = kept.marks_of((tmp_path / str(os.getpid())).read_bytes())
-    assert read.lost == 0 and [one.parent for one in read.marks] == ["", f"{1:016x}", f"{2:016x}"]
+    assert read.lost == 0 and [mark.parent for mark in read.marks] == ["", f"{1:016x}", f"{2:016x}"]
     (first, *_) = read.marks
     assert first.trace == "ab" + 30 * "0" and first.span == f"{5:016x}"
     assert (first.begin_ns, first.end_ns, first.kind) == (0, 10, "replica")
@@ -39,7 +39,7 @@ def test_a_full_ring_loses_the_oldest(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.delenv(marks.FOLDER)
     assert marks.exporter() == []
     read = kept.marks_of((tmp_path / str(os.getpid())).read_bytes())
-    assert read.lost == 3 and sorted(one.begin_ns for one in read.marks) == [3, 4, 5, 6]
+    assert read.lost == 3 and sorted(mark.begin_ns for mark in read.marks) == [3, 4, 5, 6]
 
 
 def test_a_span_whatever_the_time_of_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

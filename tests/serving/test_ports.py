@@ -78,5 +78,5 @@ def test_a_proof_is_of_who_has_taken_the_ports_over(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(serving, "_ask", lambda *asked: facts)
         monkeypatch.setattr("serve_bench.serving.server.contradictions", lambda *proof: [])
         proof = serving.prove()
-    assert [one["pid"] for one in proof["processes"]] == [os.getpid()]
+    assert [process["pid"] for process in proof["processes"]] == [os.getpid()]
     assert "haproxy" in {entry["role"] for entry in proof["open_to_network"]}

@@ -104,11 +104,11 @@ def test_actions_of_the_network_are_within_range_and_one_for_each_state(kind: st
     seen: Counter[int] = Counter()
     for _ in range(200):
         states = [torch.rand(3, 2, 5) for _ in range(4)]
-        given = states if kind == "tensor" else [one.numpy() for one in states]
+        given = states if kind == "tensor" else [state.numpy() for state in states]
         for state in given:
             assert tuple(state.shape) == (3, 2, 5)
         actions = agent.select(given, 0)
-        assert len(actions) == 4 and all(type(one) is int for one in actions)
+        assert len(actions) == 4 and all(type(action) is int for action in actions)
         seen.update(actions)
     assert set(seen) == set(range(6))  # drawn: of 800, each of six is among them
     assert len(agent.take_latencies()) == 200

@@ -62,13 +62,13 @@ def test_resume_goes_on_behind_what_is_there_and_loses_a_cut_off_line_alone(
         file.write(cut)
     again, found = RunFolder.resume(tmp_path)
     assert found.missing == (SECOND,)
-    assert [one.code for one in found.warnings] == ["cut-off"] * bool(cut)
+    assert [warning.code for warning in found.warnings] == ["cut-off"] * bool(cut)
     with again:
         again.append(Resume(argv=(), started_at=AT))
         again.append(trial(SECOND))
     result = read(tmp_path)
     assert result.missing == ()
-    assert [one.code for one in result.warnings] == ["broken-line"] * bool(cut)
+    assert [warning.code for warning in result.warnings] == ["broken-line"] * bool(cut)
 
 
 @cases("link", "samples.jsonl", "profiles", "logs/launch-1.log")
