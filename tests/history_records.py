@@ -76,6 +76,6 @@ def nine() -> list[Result]:
 
 def store(folder: Path, results: Sequence[Result]) -> Path:
     """Real folders of runs, each named as its run; returns the one around them."""
-    for one in results:
-        store_run(folder / one.run.id, one)
+    for result in results:
+        store_run(folder / result.run.id, result)
     return folder

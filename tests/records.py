@@ -214,8 +214,8 @@ def press_result(
     command: str = "press",
 ) -> Result:
     """A run of these trials: with the launches that they need."""
-    steps = list(dict.fromkeys(one.row.connections for one in trials))
-    cells = list({str(one.cell): dict(one.cell) for one in trials if one.cell}.values())
+    steps = list(dict.fromkeys(trial.row.connections for trial in trials))
+    cells = list({str(trial.cell): dict(trial.cell) for trial in trials if trial.cell}.values())
     about = {
         "app": "press",
         "cells": cells,
@@ -226,7 +226,7 @@ def press_result(
         **(suite or {}),
     }
     records: list[Record] = [replace(run(), command=command, suite=about)]
-    launches = dict.fromkeys((one.variant, one.round) for one in trials if one.cell)
+    launches = dict.fromkeys((trial.variant, trial.round) for trial in trials if trial.cell)
     return result_of([*records, *(launch(*place) for place in launches), *trials, *others])
 
 

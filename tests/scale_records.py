@@ -112,7 +112,7 @@ def scale_trial(
     found = {"throughput": Metric("requests/s", "higher", windows=rates)}
     times = [100.0] * done if latencies_ms is None else latencies_ms
     if times:
-        histogram = Histogram.of(round(MS * one) for one in times)
+        histogram = Histogram.of(round(MS * time_) for time_ in times)
         found["latency"] = Metric("ns", "lower", histogram=histogram.encode())
     for name, (unit, value) in (metrics or {}).items():
         found[name] = Metric(unit, "lower", windows=(value,))

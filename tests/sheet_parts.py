@@ -47,15 +47,15 @@ def charts(sheet: Document) -> list[Chart]:
 
 
 def chart(sheet: Document, title: str) -> Chart:
-    return next(one for one in charts(sheet) if one.title.startswith(title))
+    return next(chart for chart in charts(sheet) if chart.title.startswith(title))
 
 
 def opened(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
-    return [one for one in make_blocks(blocks) if isinstance(one, kind)]
+    return [block for block in make_blocks(blocks) if isinstance(block, kind)]
 
 
 def names(sheet: Document) -> list[str]:
-    return [one.name for one in sheet.sections if [*make_blocks(one.blocks)]]
+    return [section.name for section in sheet.sections if [*make_blocks(section.blocks)]]
 
 
 def part(sheet: Document, name: str) -> tuple[Block, ...]:
@@ -66,8 +66,8 @@ def at(of: Table, name: str, unit: str | None = None) -> int:
     """The place of a column; by its unit too where several have the name."""
     found = [
         place
-        for place, one in enumerate(of.columns)
-        if one.name == name and unit in (None, one.unit)
+        for place, column in enumerate(of.columns)
+        if column.name == name and unit in (None, column.unit)
     ]
     assert len(found) == 1, (name, unit, of.columns)
     return found[0]
@@ -76,7 +76,7 @@ def at(of: Table, name: str, unit: str | None = None) -> int:
 def is_sound(sheet: Document) -> None:
     """What every page keeps to: rows as wide as their table, numbers that JSON has words for,
     sections with a name of their own, sentences that end."""
-    names = [one.name for one in sheet.sections]
+    names = [section.name for section in sheet.sections]
     assert len(set(names)) == len(names) and names[-1] == "method"
     assert all(re.fullmatch(r"[a-z][a-z-]*", name) for name in names)
     assert as_lines(sheet.findings) and all(one.endswith(".") for one in as_lines(sheet.findings))
@@ -107,7 +107,7 @@ def ladders_of(result: Result) -> list[LadderView]:
 
 
 def as_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
-    return tuple(one.line for one in findings)
+    return tuple(finding.line for finding in findings)
 
 
 def flat(text: str) -> str:

@@ -39,10 +39,10 @@ def probe(
     """A probe of an even load: each slice has the same counts; of a bound its value by name."""
     slices = max(1, round(seconds / 0.5))
     counts = {
-        one.name: SliceCounts(
-            (rate / 2,) * slices, (values.get(one.name, 0.0) * rate / 2,) * slices
+        bound.name: SliceCounts(
+            (rate / 2,) * slices, (values.get(bound.name, 0.0) * rate / 2,) * slices
         )
-        for one in bounds
+        for bound in bounds
     }
     return Probe(rate, 0.5, counts, began_s)
 
@@ -98,13 +98,13 @@ def test_it_finds_the_place_of_a_service_without_noise(slope: float) -> None:
     assert found.slope == pytest.approx(slope, rel=0.25)
     assert found.binds == "p99" and not found.cliff and not found.drift and not found.doubts
     assert asks[:2] == [Ask(10.0, 3.0), Ask(20.0, 3.0)]
-    assert sum(one.seconds for one in asks) <= BUDGET_S
+    assert sum(ask.seconds for ask in asks) <= BUDGET_S
 
 
 def test_overload_is_short_and_the_boundary_is_long() -> None:
     _, asks, _ = found_of({"p99": power(640.0, 15.0)}, start=1200.0)
-    assert max(one.seconds for one in asks if one.rate > 1.2 * 640) <= 5
-    sides = [one.rate > 640 for one in asks if one.seconds >= 10]
+    assert max(ask.seconds for ask in asks if ask.rate > 1.2 * 640) <= 5
+    sides = [ask.rate > 640 for ask in asks if ask.seconds >= 10]
     assert len(sides) >= 4 and abs(sum(sides) - len(sides) / 2) <= 1
 
 
@@ -125,10 +125,10 @@ def test_ceilings_are_bounds() -> None:
     found, asks, search = found_of({"p99": lambda rate: 0.0}, start=100.0, most=500.0)
     assert (found.ceiling, found.rate, found.high) == ("client", None, None)
     assert found.low is not None and 450 <= found.low <= 500
-    first = next(at for at, one in enumerate(asks) if one.rate > 500)
+    first = next(at for at, ask in enumerate(asks) if ask.rate > 500)
     assert asks[first + 1] == asks[first]
     assert ceiling(search.probes) is not None
-    assert all(one.rate <= asks[first].rate for one in asks)
+    assert all(ask.rate <= asks[first].rate for ask in asks)
     search = RateSearch([P99], start=100.0)
     search.add(replace(probe(100.0, p99=0.5), client_bound=True))
     assert sure(search.next()).rate == 100.0
@@ -137,7 +137,7 @@ def test_ceilings_are_bounds() -> None:
     assert estimate(search.probes, [P99]).rate == pytest.approx(640, rel=0.01)
     # A floor stops after the lowest rate.
     found, asks, _ = found_of({"p99": lambda rate: 0.9}, start=8.0)
-    assert [one.rate for one in asks][-2:] == [1.0, 1.0] and len(asks) <= 8
+    assert [ask.rate for ask in asks][-2:] == [1.0, 1.0] and len(asks) <= 8
     assert (found.ceiling, found.rate, found.low, found.high) == ("floor", None, None, 1.0)
     assert found.binds == "p99"
 
@@ -178,9 +178,9 @@ def test_a_search_is_a_function_of_its_probes(name: str) -> None:
         steps.append(step)
         search.add(live.probe(step.rate, step.seconds))
     again = RateSearch(of.bounds, start=400.0)
-    for step, one in zip(steps, search.probes, strict=True):
+    for step, probe in zip(steps, search.probes, strict=True):
         assert again.next() == step and again.expected_left_s == again.left_s > 0
-        again.add(one)
+        again.add(probe)
     assert again.next() == search.next() and again.expected_left_s == 0
     assert estimate(again.probes, of.bounds) == estimate(search.probes, of.bounds)
 
@@ -339,7 +339,7 @@ def test_the_error_of_a_launch_is_about_the_scatter_of_launches() -> None:
     of = server("M/M/2")
     found = [on(of.launch(seed), of, 0.65 * of.truth) for seed in range(100, 112)]
     logs = [math.log((one.rate or 0) / of.truth) for one in found]
-    scatter = math.sqrt(sum(one**2 for one in logs) / len(logs))
+    scatter = math.sqrt(sum(log**2 for log in logs) / len(logs))
     own = math.sqrt(sum((one.error or 0) ** 2 for one in found) / len(found))
     assert 0.5 < own / scatter < 2  # chi-square of 12: 0.58 to 1.4 in 99 %
 

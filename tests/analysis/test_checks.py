@@ -218,7 +218,7 @@ def test_a_resume_on_another_host_and_what_was_passed_over_while_reading() -> No
     here = changed(run(FIRST), host={"id": "a"})
     same, other = (Resume(argv=(), started_at=AT, host=HostFacts(id=name)) for name in "ab")
     assert checks(result_of([here, same, good()])) == ()
-    assert [one.code for one in checks(result_of([here, other, good()]))] == ["other-host"]
+    assert [check.code for check in checks(result_of([here, other, good()]))] == ["other-host"]
     cut = ReadWarning("cut-off", "line 9, the last, is cut off: read up to it")
     (warning,) = checks(result_of([run(FIRST), good()], [cut]))
     assert (warning.code, warning.message) == (cut.code, cut.message)

@@ -221,11 +221,11 @@ def test_an_odd_launch_is_named_once_with_its_round_and_side() -> None:
     values = [(500.0 + at, 501.0 - at) for at in range(7)]
     values[3] = (503.0, 352.0)
     (row,) = of_versus(versus_result({ROW: values})).rows
-    (odd,) = (one for one in row.doubts if one.code == "odd-launch")
+    (odd,) = (doubt for doubt in row.doubts if doubt.code == "odd-launch")
     assert (odd.side, odd.launches, odd.of) == ("B", 1, 7)
     assert odd.message == "round 4: throughput 0.708 x the median of its launches"
-    steady = of_versus(versus_result({ROW: [one for one in values if one[1] > 400]}))
-    assert all(one.code != "odd-launch" for one in steady.rows[0].doubts)
+    steady = of_versus(versus_result({ROW: [value for value in values if value[1] > 400]}))
+    assert all(doubt.code != "odd-launch" for doubt in steady.rows[0].doubts)
 
 
 def test_the_noise_floor_is_the_farther_end() -> None:
@@ -279,9 +279,9 @@ def test_requests_that_fail_on_b_alone_break_it_whatever_the_figures_say() -> No
     # And a B that answers nothing.
     result = versus_result({ROW: rates(500.0, 500.0)})
     trials = [
-        replace(one, counts=replace(one.counts, completed=0, failed={"status": 900}))
-        for one in result.trials
-        if one.variant == "optimized"
+        replace(trial, counts=replace(trial.counts, completed=0, failed={"status": 900}))
+        for trial in result.trials
+        if trial.variant == "optimized"
     ]
     found = of_versus(replace(result, trials=(*result.trials[::2], *trials)))
     assert found.word == "regressed" and "100 % of B's requests failed" in headline(found)
@@ -308,7 +308,7 @@ def test_where_both_fail_b_is_worse_from_twice_the_share_on(a: int, b: int, brea
 )
 def test_changes_have_a_direction(metric: str, ratios: tuple[float, ...], text: str) -> None:
     better: Better = "higher" if metric == "throughput" else "lower"
-    (judged,) = judge([Hypothesis(paired([math.log(one) for one in ratios]), better)])
+    (judged,) = judge([Hypothesis(paired([math.log(ratio) for ratio in ratios]), better)])
     values = dict(enumerate(ratios, 1))
     found = Compared(metric, "", better, dict.fromkeys(values, 1.0), values, judged, True)
     assert figures(found, "A").startswith(text)

@@ -71,7 +71,7 @@ def test_doubts_of_each_run_stand_with_its_side() -> None:
     left = Teardown("default-1", 1.0, 3, False, ("raylet",))
     a = micro_result({ROW: BEFORE}, failed=4)
     found = alike_runs(a, micro_result({ROW: BEFORE}, "after", steal=90.0, others=[left]))
-    sides = {(one.side, one.code) for one in found.rows[0].doubts}
+    sides = {(doubt.side, doubt.code) for doubt in found.rows[0].doubts}
     assert sides == {("A", "errors"), ("B", "steal")}
     assert any(line.startswith("B: unclean-teardown") for line in found.warnings)
 
@@ -227,7 +227,7 @@ def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history
     a = micro_result({ROW: BEFORE})
     fell = micro_result({ROW: (28.0, 29.0, 27.0)}, "after")
     lost = replace(fell, failures=tuple(failure_of(one, "raylet 7 ended") for one in fell.trials))
-    short = [replace(one, flags=TrialFlags(interrupted=True)) for one in fell.trials]
+    short = [replace(trial, flags=TrialFlags(interrupted=True)) for trial in fell.trials]
     assert [broken(alike_runs(a, fell), "regressed") != []] == [True]
     for one in (lost, replace(fell, trials=tuple(short))):
         (row,) = alike_runs(a, one).rows
@@ -239,7 +239,7 @@ def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history
     assert row.line("throughput").b == pytest.approx((29.0 * 27.0) ** 0.5)
     # No gate breaks on launches that broke, as it does on missing ones: they tell nothing of B.
     again = micro_result({ROW: BEFORE}, "after")
-    struck = tuple(failure_of(one, "raylet 7 ended") for one in again.trials)
+    struck = tuple(failure_of(trial, "raylet 7 ended") for trial in again.trials)
     cut = replace(again.trials[0], flags=TrialFlags(interrupted=True))
     for one in (
         replace(again, failures=struck[:1]),
@@ -254,7 +254,7 @@ def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history
 def test_a_report_has_no_ratio_to_or_of_a_broken_row(base: bool) -> None:
     whole = micro_result({ROW: BEFORE}, variants=("default", "optimized"))
     assert [line.ratio for line in summarize(whole)] == [None, 1.0]
-    at = next(one for one in whole.trials if (one.variant == "default") is base)
+    at = next(trial for trial in whole.trials if (trial.variant == "default") is base)
     made = replace(whole, failures=(failure_of(at, "replica 7 ended"),))
     lines = summarize(made)
     assert [line.ratio for line in lines] == [None, None]
@@ -277,7 +277,7 @@ def test_without_other_runs_the_spread_between_runs_is_assumed_and_said() -> Non
         compared.word == "regressed" and of_runs(*runs((450.0, 455.0, 445.0))).word != "regressed"
     )
     assert any("the spread between runs is assumed, 6 %" in one for one in compared.warnings)
-    assert not [one for one in alike_runs(*runs()).warnings if "assumed" in one]
+    assert not [warning for warning in alike_runs(*runs()).warnings if "assumed" in warning]
 
 
 def test_other_runs_tell_how_far_runs_differ() -> None:
@@ -289,7 +289,7 @@ def test_other_runs_tell_how_far_runs_differ() -> None:
     assert 0.015 < spread.sd < 0.06 and spread.df > 2
     compared = of_runs(a, b, spreads=measure_spreads(a, b, nights(values)))
     assert compared.word == "inconclusive" and alike_runs(a, b).word != "inconclusive"
-    assert not [one for one in compared.warnings if "assumed" in one]
+    assert not [warning for warning in compared.warnings if "assumed" in warning]
     # A and B themselves and unlike runs tell nothing.
     a, b = runs()
     four = nights((500, 520, 480, 510))

@@ -40,7 +40,7 @@ def judge_all(
     threshold: float = 0.05,
     floor: float = 0.0,
 ) -> tuple[Judged, ...]:
-    return judge([Hypothesis(one, better, floor) for one in intervals], threshold)
+    return judge([Hypothesis(interval, better, floor) for interval in intervals], threshold)
 
 
 @cases("confidence", 0.8, 0.95, 0.995)

@@ -142,12 +142,12 @@ def test_turns_are_changes_of_direction() -> None:
 def test_replicas_by_the_word_of_serve_or_by_processes() -> None:
     changes = [change(-1, "a:A", 1), change(-1, "a:B", 2), change(3, "a:A", 4)]
     every = all_replicas(replica_lines(built(CourseFacts, {"changes": changes}, "course")))
-    assert [(one.at_s, one.running) for one in every.counts] == [(-1, 3), (3, 6)]
+    assert [(count.at_s, count.running) for count in every.counts] == [(-1, 3), (3, 6)]
     title = "ray::ServeReplica:a:A"
     lives = [life(1, title, None, 5.0), life(2, title, 2.0, None)]
     lives.append(life(3, "ray::ProxyActor", None, None))
     (seen,) = replica_lines(built(CourseFacts, {"lives": lives}, "course"))
-    counts = [(one.at_s, one.wanted, one.running) for one in seen.counts]
+    counts = [(count.at_s, count.wanted, count.running) for count in seen.counts]
     assert counts == [(0.0, None, 1), (2.0, None, 2), (5.0, None, 1)]
 
 
@@ -223,5 +223,5 @@ def test_processes_by_second() -> None:
     gone = Track(3, "replica", "r", [(at * S // 10, 0) for at in ticks if at < 21])
     kept = processes_of([first, late, gone], 0, 3)
     assert kept["cpu"] == {"proxy": [50.0] * 3, "replica": [0.0, 100.0, 100.0]}
-    spans = [(one["from_s"], one["to_s"]) for one in kept["lives"]]
+    spans = [(life["from_s"], life["to_s"]) for life in kept["lives"]]
     assert spans == [(None, None), (1.0, None), (None, 2.0)]

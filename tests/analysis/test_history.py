@@ -151,7 +151,7 @@ def test_a_drop_of_ten_percent_is_found(spread: float, least: float) -> None:
 def test_a_row_that_a_run_did_not_measure_is_a_gap_in_its_series() -> None:
     results = nine()
     group = group_of([*results[4:], *reversed(results[:4])])  # in the order of their starts
-    assert [one.run.id for one in group.runs] == [f"n{at}" for at in range(1, 10)]
+    assert [run.run.id for run in group.runs] == [f"n{at}" for at in range(1, 10)]
     told: list[float | None] = [*FALLEN]
     told[2] = None
     series = series_of(group_of(nights({ROWS[0]: QUIET, ROW: told})))
@@ -187,7 +187,7 @@ def test_a_commit_or_a_package_that_changed_is_told_at_its_run() -> None:
         code = {"app": {"commit": commit}, "packages": packages}
         launches = tuple(replace(of, proof={**of.proof, **code}) for of in one.launches)
         runs[at] = replace(one, launches=launches)
-    assert {at: one.changed for at, one in enumerate(group_of(runs).runs) if one.changed} == {
+    assert {at: run.changed for at, run in enumerate(group_of(runs).runs) if run.changed} == {
         2: ("app commit aaaaaaa -> bbbbbbb",),
         4: ("protobuf 6.33 -> 7.1",),
         5: ("ray 2.60.0 -> 2.61.0",),  # once, though it is a package too
@@ -264,7 +264,7 @@ def test_of_two_copies_the_longer_one_counts() -> None:
     results = nine()
     cut = replace(results[0], trials=results[0].trials[:1])
     found = build_history({"a/n1": cut, **in_folders(results), "copy/n2": results[1]})
-    assert [one.where for one in found.groups[0].runs[:2]] == ["results/n1", "copy/n2"]
+    assert [run.where for run in found.groups[0].runs[:2]] == ["results/n1", "copy/n2"]
     more = len(results[0].trials) - 1
     assert [one.where for one in found.passed] == ["a/n1", "results/n2"]
     assert f"has {more} trials more" in found.passed[0].why

@@ -158,9 +158,9 @@ def test_each_objective_of_gaps_has_a_limit_in_the_log() -> None:
 
 def test_bounds_of_objectives() -> None:
     bounds = bounds_of(parse_slo("p99.9=20ms,mean=5ms,errors=0,goodput=95%@10ms"))
-    assert [one.name for one in bounds] == ["p99.9", "mean", "errors", "goodput"]
-    assert [one.kind for one in bounds] == ["share", "mean", "share", "share"]
-    assert [one.most for one in bounds] == pytest.approx([0.001, 5 * MS, 1e-6, 0.05])
+    assert [bound.name for bound in bounds] == ["p99.9", "mean", "errors", "goodput"]
+    assert [bound.kind for bound in bounds] == ["share", "mean", "share", "share"]
+    assert [bound.most for bound in bounds] == pytest.approx([0.001, 5 * MS, 1e-6, 0.05])
 
 
 def test_a_launch_begins_with_a_closed_loop_at_half_of_which_the_search_starts() -> None:
@@ -292,7 +292,7 @@ def test_latency_that_does_not_come_of_the_load_ends_the_search() -> None:
     assert not tenth.hopeless and tenth.next() is not None
     said = tenth.estimate()
     assert said.ceiling is None and said.rate is None and said.high == 500
-    assert any("no rate met before the time" in one for one in said.doubts)
+    assert any("no rate met before the time" in doubt for doubt in said.doubts)
 
 
 def test_a_service_that_never_answers_ends_the_launch() -> None:

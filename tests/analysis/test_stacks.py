@@ -146,7 +146,7 @@ def test_nothing_is_lost(a: dict[tuple[str, ...], int], b: dict[tuple[str, ...],
 def test_the_change_is_of_shares_so_length_does_not_matter() -> None:
     a = parse_raw("m (a.py:1);old (a.py:2) 40\nm (a.py:1);same (a.py:3) 60\n", "a")
     b = parse_raw("m (a.py:1);new (a.py:9) 400\nm (a.py:1);same (a.py:4) 600\n", "b")
-    found = {one.name: one.self_change for one in changes(a, b)}
+    found = {change.name: change.self_change for change in changes(a, b)}
     assert found == {"old (a.py)": -40.0, "new (a.py)": 40.0}
     assert not changes(a, {stack: 7 * count for stack, count in a.items()})
     noise = [noise_points(*of) for of in ((50, 100), (50, 10_000), (0, 100), (10, 0))]

@@ -28,7 +28,7 @@ def replica(*places: tuple[str, str, float], name: str = "Shop", **more: Any) ->
 def seen(*replicas: dict[str, Any], alone_ms: float = 40.0, connections: int = 20) -> Trial:
     """A row of an idle server, and what was seen in its replicas in a further load."""
     waits = {"p50_ms": 630.0, "alone_p50_ms": alone_ms, "seconds": 1.9, "replicas": [*replicas]}
-    slots = {str(one["deployment"]): int(one["max_ongoing"]) for one in replicas}
+    slots = {str(replica["deployment"]): int(replica["max_ongoing"]) for replica in replicas}
     uses = process(1, "proxy", 10, wait=0.5), process(2, "replica", 8, wait=0.5, of="app:Shop")
     trial = measured(connections, 1000 * connections / 630, usage(*uses, host=30), of={})
     return changed(trial, waits=waits, slots=slots)

@@ -155,8 +155,8 @@ def test_overlaps_count_once(calls: list[tuple[int, int]], batches: list[tuple[i
     """Against a count of each nanosecond: a call, else a batch, else the code itself."""
     calls, batches = ([(min(one), max(one)) for one in some] for some in (calls, batches))
     marks = [*DEFAULT[:6]]
-    marks += [mark("replica", *one, f"{at}", "f", "Down") for at, one in enumerate(calls)]
-    marks += [mark("batch", *one, parent="f") for one in batches]
+    marks += [mark("replica", *call, f"{at}", "f", "Down") for at, call in enumerate(calls)]
+    marks += [mark("batch", *batch, parent="f") for batch in batches]
     made = waterfall_of(CLIENT, marks)
     assert made is not None and sum(made.hops.values()) == 950
     below = sum(any(a <= at < b for a, b in calls) for at in range(120, 800))
@@ -190,7 +190,7 @@ def test_a_file_of_marks_that_went_round() -> None:
     ]
     content = struct.pack("<Q", 5).ljust(HEADER_BYTES, b"\0") + b"".join(slots)
     read = marks_of(content)
-    assert read.lost == 3 and [one.begin_ns for one in read.marks] == [3, 2]
+    assert read.lost == 3 and [mark.begin_ns for mark in read.marks] == [3, 2]
     assert read.marks[0].parent == "" and read.marks[0].name == "Front"
     (ordered,) = by_trace([read]).values()
     assert [one.begin_ns for one in ordered] == [2, 3]
@@ -258,7 +258,7 @@ B_SIDE = side({"router": 42}, {"router": 50}, {"router": 64})
 
 def test_the_hop_in_which_two_sides_differ_has_an_interval_over_rounds() -> None:
     """Differences of 32, 30 and 34: mean 32, standard error 2 / sqrt(3), t(0.975, 2) = 4.3027."""
-    by_hop = {one.hop: one for one in shifts(A_SIDE, B_SIDE, pairs=True)}
+    by_hop = {shift.hop: shift for shift in shifts(A_SIDE, B_SIDE, pairs=True)}
     assert list(by_hop) == ["latency", "router", "user code"]
     router, code = by_hop["router"], by_hop["user code"]
     assert (router.a_ns, router.b_ns, router.grown_ns) == (20.0, 52.0, 32.0)

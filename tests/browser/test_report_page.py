@@ -250,7 +250,7 @@ def test_dragging_over_time_zooms_all_charts_of_the_section_and_back(tmp_path: P
     assert told["area"] > 50 and told["offered"] == [False, False]
 
     for labels, shown in zip(before, zoomed, strict=True):
-        whole, part = ([float(one) for one in ticks] for ticks in (labels, shown))
+        whole, part = ([float(tick) for tick in ticks] for ticks in (labels, shown))
         assert min(whole) == 0 and max(whole) >= 50
         assert min(part) >= 28 and max(part) <= 43
 
@@ -288,7 +288,7 @@ def test_columns_sort_by_what_they_show(tmp_path: Path) -> None:
         ("100", "1.26 s", Number("10.4", 10.4)),
         ("10,000", "12 s", Number("0.9", 0.9)),
     ]
-    plain = Table("Words", columns, tuple(TableRow(one) for one in cells))
+    plain = Table("Words", columns, tuple(TableRow(cell) for cell in cells))
     unlike = replace(plain, caption="Unlike", unlike=True)
     whole = replace(sheet(), sections=(Section("more", "More", (plain, unlike)),))
     act = """

@@ -85,7 +85,7 @@ def test_the_end_adds_up(findings: Findings, last: str) -> None:
     whole = json.loads(format_json(findings))
     assert whole["verdict"] == last.partition(":")[0]
     assert whole["fit"] is ("failure" not in last)
-    assert [one["check"] for one in whole["findings"]] == [*findings]
+    assert [finding["check"] for finding in whole["findings"]] == [*findings]
 
 
 @cases("tone, code", ("ok", 0), ("warning", 0), ("unknown", 0), ("failure", 1))

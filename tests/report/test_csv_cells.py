@@ -49,7 +49,7 @@ def test_no_form_of_a_run_holds_a_formula_or_raw_control_characters(form: str) -
     assert not set(text) & {"\x1b", "\x9b", "\r", "\x07"}
     if form == "csv":
         rows = [one for one in csv.DictReader(io.StringIO(text)) if one["section"] == "results"]
-        assert any(float(one["value"]) > 0 for one in rows if one["value"])
+        assert any(float(row["value"]) > 0 for row in rows if row["value"])
     if form == "json":
         assert repr(name)[1:-1] in repr(json.loads(text))
 

@@ -216,7 +216,7 @@ def test_perf_metrics_leave_broken_rows_out_and_name_what_is_known_to_be_higher(
     died = Failure("trial", "a replica ended during the trial", AT, key=bad.key)
     content = json.loads(perf_metrics(result_of([run(*rows), launch(), good, bad, died])))
     assert content["broken"] == [bad.key]
-    names = [one["perf_metric_name"] for one in content["perf_metrics"]]
+    names = [perf_metric["perf_metric_name"] for perf_metric in content["perf_metrics"]]
     assert [name.rpartition("single_client_")[2] for name in names] == [
         *("throughput_requests_per_s", "latency_p50_ms", "latency_p99_ms")
     ]
@@ -269,7 +269,7 @@ def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(name: str) ->
     page = make_sheet(result)
     is_sound(page)
     sentences = as_lines(page.findings)
-    assert all(escaped(one) in text for one in sentences)
+    assert all(escaped(sentence) in text for sentence in sentences)
     first, missing = text.split("\n")[0], result.missing or result.failures
     assert escaped(sentences[0]) in first
     assert not missing or "incomplete" in first or "failed" in first

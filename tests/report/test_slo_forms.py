@@ -75,7 +75,7 @@ def micro(slo: str, *p50_ms: float) -> Result:
 
 def test_a_row_that_was_not_measured_is_not_judged() -> None:
     rows = judged_rows(micro("p99=50ms", 10.0, 0.0))
-    assert [(one.name, one.word) for one in rows] == [
+    assert [(row.name, row.word) for row in rows] == [
         ("single client", "met"),
         ("8 clients", "not judged"),
     ]
@@ -91,7 +91,7 @@ def test_the_name_of_a_row_tells_it_from_all_others() -> None:
         for row in ROWS[:2]
     ]
     result = result_of([replace(run(*plan), suite={"slo": "mean=1s"}), trial(plan[0])])
-    names = [one.name for one in judged_rows(result)]
+    names = [row.name for row in judged_rows(result)]
     assert names[0] == "single client, replicas 1, default" and len(set(names)) == len(plan)
 
 

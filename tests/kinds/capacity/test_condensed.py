@@ -58,7 +58,7 @@ def both(tmp_path: Path, a: Result, b: Result) -> list[str]:
 def test_a_launch_gives_the_capacity_of_its_search() -> None:
     result = searched("r", APP)
     found = condensed(result)
-    assert [one.metrics["throughput"].windows for one in found.trials] == [
+    assert [trial.metrics["throughput"].windows for trial in found.trials] == [
         (launch["figures"]["capacity"]["value"],) for launch in stored(result).launches
     ]
     ((place, row),) = rows_of(found, "default").items()
@@ -93,7 +93,7 @@ def test_a_search_that_was_broken_off_has_no_value() -> None:
     assert {probe["dims"]["launch"] for probe in stored(result).probes} == {1, 2, 3}
     assert stored(result).findings[0] == "1 of 3 searches was incomplete."
     found = condensed(result)
-    assert [one.round for one in found.trials] == [1, 2]
+    assert [trial.round for trial in found.trials] == [1, 2]
     assert [one.round for one in found.missing] == [3]
     assert found.failures == ()
     assert rows("r", APP[:1], finished=False).trials == ()
@@ -136,7 +136,7 @@ def test_what_the_client_could_not_load_is_not_worse() -> None:
     beyond = searched("b", [BEYOND] * 3)
     assert stored(beyond).dims["ceiling"] == "client" and "client" in stored(beyond).words
     a, b = rows("a", APP[:3]), condensed(beyond)
-    assert len(b.broken) == 3 and all(one.counts.completed for one in b.trials)
+    assert len(b.broken) == 3 and all(trial.counts.completed for trial in b.trials)
     for sides in ((a, b), (b, a)):
         found = of_runs(*sides)
         assert found.rows[0].word == "inconclusive" and not found.rows[0].worse

@@ -36,10 +36,10 @@ def test_a_load_posts_different_requests_which_are_the_same_in_every_run() -> No
     assert other.stdout.encode().strip() == asked[2]
     assert bodies(cell_of(seed=1)) != asked
     samples = [read(body, NAMES) for body in asked]
-    assert {len(one) for one in samples} == {15}
-    assert all(len({user for user, _ in one}) == 1 for one in samples)
-    assert len({user for one in samples for user, _ in one}) > 990
-    assert len({item for one in samples for _, item in one}) > 10_000
+    assert {len(sample) for sample in samples} == {15}
+    assert all(len({user for user, _ in sample}) == 1 for sample in samples)
+    assert len({user for sample in samples for user, _ in sample}) > 990
+    assert len({item for sample in samples for _, item in sample}) > 10_000
 
 
 NO_JSON = (b"", b"\xff\xfe\x00", b"[" * 100_000, b"1" * 5000)

@@ -115,7 +115,7 @@ def test_figures_that_are_only_lower_bounds_are_marked_in_every_form() -> None:
 
 def test_no_limit_is_told_of_a_row_through_a_handle_or_from_several_nodes() -> None:
     suite, usage_of_proxy = scale_suite("chain"), serving((99.0,), (30.0,), host=120.0)
-    trials = [changed(one, usage=usage_of_proxy) for one in graph_trials(suite)]
+    trials = [changed(trial, usage=usage_of_proxy) for trial in graph_trials(suite)]
     rows = view_of(scale_result(suite, *trials)).rows
     assert [row.dims["limit"] is not None for row in rows] == [False, False, True, True]
     several = view_of(one_launch(nodes=[scale_node(1), scale_node(2)], usage=usage_of_proxy))

@@ -69,7 +69,7 @@ def test_variants_alternate_and_later_rounds_draw_their_sizes() -> None:
     ]
     orders = [[cell["num_replicas"] for cell, _ in one.cells] for one in plan]
     assert orders[0] == [1, 2, 4, 8, 16] and orders[2] != orders[0]
-    assert orders[2] == orders[3] and all(sorted(map(int, one)) == orders[0] for one in orders)
+    assert orders[2] == orders[3] and all(sorted(map(int, order)) == orders[0] for order in orders)
     keys = [planned.key for planned in list_trials(plan)]
     assert len(set(keys)) == len(keys) == 30
     rest = suite.plan(keys[:7])
@@ -93,7 +93,7 @@ def test_flags_go_before_the_file_and_before_quick_and_a_cluster_has_its_own() -
     suite = read_scale("curve", content, flags, quick=True)
     assert suite.replicas == (3, 5) and suite.to_json()["connections"] == 7 and suite.warmup == 0.5
     assert (suite.windows, suite.window_s) == (2, 1.25)
-    assert [one.name for one in suite.variants] == ["haproxy"]
+    assert [variant.name for variant in suite.variants] == ["haproxy"]
     suite = read_scale("curve", Content("a.toml", CURVE), {}, address="10.0.0.1:6379")
     assert [one.name for one in suite.variants] == [AS_IT_IS] and suite.nodes == 1
 

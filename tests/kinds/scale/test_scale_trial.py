@@ -51,7 +51,7 @@ def test_the_requests_of_a_lost_node_count_as_failed() -> None:
     trial = of_nodes(nodes, completed=1500, timeouts=2)
     assert trial.counts.completed == 1500 and trial.counts.balanced
     assert trial.counts.failed == {"timeout": 2, "node": 7}
-    assert [one.lost for one in trial.client.nodes] == [None, None, "gone"]
+    assert [node.lost for node in trial.client.nodes] == [None, None, "gone"]
 
 
 def test_the_cpu_of_a_request_leaves_the_load_out() -> None:

@@ -133,7 +133,7 @@ def test_intervals_are_those_of_rounds_in_pairs(fake: Fake, call: Call) -> None:
     a, b = (point.values["throughput"].launches for point in view().points)
     logs = [math.log(b[number] / a[number]) for number in a]
     mean = sum(logs) / 6
-    se = math.sqrt(sum((one - mean) ** 2 for one in logs) / 5 / 6)
+    se = math.sqrt(sum((log - mean) ** 2 for log in logs) / 5 / 6)
     interval = ratios("first")["default"].values["b_over_a"]
     assert interval.low == pytest.approx(math.exp(mean - 2.5706 * se), rel=1e-3)
     assert interval.high == pytest.approx(math.exp(mean + 2.5706 * se), rel=1e-3)
@@ -166,8 +166,8 @@ def test_layers_are_drawn_and_a_handle_has_windows_of_its_own(call: Call) -> Non
     assert first == {"handle", "uvicorn"}  # by draw, before or behind the slices
     planned = [at for row in rows for part in row.parts for at in part.planned]
     handles = [at.row for at in planned if at.variant == "handle"]
-    assert {one.protocol for one in handles} == {"handle-stream"}
-    assert {one.stream_events for one in handles} == {10}
+    assert {handle.protocol for handle in handles} == {"handle-stream"}
+    assert {handle.stream_events for handle in handles} == {10}
     assert 300 < suite.expected_s(suite.plan()) < 3000
 
 

@@ -85,7 +85,7 @@ def test_the_hop_in_which_the_difference_is() -> None:
 
     plain = versus_result({ROWS[0]: rates(325.0, 300.0)})
     falls = {"default": lambda at: fall(at, 1.0, proxy=2.0), "optimized": lambda at: fall(at, 11.0)}
-    trials = [replace(one, waterfall=falls[one.variant](one.round)) for one in plain.trials]
+    trials = [replace(trial, waterfall=falls[trial.variant](trial.round)) for trial in plain.trials]
     result = result_of([plain.run, *plain.launches, *trials])
     text = " ".join(render(result, width=120).split())
     assert "B takes 8.00 ms more than A, 10.0 of them router (10.0 to 10.0)" in text

@@ -63,7 +63,7 @@ def test_a_proof_by_itself_is_none_among_others() -> None:
     ratio = math.exp(2.9 * sure(of_versus(run_of(1.0)).gated[0].judged.interval).se)
     assert of_versus(run_of(ratio)).word == "faster"
     found = of_versus(run_of(ratio, 1.0, 1.0))
-    (line,) = (one for one in found.rows[0].lines if one.gated)
+    (line,) = (line for line in found.rows[0].lines if line.gated)
     assert line.judged.word != "faster" and found.word != "faster"
     # After two sure ones the last takes the whole error: it is proven, though not its interval.
     (last,) = of_versus(run_of(ratio, 2.0, 2.0)).split()[0].gated
@@ -139,7 +139,7 @@ def test_what_is_measured_in_turn_is_compared_within_its_rounds() -> None:
     """A is faster in the rounds of B2, which says nothing of B1."""
     result = run_of(0.9, 0.9, together=2)
     keep = {"haproxy": (1, 3, 5), "mine": (2, 4, 6)}
-    seen = [one for one in result.trials if one.round in keep.get(one.variant, range(1, 7))]
+    seen = [trial for trial in result.trials if trial.round in keep.get(trial.variant, range(1, 7))]
     plan = tuple(one for one in result.run.plan if one.round in keep.get(one.variant, range(1, 7)))
     found = of_versus(replace(result, trials=tuple(seen), run=replace(result.run, plan=plan)))
     rounds = [[*row.line("throughput").a_values] for row in found.rows]

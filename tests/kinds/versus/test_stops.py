@@ -55,7 +55,7 @@ def test_it_ends_after_the_round_that_settles_it_or_fills_the_budget(tmp_path: P
 
 
 def test_what_is_planned_behind_a_stop_is_not_missing() -> None:
-    records: list[Record] = [CLEAR.run, *(one for one in CLEAR.trials if one.round <= 4)]
+    records: list[Record] = [CLEAR.run, *(trial for trial in CLEAR.trials if trial.round <= 4)]
     assert len(result_of(records).missing) == 4
     stopped = result_of([*records, SETTLED])
     assert (stopped.missing, stopped.stop, stopped.last) == ((), SETTLED, 4)

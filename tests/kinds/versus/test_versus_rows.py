@@ -95,7 +95,7 @@ def test_both_sides_are_measured_in_turn_and_alone(rows_of: RowsOf) -> None:
     # Of a process that is known, its CPU; a service without processes has none.
     (cpu_s,) = trials[0].metrics["server_cpu"].windows or ()
     assert cpu_s > 0 and "server_cpu" not in trials[1].metrics
-    own, other = ({one.pid for one in trial.usage.processes} for trial in trials)
+    own, other = ({process.pid for process in trial.usage.processes} for trial in trials)
     assert os.getpid() in own - other
     # The choice of the first round holds: no slices are looked at any more.
     assert sure(again[0].client.slices).slice_s == slicing.slice_s
