@@ -54,7 +54,6 @@ def nights(by_row: Mapping[Row, Sequence[float | None]], **given: Any) -> list[R
 
 
 def in_folders(results: Sequence[Result]) -> dict[str, Result]:
-    """As they come from their folders."""
     return {f"results/{result.run.id}": result for result in results}
 
 

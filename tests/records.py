@@ -249,7 +249,6 @@ def rpc_world(size: int = 10, batch: bool = True, **other: Any) -> World:
 def rpc_suite(
     worlds: Sequence[World] = (), backends: Sequence[Any] = ("torch",), **other: Any
 ) -> RpcSpec:
-    """A suite of these worlds."""
     given: dict[str, Any] = {"episodes": 3, "steps": 4, "output_file_path": "benchmark_report.json"}
     cells = [asdict(world) for world in worlds or [rpc_world()]]
     lists = {name: tuple(dict.fromkeys(cell[name] for cell in cells)) for name in LISTS}

@@ -168,7 +168,6 @@ def curve_trials(
 
 
 def sizes_of(result: Result) -> list[ViewRow]:
-    """The sizes of a run with their figures."""
     return [*merge_sizes(view_of(result).rows)]
 
 

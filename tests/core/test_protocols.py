@@ -211,7 +211,6 @@ def test_a_handle_of_an_app_of_ones_own_calls_one_method() -> None:
 
 
 def of_rows(*rows: dict[str, Any], load: dict[str, Any] | None = None, **flags: Any) -> Suite:
-    """A suite of two cells with these rows."""
     cells = [{"max_ongoing_requests": 5}, {"max_ongoing_requests": 9}]
     data = {"load": load or {}, "cells": cells, "rows": list(rows)}
     return suite_with(data, "a.toml", **flags)

@@ -93,7 +93,6 @@ def resumed(request: pytest.FixtureRequest) -> bool:
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    """Starts serve-bench as a process of its own."""
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     return begin(*SERVE_BENCH, *arguments, cwd=cwd, env=env, stderr=subprocess.STDOUT)
 
@@ -264,7 +263,6 @@ class RayNodes:
         return self.running(words)
 
     def start(self, *words: str) -> None:
-        """Starts the program of the cluster. It ends with its stdin."""
         streams = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         env = {**self.env, "TMPDIR": self.place}
         program = Path(__file__).with_name("ray_nodes.py")

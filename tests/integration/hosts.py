@@ -103,7 +103,6 @@ class Hosts:
         self._bridge("link", "set", f"port{self.hosts.index(host) + 1}", "down")
 
     def join(self, host: Host) -> None:
-        """Puts it back."""
         self._bridge("link", "set", f"port{self.hosts.index(host) + 1}", "up")
 
     def _new_host(self, number: int) -> Host:

@@ -54,7 +54,6 @@ class Cluster:
         self.before = self.told()
 
     def env(self, number: int = 0) -> dict[str, str]:
-        """The environment of a shell on a host."""
         place = self._place / str(number)
         place.mkdir(exist_ok=True)
         plain = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "SERVE_BENCH"))}
@@ -66,7 +65,6 @@ class Cluster:
         self.hosts[number].run("ray", *words, env=self.env(number), timeout_s=90)
 
     def scale(self, *words: str, cwd: Path) -> subprocess.Popen[str]:
-        """`serve-bench scale` on the first host."""
         return self.first.start(
             *SERVE_BENCH, "scale", *words, "--address", ADDRESS, env=self.env(), cwd=cwd
         )

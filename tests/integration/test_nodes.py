@@ -70,7 +70,6 @@ def crew(cluster: RayNodes) -> Iterator[NodeCrew]:
 
 
 def pids_on(cluster: RayNodes, node: str) -> list[psutil.Process]:
-    """The load actor of a node."""
     children = psutil.Process(cluster.raylets[node]).children()
     return [one for one in children if "ray::LoadActor" in " ".join(one.cmdline())]
 
@@ -88,7 +87,6 @@ def at(phase: str, act: Callable[[], None]) -> Callable[[Progress], None]:
 
 
 def lost_of(result: LoadResult) -> dict[str, NodeFacts]:
-    """The nodes that were lost."""
     return {node.node: node for node in result.nodes if node.lost is not None}
 
 

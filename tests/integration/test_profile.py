@@ -165,7 +165,6 @@ def by_chance(profiles: Iterable[Stacks]) -> float:
 
 
 def kept_profiles(trial: Trial, run: Path) -> set[str]:
-    """Whose stacks were kept."""
     kept = [part for part in trial.profiles if not part.failed]
     for part in kept:
         raw = run / part.path

@@ -54,7 +54,6 @@ class Read(HTMLParser):
             self.texts.append(data)
 
     def all(self, tag: str, **wanted: str) -> list[dict[str, str]]:
-        """The attributes of such elements."""
         return [
             about
             for name, about in self.tags

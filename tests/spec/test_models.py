@@ -38,12 +38,10 @@ each_option = pytest.mark.parametrize(("model", "option"), OPTIONS)
 
 
 def file(option: Option, value: Any) -> Content:
-    """A file with a value of an option."""
     return Content("f.toml").set(option.key, value, f"f.toml: {option.key}")
 
 
 def flags(model: type[Spec], given: dict[str, str], content: Content | None = None) -> Content:
-    """These flags, over a file."""
     return model.add_flags(content or Content("f.toml"), given)
 
 

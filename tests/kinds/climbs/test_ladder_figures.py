@@ -57,7 +57,6 @@ def marks(ladder: LadderView) -> list[str]:
 
 
 def users(ladder: LadderView) -> tuple[int | None, int | None, list[int]]:
-    """Of knee, best and collapses."""
     steps = (ladder.knee, ladder.best)
     first, top = (None if rung is None else rung.clients for rung in steps)
     return first, top, list(ladder.collapses)

@@ -38,7 +38,6 @@ def sheet(*trials: Trial, failures: tuple[Failure, ...] = ()) -> Document:
 
 
 def facts(*windows: float, **changes: Any) -> dict[str, str]:
-    """What is said of requests and client."""
     of = sheet(load(*windows, **changes))
     blocks = [block for name in ("results", "requests") for block in part(of, name)]
     return {name: text for block in every(blocks, Facts) for name, text in block.pairs}

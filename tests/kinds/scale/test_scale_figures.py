@@ -48,13 +48,11 @@ PUBLISHED = {
 
 
 def only(*nodes: dict[str, Any], **about: Any) -> ViewRow:
-    """The size of a launch with these nodes."""
     (size,) = sizes_of(one_launch(nodes=nodes, **about))
     return size
 
 
 def means(size: ViewRow) -> dict[str, float]:
-    """The published metrics."""
     return {name: value.value for name, value in size.values.items() if name in lens.PUBLISHED}
 
 

@@ -131,7 +131,6 @@ TRAFFIC: Final = Traffic()
 
 
 def processes(result: Result) -> dict[str, ViewRow]:
-    """The processes of a run, by name."""
     points = view_of(result).points
     return {point.name: point for point in points if point.dims["point"] == "process"}
 
@@ -146,7 +145,6 @@ def planned_blocks(spec: SoakSpec) -> list[PlannedTrial]:
 
 
 def soaked(fake: Fake, blocks: int = 60, leak: float = 50.0) -> Result:
-    """The records of a soak of one launch."""
     spec = SoakSpec(5.0 * blocks, 5.0, leak=leak)
     rows = planned_blocks(spec)
     fake.launches += 1

@@ -84,7 +84,6 @@ class Fake:
 
 @pytest.fixture
 def fake(monkeypatch: Patch, tmp_path: Path) -> Fake:
-    """Instead of clusters, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     made = Fake()
     monkeypatch.setattr(sittings, "outcome_of", made.outcome_of)

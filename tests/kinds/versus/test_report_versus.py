@@ -30,6 +30,12 @@ def test_a_failure_is_said_once() -> None:
     assert render(struck).count("raylet 7 ended") == 1
 
 
+def test_a_comparison_fits_a_screen() -> None:
+    result = versus_result({ROW: rates(580.0, 590.0, wobble=9.0)}, b={"failed": 3})
+    lines = render(result).splitlines()
+    assert "inconclusive" in lines[0] and len(lines) <= 25 and max(map(len, lines)) <= 80
+
+
 def test_the_floor_raises_thresholds_and_is_said() -> None:
     noise = of_versus(versus_result({ROW: rates(580.0, 580.0, wobble=15.0)}, labels=TWINS))
     floors, run = floors_of(noise), noise.sides[0].run.id
