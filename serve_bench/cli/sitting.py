@@ -205,12 +205,17 @@ def outcome_of(sitting: Sitting) -> Outcome:
             runner = Runner(work, folder, display, first_launch=first, requests=requests)
             interrupted = _work_off(runner)
         result = read(folder.path)
-        result = replace(result, trials=(*result.trials, *runner.journal.unwritten))
+        if (lost := runner.journal.unwritten) is not None:
+            interrupted = interrupted or isinstance(lost.ended, KeyboardInterrupt)
+            measured = [trial for trial in lost.trials if not trial.flags.profiled]
+            trials = {trial.key: trial for trial in (*result.trials, *measured)}
+            failures = (*result.failures, *(fault.failure() for fault in lost.faults))
+            result = replace(result, trials=tuple(trials.values()), failures=failures)
         # Where nothing was measured, the log of a launch may say why, or the run be resumed.
         kept = bool(result.trials or sitting.again or (folder.path / "logs").exists())
         if not kept:
             folder.discard()
-    return Outcome(folder.path, result, runner.failed, interrupted, kept)
+    return Outcome(folder.path, result, runner.journal.failed, interrupted, kept)
 
 
 LONG_S: Final = 120.0
@@ -246,7 +251,7 @@ def _work_off(runner: Runner[Any, Any]) -> bool:
         return True
     except StoreError as error:  # a full disk: what is there is reported all the same
         print_note(f"serve-bench: {error}")
-        runner.failed = True
+        runner.journal.failed = True
     return False
 
 

@@ -276,7 +276,7 @@ def expected_trial_s(suite: Suite, row: Row | None = None, rate: float = A_RATE)
     if suite.requests_per_client is None:
         measured_s = suite.windows * suite.window_s
         if suite.requests is not None:
-            measured_s = suite.requests / rate
+            measured_s = suite.requests / ((row and row.rate_per_s) or rate)
         elif row is not None:
             measured_s = timing_of(suite, row).fitted(row.connections / A_RATE).measured_s
         return suite.warmup_min_s + measured_s + TRIAL_S

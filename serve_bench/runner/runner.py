@@ -165,8 +165,8 @@ class Journal:
     observer: Observer
     about: bool = False
     requests: RequestsFile | None = None
-    unwritten: tuple[Trial, ...] = ()  # measured, on a disk that is full
-    failed: bool = False
+    unwritten: Loaded | None = None  # measured, on a disk that is full
+    failed: bool = False  # something of the plan is not measured, or in doubt
     done: int = 0
     to_come: int = 0
     who: str = ""
@@ -218,9 +218,6 @@ class Journal:
         """Writes a trial and the log of its requests. Raises StoreError."""
         try:
             self.folder.append(trial)
-        except StoreError:
-            self.unwritten += () if trial.flags.profiled else (trial,)
-            raise
         finally:  # the observer sees it even if it cannot be written
             self.observer.trial(trial, self.done, self.planned)
         if self.requests is not None and log is not None:
@@ -353,15 +350,6 @@ class Runner(Generic[C, R]):
         self._plan = plan
         self._number = first_launch
 
-    @property
-    def failed(self) -> bool:
-        """Whether something of the plan is not measured, or in doubt."""
-        return self.journal.failed
-
-    @failed.setter
-    def failed(self, failed: bool) -> None:
-        self.journal.failed = failed
-
     def run(self) -> bool:
         """Measures the plan. True if nothing failed. KeyboardInterrupt ends all launches first."""
         plan, journal = self._plan, self.journal
@@ -430,12 +418,16 @@ class Runner(Generic[C, R]):
         journal = self.journal
         done, to_come = journal.done, journal.to_come
         loaded = bench.load(row)
-        for number, trial in enumerate(loaded.trials, 1):
-            journal.done, journal.to_come = done + number, to_come - number
-            journal.keep(trial, loaded.log)
-        journal.done, journal.to_come = done + self._plan.width, to_come - self._plan.width
-        for fault in loaded.faults:
-            journal.fail(fault)
+        try:
+            for number, trial in enumerate(loaded.trials, 1):
+                journal.done, journal.to_come = done + number, to_come - number
+                journal.keep(trial, loaded.log)
+            journal.done, journal.to_come = done + self._plan.width, to_come - self._plan.width
+            for fault in loaded.faults:
+                journal.fail(fault)
+        except StoreError:
+            journal.unwritten = loaded
+            raise
         if loaded.ended is not None:
             raise loaded.ended
         return loaded.trials[0] if loaded.trials else None

@@ -24,6 +24,7 @@ from serve_bench.analysis.verdict import worth_a_look
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
 from serve_bench.core.facts import DeploymentLimits, SettledFacts
 from serve_bench.core.failed_requests import why_failed
+from serve_bench.core.figures import counted
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.own_app import limits_of
@@ -330,7 +331,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         requests = trial.row.requests or self._suite.requests
         if requests is not None:
             return f"{trial.counts.completed:,} of {requests:,} requests"
-        return f"{len(result.windows)} windows of {result.window_s:g} s"
+        return f"{counted(len(result.windows), 'window')} of {result.window_s:g} s"
 
     def _deployed(self) -> Deployed:
         """Deploys the cell on a proven cluster. Raises CellOver if that fails."""

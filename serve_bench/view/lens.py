@@ -111,7 +111,7 @@ class RunLook:
             words.append(f"{which} {'was' if missing == 1 else 'were'} incomplete")
         if failed := [failure.message for failure in self.page.all_failures]:
             message, more = failed[0], len(set(failed)) - 1
-            lead = "the run was" if message == "interrupted" else "something failed:"
+            lead = "the run was" if message.startswith("interrupted") else "something failed:"
             if planned > 1 and message.startswith("no request succeeded"):
                 # Of some rows it may be true beside a rate of others.
                 lead += f" in {failed.count(message)} {of_all}"

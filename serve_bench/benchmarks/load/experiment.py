@@ -166,10 +166,10 @@ class LoadBench(ServedBench):
 
 
 def left_s(now: Progress, count: int | None) -> float | None:
-    """How long the rest of so many requests takes at the present rate; None: not known."""
-    if count is None or now.phase != "measure" or not now.rate:
-        return None
-    return max(0.0, (count - now.completed - now.failed) / now.rate)
+    """How long the rest of a load takes; of so many requests at their present rate."""
+    if count is not None and now.phase == "measure" and now.rate:
+        return max(0.0, (count - now.completed - now.failed) / now.rate)
+    return now.remaining_s if count is None else None
 
 
 def _read_request(options: LoadOptions, content: Content, protocol: str) -> Request:
