@@ -61,12 +61,14 @@ def listed(words: Sequence[str]) -> str:
 
 def explain(table: Table) -> Iterator[tuple[str, Finding]]:
     """The warnings of rows, each code once: what it says of the first row that has it, and how many
-    have it. A group of unlike lines, such as the metrics of one row, is one row."""
-    rows: dict[str, list[Finding]] = {}
+    have it. A group of unlike lines, such as the metrics of one row, is one row, whose sides have
+    warnings of their own."""
+    rows: dict[tuple[str, str], list[Finding]] = {}
     parts = [part for _, part in table.groups()] if table.unlike else [[row] for row in table.rows]
     for part in parts:
-        found = {seen.code or seen.text: seen for row in part for seen in row.doubts}
-        for kind, finding in found.items():
+        seen = (finding for row in part for finding in row.doubts)
+        about = {(doubt.code or doubt.text, doubt.about * table.unlike): doubt for doubt in seen}
+        for kind, finding in about.items():
             rows.setdefault(kind, []).append(finding)
     for first, *others in rows.values():
         count = 1 + len(others)

@@ -113,7 +113,7 @@ def describe_comparing(comparing: Comparing) -> Iterator[str]:
             yield sentence(stop_text(comparing.stop))
         yield (
             f"Intervals have {percent(comparing.confidence)}, so that those of the {len(parts)} "
-            "sides hold at once in 95 % of runs; verdicts are corrected over all sides, too."
+            "sides hold at once for a figure in 95 % of runs; verdicts are corrected over all, too."
         )
     floors = comparing.floors
     if comparing.aa:

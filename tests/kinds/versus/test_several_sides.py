@@ -82,6 +82,8 @@ def test_the_gate_is_over_all_sides_and_names_the_one(tmp_path: Path, call: Call
         versus_result({ROW: [(500.0,) * 3] * 3}, labels=LABELS[:3], b={"failed": 99})
     )
     assert "of B2's requests failed" in failing.rows[1].worse
+    some = versus_result({ROW: [(500.0,) * 3] * 3}, labels=LABELS[:3], b={"failed": 9})
+    assert render(some).count(": errors: in 3 of 3 rounds") == 2  # of each side
 
 
 def test_the_report_has_a_row_for_each_side_and_one_chart_and_says_the_level() -> None:
