@@ -7,6 +7,7 @@ readings do not carry is None, never 0. How readings are got: observing/sampler.
 
 from __future__ import annotations
 
+import math
 import statistics
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -235,7 +236,7 @@ def by_role(usage: TrialUsage) -> dict[str, RoleUse]:
         known = [size for size in memory[role] if size is not None]
         count = len(shares[role])
         whole = sum(known) if len(known) == count else None
-        out[role] = RoleUse(role, count, sum(shares[role]), max(shares[role]), whole)
+        out[role] = RoleUse(role, count, math.fsum(shares[role]), max(shares[role]), whole)
     return out
 
 

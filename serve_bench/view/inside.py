@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +42,9 @@ def usage_table(caption: str, columns: Mapping[str, Sequence[Trial]]) -> Table:
         name = role.replace("_", " ") + (f" x{count}" if count > 1 else "")
         sizes = [f"{use.memory_mb:.0f}" for use in seen if use.memory_mb is not None]
         rows.append((name, *(_share(uses.get(role)) for uses in used), *(sizes[-1:] or [""])))
-    sums = [sum(use.cpu_percent for role, use in uses.items() if role in rest) for uses in used]
+    sums = [
+        math.fsum(use.cpu_percent for role, use in uses.items() if role in rest) for uses in used
+    ]
     others = [others_percent(trials) for trials in columns.values()]
     for name, shares in (("the rest", sums), (OTHERS, others)):
         rows += [(name, *(f"{share:.0f}" for share in shares), "")] if any(shares) else []
@@ -70,7 +73,7 @@ def others_percent(trials: Sequence[Trial]) -> float:
     a core; 0 below SHOWN_PERCENT."""
     host, _ = host_cpu([trial.usage for trial in trials])
     used = (max(0.0, use.cpu_percent) for use in mean_by_role(trials).values())
-    others = (host or 0.0) - sum(used)
+    others = (host or 0.0) - math.fsum(used)
     return others if others >= SHOWN_PERCENT else 0.0
 
 
@@ -83,7 +86,7 @@ def mean_by_role(trials: Sequence[Trial]) -> dict[str, RoleUse]:
         means[role] = RoleUse(
             role,
             max(use.processes for use in seen),
-            sum(use.cpu_percent for use in seen) / len(sampled),
+            math.fsum(use.cpu_percent for use in seen) / len(sampled),
             max(use.busiest_percent for use in seen),
             seen[-1].memory_mb,
         )

@@ -100,8 +100,8 @@ def read_host(seen: Evidence, way: Sequence[ProcessUse], top: float) -> HostStat
     never_rests = unknown or max([*known, seen.client.busy or 0.0]) >= limits.RESTLESS
     has_no_core = host is not None and host.level >= limits.SATURATED
     waited = [(use.level, held_up) for use in way if (held_up := use.held_up) is not None]
-    held_up = sum(held_up for _, held_up in waited)
-    demand = sum(level for level, _ in waited) + held_up
+    held_up = math.fsum(held_up for _, held_up in waited)
+    demand = math.fsum(level for level, _ in waited) + held_up
     starved = held_up / demand if demand > 0 else None
     roles: dict[str, float] = {}
     for use in way:
@@ -174,7 +174,7 @@ def weigh_cpu(
     requests run or wait for a CPU for half of it or, alone, for half of their time; or they queue
     behind a thread that is never idle, and what else one alone waits for is less than half."""
     rate, alone_ms, mean_ms = seen.offered.rate, seen.waits.alone_ms, seen.offered.mean_ms or 0.0
-    spent = sum(use.cpu + (use.wait or 0.0) for use in way)  # by all threads
+    spent = math.fsum(use.cpu + (use.wait or 0.0) for use in way)  # by all threads
     cpu_ms = 1e3 * spent / rate if rate else None
     wait_ms = None if alone_ms is None or cpu_ms is None else max(0.0, alone_ms - cpu_ms)
     left_idle = slots is not None and slots.cause == "router back-off"

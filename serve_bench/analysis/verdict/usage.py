@@ -6,6 +6,7 @@ never 0. The title that Ray sets names the deployment of a replica.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -107,7 +108,7 @@ def read_usage(usage: TrialUsage) -> tuple[tuple[ProcessUse, ...], HostUse | Non
     if host.cpu_percent is None or not host.cores:
         return tuple(uses), None
     cpu, steal = host.cpu_percent / 100.0, (host.steal_percent or 0.0) / 100.0
-    level, others = (cpu + steal) / host.cores, cpu - sum(use.cpu for use in uses)
+    level, others = (cpu + steal) / host.cores, cpu - math.fsum(use.cpu for use in uses)
     return tuple(uses), HostUse(host.cores, cpu, steal, level, others, others_words([usage]))
 
 
