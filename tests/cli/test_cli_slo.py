@@ -22,8 +22,8 @@ from tests.servers import every, serving
 pytestmark = pytest.mark.process
 
 COMMANDS = (
-    *("load http://127.0.0.1:1/", "micro", "run app:app", "sweep", "sweep --url a=http://h/"),
-    *("recsys", "press", "press --url a=http://h/", "scale single", "noop"),
+    *("load http://h/", "micro", f"run {TOP}/examples/own_app/shop.py:app", "sweep", "recsys"),
+    *("sweep --url a=http://h/", "press", "press --url a=http://h/", "scale single", "noop"),
 )
 
 
