@@ -132,7 +132,7 @@ class Sitting:
     `again`: the words of the command that resumes the run; None: it cannot be resumed. `set_env`:
     how to set what launches do not take from the shell; None: no launch. `plain`: progress in
     lines, on a terminal too. `letters`: what progress calls variants with long names; `watch`: of
-    the use of the host before it.
+    the use of the host before it. `disposable`: its folder goes where nothing was measured.
     """
 
     suite: Mapping[str, Any]
@@ -150,6 +150,7 @@ class Sitting:
     plain: bool = False
     letters: Mapping[str, str] = field(default_factory=dict)
     watch: CpuWatch | None = None
+    disposable: bool = False
 
 
 @dataclass(frozen=True)
@@ -211,8 +212,7 @@ def outcome_of(sitting: Sitting) -> Outcome:
             trials = {trial.key: trial for trial in (*result.trials, *measured)}
             failures = (*result.failures, *(fault.failure() for fault in lost.faults))
             result = replace(result, trials=tuple(trials.values()), failures=failures)
-        # Where nothing was measured, the log of a launch may say why, or the run be resumed.
-        kept = bool(result.trials or sitting.again or (folder.path / "logs").exists())
+        kept = bool(result.trials) or not sitting.disposable
         if not kept:
             folder.discard()
     return Outcome(folder.path, result, runner.journal.failed, interrupted, kept)

@@ -117,7 +117,7 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
 
     def sitting(self) -> Sitting:
         kept = {} if self.asked.slo is None else {"slo": self.asked.slo}
-        return replace(super().sitting(), suite=kept, watch=self._watch)
+        return replace(super().sitting(), suite=kept, watch=self._watch, disposable=True)
 
     def show(self, result: Result, folder: Path) -> int:
         """FAILED where too many requests failed, or our connections were too few for the rate, and

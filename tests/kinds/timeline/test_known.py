@@ -156,5 +156,4 @@ def test_ctrl_c_in_the_warm_up_is_an_interruption(
     monkeypatch.setattr(bench, "drive_load", pressed)
     words = ["timeline", "--url", "http://127.0.0.1:1/", "--stages", "5:1s"]
     assert run([*words, "--out", str(tmp_path / "r")]) == 130
-    assert "interrupted; nothing was measured" in capsys.readouterr().err
-    assert not [*tmp_path.iterdir()]
+    assert "interrupted" in capsys.readouterr().err and not read(tmp_path / "r").trials
