@@ -92,7 +92,7 @@ def test_ladders_on_services(tmp_path: Path, call: Call) -> None:
     assert all(trial.counts.failed == {} for trial in result.trials[:2])
     assert all(trial.counts.failed["status"] > 0 for trial in result.trials[2:])
     words = " ".join(table.split())
-    assert re.search(r"good at its knee: limit(ed by|) \w", words)
+    assert re.search(r"good at its knee, \d users?: [^;]+; limit(ed by|) \w", words)
     assert "errors (2 of 4 rows): " in words and "with status 500" in words
     _, err = call("recsys", "--resume", tmp_path / "r", code=2)
     assert "holds a run of services, whose headers are not kept" in err
