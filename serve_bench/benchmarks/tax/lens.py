@@ -66,10 +66,10 @@ def build(page: Page) -> View:
     with_first = [(layers[place - place % count], layers[place]) for place in further]
     with_before = [(layers[place - 1], layers[place]) for place in further]
     compare = partial(_compare, result, suite.threshold, warnings)
-    firsts, befores = [*compare("first", with_first)], [*compare("before", with_before)]
+    firsts, previous = [*compare("first", with_first)], [*compare("before", with_before)]
     rates, steps = (
         [row for row in compared if row.dims["metric"] == MAIN and "b_over_a" in row.values]
-        for compared in (firsts, befores)
+        for compared in (firsts, previous)
     )
     ratios = {(row.group, row.dims["layer"]): {"b_over_a": row.values["b_over_a"]} for row in rates}
     known = ((row, ratios.get((row.group, row.dims["layer"]), {})) for _, row in layers)
@@ -79,7 +79,7 @@ def build(page: Page) -> View:
     return View(
         rows=[*page.bare_rows()],
         points=points,
-        comparisons=[*firsts, *befores],
+        comparisons=[*firsts, *previous],
         findings=[*_findings(rates, steps)] or ["Nothing can be compared: see what failed."],
         sections=[
             Section("layers", "Layers", (make_table(LAYERS, points),), "headline"),
