@@ -14,6 +14,7 @@ from serve_bench.analysis.ratios import (
     Judged,
     judge,
     nominal,
+    p_beyond,
     paired,
     quantile,
     rounds_needed,
@@ -162,14 +163,23 @@ def test_holms_step_down_as_worked_by_hand() -> None:
 def test_a_trimmed_interval_is_yuens_as_worked_by_hand() -> None:
     # 7 values: one left out at each end, Winsorized to -1 -1 0 1 2 3 3; h = 5.
     found = paired([-9.0, -1.0, 0.0, 1.0, 2.0, 3.0, 30.0])
-    se = stats.tstd([-1, -1, 0, 1, 2, 3, 3]) * math.sqrt(7) / 5
-    assert (found.center, found.df, found.n_a) == (1.0, 4, 7)
+    se = stats.tstd([-1, -1, 0, 1, 2, 3, 3]) * math.sqrt(6 / (5 * 4))
+    assert (found.center, found.df, found.n_a) == (1.0, 3.5, 7)
     assert found.se == pytest.approx(se)
     assert [trimmed(n) for n in (2, 6, 7, 11, 12, 17, 52)] == [0, 0, 1, 1, 2, 3, 10]
     steady = [-0.10, -0.11, -0.09, -0.105, -0.095, -0.10, -0.102]
     odd = [*steady[:-1], math.log(0.7)]  # one odd launch leaves the verdict as it is
     assert [judge_all([paired(one)])[0].word for one in (steady, odd)] == ["regressed"] * 2
     assert paired(odd).ratio == pytest.approx(paired(steady).ratio, rel=0.01)
+
+
+@cases("rounds", 4, 7, 12)
+def test_equal_sides_are_called_changed_in_at_most_5_percent(rounds: int) -> None:
+    import numpy as np
+
+    draws = np.random.default_rng(rounds).standard_normal((8_000, rounds)).tolist()
+    alarms = sum(p_beyond(paired(logs), 0.0) <= 0.05 for logs in draws)
+    assert 0.04 < alarms / len(draws) < 0.0547, "5 % and two standard errors"
 
 
 @cases("planned", 3, 8, 20)
