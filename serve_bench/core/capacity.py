@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta
 
-from serve_bench.core.load_spec import Arrivals
+from serve_bench.core.load_spec import Arrivals, make_row
 from serve_bench.core.numbers import Positive
 from serve_bench.core.traffic import Row, Traffic
 
@@ -62,21 +62,11 @@ class CapacitySearch:
 
 def closed_row(connections: int = CLOSED, traffic: Traffic | None = None) -> Row:
     """The closed loop before the search; plain HTTP without `traffic`."""
-    noun = "connection" if connections == 1 else "connections"
-    traffic = traffic or Traffic()
-    label = f"closed loop, {connections} {noun}{traffic.suffix}"
-    return Row(label, traffic.client, connections, **vars(traffic))
+    row = make_row(connections, "connection", traffic)
+    return replace(row, label=f"closed loop, {row.label}")
 
 
 def probe_row(number: int, rate: float, connections: int, traffic: Traffic | None = None) -> Row:
     """The open-loop row of a probe; `number` counts those of a launch from 1."""
-    traffic = traffic or Traffic()
-    return Row(
-        f"probe {number}",
-        traffic.client,
-        connections,
-        loop="open",
-        rate_per_s=rate,
-        run=number,
-        **vars(traffic),
-    )
+    about = {"label": f"probe {number}", "loop": "open", "rate_per_s": rate, "run": number}
+    return make_row(connections, "connection", traffic, **about)

@@ -11,18 +11,18 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.request_spec import Request, require
+from serve_bench.core.traffic import Row, Traffic
 
 Client = Literal["raw", "aiohttp", "grpc", "handle"]
 Arrivals = Literal["constant", "poisson"]
 Events = Literal["sse", "lines", "chunks"]
 
 CLIENTS: tuple[str, ...] = ("raw", "aiohttp", "grpc", "handle")
-ARRIVALS: tuple[str, ...] = ("constant", "poisson")
 EVENTS: tuple[str, ...] = ("sse", "lines", "chunks")
 
 HANDLE: Final = "handle"
@@ -93,6 +93,15 @@ def read_client(text: str) -> tuple[str, int]:
     return client or "aiohttp", count
 
 
+def make_row(count: int, noun: str, traffic: Traffic | None = None, **others: Any) -> Row:
+    """The row of so many clients (`noun`: what they are), in a closed loop unless `others` says
+    more. `traffic` None: plain HTTP."""
+    traffic = traffic or Traffic()
+    label = f"{count} {noun}{'' if count == 1 else 's'}{traffic.suffix}"
+    about = {"label": label, "client": traffic.client, "connections": count, **vars(traffic)}
+    return Row(**{**about, **others})
+
+
 STEPS: Final = f"auto, published, or numbers from 1 to {MOST_CLIENTS:,} with commas"
 """What a refusal of the steps of a ladder says."""
 
@@ -104,18 +113,18 @@ def read_step(text: str) -> str:
     return text
 
 
-def _positive(name: str, value: float) -> None:
+def _at_least(least: float, **values: float | None) -> None:
     # Not math.isfinite: an integer of 400 digits is no float.
-    require(0 < value < math.inf, f"{name} must be a number above 0, got {value}")
+    for name, value in values.items():
+        enough = value is None or least <= value < math.inf
+        require(enough, f"{name} must be {least:g} or more, got {value}")
 
 
-def _at_most(name: str, value: float, most: float) -> None:
-    _positive(name, value)
-    require(value <= most, f"{name} must be at most {most:,.0f}, got {value:,}")
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    require(value in allowed, f"{name} must be one of {', '.join(allowed)}: {value!r}")
+def _at_most(most: float, **values: float | None) -> None:
+    for name, value in values.items():
+        known = most if value is None else value
+        require(0 < known < math.inf, f"{name} must be a number above 0, got {value}")
+        require(known <= most, f"{name} must be at most {most:,.0f}, got {known:,}")
 
 
 def _names_method(url: str, service: str, path: str) -> None:
@@ -137,9 +146,8 @@ class Stage:
 
     def __post_init__(self) -> None:
         require(0 <= self.rate < math.inf, f"stages: rate must be 0 or more, got {self.rate:g}")
-        if self.rate:
-            _at_most("stages: rate", self.rate, MAX_RATE)
-        _positive("stages: duration_s", self.duration_s)
+        _at_most(MAX_RATE, **{"stages: rate": self.rate or None})
+        _at_most(math.inf, **{"stages: duration_s": self.duration_s})
 
 
 @dataclass(frozen=True)
@@ -158,9 +166,7 @@ class Streaming:
     openai: bool = False
 
     def __post_init__(self) -> None:
-        _one_of("events", self.events, EVENTS)
-        if self.event_timeout_s is not None:
-            _at_most("event_timeout_s", self.event_timeout_s, MAX_TIMEOUT_S)
+        _at_most(MAX_TIMEOUT_S, event_timeout_s=self.event_timeout_s)
         require(not self.openai or self.events == "sse", "openai is for events sse")
 
 
@@ -208,52 +214,44 @@ class Load:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _one_of("client", self.client, CLIENTS)
-        require(self.connections >= 1, f"connections must be 1 or more, got {self.connections}")
-        _at_most("connections", self.connection_limit, MAX_CONNECTIONS)
-        if self.processes is not None:
-            require(
-                1 <= self.processes <= self.connections,
-                f"processes must be 1 to the number of connections ({self.connections}), "
-                f"got {self.processes}",
-            )
-            _at_most("processes", self.processes, MAX_PROCESSES)
-        _at_most("timeout_s", self.timeout_s, MAX_TIMEOUT_S)
-        _at_most("connect_timeout_s", self.connect_timeout_s, MAX_TIMEOUT_S)
-        require(self.retries >= 0, f"retries must be 0 or more, got {self.retries}")
-        _one_of("arrivals", self.arrivals, ARRIVALS)
-        if self.rate is not None:
-            _at_most("rate", self.rate, MAX_RATE)
-            require(not self.stages, "rate and stages exclude each other: give one")
-        require(not self.ramp or bool(self.stages), "ramp needs stages")
-        first = self.stages[0].rate if self.stages else 1.0
+        _at_least(1, connections=self.connections, each=self.each)
+        _at_least(0, retries=self.retries, pickup_every=self.pickup_every)
+        _at_most(MAX_CONNECTIONS, connections=self.connection_limit)
+        among = f"the number of connections ({self.connections})"
+        processes, count, most = self.processes, self.count, self.max_connections
+        require(
+            processes is None or 1 <= processes <= self.connections,
+            f"processes must be 1 to {among}, got {processes}",
+        )
+        _at_most(MAX_PROCESSES, processes=processes)
+        timeouts = {"timeout_s": self.timeout_s, "connect_timeout_s": self.connect_timeout_s}
+        _at_most(MAX_TIMEOUT_S, **timeouts)
+        _at_most(MAX_RATE, rate=self.rate)
+        stages, open_loop = bool(self.stages), self.open_loop
+        require(self.rate is None or not stages, "rate and stages exclude each other: give one")
+        require(not self.ramp or stages, "ramp needs stages")
+        first = self.stages[0].rate if stages else 1.0
         require(first > 0, "stages: the first is that of the warm-up too: its rate is above 0")
-        if self.count is not None:
-            require(
-                self.count >= self.connections,
-                f"count must be at least the number of connections ({self.connections}), "
-                f"got {self.count}",
-            )
+        require(
+            count is None or count >= self.connections,
+            f"count must be at least {among}, got {count}",
+        )
         if self.each is not None:
-            require(self.each >= 1, f"each must be 1 or more, got {self.each}")
-            require(self.count is None, "each and count exclude each other: give one")
-            require(not self.open_loop, "each is for a closed loop: give no rate and no stages")
+            require(count is None, "each and count exclude each other: give one")
+            require(not open_loop, "each is for a closed loop: give no rate and no stages")
             message = f"each is for the clients raw and handle, not {self.client}"
             require(self.client in ("raw", HANDLE), message)
-        if self.max_connections is not None:
-            require(self.open_loop, "max_connections is for an open loop: give a rate or stages")
+        if most is not None:
+            require(open_loop, "max_connections is for an open loop: give a rate or stages")
+            least = f"connections ({self.connections})"
             require(
-                self.max_connections >= self.connections,
-                f"max_connections must be at least connections ({self.connections}), "
-                f"got {self.max_connections}",
+                most >= self.connections, f"max_connections must be at least {least}, got {most}"
             )
-        require(not self.spin or self.open_loop, "spin is for an open loop: give a rate or stages")
-        if self.connection_rates:
-            require(
-                self.client == "raw" and not self.open_loop,
-                "connection_rates is for the client raw in a closed loop",
-            )
-        require(self.pickup_every >= 0, f"pickup_every must be 0 or more: {self.pickup_every}")
+        require(not self.spin or open_loop, "spin is for an open loop: give a rate or stages")
+        require(
+            not self.connection_rates or (self.client == "raw" and not open_loop),
+            "connection_rates is for the client raw in a closed loop",
+        )
         if self.streaming is not None:
             self._check_streaming(self.streaming)
         if self.client == "grpc":
@@ -366,10 +364,9 @@ class Slices:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        require(self.pairs >= 1, f"pairs must be 1 or more, got {self.pairs}")
-        require(self.slice_s >= 0.001, f"slice_s must be 0.001 or more, got {self.slice_s:g}")
-        for name, value in (("warmup_s", self.warmup_s), ("drain_s", self.drain_s or 0.0)):
-            require(math.isfinite(value) and value >= 0, f"{name} must be 0 or more")
+        _at_least(1, pairs=self.pairs)
+        _at_least(0.001, slice_s=self.slice_s)
+        _at_least(0, warmup_s=self.warmup_s, drain_s=self.drain_s)
 
 
 @dataclass(frozen=True)
@@ -393,16 +390,14 @@ class Timing:
     stretched_s: float | None = None
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            known = value or 0.0
-            require(math.isfinite(known) and known >= 0, f"{name} must be 0 or more")
-            require(known <= MAX_DURATION_S, f"{name} must be at most {MAX_DURATION_S:,.0f}")
+        _at_least(0, **vars(self))
+        _at_most(MAX_DURATION_S, **{name: value or None for name, value in vars(self).items()})
         require(
             self.warmup_max_s >= self.warmup_min_s,
             f"warmup_max_s ({self.warmup_max_s:g}) is below warmup_min_s ({self.warmup_min_s:g})",
         )
-        require(self.windows >= 1, f"windows must be 1 or more, got {self.windows}")
-        require(self.window_s >= 0.01, f"window_s must be 0.01 or more, got {self.window_s:g}")
+        _at_least(1, windows=self.windows)
+        _at_least(0.01, window_s=self.window_s)
 
     def drain_at_most_s(self, load: Load) -> float:
         """How long after the last window an answer is awaited."""

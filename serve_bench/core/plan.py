@@ -26,6 +26,7 @@ from serve_bench.core.load_spec import (
     LoadOn,
     Streaming,
     Timing,
+    make_row,
     read_client,
 )
 from serve_bench.core.redaction import hide_settings
@@ -36,11 +37,6 @@ from serve_bench.core.schema import plain, stored_suite
 from serve_bench.core.soak import SoakSpec, block_rows
 from serve_bench.core.timeline import Timeline
 from serve_bench.core.traffic import Protocol, Row, Traffic, body_bytes, size_text
-
-# Suite and plan: what is to be measured, and in which order.
-#
-# A suite comes from suite.py; `plan` spreads it into launches, cells and rows, grouped so that no
-# cluster starts twice for nothing. Pure: nothing here reads a file or starts anything.
 
 T = TypeVar("T")
 
@@ -178,8 +174,8 @@ def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
     alike."""
 
     def planned(name: str, round_: int, cell: Cell) -> PlannedCell:
-        rows, label = suite.rows_in(cell), label_of(cell)
-        return cell, tuple(plan_trial(name, round_, label, row) for row in rows)
+        label = label_of(cell)
+        return cell, tuple(plan_trial(name, round_, label, row) for row in suite.rows_in(cell))
 
     return plan_launches(suite.launches, suite.variants, suite.cells, suite.seed, planned)
 
@@ -214,11 +210,9 @@ def step_row(
     """A step of a ladder: so many closed-loop users, each a connection of the raw client; clients
     where each has `each` requests to make. `run` counts how often the step is measured; `traffic`
     None: plain HTTP."""
-    traffic = traffic or Traffic()
     noun = "user" if each is None else "client"
-    label = f"{users} {noun}{'' if users == 1 else 's'}{traffic.suffix}"
-    label += "" if run == 1 else f", run {run}"
-    return Row(label, traffic.client, users, requests_each=each, run=run, **vars(traffic))
+    row = make_row(users, noun, traffic, requests_each=each, run=run)
+    return row if run == 1 else replace(row, label=f"{row.label}, run {run}")
 
 
 #: The three axes of the published matrix, in its order: every cell is named by them.
@@ -242,16 +236,14 @@ def list_trials(launches: Iterable[LaunchPlan]) -> list[PlannedTrial]:
 
 def without(launches: Iterable[LaunchPlan], done: Iterable[str]) -> tuple[LaunchPlan, ...]:
     """What is left of a plan when the trials with these keys are measured already."""
-    finished = set(done)
-    left = []
+    finished, left = set(done), []
     for launch in launches:
-        cells = [
+        rest = (
             (cell, tuple(trial for trial in trials if trial.key not in finished))
             for cell, trials in launch.cells
-        ]
-        cells = [(cell, trials) for cell, trials in cells if trials]
-        if cells:
-            left.append(replace(launch, cells=tuple(cells)))
+        )
+        if cells := tuple((cell, trials) for cell, trials in rest if trials):
+            left.append(replace(launch, cells=cells))
     return tuple(left)
 
 
@@ -315,10 +307,6 @@ def duration_text(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-# From a row to the load that it asks for, and from what a load measured to the record of a trial.
-#
-# Pure: nothing here drives anything.
-
 #: Longest time to connect; and to join a Ray cluster as a driver, which imports Ray first.
 CONNECT_S: Final = 5.0
 JOIN_S: Final = 60.0
@@ -370,15 +358,14 @@ def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
     """What a row asks of an app at `url`, and what its response must be."""
     if app.own is not None:
         return app.own.request(url)
-    size = body_bytes(row.data_size)
     if row.traffic.client in ("grpc", HANDLE):
-        return call_request(url, row, size)
+        return call_request(url, row)
     bodies = app.bodies(cell) if app.bodies is not None else ()
-    query, body = query_of(row), b"a" * size
+    query, body = query_of(row), b"a" * body_bytes(row.data_size)
     answer = app.answer if row.protocol == "http" and not query else None
     return Request(
         url=f"{url}{app.route}{'?' if query else ''}{query}",
-        method="POST" if size or bodies else "GET",
+        method="POST" if body or bodies else "GET",
         headers=JSON if bodies else (),
         body=body,
         bodies=bodies,
@@ -394,25 +381,22 @@ APPLICATION: Final = "noop"
 GRPC_APPLICATION: Final = (("application", APPLICATION),)
 
 
-def call_request(url: str, row: Row, size: int) -> Request:
+def call_request(url: str, row: Row) -> Request:
     """A call of the no-op app, by gRPC or a handle. The message is the parameters as in a query
     string, then zeros up to the size of the body; of gRPC in a BytesValue."""
-    message = query_of(row).encode().ljust(size, b"\0")
-    compared = not row.traffic.streams and not body_bytes(row.response_size)
-    expected = _echo(row, message) or (b"ok" if compared and not row.traffic.echoes else None)
-    streams, handle = row.traffic.streams, row.traffic.client == HANDLE
-    if handle:
+    message = query_of(row).encode().ljust(body_bytes(row.data_size), b"\0")
+    streams, echoes = row.traffic.streams, row.traffic.echoes
+    plain_answer = not streams and not echoes and not body_bytes(row.response_size)
+    expected = _echo(row, message) or (b"ok" if plain_answer else None)
+    if row.traffic.client == HANDLE:
         path = f"/{APPLICATION}/{'events' if streams else 'answer'}"
-    else:
-        path = f"{GRPC_SERVICE}/{'Stream' if streams else 'Call'}"
-        message = bytes_value(message)
-        expected = None if expected is None else bytes_value(expected)
+        return Request(f"{url}{path}", "POST", body=message, expect_body=expected)
     return Request(
-        url=f"{url}{path}",
-        method="POST",
-        headers=() if handle else GRPC_APPLICATION,
-        body=message,
-        expect_body=expected,
+        f"{url}{GRPC_SERVICE}/{'Stream' if streams else 'Call'}",
+        "POST",
+        GRPC_APPLICATION,
+        bytes_value(message),
+        expect_body=None if expected is None else bytes_value(expected),
     )
 
 
@@ -534,20 +518,17 @@ that ended behind them are lower bounds: a good part of their time no new load w
 
 def row_of(load: Load) -> Row:
     """The row that a load of its own makes."""
-    things = "client" if load.client == "aiohttp" else "connection"
-    label = f"{load.connections} {things}{'' if load.connections == 1 else 's'}"
     size = str(max(len(body) for body in load.request.all_bodies))
     streams = load.streaming is not None
     protocol: Protocol = "stream" if streams else "http"
     if load.client == "grpc":
         protocol = "grpc-stream" if streams else "grpc"
-    traffic = Traffic(size, protocol)
-    return Row(
-        label=label + traffic.suffix,
+    return make_row(
+        load.connections,
+        "client" if load.client == "aiohttp" else "connection",
+        Traffic(size, protocol),
         client=load.client,
-        connections=load.connections,
         processes=load.processes,
         loop="open" if load.open_loop else "closed",
         rate_per_s=load.rate,
-        **vars(traffic),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from serve_bench.core.load_spec import Arrivals
+from serve_bench.core.load_spec import Arrivals, make_row
 from serve_bench.core.numbers import Positive
 from serve_bench.core.traffic import Row, Traffic
 
@@ -47,11 +47,9 @@ def block_length_s(for_s: float) -> float:
 
 def soak_row(connections: int, rate: float | None, traffic: Traffic) -> Row:
     """The load of a soak as a row: closed-loop connections, or a rate (requests/s)."""
-    if rate is None:
-        label = f"{connections} connection{'' if connections == 1 else 's'}"
-        return Row(label + traffic.suffix, traffic.client, connections, **vars(traffic))
     label = f"{rate:g} requests/s{traffic.suffix}"
-    return Row(label, traffic.client, connections, loop="open", rate_per_s=rate, **vars(traffic))
+    open_loop = {} if rate is None else {"label": label, "loop": "open", "rate_per_s": rate}
+    return make_row(connections, "connection", traffic, **open_loop)
 
 
 def block_rows(spec: SoakSpec, row: Row) -> tuple[Row, ...]:
