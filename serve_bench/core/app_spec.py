@@ -136,25 +136,19 @@ class AppSpec:
 
 APPS: Final[dict[str, AppSpec]] = {
     "noop": AppSpec("noop", f"{APPS_PACKAGE}.noop:build", "/noop", "NoOp", b"ok"),
-    "ranker": AppSpec(
-        "ranker",
-        f"{APPS_PACKAGE}.recsys:one_tier",
-        "/ranker/?user_id=0",
-        "Ranker",
-        None,
-        prefix="/ranker",
-        paths=tuple(f"/ranker/?user_id={user}" for user in USERS),
-    ),
-    "recsys": AppSpec(
-        "recsys",
-        f"{APPS_PACKAGE}.recsys:build",
-        "/recsys/?user_id=0",
-        "Ranker",
-        None,
-        prefix="/recsys",
-        paths=tuple(f"/recsys/?user_id={user}" for user in USERS),
-        front="Ingress",
-    ),
+    **{
+        name: AppSpec(
+            name,
+            f"{APPS_PACKAGE}.recsys:{builder}",
+            f"/{name}/?user_id=0",
+            "Ranker",
+            None,
+            prefix=f"/{name}",
+            paths=tuple(f"/{name}/?user_id={user}" for user in USERS),
+            front=front,
+        )
+        for name, builder, front in (("ranker", "one_tier", None), ("recsys", "build", "Ingress"))
+    },
     **{
         name: AppSpec(
             name,
@@ -202,9 +196,20 @@ def check_cell(cell: Mapping[str, Value]) -> None:
 
 def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
     """What the child needs to deploy this cell and to prove that it is in force. BadInput."""
-    timeout_s = DEPLOY_TIMEOUT_S + DEPLOY_TIMEOUT_PER_REPLICA_S * app.replicas(cell)
-    if app.own is not None:
-        return _own_deploy_spec(app.own, cell, timeout_s)
+    own = app.own
+    return {
+        "import_path": app.import_path,
+        "route_prefix": app.route if app.prefix is None else app.prefix,
+        "own": own is not None,
+        "config": {},
+        "beside": [],
+        "system_log_level": cell.get("log_level"),  # None: as Serve has it
+        "timeout_s": DEPLOY_TIMEOUT_S + DEPLOY_TIMEOUT_PER_REPLICA_S * app.replicas(cell),
+        **(_deploy_built_in(app, cell) if own is None else _deploy_own(own, cell)),
+    }
+
+
+def _deploy_built_in(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
     check_cell(cell)
     replicas = int(cell["num_replicas"])
     measured = {"name": app.measured, "logging_config": _QUIET, **_options(cell)}
@@ -237,8 +242,6 @@ def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
     bodies = None if app.bodies is None else app.bodies(cell)
     return {
         "name": app.name,
-        "import_path": app.import_path,
-        "route_prefix": app.prefix or app.route,
         "ready": {
             "path": app.route,
             "method": "GET" if bodies is None else "POST",
@@ -246,16 +249,11 @@ def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
             "body": None if bodies is None else _base64(bodies[0]),
             "statuses": [200],
         },
-        "system_log_level": cell.get("log_level"),  # None: as Serve has it
         "args": _args(cell),
         "deployments": deployments,
         "checks": [
             {"deployment": app.measured, "replicas": replicas, "expect": expect, "told": {}}
         ],
-        "own": False,
-        "config": {},
-        "beside": [],
-        "timeout_s": timeout_s,
     }
 
 
@@ -263,12 +261,10 @@ def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
 OF_SPEC: Final = ("name", "import_path", "route_prefix", "args", "deployments")
 
 
-def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -> dict[str, Any]:
+def _deploy_own(app: OwnApp, cell: Mapping[str, Value]) -> dict[str, Any]:
     request, first = app.asked, app.request("http://localhost").turns[0]
     return {
         "name": app.name,
-        "import_path": app.import_path,
-        "route_prefix": app.prefix,
         "ready": None  # Serve's word has to do: the app may have nothing for HTTP
         if request.call is not None
         else {
@@ -279,7 +275,6 @@ def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -
             "statuses": list(request.expect_status),  # none: any 2xx
             "grpc": None if app.grpc is None else app.grpc.methods[request.route],
         },
-        "system_log_level": None,
         "args": app.arguments(cell),
         "config": {k: v for k, v in app.config.items() if k not in OF_SPEC},
         # Serve says "by handle only" with null; "" is no route to it.
@@ -289,8 +284,6 @@ def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -
         ],
         "deployments": deployments_of(app, cell),
         "checks": checks_of(app, cell),
-        "own": True,
-        "timeout_s": timeout_s,
     }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
 from serve_bench.core.axes import LARGEST_COUNT, nearest
@@ -69,24 +69,6 @@ class OwnDeployment:
     resources: tuple[str, ...] = ()
 
 
-class AskedFacts(TypedDict, total=False):
-    """An `Asked` as it is recorded: hashes in the place of what may be a secret."""
-
-    route: Required[str]
-    method: Required[str]
-    headers: list[tuple[str, str | None]]
-    body: str
-    body_bytes: Count
-    bodies: str | list[str]
-    bodies_count: Count
-    chat: Completions | None
-    expect_status: list[Count]
-    paths: list[str]
-    header_sets: list[list[tuple[str, str | None]]]
-    draw: str
-    call: str | None
-
-
 @dataclass(frozen=True)
 class Asked:
     """The request that a load makes of the app. `expect_status` empty means any 2xx.
@@ -141,9 +123,9 @@ class Asked:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Asked:
         """A request as it is recorded: to be shown, not to be sent. Headers and queries hold
-        hashes, and bodies are left out."""
-        built(AskedFacts, data, "suite.app.asked")
-        return built(cls, {**data, "body": "", "bodies": []}, "suite.app.asked")
+        hashes, and bodies are left out. FormatError."""
+        where = "suite.app.asked"
+        return built(cls, built(dict[str, Any], data, where) | {"body": "", "bodies": []}, where)
 
 
 def _hide_headers(headers: Headers) -> list[list[str]]:
@@ -291,15 +273,11 @@ class OwnApp:
     def fixed_replicas(self) -> dict[str, Option]:
         """Options by which each deployment that Serve scales has the most replicas that it may
         have."""
-        tables = {
-            deployment.name: deployment.tables.get("autoscaling_config", {})
-            for deployment in self.deployments
-            if deployment.num_replicas is None
-        }
+        scaled = [part for part in self.deployments if part.num_replicas is None]
         return {
-            f"{name}.num_replicas": int(table["max_replicas"])
-            for name, table in tables.items()
-            if table.get("max_replicas")
+            f"{deployment.name}.num_replicas": int(most)
+            for deployment in scaled
+            if (most := deployment.tables.get("autoscaling_config", {}).get("max_replicas"))
         }
 
     def replicas(self, cell: Mapping[str, Option]) -> int:
@@ -445,21 +423,15 @@ def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, An
     deployments = []
     of_file = {about["name"]: about for about in app.config.get("deployments", ())}
     for deployment in app.deployments_in(cell):
-        settings: dict[str, Any] = {**of_file.get(deployment.name, {}), "name": deployment.name}
-        replaced: set[str] = set()
-        for key, value in _settings(deployment.name, cell).items():
-            table, dot, name = key.partition(".")
-            if not dot:
-                settings[key] = value
-                continue
-            if table not in replaced:  # with what the code or the file has there
-                settings[table] = dict(deployment.tables.get(table, {}))
-                replaced.add(table)
-            settings[table][name] = value
-        fixed = deployment.num_replicas is None and f"{deployment.name}.num_replicas" in cell
-        if fixed and "autoscaling_config" not in replaced:  # else Serve would still scale it
-            settings["autoscaling_config"] = None
-        deployments.append(settings)
+        name, settings = deployment.name, _settings(deployment.name, cell)
+        tables: dict[str, Any] = {}
+        for key in [key for key in settings if "." in key]:
+            table, _, option = key.partition(".")  # with what the code or the file has there
+            tables.setdefault(table, {**deployment.tables.get(table, {})})
+            tables[table][option] = settings.pop(key)
+        if deployment.num_replicas is None and "num_replicas" in settings:
+            tables.setdefault("autoscaling_config", None)  # else Serve would still scale it
+        deployments.append({**of_file.get(name, {}), "name": name, **settings, **tables})
     return deployments
 
 
@@ -468,17 +440,11 @@ def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     of themselves (`expect`), and what Serve tells of them (`told`)."""
     checks = []
     for deployment in app.deployments_in(cell):
-        settings = _settings(deployment.name, cell)
-        settings.pop("num_replicas", None)
-        expect = {k: v for k, v in settings.items() if k in TOLD_BY_REPLICAS or k.startswith(FREE)}
-        checks.append(
-            {
-                "deployment": deployment.name,
-                "replicas": app.count(deployment, cell),
-                "expect": expect,
-                "told": {key: value for key, value in settings.items() if key not in expect},
-            }
-        )
+        told = _settings(deployment.name, cell)
+        told.pop("num_replicas", None)
+        known = [name for name in told if name in TOLD_BY_REPLICAS or name.startswith(FREE)]
+        about = {"deployment": deployment.name, "replicas": app.count(deployment, cell)}
+        checks.append({**about, "expect": {name: told.pop(name) for name in known}, "told": told})
     return checks
 
 
