@@ -88,19 +88,18 @@ class Objective:
     @property
     def text(self) -> str:
         """`p99 <= 50 ms`, `errors <= 0.1 %`, `goodput >= 95 % within 50 ms`."""
-        if self.timed:
-            return f"{self.name} <= {time_text(self.limit)}"
-        if self.within_ns is not None:
-            within = time_text(self.within_ns)
-            return f"{self.name} >= {share_text(self.limit)} within {within}"
-        return f"{self.name} <= {share_text(self.limit)}"
+        sign = "<=" if self.within_ns is None else ">="
+        return self._write(f" {sign} ", " within ")
 
     @property
     def source(self) -> str:
         """As it is written on a command line."""
+        return self._write("=", "@").replace(" ", "")
+
+    def _write(self, sign: str, within: str) -> str:
         limit = time_text(self.limit) if self.timed else share_text(self.limit)
-        within = "" if self.within_ns is None else f"@{time_text(self.within_ns)}"
-        return f"{self.name}={limit}{within}".replace(" ", "")
+        end = "" if self.within_ns is None else f"{within}{time_text(self.within_ns)}"
+        return f"{self.name}{sign}{limit}{end}"
 
 
 @dataclass(frozen=True)
@@ -125,19 +124,13 @@ class Slo:
 
 def time_text(ns: float) -> str:
     """`50 ms`, `1.5 s`, `200 us`."""
-    for unit in ("s", "ms"):
-        if ns >= _UNITS[unit]:
-            return f"{_plain(ns / _UNITS[unit])} {unit}"
-    return f"{_plain(ns / 1e3)} us"
+    unit = "s" if ns >= 1e9 else "ms" if ns >= 1e6 else "us"
+    return f"{ns / _UNITS[unit]:.10g} {unit}"
 
 
 def share_text(share: float) -> str:
     """`0.1 %`."""
-    return f"{_plain(100 * share)} %"
-
-
-def _plain(number: float) -> str:
-    return f"{number:.10g}"
+    return f"{100 * share:.10g} %"
 
 
 def read_slo(text: str, where: str = "--slo", metrics: Collection[str] = (LATENCY,)) -> Slo:

@@ -47,9 +47,10 @@ def block_length_s(for_s: float) -> float:
 
 def soak_row(connections: int, rate: float | None, traffic: Traffic) -> Row:
     """The load of a soak as a row: closed-loop connections, or a rate (requests/s)."""
-    label = f"{rate:g} requests/s{traffic.suffix}"
-    open_loop = {} if rate is None else {"label": label, "loop": "open", "rate_per_s": rate}
-    return make_row(connections, "connection", traffic, **open_loop)
+    if rate is None:
+        return make_row(connections, "connection", traffic)
+    about = {"label": f"{rate:g} requests/s{traffic.suffix}", "loop": "open", "rate_per_s": rate}
+    return make_row(connections, "connection", traffic, **about)
 
 
 def block_rows(spec: SoakSpec, row: Row) -> tuple[Row, ...]:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final, Literal, TypeAlias
 
 from serve_bench.core.axes import nearest
@@ -100,10 +101,8 @@ class Timeline:
     @property
     def begins(self) -> tuple[float, ...]:
         """When each stage begins, s."""
-        ends = [0.0]
-        for stage in self.stages:
-            ends.append(ends[-1] + stage.duration_s)
-        return tuple(ends[:-1])
+        lengths = [stage.duration_s for stage in self.stages]
+        return tuple(accumulate(lengths[:-1], initial=0.0))
 
     @property
     def source(self) -> str:
@@ -158,9 +157,8 @@ def parse_fault(text: str, where: str) -> PlannedFault:
     target, named_one, deployment = target.partition(":")
     if action == "deploy":
         if target not in ("", IN_PLACE) or deployment or plus:
-            raise BadInput(
-                f"{where}: {text!r} is not allowed; it takes deploy@60s or deploy:{IN_PLACE}@60s"
-            )
+            takes = f"it takes deploy@60s or deploy:{IN_PLACE}@60s"
+            raise BadInput(f"{where}: {text!r} is not allowed; {takes}")
         return PlannedFault("deploy", at_s, target)
     allowed = TARGETS if action == "kill" else STOPPABLE
     if target not in allowed or (named_one and (target != REPLICA or not deployment)):

@@ -78,6 +78,9 @@ class ScaleSpec(Spec):
     size_option: ClassVar[str] = "replicas"
     """What is made smaller where memory does not suffice."""
 
+    sizes: ClassVar[tuple[str, ...]] = ()
+    """What its cells hold beside the replicas."""
+
     replicas: ReplicasOption = (1,)
     max_ongoing_requests: Annotated[
         int, Meta(ge=1, le=1_000_000), Opt("Requests that one replica takes at once")
@@ -109,10 +112,6 @@ class ScaleSpec(Spec):
         """The applications with so many replicas of each deployment."""
         raise NotImplementedError
 
-    def sizes(self) -> dict[str, Any]:
-        """What its cells hold beside the replicas, as it is recorded."""
-        raise NotImplementedError
-
     def rows(self) -> tuple[Row, ...]:
         """The rows of a size, those of one node: `on_nodes` has them of several."""
         raise NotImplementedError
@@ -127,7 +126,7 @@ class ScaleSpec(Spec):
             "workload": self.workload,
             "num_replicas": replicas,
             "max_ongoing_requests": self.max_ongoing_requests,
-            **self.sizes(),
+            **{name: getattr(self, name) for name in self.sizes},
         }
 
     def plan(self, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
@@ -137,11 +136,10 @@ class ScaleSpec(Spec):
         return without(plan_launches(*about, self._planned_cell), done)
 
     def _planned_cell(self, variant: str, round_: int, replicas: int) -> PlannedCell:
-        cell, trials = self.cell(replicas), []
-        for row in self.rows():
-            key = trial_key(variant, round_, cell, row.label.replace(",", ""))
-            trials.append(PlannedTrial(key, round_, variant, cell, row))
-        return cell, tuple(trials)
+        cell, rows = self.cell(replicas), self.rows()
+        keys = (trial_key(variant, round_, cell, row.label.replace(",", "")) for row in rows)
+        trials = zip(keys, rows, strict=True)
+        return cell, tuple(PlannedTrial(key, round_, variant, cell, row) for key, row in trials)
 
     def expected_s(self, launches: Sequence[LaunchPlan]) -> float:
         """About how long these launches take."""
@@ -161,14 +159,21 @@ class ScaleSpec(Spec):
             raise BadInput(f"{places['replicas']}: takes one number; several are for scale curve")
         return self
 
-    @property
-    def _name(self) -> str:
-        return f"serve_bench_{self.workload}"
-
-    def _settings(self, replicas: int, **more: Any) -> dict[str, Any]:
-        """What the builder of an application gets."""
-        common = {"num_replicas": replicas, "max_ongoing_requests": self.max_ongoing_requests}
-        return {**common, **more}
+    def _app(
+        self,
+        builder: str,
+        deployments: Iterable[str],
+        replicas: int,
+        ready_body: str,
+        number: int | None = None,
+        **args: Any,
+    ) -> ScaleApp:
+        """An application; of several that with this `number`. `args`: what its builder gets beside
+        what all get."""
+        name = f"serve_bench_{self.workload}" + ("" if number is None else f"_{number}")
+        args |= {"num_replicas": replicas, "max_ongoing_requests": self.max_ongoing_requests}
+        counts = dict.fromkeys(deployments, replicas)
+        return ScaleApp(name, f"/{name}", builder, args, counts, ready_body)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +196,7 @@ class SingleSpec(LoadedSpec):
     """One deployment of many replicas, loaded from every node."""
 
     workload: ClassVar = "single"
+    sizes: ClassVar = ("max_batch_size",)
 
     replicas: ReplicasOption = (1000,)
     duration: DurationOption = 600.0
@@ -200,15 +206,9 @@ class SingleSpec(LoadedSpec):
     ] = 0.01
 
     def apps(self, replicas: int) -> tuple[ScaleApp, ...]:
-        args = self._settings(
-            replicas,
-            max_batch_size=self.max_batch_size,
-            batch_wait_timeout_s=self.batch_wait_timeout_s,
-        )
-        return (ScaleApp(self._name, f"/{self._name}", "single", args, {"Echo": replicas}, "hi"),)
-
-    def sizes(self) -> dict[str, Any]:
-        return {"max_batch_size": self.max_batch_size}
+        size, wait_s = self.max_batch_size, self.batch_wait_timeout_s
+        batches = {"max_batch_size": size, "batch_wait_timeout_s": wait_s}
+        return (self._app("single", ["Echo"], replicas, "hi", None, **batches),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +226,7 @@ class MultiSpec(LoadedSpec):
     """Several deployments; each request hops between them."""
 
     workload: ClassVar = "multi"
+    sizes: ClassVar = ("deployments", "hops")
 
     replicas: ReplicasOption = (100,)
     duration: DurationOption = 600.0
@@ -233,22 +234,12 @@ class MultiSpec(LoadedSpec):
     hops: Annotated[int, Meta(ge=0, le=100), Opt("Nested calls of a request")] = 5
 
     def apps(self, replicas: int) -> tuple[ScaleApp, ...]:
-        names = [f"{self._name}_{number}" for number in range(self.deployments)]
-        args = self._settings(replicas, hops=self.hops, apps=names)
-        return tuple(
-            ScaleApp(
-                name,
-                f"/{name}",
-                "multi",
-                {**args, "seed": self.seed + number},
-                {"Hop": replicas},
-                "hi",
-            )
-            for number, name in enumerate(names)
-        )
-
-    def sizes(self) -> dict[str, Any]:
-        return {"deployments": self.deployments, "hops": self.hops}
+        apps = [
+            self._app("multi", ["Hop"], replicas, "hi", at, seed=self.seed + at, hops=self.hops)
+            for at in range(self.deployments)
+        ]
+        names = [app.name for app in apps]
+        return tuple(replace(app, args={**app.args, "apps": names}) for app in apps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,30 +261,19 @@ class GraphSpec(ScaleSpec):
         """Nodes of the graph, each a deployment."""
         return int(getattr(self, self.size_option))
 
-    def sizes(self) -> dict[str, Any]:
-        return {self.size_option: self.size}
-
     def rows(self) -> tuple[Row, ...]:
         clients = counted(self.clients, "client")
+        ends = {"throughput": None, "latency": self.requests}
         return tuple(
-            Row(
-                f"{clients}, {way}, {what}",
-                HANDLE if way == "handle" else "raw",
-                self.clients,
-                requests_each=requests,
-            )
-            for way in ("handle", "HTTP")
-            for what, requests in (("throughput", None), ("latency", self.requests))
+            Row(f"{clients}, {way}, {what}", client, self.clients, requests_each=ends[what])
+            for way, client in (("handle", HANDLE), ("HTTP", "raw"))
+            for what in ends
         )
 
     def _graph(self, replicas: int, answer: int, *others: str) -> tuple[ScaleApp, ...]:
         """`others`: names of deployments beside the nodes."""
         names = [*(f"Node{number}" for number in range(self.size)), *others]
-        args = self._settings(replicas, size=self.size)
-        deployments = dict.fromkeys(names, replicas)
-        return (
-            ScaleApp(self._name, f"/{self._name}", self.workload, args, deployments, str(answer)),
-        )
+        return (self._app(self.workload, names, replicas, str(answer), size=self.size),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,6 +282,7 @@ class EnsembleSpec(GraphSpec):
 
     workload: ClassVar = "ensemble"
     size_option: ClassVar = "fanout"
+    sizes: ClassVar = ("fanout",)
 
     fanout: Annotated[Size, Opt("Nodes of the ensemble, each a deployment")] = 10
 
@@ -315,6 +296,7 @@ class ChainSpec(GraphSpec):
 
     workload: ClassVar = "chain"
     size_option: ClassVar = "length"
+    sizes: ClassVar = ("length",)
 
     length: Annotated[Size, Opt("Nodes of the chain, each a deployment")] = 10
 
@@ -363,20 +345,19 @@ def read_scale(
                 "its own flags"
             )
         flags, used = {**flags, "nodes": "1"}, (VariantUsed(AS_IT_IS),)
-    slo = content.text("slo", "") or None
+    slo = content.text("slo", "")
     return kind.read(
         kind.add_flags(content, flags),
         variants=used,
         address=address,
         sample=sample,
-        slo=None if slo is None else read_slo(slo, content.where("slo")).source,
+        slo=read_slo(slo, content.where("slo")).source if slo else None,
     )
 
 
 def stored_scale(data: Mapping[str, Any]) -> ScaleSpec:
     """What a stored run was asked for. Raises BadInput."""
-    kind = WORKLOADS.get(str(data.get("workload")))
-    if kind is None:
+    if (kind := WORKLOADS.get(str(data.get("workload")))) is None:
         raise BadInput("the stored suite cannot be resumed: suite.workload is unknown")
     return kind.stored(data)
 
