@@ -18,8 +18,8 @@ from serve_bench.cli.options import SidesOptions
 from serve_bench.cli.request import add_all_flags, read_request
 from serve_bench.cli.rows import add_suite_flags, known_device, read_content
 from serve_bench.cli.sitting import Place, Sitting, done, settings_text
-from serve_bench.cli.targets import app_of, check_built_in
-from serve_bench.core.app_spec import AppSpec
+from serve_bench.cli.targets import check_built_in, import_app, read_pairs
+from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
@@ -87,9 +87,9 @@ def read_side(options: SidesOptions, flags: SideFlags, suite: Suite) -> Side:
     app = suite.app
     if app_word is not None:
         servicers, asked = read_servicers(content, protocol), read_request(content, protocol)
-        pairs = (pair.partition("=") for pair in flags.options)
-        arguments = arguments_of({k.strip(): option_values(v.strip())[0] for k, _, v in pairs})
-        app = app_of(app_word, place, python, asked, servicers, arguments)
+        pairs = read_pairs(flags.options, flags.option_place, "NAME=VALUE")
+        arguments = arguments_of({name: option_values(value)[0] for name, value in pairs.items()})
+        app = own_spec(import_app(app_word, place, python, asked, servicers, arguments))
     settings = _read_settings(flags, app)
     if app.own is not None:
         app.own.check_call(protocol)
@@ -116,23 +116,20 @@ def _split_word(word: str, place: str) -> tuple[str | None, str | None]:
 
 def _read_settings(flags: SideFlags, app: AppSpec) -> dict[str, Value]:
     place, settings = flags.option_place, dict[str, Value]()
-    for pair in flags.options:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise BadInput(f"{place}: {pair!r} is not allowed; it takes NAME=VALUE")
+    for name, value in read_pairs(flags.options, place, "NAME=VALUE").items():
         if app.own is not None:
-            listed = [(name.strip(), option_values(value.strip()))]
-            ((key, (setting, *others)),) = read_options(app.own, listed, place).items()
+            listed = [(name, option_values(value))]
+            ((key, (settings[key], *others)),) = read_options(app.own, listed, place).items()
             if others:
+                pair = f"{name}={value}"
                 raise BadInput(f"{place}: {pair!r} is not allowed; a side has one value of each")
-        else:
-            axis = axis_named(name.strip(), place)
-            if axis.scope != "deploy" or (axis.apps and app.name not in axis.apps):
-                raise BadInput(f"{place}: {name} is no option of the app {app.name}")
-            key, setting = axis.name, read_axis(axis, value.strip(), place)
-        if key in settings:
-            raise BadInput(f"{place}: {key} is given twice")
-        settings[key] = setting
+            continue
+        axis = axis_named(name, place)
+        if axis.scope != "deploy" or (axis.apps and app.name not in axis.apps):
+            raise BadInput(f"{place}: {name} is no option of the app {app.name}")
+        if axis.name in settings:
+            raise BadInput(f"{place}: {axis.name} is given twice")
+        settings[axis.name] = read_axis(axis, value, place)
     return settings
 
 

@@ -7,7 +7,7 @@ process of its own, before a cluster starts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,13 +17,12 @@ from serve_bench.cli.flag_values import FLAGS, name_place
 from serve_bench.cli.options import REQUEST, OwnAppOptions, TargetOptions
 from serve_bench.cli.request import add_all_flags, read_paths, read_request, services_of
 from serve_bench.cli.rows import add_flags, read_content, suite_of
-from serve_bench.core.app_spec import AppSpec, own_spec
+from serve_bench.core.app_spec import own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.own_app import (
     APP_NAME,
     ARGS,
-    Asked,
     Option,
     OwnApp,
     arguments_of,
@@ -140,13 +139,15 @@ def _add_matrix(content: Content, options: OwnAppOptions, alone: bool) -> Conten
     """The content of a suite over an app that comes with the tool with the flags over it, such as
     `--option num_replicas=1,2`. Raises BadInput."""
     matrix: dict[str, list[Any]] = {}
-    for name, values in _options(options.option or (), "axis=values").items():
+    pairs = read_pairs(options.option or (), "--option", "axis=values, with commas")
+    for name, values in pairs.items():
         axis = axis_named(name, "--option")
         if axis.scope != "deploy":
             raise BadInput(f"--option: {axis.name} is no option of a deployment")
         if axis.name in {*matrix, *options.given}:
             raise BadInput(f"--option: {axis.name} is given twice")
-        matrix[axis.name] = [read_axis(axis, value, f"--option: {axis.name}") for value in values]
+        where = f"--option: {axis.name}"
+        matrix[axis.name] = [read_axis(axis, value, where) for value in option_values(values)]
     if alone:
         matrix = {"num_replicas": [1], **matrix}
     if matrix:
@@ -154,17 +155,17 @@ def _add_matrix(content: Content, options: OwnAppOptions, alone: bool) -> Conten
     return add_flags(content, options)
 
 
-def _options(listed: Sequence[str], takes: str) -> dict[str, Sequence[Option]]:
-    """The values of `--option name=values`, by name. Raises BadInput."""
-    options: dict[str, Sequence[Option]] = {}
+def read_pairs(listed: Sequence[str], where: str, takes: str) -> dict[str, str]:
+    """The values of a flag that takes `name=value` again and again, by name. Raises BadInput."""
+    pairs: dict[str, str] = {}
     for text in listed:
-        name, equals, values = text.partition("=")
+        name, equals, value = (part.strip() for part in text.partition("="))
         if not equals:
-            raise BadInput(f"--option: {text!r} is not allowed; it takes {takes}, with commas")
-        if name.strip() in options:
-            raise BadInput(f"--option: {name.strip()} is given twice")
-        options[name.strip()] = option_values(values)
-    return options
+            raise BadInput(f"{where}: {text!r} is not allowed; it takes {takes}")
+        if name in pairs:
+            raise BadInput(f"{where}: {name} is given twice")
+        pairs[name] = value
+    return pairs
 
 
 def _service_suite(options: TargetOptions, climb: Ladder | None) -> Suite:
@@ -202,17 +203,15 @@ def _beside(content: Content) -> Content:
     files = [RequestKeys.options()[name].key for name in ("paths", "bodies", "headers")]
     for key in (*files, "request.body"):
         value, mark = content.get(key), "@" if key == "request.body" else ""
-        if value is not None:
-            texts = value if isinstance(value, list) else [value]
-            found = [_find_beside(folder, text, mark) for text in texts]
-            content = content.set(key, found if texts is value else found[0], content.where(key))
+        texts = value if isinstance(value, list) else [value]
+        found = [
+            f"{mark}{folder / text.removeprefix(mark)}"
+            if isinstance(text, str) and text.startswith(mark)
+            else text
+            for text in texts
+        ]
+        content = content.set(key, found if texts is value else found[0], content.where(key))
     return content
-
-
-def _find_beside(folder: Path, text: Any, mark: str) -> Any:
-    if not isinstance(text, str) or not text.startswith(mark):
-        return text
-    return f"{mark}{folder / text.removeprefix(mark)}"
 
 
 def _own_suite(
@@ -253,7 +252,7 @@ def _own_suite(
         print_note(f"importing the applications of {app}")
         described = app_of_config(config, name or "", where, *about)
     else:
-        described = _imported(app, where, *about, name=name or APP_NAME)
+        described = import_app(app, where, *about, name=name or APP_NAME)
     described.check_call(protocol)
     for variant in variants[1:]:
         if servicers is not None and variant.python != variants[0].python:
@@ -300,7 +299,9 @@ def _read_wishes(
     """The values of options of deployments and of arguments of the builder, of flags, else of the
     file, and where they stand. Arguments are text, as `serve run` has them; those of --arg are
     swept. Raises BadInput."""
-    given = _options(options.option or (), "Deployment.option=values")
+    takes = "Deployment.option=values, with commas"
+    pairs = read_pairs(options.option or (), "--option", takes)
+    given: dict[str, Sequence[Option]] = {k: option_values(v) for k, v in pairs.items()}
     wishes = {**given} or read_option_table(content)
     words = [("NAME=VALUE", text, "") for text in options.arguments or ()]
     for where, text, comma in (*words, *(("--arg", text, ",") for text in options.arg or ())):
@@ -313,20 +314,9 @@ def _read_wishes(
     return wishes, "--option" if options.option else content.where("options")
 
 
-def app_of(
-    word: str,
-    where: str,
-    python: str | None = None,
-    asked: Asked | None = None,
-    servicers: Servicers | None = None,
-    arguments: Mapping[str, Option] | None = None,
-) -> AppSpec:
-    """The user's app that a word names, as one to be deployed. Raises BadInput."""
-    return own_spec(_imported(word, where, python, asked, servicers, arguments))
-
-
-def _imported(app: str, where: str, *about: Any, name: str = APP_NAME) -> OwnApp:
-    """`about`: interpreter, request, servicers and arguments, as `own_app` takes them."""
+def import_app(app: str, where: str, *about: Any, name: str = APP_NAME) -> OwnApp:
+    """The user's app that a word names. `about`: interpreter, request, servicers and arguments, as
+    `own_app` takes them. Raises BadInput."""
     place_of(app, where)  # a word that names none needs no interpreter
     print_note(f"importing {app}")
     return own_app(app, where, *about, name=name)

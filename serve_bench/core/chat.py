@@ -10,7 +10,7 @@ import functools
 import json
 import random
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from serve_bench.core.request_spec import Request, require
@@ -97,25 +97,20 @@ class Completions:
 
 @functools.lru_cache(maxsize=2)  # of a row and its deploy; each may be of 30 MB
 def _drawn(kind: Completions, most: int) -> tuple[bytes, ...]:
-    source, words = random.Random(f"{kind.seed}/chat"), 0
-    bodies: list[bytes] = []
+    source, words, bodies = random.Random(f"{kind.seed}/chat"), 0, list[bytes]()
     while len(bodies) < most and words < MOST_WORDS:
-        length = kind.prompt.draw(source)
+        length, answer = kind.prompt.draw(source), kind.answer.draw(source)
         words += length
-        body = _completion(kind.model, length, kind.answer.draw(source), source)
+        text = " ".join(source.choices(_WORDS, k=length))
+        body = {
+            "model": kind.model,
+            "messages": [{"role": "user", "content": text}],
+            "max_tokens": answer,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
         bodies.append(json.dumps(body).encode())
     return tuple(bodies)
-
-
-def _completion(model: str, words: int, most: int, source: random.Random) -> dict[str, Any]:
-    text = " ".join(source.choices(_WORDS, k=words))
-    return {
-        "model": model,
-        "messages": [{"role": "user", "content": text}],
-        "max_tokens": most,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
 
 
 def check_bodies(request: Request) -> None:

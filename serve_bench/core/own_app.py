@@ -7,8 +7,9 @@ calls an option, this calls it too.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote
@@ -93,17 +94,10 @@ class Asked:
 
     def request(self, url: str) -> Request:
         """The same of a server at `url` (without a path). Raises SpecError."""
-        return Request(
-            url + self.route,
-            self.method,
-            self.headers,
-            self.body,
-            self.bodies if self.chat is None else self.chat.bodies(),
-            paths=self.paths,
-            draw=self.draw,
-            expect_status=self.expect_status,
-            header_sets=self.header_sets,
-        )
+        content = {**vars(self), "url": url + self.route}
+        if self.chat is not None:
+            content["bodies"] = self.chat.bodies()
+        return Request(**{k: v for k, v in content.items() if k not in ("route", "chat", "call")})
 
     def to_json(self) -> dict[str, Any]:
         """Plain content, with hashes in the place of bodies, values of headers and of queries."""
@@ -200,21 +194,16 @@ class OwnApp:
     def check_call(self, protocol: str) -> None:
         """BadInput unless what is asked by gRPC or a handle is a method of this app whose response
         is of that protocol."""
-        call = self.asked.call
-        if call is not None and call not in self.calls:
-            has = ", ".join(self.calls) or "none"
-            raise BadInput(f"--call: {call} is no method of the ingress; it has {has}")
-        if call is not None and self.calls[call] and protocol not in STREAMS:
-            raise BadInput(f"--protocol {protocol}: {call} makes a stream: it is handle-stream")
+        if (call := self.asked.call) is not None:
+            _check_name("--call", call, "method of the ingress; it has", self.calls)
+            if self.calls[call] and protocol not in STREAMS:
+                raise BadInput(f"--protocol {protocol}: {call} makes a stream: it is handle-stream")
         if self.grpc is None:
             return
         where, methods = "--paths" if self.asked.paths else "--route", self.grpc.methods
         for path in self.asked.paths or (self.asked.route,):
-            kind = methods.get(path)
-            if kind is None:
-                has = ", ".join(methods) or "none"
-                raise BadInput(f"{where}: {path} is no method of the servicers; they have {has}")
-            request, _, response = kind.partition("-")
+            _check_name(where, path, "method of the servicers; they have", methods)
+            request, _, response = methods[path].partition("-")
             if request == "stream":
                 raise BadInput(f"{where}: {path} takes a stream of messages; loads send one each")
             if (response == "stream") != (protocol in STREAMS):
@@ -319,13 +308,13 @@ class OwnApp:
                         f"{name!r}, which the cluster that is started here has not"
                     )
             if self.gpus is not None and (total := sum(gpus.values())) > self.gpus:
-                key = next(iter(gpus))
-                whose = " and ".join(name.partition(".")[0] for name in gpus)
-                mine = key.partition(".")[0] in [deployment.name for deployment in self.deployments]
+                key, names = next(iter(gpus)), [name.partition(".")[0] for name in gpus]
+                mine = names[0] in [deployment.name for deployment in self.deployments]
                 out = f"the option {key}=0" if mine else "num_gpus: 0 in the file"
                 has = f"{self.gpus:g} GPU{'s' if self.gpus != 1 else ''}" if self.gpus else "no GPU"
                 raise BadInput(
-                    f"{where}: {self.target}: {whose} ask{'s' if len(gpus) == 1 else ''} Ray for "
+                    f"{where}: {self.target}: {' and '.join(names)} "
+                    f"ask{'s' if len(gpus) == 1 else ''} Ray for "
                     f"{total:g} GPU{'s' if total != 1 else ''} in all (num_gpus), and this host "
                     f"has {has}: {out} places it on the CPU, if its code can do without"
                 )
@@ -341,6 +330,11 @@ class OwnApp:
         if not app.deployments:
             raise FormatError("suite.app.deployments: an app has one or more")
         return app
+
+
+def _check_name(where: str, name: str, kind: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise BadInput(f"{where}: {name} is no {kind} {', '.join(known) or 'none'}")
 
 
 def arguments_of(options: Mapping[str, Option]) -> dict[str, Option]:
@@ -382,14 +376,11 @@ def option_values(text: str) -> tuple[Option, ...]:
 
 
 def _value(text: str) -> Option:
-    words = {"true": True, "false": False}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text) if text.isascii() and "_" not in text else text
-        except ValueError:
-            continue
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float) if text.isascii() and "_" not in text else ():
+        with contextlib.suppress(ValueError):
+            return kind(text)
     return text
 
 

@@ -273,9 +273,10 @@ def expected_trial_s(suite: Suite, row: Row | None = None, rate: float = A_RATE)
             measured_s = timing_of(suite, row).fitted(row.connections / A_RATE).measured_s
         return suite.warmup_min_s + measured_s + TRIAL_S
     rows = [row] if row is not None else rows_of(suite)
-    seconds = [(row.requests or 0) / rate for row in rows]
-    seconds = [row_s if row_s < suite.max_row_s else suite.max_row_s + CUT_S for row_s in seconds]
-    return sum(seconds) / max(1, len(seconds)) + TRIAL_S
+    rows_s = [(row.requests or 0) / rate for row in rows]
+    cut_s = suite.max_row_s
+    seconds = sum(row_s if row_s < cut_s else cut_s + CUT_S for row_s in rows_s)
+    return seconds / max(1, len(rows)) + TRIAL_S
 
 
 def setup_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
@@ -298,8 +299,7 @@ def setup_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
 
 def duration_text(seconds: float) -> str:
     """Seconds as people say them, in two units: `2 min 5 s`, `7 d 3 h`."""
-    left = round(seconds)
-    parts: list[str] = []
+    left, parts = round(seconds), list[str]()
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, left = divmod(left, length)
         if count or parts or unit == "s":
@@ -469,12 +469,10 @@ def trial_of(
     if drained.count:
         histograms["latency"] = result.latency.without(drained)
         histograms["censored"] = result.censored.joined(drained)
-    for name, histogram in histograms.items():
-        if histogram.count or name == "latency":
+    kept_always = {f"{FAILED_LATENCY}.{kind}": of for kind, of in result.failed_times.items()}
+    for name, histogram in {**histograms, **kept_always}.items():
+        if histogram.count or name == "latency" or name in kept_always:
             metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
-    for kind, histogram in result.failed_times.items():
-        name = f"{FAILED_LATENCY}.{kind}"
-        metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
     kept = "verdict workers bytes_received retried reconnects total in_windows mean_in_flight"
     kept += " waited notes nodes bare stretched"
     kept += " events merged" if planned.row.traffic.streams else ""

@@ -75,13 +75,12 @@ class Request:
             self.method.isascii() and self.method.isalpha() and self.method.isupper(),
             f"method must be capital letters, such as GET or POST, got {self.method!r}",
         )
-        _check_headers(self.headers)
+        sets = self.header_sets
         require(
-            len(self.header_sets) <= MAX_PATHS,
-            f"header_sets: {len(self.header_sets):,} of them; allowed: {MAX_PATHS:,}",
+            len(sets) <= MAX_PATHS, f"header_sets: {len(sets):,} of them; allowed: {MAX_PATHS:,}"
         )
-        for header_set in self.header_sets:
-            _check_headers(header_set)
+        for headers in (self.headers, *sets):
+            _check_headers(headers)
         _check_paths(self.paths, self.all_bodies)
         require(self.draw in ("cycle", "random"), f"draw must be cycle or random: {self.draw!r}")
         for status in self.expect_status:

@@ -179,13 +179,12 @@ def _objective(part: str, where: str) -> Objective:
         if (metric or LATENCY) not in METRICS or metric == LATENCY or (under and not metric):
             prefixes = ", ".join(f"{prefix}_" for prefix in METRICS[1:])
             raise BadInput(f"{where}: {name!r}: the prefix must be {prefixes} or none")
-        share = None if statistic == "mean" else _percentile(statistic, where)
-        kind: Kind = "mean" if share is None else "percentile"
-        if share is not None:  # `p99.0` and `p99` are one objective
-            name = f"{metric}{'_' if metric else ''}p{100 * share:g}"
-        return Objective(
-            name, kind, _time(name, limit, where), metric=metric or LATENCY, share=share
-        )
+        of = metric or LATENCY
+        if statistic == "mean":
+            return Objective(name, "mean", _time(name, limit, where), of)
+        share = _percentile(statistic, where)  # `p99.0` and `p99` are one objective
+        name = f"{metric}{under}p{100 * share:g}"
+        return Objective(name, "percentile", _time(name, limit, where), of, share)
     first, dot, error = name.partition(".")
     if first == "errors":
         if dot and error not in ERROR_CLASSES:
@@ -197,13 +196,10 @@ def _objective(part: str, where: str) -> Objective:
         least, at, within = limit.partition("@")
         if not at:
             raise BadInput(f"{where}: {part!r} is not allowed; it takes goodput=95%@50ms")
-        return Objective(
-            name, "goodput", _share(name, least, where), within_ns=_time(name, within, where)
-        )
-    raise BadInput(
-        f"{where}: {name!r} is not allowed; it takes p50 to p99.9, mean, errors, errors.CLASS, "
-        "goodput or ttft_p95, as in " + EXAMPLE
-    )
+        share, within_ns = _share(name, least, where), _time(name, within, where)
+        return Objective(name, "goodput", share, within_ns=within_ns)
+    takes = f"p50 to p99.9, mean, errors, errors.CLASS, goodput or ttft_p95, as in {EXAMPLE}"
+    raise BadInput(f"{where}: {name!r} is not allowed; it takes {takes}")
 
 
 def _percentile(text: str, where: str) -> float:
@@ -218,10 +214,8 @@ def _time(name: str, text: str, where: str) -> float:
     match = re.fullmatch(rf"{_NUMBER}\s*(us|ms|s)", text.strip(), re.ASCII)
     ns = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if not 0 < ns <= _LONGEST_NS:
-        raise BadInput(
-            f"{where}: {name}={text.strip()} is not allowed; it takes a time with its unit, us, ms "
-            "or s, above 0 and up to 3600s"
-        )
+        takes = "a time with its unit, us, ms or s, above 0 and up to 3600s"
+        raise BadInput(f"{where}: {name}={text.strip()} is not allowed; it takes {takes}")
     return ns
 
 
@@ -229,9 +223,6 @@ def _share(name: str, text: str, where: str, zero: bool = False) -> float:
     match = re.fullmatch(rf"{_NUMBER}\s*(%)?", text.strip(), re.ASCII)
     share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not (0 if zero else 1e-9) <= share < 1:
-        least = "from 0" if zero else "above 0"
-        raise BadInput(
-            f"{where}: {name}={text.strip()} is not allowed; it takes a share {least} and below "
-            "100%, such as 0.1% or 0.001"
-        )
+        takes = f"a share {'from' if zero else 'above'} 0 and below 100%, such as 0.1% or 0.001"
+        raise BadInput(f"{where}: {name}={text.strip()} is not allowed; it takes {takes}")
     return share

@@ -121,9 +121,8 @@ def read_variant(name: str, table: Any, where: str) -> VariantUsed:
     if base not in BUILT_IN_VARIANTS:
         allowed = ", ".join(BUILT_IN_VARIANTS)
         raise BadInput(f"{where}: base {base!r} is not a built-in variant; allowed: {allowed}")
-    for taken in ("host", "port", "location"):
-        if taken in http_options:
-            raise BadInput(f"{where}: http_options.{taken} is set by serve-bench itself")
+    if taken := [name for name in ("host", "port", "location") if name in http_options]:
+        raise BadInput(f"{where}: http_options.{taken[0]} is set by serve-bench itself")
     if not (python := known.get("python")) and python is not None:
         raise BadInput(f"{where}: python must be the path of an interpreter")
     merged = dict(BUILT_IN_VARIANTS[base].env)

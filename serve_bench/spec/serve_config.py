@@ -7,6 +7,7 @@ Rule: pure. The file is read and checked by Serve's own schema in the variant's 
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -49,16 +50,14 @@ class ConfigApp:
         """Where Python finds it: in its working_dir; else `here`, as for `serve run`; else beside
         the file. Raises BadInput."""
         if self.working_dir is not None:
-            place = self.working_dir
-            place = place if place.startswith("/") else f"{self.beside}/{place}"
+            place = posixpath.join(self.beside, self.working_dir)
             if not exists(place):
                 raise BadInput(f"{where}: {self.name}: working_dir: there is no folder {place}")
             return place
         module = self.import_path.replace(":", ".").partition(".")[0]
-        for place in (here, self.beside):
-            if exists(f"{place}/{module}.py") or exists(f"{place}/{module}"):
-                return place
-        return here
+        places = [f"{self.beside}/{module}", f"{self.beside}/{module}.py"]
+        own = [f"{here}/{module}", f"{here}/{module}.py"]
+        return self.beside if not any(map(exists, own)) and any(map(exists, places)) else here
 
 
 @dataclass(frozen=True)
@@ -109,16 +108,12 @@ class ServeConfig:
         if name is not None:
             known = [app.name for app in self.apps]
             if name not in known:
-                raise BadInput(
-                    f"--app-name: {self.file} has no application {name!r}"
-                    f"{nearest(name, known)}; it has {', '.join(known)}"
-                )
+                has = f"{nearest(name, known)}; it has {', '.join(known)}"
+                raise BadInput(f"--app-name: {self.file} has no application {name!r}{has}")
             chosen = self.apps[known.index(name)]
             if route is not None and not _leads_to(route, chosen.prefix):
-                raise BadInput(
-                    f"--route: {route!r} does not lead to the application {name!r}, which is at "
-                    f"{chosen.prefix}"
-                )
+                which = f"the application {name!r}, which is at {chosen.prefix}"
+                raise BadInput(f"--route: {route!r} does not lead to {which}")
             return chosen
         if route is None:
             return next((app for app in self.apps if app.prefix), self.apps[0])
@@ -133,8 +128,8 @@ class ServeConfig:
     ) -> list[str]:
         """Lines printed before anything starts: which application is loaded, what is unused.
         `servicers`: those in use."""
-        lines, unused = [], list(self.unused)
-        if self.servicers != servicers and self.servicers is not None:
+        lines, unused = [], [*self.unused]
+        if self.servicers not in (None, servicers):
             unused.append(f"grpc_options.{SERVICERS}")
         if len(self.apps) > 1:
             others = ", ".join(app.name for app in self.apps if app is not chosen)

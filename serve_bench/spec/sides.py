@@ -101,12 +101,11 @@ class Side:
         """The side without each of its flags in turn; without those that a flag of SETS sets."""
         flags = self.variant.env
         for name in flags:
-            taken = {name: {key: value for key, value in flags.items() if key != name}}
-            if name in SETS:
-                sets = {part: value for part, value in SETS[name].items() if part not in flags}
-                taken = {part: {**flags, part: value} for part, value in sets.items()}
-            for part, env in taken.items():
-                variant = replace(self.variant, env=env)
+            for part, value in SETS.get(name, {name: None}).items():
+                if name in SETS and part in flags:
+                    continue
+                env = {**flags, part: value}
+                variant = replace(self.variant, env={k: v for k, v in env.items() if v is not None})
                 yield replace(self, label=f"{self.label}-{part}", variant=variant)
 
     def to_json(self) -> dict[str, Any]:
@@ -223,9 +222,9 @@ class SidesSpec(Spec):
         """Plain content for the Run record; without `request` where clusters are started, and
         without `together` where all are up at once."""
         content = {**vars(self), "sides": [side.to_json() for side in self.sides]}
-        rare = {"request": self.request and self.request.to_json(), "together": self.together}
-        known = {name: value for name, value in rare.items() if value is not None}
-        return plain({name: value for name, value in content.items() if name not in rare} | known)
+        content["request"] = self.request and self.request.to_json()
+        absent = [name for name in ("request", "together") if content[name] is None]
+        return plain({name: value for name, value in content.items() if name not in absent})
 
     @classmethod
     def stored(cls, data: Mapping[str, Any]) -> Self:
@@ -272,20 +271,15 @@ class SidesSpec(Spec):
         from the third round on. A row of which all sides are `done` (their keys) is left out; one
         of which a side is missing is measured anew on all, since only what is measured beside each
         other is compared."""
-        finished, turns = set(done), self.turns
-        rounds = []
+        finished, turns, rounds = set(done), self.turns, list[RoundPlan]()
         for number in range(1, self.rounds + 1):
             sides = tuple(self.launched[place] for place in turns[(number - 1) % len(turns)])
             repeat = 1 + (number - 1) // len(turns)
-            rows = [
-                row
-                for row in self.plan_rows(number, repeat, sides)
-                if not finished.issuperset(row.keys)
-            ]
-            if rows:
+            rows = self.plan_rows(number, repeat, sides)
+            if left := tuple(row for row in rows if not finished.issuperset(row.keys)):
                 drawn = repeat if len(sides) > 2 else 2 - repeat % 2
                 order = self.turned(range(len(sides)), drawn, f"{number % len(turns)}/sides")
-                rounds.append(RoundPlan(number, sides, tuple(order), tuple(rows)))
+                rounds.append(RoundPlan(number, sides, tuple(order), left))
         return tuple(rounds)
 
     def turned(self, things: Iterable[T], repeat: int, what: str) -> list[T]:
@@ -309,8 +303,8 @@ class SidesSpec(Spec):
         total_s = 0.0
         for planned in rounds:
             total_s += self._launches_s(planned) if self.urls is None else 0.0
-            total_s += LOOKS_S * len(planned.rows) if planned.round == 1 else 0.0
-            total_s += QUIET_S * len(planned.rows) if self.metered else 0.0
+            looks_s = LOOKS_S if planned.round == 1 else 0.0
+            total_s += (looks_s + (QUIET_S if self.metered else 0.0)) * len(planned.rows)
             for trial in (trial for pairing in planned.pairings for trial in pairing.planned):
                 windows = trial.row.protocol in HANDLES
                 rest_s = self.side_s / WINDOW_S * WINDOW_REST_S if windows else 0.0

@@ -18,7 +18,6 @@ from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.cli import sides as cli_sides
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.request import add_all_flags, read_request
-from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
@@ -140,15 +139,15 @@ def imported(monkeypatch: Patch) -> list[tuple[Any, ...]]:
     """What is asked of interpreters, which are not: word, place, interpreter and request."""
     seen: list[tuple[Any, ...]] = []
 
-    def app_of(*told: Any) -> AppSpec:
+    def import_app(*told: Any) -> OwnApp:
         word, _, _, request, servicers, _ = told
         seen.append(told[:4])
         app = replace(own_app(word), asked=request)
         if servicers is not None:
             app = replace(app, grpc=OwnGrpc(servicers.functions, {"/a.B/C": "unary-unary"}))
-        return own_spec(app)
+        return app
 
-    monkeypatch.setattr(cli_sides, "app_of", app_of)
+    monkeypatch.setattr(cli_sides, "import_app", import_app)
     monkeypatch.setattr(cli_sides, "check_options", lambda *_: None)
     return seen
 

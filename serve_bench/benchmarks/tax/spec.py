@@ -87,11 +87,8 @@ class TaxSpec(SidesSpec):
     @property
     def layers(self) -> tuple[Layer, ...]:
         """Its layers; a bare server of an own app has the title of that: `FastAPI on uvicorn`."""
-        title = f"{self.tax.bare or 'ASGI app'} on uvicorn"
-        known = [KNOWN[name] for name in self.tax.layers]
-        return tuple(
-            replace(layer, title=title) if layer.way == "app" else layer for layer in known
-        )
+        titled = replace(OWN_BARE, title=f"{self.tax.bare or 'ASGI app'} on uvicorn")
+        return tuple({**KNOWN, OWN_BARE.name: titled}[name] for name in self.tax.layers)
 
     @property
     def servers(self) -> tuple[Layer, ...]:
@@ -121,13 +118,10 @@ class TaxSpec(SidesSpec):
         by_handle = [layer for layer in layers if layer.way == "handle"]
         label = self.label(cell)
         for row in self.rows:
-            draw = random.Random(f"{self.seed}/{number}/{row.label}")
-            parts = []
+            draw, parts = random.Random(f"{self.seed}/{number}/{row.label}"), list[Pairing]()
             for together in filter(None, (by_http, by_handle)):
-                planned = tuple(
-                    plan_trial(layer.name, number, label, self.row_of(row, layer))
-                    for layer in together
-                )
+                rows = [(layer.name, self.row_of(row, layer)) for layer in together]
+                planned = tuple(plan_trial(name, number, label, row) for name, row in rows)
                 order = [*range(len(together))]
                 draw.shuffle(order)
                 seed = draw.randrange(1 << 31)

@@ -48,11 +48,9 @@ class VersusSpec(SidesSpec):
         least = replace(self, rounds=min(self.fewest, self.rounds)).plan()
         least_s = self.expected_s(least)
         if self.budget_s is not None and least_s > self.budget_s:
-            raise BadInput(
-                f"--budget: {duration_text(self.budget_s)} is not enough: "
-                f"{counted(len(least), 'round')} of {self.side_s:g} s a side and row take about "
-                f"{duration_text(least_s)}"
-            )
+            takes = f"{counted(len(least), 'round')} of {self.side_s:g} s a side and row take about"
+            given, about = duration_text(self.budget_s), duration_text(least_s)
+            raise BadInput(f"--budget: {given} is not enough: {takes} {about}")
 
     def check_cells(self) -> None:
         """BadInput where a side sets what the cells vary: they would not be the cells they say."""
@@ -103,7 +101,5 @@ def check_sides(sides: Sequence[Side]) -> None:
     built_in = [place for place, side in enumerate(sides) if side.app.own is None]
     if 0 < len(built_in) < len(sides):
         flag, side = "--b" if built_in[0] else "--a", sides[built_in[0]]
-        raise BadInput(
-            f"{flag}: {side.label} is built-in app {side.app.name}; the other side is your own "
-            "app: both need one"
-        )
+        other = "the other side is your own app: both need one"
+        raise BadInput(f"{flag}: {side.label} is built-in app {side.app.name}; {other}")

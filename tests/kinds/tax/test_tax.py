@@ -21,7 +21,6 @@ from serve_bench.benchmarks.tax.spec import LAYERS, TaxSpec
 from serve_bench.cli import sides as cli_sides
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.sitting import Outcome, Sitting
-from serve_bench.core.app_spec import own_spec
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.own_app import OwnApp, OwnDeployment
 from serve_bench.core.result import PlannedTrial, Trial
@@ -192,8 +191,8 @@ def test_all_layers_get_the_same_requests_in_the_same_order(
 ) -> None:
     """Servers with a known answer stand for the layers: a bare one, and those of two clusters."""
     made = OwnApp("a:b", "a:b", "/", (OwnDeployment("Shop", 1),), ())
-    app_of = lambda *about: own_spec(replace(made, asked=about[3]))  # noqa: E731
-    monkeypatch.setattr(cli_sides, "app_of", app_of)
+    import_app = lambda *about: replace(made, asked=about[3])  # noqa: E731
+    monkeypatch.setattr(cli_sides, "import_app", import_app)
     monkeypatch.setattr(tax_command, "ingress_of", lambda *_: ("FastAPI", ()))
     monkeypatch.setattr(in_turn, "WARMING", Timing(0.1, 0.3, 1, 0.05))
     (tmp_path / "paths").write_text("\n".join(f"/{k}" for k in range(7)))
