@@ -91,11 +91,9 @@ class Suite:
 
     def windows_of(self, row: Row) -> tuple[int, float]:
         """How many windows a row has, and their length in seconds."""
-        count, length = self.windows, self.window_s
-        for place in self.places or ():
-            if place.row == row.label:
-                count, length = place.windows or count, place.window_s or length
-        return count, length
+        shapes = [place.shape for place in self.places or () if place.row == row.label]
+        count, length = shapes[-1] if shapes else (None, None)
+        return count or self.windows, length or self.window_s
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record: of services their addresses alone."""
@@ -222,10 +220,9 @@ PUBLISHED_AXES: Final = ("max_batch_size", "max_ongoing_requests", "num_replicas
 def label_of(cell: Cell) -> dict[str, Value]:
     """A cell as it is recorded: the published axes, those that always name it, whatever differs
     from its default, then the options of an app of the user's own."""
-    label = {name: cell[name] for name in PUBLISHED_AXES if name in cell}
-    for name, axis in AXES.items():
-        if name in cell and name not in label and (axis.named or cell[name] != axis.default):
-            label[name] = cell[name]
+    named = {name for name, axis in AXES.items() if axis.named or cell.get(name) != axis.default}
+    ordered = (*PUBLISHED_AXES, *(name for name in AXES if name in named))
+    label = {name: cell[name] for name in ordered if name in cell}
     return label | {name: hide_settings(value) for name, value in cell.items() if name not in AXES}
 
 
@@ -288,12 +285,10 @@ def setup_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
         for cell, _ in launch.cells:
             if cell.get("ranker") != kind:  # another model: all replicas start anew
                 replicas, rankers, kind = 0, 0, cell.get("ranker")
-            now = suite.app.replicas(cell)
+            now, models = suite.app.replicas(cell), int(cell["num_replicas"]) if kind else 0
             total += CHANGE_S + REPLICA_S * max(0, now - replicas)
-            if kind is not None:
-                total += MODEL_S * max(0, int(cell["num_replicas"]) - rankers)
-                rankers = int(cell["num_replicas"])
-            replicas = now
+            total += MODEL_S * max(0, models - rankers)
+            replicas, rankers = now, models
     return total
 
 
@@ -424,9 +419,9 @@ def timing_of(suite: Suite, row: Row) -> Timing:
     """The suite's warm-up and windows; a number of requests is one window, as long as it takes, or
     as `max_row_s` cuts it off."""
     if row.requests_each is not None:
-        return Timing(0.0, 0.0, windows=1, window_s=suite.max_row_s, drain_s=CUT_DRAIN_S)
+        return Timing(0.0, 0.0, 1, suite.max_row_s, drain_s=CUT_DRAIN_S)
     if suite.requests is not None:
-        return Timing(0.0, 0.0, windows=1, window_s=LONGEST_QUERY_S * suite.requests)
+        return Timing(0.0, 0.0, 1, LONGEST_QUERY_S * suite.requests)
     timing = Timing(suite.warmup_min_s, suite.warmup_max_s, *suite.windows_of(row))
     return timing.stretchable(suite.quick)
 

@@ -67,8 +67,7 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
         except SpecError as error:
             raise BadInput(name_place(str(error))) from None
         _check_here(load)
-        timing = options.make_timing(load)
-        self.load, self.timing = load, timing
+        self.load, self.timing = load, (timing := options.make_timing(load))
         return replace(
             read_services(content, {"url": request}),
             cells=({"url": hide_in_text(request.url)},),
@@ -123,13 +122,12 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
         """FAILED where too many requests failed, or our connections were too few for the rate, and
         where nothing was profiled that should have been."""
         code = super().show(result, folder)
-        for trial in result.trials:
-            for line in self._list_faults(trial):
-                print_note(f"serve-bench: {line}")
-                code = FAILED
-        for trial in result.profiled:
-            code = FAILED if all(profile.failed for profile in trial.profiles) else code
-        return code
+        lines = [line for trial in result.trials for line in self._list_faults(trial)]
+        for line in lines:
+            print_note(f"serve-bench: {line}")
+        profiles = [trial.profiles for trial in result.profiled]
+        failed = any(all(profile.failed for profile in listed) for listed in profiles)
+        return FAILED if lines or failed else code
 
     def _list_faults(self, trial: Trial) -> Iterator[str]:
         if trial.flags.interrupted:
@@ -237,28 +235,21 @@ def check_first(load: Load) -> str | None:
         result = drive_load(first, timing)
     except LoadError:
         return None
-    url = hide_in_text(load.request.url)
-    if load.client == "grpc" and NO_METHOD in result.status_codes:
+    url, grpc, streaming = hide_in_text(load.request.url), load.client == "grpc", load.streaming
+    if grpc and NO_METHOD in result.status_codes:
         raise BadInput(f"--protocol grpc: no service at {url} has this method (UNIMPLEMENTED)")
-    if load.streaming is None:
-        if result.events > 1:
-            raise BadInput(f"--protocol grpc: {url} streams its response: it is grpc-stream")
-        return None
-    if result.measured.failed.get("event"):
-        raise BadInput(_no_event(load, load.streaming, url))
-    if load.client == "grpc" and result.events == 1 and result.measured.completed:
+    if streaming is None and result.events > 1:
+        raise BadInput(f"--protocol grpc: {url} streams its response: it is grpc-stream")
+    if streaming is not None and result.measured.failed.get("event"):
+        if grpc:
+            raise BadInput(f"--protocol grpc-stream: the first stream of {url} has no message")
+        if streaming.openai:
+            raise BadInput(f"--openai: the first response of {url} is no stream of completions")
+        others = " or ".join(name for name in EVENTS if name != streaming.events)
+        see = f"see --events {others}, or --protocol http"
+        has = f"has no event of the kind {streaming.events}, or a malformed one"
+        raise BadInput(f"--protocol stream: the first response of {url} {has}; {see}")
+    if streaming is not None and grpc and result.events == 1 and result.measured.completed:
         hint = "if its method does not stream, it is --protocol grpc"
         return f"the first stream of {url} has one message: {hint}"
     return None
-
-
-def _no_event(load: Load, streaming: Streaming, url: str) -> str:
-    if load.client == "grpc":
-        return f"--protocol grpc-stream: the first stream of {url} has no message"
-    if streaming.openai:
-        return f"--openai: the first response of {url} is no stream of completions"
-    others = " or ".join(name for name in EVENTS if name != streaming.events)
-    return (
-        f"--protocol stream: the first response of {url} has no event of the kind "
-        f"{streaming.events}, or a malformed one; see --events {others}, or --protocol http"
-    )

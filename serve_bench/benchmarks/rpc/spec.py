@@ -45,16 +45,13 @@ MOST_EPISODES: Final = 1_000_000
 MOST_NUMBERS: Final = 100_000_000
 """Of a state, and weights of a layer: 400 MB."""
 
-_WORDS: Final = {
-    **dict.fromkeys(("true", "yes", "t", "y", "1"), True),
-    **dict.fromkeys(("false", "no", "f", "n", "0"), False),
-}
+_YES, _NO = ("true", "yes", "t", "y", "1"), ("false", "no", "f", "n", "0")
 
 
 def _read_batch(text: str) -> bool:
-    if text.lower() not in _WORDS:
+    if text.lower() not in _YES + _NO:
         raise ValueError(text)
-    return _WORDS[text.lower()]
+    return text.lower() in _YES
 
 
 def _read_state_size(text: str) -> str:
@@ -221,9 +218,9 @@ class RpcSpec(Spec):
         """About how long these launches take."""
         total_s = 0.0
         for launch in launches:
+            backend = launch.variant.name
             worlds = [built(World, cell, "cell") for cell, _ in launch.cells]
-            total_s += START_S[launch.variant.name]
-            total_s += sum(self._world_s(launch.variant.name, world) for world in worlds)
+            total_s += START_S[backend] + sum(self._world_s(backend, world) for world in worlds)
         return total_s
 
     def _world_s(self, backend: str, world: World) -> float:

@@ -80,13 +80,11 @@ def read_timeline(content: Content, slo: str = ERRORS_ALONE) -> Timeline:
         raise BadInput(f"{place}: take {whole_s:g} s; {MOST_S:g} s is the most")
     faults = tuple(parse_fault(text, faulty) for text in keys.fault or ())
     for fault in faults:
+        wrong = f"{faulty}: {fault.source}: "
         if fault.at_s >= whole_s:
-            raise BadInput(
-                f"{faulty}: {fault.source}: the load is over by then, after {whole_s:g} s"
-            )
+            raise BadInput(f"{wrong}the load is over by then, after {whole_s:g} s")
         if fault.target == NODE and keys.nodes < 2:
-            more = "the cluster has one node; --nodes 2 gives two"
-            raise BadInput(f"{faulty}: {fault.source}: {more}")
+            raise BadInput(f"{wrong}the cluster has one node; --nodes 2 gives two")
     return Timeline(
         stages,
         keys.ramp,
