@@ -99,14 +99,13 @@ def trial(
         metrics["latency"] = Metric("ns", "lower", histogram=latency)
     ended = round(window_s * sum(rates)) if done is None else done
     errors = dict(failed or {})
-    made = of.measured(
-        f"{of.variant}-{of.round}",
-        AT,
-        window_s,
-        Warmup(1.0, True, ended),
-        metrics,
-        Counts(ended + sum(errors.values()) + in_flight, ended, errors, in_flight),
-        seconds=TrialSeconds(total=0.0, measured=0.0),
+    made = Trial(
+        **{**vars(of), "launch": f"{of.variant}-{of.round}", "started_at": AT},
+        window_s=window_s,
+        warmup=Warmup(1.0, True, ended),
+        metrics=metrics,
+        counts=Counts(ended + sum(errors.values()) + in_flight, ended, errors, in_flight),
+        seconds=TrialSeconds(),
         flags=TrialFlags(profiled=profiled),
     )
     return changed(made, client=client or {}, **more)

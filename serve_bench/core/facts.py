@@ -187,14 +187,34 @@ class PortOwner(RecordPart, frozen=True):
     role: str
 
 
-class ProxyFacts(RecordPart, frozen=True):
-    """A proxy of a cluster of several nodes: `benchmarks.scale.cluster`."""
+class NodeProxy(RecordPart, frozen=True):
+    """A node of a cluster that is alive, and its HTTP proxy.
+
+    `status`: as Serve calls it, "NONE" without one. `host`, `port`: where it listens. `pid`: of its
+    actor, on its node. `shared_with`: nodes whose proxies listen at the very same address, among
+    which the kernel deals out connections. `why`: what there is to say of it, in a line.
+    """
 
     node_id: str
     node_ip: str
     status: str
-    shared_with: tuple[str, ...] = ()
+    hostname: str = ""
+    host: str = ""
+    port: Count = 0
+    pid: Count | None = None
     why: str | None = None
+    shared_with: tuple[str, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether Serve calls it healthy; `shared_with` says whether it can be asked alone."""
+        return self.status == "HEALTHY"
+
+    @property
+    def url(self) -> str:
+        """Its address as seen from its own node, without a path."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
 class AppSources(RecordPart, frozen=True):
@@ -215,7 +235,7 @@ class LaunchProof(RecordPart, frozen=True):
     flags: Mapping[str, Mapping[str, Any]] = {}
     environment: Mapping[str, Mapping[str, str | None]] = {}
     versions: Mapping[str, str | None] = {}
-    proxies: tuple[ProxyFacts, ...] = ()
+    proxies: tuple[NodeProxy, ...] = ()
     app: AppSources = AppSources()
     packages: tuple[str, ...] = ()  # name==version
 

@@ -26,7 +26,6 @@ from serve_bench.core.load_spec import (
     LoadOn,
     Streaming,
     Timing,
-    make_row,
     read_client,
 )
 from serve_bench.core.redaction import hide_settings
@@ -37,6 +36,11 @@ from serve_bench.core.schema import plain, stored_suite
 from serve_bench.core.soak import SoakSpec, block_rows
 from serve_bench.core.timeline import Timeline
 from serve_bench.core.traffic import Protocol, Row, Traffic, body_bytes, size_text
+
+# Suite and plan: what is to be measured, and in which order.
+#
+# A suite comes from suite.py; `plan` spreads it into launches, cells and rows, grouped so that no
+# cluster starts twice for nothing. Pure: nothing here reads a file or starts anything.
 
 T = TypeVar("T")
 
@@ -91,9 +95,11 @@ class Suite:
 
     def windows_of(self, row: Row) -> tuple[int, float]:
         """How many windows a row has, and their length in seconds."""
-        shapes = [place.shape for place in self.places or () if place.row == row.label]
-        count, length = shapes[-1] if shapes else (None, None)
-        return count or self.windows, length or self.window_s
+        count, length = self.windows, self.window_s
+        for place in self.places or ():
+            if place.row == row.label:
+                count, length = place.windows or count, place.window_s or length
+        return count, length
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record: of services their addresses alone."""
@@ -172,8 +178,8 @@ def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
     alike."""
 
     def planned(name: str, round_: int, cell: Cell) -> PlannedCell:
-        label = label_of(cell)
-        return cell, tuple(plan_trial(name, round_, label, row) for row in suite.rows_in(cell))
+        rows, label = suite.rows_in(cell), label_of(cell)
+        return cell, tuple(plan_trial(name, round_, label, row) for row in rows)
 
     return plan_launches(suite.launches, suite.variants, suite.cells, suite.seed, planned)
 
@@ -208,9 +214,11 @@ def step_row(
     """A step of a ladder: so many closed-loop users, each a connection of the raw client; clients
     where each has `each` requests to make. `run` counts how often the step is measured; `traffic`
     None: plain HTTP."""
+    traffic = traffic or Traffic()
     noun = "user" if each is None else "client"
-    row = make_row(users, noun, traffic, requests_each=each, run=run)
-    return row if run == 1 else replace(row, label=f"{row.label}, run {run}")
+    label = f"{users} {noun}{'' if users == 1 else 's'}{traffic.suffix}"
+    label += "" if run == 1 else f", run {run}"
+    return Row(label, traffic.client, users, requests_each=each, run=run, **vars(traffic))
 
 
 #: The three axes of the published matrix, in its order: every cell is named by them.
@@ -220,9 +228,10 @@ PUBLISHED_AXES: Final = ("max_batch_size", "max_ongoing_requests", "num_replicas
 def label_of(cell: Cell) -> dict[str, Value]:
     """A cell as it is recorded: the published axes, those that always name it, whatever differs
     from its default, then the options of an app of the user's own."""
-    named = {name for name, axis in AXES.items() if axis.named or cell.get(name) != axis.default}
-    ordered = (*PUBLISHED_AXES, *(name for name in AXES if name in named))
-    label = {name: cell[name] for name in ordered if name in cell}
+    label = {name: cell[name] for name in PUBLISHED_AXES if name in cell}
+    for name, axis in AXES.items():
+        if name in cell and name not in label and (axis.named or cell[name] != axis.default):
+            label[name] = cell[name]
     return label | {name: hide_settings(value) for name, value in cell.items() if name not in AXES}
 
 
@@ -233,14 +242,16 @@ def list_trials(launches: Iterable[LaunchPlan]) -> list[PlannedTrial]:
 
 def without(launches: Iterable[LaunchPlan], done: Iterable[str]) -> tuple[LaunchPlan, ...]:
     """What is left of a plan when the trials with these keys are measured already."""
-    finished, left = set(done), []
+    finished = set(done)
+    left = []
     for launch in launches:
-        rest = (
+        cells = [
             (cell, tuple(trial for trial in trials if trial.key not in finished))
             for cell, trials in launch.cells
-        )
-        if cells := tuple((cell, trials) for cell, trials in rest if trials):
-            left.append(replace(launch, cells=cells))
+        ]
+        cells = [(cell, trials) for cell, trials in cells if trials]
+        if cells:
+            left.append(replace(launch, cells=tuple(cells)))
     return tuple(left)
 
 
@@ -270,10 +281,9 @@ def expected_trial_s(suite: Suite, row: Row | None = None, rate: float = A_RATE)
             measured_s = timing_of(suite, row).fitted(row.connections / A_RATE).measured_s
         return suite.warmup_min_s + measured_s + TRIAL_S
     rows = [row] if row is not None else rows_of(suite)
-    rows_s = [(row.requests or 0) / rate for row in rows]
-    cut_s = suite.max_row_s
-    seconds = sum(row_s if row_s < cut_s else cut_s + CUT_S for row_s in rows_s)
-    return seconds / max(1, len(rows)) + TRIAL_S
+    seconds = [(row.requests or 0) / rate for row in rows]
+    seconds = [row_s if row_s < suite.max_row_s else suite.max_row_s + CUT_S for row_s in seconds]
+    return sum(seconds) / max(1, len(seconds)) + TRIAL_S
 
 
 def setup_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
@@ -285,22 +295,29 @@ def setup_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
         for cell, _ in launch.cells:
             if cell.get("ranker") != kind:  # another model: all replicas start anew
                 replicas, rankers, kind = 0, 0, cell.get("ranker")
-            now, models = suite.app.replicas(cell), int(cell["num_replicas"]) if kind else 0
+            now = suite.app.replicas(cell)
             total += CHANGE_S + REPLICA_S * max(0, now - replicas)
-            total += MODEL_S * max(0, models - rankers)
-            replicas, rankers = now, models
+            if kind is not None:
+                total += MODEL_S * max(0, int(cell["num_replicas"]) - rankers)
+                rankers = int(cell["num_replicas"])
+            replicas = now
     return total
 
 
 def duration_text(seconds: float) -> str:
     """Seconds as people say them, in two units: `2 min 5 s`, `7 d 3 h`."""
-    left, parts = round(seconds), list[str]()
+    left = round(seconds)
+    parts: list[str] = []
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, left = divmod(left, length)
         if count or parts or unit == "s":
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2])
 
+
+# From a row to the load that it asks for, and from what a load measured to the record of a trial.
+#
+# Pure: nothing here drives anything.
 
 #: Longest time to connect; and to join a Ray cluster as a driver, which imports Ray first.
 CONNECT_S: Final = 5.0
@@ -353,14 +370,15 @@ def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
     """What a row asks of an app at `url`, and what its response must be."""
     if app.own is not None:
         return app.own.request(url)
+    size = body_bytes(row.data_size)
     if row.traffic.client in ("grpc", HANDLE):
-        return call_request(url, row)
+        return call_request(url, row, size)
     bodies = app.bodies(cell) if app.bodies is not None else ()
-    query, body = query_of(row), b"a" * body_bytes(row.data_size)
+    query, body = query_of(row), b"a" * size
     answer = app.answer if row.protocol == "http" and not query else None
     return Request(
         url=f"{url}{app.route}{'?' if query else ''}{query}",
-        method="POST" if body or bodies else "GET",
+        method="POST" if size or bodies else "GET",
         headers=JSON if bodies else (),
         body=body,
         bodies=bodies,
@@ -376,22 +394,25 @@ APPLICATION: Final = "noop"
 GRPC_APPLICATION: Final = (("application", APPLICATION),)
 
 
-def call_request(url: str, row: Row) -> Request:
+def call_request(url: str, row: Row, size: int) -> Request:
     """A call of the no-op app, by gRPC or a handle. The message is the parameters as in a query
     string, then zeros up to the size of the body; of gRPC in a BytesValue."""
-    message = query_of(row).encode().ljust(body_bytes(row.data_size), b"\0")
-    streams, echoes = row.traffic.streams, row.traffic.echoes
-    plain_answer = not streams and not echoes and not body_bytes(row.response_size)
-    expected = _echo(row, message) or (b"ok" if plain_answer else None)
-    if row.traffic.client == HANDLE:
+    message = query_of(row).encode().ljust(size, b"\0")
+    compared = not row.traffic.streams and not body_bytes(row.response_size)
+    expected = _echo(row, message) or (b"ok" if compared and not row.traffic.echoes else None)
+    streams, handle = row.traffic.streams, row.traffic.client == HANDLE
+    if handle:
         path = f"/{APPLICATION}/{'events' if streams else 'answer'}"
-        return Request(f"{url}{path}", "POST", body=message, expect_body=expected)
+    else:
+        path = f"{GRPC_SERVICE}/{'Stream' if streams else 'Call'}"
+        message = bytes_value(message)
+        expected = None if expected is None else bytes_value(expected)
     return Request(
-        f"{url}{GRPC_SERVICE}/{'Stream' if streams else 'Call'}",
-        "POST",
-        GRPC_APPLICATION,
-        bytes_value(message),
-        expect_body=None if expected is None else bytes_value(expected),
+        url=f"{url}{path}",
+        method="POST",
+        headers=() if handle else GRPC_APPLICATION,
+        body=message,
+        expect_body=expected,
     )
 
 
@@ -419,9 +440,9 @@ def timing_of(suite: Suite, row: Row) -> Timing:
     """The suite's warm-up and windows; a number of requests is one window, as long as it takes, or
     as `max_row_s` cuts it off."""
     if row.requests_each is not None:
-        return Timing(0.0, 0.0, 1, suite.max_row_s, drain_s=CUT_DRAIN_S)
+        return Timing(0.0, 0.0, windows=1, window_s=suite.max_row_s, drain_s=CUT_DRAIN_S)
     if suite.requests is not None:
-        return Timing(0.0, 0.0, 1, LONGEST_QUERY_S * suite.requests)
+        return Timing(0.0, 0.0, windows=1, window_s=LONGEST_QUERY_S * suite.requests)
     timing = Timing(suite.warmup_min_s, suite.warmup_max_s, *suite.windows_of(row))
     return timing.stretchable(suite.quick)
 
@@ -464,9 +485,10 @@ def trial_of(
     if drained.count:
         histograms["latency"] = result.latency.without(drained)
         histograms["censored"] = result.censored.joined(drained)
-    kept_always = {f"{FAILED_LATENCY}.{kind}": of for kind, of in result.failed_times.items()}
-    for name, histogram in {**histograms, **kept_always}.items():
-        if histogram.count or name == "latency" or name in kept_always:
+    failed = result.failed_times.items()
+    histograms |= {f"{FAILED_LATENCY}.{kind}": histogram for kind, histogram in failed}
+    for name, histogram in histograms.items():
+        if histogram.count or name == "latency":
             metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
     kept = "verdict workers bytes_received retried reconnects total in_windows mean_in_flight"
     kept += " waited notes nodes bare stretched"
@@ -485,9 +507,10 @@ def trial_of(
             "they were sent whole: MB/s counts their bodies in full"
         )
         client = structs.replace(client, notes=(*client.notes, early))
-    return planned.measured(
-        launch,
-        started_at,
+    return Trial(
+        **vars(planned),
+        launch=launch,
+        started_at=started_at,
         window_s=window_s,
         warmup=result.warmup,
         metrics=metrics,
@@ -511,17 +534,20 @@ that ended behind them are lower bounds: a good part of their time no new load w
 
 def row_of(load: Load) -> Row:
     """The row that a load of its own makes."""
+    things = "client" if load.client == "aiohttp" else "connection"
+    label = f"{load.connections} {things}{'' if load.connections == 1 else 's'}"
     size = str(max(len(body) for body in load.request.all_bodies))
     streams = load.streaming is not None
     protocol: Protocol = "stream" if streams else "http"
     if load.client == "grpc":
         protocol = "grpc-stream" if streams else "grpc"
-    return make_row(
-        load.connections,
-        "client" if load.client == "aiohttp" else "connection",
-        Traffic(size, protocol),
+    traffic = Traffic(size, protocol)
+    return Row(
+        label=label + traffic.suffix,
         client=load.client,
+        connections=load.connections,
         processes=load.processes,
         loop="open" if load.open_loop else "closed",
         rate_per_s=load.rate,
+        **vars(traffic),
     )

@@ -59,36 +59,6 @@ class PlannedTrial:
     cell: JsonObject
     row: Row
 
-    def measured(
-        self,
-        launch: str,
-        started_at: str,
-        window_s: float,
-        warmup: Warmup,
-        metrics: Mapping[str, Metric],
-        counts: Counts,
-        seconds: TrialSeconds,
-        client: ClientFacts | None = None,
-        flags: TrialFlags | None = None,
-    ) -> Trial:
-        """The record of this trial with what was measured. `launch`: its id, empty without one."""
-        return Trial(
-            self.key,
-            launch,
-            self.round,
-            self.variant,
-            self.cell,
-            self.row,
-            started_at,
-            window_s,
-            warmup,
-            metrics,
-            counts,
-            seconds,
-            client or ClientFacts(),
-            flags=flags or TrialFlags(),
-        )
-
 
 @dataclass(frozen=True)
 class Metric:
@@ -201,16 +171,12 @@ class Deploy:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One load run of one row. `metrics` holds nothing that only HTTP has."""
+class Trial(PlannedTrial):
+    """One load run of one row. `launch`: its id, empty without one. `metrics` holds nothing that
+    only HTTP has."""
 
     KIND: ClassVar[str] = "trial"
-    key: str
     launch: str
-    round: Count
-    variant: str
-    cell: JsonObject
-    row: Row
     started_at: str
     window_s: Amount
     warmup: Warmup

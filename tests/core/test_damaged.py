@@ -218,8 +218,8 @@ def test_half_a_character_costs_a_record(tmp_path: Path, call: Call) -> None:
 
 @cases(
     "name, damage, says",
-    ("sweep", {"suite": {"ladder": "x"}}, ': run.suite.ladder is "x", not an object'),
-    ("run", {"suite": {"cells": ["x"]}}, 'line 1: run.suite.cells[0] is "x", not an object'),
+    ("sweep", {"suite": {"ladder": "x"}}, ": run.suite.ladder: expected object"),
+    ("run", {"suite": {"cells": ["x"]}}, "line 1: run.suite.cells[0]: expected object"),
     ("soak", {"seconds": {}}, None),
     ("load-profiled", {"profiles": [{"pid": 1, "role": "proxy", "title": "p", "path": "a/b"}]}, 1),
 )

@@ -285,4 +285,4 @@ def test_a_stored_suite_that_cannot_be_planned_is_refused_with_its_field() -> No
     with pytest.raises(BadInput, match=r"suite\.cells\[0\]\.num_replicas is missing"):
         Suite.from_json({**micro, "cells": [{}]})
     rpc = read(FOLDER / "2-rpc.jsonl").run.suite
-    assert 'suite.backend[0] is "nope"' in refusal(RpcSpec.stored, {**rpc, "backend": ["nope"]})
+    assert "backend[0]: invalid enum" in refusal(RpcSpec.stored, {**rpc, "backend": ["nope"]})

@@ -127,7 +127,7 @@ def test_a_variant_of_the_file_has_environment_http_options_and_an_interpreter()
     ({"variants": {"a": {"env": {"X": "a\0b"}}}}, "cannot hold a null character"),
     ({"variants": {"a": {"python": ""}}}, "python must be the path"),
     ({"variants": {"default": {}}}, "default is built in"),
-    ({"variants": {"a": {"base": []}}}, "variants.a.base is [], not a text"),
+    ({"variants": {"a": {"base": []}}}, "variants.a.base: expected str, got array"),
     ({"cell": {"batch_wait_timeout_s": 10**400}}, "cell.batch_wait_timeout_s: 1000"),
     ({"cells": [{"num_replicas": "1_0"}]}, "'1_0' is not allowed"),
 )

@@ -194,9 +194,10 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
     ) -> Trial:
         episodes, planned, pids = self._episodes, self._planned, self._pids
         calls, fixed = episodes.times[LATENCY].count, self._suite.policy_ms
-        return planned.measured(
-            self._part.number,
-            started_at,
+        return Trial(
+            **vars(planned),
+            launch=self._part.number,
+            started_at=started_at,
             window_s=sum(episodes.spans_s) / len(episodes.spans_s),
             warmup=warmup,
             metrics=episodes.metrics(),

@@ -19,7 +19,7 @@ from typing import Final
 import psutil
 from msgspec import structs
 
-from serve_bench.benchmarks.scale.cluster import AttachedCluster, NodeProxy, OwnCluster
+from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
 from serve_bench.benchmarks.scale.needs import check_cluster
 from serve_bench.benchmarks.scale.spec import (
     GraphSpec,
@@ -30,7 +30,7 @@ from serve_bench.benchmarks.scale.spec import (
     why_invalid,
 )
 from serve_bench.core.errors import RunFailed
-from serve_bench.core.facts import TrialUsage
+from serve_bench.core.facts import NodeProxy, TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import HANDLE, Load, Timing
@@ -126,7 +126,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
 
     def _proof(self) -> JsonObject:
         proof = self._cluster.prove()
-        return {**proof, "proxies": [asdict(proxy) for proxy in self._cluster.proxies()]}
+        return {**proof, "proxies": [structs.asdict(proxy) for proxy in self._cluster.proxies()]}
 
     def load(self, row: PlannedTrial) -> Loaded:
         """A row; of a curve, removing the replicas is a part of it."""

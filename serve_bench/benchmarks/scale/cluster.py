@@ -18,6 +18,7 @@ import psutil
 
 from serve_bench.benchmarks.scale.spec import ScaleApp
 from serve_bench.core.app_spec import APPS_PACKAGE, DEPLOY_TIMEOUT_PER_REPLICA_S, DEPLOY_TIMEOUT_S
+from serve_bench.core.facts import NodeProxy
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import JSON
 from serve_bench.core.request_spec import Request
@@ -54,37 +55,6 @@ class Put:
 
     seconds: float
     replicas: tuple[Replica, ...]
-
-
-@dataclass(frozen=True)
-class NodeProxy:
-    """A node that is alive, and its HTTP proxy.
-
-    `status`: as Serve calls it, "NONE" without one. `host`, `port`: where it listens. `pid`: of its
-    actor, on its node. `shared_with`: nodes whose proxies listen at the very same address, among
-    which the kernel deals out connections. `why`: what there is to say of it, in a line.
-    """
-
-    node_id: str
-    node_ip: str
-    hostname: str
-    status: str
-    host: str
-    port: int
-    pid: int | None
-    why: str | None
-    shared_with: tuple[str, ...] = ()
-
-    @property
-    def healthy(self) -> bool:
-        """Whether Serve calls it healthy; `shared_with` says whether it can be asked alone."""
-        return self.status == "HEALTHY"
-
-    @property
-    def url(self) -> str:
-        """Its address as seen from its own node, without a path."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
 class ScaleCluster(ChildDriver):

@@ -115,7 +115,7 @@ def condensed(result: Result) -> Result:
     blocks: dict[str, list[Trial]] = defaultdict(list)
     for block in whole_blocks(result):
         blocks[block.variant].append(block)
-    plan = [*map(_plan_variant, result.plan), *map(_plan_variant, result.trials)]
+    plan = [*map(_plan_variant, (*result.plan, *result.trials))]
     return replace_rows(result, plan, map(_join_blocks, blocks.values()))
 
 
@@ -126,7 +126,7 @@ def whole_blocks(result: Result) -> list[Trial]:
     return [trial for trial in trials if MAIN in trial.metrics and trial.counts.completed]
 
 
-def _plan_variant(block: PlannedTrial | Trial) -> PlannedTrial:
+def _plan_variant(block: PlannedTrial) -> PlannedTrial:
     """The trial that all blocks of the variant of this one become."""
     return plan_row(block, soak_row(block.row.connections, block.row.rate_per_s, block.row.traffic))
 
@@ -134,19 +134,19 @@ def _plan_variant(block: PlannedTrial | Trial) -> PlannedTrial:
 def _join_blocks(blocks: Sequence[Trial]) -> Trial:
     """Blocks (at least one) as one trial. Raises FormatError."""
     first, names = blocks[0], dict.fromkeys(name for block in blocks for name in block.metrics)
-    verdicts = (block.client.verdict for block in blocks)
-    bound = [verdict for verdict in verdicts if verdict is not None and verdict.client_bound]
-    client = ClientFacts(
-        in_windows=_sum_counts([block.client.in_windows or block.counts for block in blocks]),
-        mean_in_flight=mean_of(block.client.mean_in_flight for block in blocks),
-        verdict=bound[0] if 2 * len(bound) > len(blocks) else None,
-    )
-    return _plan_variant(first).measured(
-        *(first.launch, first.started_at, first.window_s, Warmup(0.0, True, 0, True)),
-        {name: _join_metric(blocks, name) for name in names},
-        _sum_counts([block.counts for block in blocks]),
-        TrialSeconds(total=0.0, measured=sum(block.seconds.measured for block in blocks)),
-        client,
+    bound = [seen for block in blocks if (seen := block.client.verdict) and seen.client_bound]
+    return Trial(
+        **vars(_plan_variant(first)),
+        **{name: getattr(first, name) for name in ("launch", "started_at", "window_s")},
+        warmup=Warmup(0.0, True, 0, True),
+        metrics={name: _join_metric(blocks, name) for name in names},
+        counts=_sum_counts([block.counts for block in blocks]),
+        seconds=TrialSeconds(measured=sum(block.seconds.measured for block in blocks)),
+        client=ClientFacts(
+            in_windows=_sum_counts([block.client.in_windows or block.counts for block in blocks]),
+            mean_in_flight=mean_of(block.client.mean_in_flight for block in blocks),
+            verdict=bound[0] if 2 * len(bound) > len(blocks) else None,
+        ),
     )
 
 

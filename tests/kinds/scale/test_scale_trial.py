@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.scale.bench import cpu_us_a_request, nodes_trial
-from serve_bench.benchmarks.scale.cluster import NodeProxy
 from serve_bench.benchmarks.scale.spec import SingleSpec, on_nodes
 from serve_bench.core import usage as counts
-from serve_bench.core.facts import NodeFacts, ProcessUsage, TrialUsage
+from serve_bench.core.facts import NodeFacts, NodeProxy, ProcessUsage, TrialUsage
 from serve_bench.core.load_result import Counts
 from serve_bench.core.plan import list_trials
 from serve_bench.core.result import Trial, VariantUsed
@@ -99,7 +98,7 @@ def test_a_program_that_attaches_has_the_token_of_the_shell_and_no_mark(monkeypa
 
 def test_the_url_of_a_proxy_is_that_of_its_own_node() -> None:
     def url(host: str) -> str:
-        return NodeProxy("n", "10.1.0.2", "h", "HEALTHY", host, 8000, 1, None).url
+        return NodeProxy(node_id="n", node_ip="10.1.0.2", status="", host=host, port=8000).url
 
     assert url("0.0.0.0") == url("127.0.0.1") == "http://127.0.0.1:8000"
     assert url("::") == "http://[::1]:8000"
