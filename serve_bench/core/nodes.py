@@ -25,14 +25,11 @@ NOTHING_HEARD: Final = LastHeard(0, 0, 0.0)
 
 @dataclass(frozen=True)
 class Node:
-    """A node of a Ray cluster, as Ray tells of it. `cpus`: logical CPUs; None when dead."""
+    """A node of a Ray cluster that is alive."""
 
     node_id: str
-    ip: str
+    node_ip: str
     hostname: str
-    alive: bool
-    is_head: bool
-    cpus: float | None
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ def node_fact(node: Node, load: Load, part: NodePart) -> NodeFacts:
     """One node's share."""
     return NodeFacts(
         node=node.node_id,
-        ip=node.ip,
+        ip=node.node_ip,
         hostname=node.hostname,
         url=load.request.url,
         client=load.client,

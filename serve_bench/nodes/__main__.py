@@ -1,26 +1,23 @@
 """The program of NodeCrew: a driver of a Ray cluster that places a load actor on each node.
 
-Protocol: that of serving/child.py. End of stdin means stop: Ray ends the actors of a driver that is
-gone. The package serve_bench travels with it (`py_modules`), so that it need not be installed on
-the other hosts: there it needs Ray alone and what comes with `ray[serve]`.
+Protocol: that of the program of a cluster, by whose modules it joins and answers. End of stdin
+means stop: Ray ends the actors of a driver that is gone. The package serve_bench travels with it
+(`py_modules`), so that it need not be installed on the other hosts: there it needs Ray alone and
+what comes with `ray[serve]`.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
-import os
 import re
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from queue import Queue
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -31,6 +28,16 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import NodePart, NodeState, sum_progress
 from serve_bench.core.schema import built, plain
 from serve_bench.nodes.actors import LoadActor
+
+HOME: Final = Path(serve_bench.__file__).parent
+
+# The program of a cluster knows its modules by their plain names, and Ray gives the path on.
+sys.path.insert(0, str(HOME / "serving" / "cluster"))
+from actors import nodes  # noqa: E402
+from protocol import Actions, Answers, read_commands  # noqa: E402
+from start import join  # noqa: E402
+
+del sys.path[0]
 
 # One load on all nodes.
 #
@@ -134,28 +141,21 @@ class LoadActors:
         self._skew_s: float | None = None
         self._load_number = 0
 
-    def drive(
-        self,
-        loads: dict[str, dict[str, Any]],
-        timing: dict[str, Any],
-        mark: dict[str, str],
-        sample: bool,
-        load_number: int,
-    ) -> dict[str, Any]:
-        """Drives a load from each of these nodes, all measured together: see `parts`."""
-        typed, times = built(dict[str, Load], loads, "loads"), Timing(**timing)
-        self._skew_s, self._tasks, self._load_number = None, [], load_number
-        for node in typed:
+    def drive(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Drives a load from each of these nodes, all measured together: see `_parts`."""
+        loads, timing = built(dict[str, Load], spec["loads"], "loads"), Timing(**spec["timing"])
+        self._skew_s, self._tasks, self._load_number = None, [], spec["load_number"]
+        for node in loads:
             actor = self._actors.pop(node, None)
             self._tasks.append(NodeTask(node, actor or start_actor(node), actor is not None))
         try:
             late = f"its load actor did not come up in {ACTORS_S:.0f} s"
             self._wait_for(lambda task: task.heard is not None, ACTORS_S, late)
             for task in self._working:
-                load = typed[task.node]
-                task.future = task.actor.drive.remote(load, times, mark, sample)
-            connect_s = max(load.connect_timeout_s for load in typed.values())
-            ready_s = times.warmup_max_s + connect_s + GATE_S
+                about = loads[task.node], timing, spec["mark"], spec["sample"]
+                task.future = task.actor.drive.remote(*about)
+            connect_s = max(load.connect_timeout_s for load in loads.values())
+            ready_s = timing.warmup_max_s + connect_s + GATE_S
             late = "it did not get ready to measure in time"
             self._wait_for(lambda task: task.state.at_gate, ready_s, late)
             self._open_gate()
@@ -166,13 +166,13 @@ class LoadActors:
             for task in self._working:  # what was raised here must not leave them loading
                 task.lose("its load was given up")
             self._actors |= {task.node: task.actor for task in self._tasks if task.actor}
-        return self.parts()
+        return self._parts()
 
-    def call_off(self, load_number: int) -> dict[str, Any]:
+    def call_off(self, spec: dict[str, Any]) -> dict[str, Any]:
         """What came of the load of this number, which has ended; nothing where it never began."""
-        return self.parts() if load_number == self._load_number else {"parts": {}}
+        return self._parts() if spec["load_number"] == self._load_number else {"parts": {}}
 
-    def parts(self) -> dict[str, Any]:
+    def _parts(self) -> dict[str, Any]:
         """What came of the last load: the part of each node, and `skew_s`: no two nodes began to
         measure further apart than this; None when it is not known (called off before that, or one
         node alone)."""
@@ -184,11 +184,12 @@ class LoadActors:
             skew_s = round(skew_s + max(after) - min(after), 6)
         return {"parts": plain(parts), "skew_s": skew_s}
 
-    def stop(self) -> None:
+    def stop(self, _: dict[str, Any]) -> dict[str, Any]:
         """Ends the actors."""
         for actor in self._actors.values():
             ray.kill(actor)
         self._actors.clear()
+        return {}
 
     @property
     def _working(self) -> list[NodeTask]:
@@ -256,117 +257,25 @@ def why(error: BaseException) -> str:
     return text.rstrip(". :")
 
 
-class JoinRefused(Exception):
-    """The cluster cannot be joined: one line for the user."""
-
-
-def join(address: str, namespace: str) -> list[dict[str, Any]]:
-    """Connects to the cluster, unless it has. Returns its nodes; raises JoinRefused."""
-    if ray.is_initialized():
-        return nodes()
-    try:
-        if address != "auto":
-            _greet(address)
-        ray.init(
-            address=address,
-            namespace=namespace,
-            log_to_driver=False,
-            runtime_env={
-                "py_modules": [str(Path(serve_bench.__file__).parent)],
-                "excludes": ["**/__pycache__"],
-            },
-        )
-    except ray.exceptions.AuthenticationError as error:
-        raise JoinRefused(
-            f"the Ray cluster at {address} refuses the token: give RAY_AUTH_MODE=token and its "
-            f"RAY_AUTH_TOKEN, or put the token in ~/.ray/auth_token"
-        ) from error
-    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
-        raise JoinRefused(refusal(address, error)) from error
-    return nodes()
-
-
-def _greet(address: str) -> None:
-    """Ask the cluster for its name: a wrong token is refused at once, where `ray.init` would go on
-    trying for minutes (Ray 2.60)."""
-    try:
-        raylet: Any = importlib.import_module("ray._raylet")
-        client = raylet.GcsClient
-    except (ImportError, AttributeError):
-        return  # another Ray may have it elsewhere: then `ray.init` is waited for
-    client(address=address)
-
-
-def refusal(address: str, error: BaseException) -> str:
-    """What Ray raised, in one line that says what to do."""
-    text = str(error)
-    versions = re.findall(r"Ray: (\S+)\s+Python: (\S+)", text)
-    if "Version mismatch" in text and len(versions) >= 2:
-        (theirs, their_python), (ours, our_python) = versions[:2]
-        return (
-            f"the cluster at {address} runs Ray {theirs} on Python {their_python}, and here are "
-            f"Ray {ours} and Python {our_python}: use an interpreter with the cluster's"
-        )
-    first = re.split(r"(?<=[a-z)])\. ", " ".join(text.split()))[0]
-    return f"cannot join the Ray cluster at {address}: {(first or type(error).__name__)[:300]}"
-
-
-def nodes() -> list[dict[str, Any]]:
-    """All nodes that the cluster knows, dead ones too, as JSON content."""
-    untyped: Any = ray
-    return [
-        {
-            "node_id": node["NodeID"],
-            "ip": node["NodeManagerAddress"],
-            "hostname": node["NodeManagerHostname"],
-            "alive": bool(node["Alive"]),
-            "is_head": "node:__internal_head__" in node["Resources"],
-            "cpus": node["Resources"].get("CPU", 0.0) if node["Alive"] else None,
-        }
-        for node in untyped.nodes()
-    ]
-
-
-def _read_commands(commands: Queue[dict[str, Any]], source: TextIO) -> None:
-    """Ends the process at once when stdin ends: the parent is dead, and Ray ends the actors."""
-    for line in source:
-        try:
-            commands.put(json.loads(line))
-        except ValueError:  # the parent died in the middle of it
-            break
-    os._exit(0)
+def list_nodes(spec: dict[str, Any]) -> dict[str, Any]:
+    """The nodes that are alive, of a cluster that is joined by the first call. Raises Refused."""
+    if not ray.is_initialized():
+        join(spec["address"], spec["namespace"], str(HOME))
+    return {"nodes": nodes()}
 
 
 def main() -> None:
-    protocol = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # Ray prints to stdout: to the log with it
-    number = None
-
-    def say(**message: Any) -> None:
-        protocol.write(json.dumps({**message, "number": number}) + "\n")
-
-    commands: Queue[dict[str, Any]] = Queue()
-    threading.Thread(target=_read_commands, args=(commands, sys.stdin), daemon=True).start()
+    """Serves commands until stdin ends."""
+    answers, commands = Answers(), read_commands(lambda: None)
     # While a load runs, the parent says nothing but `call_off`.
-    loads = LoadActors(say, called_off=lambda: not commands.empty())
-    actions: dict[str, Callable[..., Any]] = {
-        "join": lambda **body: {"nodes": join(**body)},
+    loads = LoadActors(answers.say, called_off=lambda: not commands.empty())
+    actions: Actions = {
+        "join": list_nodes,
         "drive": loads.drive,
         "call_off": loads.call_off,
         "stop": loads.stop,
     }
-    while True:
-        command = commands.get()
-        number = command.pop("number")
-        action = actions[command.pop("command")]
-        try:
-            say(event="done", **(action(**command) or {}))
-        except JoinRefused as refused:
-            say(event="refused", message=str(refused), detail=[])
-        except Exception as error:  # noqa: BLE001 - whatever Ray raises must reach the parent
-            traceback.print_exc()
-            message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            say(event="refused", message=message, detail=[])
+    answers.serve(iter(commands.get, None), actions)
 
 
 if __name__ == "__main__":

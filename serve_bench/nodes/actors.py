@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import time
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import psutil
 
-from serve_bench.core.load_result import LoadResult, Progress
+from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import NodePart, NodeState
 from serve_bench.core.proof import role_of
@@ -68,31 +67,24 @@ class LoadActor:
         """Drives a load to its end. Returns a NodePart as plain content, a tenth of its size.
         Raises nothing but what is broken here."""
         self._prepare()  # a message to the former load may have come when that had just ended
+        sampler = Sampler(processes_here(), apart=False) if sample else None
+        told: Any = {"on_progress": self._note, "mark": mark, "may_measure": self._may_measure}
         try:
-            return plain(self._part(load, timing, mark, sample))
+            with sampler or nullcontext():
+                try:
+                    result = drive_load(load, timing, **told)
+                except LoadInterrupted as early:
+                    result = early.result
         except KeyboardInterrupt:
             return plain(NodePart(reason="called off before it measured"))
         except LoadError as error:
             return plain(NodePart(reason=str(error), refused=True))
         finally:  # nobody shall see this load at the gate when the next is awaited there
             self._state = NodeState(self._state.progress)
-
-    def _part(self, load: Load, timing: Timing, mark: dict[str, str], sample: bool) -> NodePart:
-        sampler = Sampler(processes_here(), apart=False) if sample else None
-        with sampler or nullcontext():
-            result = self._result(load, timing, mark)
-        part = NodePart(result, opened_after_s=self._opened_after_s)
-        if sampler is None:
-            return part
-        return replace(part, usage=sampler.summary(result.started_at_ns, result.duration_s))
-
-    def _result(self, load: Load, timing: Timing, mark: dict[str, str]) -> LoadResult:
-        try:
-            return drive_load(
-                load, timing, on_progress=self._note, mark=mark, may_measure=self._may_measure
-            )
-        except LoadInterrupted as early:
-            return early.result
+        usage = None
+        if sampler is not None:
+            usage = sampler.summary(result.started_at_ns, result.duration_s)
+        return plain(NodePart(result, usage=usage, opened_after_s=self._opened_after_s))
 
     def _note(self, progress: Progress) -> None:
         """How the load stands; where it is called off, that reaches the driver from here."""

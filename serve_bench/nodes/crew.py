@@ -92,12 +92,8 @@ class NodeCrew:
         )
         try:
             self.look()
-        except BaseException as error:  # Ctrl-C too: the program must not stay
+        except BaseException:  # Ctrl-C too: the program must not stay
             self.close()
-            if isinstance(error, NodesFailed) and "gave no answer" in str(error):
-                raise NodesFailed(
-                    f"no Ray cluster answers at {self.address} within {JOIN_S:.0f} s"
-                ) from None
             raise
 
     def look(self) -> tuple[Node, ...]:
@@ -214,4 +210,4 @@ class NodeCrew:
 
     def _name_of(self, node_id: str) -> str:
         node = next((node for node in self.nodes if node.node_id == node_id), None)
-        return node_id[:12] if node is None else f"{node.hostname} ({node.ip}, {node_id[:12]})"
+        return node_id[:12] if node is None else f"{node.hostname} ({node.node_ip}, {node_id[:12]})"

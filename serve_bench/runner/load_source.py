@@ -129,7 +129,7 @@ class NodeLoads:
 
     def _split(self, load: Load, nodes: Iterable[Node]) -> dict[str, Load]:
         """A part for each node. Raises NodesFailed when fewer nodes are alive than requested."""
-        alive = sorted(node.node_id for node in nodes if node.alive)
+        alive = sorted(node.node_id for node in nodes)
         wanted = len(alive) if self.load_on.nodes is None else self.load_on.nodes
         if not alive or wanted > len(alive):
             how = f"{len(alive)} node{'' if len(alive) == 1 else 's'}"

@@ -95,8 +95,7 @@ def test_all_nodes_add_up_to_what_the_server_counted(
 ) -> None:
     monkeypatch.setattr("serve_bench.nodes.crew.combine", kept := Mock(wraps=combine))
     assert {node.node_id for node in crew.nodes} == set(cluster.raylets)
-    assert [node.is_head for node in crew.nodes].count(True) == 1
-    assert all(node.alive and node.cpus == 1 and node.ip and node.hostname for node in crew.nodes)
+    assert all(node.node_ip and node.hostname for node in crew.nodes)
     seen: list[Progress] = []
     paths: list[str] = []
 
@@ -194,9 +193,7 @@ runpy.run_module('serve_bench.nodes', run_name='__main__')"
 """
 
 
-def test_what_cannot_be_joined_is_one_line(
-    cluster: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_joined_is_one_line(cluster: RayNodes, tmp_path: Path) -> None:
     def refusal(address: str, python: str | None = None, **env: str) -> str:
         began = time.monotonic()
         crew = NodeCrew(address, "ab12d0", tmp_path / "log", {**cluster.env, **env}, python)
@@ -209,15 +206,14 @@ def test_what_cannot_be_joined_is_one_line(
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        with monkeypatch.context() as patch:
-            patch.setattr("serve_bench.nodes.crew.JOIN_S", 4.0)  # 18 s, for a host that is busy
-            found = refusal(f"127.0.0.1:{port}")
-        assert found == f"no Ray cluster answers at 127.0.0.1:{port} within 4 s"
+        found = refusal(f"127.0.0.1:{port}")
+        said = f"127.0.0.1:{port} was reached, but as a GCS of Ray it gave no answer in 10 s"
+        assert found == said
     assert refusal(f"127.0.0.1:{port}") == f"no Ray cluster at 127.0.0.1:{port}: connection refused"
-    assert "refuses the token" in refusal(cluster.address, RAY_AUTH_TOKEN="b" * 64)
+    assert "does not let us in" in refusal(cluster.address, RAY_AUTH_TOKEN="b" * 64)
     other = program(tmp_path / "python", OTHER_RAY.format(python=sys.executable))
     assert re.fullmatch(
-        r"the cluster at \S+ runs Ray \S+ on Python \S+, and here are Ray 2\.0\.0 and Python \S+: "
+        r"cluster \S+ runs Ray \S+ on Python \S+, and here are Ray 2\.0\.0 and Python \S+: "
         r"use an interpreter with the cluster's",
         refusal(cluster.address, str(other)),
     )
@@ -260,8 +256,7 @@ def test_any_load_can_be_dealt_out_to_nodes(
 
 def test_nodes_that_die_or_hang_are_lost(crew: NodeCrew, cluster: RayNodes) -> None:
     """Last of all: a raylet is gone after it."""
-    killed, stopped, without_raylet = (n.node_id for n in crew.nodes if not n.is_head)
-
+    idle, killed, stopped, without_raylet = cluster.raylets  # the head is the first
     hung: list[psutil.Process] = []
 
     def strike() -> None:
@@ -290,7 +285,6 @@ def test_nodes_that_die_or_hang_are_lost(crew: NodeCrew, cluster: RayNodes) -> N
     known = sum(last.completed for last in heard.values())
     assert result.total.completed + known <= len(server.log)
     # The crew goes on: with a new actor where one was lost, or died between two loads.
-    (idle,) = (node.node_id for node in crew.nodes if node.is_head)
     for actor in pids_on(cluster, idle):
         actor.kill()
         actor.wait(10)

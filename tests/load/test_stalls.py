@@ -167,7 +167,7 @@ def test_a_curve_of_a_page_ends_where_requests_without_an_answer_leave_it_open()
     closed = a_trial(replace(whole, censored=Histogram()), row)
     assert max(dict(latency_curve([closed]))) > 0.98 - 1e-9
     load = Load(Request("http://h/"), connections=2)
-    fact = node_fact(Node("ab", "10.1.0.2", "one", True, False, 4.0), load, NodePart(whole))
+    fact = node_fact(Node("ab", "10.1.0.2", "one"), load, NodePart(whole))
     assert fact.latency_lower_bounds == ("mean", "max", "p99")
 
 

@@ -21,7 +21,7 @@ from tests.load.test_combine import MS, a_result
 from tests.places import wait_until
 from tests.servers import serving
 
-NODE = Node("ab" * 28, "10.1.0.2", "one", True, False, 4.0)
+NODE = Node("ab" * 28, "10.1.0.2", "one")
 NONE = Histogram()
 LOAD = Load(Request("http://10.1.0.2:8000/x"), connections=2)
 

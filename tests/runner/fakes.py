@@ -205,9 +205,7 @@ class Crew(NodeCrew):
     script: Script
 
     def __init__(self, *_: object) -> None:
-        self.nodes = tuple(
-            Node(name, f"10.0.0.{name}", name, True, name == "1", 2.0) for name in "12"
-        )
+        self.nodes = tuple(Node(name, f"10.0.0.{name}", name) for name in "12")
         self._marks: dict[str, str] = {}
         self._asked = 0
 

@@ -263,7 +263,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         suite = self._suite
         assert isinstance(suite, LoadedSpec)
         draw = random.Random(f"{suite.seed} {self._part.number} {self._replicas}")
-        here = {node.node_id for node in crew.nodes if node.alive}
+        here = {node.node_id for node in crew.nodes}
         loads: dict[str, Load] = {}
         proxies = sorted(self._cluster.proxies(), key=lambda node: node.node_id)
         for proxy in proxies:

@@ -11,14 +11,12 @@ attached to it leaves as it was, whether it is told to or its stdin ends.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable
-from queue import Queue
-from typing import Any, TextIO
+from typing import Any
 
 import actors
 import ending
@@ -27,7 +25,7 @@ import measured
 from applications import Applications, proxies
 from course import Course
 from deployer import Deployer
-from protocol import Actions, Answers
+from protocol import Actions, Answers, read_commands
 from start import LEAVE_TIMEOUT_S, Attached, http_wanted, start
 
 # Started by path, Python puts this folder first. Ours are all loaded now, and Ray, which gives the
@@ -107,37 +105,25 @@ class Cluster:
             "leave": self.leave,
         }
 
-
-def _read_commands(commands: Queue[dict[str, Any]], source: TextIO, cluster: Cluster) -> None:
-    """When stdin ends, the parent is dead: what was launched is ended, since the warden may be dead
-    too. A cluster of others is left as it was first: nobody else would."""
-    for line in source:
-        try:
-            commands.put(json.loads(line))
-        except ValueError:  # the parent died in the middle of it
-            break
-    if cluster.attached is not None:
+    def end(self) -> None:
+        """The parent is dead: what was launched is ended, since the warden may be dead too. A
+        cluster of others is left as it was first: nobody else would."""
+        if self.attached is None:
+            ending.become()
         end = threading.Timer(LEAVE_TIMEOUT_S + 2.0, os._exit, (1,))
         end.daemon = True
         end.start()
         try:
-            cluster.attached.leave()
+            self.leave({})
         except Exception:  # noqa: BLE001 - nobody is left to be told, but the log
             traceback.print_exc()
-    else:
-        ending.become()
-    os._exit(0)
 
 
 def main() -> None:
     """Serves commands until stdin ends."""
-    answers, commands = Answers(), Queue[dict[str, Any]]()
+    answers = Answers()
     cluster = Cluster(answers.say)
-    reader = threading.Thread(
-        target=_read_commands, args=(commands, sys.stdin, cluster), daemon=True
-    )
-    reader.start()
-    answers.serve(iter(commands.get, None), cluster.commands())
+    answers.serve(iter(read_commands(cluster.end).get, None), cluster.commands())
 
 
 if __name__ == "__main__":

@@ -163,11 +163,14 @@ def proxies() -> list[dict[str, Any]]:
     known = details.get("proxies") or {}
     options = details.get("http_options") or {}
     host, port = options.get("host") or "127.0.0.1", int(options.get("port") or 8000)
-    places = _places([proxy["actor_name"] for proxy in known.values()])
+    names = {proxy["actor_name"] for proxy in known.values()}
+    places = ask_all(names.__contains__, _place_of)
     entries = []
     for node in nodes():
         proxy = known.get(node["node_id"])
         place = places.get(proxy["actor_name"], {}) if proxy else {}
+        if isinstance(place, Exception):
+            place = {"why": one_line(place)}
         entries.append(
             {
                 **node,
@@ -205,15 +208,6 @@ def _why(entry: dict[str, Any]) -> str | None:
         others = "another node" if count == 1 else f"{count} other nodes"
         return f"shares {entry['host']}:{entry['port']} with {others} of this host"
     return None
-
-
-def _places(names: list[str]) -> dict[str, dict[str, Any]]:
-    """By the names of proxies: their pid, and the network that they are in; or why one says
-    nothing."""
-    return {
-        name: {"why": one_line(place)} if isinstance(place, Exception) else place
-        for name, place in ask_all(names.__contains__, _place_of).items()
-    }
 
 
 def _place_of(proxy: Any) -> dict[str, Any]:

