@@ -123,17 +123,16 @@ def lacking_ports(connections: int) -> str | None:
     )
 
 
-def allow_descriptors(connections: int) -> str | None:
-    """Raise the soft limit of open files if it is too low for these connections.
-
-    Returns one line about the hard limit if that is too low as well, else None.
-    """
+def allow_descriptors(connections: int) -> None:
+    """Raise the soft limit of open files if it is too low for these connections. Raises LoadError
+    where the hard limit is too low as well."""
     lacking = lacking_descriptors(connections)
+    if lacking is not None:
+        raise LoadError("connect", "this machine", 0, lacking)
     need = connections + SPARE_FDS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if lacking is None and soft != resource.RLIM_INFINITY and soft < need:
+    if soft != resource.RLIM_INFINITY and soft < need:
         resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
-    return lacking
 
 
 READ, WRITE = 0x001, 0x004

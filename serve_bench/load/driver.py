@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
-from typing import Any
 
 from serve_bench.core.figures import counted
 from serve_bench.core.live_percentiles import percentiles_in_use
@@ -46,6 +45,7 @@ from serve_bench.load.tally import (
     FAILED,
     LEFT,
     MEASURE,
+    PARTS,
     PUBLISH_AHEAD_NS,
     SENT,
     START,
@@ -169,7 +169,7 @@ class Watch:
     _last_completed: int = 0
     _base: tuple[int, int] = (0, 0)
     #: The percentiles, of which part of the requests, and when they were looked up.
-    _latency: tuple[list[int | None], str, int] = ([None, None], "", 0)
+    _latency: tuple[tuple[int | None, int | None], str, int] = ((None, None), "", 0)
     #: Responses of any kind so far, and when the last was counted.
     _heard: tuple[int, int] = field(default_factory=lambda: (0, perf()))
 
@@ -188,7 +188,12 @@ class Watch:
             self._base = (completed, failed)
             phase = "warmup" if phase != "connect" else phase
         measuring = phase in ("measure", "drain")
-        p50, p99 = self._percentiles("measured" if measuring else "rest", now)
+        (p50, p99), part, at = self._latency
+        if part != PARTS[measuring] or p50 is None or now - at >= LATENCY_NS:
+            part, boards, kinds = PARTS[measuring], range(self.shared.boards), ("equal", "latency")
+            words = [self.shared.histogram(board, part, kind) for board in boards for kind in kinds]
+            p50, p99 = percentiles_in_use(words, (0.5, 0.99))
+            self._latency = (p50, p99), part, now
         base = self._base if measuring else (0, 0)
         left_s = ((self.drained_ns if phase == "drain" else self.end_ns) - now) / 1e9
         if not self.end_ns:
@@ -207,14 +212,6 @@ class Watch:
                 silent_s=(now - self._heard[1]) / 1e9,
             )
         )
-
-    def _percentiles(self, part: str, now: int) -> list[int | None]:
-        known, of_part, at = self._latency
-        if of_part != part or known[0] is None or now - at >= LATENCY_NS:
-            boards, kinds = range(self.shared.boards), ("equal", "latency")
-            words = [self.shared.histogram(board, part, kind) for board in boards for kind in kinds]
-            self._latency = percentiles_in_use(words, (0.5, 0.99)), part, now
-        return self._latency[0]
 
 
 ALIVE_EVERY_S = 1.0
@@ -424,19 +421,15 @@ class _Drive:
                 break
         lasts_s = response_s(ended, connections, sample_s)
         if connections is not None and lasts_s is not None:
-            self._stretch(lasts_s)
+            # Windows that hold such responses. Workers read it with the first window's start.
+            asked, self.timing = self.timing, self.timing.fitted(lasts_s)
+            self.stretched = stretch_note(asked, self.timing, lasts_s)
+            self.watch.measured_s = self.timing.measured_s
+            self.shared.words[WINDOWS] = self.timing.windows
+            self.shared.words[WINDOW_NS] = int(1e9 * self.timing.window_s)
         measure = max(perf() + PUBLISH_AHEAD_NS, earliest + PUBLISH_AHEAD_NS)
         self.shared.words[MEASURE] = measure
         return Warmup((measure - start) / 1e9, steady, 0, enough), measure
-
-    def _stretch(self, lasts_s: float) -> None:
-        """Make the windows long enough for responses that take so long. The workers read it with
-        the first window's start."""
-        asked, self.timing = self.timing, self.timing.fitted(lasts_s)
-        self.stretched = stretch_note(asked, self.timing, lasts_s)
-        self.watch.measured_s = self.timing.measured_s
-        self.shared.words[WINDOWS] = self.timing.windows
-        self.shared.words[WINDOW_NS] = int(1e9 * self.timing.window_s)
 
     def _measure(self, measure: int) -> None:
         """Wait for the workers' reports; kills one that is silent long after its end."""
@@ -488,11 +481,25 @@ def drive_slices(
             watch.measure_ns = start + int(plan.warmup_s * 1e9)
             watch.end_ns = start + int(seconds * 1e9)
             _await_slices(loads, seconds, shared, crew, watch)
-            result = _sliced_result(plan, crew)
+            done = crew.workers[0].said.done
+            if done is None:
+                raise crew.all_lost([crew.workers[0].failure(0)])
     finally:
         shared.close()
-    known: Any = {"started_at_ns": started_at_ns, "connecting_s": crew.connecting_s, "notes": notes}
-    return replace(result, sides=tuple(replace(side, **known) for side in result.sides))
+    results = []
+    for number, result in enumerate(done.results):
+        slices = [piece for piece in done.slices if piece.side == number]
+        side = replace(
+            result,
+            windows=tuple(piece.completed for piece in slices),
+            warmup=replace(result.warmup, seconds=plan.warmup_s),
+            duration_s=sum(piece.length_s for piece in slices),
+            started_at_ns=started_at_ns,
+            connecting_s=crew.connecting_s,
+            notes=notes,
+        )
+        results.append(judged(side))
+    return SlicedResult(tuple(results), done.slices)
 
 
 def _await_slices(
@@ -510,23 +517,6 @@ def _await_slices(
         return longest_s if completed != before else None
 
     crew.wait_for("done", 2 * seconds + longest_s, look)
-
-
-def _sliced_result(plan: Slices, crew: Crew) -> SlicedResult:
-    done = crew.workers[0].said.done
-    if done is None:
-        raise crew.all_lost([crew.workers[0].failure(0)])
-    sides = []
-    for number, result in enumerate(done.results):
-        slices = [piece for piece in done.slices if piece.side == number]
-        side = replace(
-            result,
-            windows=tuple(piece.completed for piece in slices),
-            warmup=replace(result.warmup, seconds=plan.warmup_s),
-            duration_s=sum(piece.length_s for piece in slices),
-        )
-        sides.append(judged(side))
-    return SlicedResult(tuple(sides), done.slices)
 
 
 # Targets in turn, in windows: for loads that cannot be sliced.
@@ -561,21 +551,18 @@ def drive_windows(
             result = by[side](load, timing, on_progress=on_progress, mark=mark)
             began_ns = began_ns or result.started_at_ns
             results[side].append(result)
-            slices.append(_as_slice(result, side, pair, began_ns))
+            window = Slice(
+                side=side,
+                pair=pair,
+                begun_s=(result.started_at_ns - began_ns) / 1e9,
+                length_s=result.duration_s,
+                completed=result.completed_in_windows,
+                failed=result.measured.failed_total,
+                cpu_s=result.cpu_s,
+                share=sum(result.shares) if result.shares else None,
+            )
+            slices.append(window)
     return SlicedResult(tuple(map(joined, loads, results)), tuple(slices))
-
-
-def _as_slice(result: LoadResult, side: int, pair: int, began_ns: int) -> Slice:
-    return Slice(
-        side=side,
-        pair=pair,
-        begun_s=(result.started_at_ns - began_ns) / 1e9,
-        length_s=result.duration_s,
-        completed=result.completed_in_windows,
-        failed=result.measured.failed_total,
-        cpu_s=result.cpu_s,
-        share=sum(result.shares) if result.shares else None,
-    )
 
 
 def joined(load: Load, results: Sequence[LoadResult]) -> LoadResult:

@@ -7,9 +7,9 @@ and nowhere else in the engine.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
+from itertools import chain
 from operator import sub
 from typing import Any, Final, TypeVar
 
@@ -161,69 +161,57 @@ def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
 
 def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     first = results[0]
-    flying = [part.mean_in_flight for part in results if part.mean_in_flight is not None]
-    duration_s = max(part.duration_s for part in results)
-    busy = [result.busy_s for result in results]
-    summed: dict[str, Any] = {
-        name: sum(getattr(result, name) for result in results)
-        for name in (*SUMMED, "bytes_received", "waited")
-    }
-    histograms: dict[str, Any] = {name: Histogram() for name in (*HISTOGRAMS, "drained")}
-    for name, histogram in histograms.items():
-        for part in results:
-            histogram.merge(getattr(part, name))
+
+    def across(*names: str) -> dict[str, list[Any]]:
+        return {name: [getattr(part, name) for part in results] for name in names}
+
+    added: dict[str, Any] = {name: Histogram() for name in (*HISTOGRAMS, "drained")}
+    for name, parts in across(*added).items():
+        for part in parts:
+            added[name].merge(part)
+    for name, parts in across(*SUMMED, "bytes_received", "waited").items():
+        added[name] = sum(parts)
+    for name, parts in across("mean_in_flight", "busy_s").items():
+        added[name] = None if None in parts else sum(parts)
+    for name, parts in across("windows", "shares", "event_windows").items():
+        added[name] = tuple(map(sum, zip(*parts, strict=False)))
+    for name, parts in across("duration_s", "time_to_connect_s", "connecting_s").items():
+        added[name] = max(parts)
+    for name, parts in across("in_windows", "measured", "total").items():
+        added[name] = _summed(parts)
+    for name, parts in across("workers", "failures").items():
+        added[name] = tuple(chain.from_iterable(parts))
+    tokens = [astuple(part.token_counts) for part in results if part.token_counts is not None]
     failed_times: dict[str, Histogram] = {}
     for kind, histogram in (pair for result in results for pair in result.failed_times.items()):
         failed_times[kind] = histogram.joined(failed_times.get(kind, Histogram()))
     whole = replace(
         first,
+        **added,
         failed_times=failed_times,
-        windows=tuple(map(sum, zip(*(part.windows for part in results), strict=False))),
-        window_s=duration_s if _by_count(load, first.windows) else first.window_s,
-        duration_s=duration_s,
+        window_s=added["duration_s"] if _by_count(load, first.windows) else first.window_s,
         warmup=Warmup(
             max(part.warmup.seconds for part in results),
             all(part.warmup.steady for part in results),
             sum(part.warmup.completed for part in results),
             None if first.warmup.judged is None else all(part.warmup.judged for part in results),
         ),
-        **histograms,
-        in_windows=_summed([part.in_windows for part in results]),
-        mean_in_flight=sum(flying) if len(flying) == len(results) else None,
-        shares=tuple(map(sum, zip(*(result.shares for result in results), strict=False))),
-        busy_s=None if None in busy else sum(filter(None, busy)),
-        measured=_summed([part.measured for part in results]),
-        total=_summed([part.total for part in results]),
-        status_codes=dict(sorted(_added(part.status_codes for part in results).items())),
-        **summed,
+        status_codes=dict(sorted(_added([part.status_codes for part in results]).items())),
         examples=dict(pair for part in reversed(results) for pair in part.examples.items()),
-        workers=tuple(worker for part in results for worker in part.workers),
-        failures=tuple(failure for part in results for failure in part.failures),
-        time_to_connect_s=max(part.time_to_connect_s for part in results),
-        connecting_s=max(part.connecting_s for part in results),
         notes=_unique(note for part in results for note in part.notes),
         connection_rate_max=highest(part.connection_rate_max for part in results),
-        event_windows=tuple(map(sum, zip(*(part.event_windows for part in results), strict=False))),
-        token_counts=_tokens([part.token_counts for part in results]),
+        token_counts=TokenCounts(*map(sum, zip(*tokens, strict=True))) if tokens else None,
     )
     _check(whole)
     return whole
 
 
-def _tokens(parts: Sequence[TokenCounts | None]) -> TokenCounts | None:
-    counted = [astuple(counts) for counts in parts if counts is not None]
-    return TokenCounts(*map(sum, zip(*counted, strict=True))) if counted else None
-
-
-def _added(counts: Iterable[Mapping[K, int]]) -> Counter[K]:
-    out: Counter[K] = Counter()
-    for part in counts:
-        out.update(part)
-    return out
+def _added(counts: Sequence[Mapping[K, int]]) -> dict[K, int]:
+    return {key: sum(part.get(key, 0) for part in counts) for key in chain.from_iterable(counts)}
 
 
 def _summed(parts: Sequence[Counts]) -> Counts:
-    failed = _added(part.failed for part in parts)
+    failed = _added([part.failed for part in parts])
     names = ("sent", "completed", "in_flight", "carried_in", "unsent")
     return Counts(
         **{name: sum(getattr(counts, name) for counts in parts) for name in names},

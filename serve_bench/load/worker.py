@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from serve_bench.core.load_result import Slice, WorkerReport
-from serve_bench.core.load_spec import Slices, Timing
+from serve_bench.core.load_spec import Slices
 from serve_bench.core.schema import built
 from serve_bench.load.connection import allow_descriptors
 from serve_bench.load.failures import BrokenAccount, LoadError
@@ -82,7 +82,7 @@ def run_slices(engines: Sequence[Engine], plan: Slices, start: int) -> list[Slic
     begin = perf()
     for engine in engines:
         engine.tally.begin_slices(begin)
-    slices = [order for pair in range(plan.pairs) for order in pair_of_slices(pair, begin)]
+    slices = [piece for pair in range(plan.pairs) for piece in pair_of_slices(pair, begin)]
     end = perf()
     for engine in engines:
         engine.tally.end_slices(end)
@@ -122,13 +122,13 @@ class Usage:
     cpu_ns: int
     ran: tuple[int, int] | None
 
-
-def usage_now() -> Usage:
-    ran = None
-    if os.path.exists(SCHEDSTAT):
-        run_ns, wait_ns = Path(SCHEDSTAT).read_text(encoding="ascii").split()[:2]
-        ran = int(run_ns), int(wait_ns)
-    return Usage(time.perf_counter_ns(), time.process_time_ns(), ran)
+    @classmethod
+    def now(cls) -> Usage:
+        ran = None
+        if os.path.exists(SCHEDSTAT):
+            run_ns, wait_ns = Path(SCHEDSTAT).read_text(encoding="ascii").split()[:2]
+            ran = int(run_ns), int(wait_ns)
+        return cls(perf(), time.process_time_ns(), ran)
 
 
 def max_rss_mb() -> float:
@@ -186,20 +186,26 @@ def work(orders: Orders, send: Callable[[Messages], object]) -> None:
     """Carry out the orders: connect, wait, load, report."""
     file, share, plan = orders.file, orders.share, orders.slices
     shared = Shared(os.open(file, os.O_RDWR) if isinstance(file, str) else file, orders.boards)
-    short = allow_descriptors(len(orders.sides) * share.limit)
-    if short is not None:
-        raise LoadError("connect", "this machine", 0, short)
+    allow_descriptors(len(orders.sides) * share.limit)
     log = orders.log
     notes = None if log is None else Notes(log.limits_ns)
-    engines = [
-        prepare(orders.timing, Assignment(*side, share, notes), shared, share.worker + number)
-        for number, side in enumerate(orders.sides)
-    ]
+    engines = [make_engine(Assignment(*side, share, notes)) for side in orders.sides]
+    for board, engine in enumerate(engines, share.worker):
+        engine.watch(STDIN, stop_if_alone)
+        engine.tally = Tally(
+            shared,
+            board,
+            orders.timing.windows,
+            int(orders.timing.window_s * 1e9),
+            share.count,
+            engine.open_requests,
+            engine.open_streams,
+        )
     first = engines[0]
     if orders.traces is not None:
         first.traces = Traces(orders.traces, share.worker)
     usage: dict[str, Usage] = {}
-    first.tally.on_measure.append(lambda which: usage.update({which: usage_now()}))
+    first.tally.on_measure.append(lambda which: usage.update({which: Usage.now()}))
     opened = tuple(engine.connect() for engine in engines)
     errors = tuple(engine.connect_error for engine in engines)
     connecting = first.connecting[0], engines[-1].connecting[1]
@@ -248,22 +254,6 @@ def may_work_again() -> bool:
         return os.access(f"/proc/{os.getppid()}/fd", os.R_OK | os.X_OK)
     except OSError:
         return False
-
-
-def prepare(timing: Timing, work: Assignment, shared: Shared, board: int) -> Engine:
-    """The engine for one target, with its account. Raises LoadError."""
-    engine = make_engine(work)
-    engine.watch(STDIN, stop_if_alone)
-    engine.tally = Tally(
-        shared,
-        board,
-        timing.windows,
-        int(timing.window_s * 1e9),
-        work.share.count,
-        engine.open_requests,
-        engine.open_streams,
-    )
-    return engine
 
 
 def main() -> None:
