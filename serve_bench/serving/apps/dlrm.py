@@ -10,15 +10,15 @@ from __future__ import annotations
 import mmap
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 import torch
 
-from .dlrm_features import FORMS, Answer, Payload, as_matrix, check_rows, features
-from .dlrm_shape import FLOAT_BYTES, Shape
+from .dlrm_features import FORMS, Answer, Payload, as_matrix, features
+from .dlrm_shape import Shape
 
 # The seeded weights.
 #
@@ -66,12 +66,8 @@ class Ranker(ABC):
     device: Any
 
     @abstractmethod
-    def score(self, payloads: Sequence[Payload]) -> list[list[float]]:
-        """From requests to the scores of each."""
-
     def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
-        """The same in the form in which it leaves the ranker: lists, as published."""
-        return self.score(payloads)
+        """From requests to the scores of each. ValueError on one that is not whole rows."""
 
     def facts(self) -> dict[str, Any]:
         """What is in force, for a record."""
@@ -115,34 +111,29 @@ class PlainRanker(Ranker):
                 modules.append(torch.nn.ReLU())
         return modules.eval()
 
-    def load(self, payloads: Sequence[Payload]) -> Any:
-        """Lists of all requests joined, then arrays, then tensors. ValueError on unequal lists."""
+    def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
+        """Lists of all requests joined, then arrays, then tensors; lists again, as published."""
         for payload in payloads:
-            check_rows(len(payload["dense"]), len(payload["sparse"]))
+            dense_rows, ids = len(payload["dense"]), len(payload["sparse"])
+            if dense_rows != ids:
+                what = f"{dense_rows} rows of dense features and {ids} of ids"
+                raise ValueError(f"a request has {what}")
         dense = list(chain.from_iterable(payload["dense"] for payload in payloads))
         sparse = list(chain.from_iterable(payload["sparse"] for payload in payloads))
         dense_array = np.asarray(dense, dtype=np.float32)
         sparse_array = np.asarray(sparse, dtype=np.int64)
-        return (
-            torch.from_numpy(dense_array).to(self.device, non_blocking=True),
-            torch.from_numpy(sparse_array).to(self.device, non_blocking=True),
-        )
-
-    def forward(self, loaded: Any) -> Any:
-        dense, sparse = loaded
+        numbers = torch.from_numpy(dense_array).to(self.device, non_blocking=True)
+        rows = torch.from_numpy(sparse_array).to(self.device, non_blocking=True)
         with torch.inference_mode():
-            embedded = [table(sparse[:, number]) for number, table in enumerate(self._tables)]
-            first = self._bottom(dense)
+            embedded = [table(rows[:, number]) for number, table in enumerate(self._tables)]
+            first = self._bottom(numbers)
             vectors = torch.stack([first, *embedded], dim=1)
             products = torch.bmm(vectors, vectors.transpose(1, 2))
             count = vectors.shape[1]
             row, column = torch.triu_indices(count, count, offset=1, device=self.device)
             joined = torch.cat([first, products[:, row, column]], dim=1)
-            return torch.sigmoid(self._top(joined)).squeeze(-1)
-
-    def score(self, payloads: Sequence[Payload]) -> list[list[float]]:
-        sizes = [len(payload["dense"]) for payload in payloads]
-        parts = self.forward(self.load(payloads)).split(sizes, dim=0)
+            scores = torch.sigmoid(self._top(joined)).squeeze(-1)
+        parts = scores.split([len(payload["dense"]) for payload in payloads], dim=0)
         return [part.detach().cpu().tolist() for part in parts]
 
 
@@ -174,20 +165,22 @@ class TunedRanker(Ranker):
         self._memory = _Memory(self._model, shape.rows_per_request)
         self._workspaces: dict[int, _Workspace] = {}
 
-    def load(self, payloads: Sequence[Payload]) -> Any:
-        """One array of all: on a CPU the very bytes that came."""
+    def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
+        """One array of all: on a CPU the very bytes that came. Bytes of float32 leave: no score
+        becomes a Python object here."""
         matrix = as_matrix(payloads, self._shape.columns)
         with warnings.catch_warnings():  # of an array that is read-only: it is never written to
             warnings.simplefilter("ignore", UserWarning)
-            return torch.from_numpy(matrix).to(self.device)
-
-    def forward(self, loaded: Any) -> Any:
+            loaded = torch.from_numpy(matrix).to(self.device)
         with torch.inference_mode():
             out = torch.empty(len(loaded), device=self.device)
             for start in range(0, len(loaded), self._chunk_rows):
                 part = loaded[start : start + self._chunk_rows]
                 self._workspace(len(part)).run(part, out[start : start + self._chunk_rows])
-            return out
+        scores = out.cpu().numpy().tobytes()
+        sizes = [len(payload) // self._shape.columns for payload in payloads]  # a float for a row
+        ends = accumulate(sizes)
+        return [scores[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
     def _workspace(self, rows: int) -> _Workspace:
         kept = self._workspaces.get(rows)
@@ -198,27 +191,6 @@ class TunedRanker(Ranker):
             self._workspaces.clear()
         made = self._workspaces[rows] = _Workspace(self._model, self._memory, rows)
         return made
-
-    def score(self, payloads: Sequence[Payload]) -> list[list[float]]:
-        """From requests to the scores of each: one list, cut at the end."""
-        scores = self.forward(self.load(payloads)).tolist()
-        return [scores[at : at + rows] for at, rows in self._places(payloads)]
-
-    def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
-        """Bytes of float32: no score becomes a Python object here."""
-        scores = self.forward(self.load(payloads)).cpu().numpy().tobytes()
-        return [
-            scores[FLOAT_BYTES * at : FLOAT_BYTES * (at + rows)]
-            for at, rows in self._places(payloads)
-        ]
-
-    def _places(self, payloads: Sequence[Payload]) -> Iterator[tuple[int, int]]:
-        """The first row of each request, and how many it has."""
-        row_bytes, at = FLOAT_BYTES * self._shape.columns, 0
-        for payload in payloads:
-            rows = len(payload) // row_bytes
-            yield at, rows
-            at += rows
 
 
 class _Model:
@@ -341,7 +313,7 @@ def resolve_device(wanted: str) -> str:
 def build(kind: str, shape: Shape, device: str = "auto", seed: int = 0) -> Ranker:
     """A ranker with its weights on the device, warmed up by one request."""
     ranker = RANKERS[kind](shape, resolve_device(device), seed)
-    ranker.score([FORMS[kind](*features(0, shape, seed))])
+    ranker.answers([FORMS[kind](*features(0, shape, seed))])
     return ranker
 
 

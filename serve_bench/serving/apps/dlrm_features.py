@@ -56,12 +56,6 @@ def as_block(dense: Any, ids: Any) -> Payload:
     return block.tobytes()
 
 
-def check_rows(dense: int, sparse: int) -> None:
-    """ValueError unless a request has as many rows of dense features as of ids."""
-    if dense != sparse:
-        raise ValueError(f"a request has {dense} rows of dense features and {sparse} of ids")
-
-
 def as_matrix(payloads: Sequence[bytes], columns: int) -> Any:
     """Blocks of several requests as one int32 array (rows, columns), read-only.
 
