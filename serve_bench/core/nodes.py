@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from msgspec import structs
 
 from serve_bench.core.facts import LastHeard, NodeFacts, TrialUsage
 from serve_bench.core.histogram import bounded
@@ -30,6 +32,10 @@ class Node:
     node_id: str
     node_ip: str
     hostname: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.hostname} ({self.node_ip}, {self.node_id[:12]})"
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ def sum_progress(nodes: Iterable[Progress | None]) -> Progress | None:
 
 def node_fact(node: Node, load: Load, part: NodePart) -> NodeFacts:
     """One node's share."""
-    return NodeFacts(
+    lost = NodeFacts(
         node=node.node_id,
         ip=node.node_ip,
         hostname=node.hostname,
@@ -94,40 +100,33 @@ def node_fact(node: Node, load: Load, part: NodePart) -> NodeFacts:
         client=load.client,
         connections=load.connections,
         usage=part.usage,
-        **(_of_lost(part) if part.result is None else _of_result(part.result, load)),
+        seconds=0.0,
+        completed=0,
+        failed={NODE: part.last_heard.completed + part.last_heard.failed},
+        rate=0.0,
+        bytes_received=0,
+        latency_ns=dict.fromkeys(("mean", "max", *SHARES)),
+        lost=part.reason,
+        last_heard=part.last_heard,
     )
-
-
-def _of_lost(part: NodePart) -> dict[str, Any]:
-    return {
-        "seconds": 0.0,
-        "completed": 0,
-        "failed": {NODE: part.last_heard.completed + part.last_heard.failed},
-        "rate": 0.0,
-        "bytes_received": 0,
-        "latency_ns": dict.fromkeys(("mean", "max", *SHARES)),
-        "lost": part.reason,
-        "last_heard": part.last_heard,
-    }
-
-
-def _of_result(part: LoadResult, load: Load) -> dict[str, Any]:
-    everything = part.latency.joined(part.censored)
-    shares = bounded(part.latency, part.censored, list(SHARES.values()))
+    if (result := part.result) is None:
+        return lost
+    everything = result.latency.joined(result.censored)
+    shares = bounded(result.latency, result.censored, list(SHARES.values()))
     open_ = [name for name, (_, lower) in zip(SHARES, shares, strict=True) if lower]
-    return {
-        "seconds": part.duration_s,
-        "completed": part.completed_in_windows,
-        "failed": dict(part.measured.failed),
-        "rate": part.rate,
-        "connection_rate_mean": part.rate / load.connections,
-        "connection_rate_max": part.connection_rate_max,
-        "bytes_received": part.bytes_received,
-        "latency_ns": {
-            "mean": everything.mean,
-            "max": everything.max,
-            **{name: ns for name, (ns, _) in zip(SHARES, shares, strict=True)},
-        },
-        "latency_lower_bounds": ("mean", "max", *open_) if part.censored.count else (),
-        "client_bound": part.verdict.client_bound,
-    }
+    percentiles = {name: ns for name, (ns, _) in zip(SHARES, shares, strict=True)}
+    return structs.replace(
+        lost,
+        seconds=result.duration_s,
+        completed=result.completed_in_windows,
+        failed=dict(result.measured.failed),
+        rate=result.rate,
+        connection_rate_mean=result.rate / load.connections,
+        connection_rate_max=result.connection_rate_max,
+        bytes_received=result.bytes_received,
+        latency_ns={"mean": everything.mean, "max": everything.max, **percentiles},
+        latency_lower_bounds=("mean", "max", *open_) if result.censored.count else (),
+        client_bound=result.verdict.client_bound,
+        lost=None,
+        last_heard=None,
+    )

@@ -57,17 +57,16 @@ class AsyncEngine(Engine, Generic[C]):
     def _make_client(self) -> C:
         """A new client, not connected yet."""
 
-    @abstractmethod
     async def _preconnect(self, client: C) -> bool:
         """Connect before the start; where that fails, say why in `connect_error`."""
+        return True
 
     @abstractmethod
     async def _attempt(self, client: C, turn: Any) -> tuple[str | None, int]:
         """One try of a request: (class of failure or None, status or 0)."""
 
-    @abstractmethod
     async def _disconnect(self, client: C) -> None:
-        """Close the connection."""
+        """Close the connection, if a client has one of its own."""
 
     def _account(self, client: C) -> None:
         """Count what a try has cost beside its end."""

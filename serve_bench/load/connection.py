@@ -222,24 +222,18 @@ class Connection:
                     self.sock, server_hostname=self.tls_name, do_handshake_on_connect=False
                 )
                 self.state = HANDSHAKE
-        if self.state == HANDSHAKE and not self._shake():
-            return False
+        if self.state == HANDSHAKE:
+            shaken: Any = self.sock
+            try:
+                shaken.do_handshake()
+            except OSError as error:
+                if not would_block(error):
+                    raise
+                reads = type(error).__name__ == "SSLWantReadError"
+                self.poller.modify(self.fd, READ if reads else WRITE)
+                return False
         self.state = IDLE
         self.poller.modify(self.fd, READ)
-        return True
-
-    def _shake(self) -> bool:
-        import ssl
-
-        assert isinstance(self.sock, ssl.SSLSocket)
-        try:
-            self.sock.do_handshake()
-        except ssl.SSLWantReadError:
-            self.poller.modify(self.fd, READ)
-            return False
-        except ssl.SSLWantWriteError:
-            self.poller.modify(self.fd, WRITE)
-            return False
         return True
 
     def transmit(self) -> None:

@@ -36,7 +36,8 @@ HANDLED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class HandleEngine(CallEngine[CallClient]):
-    """All callers of one worker. A process can be a driver of one cluster alone."""
+    """All callers of one worker, which have no connections of their own: the driver leaves with its
+    process. A process can be a driver of one cluster alone."""
 
     has_threads = makes_cycles = True  # those of the router, and of Ray's client
 
@@ -80,9 +81,6 @@ class HandleEngine(CallEngine[CallClient]):
     def _make_client(self) -> CallClient:
         return CallClient()
 
-    async def _preconnect(self, client: CallClient) -> bool:
-        return True
-
     async def _attempt(
         self, client: CallClient, turn: tuple[str, tuple[Any, ...]]
     ) -> tuple[str | None, int]:
@@ -110,9 +108,6 @@ class HandleEngine(CallEngine[CallClient]):
             self.see(failure, f"{type(cause).__name__}: {cause}")
             return failure, 0
         return self._answer(client, answer)
-
-    async def _disconnect(self, client: CallClient) -> None:
-        """A caller has no connection of its own; the driver leaves with its process."""
 
 
 def arguments(body: bytes, headers: Headers) -> tuple[Any, ...]:

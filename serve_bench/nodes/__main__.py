@@ -158,7 +158,11 @@ class LoadActors:
             ready_s = timing.warmup_max_s + connect_s + GATE_S
             late = "it did not get ready to measure in time"
             self._wait_for(lambda task: task.state.at_gate, ready_s, late)
-            self._open_gate()
+            sent, calls = now(), [task.actor.begin.remote() for task in self._working]
+            if calls:  # all are ready, and begin within the round trip of this
+                _, silent = ray.wait(calls, num_returns=len(calls), timeout=SILENT_S)
+                round_trip_s = SILENT_S if silent else now() - sent
+                self._skew_s = round_trip_s if len(calls) > 1 else None
             self._wait_for(lambda task: False, math.inf)
         except CalledOff:
             self._end_early()
@@ -221,15 +225,6 @@ class LoadActors:
                 task.lose(f"it has not answered for {SILENT_S:.0f} s")
         progress = sum_progress(task.state.progress for task in self._working)
         self._say(event="phase", name=json.dumps(progress and asdict(progress)))
-
-    def _open_gate(self) -> None:
-        """Tells all nodes, which are ready, to begin, and bounds how far apart they do."""
-        sent, calls = now(), [task.actor.begin.remote() for task in self._working]
-        if not calls:
-            return
-        _, silent = ray.wait(calls, num_returns=len(calls), timeout=SILENT_S)
-        if len(calls) > 1:
-            self._skew_s = SILENT_S if silent else now() - sent
 
     def _end_early(self) -> None:
         """Calls the load off: what was measured by then is kept."""

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,24 +133,19 @@ class NodeCrew:
             silent = time.monotonic() - heard > ASK_S
             return f"the program of the nodes said nothing for {ASK_S:.0f} s" if silent else None
 
-        body = {
-            "loads": {node: plain(load) for node, load in loads.items()},
-            "timing": asdict(timing),
-            "mark": self._marks,
-            "sample": sample,
-            "load_number": self._asked,
-        }
+        number, pressed = {"load_number": self._asked}, None
+        body = {"mark": self._marks, "sample": sample, **number}
+        content = plain({"loads": loads, "timing": timing})
         try:
-            answer = self._ask("drive", body, math.inf, note, is_silent)
-        except KeyboardInterrupt as pressed:
-            number = {"load_number": body["load_number"]}
-            result = self._combine(loads, self._ask("call_off", number, 2 * ASK_S))
-            if isinstance(result, NodesFailed):
-                raise
-            raise LoadInterrupted(result) from pressed
+            answer = self._ask("drive", body | content, math.inf, note, is_silent)
+        except KeyboardInterrupt as interrupt:
+            pressed = interrupt
+            answer = self._ask("call_off", number, 2 * ASK_S)
         result = self._combine(loads, answer)
         if isinstance(result, NodesFailed):
-            raise result
+            raise pressed or result
+        if pressed is not None:
+            raise LoadInterrupted(result) from pressed
         return result
 
     def close(self) -> None:
@@ -175,9 +170,9 @@ class NodeCrew:
     ) -> dict[str, Any]:
         assert self._child is not None, "start() first"
         self._asked += 1
-        about = command, body, timeout_s, lambda text, seconds: note(text), broken
+        about = command, body, timeout_s, lambda text, _: note(text), broken, self._asked
         try:
-            return self._child.ask(*about, number=self._asked)
+            return self._child.ask(*about)
         except ChildError as error:
             raise NodesFailed(str(error)) from None
 
@@ -187,27 +182,18 @@ class NodeCrew:
         """The result of all nodes, or why none of them has one. Raises NodesFailed where our code
         broke on a node."""
         parts = built(dict[str, NodePart], answer["parts"], "parts")
-        for node, part in parts.items():
+        of_nodes = [(node, parts[node.node_id]) for node in self.nodes if node.node_id in parts]
+        for node, part in of_nodes:
             if part.broken:
-                name = self._name_of(node)
-                raise NodesFailed(f"the load on node {name} broke: {part.reason}")
-        results = [part.result for part in parts.values() if part.result is not None]
-        if not parts:
+                raise NodesFailed(f"the load on node {node.name} broke: {part.reason}")
+        if not of_nodes:
             return NodesFailed("called off before it measured")
+        results = [part.result for _, part in of_nodes if part.result is not None]
         if not results:
-            node, part = next(iter(parts.items()))
-            if all(part.refused for part in parts.values()):
+            node, part = next((pair for pair in of_nodes if not pair[1].refused), of_nodes[0])
+            if part.refused:  # as all are
                 return NodesFailed(part.reason)
-            reason = f"{self._name_of(node)}: {part.reason}"
-            return NodesFailed(f"no node could drive its load: {reason}")
-        facts = (
-            node_fact(node, loads[node.node_id], parts[node.node_id])
-            for node in self.nodes
-            if node.node_id in parts
-        )
+            return NodesFailed(f"no node could drive its load: {node.name}: {part.reason}")
+        facts = (node_fact(node, loads[node.node_id], part) for node, part in of_nodes)
         self.skew_s = answer["skew_s"]
         return replace(combine(next(iter(loads.values())), results), nodes=tuple(facts))
-
-    def _name_of(self, node_id: str) -> str:
-        node = next((node for node in self.nodes if node.node_id == node_id), None)
-        return node_id[:12] if node is None else f"{node.hostname} ({node.node_ip}, {node_id[:12]})"
