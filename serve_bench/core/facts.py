@@ -402,11 +402,12 @@ Place: TypeAlias = tuple[str, str, str, Amount]
 
 
 class PoolFacts(RecordPart, frozen=True):
-    """A pool of threads in a replica."""
+    """A pool of threads in a replica. `num_cpus`: of the replica, where Serve made the pool."""
 
     threads: Count
     full: Amount
     working: Amount
+    num_cpus: Amount | None = None
 
 
 class BatchQueueFacts(RecordPart, frozen=True):

@@ -56,14 +56,13 @@ def built_with(kind: type[_T], data: Any, where: str, **makers: Callable[[Any], 
     content, hints = built(dict[str, Any], data, where), get_type_hints(kind, include_extras=True)
     parts = {}
     for member in fields(cast(Any, kind)):
+        place = f"{where}.{member.name}"
         if member.name in makers and member.name in content:
             parts[member.name] = makers[member.name](content[member.name])
         elif member.name in content:
-            parts[member.name] = built(
-                hints[member.name], content[member.name], f"{where}.{member.name}"
-            )
+            parts[member.name] = built(hints[member.name], content[member.name], place)
         elif member.default is MISSING and member.default_factory is MISSING:
-            raise FormatError(f"{where}.{member.name} is missing")
+            raise FormatError(f"{place} is missing")
     return kind(**parts)
 
 

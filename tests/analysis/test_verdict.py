@@ -27,6 +27,9 @@ from tests.verdict_trials import (
 WORKED = "a load worker ran or waited for a CPU {} % of the time (limit 85 %)"
 LATE = "responses waited in the client for 25 % of their latency"
 
+SECOND = process(3, "replica", 95, wait=1)
+GPU = {"gpus": [{"device": 0, "use_percent": 97.0}]}
+
 #: As planted on 2 cores: one of three replicas burns, and has to wait for a core as all others do.
 THREE = (
     process(1, "proxy", 47, wait=92),
@@ -62,10 +65,7 @@ CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
         *("replica loop", "", "replica loop 97 % of a core, the other 12 %", ""),
     ),
     "both replicas": (
-        measured(
-            *(20, 100),
-            serving((20, 1), (97, 1), process(3, "replica", 95, wait=1), host=220, cores=4),
-        ),
+        measured(20, 100, serving((20, 1), (97, 1), SECOND, host=220, cores=4)),
         *("replica CPU", "", "replica CPU 97 % of a core, busiest of 2", ""),
     ),
     "one replica of three is never idle": (
@@ -89,11 +89,7 @@ CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
         *("offered load", "", "", ""),
     ),
     "a GPU that is always in use comes before a replica that spins": (
-        measured(
-            *(50, 300),
-            serving((20, 1), (99, 1), host=150, cores=4)
-            | {"gpus": [{"device": 0, "use_percent": 97.0}]},
-        ),
+        measured(50, 300, serving((20, 1), (99, 1), host=150, cores=4) | GPU),
         *("GPU", "medium", "GPU 0 in use 97 % of the time", "replica CPU 99 %"),
     ),
     "hogs take the cores": (

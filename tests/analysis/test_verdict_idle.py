@@ -190,10 +190,7 @@ def test_many_connections_on_an_idle_server_wait_and_are_no_offered_load() -> No
     verdict = expect(changed(many, waits={"why_not": "nobody answered"}), "app wait")
     assert "what requests wait in was not seen: nobody answered" in verdict.unseen
     assert "serve-bench run" not in verdict.hint
-
-
-def test_two_connections_that_may_wait_for_one_another_are_no_offered_load() -> None:
-    two = measured(2, 20, IDLE)
+    two = measured(2, 20, IDLE)  # may wait for one another
     assert "`serve-bench run`" in expect(two, "app wait", "low").hint
     expect(changed(two, waits={"p50_ms": 100.0, "alone_p50_ms": 50.0}), "app wait")
     expect(changed(two, waits={"p50_ms": 100.0, "alone_p50_ms": 99.0}), "offered load")
@@ -286,6 +283,10 @@ def test_no_load_is_called_the_limit_where_more_clients_bring_no_more() -> None:
     # Between the two there may be a better one.
     words = "confidence; 20 clients bring no more (2 requests/s)"
     assert "between" in expect(single, "offered load", "low", words, beside=[twenty]).hint
+    # Slots that served more in another row were not full.
+    served, slow = slots(10, 20), slots(12, 5)
+    expect(served, "concurrency limit", "medium", beside=[served, slow])
+    expect(slow, "concurrency limit", "low", "; the same slots served", beside=[served, slow])
     failing = measured(20, 2.0, IDLE, failed=400)
     assert limited_by(single, beside=[failing]).confidence == "high"
 
@@ -307,9 +308,3 @@ def test_a_client_that_waited_for_a_row_that_was_cut_was_not_the_limit() -> None
         client = bound(busy, None, "pickup")
         row = measured(5, 145, seen, latency_ms=0.1, client=client, left=5)
         assert (limited_by(replace(row, flags=TrialFlags(cut=cut))).cause == "client") is to_blame
-
-
-def test_slots_that_served_more_in_another_row_were_not_full() -> None:
-    served, slow = slots(10, 20), slots(12, 5)
-    expect(served, "concurrency limit", "medium", beside=[served, slow])
-    expect(slow, "concurrency limit", "low", "; the same slots served", beside=[served, slow])

@@ -5,9 +5,8 @@ from typing import Any, Final
 from msgspec import structs
 
 from serve_bench.analysis.verdict import limited_by, worth_a_look
-from serve_bench.core.facts import OthersUsage, ProcessUsage, TrialUsage
+from serve_bench.core.facts import TrialUsage
 from serve_bench.core.result import JsonObject, Trial
-from serve_bench.core.schema import built
 from tests.cases import cases
 from tests.records import cell, changed
 from tests.verdict_trials import IDLE, bound, expect, measured, process, usage
@@ -124,6 +123,18 @@ ENGINE: Final = [["asyncio.sleep", "shop.py:4", "Shop.engine", 1.0]]
 def test_threads_and_tasks_that_are_waited_for(one: dict[str, Any], words: str) -> None:
     verdict = expect(seen(one, connections=int(one["ongoing"])), "app wait")
     assert verdict.figures.startswith(words)
+
+
+@cases(
+    "cpus, threads, gives",
+    (0.5, 5, "ceil(num_cpus) + 4 threads: num_cpus=4 gives 8, and up to 50.8 requests/s"),
+    (None, 5, "more of what is awaited"),  # a pool of the app's own
+    (30.0, 32, "more of what is awaited"),  # Serve makes no larger one
+)
+def test_what_more_cpus_give_a_full_pool(cpus: float | None, threads: int, gives: str) -> None:
+    pool = {"threads": threads, "working": threads, "full": 1.0, "num_cpus": cpus}
+    whole = replica(("asyncio.to_thread", "shop.py:7", 20.0), pools={POOL: pool})
+    assert gives in expect(seen(whole), "app wait", words=f"{threads} threads of a pool").hint
 
 
 def test_a_blocked_loop_is_told_with_its_line_on_a_single_row() -> None:
@@ -285,9 +296,8 @@ def test_idle_slots_are_the_router_s(
     place = sleep(held)
     trial = seen(replica(place, max_ongoing=2, served=served, mean_ms=12.0), connections=30)
     if haproxy:
-        more = process(4, "haproxy", 5, wait=1)
-        used = (*trial.usage.processes, built(ProcessUsage, more, "process"))
-        trial = replace(trial, usage=structs.replace(trial.usage, processes=used))
+        uses = used(30, 10, 8)["processes"]
+        trial = changed(trial, usage=usage(*uses, process(4, "haproxy", 5, wait=1), host=30))
     words = "30 requests for 2 slots"
     if idle:
         words += f", idle {idle} % of the time while requests waited"
@@ -413,10 +423,9 @@ PROXY_AND_REPLICA: Final = (
 def crowded(*replicas: dict[str, Any], alone_ms: float, others: float = 30) -> Trial:
     """The same host, and what was seen in the replicas, if there are any."""
     others_used = {"program": "python x.py", "pid": 7, "processes": 1, "cpu_percent": others}
-    programs = {"typical_percent": others, "programs": [others_used]}
-    trial = measured(120, 200, usage(*PROXY_AND_REPLICA, host=200), of={}, latency_ms=610)
-    used = structs.replace(trial.usage, others=built(OthersUsage, programs, "others"))
-    trial = replace(trial, usage=used, slots={"Shop": 500})
+    programs = {"others": {"typical_percent": others, "programs": [others_used]}}
+    uses = usage(*PROXY_AND_REPLICA, host=200) | programs
+    trial = replace(measured(120, 200, uses, of={}, latency_ms=610), slots={"Shop": 500})
     waits = {"p50_ms": 610.0, "alone_p50_ms": alone_ms, "seconds": 1.9, "replicas": [*replicas]}
     return changed(trial, waits=waits if replicas else {})
 

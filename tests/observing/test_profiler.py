@@ -142,10 +142,9 @@ def test_a_recording_abandoned_or_killed_leaves_no_file(start: Start, tmp_path: 
 
 def test_a_file_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="cannot be written"):
-        Recording(os.getpid(), tmp_path / "file" / "x.txt").start()
-    with pytest.raises(BadInput, match="cannot be written"):
-        record([Recording(os.getpid(), tmp_path / "file" / "x.txt")], 1.0)
+    for begin_it in (Recording.start, lambda recording: record([recording], 1.0)):
+        with pytest.raises(BadInput, match="cannot be written"):
+            begin_it(Recording(os.getpid(), tmp_path / "file" / "x.txt"))
 
 
 def test_nothing_is_written_before_the_end_of_a_run(start: Start, tmp_path: Path) -> None:

@@ -239,12 +239,8 @@ def _cpu(case: Case) -> Verdict | None:
     before a replica, which may spin while it waits for it; a process that waits for cores comes
     after the host, if others use more of that."""
     host, near = case.host, case.busy(limits.NEAR)
-    always = [
-        candidate
-        for candidate in near
-        if candidate.cause == "GPU" and candidate.level >= limits.SATURATED
-    ]
-    top = next(iter([*always, *near]), None)
+    near.sort(key=lambda part: part.cause != "GPU" or part.level < limits.SATURATED)
+    top = next(iter(near), None)
     if host is not None and (sure := judge_host(case, top)) is not None:
         verdict = _of(case, host, sure)
     elif top is not None:
@@ -309,9 +305,7 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
             or (candidate is not place and full.deployment is not None)
             for full in case.busy(limits.SATURATED)
         )
-        if not busy and (
-            waits.full_pool(seen, candidate) or (longer is not None and longer <= limits.ALIKE)
-        ):
+        if not busy and (candidate.pool or (longer is not None and longer <= limits.ALIKE)):
             return _of(case, candidate, "low", *_alone(case, more=False))
     if not case.mostly_waits or (verdict.confidence != "low" and verdict.cause != "host CPU"):
         return None
@@ -348,7 +342,7 @@ def _inside(case: Case) -> Verdict | None:
     likely, longer = place.level >= limits.NEAR and case.top < limits.IDLE, seen.waits.longer
     # Where each request takes about as long as one alone, nearly all at one place of which there is
     # more, more clients bring more requests.
-    several = place.cause != "batch wait" and not waits.full_pool(seen, place)
+    several = place.cause != "batch wait" and not place.pool
     alike = seen.offered.loop == "closed" and longer is not None and longer <= limits.ALIKE
     if likely and several and alike and case.growth.flat is None:
         sure = (longer or 0.0) <= limits.FULL_SLOTS

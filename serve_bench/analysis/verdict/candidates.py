@@ -49,8 +49,9 @@ class Candidate:
     and short; `awake`: the share of time that its busiest thread ran or waited for a CPU;
     `restless`: it was never idle, though others kept it from a whole core; `sole`: the only part of
     the server that has no time left, for which all others wait; `pid`: of its process,
-    if it is a single one; `pool`: requests wait for threads of a pool; `crowded`: the words say
-    that the host was full; `hint`: what to try, where it is not that of the cause."""
+    if it is a single one; `pool`: requests wait for threads of a pool that are always all in use;
+    `crowded`: the words say that the host was full; `hint`: what to try, where it is not that of
+    the cause."""
 
     cause: Cause
     level: float

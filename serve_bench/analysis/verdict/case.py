@@ -155,15 +155,10 @@ class Case:
         """Whether so few connections hardly wait for one another: one; or two that are answered
         quickly, keep a CPU busy, take no longer than one alone, or give twice its requests."""
         offered, longer = self.seen.offered, self.seen.waits.longer
-        if offered.connections > limits.FEW_CONNECTIONS:
-            return False
-        if (
-            offered.connections == 1
-            or (offered.p50_ms or 0.0) < limits.SLOW_MS
-            or self.top >= limits.RESTING
-        ):
-            return True
-        return (longer or math.inf) <= limits.ALIKE or self.growth.follows
+        is_quick = (offered.p50_ms or 0.0) < limits.SLOW_MS or self.top >= limits.RESTING
+        is_alone = offered.connections == 1 or (longer or math.inf) <= limits.ALIKE
+        is_few = offered.connections <= limits.FEW_CONNECTIONS
+        return is_few and (is_alone or is_quick or self.growth.follows)
 
 
 def weigh_cpu(
@@ -264,14 +259,11 @@ def placed(case: Case, candidate: Candidate) -> Candidate:
     """The candidate, as "downstream deployment" if its deployment is full behind a front that is
     not."""
     front, behind = case.seen.front, candidate.deployment
-    if front is None or behind in (None, front):
+    full = {part.deployment for part in case.server if part.level >= limits.SATURATED}
+    if front is None or behind in (None, front) or front in full:
         return candidate
-    at_front = [part for part in case.server if part.deployment == front]
-    if any(part.level >= limits.SATURATED for part in at_front):
-        return candidate
-    return replace(
-        candidate, cause="downstream deployment", figures=f"downstream {candidate.figures}"
-    )
+    words = f"downstream {candidate.figures}"
+    return replace(candidate, cause="downstream deployment", figures=words)
 
 
 def is_same(candidate: Candidate, other: Candidate) -> bool:

@@ -74,6 +74,9 @@ HAND_OVER_S: Final = 0.025 / 3
 two tasks a replica, each of which tries once in 25 ms at most (ROUTER_RETRY_INITIAL_BACKOFF_S, Ray
 2.60), the earlier one comes after a third of that, on average."""
 
+SERVE_THREADS: Final = 32
+"""The most threads of the pool that Serve makes for a replica (Ray 2.60, replica.py)."""
+
 BATCH_FULL: Final = 0.90
 """Batches filled to more than this on average do not wait for their timeout."""
 

@@ -6,15 +6,17 @@ __init__.py chooses among candidates.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
+from dataclasses import replace
 from typing import Final
 
 from serve_bench.analysis.verdict import limits
 from serve_bench.analysis.verdict.candidates import Candidate, slots_candidate
 from serve_bench.analysis.verdict.evidence import Evidence
 from serve_bench.analysis.verdict.usage import WaitPlace, count_places, figure, short_name
-from serve_bench.core.facts import CallFacts
+from serve_bench.core.facts import CallFacts, PoolFacts
 from serve_bench.core.figures import counted
 
 HANDLE: Final = "ray.DeploymentResponse"
@@ -123,13 +125,12 @@ def place_candidate(seen: Evidence) -> Candidate | None:
         return None
     if at.awaited.startswith(BATCH):
         return _batch(seen, at, leaves[at], share)
-    called, (words, short, pool) = (
-        _calls(seen, at.deployment),
-        _what(seen, at, leaves[at], requests),
-    )
-    words = _named(seen, at.deployment, f"{words}, called {called}" if called else words)
-    hint = CALL_HINT if called else ""
-    return Candidate("app wait", share, words, short, at.deployment, pool=pool, hint=hint)
+    wait, hint = _what(seen, at, leaves[at], requests), ""
+    words = wait.figures
+    if called := _calls(seen, at.deployment):
+        words, hint = f"{words}, called {called}", CALL_HINT
+    words = _named(seen, at.deployment, words)
+    return replace(wait, level=share, figures=words, hint=hint or wait.hint)
 
 
 def call_candidate(seen: Evidence) -> Candidate | None:
@@ -206,15 +207,6 @@ def _calls(seen: Evidence, name: str) -> str:
     return f"{how}, {figure(calls.a_request)} a request, at {caller.line}"
 
 
-def full_pool(seen: Evidence, candidate: Candidate) -> bool:
-    """Whether requests wait for threads of a pool that are always all in use."""
-    if not candidate.pool:
-        return False
-    replicas = seen.waits.of.get(candidate.deployment or "", ())
-    pools = [pool for look in replicas for pool in look.pools.values()]
-    return any(pool.threads >= 1 and pool.full >= limits.CERTAIN for pool in pools)
-
-
 def waits_in_turn(seen: Evidence) -> bool:
     """Whether requests wait for one another inside the replicas, and not only for a slot: inside,
     too, they take several times as long as one alone. By Little's law, since with direct ingress
@@ -260,16 +252,18 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
         short = f"batch wait of {function}"
         return Candidate("batch wait", waiting, _named(seen, name, words), short, name)
     words = f"the batch function {function}, for which {count:.0f} requests wait"
-    inside = count_places(seen.waits.of[at.deployment], "own")
-    if inside:
+    if inside := count_places(seen.waits.of[at.deployment], "own"):
         words += f", itself at {max(inside, key=lambda place: inside[place]).line}"
     short = f"wait for the {short}"
     return Candidate("app wait", share, _named(seen, name, words), short, name)
 
 
-def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> tuple[str, str, bool]:
-    """What so many of the requests wait for at a place, in words, long and short; and whether that
-    is a thread of a full pool."""
+def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> Candidate:
+    """What so many of the requests wait for at a place."""
+
+    def wait(words: str, short: str, pool: bool = False, hint: str = "") -> Candidate:
+        return Candidate("app wait", 1.0, words, short, at.deployment, pool=pool, hint=hint)
+
     replicas, who = seen.waits.of[at.deployment], _part_of(count, requests)
     threads, where = count_places(replicas, "threads"), f" at {at.line}" if at.line else ""
     future, in_thread = at.awaited == FUTURE, any(word in at.awaited for word in IN_THREAD)
@@ -280,29 +274,45 @@ def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> tuple
     line = top.line if most and top is not None else ""
     if line and not at.line:
         short = f"wait at {line}"
-    pools = (item for look in replicas for item in look.pools.items() if future or in_thread)
-    near = ((name, pool.threads) for name, pool in pools if pool.full >= limits.NEAR)
-    full = [(name, count) for name, count in near if count >= 1]
-    if full:
-        names, size = {name for name, _ in full}, sum(number for _, number in full)
+    pools = [item for look in replicas for item in look.pools.items() if future or in_thread]
+    if full := [(name, pool) for name, pool in pools if pool.threads and pool.full >= limits.NEAR]:
+        names, size = {name for name, _ in full}, sum(pool.threads for _, pool in full)
         named = [place for place in threads if place.awaited in names]
         busy = f" ({max(named, key=lambda place: threads[place]).line})" if named else ""
         words = f"all in use by {who}"
         if count >= limits.FULL_SLOTS * size:
             words = f"for which {who} wait"
-        return f"{counted(size, 'thread')} of a pool{busy}, {words}{where}", short, True
+        words = f"{counted(size, 'thread')} of a pool{busy}, {words}{where}"
+        always = any(pool.full >= limits.CERTAIN for _, pool in full)
+        return wait(words, short, always, _pool_hint(seen, full[0][1]))
     if line:
         begun = f", from {at.line}" if at.line else ""
-        return f"{line} in a thread, where {who} wait{begun}", short, False
+        return wait(f"{line} in a thread, where {who} wait{begun}", short)
     if not future:
-        return f"{at.awaited}{where}, where {who} wait", short, False
+        return wait(f"{at.awaited}{where}, where {who} wait", short)
     # A task or thread of the app that is always at one line probably sets the future.
     places = {**count_places(replicas, "own"), **threads}
     setter = max(places, key=lambda place: places[place], default=None)
     words = f"a future{where}, for which {who} wait"
     if setter is not None and places[setter] >= limits.WAIT_SHARE * len(replicas):
         words += f" while {setter.function} is at {setter.line}"
-    return words, short, False
+    return wait(words, short)
+
+
+def _pool_hint(seen: Evidence, pool: PoolFacts) -> str:
+    """What a larger num_cpus gives a full pool that Serve made; empty for another one, and for the
+    largest that Serve makes."""
+    if pool.num_cpus is None or pool.threads >= limits.SERVE_THREADS:
+        return ""
+    cpus = 4 * math.ceil(max(pool.num_cpus, 1.0))
+    threads, alone_ms = min(limits.SERVE_THREADS, cpus + 4), seen.waits.alone_ms
+    rate = seen.offered.rate * threads / pool.threads
+    if alone_ms and seen.offered.in_flight:
+        rate = min(rate, 1e3 * seen.offered.in_flight / alone_ms)
+    return (
+        f"Serve makes this pool with ceil(num_cpus) + 4 threads: num_cpus={cpus} gives {threads}, "
+        f"and up to {figure(rate)} requests/s; or a larger pool of your own"
+    )
 
 
 def _named(seen: Evidence, name: str, words: str) -> str:

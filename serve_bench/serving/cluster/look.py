@@ -124,10 +124,13 @@ class LookThread(threading.Thread):
     def __init__(self, inner: Any) -> None:
         super().__init__(daemon=True, name="serve-bench look")
         self.stopped = threading.Event()
-        self._inner = inner
-        self._loop = inner._user_callable_wrapper.event_loop
+        self._inner, wrapper = inner, inner._user_callable_wrapper
+        self._loop = wrapper.event_loop
         self._loop_ident: int | None = None
         self._most_threads = math.inf  # of the pool of anyio, which runs sync methods
+        # The pool that Serve makes for asyncio.to_thread: its size follows from num_cpus.
+        prefix = getattr(getattr(wrapper, "_user_code_threadpool", 0), "_thread_name_prefix", "")
+        self._serve_pool = {prefix: getattr(wrapper, "_ray_actor_options", {}).get("num_cpus")}
         self._metrics = inner._metrics_manager
         self._served: list[tuple[int, float, str]] = []  # (at, ms, id of the request)
         self.taken: list[dict[str, Any]] = []
@@ -194,6 +197,7 @@ class LookThread(threading.Thread):
                     "threads": max(threads for threads, _ in readings),
                     "working": sum(working for _, working in readings) / count,
                     "full": sum(working >= threads for threads, working in readings) / count,
+                    "num_cpus": self._serve_pool.get(name),
                 }
                 for name, readings in _by_name(taken, "pools").items()
             },
@@ -224,21 +228,19 @@ class LookThread(threading.Thread):
             in_batch = any(name.startswith("_BatchQueue.") for _, name in frames)
             if in_batch or task in followed or not any(map(_is_serve, frames)):
                 continue
-            waits = Counter(_waits(task, chains, [], followed))
-            for where, times in waits.items():
+            for where, times in Counter(_waits(task, chains, [], followed)).items():
                 places[where] += times if where[0].startswith(HANDLE) else 1
         for task, frames in chains.items():
             if (queue := _batch_queue(frames)) is not None:
                 _add_batch(batches, queue, frames)
             if task not in followed and (place := _place(frames)) is not None:
                 in_app[place] += 1
-        stacks = sys._current_frames()
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         threads: Counter[tuple[str, str, str]] = Counter()
         pools: dict[str, tuple[int, int]] = {}
         most: dict[str, float] = {}
         loop = ""
-        for ident, top in stacks.items():
+        for ident, top in sys._current_frames().items():
             name = names.get(ident, "")
             if ident == threading.get_ident():
                 continue
@@ -433,23 +435,20 @@ def _called(beyond: list[Frame]) -> str:
 
 def _app_line(top: Any) -> Place | None:
     """The innermost line of the app in a thread's stack, and what it calls there."""
-    inner, frame = None, top
-    while frame is not None:
+    called = ""
+    for frame, _ in traceback.walk_stack(top):
         if _is_app(frame.f_code.co_filename):
-            called = "" if inner is None else inner.f_code.co_name
             return (called, _line(frame), frame.f_code.co_name)
-        inner, frame = frame, frame.f_back
+        called = frame.f_code.co_name
     return None
 
 
 def _of_a_pool(top: Any) -> Any:
     """The frame `_worker` of a thread of concurrent.futures, the innermost one while it is idle;
     None of another thread."""
-    frame = top
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(top):
         if frame.f_code.co_name == "_worker" and "concurrent/futures" in frame.f_code.co_filename:
             return frame
-        frame = frame.f_back
     return None
 
 
