@@ -246,6 +246,7 @@ declare(
     *("forward", "ns", "the model for a batch, from features as they came to scores"),
     lambda line: mean_forward_ns(trial.forward for trial in line.trials),
 )
+declare("idle_while_queued", "%", "slots idle in a look inside, while requests waited for them")
 
 
 def _level(name: str, line: Line) -> float | None:
@@ -273,10 +274,8 @@ def tokens_per_s(line: Line) -> float | None:
     return tokens / seconds if seconds > 0 else None
 
 
-declare(
-    *("tokens", "1/s", "tokens of answers in a second, as the service counts them", tokens_per_s),
-    title="tokens/s",
-)
+_meaning = "tokens of answers in a second, as the service counts them"
+declare("tokens", "1/s", _meaning, tokens_per_s, title="tokens/s")
 
 ROW_FIGURES: Final = ("completed", "errors", "launch_ratio")
 INSIDE: Final = (

@@ -21,7 +21,7 @@ from serve_bench.core.result import Failure, JsonObject, Launch, Result, Trial
 from serve_bench.core.traffic import Row
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Finding, ReportOptions, Tone
-from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values
+from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values, known_values
 from serve_bench.view.inside import describe_profiled, describe_trial
 
 NS_PER_MS: Final = 1e6
@@ -211,7 +211,8 @@ def _make_row(line: Line, result: Result, rules: RowRules, warnings: Sequence[Wa
     facts = (fact for trial in line.trials for fact in describe(trial))
     return ViewRow(
         dims=dims,
-        values=dict(compute_values(line, (*ROW_FIGURES, *rules.figures))),
+        values=dict(compute_values(line, (*ROW_FIGURES, *rules.figures)))
+        | known_values(idle_while_queued=limit.idle if limit else None),
         warnings=tuple(found),
         notes=tuple(dict.fromkeys(facts)),
         gap=gap,

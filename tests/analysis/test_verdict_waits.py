@@ -2,6 +2,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import pytest
 from msgspec import structs
 
 from serve_bench.analysis.verdict import limited_by, worth_a_look
@@ -304,7 +305,8 @@ def test_idle_slots_are_the_router_s(
         words += " (never idle: about 170 requests/s)"
     cause = "router back-off" if idle else "concurrency limit"
     verdict = expect(trial, cause, "high", f"{cause}, {words} (high", front="Shop")
-    assert ("max_backoff_s" in verdict.hint) is bool(idle)
+    assert ("Shop.request_router_config.max_backoff_s" in verdict.hint) is bool(idle)
+    assert idle is None or verdict.idle == pytest.approx(idle, abs=1)
 
 
 def test_a_replica_that_is_slower_than_the_others() -> None:

@@ -54,7 +54,7 @@ class Verdict:
 
     `figures` and `runner_up`: words with numbers and units. `reasons`: why a verdict is unclear, or
     what contradicts it. `unseen`: what could not be observed. `confidence` is "none" if the cause
-    is "unclear".
+    is "unclear". `idle`: of the slots that HTTP reaches while requests waited for them, %.
     """
 
     cause: Cause
@@ -66,6 +66,7 @@ class Verdict:
     deployment: str | None = None
     reasons: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
+    idle: float | None = None
 
     @property
     def text(self) -> str:
@@ -163,11 +164,9 @@ def list_questions(case: Case) -> Iterator[Callable[[Case], Verdict | None]]:
 def _silent(case: Case) -> Verdict:
     """From some window on no request succeeded: what they wait for now."""
     since = f"from second {(case.stopped or 0) * case.trial.window_s:g} to the end"
-    seen = case.seen
-    place = (
-        waits.blocked_candidate(seen) or waits.place_candidate(seen) or waits.call_candidate(seen)
-    )
-    if place is None or not seen.waits.replicas:
+    asks = waits.blocked_candidate, waits.place_candidate, waits.call_candidate
+    place = next(filter(None, (ask(case.seen) for ask in asks)), None)
+    if place is None:
         return _unclear(case, f"no request succeeded {since}")
     words = f"a standstill {since}: {place.figures}"
     return _of(case, replace(place, figures=words, short="standstill"), "medium")
@@ -176,9 +175,7 @@ def _silent(case: Case) -> Verdict:
 def _transient(case: Case) -> Verdict | None:
     """Serve started or stopped replicas while the row was measured."""
     changed = rescaled(case.trial.limits)
-    if changed is None:
-        return None
-    return replace(_unclear(case, changed[1]), deployment=changed[0])
+    return changed and replace(_unclear(case, changed[1]), deployment=changed[0])
 
 
 def _impossible(case: Case) -> Verdict | None:
@@ -493,8 +490,9 @@ def _look(case: Case) -> str:
     """How to see where requests wait, as a hint."""
     if case.seen.waits.replicas:
         return LOOKED
-    failed = case.trial.waits.why_not
-    return LOOK if failed else f"`serve-bench run` (without --no-sample), or {LOOK}"
+    return (
+        LOOK if case.trial.waits.why_not else f"`serve-bench run` (without --no-sample), or {LOOK}"
+    )
 
 
 INSIDE: Final = "a wait inside the app"
@@ -517,6 +515,7 @@ def _of(case: Case, candidate: Candidate, confidence: Confidence, *against: str)
     others = [*case.server, host, None if late else case.client, case.slots, case.batch]
     left = [other for other in others if other is not None and not is_same(other, candidate)]
     then = max(left, key=lambda other: min(other.level, 1.0), default=None)
+    at_front = case.slots is not None and case.slots.deployment == case.seen.front
     return Verdict(
         cause=candidate.cause,
         figures=candidate.figures,
@@ -527,6 +526,7 @@ def _of(case: Case, candidate: Candidate, confidence: Confidence, *against: str)
         deployment=short_name(candidate.deployment) or None,
         reasons=against,
         unseen=case.seen.unseen,
+        idle=case.slots.idle if case.slots is not None and at_front else None,
     )
 
 

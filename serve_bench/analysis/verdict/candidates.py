@@ -50,8 +50,8 @@ class Candidate:
     `restless`: it was never idle, though others kept it from a whole core; `sole`: the only part of
     the server that has no time left, for which all others wait; `pid`: of its process,
     if it is a single one; `pool`: requests wait for threads of a pool that are always all in use;
-    `crowded`: the words say that the host was full; `hint`: what to try, where it is not that of
-    the cause."""
+    `crowded`: the words say that the host was full; `idle`: for how much of the time slots were
+    idle while requests waited for them, %; `hint`: what to try, where it is not the cause's."""
 
     cause: Cause
     level: float
@@ -64,6 +64,7 @@ class Candidate:
     pid: int | None = None
     pool: bool = False
     crowded: bool = False
+    idle: float | None = None
     hint: str = ""
 
 
@@ -152,15 +153,19 @@ def slots_candidate(seen: Evidence, at: str | None, level: float, words: str) ->
     """Requests that wait for slots which are in use; or idle for longer than it takes to hand one
     over: so long Serve's router sleeps between its tries. HAProxy leads requests past it."""
     use, past_router = seen.waits.slot_use(at), at == seen.front and seen.of_role("haproxy")
-    if use is None or use.share >= limits.NEAR or use.gap_s < limits.HAND_OVER_S or past_router:
-        return _about(seen, at, "concurrency limit", level, f"concurrency limit, {words}", words)
-    idle = f"idle {100 * (1 - use.share):.0f} % of the time while requests waited"
-    long = f"router back-off, {words}, {idle}"
-    if use.most is not None:
-        # A deployment behind another serves calls, of which a request may make several.
-        unit = "requests/s" if at in (None, seen.front) else "calls/s"
-        long += f" (never idle: about {figure(float(f'{use.most:.2g}'))} {unit})"
-    return _about(seen, at, "router back-off", level, long, words)
+    idle = None if use is None else 100.0 * (1.0 - use.share)
+    cause: Cause = "concurrency limit"
+    more = hint = ""
+    if use and use.share < limits.NEAR and use.gap_s >= limits.HAND_OVER_S and not past_router:
+        cause, more = "router back-off", f", idle {idle:.0f} % of the time while requests waited"
+        if use.most is not None:
+            # A deployment behind another serves calls, of which a request may make several.
+            unit = "requests/s" if at in (None, seen.front) else "calls/s"
+            more += f" (never idle: about {figure(float(f'{use.most:.2g}'))} {unit})"
+        setting = f"{short_name(at)}.request_router_config.max_backoff_s"
+        hint = f"smaller {setting}, more slots, or variant optimized" if at else ""
+    full = _about(seen, at, cause, level, f"{cause}, {words}{more}", words)
+    return replace(full, idle=idle, hint=hint)
 
 
 def refused_candidate(seen: Evidence) -> Candidate | None:
@@ -274,11 +279,9 @@ def _replicas(seen: Evidence) -> Iterator[Candidate]:
         in_batch = seen.forward if name == seen.measured else None
         if in_batch is not None and in_batch > top.level:
             share = f"{100 * in_batch:.0f} %"
-            words, short = f"replica loop {share} of the time in its", f"batch function {share}"
-            in_function = _about(
-                seen, name, "replica loop", in_batch, f"{words} batch function", short
-            )
-            yield replace(in_function, awake=top.awake)
+            words = f"replica loop {share} of the time in its batch function"
+            busy = _about(seen, name, "replica loop", in_batch, words, f"batch function {share}")
+            yield replace(busy, awake=top.awake)
 
 
 def core_words(use: ProcessUse) -> str:

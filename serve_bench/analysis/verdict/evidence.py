@@ -140,15 +140,12 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     fall = trial.waterfall
     times = {"latency": fall.total, **fall.hops} if fall.total.mean else {}
     seconds = read_rate(trial).seconds
+    gpus = ((gpu.device, gpu.use_percent) for gpu in trial.usage.gpus)
     return Evidence(
         uses=uses,
         deployments=deployments,
         host=host,
-        gpus={
-            gpu.device: gpu.use_percent / 100.0
-            for gpu in trial.usage.gpus
-            if gpu.use_percent is not None
-        },
+        gpus={device: used / 100.0 for device, used in gpus if used is not None},
         client=_client(trial),
         offered=offered,
         front=first,
