@@ -5,8 +5,6 @@ script saw is read back from the title. Narrow pages stand in a frame: the brows
 least width.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64encode

@@ -1,7 +1,5 @@
 """A sitting that is gone through without clusters: its rows are measured by a function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

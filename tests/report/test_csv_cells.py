@@ -1,7 +1,5 @@
 """Cells of CSV and lines for a terminal: text stays text, numbers stay numbers."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Flamegraphs and tables of profiles: places, widths, escaping, offline."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 

@@ -1,7 +1,5 @@
 """The page itself: what it escapes, its order, what it embeds, where it is written."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -7,8 +7,6 @@ rows have samples of CPU: nothing full, a proxy at its core, a client at its cor
 classic.txt is what the published benchmark prints of it, digit for digit.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

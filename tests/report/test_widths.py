@@ -1,7 +1,5 @@
 """Text and tables fold: nothing is lost, no figure is broken, every report is readable at 80."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

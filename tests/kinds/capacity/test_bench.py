@@ -1,7 +1,5 @@
 """What a run of capacity does between its launches: its budget, its next search, its end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

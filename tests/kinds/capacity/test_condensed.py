@@ -1,7 +1,5 @@
 """Runs of capacity in `compare` and `history`: one row, whose value is the capacity of a launch."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ladders of a run: knee, best and collapse are measured steps, and it is said why each ended."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any

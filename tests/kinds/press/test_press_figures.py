@@ -4,8 +4,6 @@ tests/golden/press-classic.txt: two log levels, three launches; DEBUG collapses 
 disagree, with requests rejected and a row that was cut.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The press requests: what a load posts, what the app reads of it, what the child is told."""
 
-from __future__ import annotations
-
 import base64
 import json
 import sys

@@ -1,7 +1,5 @@
 """CPU by process under a cell, and what profiling cost: from records made by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an interpreter tells of an app: the real child program, without a cluster."""
 
-from __future__ import annotations
-
 import runpy
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

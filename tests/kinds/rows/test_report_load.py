@@ -1,7 +1,5 @@
 """What a single load says: the request, every figure, every request; from easy numbers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,8 +1,6 @@
 """What a run of rows says (micro, noop, and run for an app of one's own): its table, its sentences,
 its charts; and what replicas counted of their requests."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import replace
 

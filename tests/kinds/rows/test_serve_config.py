@@ -1,7 +1,5 @@
 """A config file of Serve: which application is loaded, where it is found, what is not used."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """What a run says of its traced requests: a table of hops, sentences, the same in JSON, and single
 requests as a file for other tools."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

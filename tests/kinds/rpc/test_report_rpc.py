@@ -1,7 +1,5 @@
 """The report of a rpc run in every form, from made records."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

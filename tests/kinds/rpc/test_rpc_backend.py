@@ -1,7 +1,5 @@
 """The program behind a backend of rpc, seen from outside: one that gives no answer is told why."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What a run of `serve-bench rpc` needs: refused before anything is started, with a way out."""
 
-from __future__ import annotations
-
 import os
 import resource
 import socket

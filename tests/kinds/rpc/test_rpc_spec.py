@@ -1,7 +1,5 @@
 """What `serve-bench rpc` is asked for: one swept argument, bad values in one line, the plan."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace

@@ -4,8 +4,6 @@ Two variants in two launches on three nodes, of which one was lost and one launc
 an ensemble.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The figures of scale: each published metric by hand, lost nodes, invalid runs, growth."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -3,8 +3,6 @@
 What the command refuses is in test_cli_scale.py.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Records of scale from what was measured: handles, lost nodes, costs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command on processes with planted levels: what it plans, says, keeps and resumes."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

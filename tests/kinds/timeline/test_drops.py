@@ -1,7 +1,5 @@
 """Answers that drop while requests wait: what is called so, and what is not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

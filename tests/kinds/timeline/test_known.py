@@ -1,7 +1,5 @@
 """A load over time against a server with a known answer: times, losses, what the record keeps."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import time

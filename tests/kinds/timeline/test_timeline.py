@@ -1,7 +1,5 @@
 """The command on a server without Serve: what it plans, keeps, and says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
