@@ -198,8 +198,8 @@ class Aim:
 
     def stop_client(self, due: int) -> None:
         """The load's process stands still when the request is due."""
-        me = psutil.Process()
-        workers = [one.pid for one in me.children() if "load.worker" in " ".join(one.cmdline())]
+        children = psutil.Process().children()
+        workers = [child.pid for child in children if "load.worker" in " ".join(child.cmdline())]
         sleep_until(due - 2_000_000)
         with stopped(workers):
             sleep_until(self._after(due, 0.0))

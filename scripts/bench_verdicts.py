@@ -57,7 +57,7 @@ def main() -> None:
     said: dict[tuple[str, str], Counter[Cause]] = {}
     signs: Counter[str] = Counter()
     for run in drive(asked, cases):
-        sign, cause = told(run, cases[run.case])
+        sign, cause = judge(run, cases[run.case])
         said.setdefault((run.variant, run.case), Counter())[cause] += 1
         signs[sign] += 1
     print(f"\nset {asked.set}, {os.cpu_count()} cores; * a right one, x a wrong one\n")
@@ -129,7 +129,7 @@ def _clients(
             yield Run(asked.set, case.name, NO_SERVE, number, [trial])
 
 
-def told(run: Run, case: Case) -> tuple[str, Cause]:
+def judge(run: Run, case: Case) -> tuple[str, Cause]:
     """Prints what was said of a run and what it was said of; returns whether it was right, and the
     cause. A right cause without the words that it must have, or one that says that it does not know
     more, is vague."""

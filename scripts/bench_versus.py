@@ -335,13 +335,13 @@ def coverage(case: str, launch: int, asked: argparse.Namespace) -> dict[str, Any
 def summary(result: Result) -> dict[str, Any]:
     """The intervals and verdicts of a run, and its rounds."""
     comparing = of_versus(result)
-    told = {}
+    by_metric = {}
     for metric in METRICS:
         judged = comparing.rows[0].line(metric).judged
         at = judged.interval
         interval = None if at is None else [at.ratio, at.low, at.high]
-        told[metric] = {"interval": interval, "word": judged.word, "why": judged.why}
-    return {"rounds": max((trial.round for trial in result.trials), default=0), **told}
+        by_metric[metric] = {"interval": interval, "word": judged.word, "why": judged.why}
+    return {"rounds": max((trial.round for trial in result.trials), default=0), **by_metric}
 
 
 def stored_in(folder: Path) -> Result | None:
@@ -365,12 +365,12 @@ def coverage_lines(file: Path) -> Iterator[str]:
         sizes = [line for line in kept if (line["part"], line["case"], line["variant"]) == place]
         name = f"{run['case']} {run['launch']} {run['with']}".strip()
         for metric, key in METRICS.items():
-            told, known, holds, agrees = run[metric], "-", "-", "-"
+            found, known, holds, agrees = run[metric], "-", "-", "-"
             size = None if len(sizes) < 2 else size_of([line[key] for line in sizes])
             if run["case"] == "same":
                 size = Size(1.0, 1.0, 1.0)
-            if size is not None and told["interval"] is not None:
-                ours = Size(*told["interval"])
+            if size is not None and found["interval"] is not None:
+                ours = Size(*found["interval"])
                 known = "1" if size.low == size.high else words_for(size)
                 inside = ours.low <= size.ratio <= ours.high
                 halves = (math.log(interval.high / interval.ratio) for interval in (size, ours))
@@ -378,8 +378,8 @@ def coverage_lines(file: Path) -> Iterator[str]:
                 holds, agrees = ("yes" if holding else "no" for holding in (inside, near))
                 count = held.setdefault(metric, [0, 0, 0])
                 count[:] = [n + more for n, more in zip(count, (inside, near, 1), strict=True)]
-            said = "no interval" if told["interval"] is None else words_for(told["interval"])
-            said = f"{said} {told['word']}"
+            said = "no interval" if found["interval"] is None else words_for(found["interval"])
+            said = f"{said} {found['word']}"
             yield f"{name:30}{metric:>11}  {known:24}{said:38}{holds:6}{agrees}"
     for metric, (good, near_it, of) in sorted(held.items()):
         yield f"{metric}: holds the truth in {good} of {of}, agrees with it in {near_it}"

@@ -91,13 +91,13 @@ def capacity_result(
     records: list[Record] = [run]
     draw = np.random.default_rng([*id.encode()])
     for round_ in range(1, launches + 1):
-        for name, each in services.items():
-            if round_ > len(each):
+        for name, launched in services.items():
+            if round_ > len(launched):
                 continue
             records.append(one_launch(name, round_, "default", None))
             search = searches.at(name, round_, where)
             whole = finished or round_ < launches
-            records += _searched(search, each[round_ - 1], draw, None if whole else 3)
+            records += _searched(search, launched[round_ - 1], draw, None if whole else 3)
     if finished:
         at = (FIRST + timedelta(days=day, hours=3)).isoformat()
         records.append(RunStop(launches, 20, "settled", at))
@@ -161,10 +161,10 @@ def _slices(rate: float, seconds: float, late: float, draw: np.random.Generator)
     count, mean = max(1, round(seconds / SLICE_S)), rate * SLICE_S
     of = np.full(count, round(mean)) if mean > 2 else draw.poisson(mean, count)
     bounds = {"p99": draw.binomial(of, late), "errors": 0 * of}
-    every = of.astype(float).tolist()
+    sent = of.astype(float).tolist()
     return {
         "slice_s": SLICE_S,
         "bounds": {
-            name: {"of": every, "bad": bad.astype(float).tolist()} for name, bad in bounds.items()
+            name: {"of": sent, "bad": bad.astype(float).tolist()} for name, bad in bounds.items()
         },
     }

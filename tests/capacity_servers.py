@@ -76,10 +76,10 @@ class Launch:
         def sums(of: Any) -> tuple[float, ...]:
             return tuple(np.bincount(at[of], minlength=slices).astype(float).tolist())
 
-        every = np.ones(len(due), bool)
+        sent = np.ones(len(due), bool)
         counts = {
             "latency": SliceCounts(sums(answered), sums(beyond)),
-            "errors": SliceCounts(sums(every), sums(~answered)),
+            "errors": SliceCounts(sums(sent), sums(~answered)),
         }
         probe = Probe(rate, SLICE_S, counts, began_s=self._now)
         backlog = float(np.max(latency[answered] + due[answered], initial=length)) - length
@@ -182,8 +182,8 @@ def m_m_2_truth(mu: float, limit_s: float, share: float) -> float:
     def beyond(rate: float) -> float:
         use, a = rate / (2 * mu), 2 * mu - rate
         c = 2 * use * use / (1 + use)
-        own, wait = math.exp(-mu * limit_s), math.exp(-a * limit_s)
-        return (1 - c) * own + c * (a * own - mu * wait) / (a - mu)
+        served, wait = math.exp(-mu * limit_s), math.exp(-a * limit_s)
+        return (1 - c) * served + c * (a * served - mu * wait) / (a - mu)
 
     return root(beyond, 1 - share, 1.0, 2 * mu - 1e-6)
 

@@ -155,9 +155,9 @@ def _refused() -> bool:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    told = getattr(session.config, "workeroutput", None)
-    if told is not None:
-        told |= {"deselected": dict(_deselected), "left": dict(_left)}
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output |= {"deselected": dict(_deselected), "left": dict(_left)}
         return
     sound = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
     if _refused() and session.exitstatus in sound:
@@ -189,7 +189,7 @@ def _torch_only_where_marked(request: pytest.FixtureRequest, monkeypatch: Patch)
     where there is none, and would fail there alone."""
     if any(request.node.get_closest_marker(name) for name in ("torch", "ray")):
         return
-    finders = [_NoTorch if one is PathFinder else one for one in sys.meta_path]
+    finders = [_NoTorch if finder is PathFinder else finder for finder in sys.meta_path]
     monkeypatch.setattr(sys, "meta_path", finders)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
 
@@ -236,7 +236,7 @@ def refuses(
         *announced, last = err.splitlines()
         assert message in last and last.startswith("serve-bench: ")
         said = ("asking torch which device it has", "importing ")
-        assert all(one.startswith(said) for one in announced)
+        assert all(words.startswith(said) for words in announced)
         assert out == "" and not [*runs.iterdir(), *tmp_path.iterdir()]
 
     return check

@@ -17,7 +17,7 @@ FIRST = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 #: Requests/s of nine nights, about 3 % apart, and where the level falls by 15 % at the sixth.
 QUIET = (500.0, 512.0, 488.0, 505.0, 495.0, 508.0, 492.0, 503.0, 497.0)
-FALLEN = (*QUIET[:5], *(0.85 * one for one in QUIET[5:]))
+FALLEN = (*QUIET[:5], *(0.85 * rate for rate in QUIET[5:]))
 #: The first row in three launches a night, the third in one.
 SPLIT = (0.99, 1.0, 1.01)
 
@@ -48,7 +48,7 @@ def nights(by_row: Mapping[Row, Sequence[float | None]], **given: Any) -> list[R
     count = max(map(len, by_row.values()))
     found = []
     for at in range(count):
-        rates = {row: [rate] for row, told in by_row.items() if (rate := told[at]) is not None}
+        rates = {row: [rate] for row, values in by_row.items() if (rate := values[at]) is not None}
         found.append(night(at, rates, **given))
     return found
 
@@ -62,14 +62,14 @@ def nine() -> list[Result]:
     in the sixth, when Ray changed; requests failed in the third, the tool changed in the eighth."""
     found = []
     for at, (rate, fallen) in enumerate(zip(QUIET, FALLEN, strict=True)):
-        one = night(
+        run = night(
             at,
-            {ROWS[0]: [0.5 * rate * each for each in SPLIT], ROWS[2]: [fallen]},
+            {ROWS[0]: [0.5 * rate * factor for factor in SPLIT], ROWS[2]: [fallen]},
             ray="2.60.0" if at < 5 else "2.61.0",
             tool="0.1.0" if at < 7 else "0.2.0",
             failed=4 if at == 2 else 0,
         )
-        found.append(one)
+        found.append(run)
     return found
 
 

@@ -50,7 +50,8 @@ def table(name: str = "single client") -> Table:
     """Two groups of rows; figures, words, tones, doubts."""
     heads = ("row", "requests/s", "p99", "errors", "limited by", "ratio")
     units = {"requests/s": "mean ± std", "p99": "ms"}
-    columns = (Column(one, units.get(one, ""), one not in ("row", "limited by")) for one in heads)
+    texts = ("row", "limited by")
+    columns = (Column(head, units.get(head, ""), head not in texts) for head in heads)
     default, optimized = (
         f"{variant}: max_batch_size 1, max_ongoing_requests 10000, num_replicas 1"
         for variant in ("default", "optimized")

@@ -58,7 +58,7 @@ def scale_node(
     """What a node tells: 300 requests in 3 s over 10 connections, and 30,720 bytes of them."""
     histogram = Histogram.of(round(MS * time) for time in latencies_ms)
     shares = dict(zip((50, 75, 90, 99), histogram.percentiles((0.5, 0.75, 0.9, 0.99)), strict=True))
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         **{"node": f"{at:04x}", "ip": f"10.1.0.{at}", "hostname": f"host{at}"},
         **{"url": "http://127.0.0.1:8000/serve_bench_single", "client": "raw", "connections": 10},
         **{"seconds": 3.0, "completed": 300, "failed": {}, "rate": 100.0},
@@ -70,7 +70,7 @@ def scale_node(
         },
         **{"lost": None, "client_bound": False, "usage": None},
     }
-    return told | other
+    return facts | other
 
 
 def lost_node(at: int, why: str = "no word for 5 s", **other: Any) -> dict[str, Any]:
@@ -102,12 +102,12 @@ def scale_trial(
     it for 10 connections and 100 requests/s of each node, unless others are given; an empty list:
     no histogram. `metrics`: name -> (unit, value), of a curve.
     """
-    told = [dict(node) for node in nodes or ()]
-    heard_rate = sum(node["rate"] for node in told if not node["lost"])
+    loaded = [dict(node) for node in nodes or ()]
+    heard_rate = sum(node["rate"] for node in loaded if not node["lost"])
     rates = tuple(windows) if windows else (heard_rate or 100.0,) * 3
     done = round(sum(rates)) if completed is None else completed
     errors = Counter(failed or {})
-    for node in told:
+    for node in loaded:
         errors.update(node["failed"])
     found = {"throughput": Metric("requests/s", "higher", windows=rates)}
     times = [100.0] * done if latencies_ms is None else latencies_ms
@@ -116,8 +116,8 @@ def scale_trial(
         found["latency"] = Metric("ns", "lower", histogram=histogram.encode())
     for name, (unit, value) in (metrics or {}).items():
         found[name] = Metric(unit, "lower", windows=(value,))
-    at = on_nodes(of, len(told)) if len(told) > 1 else of
-    about = {"metrics": found, "client": {"nodes": told}, **other}
+    at = on_nodes(of, len(loaded)) if len(loaded) > 1 else of
+    about = {"metrics": found, "client": {"nodes": loaded}, **other}
     return trial(at, done=done, failed=errors, **about)
 
 
@@ -129,11 +129,11 @@ def graph_trials(suite: ScaleSpec, **where: Any) -> list[Trial]:
     http = ((45.0, 50.0, 55.0), (80.0, 120.0))
     out = []
     assert isinstance(suite, GraphSpec)
-    for (rates, times), own in ((handle, rows[:2]), (http, rows[2:])):
+    for (rates, times), plan in ((handle, rows[:2]), (http, rows[2:])):
         in_flight = [3000.0 * suite.clients / sum(rates)] * round(sum(rates))
-        out.append(scale_trial(own[0], windows=rates, latencies_ms=in_flight))
+        out.append(scale_trial(plan[0], windows=rates, latencies_ms=in_flight))
         slow = list(times) * 40
-        out.append(scale_trial(own[1], windows=(50.0,), latencies_ms=slow, completed=80))
+        out.append(scale_trial(plan[1], windows=(50.0,), latencies_ms=slow, completed=80))
     return out
 
 

@@ -199,7 +199,7 @@ FAILURES: dict[str, str] = {
 """The class of failure that each misbehaviour must be reported as."""
 
 
-def every(n: int, action: str) -> Script:
+def every_nth(n: int, action: str) -> Script:
     """Each n-th request gets this action, the others `ok`."""
     return lambda number: action if number % n == n - 1 else "ok"
 

@@ -29,13 +29,13 @@ from tests.rendering import render
 Part = TypeVar("Part", bound=Block)
 
 
-def every(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
+def select(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
     """The blocks of a kind, folded ones too."""
     return [block for block in unfolded(blocks) if isinstance(block, kind)]
 
 
 def tables(sheet: Document) -> list[Table]:
-    return [table for section in sheet.sections for table in every(section.blocks, Table)]
+    return [table for section in sheet.sections for table in select(section.blocks, Table)]
 
 
 def tiles(sheet: Document) -> list[str]:
@@ -43,7 +43,7 @@ def tiles(sheet: Document) -> list[str]:
 
 
 def charts(sheet: Document) -> list[Chart]:
-    return [chart for section in sheet.sections for chart in every(section.blocks, Chart)]
+    return [chart for section in sheet.sections for chart in select(section.blocks, Chart)]
 
 
 def chart(sheet: Document, title: str) -> Chart:
@@ -59,7 +59,7 @@ def names(sheet: Document) -> list[str]:
 
 
 def part(sheet: Document, name: str) -> tuple[Block, ...]:
-    return tuple(make_blocks(next(one for one in sheet.sections if one.name == name).blocks))
+    return tuple(make_blocks(next(part for part in sheet.sections if part.name == name).blocks))
 
 
 def at(of: Table, name: str, unit: str | None = None) -> int:
@@ -79,10 +79,10 @@ def is_sound(sheet: Document) -> None:
     names = [section.name for section in sheet.sections]
     assert len(set(names)) == len(names) and names[-1] == "method"
     assert all(re.fullmatch(r"[a-z][a-z-]*", name) for name in names)
-    assert as_lines(sheet.findings) and all(one.endswith(".") for one in as_lines(sheet.findings))
-    for one in tables(sheet):
-        for row in one.rows:
-            assert len(row.cells) == len(one.columns), one.caption
+    assert as_lines(sheet.findings) and all(line.endswith(".") for line in as_lines(sheet.findings))
+    for table in tables(sheet):
+        for row in table.rows:
+            assert len(row.cells) == len(table.columns), table.caption
             for figure in (found for found in row.cells if isinstance(found, Number)):
                 assert figure.value is None or math.isfinite(figure.value)
     for drawing in charts(sheet):

@@ -12,8 +12,8 @@ WORKFLOW: Final = EXAMPLE / ".github" / "workflows" / "benchmark.yml"
 
 def workflow() -> dict[Any, Any]:
     read: Any = importlib.import_module("yaml")  # without types; it comes with Ray
-    told: dict[Any, Any] = read.safe_load(WORKFLOW.read_text())
-    return told
+    content: dict[Any, Any] = read.safe_load(WORKFLOW.read_text())
+    return content
 
 
 def commands(job: str) -> list[str]:
@@ -22,13 +22,13 @@ def commands(job: str) -> list[str]:
 
 
 def test_the_workflow_is_one() -> None:
-    told = workflow()
-    assert set(told[True]) == {"pull_request", "push"}  # YAML 1.1 reads `on` as true
-    for job in told["jobs"].values():
+    content = workflow()
+    assert set(content[True]) == {"pull_request", "push"}  # YAML 1.1 reads `on` as true
+    for job in content["jobs"].values():
         assert job["runs-on"] and job["timeout-minutes"]
         for step in job["steps"]:
             assert ("uses" in step) != ("run" in step)
-    steps = told["jobs"]["versus"]["steps"]  # base and pull request lie side by side
+    steps = content["jobs"]["versus"]["steps"]  # base and pull request lie side by side
     places = [step["with"]["path"] for step in steps if "checkout" in step.get("uses", "")]
     assert places == ["base", "pr"]
     # The read-me and the page show its commands.
@@ -39,8 +39,8 @@ def test_the_workflow_is_one() -> None:
 
 
 def test_what_is_required_brings_the_plugin_and_pytest_benchmark() -> None:
-    told = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
     assert "serve-bench[ci]" in (EXAMPLE / "requirements.txt").read_text().split()
-    needed = [name.split(">")[0] for name in told["optional-dependencies"]["ci"]]
+    needed = [name.split(">")[0] for name in project["optional-dependencies"]["ci"]]
     assert needed == ["pytest", "pytest-benchmark"]
-    assert told["entry-points"]["pytest11"] == {"serve_bench": "serve_bench.pytest_plugin"}
+    assert project["entry-points"]["pytest11"] == {"serve_bench": "serve_bench.pytest_plugin"}

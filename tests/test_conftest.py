@@ -24,8 +24,8 @@ def test_special():
 
 def run_pytest(folder: Path, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Runs pytest on TWO_TESTS under our conftest, in a process of its own without torch."""
-    own = (TOP / "tests" / "conftest.py").read_text()
-    (folder / "conftest.py").write_text(own.replace('_module("torch")', '_module("no_torch")'))
+    conftest = (TOP / "tests" / "conftest.py").read_text()
+    (folder / "conftest.py").write_text(conftest.replace('_module("torch")', '_module("no_torch")'))
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    torch: needs torch\n")
     (folder / "test_two.py").write_text(TWO_TESTS)
     inherited = {name: value for name, value in os.environ.items() if "SERVE_BENCH" not in name}

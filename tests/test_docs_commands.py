@@ -78,8 +78,8 @@ def marks(line: str) -> list[pytest.MarkDecorator]:
     """A model asks torch for its device before it plans; an own app is imported with Ray."""
     name = name_of(line)
     model = name in ("recsys", "press", "rpc") or "--app r" in line
-    own = name == "run" or ".py:" in line
-    return [pytest.mark.torch] * (model and not on_url(line)) + [pytest.mark.ray] * own
+    imported = name == "run" or ".py:" in line
+    return [pytest.mark.torch] * (model and not on_url(line)) + [pytest.mark.ray] * imported
 
 
 def flagged(line: str) -> list[str]:
@@ -105,7 +105,7 @@ def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
 
 def files_in(folder: Path) -> list[Path]:
     """All files, but what Python itself leaves where it imports an app."""
-    return sorted(one for one in folder.rglob("*.*") if "__pycache__" not in one.parts)
+    return sorted(file for file in folder.rglob("*.*") if "__pycache__" not in file.parts)
 
 
 def store_run(folder: Path, launches: int = 1) -> None:
@@ -245,7 +245,7 @@ def alone(found: list[Any]) -> list[Any]:
     tests/integration/test_nodes.py, those with py-spy beside Serve in test_profile.py there, those
     of traced requests in test_trace.py there, those of gRPC in tests/load/test_grpc.py."""
     needy = ("--load-on", "--profile", "--trace", "--protocol grpc")
-    return [one for one in found if not any(flag in one.values[0] for flag in needy)]
+    return [param for param in found if not any(flag in param.values[0] for flag in needy)]
 
 
 @pytest.mark.parametrize("line", alone(lines("load", url=True)))

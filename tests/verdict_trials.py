@@ -40,8 +40,8 @@ def process(
 def usage(
     *processes: dict[str, Any], host: float, cores: int = 2, steal: float = 0.0
 ) -> dict[str, Any]:
-    told = {"cores": cores, "cpu_percent": host, "steal_percent": steal}
-    return {"host": told, "processes": list(processes)}
+    facts = {"cores": cores, "cpu_percent": host, "steal_percent": steal}
+    return {"host": facts, "processes": list(processes)}
 
 
 def serving(

@@ -96,7 +96,7 @@ def sliced(
     """A side in slices of 50 ms at `rate`; a steady load has `steady` times that rate."""
     count, length_s = 80, 0.05
     done = [round(rate * length_s)] * count
-    lengths = [one / rate for one in done]
+    lengths = [requests / rate for requests in done]
     metrics = {
         "throughput": Metric("requests/s", "higher", windows=(rate,) * count),
         "latency": Metric("ns", "lower", histogram=latency_of(rate, at.row.connections, sum(done))),
@@ -112,7 +112,7 @@ def sliced(
         "chosen_drain_s": 0.004,
         "why": "",
         "drain_s": 0.004,
-        "begun_s": [0.1 * one for one in range(count)],
+        "begun_s": [0.1 * number for number in range(count)],
         "length_s": lengths,
         "completed": done,
         "failed": [failed] + [0] * (count - 1),
@@ -173,19 +173,19 @@ def versus_result(
     **suite: Any,
 ) -> Result:
     """A run of versus whose rows have these rates; `a` and `b` go to `sliced` of A and others."""
-    every = by_row or {ROWS[2]: rates(580.0, 6850.0)}
-    rounds = max(len(one) for one in every.values())
-    run = versus_run(labels, list(every), rounds=rounds, **suite)
+    rows = by_row or {ROWS[2]: rates(580.0, 6850.0)}
+    rounds = max(len(values) for values in rows.values())
+    run = versus_run(labels, list(rows), rounds=rounds, **suite)
     records: list[Record] = [run]
     bare = [side["variant"]["name"] for side in run.suite["sides"]]
     for round_ in range(1, rounds + 1):
         for label, name in zip(labels, bare, strict=True):
             known = name if name in BUILT_IN_VARIANTS else "default"
             records.append(one_launch(label, round_, known))
-        for row, told in every.items():
-            if round_ <= len(told):
+        for row, values in rows.items():
+            if round_ <= len(values):
                 givens = (a, *[b] * (len(labels) - 1))
-                for label, rate, given in zip(labels, told[round_ - 1], givens, strict=True):
+                for label, rate, given in zip(labels, values[round_ - 1], givens, strict=True):
                     at = plan_trial(label, round_, run.suite["cells"][0], row)
                     records.append(sliced(at, rate, **(given or {})))
     return result_of([*records, *others])
@@ -202,7 +202,7 @@ def measured(
     steal: float = 0.0,
 ) -> Trial:
     """A trial of micro: ten windows of 1 s about `rate`, replica and proxy sampled."""
-    windows = tuple(rate * (1 + 0.01 * (1 - 2 * (one % 2))) for one in range(10))
+    windows = tuple(rate * (1 + 0.01 * (1 - 2 * (number % 2))) for number in range(10))
     done = round(10 * rate)
     processes = [
         {"pid": 1, "role": "proxy", "title": "ray::ProxyActor", "cpu_percent": cpu_percent},
@@ -249,10 +249,10 @@ def micro_result(
         for variant in variants:
             known = variant if variant in BUILT_IN_VARIANTS else "default"
             records.append(one_launch(variant, round_, known, versions))
-            for row, told in by_row.items():
-                if round_ <= len(told):
+            for row, values in by_row.items():
+                if round_ <= len(values):
                     at = plan_trial(variant, round_, where, row)
-                    records.append(measured(at, told[round_ - 1], **about))
+                    records.append(measured(at, values[round_ - 1], **about))
     return result_of([*records, *others])
 
 

@@ -72,7 +72,7 @@ def power(place: float, slope: float, most: float = 0.01) -> Value:
 
 
 def server(name: str) -> Server:
-    return next(one for one in SERVERS if one.name == name)
+    return next(model for model in SERVERS if model.name == name)
 
 
 def on(live: Launch, of: Server, start: float | None = None) -> LaunchEstimate:
@@ -324,7 +324,7 @@ def test_too_few_requests(start: float, place: float | None, needs: str, doubted
     assert not place or max(ask.seconds for ask in asks) == LONGEST_S
 
 
-@pytest.mark.parametrize("of", SERVERS, ids=lambda one: one.name)
+@pytest.mark.parametrize("of", SERVERS, ids=lambda server: server.name)
 def test_a_launch_of_each_server_is_near_its_truth(of: Server) -> None:
     # 4 standard errors: of the launch, what its blocks say, and of launches.
     for seed in (11, 12, 13):
@@ -338,10 +338,10 @@ def test_a_launch_of_each_server_is_near_its_truth(of: Server) -> None:
 def test_the_error_of_a_launch_is_about_the_scatter_of_launches() -> None:
     of = server("M/M/2")
     found = [on(of.launch(seed), of, 0.65 * of.truth) for seed in range(100, 112)]
-    logs = [math.log((one.rate or 0) / of.truth) for one in found]
+    logs = [math.log((launch.rate or 0) / of.truth) for launch in found]
     scatter = math.sqrt(sum(log**2 for log in logs) / len(logs))
-    own = math.sqrt(sum((one.error or 0) ** 2 for one in found) / len(found))
-    assert 0.5 < own / scatter < 2  # chi-square of 12: 0.58 to 1.4 in 99 %
+    error = math.sqrt(sum((launch.error or 0) ** 2 for launch in found) / len(found))
+    assert 0.5 < error / scatter < 2  # chi-square of 12: 0.58 to 1.4 in 99 %
 
 
 def known(rate: float, error: float = 0.01) -> LaunchEstimate:
@@ -369,7 +369,7 @@ def test_the_interval_over_launches_and_when_they_are_enough() -> None:
     assert not enough([known(100.0, 1e-4)], planned=1)
     # Few bursts lower the lower end alone.
     steep = [replace(known(rate), slope=20.0, error=0.02) for rate in (100.0, 101.0)]
-    plain = [replace(one, slope=None) for one in steep]
+    plain = [replace(launch, slope=None) for launch in steep]
     low, high = over_launches(steep), over_launches(plain)
     assert low.high == high.high
     assert math.log(sure(high.low) / sure(low.low)) == pytest.approx(20 * 0.02**2 / 2)

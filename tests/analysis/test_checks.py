@@ -40,13 +40,13 @@ def good(**changes: Any) -> Trial:
 def doubts(*records: Record) -> list[Warning]:
     """The warnings on a run of these records; each has a hint, and is one line."""
     found = list(checks(result_of([run(FIRST), *records])))
-    assert all(one.hint and "\n" not in one.message + one.hint for one in found)
+    assert all(warning.hint and "\n" not in warning.message + warning.hint for warning in found)
     return found
 
 
 def of_trial(trial: Trial) -> dict[str, str]:
     """The messages of the warnings on a trial by itself, by their codes."""
-    return {one.code: one.message for check in TRIAL_CHECKS for one in check(trial)}
+    return {warning.code: warning.message for check in TRIAL_CHECKS for warning in check(trial)}
 
 
 def codes(*records: Record) -> list[str]:
@@ -114,9 +114,9 @@ def answered(latency_ms: float, count: int = 300, **changes: Any) -> Trial:
 )
 def test_what_is_doubted_of_a_trial(record: Trial, code: str | None, message: str | None) -> None:
     found = doubts(launch(), record, Teardown("default-1", 0.3, 9, True))
-    assert [one.code for one in found] == ([code] if code else [])
-    assert all(one.message.startswith(message or "") for one in found)
-    assert all(one.key == FIRST.key for one in found)
+    assert [warning.code for warning in found] == ([code] if code else [])
+    assert all(warning.message.startswith(message or "") for warning in found)
+    assert all(warning.key == FIRST.key for warning in found)
 
 
 @cases(
@@ -161,8 +161,8 @@ def test_what_is_too_short_for_littles_law_says_so_instead() -> None:
     short, impossible = (
         trial(FIRST, 62_500.0, latency=Histogram.of([ns] * 500).encode()) for ns in (MS // 20, MS)
     )
-    every = doubts(good(row=row, metrics=short.metrics, window_s=0.008))
-    (found,) = (one for one in every if one.code in ("littles-law", "too-short"))
+    warnings = doubts(good(row=row, metrics=short.metrics, window_s=0.008))
+    (found,) = (warning for warning in warnings if warning.code in ("littles-law", "too-short"))
     assert found.code == "too-short" and found.message.startswith("8 ms ")
     # More in flight than connections cannot be, however short.
     assert "littles-law" in codes(good(row=row, metrics=impossible.metrics, window_s=0.008))
@@ -190,8 +190,8 @@ def in_windows(*rates: float, connections: int = 4) -> Trial:
 def test_few_or_long_responses_have_no_spread_and_blame_nobody() -> None:
     few, enough = in_windows(2, 6, 4), in_windows(20, 60, 40)
     long = in_windows(20, 60, 40, connections=30)
-    assert [("unsteady-windows" in codes(one)) for one in (few, long, enough)] == [0, 0, 1]
-    rows = [summarize(result_of([run(FIRST), one]))[0] for one in (few, long, enough)]
+    assert [("unsteady-windows" in codes(trial)) for trial in (few, long, enough)] == [0, 0, 1]
+    rows = [summarize(result_of([run(FIRST), trial]))[0] for trial in (few, long, enough)]
     assert [row.spreads["throughput"].std is None for row in rows] == [True, True, False]
     (found,) = (doubt for doubt in doubts(long) if doubt.code == "too-slow")
     assert found.message.endswith("a response takes 0.75 s, a window 1 s")
@@ -227,13 +227,13 @@ def test_a_resume_on_another_host_and_what_was_passed_over_while_reading() -> No
 def test_a_variant_that_is_not_engaged() -> None:
     asked = replace(launch(), variant=VariantUsed("haproxy", {"RAY_SERVE_ENABLE_HA_PROXY": "1"}))
     found = doubts(asked, good())
-    assert {one.code for one in found} == {"variant-not-engaged"}
-    assert {one.variant for one in found} == {"haproxy"}
+    assert {warning.code for warning in found} == {"variant-not-engaged"}
+    assert {warning.variant for warning in found} == {"haproxy"}
     assert "expected haproxy" in found[0].message
     # A worker that died, and a teardown that was not clean.
     worker = Failure("worker", "worker 12 was killed", AT, key=FIRST.key)
     found = doubts(good(), worker, Teardown("default-1", 5.0, 9, False, ("pid 4 raylet",)))
-    assert [(one.code, one.key) for one in found] == [
+    assert [(warning.code, warning.key) for warning in found] == [
         ("unclean-teardown", None),
         ("worker-failed", FIRST.key),
     ]
@@ -245,7 +245,7 @@ def test_an_open_loop_that_answers_more_than_was_due_was_behind() -> None:
     trial = good(row=row)
     more = {**asdict(trial.counts), "completed": trial.counts.completed + 150}
     found = doubts(changed(trial, client={"in_windows": more}))
-    assert [one.message.partition(" of ")[0] for one in found if one.code == "backlog"] == ["150"]
+    assert {warning.code: warning.message for warning in found}["backlog"].startswith("150 of ")
     assert "backlog" not in codes(changed(trial, client={"in_windows": asdict(trial.counts)}))
 
 

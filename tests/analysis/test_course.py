@@ -54,7 +54,7 @@ def test_requests_count_where_they_were_due() -> None:
     assert kept["answered"] == [2, 1, 0] and kept["ended"] == [1, 1, 0]
     assert kept["waiting"] == [1, 1, 3]
     assert kept["failed"] == {"status": [0, 1, 0], "cut": [0, 0, 1], "unsent": [0, 0, 1]}
-    highest = [None if one is None else one["max"] for one in kept["latency"]]
+    highest = [None if second is None else second["max"] for second in kept["latency"]]
     assert highest == [300_000_000, 2_500_000_000, None]
     assert kept["lost"] == [(1.5, 1.52, "status"), (2.0, None, "cut"), (2.5, None, "unsent")]
     assert kept["latency"][2] is None
@@ -71,7 +71,7 @@ def test_every_request_is_in_one_second(made: list[tuple[float, float | None, st
     kept = seconds_of_requests(rows, 5)
     assert sum(kept["due"]) == len(rows)
     for at in range(5):
-        failed = sum(some[at] for some in kept["failed"].values())
+        failed = sum(counts[at] for counts in kept["failed"].values())
         assert kept["due"][at] == kept["answered"][at] + failed
         edge = (at + 1) * S
         waiting = sum(
@@ -93,9 +93,9 @@ def test_kept_latencies_are_within_two_per_cent(value_ns: int) -> None:
     assert histogram.percentile(0.5) == pytest.approx(value_ns, rel=0.017, abs=slack)
 
 
-def bounds(*bad: int, each: int = 10) -> Bounds:
+def bounds(*bad: int, size: int = 10) -> Bounds:
     """Slices of `each` requests, so many of which are slow."""
-    of, none = [each] * len(bad), [0] * len(bad)
+    of, none = [size] * len(bad), [0] * len(bad)
     counts = {"p99": {"of": of, "bad": [*bad]}, "errors": {"of": of, "bad": none}}
     return bounds_of(built(ProbeSlices, {"slice_s": STEP_S, "bounds": counts}, "slices"), SLO)
 
@@ -103,8 +103,8 @@ def bounds(*bad: int, each: int = 10) -> Bounds:
 def change(at_s: float, name: str, running: int, wanted: int | None = None) -> dict[str, Any]:
     """What Serve says of a deployment: so many replicas run, and so many are wanted."""
     asked = running if wanted is None else wanted
-    told = {"at_s": at_s, "deployment": name, "wanted": asked, "starting": asked - running}
-    return {**told, "running": running, "draining": 0}
+    state = {"at_s": at_s, "deployment": name, "wanted": asked, "starting": asked - running}
+    return {**state, "running": running, "draining": 0}
 
 
 def life(pid: int, title: str, begin: float | None, end: float | None) -> dict[str, Any]:
@@ -122,8 +122,8 @@ def test_the_slo_holds_from_the_first_moment_of_three_good_seconds() -> None:
     assert bounds(*bad, *bad).held_from(0, 2) is None
     assert bounds(*good, *bad, *good).held_from(1, 3) == 2.0
     assert bounds(*good).second(0) is True and bounds(*bad).second(0) is False
-    assert bounds(*good, each=0).second(0) is None
-    assert bounds(*[0] * 30, each=0).held_from(0, 3) is None
+    assert bounds(*good, size=0).second(0) is None
+    assert bounds(*[0] * 30, size=0).held_from(0, 3) is None
 
 
 def line(*wanted: tuple[float, int]) -> ReplicaLine:
@@ -141,8 +141,8 @@ def test_turns_are_changes_of_direction() -> None:
 
 def test_replicas_by_the_word_of_serve_or_by_processes() -> None:
     changes = [change(-1, "a:A", 1), change(-1, "a:B", 2), change(3, "a:A", 4)]
-    every = all_replicas(replica_lines(built(CourseFacts, {"changes": changes}, "course")))
-    assert [(count.at_s, count.running) for count in every.counts] == [(-1, 3), (3, 6)]
+    total = all_replicas(replica_lines(built(CourseFacts, {"changes": changes}, "course")))
+    assert [(count.at_s, count.running) for count in total.counts] == [(-1, 3), (3, 6)]
     title = "ray::ServeReplica:a:A"
     lives = [life(1, title, None, 5.0), life(2, title, 2.0, None)]
     lives.append(life(3, "ray::ProxyActor", None, None))
@@ -177,7 +177,7 @@ def test_a_fault_has_what_failed_behind_it() -> None:
     assert (kill["out_s"], kill["last_out_s"]) == (1, 1.0) and deploy == {"at_s": None}
     whole = figures.whole
     assert [whole[name] for name in ("lost", "lost.reset", "lost.status", "out_s")] == [3, 2, 1, 3]
-    events = [(one.at_s, one.what) for one in events_of(content)]
+    events = [(event.at_s, event.what) for event in events_of(content)]
     assert events[:2] == [(3.0, "kill replica"), (3.0, "replica killed")]
     assert (7.0, "goes on") in events
 
@@ -204,11 +204,11 @@ def test_scaling_up_and_down() -> None:
 
 
 def test_damaged_bounds_are_refused() -> None:
-    one = {"of": [1], "bad": [0]}
+    counts = {"of": [1], "bad": [0]}
     for slices, why in (
         ({}, "p99 is missing"),
-        ({"bounds": {"p99": one, "errors": {"of": [], "bad": []}}}, "same"),
-        ({"bounds": {"p99": one, "errors": one}}, "no part"),
+        ({"bounds": {"p99": counts, "errors": {"of": [], "bad": []}}}, "same"),
+        ({"bounds": {"p99": counts, "errors": counts}}, "no part"),
     ):
         with pytest.raises(FormatError, match=why):
             bounds_of(built(ProbeSlices, slices, "slices"), SLO)

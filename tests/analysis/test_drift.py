@@ -112,7 +112,7 @@ def test_what_does_not_grow_is_not_said_to(name: str) -> None:
     assert name.endswith("(logarithm)") or held >= 0.85  # 90 % is 36 of 40, with an SD of 2
 
 
-@pytest.mark.parametrize("name", [one for one in NOISES if not one.endswith("(logarithm)")])
+@pytest.mark.parametrize("name", [name for name in NOISES if not name.endswith("(logarithm)")])
 def test_a_leak_of_a_kilobyte_a_request_is_seen(name: str) -> None:
     held, words = trials(name, 1000.0, 40)
     assert held >= 0.8

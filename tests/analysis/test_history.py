@@ -34,7 +34,7 @@ def group_of(results: Sequence[Result], **given: Any) -> Group:
 
 
 def series_of(group: Group) -> Series:
-    (found,) = [one for one in group.series if (one.row, one.measure.name) == (ROW.label, MAIN)]
+    (found,) = [line for line in group.series if (line.row, line.measure.name) == (ROW.label, MAIN)]
     return found
 
 
@@ -48,9 +48,9 @@ def refusal(results: Sequence[Result], **given: Any) -> str:
 
 @cases("row", 0, 1, 2)
 def test_the_row_that_fell_with_the_newest_run_is_regressed_and_no_other(row: int) -> None:
-    every = {at: list(told) for at, told in zip(ROWS, (QUIET, QUIET[::-1], QUIET), strict=True)}
-    every[ROWS[row]][-1] *= 0.85
-    found = words(group_of(nights(every)))
+    by_row = {at: list(rate) for at, rate in zip(ROWS, (QUIET, QUIET[::-1], QUIET), strict=True)}
+    by_row[ROWS[row]][-1] *= 0.85
+    found = words(group_of(nights(by_row)))
     assert found.pop(ROWS[row].label) == "regressed"
     assert "regressed" not in found.values() and len(found) == 2
 
@@ -135,7 +135,7 @@ def test_at_most_a_run_in_twenty_is_called_changed(runs: int, launches: int, spr
     """At most 5 % of the nights, and half of that slower; and three standard errors of a share."""
     draw, nights = random.Random(f"1/{runs}/{launches}/{spread}"), 1000
     found = [draw_interval(draw, runs, launches, spread) for _ in range(nights)]
-    slower, faster = sum(one.high < 1 for one in found), sum(one.low > 1 for one in found)
+    slower, faster = sum(gap.high < 1 for gap in found), sum(gap.low > 1 for gap in found)
     for count, share in ((slower + faster, 0.05), (slower, 0.025)):
         assert count / nights <= share + 3 * math.sqrt(share * (1 - share) / nights)
 
@@ -144,21 +144,21 @@ def test_at_most_a_run_in_twenty_is_called_changed(runs: int, launches: int, spr
 def test_a_drop_of_ten_percent_is_found(spread: float, least: float) -> None:
     draw = random.Random(1)
     found = [Hypothesis(draw_interval(draw, 10, 3, spread, 0.9), "higher") for _ in range(300)]
-    judged = [judge([one], fewest=1)[0] for one in found]
-    assert sum(one.word == "regressed" for one in judged) / 300 > least
+    judged = [judge([hypothesis], fewest=1)[0] for hypothesis in found]
+    assert sum(verdict.word == "regressed" for verdict in judged) / 300 > least
 
 
 def test_a_row_that_a_run_did_not_measure_is_a_gap_in_its_series() -> None:
     results = nine()
     group = group_of([*results[4:], *reversed(results[:4])])  # in the order of their starts
     assert [run.run.id for run in group.runs] == [f"n{at}" for at in range(1, 10)]
-    told: list[float | None] = [*FALLEN]
-    told[2] = None
-    series = series_of(group_of(nights({ROWS[0]: QUIET, ROW: told})))
+    fallen: list[float | None] = [*FALLEN]
+    fallen[2] = None
+    series = series_of(group_of(nights({ROWS[0]: QUIET, ROW: fallen})))
     assert series.points[2].value is None and len(series.points) == 9
     # A row of the run before that the newest has not is not judged.
     group = group_of(nights({ROWS[0]: QUIET, ROW: [*QUIET[:8], None]}))
-    assert [(one.side, one.row) for one in group.comparison.alone] == [("A", ROW.label)]
+    assert [(row.side, row.row) for row in group.comparison.alone] == [("A", ROW.label)]
     (gap,) = group.gaps
     assert gap.startswith("100 connections (raw) of default")
     assert not broken(group.comparison, "regressed")
@@ -175,18 +175,18 @@ def test_both_sides_of_versus_have_a_history() -> None:
     group = group_of(made)
     assert len(group.runs) == 9 and group.series
     assert {row.word for row in group.comparison.rows} == {"regressed"}
-    assert {one.variant for one in group.series} == {"default", "optimized"}
+    assert {series.variant for series in group.series} == {"default", "optimized"}
 
 
 def test_a_commit_or_a_package_that_changed_is_told_at_its_run() -> None:
     runs = nine()
-    for at, one in enumerate(runs):
+    for at, result in enumerate(runs):
         commit = "a" * 40 if at < 2 else "b" * 40
         protobuf = "protobuf==6.33" if at < 4 else "protobuf==7.1"
         packages = (protobuf, f"ray=={'2.60.0' if at < 5 else '2.61.0'}")
         code = {"app": {"commit": commit}, "packages": packages}
-        launches = tuple(replace(of, proof={**of.proof, **code}) for of in one.launches)
-        runs[at] = replace(one, launches=launches)
+        launches = tuple(replace(of, proof={**of.proof, **code}) for of in result.launches)
+        runs[at] = replace(result, launches=launches)
     assert {at: run.changed for at, run in enumerate(group_of(runs).runs) if run.changed} == {
         2: ("app commit aaaaaaa -> bbbbbbb",),
         4: ("protobuf 6.33 -> 7.1",),
@@ -205,7 +205,7 @@ def own_app(at: int, target: str, rate: float, deployment: str = "Shop") -> Resu
 
 
 def renamed(results: Sequence[Result], letter: str) -> list[Result]:
-    return [replace(one, run=replace(one.run, id=f"{letter}{one.run.id}")) for one in results]
+    return [replace(run, run=replace(run.run, id=f"{letter}{run.run.id}")) for run in results]
 
 
 def test_runs_of_two_apps_and_of_two_suites_are_never_in_one_series() -> None:
@@ -257,7 +257,7 @@ def test_a_run_that_is_alone_is_passed_over_with_the_reason() -> None:
     found = build_history(in_folders([*nine(), *odd]), force=True)
     assert len(found.groups[0].runs) == 10
     assert found.groups[0].runs[9].changed[-1] == "CPU Test CPU -> Other CPU"
-    assert [one.where for one in found.passed] == ["results/n11"]
+    assert [run.where for run in found.passed] == ["results/n11"]
 
 
 def test_of_two_copies_the_longer_one_counts() -> None:
@@ -266,13 +266,13 @@ def test_of_two_copies_the_longer_one_counts() -> None:
     found = build_history({"a/n1": cut, **in_folders(results), "copy/n2": results[1]})
     assert [run.where for run in found.groups[0].runs[:2]] == ["results/n1", "copy/n2"]
     more = len(results[0].trials) - 1
-    assert [one.where for one in found.passed] == ["a/n1", "results/n2"]
+    assert [run.where for run in found.passed] == ["a/n1", "results/n2"]
     assert f"has {more} trials more" in found.passed[0].why
     # Fewer than two runs that are alike are refused.
-    one = night(0, {ROW: [500.0]})
-    assert refusal([one]) == "a history takes 2 runs: one run alone, results/n1"
+    first = night(0, {ROW: [500.0]})
+    assert refusal([first]) == "a history takes 2 runs: one run alone, results/n1"
     other = night(1, {ROW: [500.0]}, host={"cpu": "Other CPU"})
-    assert "results/n2 is unlike results/n1: CPU Test CPU against" in refusal([one, other])
+    assert "results/n2 is unlike results/n1: CPU Test CPU against" in refusal([first, other])
     empty = replace(night(2, {ROW: [500.0]}), trials=())
     assert "results/n3: empty: no row was measured" in refusal([empty])
 

@@ -186,7 +186,7 @@ def test_a_later_launch_starts_where_the_others_found_the_capacity() -> None:
     climb(live.at("default", 1, CELL), 800)
     result = records(live, 1)
     old = [
-        replace(one, launch="0", key=f"{one.key}-old", started_at="2025") for one in result.trials
+        replace(old, launch="0", key=f"{old.key}-old", started_at="2025") for old in result.trials
     ]
     again = Searches(ASKED, SLO, earlier=replace(result, trials=(*old, *result.trials)))
     assert len(again.at("default", 1, CELL).probes) == len(live.at("default", 1, CELL).probes)
@@ -195,11 +195,11 @@ def test_a_later_launch_starts_where_the_others_found_the_capacity() -> None:
 def records(searches: Searches, rounds: int) -> Result:
     row, trials, plan = closed_row(10), [], []
     for at in range(1, rounds + 1):
-        one = searches.at("default", at, CELL)
+        search = searches.at("default", at, CELL)
         plan.append(plan_trial("default", at, CELL, row))
-        for minute, each in enumerate([sure(one.closed), *one.trials]):
+        for minute, probe in enumerate([sure(search.closed), *search.trials]):
             begun = f"2026-01-0{at}T00:{minute:02}:00+00:00"
-            trials.append(replace(each, started_at=begun, launch=f"{at}"))
+            trials.append(replace(probe, started_at=begun, launch=f"{at}"))
     return Result(run(*plan), trials=tuple(trials))
 
 
@@ -226,8 +226,8 @@ def test_a_launch_that_was_broken_off_counts_only_where_there_is_no_other() -> N
     assert len(searches.ended(("default", "rep1"))) == 1
     second = begin(searches.at("default", 2, CELL))
     second.add(probe(second, next_rate(second), 3, 0.0))
-    assert [one.round for one in searches.ended(("default", "rep1"))] == [1]
-    assert [one.round for one in searches.of(("default", "rep1"))] == [1, 2]
+    assert [search.round for search in searches.ended(("default", "rep1"))] == [1]
+    assert [search.round for search in searches.of(("default", "rep1"))] == [1, 2]
 
 
 def test_connections_follow_rate_and_limit() -> None:
@@ -309,7 +309,7 @@ def test_a_service_that_never_answers_ends_the_launch() -> None:
         search.add(None)
     assert search.next() is None and search.given_up and not search.finished
     # What was measured before stays, and the launch is to be searched again.
-    assert searches.enough() and [one.round for one in searches.ended(("default", "rep1"))] == [1]
+    assert searches.enough() and [last.round for last in searches.ended(("default", "rep1"))] == [1]
     search = fresh()
     search.add(trial(sure(search.next()), 0.0, failed={"status": 500}))
     assert search.given_up and search.next() is None
@@ -319,7 +319,7 @@ def test_a_service_that_never_answers_ends_the_launch() -> None:
 def test_a_damaged_probe_is_none(p99: dict[str, Any] | None) -> None:
     search = begin(fresh())
     made = probe(search, 500, 3, 0.0)
-    bounds = {name: one for name, one in made.slices.bounds.items() if p99 or name != "p99"}
+    bounds = {name: counts for name, counts in made.slices.bounds.items() if p99 or name != "p99"}
     if p99 is not None:
         bounds["p99"] = structs.replace(bounds["p99"], **p99)
     assert probe_of(made, search.bounds) is not None

@@ -55,11 +55,11 @@ def test_figures_are_those_of_all_launches(
     """180 answers of 200 requests: 171 in 10 ms, 9 in 30 ms; 8 with a status, 12 reset."""
     first = measured(*[10.0] * 95, failed={"status": 5})
     second = measured(*[10.0] * 76, *[30.0] * 9, failed={"status": 3, "reset": 12})
-    one = judged(text, first, second)
-    assert one.met is met and one.word == ("met" if met else "missed")
-    assert one.value == pytest.approx(value, rel=0.001)
-    assert one.margin == (None if margin is None else pytest.approx(margin, abs=0.001))
-    assert one.text.startswith(words)
+    judgement = judged(text, first, second)
+    assert judgement.met is met and judgement.word == ("met" if met else "missed")
+    assert judgement.value == pytest.approx(value, rel=0.001)
+    assert judgement.margin == (None if margin is None else pytest.approx(margin, abs=0.001))
+    assert judgement.text.startswith(words)
 
 
 @cases(
@@ -72,11 +72,11 @@ def test_figures_are_those_of_all_launches(
 )
 def test_a_lower_bound_is_missed_or_not_judged(text: str, met: bool | None, words: str) -> None:
     """95 of 100 are answered: percentiles up to p95 are known, the mean and those above are not."""
-    one = judged(
+    judgement = judged(
         text, measured(*[10.0] * 80, *[20.0] * 15, timeouts_ms=[100.0] * 5, failed={"timeout": 5})
     )
-    assert one.met is met and one.text.startswith(words)
-    assert isinstance(one.value, LowerBound) == (text != "p90=1s")
+    assert judgement.met is met and judgement.text.startswith(words)
+    assert isinstance(judgement.value, LowerBound) == (text != "p90=1s")
 
 
 @cases(
@@ -90,22 +90,22 @@ def test_a_lower_bound_is_missed_or_not_judged(text: str, met: bool | None, word
     ("itl_p50=1s", [measured(1.0)], "no itl was measured"),
 )
 def test_what_the_trials_cannot_decide_is_not_judged(text: str, of: list[Trial], why: str) -> None:
-    one = judged(text, *of)
-    assert (one.word, one.met, one.value, one.margin) == ("not judged", None, None, None)
-    assert one.text == one.why_not == why and one.value_text == one.margin_text == "-"
+    found = judged(text, *of)
+    assert found.word == "not judged" and found.met is found.value is found.margin is None
+    assert found.text == found.why_not == why and found.value_text == found.margin_text == "-"
 
 
 def test_of_requests_without_an_answer_and_values_just_above_the_limit() -> None:
-    one = measured(*[10.0] * 90, failed={"timeout": 4}, in_flight=6)
-    assert judged("errors=10%", one).value == pytest.approx(0.1)
-    assert judged("errors.timeout=10%", one).value == pytest.approx(0.04)
-    assert judged("goodput=50%@1s", one).value == pytest.approx(0.9)
+    trial = measured(*[10.0] * 90, failed={"timeout": 4}, in_flight=6)
+    assert judged("errors=10%", trial).value == pytest.approx(0.1)
+    assert judged("errors.timeout=10%", trial).value == pytest.approx(0.04)
+    assert judged("goodput=50%@1s", trial).value == pytest.approx(0.9)
     objective = Objective("p99", "percentile", 50e6, share=0.99)
     assert Judgement(objective, 50.02e6, False, -0.0004).value_text == "50.02 ms"
     assert Judgement(objective, 61.234e6, False, -0.2).value_text == "61.2 ms"
     # The 90th of 100 took 10 ms or, were two endless, 12 ms: a lower bound may be met.
-    one = measured(*[10.0] * 89, *[12.0] * 9, timeouts_ms=[1.0] * 2)
-    near, far = judged("p90=11ms", one), judged("p90=12.1ms", one)
+    trial = measured(*[10.0] * 89, *[12.0] * 9, timeouts_ms=[1.0] * 2)
+    near, far = judged("p90=11ms", trial), judged("p90=12.1ms", trial)
     assert (near.met, far.met) == (None, True)
     assert isinstance(far.value, LowerBound) and far.margin is None
     assert far.text == "p90 > 10 ms is within 12.1 ms"

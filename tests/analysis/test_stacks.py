@@ -48,7 +48,7 @@ STACKS = st.dictionaries(
 
 
 def shares(stacks: Stacks) -> dict[str, tuple[float, float]]:
-    return {one.name: (one.self_percent, one.total_percent) for one in top_functions(stacks)}
+    return {top.name: (top.self_percent, top.total_percent) for top in top_functions(stacks)}
 
 
 def test_of_20_000_frames_a_layer_keeps_only_what_rules_ask_for() -> None:
@@ -131,7 +131,7 @@ def test_raw_text_is_read_back_as_it_was(stacks: dict[tuple[str, ...], int]) -> 
 def test_nothing_is_lost(a: dict[tuple[str, ...], int], b: dict[tuple[str, ...], int]) -> None:
     assert total(merged([a, b])) == total(a) + total(b)
     assert total(by_function(a)) == total(a)
-    assert sum(one.self_percent for one in top_functions(a, 1000)) == pytest.approx(100)
+    assert sum(top.self_percent for top in top_functions(a, 1000)) == pytest.approx(100)
     root = tree(a)
     assert root.samples == total(a)
 

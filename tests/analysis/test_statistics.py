@@ -75,8 +75,8 @@ def test_a_profiled_trial_enters_no_mean() -> None:
 
 def test_failures_are_added_by_class_the_most_frequent_first() -> None:
     first, second = planned(round_=1), planned(round_=2)
-    one = trial(first, failed={"reset": 1, "timeout": 1, "status": 0})
-    (line,) = lines_of(run(first, second), one, trial(second, failed={"timeout": 4}))
+    failing = trial(first, failed={"reset": 1, "timeout": 1, "status": 0})
+    (line,) = lines_of(run(first, second), failing, trial(second, failed={"timeout": 4}))
     assert list(line.failed.items()) == [("timeout", 5), ("reset", 1)] and line.errors == 6
 
 
@@ -109,7 +109,7 @@ def replicas(line: Line) -> int:
 def test_cells_that_cannot_be_told_from_the_best(
     rates: tuple[list[float], ...], failed: int | None, found: list[int]
 ) -> None:
-    assert [replicas(one) for one in best(lines(*rates, failed=failed))] == found
+    assert [replicas(line) for line in best(lines(*rates, failed=failed))] == found
     first, second, third = lines([100.0], [300.0], [200.0])  # never that of a broken cluster
     assert best([first, replace(second, broken=True), third])[0] is third
 
@@ -118,4 +118,4 @@ def test_windows_that_spread_keep_cells_from_being_told_apart() -> None:
     rough = result_of([run(), trial(planned(of=cell(replicas=1)), 40.0, 56.0, 70.0)])
     other = trial(planned(of=cell(replicas=2)), 33.0, 47.0, 60.0)
     found = best(summarize(replace(rough, trials=(*rough.trials, other))))
-    assert [replicas(one) for one in found] == [1, 2]
+    assert [replicas(line) for line in found] == [1, 2]

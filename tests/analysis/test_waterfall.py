@@ -135,14 +135,14 @@ def test_the_way_through_haproxy(begin: int, end: int, hops: tuple[int, ...]) ->
 @cases("left_out, between", ("send", 40), ("slot", 40), ("user", 780))
 def test_what_no_mark_covers_is_a_hop_of_its_own(left_out: str, between: int) -> None:
     """A mark that a Ray does not make leaves one longer hop, and the sum stands."""
-    marks = [one for one in DEFAULT if one.kind != left_out or one.name == "Down"]
+    marks = [hop for hop in DEFAULT if hop.kind != left_out or hop.name == "Down"]
     assert hops_of(marks)[BETWEEN] == between
 
 
 @cases("lost", "p", "r", "f")
 def test_a_call_does_not_stand_in_the_place_of_a_request_whose_marks_are_lost(lost: str) -> None:
-    assert waterfall_of(CLIENT, [one for one in DEFAULT if one.span != lost]) is None
-    assert waterfall_of(CLIENT, [one for one in OPTIMIZED if one.span != "f"]) is None
+    assert waterfall_of(CLIENT, [hop for hop in DEFAULT if hop.span != lost]) is None
+    assert waterfall_of(CLIENT, [hop for hop in OPTIMIZED if hop.span != "f"]) is None
     assert waterfall_of(CLIENT, ()) is None
     assert waterfall_of(ClientTimes(TRACE, 500, 510, 900, 950), DEFAULT) is None  # another clock
 
@@ -153,7 +153,7 @@ def test_a_call_does_not_stand_in_the_place_of_a_request_whose_marks_are_lost(lo
 )
 def test_overlaps_count_once(calls: list[tuple[int, int]], batches: list[tuple[int, int]]) -> None:
     """Against a count of each nanosecond: a call, else a batch, else the code itself."""
-    calls, batches = ([(min(one), max(one)) for one in some] for some in (calls, batches))
+    calls, batches = ([(min(span), max(span)) for span in spans] for spans in (calls, batches))
     marks = [*DEFAULT[:6]]
     marks += [mark("replica", *call, f"{at}", "f", "Down") for at, call in enumerate(calls)]
     marks += [mark("batch", *batch, parent="f") for batch in batches]
@@ -163,8 +163,8 @@ def test_overlaps_count_once(calls: list[tuple[int, int]], batches: list[tuple[i
     both = sum(any(a <= at < b for a, b in (*calls, *batches)) for at in range(120, 800))
     assert made.hops.get("downstream", 0) == below
     assert made.hops.get("batch wait", 0) == both - below
-    for one, other in pairwise(made.segments):
-        assert one.end_ns == other.begin_ns
+    for before, other in pairwise(made.segments):
+        assert before.end_ns == other.begin_ns
 
 
 @cases(
@@ -193,16 +193,16 @@ def test_a_file_of_marks_that_went_round() -> None:
     assert read.lost == 3 and [mark.begin_ns for mark in read.marks] == [3, 2]
     assert read.marks[0].parent == "" and read.marks[0].name == "Front"
     (ordered,) = by_trace([read]).values()
-    assert [one.begin_ns for one in ordered] == [2, 3]
+    assert [hop.begin_ns for hop in ordered] == [2, 3]
     assert marks_of(b"") == marks_of(bytes(HEADER_BYTES))
     # Of lines of HAProxy one without an answer, and one that is cut off, are none.
     begun = f"{TRACE} 1000"
     lines = [f"{begun} 1005 0/1/2/3/6 200", f"{begun} - 0/1/2/-1/6 503", f"{begun} 1005 0/1", ""]
-    (one,) = haproxy_marks("\n".join(lines), ahead_ns=400).marks
-    assert (one.begin_ns, one.end_ns, one.kind) == (999_600, 1_004_600, "haproxy")
+    (line,) = haproxy_marks("\n".join(lines), ahead_ns=400).marks
+    assert (line.begin_ns, line.end_ns, line.kind) == (999_600, 1_004_600, "haproxy")
     requests = [ClientTimes(TRACE, 0, 0, 10, 20), ClientTimes("c" * 32, 0, 0, 10, 20)]
-    other = replace(one, trace="c" * 32, name="0/0/0/-1/2")
-    made = summary_of(requests, [], {TRACE: (one,), "c" * 32: (other,)}, 0)
+    other = replace(line, trace="c" * 32, name="0/0/0/-1/2")
+    made = summary_of(requests, [], {TRACE: (line,), "c" * 32: (other,)}, 0)
     assert made.haproxy_ms == {"TR": 0, "Tw": 1, "Tc": 2, "Tr": 3, "Ta": 6}
 
 
@@ -265,7 +265,7 @@ def test_the_hop_in_which_two_sides_differ_has_an_interval_over_rounds() -> None
     half = 4.302653 * 2 / 3**0.5
     assert (router.low, router.high) == pytest.approx((32 - half, 32 + half), rel=1e-6)
     assert code.b_ns is None and code.grown_ns == pytest.approx(-10 / 3)
-    assert sum(one.grown_ns for one in by_hop.values()) == 2 * by_hop["latency"].grown_ns
+    assert sum(shift.grown_ns for shift in by_hop.values()) == 2 * by_hop["latency"].grown_ns
     # Launches of their own have the interval of Welch.
     router = shifts(A_SIDE, B_SIDE, pairs=False)[1]
     squares = (100 / 3, 124 / 3)  # variances over launches

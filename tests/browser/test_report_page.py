@@ -110,23 +110,23 @@ def seen(tmp_path: Path, file: Path, width: int = 1280, dark: bool = False) -> A
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_chart_is_drawn_and_no_name_runs(tmp_path: Path, width: int, dark: bool) -> None:
     file = written(tmp_path, sheet(EVIL), sheet(EVIL), act=LOOK)
-    told = seen(tmp_path, file, width, dark)
-    assert told["charts"] == [6, 18, 6] * 2, "a mark for each point"
-    assert told["evil"] == "undefined"
-    assert told["asked"] == []
-    assert told["flamegraphs"] == 1, "that of the first run; the second has no folder"
-    whole, screen = told["page"]
+    found = seen(tmp_path, file, width, dark)
+    assert found["charts"] == [6, 18, 6] * 2, "a mark for each point"
+    assert found["evil"] == "undefined"
+    assert found["asked"] == []
+    assert found["flamegraphs"] == 1, "that of the first run; the second has no folder"
+    whole, screen = found["page"]
     assert whole == screen, "the page is wider than the screen"
     assert (screen == 390) if width == 390 else (screen == 1280)
-    assert min(told["widths"]) > (0.5 if width == 390 else 0.8)
-    assert told["beyond"] < 3, "labels stay in the box of their chart"
+    assert min(found["widths"]) > (0.5 if width == 390 else 0.8)
+    assert found["beyond"] < 3, "labels stay in the box of their chart"
     if width == 390:
-        assert any(inner > outer for inner, outer in told["scrolls"]), "a table scrolls in its box"
+        assert any(inner > outer for inner, outer in found["scrolls"]), "a table scrolls in its box"
     ground, ink, label = (
-        [int(one) for one in re.findall(r"\d+", told[name])] for name in ("ground", "ink", "label")
+        [*map(int, re.findall(r"\d+", found[name]))] for name in ("ground", "ink", "label")
     )
     dim, bright = (ground, (ink, label)) if dark else (max(ink, label), (ground,))
-    assert max(dim) < 120 and all(min(one) > 150 for one in bright)
+    assert max(dim) < 120 and all(min(colour) > 150 for colour in bright)
 
 
 def test_the_records_are_saved_as_they_are(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_the_records_are_saved_as_they_are(tmp_path: Path) -> None:
       return "#";
     };
     document.querySelector(".save button").click();"""
-    told = seen(tmp_path, written(tmp_path, sheet(), act=act))
-    assert told == {"text": LINES.decode(), "button": "Save records.jsonl"}
+    saved = seen(tmp_path, written(tmp_path, sheet(), act=act))
+    assert saved == {"text": LINES.decode(), "button": "Save records.jsonl"}
 
 
 def test_where_no_script_runs_charts_are_drawn_all_the_same(tmp_path: Path) -> None:
@@ -176,11 +176,11 @@ def test_a_legend_hides_a_series_shows_it_again_and_shows_it_alone(tmp_path: Pat
       seen.push(state());
     });
     done(seen);"""
-    told = seen(tmp_path, written(tmp_path, sheet("default"), act=act))
-    states = [[drawn for drawn, _ in state] for state in told]
-    both, one, two = [True, True], [True, False], [False, True]
-    assert states == [both, two, both, one, two, both]
-    assert all(drawn == pressed for state in told for drawn, pressed in state)
+    clicks = seen(tmp_path, written(tmp_path, sheet("default"), act=act))
+    states = [[drawn for drawn, _ in state] for state in clicks]
+    both, first, two = [True, True], [True, False], [False, True]
+    assert states == [both, two, both, first, two, both]
+    assert all(drawn == pressed for state in clicks for drawn, pressed in state)
 
 
 def test_the_head_of_a_column_sorts_its_rows_and_warnings_stay_with_theirs(tmp_path: Path) -> None:
@@ -242,10 +242,10 @@ def test_dragging_over_time_zooms_all_charts_of_the_section_and_back(tmp_path: P
       setTimeout(function () { seen.push(ticks());
         done({ticks: seen, area: area, offered: offered}); }, 500);
     }, 500);"""
-    told = seen(tmp_path, written(tmp_path, more, act=act))
-    before, zoomed, after = told["ticks"]
+    found = seen(tmp_path, written(tmp_path, more, act=act))
+    before, zoomed, after = found["ticks"]
     assert before == after and len(before) == 2
-    assert told["area"] > 50 and told["offered"] == [False, False]
+    assert found["area"] > 50 and found["offered"] == [False, False]
 
     for labels, shown in zip(before, zoomed, strict=True):
         whole, part = ([float(tick) for tick in ticks] for ticks in (labels, shown))
@@ -271,9 +271,9 @@ def test_a_flamegraph_in_a_page_is_as_wide_as_its_shares_and_widens_no_page(
         var box = one.querySelector("rect").getBoundingClientRect();
         return [one.querySelector("title").textContent, Math.round(100 * box.width / whole.width)];
       })});"""
-    told = seen(tmp_path, written(tmp_path, sheet(), act=act), width)
-    assert told["page"][0] == told["page"][1], "the page is wider than the screen"
-    shares = dict(told["frames"])
+    found = seen(tmp_path, written(tmp_path, sheet(), act=act), width)
+    assert found["page"][0] == found["page"][1], "the page is wider than the screen"
+    shares = dict(found["frames"])
     assert shares["one (app.py): 60.0 %, 60 samples, other"] == 60
     assert shares["main (app.py): 100.0 %, 100 samples, other"] == 100
 

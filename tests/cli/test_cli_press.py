@@ -15,13 +15,13 @@ from serve_bench.store import read
 from tests.cases import sure
 from tests.fixtures import Call
 from tests.places import begin, wait_until
-from tests.servers import every, serving
+from tests.servers import every_nth, serving
 
 pytestmark = pytest.mark.process
 
 
 def test_a_line_for_each_request(tmp_path: Path, call: Call) -> None:
-    with serving() as good, serving(script=every(4, "error503")) as busy:
+    with serving() as good, serving(script=every_nth(4, "error503")) as busy:
         urls = [f"--url=good={good.url}p?q=1", f"--url=busy={busy.url}"]
         flags = ["--clients", "1,3", "--requests-per-client", "8", "--samples", "2"]
         log = ["--log-requests", str(tmp_path / "all.csv")]
@@ -76,7 +76,7 @@ def test_a_signal_to_the_whole_group_keeps_the_row_in_hand(tmp_path: Path) -> No
 @pytest.mark.long
 @pytest.mark.alone
 def test_ladders_on_services(tmp_path: Path, call: Call) -> None:
-    with serving() as good, serving(script=every(2, "error500")) as bad:
+    with serving() as good, serving(script=every_nth(2, "error500")) as bad:
         urls = [f"--url=good={good.url}", f"--url=bad={bad.url}sub"]
         flags = ["--users", "1,3", "--duration", "0.6", "-H", "X-Token: s3cret"]
         table, _ = call("recsys", *urls, *flags, "--out", tmp_path / "r")

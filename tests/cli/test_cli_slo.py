@@ -17,7 +17,7 @@ from tests.fixtures import Call, Capture, Patch, Refuses
 from tests.places import FORMATS, TOP
 from tests.records import changed
 from tests.rendering import render
-from tests.servers import every, serving
+from tests.servers import every_nth, serving
 
 pytestmark = pytest.mark.process
 
@@ -76,7 +76,7 @@ def test_the_slo_of_a_load_is_its_exit_code(
 ) -> None:
     """2 of 100 fail: more than the 1 % that a load allows, where no SLO says otherwise."""
     slo, folder = slo.replace("p99=", "p90="), tmp_path / "run"
-    with serving(every(50, "error500"), delay_s=0.002) as server:
+    with serving(every_nth(50, "error500"), delay_s=0.002) as server:
         words = ("load", server.url, "-c", "1", "-n", "100", "--out", folder, "--slo", slo)
         out, err = call(*words, code=code)
     last = [said for said in err.splitlines() if said.startswith("slo: ")]

@@ -201,8 +201,8 @@ def test_py_spy_is_there_and_may_look(monkeypatch: Patch) -> None:
     errors.append(BadInput("no py-spy here: pip install py-spy"))
     monkeypatch.setattr(software, "py_spy", refused)
     found.append(software.check_py_spy())
-    assert "pip install py-spy" in found[2].hint and {one.tone for one in found} == {"warning"}
-    assert not any(str(os.getpid()) in one.text + one.hint for one in found)
+    assert "pip install py-spy" in found[2].hint and {lack.tone for lack in found} == {"warning"}
+    assert not any(str(os.getpid()) in lack.text + lack.hint for lack in found)
 
 
 def test_a_dead_run_is_found_and_left_as_it_is(monkeypatch: Patch) -> None:

@@ -290,7 +290,7 @@ def ray_nodes(count: int, cpus: int = 1) -> Iterator[RayNodes]:
         yield cluster
     finally:
         cluster.program.communicate("", timeout=40)
-        for one in psutil.process_iter():
-            if _mark_of(one, "TMPDIR") == place or _holds_file_under(one, place):
-                one.kill()  # Ray's agents outlive a raylet that was killed
+        for process in psutil.process_iter():
+            if _mark_of(process, "TMPDIR") == place or _holds_file_under(process, place):
+                process.kill()  # Ray's agents outlive a raylet that was killed
         shutil.rmtree(place)

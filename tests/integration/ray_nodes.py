@@ -55,7 +55,7 @@ def answer(address: str, command: str, port: str = "", name: str = "") -> Any:
     if command == "apps":
         return sorted(serving.status().applications)
     if command == "actors":
-        return sorted(one["name"] for one in driver.util.list_named_actors(all_namespaces=True))
+        return sorted(actor["name"] for actor in driver.util.list_named_actors(all_namespaces=True))
     if command == "stop":
         return serving.shutdown()
 

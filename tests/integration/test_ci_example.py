@@ -146,7 +146,7 @@ def test_a_raised_dependency_breaks_the_gate_and_is_named(
     assert f"app commit {heads['base']} -> {heads['pr']}" in summary, summary
     result = read(shop / "run")
     assert result.complete and len({trial.variant for trial in result.trials}) == 2
-    deployments = [{at["deployment"] for at in one.proof["replicas"]} for one in result.deploys]
+    deployments = [{at["deployment"] for at in done.proof["replicas"]} for done in result.deploys]
     assert deployments == [{"Ranker", "Shop"}] * 6
     for launch in result.launches:
         version = "1.0" if launch.variant.name.startswith("base") else "2.0"

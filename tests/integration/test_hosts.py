@@ -51,15 +51,15 @@ class Cluster:
             how = ["--head", "--port=6379", "--include-dashboard=false"]
             how = how if number == 0 else [f"--address={ADDRESS}"]
             self._ray(number, "start", *how, f"--node-ip-address={host.ip}", f"--num-cpus={CPUS}")
-        self.before = self.told()
+        self.before = self.list_names()
 
     def env(self, number: int = 0) -> dict[str, str]:
         place = self._place / str(number)
         place.mkdir(exist_ok=True)
         plain = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "SERVE_BENCH"))}
-        own = {"RAY_TMPDIR": str(place), "TMPDIR": str(place), "RAY_USAGE_STATS_ENABLED": "0"}
+        places = {"RAY_TMPDIR": str(place), "TMPDIR": str(place), "RAY_USAGE_STATS_ENABLED": "0"}
         path = f"{Path(sys.executable).parent}{os.pathsep}{plain['PATH']}"
-        return {**plain, **TOKEN, **own, "PATH": path}
+        return {**plain, **TOKEN, **places, "PATH": path}
 
     def _ray(self, number: int, *words: str) -> None:
         self.hosts[number].run("ray", *words, env=self.env(number), timeout_s=90)
@@ -69,7 +69,7 @@ class Cluster:
             *SERVE_BENCH, "scale", *words, "--address", ADDRESS, env=self.env(), cwd=cwd
         )
 
-    def told(self) -> dict[str, list[str] | None]:
+    def list_names(self) -> dict[str, list[str] | None]:
         """Named actors, and Serve's applications; None without Serve."""
         said = self.first.run(sys.executable, "-c", ASK, env=self.env(), timeout_s=60)
         (line,) = [text for text in said.splitlines() if text.startswith("TOLD ")]
@@ -124,7 +124,7 @@ def test_every_node_loads_its_own_proxy(cluster: Cluster, tmp_path: Path) -> Non
     owners = {proxy["node_ip"]: proxy["status"] for proxy in launch.proof["proxies"]}
     assert owners == {f"10.77.0.{number}": "HEALTHY" for number in (1, 2, 3)}
     assert wait_until_gone(cluster) == NOTHING
-    assert cluster.told() == cluster.before
+    assert cluster.list_names() == cluster.before
 
 
 def _wait_for_load(hosts: Sequence[Host], ran: subprocess.Popen[str], then_s: float = 5.0) -> Host:
@@ -150,7 +150,7 @@ def test_a_killed_run_leaves_nothing_on_any_host(cluster: Cluster, tmp_path: Pat
     finally:
         ran.kill()
     assert wait_until_gone(cluster) == NOTHING
-    assert cluster.told() == cluster.before
+    assert cluster.list_names() == cluster.before
 
 
 def test_a_host_that_is_cut_off_is_named(cluster: Cluster, tmp_path: Path) -> None:

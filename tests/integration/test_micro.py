@@ -78,9 +78,9 @@ def test_two_cells_both_variants_all_rows_with_proof_and_exact_counts(tmp_path: 
 
     # The second cell is deployed in place: the same replicas, which say what they use now.
     for first, second in ((0, 1), (2, 3)):
-        one, two = (result.deploys[at].proof["replicas"] for at in (first, second))
-        assert [replica["pid"] for replica in one] == [replica["pid"] for replica in two]
-        for replicas, ongoing, batch in ((one, 100, 16), (two, 1, 1)):
+        before, after = (result.deploys[at].proof["replicas"] for at in (first, second))
+        assert [replica["pid"] for replica in before] == [replica["pid"] for replica in after]
+        for replicas, ongoing, batch in ((before, 100, 16), (after, 1, 1)):
             assert {replica["max_ongoing_requests"] for replica in replicas} == {ongoing}
             assert {replica["queue_max_batch_size"] for replica in replicas} == {batch}
         assert result.deploys[second].in_place and not result.deploys[first].in_place

@@ -71,7 +71,7 @@ def crew(cluster: RayNodes) -> Iterator[NodeCrew]:
 
 def pids_on(cluster: RayNodes, node: str) -> list[psutil.Process]:
     children = psutil.Process(cluster.raylets[node]).children()
-    return [one for one in children if "ray::LoadActor" in " ".join(one.cmdline())]
+    return [child for child in children if "ray::LoadActor" in " ".join(child.cmdline())]
 
 
 def at(phase: str, act: Callable[[], None]) -> Callable[[Progress], None]:

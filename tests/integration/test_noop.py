@@ -79,7 +79,7 @@ def noop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Noop]:
 def open_ports(pid: int) -> Counter[str]:
     """Ports of a process and all below it that listen beyond loopback, by the name of who does, as
     `ss` sees them."""
-    tree = {one.pid: one.name() for one in psutil.Process(pid).children(recursive=True)}
+    tree = {child.pid: child.name() for child in psutil.Process(pid).children(recursive=True)}
     listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
     found: Counter[str] = Counter()
     for line in listening.splitlines():
@@ -151,7 +151,7 @@ def test_it_fails_when_its_cluster_dies(tmp_path: Path) -> None:
         up = start_noop("default", place, tmp_path)
         assert open_ports(up.process.pid) == OPEN["default"]
         below = cluster_child(up.process).children(recursive=True)
-        next(one for one in below if one.name() == "raylet").kill()
+        next(child for child in below if child.name() == "raylet").kill()
         output, _ = up.process.communicate(timeout=15)
         assert up.process.returncode == 1
         assert re.search(r"(raylet \d+|the cluster process) ended.*nothing is served", output)

@@ -40,8 +40,8 @@ BAD = (b"", b"[]", b'{"samples": []}', b'{"samples": [{"user": "a", "item": 1}]}
 def on_the_loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """For two tests. A plain function holds up the loop here; handlers that await do not."""
     variant = with_env(BUILT_IN_VARIANTS["default"], {"RAY_SERVE_RUN_SYNC_IN_THREADPOOL": "0"})
-    with launched(variant, tmp_path_factory.mktemp("loop") / "log") as one:
-        yield one
+    with launched(variant, tmp_path_factory.mktemp("loop") / "log") as serving:
+        yield serving
 
 
 def deploy(serving: Serving, cell: dict[str, Value], **settings: Any) -> Deployed:
@@ -68,16 +68,16 @@ def lines(serving: Serving, component: str) -> list[str]:
 def logged(serving: Serving, *words: str) -> tuple[Counter[str], int]:
     """How many lines hold each of these words, by component, and how many lines there are, once
     nothing more comes: what an answer leaves in the log is written after it is sent."""
-    every: list[str] = []
-    while every != (now := lines(serving, "replica") + lines(serving, "proxy")):
-        every = now
+    seen: list[str] = []
+    while seen != (now := lines(serving, "replica") + lines(serving, "proxy")):
+        seen = now
         time.sleep(0.5)
     found = {
         f"{name}: {word}": sum(word in line for line in lines(serving, name))
         for name in ("replica", "proxy")
         for word in words
     }
-    return Counter(found), len(every)
+    return Counter(found), len(seen)
 
 
 def scores_alone(ranker: str) -> Any:

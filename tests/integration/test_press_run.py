@@ -48,8 +48,8 @@ def test_the_model_in_threads_on_cpu(tmp_path: Path) -> None:
     kinds = ["--callable", "sync,fastapi-def", "--ranker", "tuned", "--device", "cpu"]
     ran = run_checked(["press", *rows, *kinds, "--serve-metrics", "--out", "r"], tmp_path)
     result = read(tmp_path / "r")
-    told = {one["callable"] for deploy in result.deploys for one in deploy.proof["replicas"]}
-    assert told == {"sync", "fastapi-def"}
+    kinds = {part["callable"] for deploy in result.deploys for part in deploy.proof["replicas"]}
+    assert kinds == {"sync", "fastapi-def"}
     for trial in result.trials:
         assert trial.counts.completed == trial.row.requests == 10 * trial.row.connections
         assert trial.serve_metrics.status == "fresh"
@@ -58,5 +58,5 @@ def test_the_model_in_threads_on_cpu(tmp_path: Path) -> None:
         assert taken["requests"] == trial.counts.completed
         assert sum(count for count, _ in trial.forward.values()) == trial.counts.completed
     assert "callable sync" in ran.stdout
-    devices = {one["device"] for deploy in result.deploys for one in deploy.proof["replicas"]}
+    devices = {part["device"] for deploy in result.deploys for part in deploy.proof["replicas"]}
     assert devices == {"cpu"}

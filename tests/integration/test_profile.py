@@ -155,7 +155,7 @@ def _whole_difference(profiles: Mapping[str, Stacks], folder: Path) -> None:
     limit = by_chance(profiles.values())
     found = changes(profiles["one"], profiles["two"])
     for sign, name in ((1, "hot_two"), (-1, "hot_one")):
-        assert [one.name for one in found if sign * one.self_change > limit] == [f"{name} (hot.py)"]
+        assert [top.name for top in found if sign * top.self_change > limit] == [f"{name} (hot.py)"]
 
 
 def by_chance(profiles: Iterable[Stacks]) -> float:
@@ -191,7 +191,7 @@ def test_noop_prints_its_warm_up_repeats_it_with_py_spy_and_exits(tmp_path: Path
 def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
     """haproxy, sleep, the dead; the list; the stacks now; a target that is not there."""
     known = {process.pid: process for process in serve_processes()}
-    roles = {one.role for one in known.values() if one.pid in {p.pid for p in started.processes()}}
+    roles = {known[process.pid].role for process in started.processes() if process.pid in known}
     assert {"haproxy", "haproxy_manager", "fallback_proxy", "replica", "controller"} <= roles
     assert (known[replica].app, known[replica].deployment) == ("hot", "Hot")
     listed = run_to_end(["profile", "--list"], folder)

@@ -57,10 +57,10 @@ def test_rows_of_all_protocols(tmp_path: Path) -> None:
         if not trial.row.traffic.streams:
             assert "events" not in trial.metrics and "ttft" not in trial.metrics
             continue
-        each, requests = trial.row.stream_events, trial.counts.completed
-        assert each == 4
+        events, requests = trial.row.stream_events, trial.counts.completed
+        assert events == 4
         assert merged([trial], "ttft").count == requests
-        assert merged([trial], "itl").count == requests * (each - 1)
+        assert merged([trial], "itl").count == requests * (events - 1)
         assert trial.client.events > 0
 
 

@@ -76,16 +76,16 @@ def test_both_rankers_serve_the_scores_of_the_model_and_answer_and_refuse_alike(
     shared_serving: Callable[[str], Serving],
 ) -> None:
     optimized = shared_serving("optimized")
-    told = []
+    answers = []
     for ranker in ("plain", "tuned"):
         pid = scores_are_right(optimized, ranker)
-        told.append(sevens_and_bad_ones(optimized, ranker, "/recsys"))
+        answers.append(sevens_and_bad_ones(optimized, ranker, "/recsys"))
         if ranker == "tuned":
             batch_size_changes_in_place(optimized, pid)
         refuses_as_serve_does(optimized, ranker)
     optimized._ask("deploy", spec_of("tuned", 50, 0.0, "/"), 180)
-    told.append(sevens_and_bad_ones(optimized, "tuned", "/"))
-    first, *others = told
+    answers.append(sevens_and_bad_ones(optimized, "tuned", "/"))
+    first, *others = answers
     assert [status for status, _ in first] == [422] * len(BAD)
     for _, content in first:
         (detail,) = content["detail"]

@@ -60,9 +60,9 @@ def test_both_rankers_climb_and_a_kill_costs_its_step_alone(resumed: bool, tmp_p
     wait_for_deploys(run, tmp_path / "r", 1)
     wait_for_load_worker(run.pid, 0.8)  # the step of 2 users is warm and measured
     ours = [
-        one.pid
-        for one in psutil.Process(run.pid).children(recursive=True)
-        if "ServeReplica:recsys:Ranker" in "".join(one.cmdline())
+        child.pid
+        for child in psutil.Process(run.pid).children(recursive=True)
+        if "ServeReplica:recsys:Ranker" in "".join(child.cmdline())
     ]
     os.kill(ours[0], signal.SIGKILL)
     rest = ended(run, 1)
@@ -70,7 +70,7 @@ def test_both_rankers_climb_and_a_kill_costs_its_step_alone(resumed: bool, tmp_p
     hurt, *others = result.trials
     assert [trial.row.connections for trial in result.trials] == [2, 6] * len(CELLS)
     # Serve fails the requests that the replica had or, at times, lets all wait for the next one.
-    hurt_rates, rates = (one.metrics["throughput"].windows or () for one in (hurt, others[0]))
+    hurt_rates, rates = (trial.metrics["throughput"].windows or () for trial in (hurt, others[0]))
     assert hurt.counts.failed_total > 0 or min(hurt_rates) < min(rates) / 10
     assert all(other.counts.failed == {} for other in others)
     # Or it came so early that no request began in the windows: then that is said too.
@@ -111,8 +111,8 @@ def check_climbed(result: Result) -> None:
         # Two ingress replicas for each ranker.
         titles = [process.title for process in trial.usage.processes if process.role == "replica"]
         assert {*titles} == {"ray::ServeReplica:recsys:Ranker", "ray::ServeReplica:recsys:Ingress"}
-    told = [replica for deploy in result.deploys for replica in deploy.proof["replicas"]]
-    assert {(one["device"], one["threads"]) for one in told} == {("cpu", 1)}
+    replicas = [replica for deploy in result.deploys for replica in deploy.proof["replicas"]]
+    assert {(replica["device"], replica["threads"]) for replica in replicas} == {("cpu", 1)}
 
 
 def test_both_rankers_and_their_replicas_are_planned_by_flags(tmp_path: Path) -> None:

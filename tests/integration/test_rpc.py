@@ -49,7 +49,7 @@ def raw_of(trial: Trial, folder: Path) -> list[dict[str, Any]]:
 def check_whole(result: Result, folder: Path) -> None:
     """A policy of a fixed time gives the figures that arithmetic says."""
     batched, alone = result.trials
-    assert [one.cell["batch"] for one in (batched, alone)] == [True, False]
+    assert [trial.cell["batch"] for trial in (batched, alone)] == [True, False]
     # Each alone, one after the other, they wait for three times as long.
     assert check_alone(raw_of(alone, folder)) > 1.5 * check_batched(raw_of(batched, folder))
     for trial in result.trials:
@@ -59,7 +59,7 @@ def check_whole(result: Result, folder: Path) -> None:
 
 def median_wait_ns(episodes: list[dict[str, Any]]) -> float:
     """Of all that observers waited for."""
-    waits: list[int] = list(chain(*(chain(*one["observer_latency_ns"]) for one in episodes)))
+    waits: list[int] = list(chain(*(chain(*part["observer_latency_ns"]) for part in episodes)))
     return statistics.median(waits)
 
 
@@ -69,7 +69,7 @@ def check_batched(episodes: list[dict[str, Any]]) -> float:
     for episode in episodes:
         agent, calls = episode["agent_latency_ns"], episode["observer_latency_ns"]
         assert episode["batch_size"] == OBSERVERS == len(calls)
-        assert [len(each) for each in calls] == [STEPS] * OBSERVERS and len(agent) == STEPS
+        assert [len(waits) for waits in calls] == [STEPS] * OBSERVERS and len(agent) == STEPS
         for step in range(STEPS):
             waited = [call[step] for call in calls]
             assert POLICY_NS <= agent[step] <= max(waited)
@@ -83,17 +83,17 @@ def check_alone(episodes: list[dict[str, Any]]) -> float:
     """One agent latency a call, no two at once; the observers queue for the one agent. The median
     of what they waited for, ns."""
     in_system = []
-    for one in episodes:
-        agent, calls = one["agent_latency_ns"], one["observer_latency_ns"]
-        assert one["batch_size"] == 1 and len(calls) == OBSERVERS
+    for episode in episodes:
+        agent, calls = episode["agent_latency_ns"], episode["observer_latency_ns"]
+        assert episode["batch_size"] == 1 and len(calls) == OBSERVERS
         assert [len(call) for call in calls] == [STEPS] * OBSERVERS
         assert len(agent) == OBSERVERS * STEPS
-        every, span_ns = list(chain(*calls)), one["ended_ns"] - one["began_ns"]
-        assert min(agent) >= POLICY_NS and min(every) >= POLICY_NS
+        waits, span_ns = list(chain(*calls)), episode["ended_ns"] - episode["began_ns"]
+        assert min(agent) >= POLICY_NS and min(waits) >= POLICY_NS
         assert sum(agent) <= span_ns
-        assert len(every) / (span_ns / 1e9) <= 1e3 / POLICY_MS
-        in_system.append(sum(every) / span_ns)  # mean latency x rate
-    assert all(one <= OBSERVERS for one in in_system)
+        assert len(waits) / (span_ns / 1e9) <= 1e3 / POLICY_MS
+        in_system.append(sum(waits) / span_ns)  # mean latency x rate
+    assert all(mean <= OBSERVERS for mean in in_system)
     assert statistics.median(in_system) == pytest.approx(OBSERVERS, rel=0.1)
     return median_wait_ns(episodes)
 
@@ -108,7 +108,7 @@ def check_records(trial: Trial, episodes: list[dict[str, Any]]) -> None:
     assert len(calls) == trial.counts.completed and trial.flags == TrialFlags()
     assert trial.metrics["latency"].histogram == Histogram.of(calls).encode()
     assert trial.metrics["agent_latency"].histogram == Histogram.of(agent).encode()
-    rates = [OBSERVERS * STEPS / ((one["ended_ns"] - one["began_ns"]) / 1e9) for one in episodes]
+    rates = [OBSERVERS * STEPS / ((part["ended_ns"] - part["began_ns"]) / 1e9) for part in episodes]
     assert trial.metrics["throughput"].windows == pytest.approx(rates)
     size = sure(trial.client.batch_size)
     means = [
@@ -125,7 +125,7 @@ def wait_for_episodes(process: subprocess.Popen[str], folder: Path, world: int, 
     deadline = time.monotonic() + 100
     while time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()[0]
-        files = sorted((folder / "rpc").glob("*.jsonl"), key=lambda one: one.stat().st_ctime_ns)
+        files = sorted((folder / "rpc").glob("*.jsonl"), key=lambda file: file.stat().st_ctime_ns)
         if len(files) >= world and files[world - 1].read_bytes().count(b"\n") >= least:
             return read(folder).deploys[world - 1].proof
         time.sleep(0.02)
@@ -144,12 +144,12 @@ def test_who_is_killed_is_named_and_resume_gives_the_figures_that_arithmetic_say
     # Whoever waited for the timeout of a call would wait for longer than this test does.
     command = [*KNOWN, "--backend", backend, "--timeout-s", "600", "--out", "r"]
     process = start(*command, cwd=tmp_path)
-    told = wait_for_episodes(process, folder, 1, 2)
-    observer = told["observers"][1]
+    members = wait_for_episodes(process, folder, 1, 2)
+    observer = members["observers"][1]
     os.kill(observer, signal.SIGKILL)
     # The world without batch is measured all the same, and there the agent is killed.
-    told = wait_for_episodes(process, folder, 2, 2)
-    os.kill(told["agent"], signal.SIGKILL)
+    members = wait_for_episodes(process, folder, 2, 2)
+    os.kill(members["agent"], signal.SIGKILL)
     output = ended(process, 1)
     assert wait_until_clean(10) == []
     assert "incomplete; resume: serve-bench rpc --resume r" in output
@@ -158,7 +158,7 @@ def test_who_is_killed_is_named_and_resume_gives_the_figures_that_arithmetic_say
     for failure, trial, who in zip(
         result.failures,
         result.trials,
-        (f"observer 2 (pid {observer}) ", f"the agent (pid {told['agent']}) "),
+        (f"observer 2 (pid {observer}) ", f"the agent (pid {members['agent']}) "),
         strict=True,
     ):
         assert failure.what == "trial" and failure.key == trial.key
@@ -204,13 +204,13 @@ def test_an_end_from_outside_leaves_nothing_and_loses_no_whole_episode(
     folder = tmp_path / "r"
     command = [*BREAKS, "--backend", backend, "--episodes", "1000", "--out", "r"]
     process = start(*command, cwd=tmp_path)
-    told = wait_for_episodes(process, folder, 1, 3)
+    members = wait_for_episodes(process, folder, 1, 3)
     if end == "both":
         warden_of(process).kill()
     process.send_signal(signal.SIGINT if end == "ctrl-c" else signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
     assert wait_until_clean(10) == []
-    assert not any(alive(pid) for pid in (told["agent"], *told["observers"]))
+    assert not any(alive(pid) for pid in (members["agent"], *members["observers"]))
     assert process.returncode == code, output
     result = read(folder)
     if code == -9:  # every latency of whole episodes stands in the file beside

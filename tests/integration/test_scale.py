@@ -23,8 +23,8 @@ def measured(folder: Path, *command: str, code: int = 0) -> Result:
 
 
 def perf_metrics(file: Path) -> dict[str, float]:
-    told = json.loads(file.read_text())["perf_metrics"]
-    return {one["perf_metric_name"]: one["perf_metric_value"] for one in told}
+    metrics = json.loads(file.read_text())["perf_metrics"]
+    return {metric["perf_metric_name"]: metric["perf_metric_value"] for metric in metrics}
 
 
 @pytest.mark.long
@@ -40,9 +40,9 @@ def test_an_ensemble_is_summed_right_by_handle_and_by_http(tmp_path: Path) -> No
         assert trial.counts.completed > 0 and trial.counts.failed == {}
         assert trial.usage.processes
     assert [rows[f"{way}, latency"].counts.completed for way in ("handle", "HTTP")] == [20, 20]
-    told = perf_metrics(tmp_path / "p.json")
-    assert {*GRAPH_NAMES, *(f"http_{name}" for name in GRAPH_NAMES)} <= set(told)
-    assert told["throughput_mean_tps"] > 0 and told["latency_mean_ms"] > 0
+    metrics = perf_metrics(tmp_path / "p.json")
+    assert {*GRAPH_NAMES, *(f"http_{name}" for name in GRAPH_NAMES)} <= set(metrics)
+    assert metrics["throughput_mean_tps"] > 0 and metrics["latency_mean_ms"] > 0
 
 
 @pytest.mark.ci
@@ -51,17 +51,17 @@ def test_each_raylet_with_a_proxy_is_loaded_and_published_names_are_told(tmp_pat
     command = ("scale", "single", *sizes, "--perf-metrics", "p.json", "--published")
     result = measured(tmp_path, *command)
     (trial,), (launch,) = result.trials, result.launches
-    healthy = {one["node_id"] for one in launch.proof["proxies"] if one["status"] == "HEALTHY"}
+    healthy = {node["node_id"] for node in launch.proof["proxies"] if node["status"] == "HEALTHY"}
     nodes = trial.client.nodes
     assert {node.node for node in nodes} == healthy and 1 <= len(healthy) <= 2
     assert len({node.url for node in nodes}) == len(nodes)
     assert sum(node.completed for node in nodes) == trial.counts.completed > 0
     assert trial.row.connections == 10 * len(nodes)
-    told = perf_metrics(tmp_path / "p.json")
+    metrics = perf_metrics(tmp_path / "p.json")
     for name in LOAD_METRICS:
         timeouts = name == "cluster_total_timeout_requests"
-        assert told[name] == 0 if timeouts else told[name] > 0, name
-    assert told["cluster_total_requests"] == told["cluster_total_thoughput"]
+        assert metrics[name] == 0 if timeouts else metrics[name] > 0, name
+    assert metrics["cluster_total_requests"] == metrics["cluster_total_thoughput"]
 
 
 @pytest.mark.long
@@ -75,7 +75,7 @@ def test_a_curve_tells_what_each_number_of_replicas_costs(tmp_path: Path) -> Non
         for name in (*names, "teardown_time", "throughput"):
             (value,) = values[name] or ()
             assert value > 0, name
-        replicas = next(one for one in result.deploys if one.cell == trial.cell).proof["replicas"]
+        replicas = next(put for put in result.deploys if put.cell == trial.cell).proof["replicas"]
         assert len(replicas) == trial.cell["num_replicas"]
 
 

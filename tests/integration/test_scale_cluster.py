@@ -78,7 +78,7 @@ def check_windows(result: LoadResult, may_lose: bool = False) -> None:
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
     """Two nodes, with every application on them."""
     run = new_run()
     spec = LaunchSpec(
@@ -100,15 +100,15 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
 
 
 @pytest.mark.long
-def test_every_application_answers_by_every_proxy_and_by_its_handle(own: OwnCluster) -> None:
-    told: list[str] = []
-    put = own.put(EVERY, told.append)
-    assert told[-2:] == ["replicas", "proxies"]
+def test_every_application_answers_by_every_proxy_and_by_its_handle(both: OwnCluster) -> None:
+    phases: list[str] = []
+    put = both.put(EVERY, phases.append)
+    assert phases[-2:] == ["replicas", "proxies"]
     asked = {(app.name, name) for app in EVERY for name in app.replicas}
     assert {(replica.app, replica.deployment) for replica in put.replicas} == asked
     assert len(put.replicas) == len(asked) == 10
-    assert sorted(replica.pid for replica in put.replicas) == sorted(own.replicas())
-    nodes = own.proxies()
+    assert sorted(replica.pid for replica in put.replicas) == sorted(both.replicas())
+    nodes = both.proxies()
     assert len(nodes) == 2
     for node in nodes:
         runs_there = any(replica.node_id == node.node_id for replica in put.replicas)
@@ -117,42 +117,42 @@ def test_every_application_answers_by_every_proxy_and_by_its_handle(own: OwnClus
     healthy = [node for node in nodes if node.healthy]
     assert len({node.url for node in healthy}) == len(healthy) >= 1  # each has its own address
     for node in healthy:
-        assert node.pid in {process.pid for process in own.processes()}
+        assert node.pid in {process.pid for process in both.processes()}
         for app in EVERY:
             assert get_from(node.url, app) == app.ready_body
         assert get(f"{node.url}{ENSEMBLE[0].route_prefix}?input=2") == "9"
         assert get(f"{node.url}{CHAIN[0].route_prefix}?input=5") == "8"
     for app in (SINGLE[0], ENSEMBLE[0], CHAIN[0]):
-        check_windows(load_by_handle(own, app))
-    check_windows(load_by_handle(own, MULTI[0], timeout_s=LOST_S), may_lose=True)
-    assert own.prove()["port_owner"]["role"] == "proxy"
-    assert own.casualties() == []
+        check_windows(load_by_handle(both, app))
+    check_windows(load_by_handle(both, MULTI[0], timeout_s=LOST_S), may_lose=True)
+    assert both.prove()["port_owner"]["role"] == "proxy"
+    assert both.casualties() == []
 
 
 @pytest.mark.long
-def test_each_replica_counts_and_hops_are_as_many_as_asked(own: OwnCluster) -> None:
-    hops = [replica.pid for replica in own.put(MULTI).replicas]
-    before = sum(own.counts()[pid].requests for pid in hops)
-    result = load_by_handle(own, MULTI[0], each=5, timeout_s=LOST_S, timing=ONCE)
-    taken = sum(own.counts()[pid].requests for pid in hops) - before
+def test_each_replica_counts_and_hops_are_as_many_as_asked(both: OwnCluster) -> None:
+    hops = [replica.pid for replica in both.put(MULTI).replicas]
+    before = sum(both.counts()[pid].requests for pid in hops)
+    result = load_by_handle(both, MULTI[0], each=5, timeout_s=LOST_S, timing=ONCE)
+    taken = sum(both.counts()[pid].requests for pid in hops) - before
     # An answer may be lost on its way back, and is told then; every call was made.
     assert result.measured.sent == 15 and set(result.measured.failed) <= {"timeout"}
     assert taken == 15 * (1 + 5)
 
 
 @pytest.mark.long
-def test_what_cannot_be_built_is_refused_and_removed_is_gone(own: OwnCluster) -> None:
+def test_what_cannot_be_built_is_refused_and_removed_is_gone(both: OwnCluster) -> None:
     broken = dataclasses.replace(SINGLE[0], name="broken", route_prefix="/broken", args={})
     with pytest.raises(LaunchFailed, match="KeyError: 'max_batch_size'"):
-        own.put([broken])
-    url = own.url + SINGLE[0].route_prefix
+        both.put([broken])
+    url = both.url + SINGLE[0].route_prefix
     assert get(url) == "hi"
-    assert own.remove() > 0
-    assert own.replicas() == [] and own.casualties() == []
+    assert both.remove() > 0
+    assert both.replicas() == [] and both.casualties() == []
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(url)
     with pytest.raises(LoadError, match="does not exist"):
-        load_by_handle(own, SINGLE[0])
+        load_by_handle(both, SINGLE[0])
 
 
 @pytest.mark.long

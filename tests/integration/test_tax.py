@@ -61,7 +61,7 @@ def test_layers_of_the_no_op_are_measured_in_one_round(tmp_path: Path) -> None:
     assert cpu["default"] == {"way_cpu.proxy", "way_cpu.replica", "way_cpu.all"}
     assert {"idle_cpu.proxy", "idle_cpu.replica"} <= layers["default"].keys()
     result = read(tmp_path / "run")
-    assert result.complete and not result.warnings and all(one.clean for one in result.teardowns)
+    assert result.complete and not result.warnings and all(end.clean for end in result.teardowns)
     assert all(not trial.counts.failed for trial in result.trials)
     assert wait_until_clean(1) == []
 

@@ -49,4 +49,4 @@ def test_replicas_that_serve_adds_and_takes_away(tmp_path: Path) -> None:
     assert len(born) == 2
     ready = min(change.at_s for change in changes if change.running > 1)
     # A process is known by its title, which is looked for each 0.25 s.
-    assert min(sure(one.from_s) for one in born) <= ready + 2 and ready < 15
+    assert min(sure(life.from_s) for life in born) <= ready + 2 and ready < 15

@@ -39,7 +39,7 @@ def test_default_against_optimized_broken_off_and_settled(resumed: bool, tmp_pat
         assert result.complete and all(teardown.clean for teardown in result.teardowns)
         assert result.stop is not None and result.stop.why == "settled"
         rounds = result.stop.after_round
-        assert 3 <= rounds < 6 and {one.round for one in result.trials} == {*range(1, rounds + 1)}
+        assert 3 <= rounds < 6 and {row.round for row in result.trials} == {*range(1, rounds + 1)}
         check_launches(result, rounds)
         check_sliced(result)
         assert wait_until_clean(1) == []
@@ -52,10 +52,10 @@ def check_launches(result: Result, rounds: int) -> None:
     launches = {launch.id: launch for launch in result.launches}
     assert len(launches) == len(result.launches)
     for round_, order in ((1, ["default", "optimized"]), (2, ["optimized", "default"]))[:rounds]:
-        pair = sorted(int(one) for one in of_whole if launches[one].round == round_)
-        one, other = (launches[str(number)] for number in pair)
-        assert [one.variant.name, other.variant.name] == order
-        assert one.proof["port"] != other.proof["port"]
+        pair = sorted(int(launch) for launch in of_whole if launches[launch].round == round_)
+        first, other = (launches[str(number)] for number in pair)
+        assert [first.variant.name, other.variant.name] == order
+        assert first.proof["port"] != other.proof["port"]
     owners = {launch.variant.name: launch.proof["port_owner"]["role"] for launch in result.launches}
     assert owners == {"default": "proxy", "optimized": "haproxy"}
 
@@ -64,19 +64,19 @@ def check_sliced(result: Result) -> None:
     """Both sides were loaded in turn, and optimized is far ahead."""
     rates: dict[str, float] = {}
     for trial in result.trials:
-        told = sure(trial.client.slices)
-        assert told.method == "slices" and trial.counts.failed_total == 0
-        assert told.connections == 20  # the load is the one named
-        assert len(told.completed) == len(told.begun_s) == len(told.length_s)
+        slices = sure(trial.client.slices)
+        assert slices.method == "slices" and trial.counts.failed_total == 0
+        assert slices.connections == 20  # the load is the one named
+        assert len(slices.completed) == len(slices.begun_s) == len(slices.length_s)
         (cpu_s,) = trial.metrics["server_cpu"].windows or ()
         assert 0.1 < cpu_s < 2 * 30
         roles = {process.role for process in trial.usage.processes}
         assert "replica" in roles and ("haproxy" in roles) is (trial.variant == "optimized")
-        rates[trial.variant] = sum(told.completed) / sum(told.length_s)
+        rates[trial.variant] = sum(slices.completed) / sum(slices.length_s)
     assert rates["optimized"] > 2 * rates["default"]
     chosen = {
-        (told.slice_s, told.chosen_drain_s)
-        for told in (sure(trial.client.slices) for trial in result.trials)
+        (slices.slice_s, slices.chosen_drain_s)
+        for slices in (sure(trial.client.slices) for trial in result.trials)
     }
     assert len(chosen) == 1  # what the first round of the first sitting chose held
 

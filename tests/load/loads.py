@@ -51,10 +51,10 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(at)]
 
 
-def mixed(every: int) -> Script:
+def mixed(nth: int) -> Script:
     """Every so many requests one misbehaves, each time in another way."""
     kinds = cycle(sorted(FAILURES))
-    return lambda number: next(kinds) if number % every == every - 1 else "ok"
+    return lambda number: next(kinds) if number % nth == nth - 1 else "ok"
 
 
 def injected_failures(server: KnownServer) -> Counter[str]:

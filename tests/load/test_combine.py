@@ -124,18 +124,18 @@ def test_what_cannot_be_combined() -> None:
 
 
 def test_the_highest_rate_of_one_connection() -> None:
-    one, two, late = (SimpleNamespace(ended_well=0) for _ in range(3))
-    rates = ConnectionRates(cast(Any, [one, two]))
-    one.ended_well = 1000  # of the warm-up
+    busy, two, late = (SimpleNamespace(ended_well=0) for _ in range(3))
+    rates = ConnectionRates(cast(Any, [busy, two]))
+    busy.ended_well = 1000  # of the warm-up
     rates.look(5_000 * MS)
     rates.begin(10_000 * MS)
-    one.ended_well += 4
+    busy.ended_well += 4
     two.ended_well += 7
     rates.look(10_099 * MS)
     assert rates.highest is None  # no interval is over
     rates.look(10_100 * MS)
     assert rates.highest == pytest.approx(70.0)
-    one.ended_well += 12
+    busy.ended_well += 12
     rates.look(10_220 * MS)  # late: an interval of 120 ms
     assert rates.highest == pytest.approx(100.0)
     two.ended_well += 3

@@ -181,10 +181,10 @@ def test_an_interrupted_load_keeps_what_it_measured(client: Client) -> None:
 def test_an_interrupt_in_the_drain_keeps_what_was_measured(client: Client) -> None:
     """The server stops answering: the drain would wait for it, longer than Ctrl-C does."""
 
-    told: list[Progress] = []
+    seen: list[Progress] = []
 
     def interrupt(progress: Progress) -> None:
-        told.append(progress)
+        seen.append(progress)
         if progress.phase == "drain":
             raise KeyboardInterrupt
 
@@ -197,8 +197,8 @@ def test_an_interrupt_in_the_drain_keeps_what_was_measured(client: Client) -> No
     assert result.total.in_flight == 2 and result.total.balanced
     # What was left is of the windows, was waited for until then, and leaves the tail open.
     assert result.measured.in_flight == result.censored.count == 2
-    assert told[-1].left == 2 and 29 < told[-1].remaining_s <= 30
-    assert told[-1].phase_text == "drain: 2 left, at most 30 s"
+    assert seen[-1].left == 2 and 29 < seen[-1].remaining_s <= 30
+    assert seen[-1].phase_text == "drain: 2 left, at most 30 s"
     assert result.failures == ()
 
 
@@ -235,8 +235,8 @@ def test_a_worker_is_kept_for_the_next_load_of_its_environment(client: Client) -
 
 
 def test_what_ray_logs_is_no_reason_of_a_lost_worker() -> None:
-    told = "INFO 2026-01-01 00:00:00,000 serve 9 -- Started <ray.serve object at 0x7f>."
-    script = f"echo '{told}' >&2; kill -9 $$"
+    line = "INFO 2026-01-01 00:00:00,000 serve 9 -- Started <ray.serve object at 0x7f>."
+    script = f"echo '{line}' >&2; kill -9 $$"
     with tempfile.TemporaryFile() as errors:
         worker = Worker(0, subprocess.Popen(["sh", "-c", script], stderr=errors), errors)
         worker.process.wait()

@@ -178,7 +178,7 @@ def test_times_of_a_stream_are_those_of_the_log_of_the_server(loop: str) -> None
     assert result.itl.percentile(0.5) == pytest.approx(known, rel=0.05, abs=2e6)
     # A call is due before the server has it, and the event reaches the client after it was sent;
     # both sides share the interpreter here.
-    first, least = result.ttft.percentile(0.0), min(one[1] - one[0] for one in server.streams)
+    first, least = result.ttft.percentile(0.0), min(times[1] - times[0] for times in server.streams)
     assert first is not None and first >= 0.999 * least
 
 
@@ -194,9 +194,9 @@ def test_the_log_has_each_call_with_its_class_and_its_events(loop: str, method: 
     options: dict[str, Any] = {"streaming": Streaming(event_timeout_s=0.35)} if streams else {}
     log = RequestLog([1])
     with serving() as server:
-        one = load(server, method, count=None, timeout_s=0.4, **options, **LOOPS[loop])
+        asked = load(server, method, count=None, timeout_s=0.4, **options, **LOOPS[loop])
         drain_s = 0.01 if loop == "open" else None
-        result = drive_load(one, Timing(0.2, 0.2, 2, 0.5, drain_s=drain_s), log=log)
+        result = drive_load(asked, Timing(0.2, 0.2, 2, 0.5, drain_s=drain_s), log=log)
     check_log(log, result)
     rows = list(log.rows())
     assert len(rows) > 3 and {row.client for row in rows} <= set(range(30))
@@ -207,11 +207,11 @@ def test_the_log_has_each_call_with_its_class_and_its_events(loop: str, method: 
         assert not result.measured.failed and result.status_codes == {0: answered}
         assert result.latency.count == answered
         assert result.bytes_received >= 5 * sum(result.windows)
-        assert all(one["application"] == "noop" for one in server.metadata)
+        assert all(metadata["application"] == "noop" for metadata in server.metadata)
     ended = [row for row in rows if row.error not in ("cut", "unsent")]
     whole = [row.stream for row in ended if row.stream is not None]
-    assert all((one.first_ns is None) == (not events) for one in whole)
-    assert all(one.gaps == max(0, events - 1) and one.late == (one.gaps,) for one in whole)
+    assert all((times.first_ns is None) == (not events) for times in whole)
+    assert all(times.gaps == max(0, events - 1) and times.late == (times.gaps,) for times in whole)
     if method in ("slow", "stall"):
         assert result.measured.completed == 0 and result.measured.failed_total
         assert loop == "closed" or result.measured.in_flight
@@ -241,7 +241,7 @@ def test_the_first_request_of_a_load_says_what_its_method_is(
         words = ["load", server.url(method), "--protocol", protocol, "-c", "2", "-n", "4"]
         words += ["--timeout", "1s", "--body", "hello", "--no-sample", "--live", "plain"]
         assert run([*words, "--out", str(tmp_path / "out")]) == code
-    said = [one for one in capsys.readouterr().err.splitlines() if one.startswith("serve-bench: ")]
+    said = [row for row in capsys.readouterr().err.splitlines() if row.startswith("serve-bench: ")]
     if line:
         assert len(said) == 1 and line in said[0]
     assert (tmp_path / "out").exists() == (code != 2)

@@ -17,7 +17,7 @@ def test_a_method_gets_the_body_as_its_argument() -> None:
     assert arguments(b'{"n": 1}', JSON) == ({"n": 1},)
     assert arguments(b"1", (("content-type", "text/plain"),)) == (b"1",)
     assert arguments(b"1", (("content-type", "application/jsonl"),)) == (b"1",)
-    assert [size_of(one) for one in (b"abc", "ab", 7, None, [1])] == [3, 2, 0, 0, 0]
+    assert [size_of(body) for body in (b"abc", "ab", 7, None, [1])] == [3, 2, 0, 0, 0]
 
 
 @cases(

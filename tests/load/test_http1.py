@@ -117,8 +117,8 @@ def test_request_bytes() -> None:
     assert b"Content-Length" not in get and b"Connection" not in get
     (close,) = http1.request_bytes(Request("http://h/"), keepalive=False)
     assert b"\r\nConnection: close\r\n" in close and b"Host: h\r\n" in close
-    one, two = http1.request_bytes(Request(URL, method="POST", bodies=(b"a", b"bcd")))
-    assert one.endswith(b"\r\n\r\na") and b"Content-Length: 1\r\n" in one
+    first, two = http1.request_bytes(Request(URL, method="POST", bodies=(b"a", b"bcd")))
+    assert first.endswith(b"\r\n\r\na") and b"Content-Length: 1\r\n" in first
     assert two.endswith(b"\r\n\r\nbcd") and b"Content-Length: 3\r\n" in two
     (empty,) = http1.request_bytes(Request(URL, method="POST"))
     assert b"Content-Length: 0\r\n" in empty
@@ -163,7 +163,7 @@ close_in_chunks reset""".split()
 @pytest.mark.parametrize("action", ODD)
 def test_every_response_is_charged_to_its_own_request(client: Any, action: str) -> None:
     """Each second response is odd: half of the requests, and no other, end as that one does."""
-    with servers.serving(servers.every(2, action)) as server:
+    with servers.serving(servers.every_nth(2, action)) as server:
         request = Request(server.url, expect_body=b"ok")
         result = run_here(Load(request, client=client, count=20, timeout_s=5.0))
     failure = servers.FAILURES.get(action)
@@ -188,7 +188,7 @@ def test_what_ends_an_idle_connection_fails_no_request(
         return True
 
     monkeypatch.setitem(servers.ACTIONS, "surplus_later", surplus_later)
-    with servers.serving(servers.every(2, action)) as server:
+    with servers.serving(servers.every_nth(2, action)) as server:
         load = Load(Request(server.url), client=client, count=6, rate=4.0, timeout_s=5.0)
         result = run_here(load)
     assert (result.total.completed, result.total.failed) == (6, {})
@@ -218,7 +218,7 @@ def clients_read() -> Iterator[Callable[[list[bytes], bool], list[tuple[Any, ...
             pieces[:], keep = given, kept
             results = [run_here(load), run_here(replace(load, client="aiohttp"))]
             # One whole response, whatever it was judged.
-            return [(next(iter(one.total.failed), None), *one.status_codes) for one in results]
+            return [(next(iter(done.total.failed), None), *done.status_codes) for done in results]
 
         yield reads
     del servers.ACTIONS["scripted"]

@@ -47,11 +47,11 @@ def test_two_targets_in_turn(client: Client) -> None:
     assert fast.connections == slow.connections == 4
     for side, server in zip(result.sides, (fast, slow), strict=True):
         mine = [piece for piece in result.slices if piece.side == result.sides.index(side)]
-        assert side.windows == tuple(one.completed for one in mine)
+        assert side.windows == tuple(piece.completed for piece in mine)
         assert side.measured.completed == sum(side.windows) == side.latency.count
         assert side.measured.carried_in == side.measured.in_flight == 0
         assert side.total.completed == len(server.log)
-        assert side.duration_s == pytest.approx(sum(one.length_s for one in mine))
+        assert side.duration_s == pytest.approx(sum(piece.length_s for piece in mine))
         # Each side's times are its own server's, and never more than three requests were on the
         # way (Little's law). How fast the two are is the machine's affair.
         shortest = min(e.answered_ns - e.received_ns for e in server.log)
@@ -86,7 +86,7 @@ def test_requests_that_differ_come_in_the_same_order_to_all(drive: Any, draw: Dr
 @pytest.mark.parametrize("client", CLIENTS)
 def test_failures_do_not_stop_the_turns(client: Client) -> None:
     plan = Slices(pairs=4, slice_s=0.03, warmup_s=0.0)
-    with serving() as good, serving(servers.every(5, "close_before")) as bad:
+    with serving() as good, serving(servers.every_nth(5, "close_before")) as bad:
         result = drive_slices((load_of(good.url, client), load_of(bad.url, client)), plan)
     assert result.sides[0].total.failed == {}
     assert result.sides[1].total.failed == {"reset": bad.actions["close_before"]}
@@ -125,22 +125,22 @@ def test_slices_are_for_closed_loops(options: dict[str, Any]) -> None:
 
 def test_an_open_loop_meets_two_targets_in_turn() -> None:
     plan = Slices(pairs=3, slice_s=0.2, warmup_s=0.05, seed=5)
-    with serving() as one, serving() as two:
+    with serving() as a, serving() as b:
         loads = tuple(
-            Load(Request(at.url, expect_body=b"ok"), connections=2, rate=100.0) for at in (one, two)
+            Load(Request(at.url, expect_body=b"ok"), connections=2, rate=100.0) for at in (a, b)
         )
         result = drive_windows((loads[0], loads[1]), plan)
     assert [part.pair for part in result.slices] == [0, 0, 1, 1, 2, 2]
     assert {part.side for part in result.slices[:2]} == {0, 1}
     for side, whole in enumerate(result.sides):
-        own = [part for part in result.slices if part.side == side]
-        assert whole.windows == tuple(part.completed for part in own)
+        mine = [part for part in result.slices if part.side == side]
+        assert whole.windows == tuple(part.completed for part in mine)
         # Each window's requests are followed to their end, each window counts what came in it.
         assert whole.measured.completed == whole.measured.sent == whole.latency.count == 60
         assert whole.completed_in_windows == sum(whole.windows) > 0
-        assert whole.duration_s == pytest.approx(sum(part.length_s for part in own))
+        assert whole.duration_s == pytest.approx(sum(part.length_s for part in mine))
         assert whole.measured.balanced and whole.total.balanced
     again = replace(result.sides[0], warmup=Warmup(0.05, False, 9, False))
     assert joined(loads[0], [result.sides[0], again]).warmup == result.sides[0].warmup
     assert result.slices[0].begun_s == 0.0
-    check_turns(result, (one, two))
+    check_turns(result, (a, b))

@@ -113,8 +113,8 @@ def test_a_stall_is_seen_by_everything_due_in_it(client: Client, most: int, stal
         assert result.waited > 0
         assert sure(result.send_lag.percentile(0.9)) > STALL_S / 10 * 1e9
         # What waited for a connection was not sent late by the client: the rest is, on a busy host.
-        own = result.send_lag.without_highest(result.waited)
-        assert own.count == result.send_lag.count - result.waited
+        unqueued = result.send_lag.without_highest(result.waited)
+        assert unqueued.count == result.send_lag.count - result.waited
         waits = added_share(result.send_lag, result.latency)
         assert waits is not None  # with the waits for a connection it would be a limit, and said so
         blamed = f"requests were sent late by {100 * waits:.0f} % of their latency"

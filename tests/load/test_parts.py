@@ -328,7 +328,7 @@ def test_most_ticks_of_the_parent_read_no_histogram(monkeypatch: pytest.MonkeyPa
     for tick in range(1, 9):
         now[0] = tick * 250_000_001
         watch.look("warmup" if tick < 4 else "measure")
-    assert [one.p50_ns for one in seen] == [500] * 8
+    assert [progress.p50_ns for progress in seen] == [500] * 8
     assert read == [*["rest"] * 2, *["measured"] * 4]
     shared.close()
 

@@ -56,9 +56,9 @@ def stalled(client: Client, stall: str, **options: Any) -> LoadResult:
 
 
 def slow(result: LoadResult, least_s: float) -> int:
-    every = [*result.latency.occupied(), *result.censored.occupied()]
+    slots = [*result.latency.occupied(), *result.censored.occupied()]
     least = Histogram.of([int(least_s * 1e9)]).occupied()[0][0]
-    return sum(n for index, n in every if index >= least)
+    return sum(n for index, n in slots if index >= least)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -104,21 +104,21 @@ def test_a_row_that_was_not_answered_says_so_in_every_figure() -> None:
     trial = trial_of(PlannedTrial("k", 1, "url", {"url": "u"}, row), "", "at", result, 1.0)
     assert isinstance(latency_figures([trial], (0.99,))[0], LowerBound)
     run = Run("id", (), "load", "at", "0")
-    (doubt,) = [one for one in checks(Result(run, trials=(trial,))) if one.code == "unanswered"]
+    said = {doubt.code: doubt.message for doubt in checks(Result(run, trials=(trial,)))}
     waiting = result.measured.in_flight + result.measured.unsent
-    assert doubt.message.startswith(f"{waiting:,} of 160 had no answer when the drain ended")
+    assert said["unanswered"].startswith(f"{waiting:,} of 160 had no answer when the drain e")
     assert set(values_of(trial)).isdisjoint({"p99"}) and trial.unanswered == waiting
     (side,) = rows_of(Result(run, trials=(trial,)), "url").values()
     assert side.failed_share >= waiting / 160
-    assert "lower-bound" in {one.code for one in doubts_of("A", side, {})}
+    assert "lower-bound" in {doubt.code for doubt in doubts_of("A", side, {})}
     assert sure(trial.client.in_windows).in_flight > 0
 
 
 def test_slices_wait_for_their_answers() -> None:
     """A slice ends with its last answer, however long a stall keeps it."""
     wait = lambda since_s: 0.7 - since_s if 0.3 <= since_s < 0.7 else 0.0  # noqa: E731
-    with serving(delay_s=0.002, stall=wait) as one, serving(delay_s=0.002) as two:
-        loads = tuple(Load(Request(at.url), connections=3) for at in (one, two))
+    with serving(delay_s=0.002, stall=wait) as left, serving(delay_s=0.002) as right:
+        loads = tuple(Load(Request(at.url), connections=3) for at in (left, right))
         result = drive_slices((loads[0], loads[1]), Slices(pairs=8, slice_s=0.05, warmup_s=0.0))
     for side in result.sides:
         assert side.measured.sent == side.measured.completed == sum(side.windows)

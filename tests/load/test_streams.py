@@ -61,7 +61,7 @@ def sse_streams(draw: st.DrawFn) -> tuple[bytes, int]:
     return out, events
 
 
-@given(st.binary(max_size=60) | sse_streams().map(lambda one: one[0]), PLACES)
+@given(st.binary(max_size=60) | sse_streams().map(lambda stream: stream[0]), PLACES)
 def test_any_cut_of_any_bytes_reads_the_same(data: bytes, places: list[int]) -> None:
     data = data.replace(b"\0", b"data: x\n\n").replace(b"\1", b"data: [DONE]\n\n")
     data = data.replace(b"\2", b'data: {"choices":[{"text":"a"}]}\n\n')
@@ -282,17 +282,17 @@ def test_a_load_by_time_counts_events_by_window_and_keeps_a_log() -> None:
     check_log(log, result)
     known = [row.stream for row in log.rows() if row.stream is not None]
     late = sum(n for index, n in result.itl.occupied() if slot_middle(index) > limit_ns)
-    assert sum(one.late[0] for one in known) == pytest.approx(late, abs=1)
-    assert all(one.gaps == EVENTS_EACH - 1 for one in known)
+    assert sum(stream.late[0] for stream in known) == pytest.approx(late, abs=1)
+    assert all(stream.gaps == EVENTS_EACH - 1 for stream in known)
     together = sum(n for index, n in result.itl.occupied() if index == 0)  # on a busy host alone
-    assert sum(one.gaps - one.late[1] for one in known) == together
+    assert sum(stream.gaps - stream.late[1] for stream in known) == together
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_log_of_streams_has_the_class_and_the_events_of_each(loop: str) -> None:
     kinds = [
         [(0.0, HEAD + EVENT * 2), (0.01, EVENT + LAST)],
-        *(one for one, _, _ in WRONG.values()),
+        *(steps for steps, _, _ in WRONG.values()),
     ]
     ends = {failure for _, failure, _ in WRONG.values()}
     log = RequestLog()
@@ -305,5 +305,5 @@ def test_the_log_of_streams_has_the_class_and_the_events_of_each(loop: str) -> N
     assert set(result.measured.failed) == ends and result.measured.completed
     assert bool(result.measured.in_flight) == (loop == "open")
     without = [row for row in log.rows() if row.stream is not None and row.stream.first_ns is None]
-    assert {"timeout", "rejected", "reset", "event"} <= {one.error for one in without}
-    assert sum(one.error in ("timeout", "cut") for one in without) == result.ttft_censored.count
+    assert {"timeout", "rejected", "reset", "event"} <= {row.error for row in without}
+    assert sum(row.error in ("timeout", "cut") for row in without) == result.ttft_censored.count

@@ -32,8 +32,8 @@ def test_traced_requests_are_those_that_carry_an_id(rate: float | None, method: 
     ids = [request.trace for request in log.requests]
     assert sorted(ids) == sorted(set(sent)) == sorted(sent)
     assert 40 <= len(ids) <= 60 + 0.02 * result.measured.completed
-    for one in log.requests:
-        assert one.due <= one.sent <= one.first <= one.end and one.status == 200
+    for traced in log.requests:
+        assert traced.due <= traced.sent <= traced.first <= traced.end and traced.status == 200
 
 
 @cases("share, per_s, traced", (0.01, 60.0, 59), (0.1, 60.0, 99))
@@ -70,5 +70,5 @@ def test_another_load_has_other_ids() -> None:
         with serving() as server:
             log = TraceLog(0.5, 100.0)
             drive_load(Load(Request(server.url), processes=1, connections=1), TIMING, traces=log)
-        ids.append({one.trace for one in log.requests})
+        ids.append({request.trace for request in log.requests})
     assert ids[0] and ids[1] and not ids[0] & ids[1]

@@ -188,7 +188,7 @@ def test_ipv6(client: Client) -> None:
 @CLIENTS
 def test_a_unix_socket(client: Client, tmp_path: Path) -> None:
     path = str(tmp_path / "s")
-    with serving(servers.every(7, "close_before"), unix_path=path) as server:
+    with serving(servers.every_nth(7, "close_before"), unix_path=path) as server:
         request = Request("http://localhost/x", unix_socket=path)
         result = run(request, client, timeout_s=2.0)
     assert result.total.sent == 30 == len(server.log)
@@ -242,11 +242,11 @@ def test_without_keepalive_every_request_has_its_connection(client: Client) -> N
 @cases("action", "close_before", "error500", "reset", "silent")
 def test_retries_are_counted_apart(client: Client, action: str) -> None:
     nth = 10
-    with serving(servers.every(nth, action), delay_s=0.002) as server:
+    with serving(servers.every_nth(nth, action), delay_s=0.002) as server:
         request = Request(server.url, paths=PATHS)
         result = run(request, client, retries=3, connections=1, timeout_s=0.4)
     answered = zip(targets(server), server.log, strict=True)
-    assert [path for path, one in answered if one.action == "ok"] == [*PATHS] * 10
+    assert [path for path, exchange in answered if exchange.action == "ok"] == [*PATHS] * 10
     injected = server.actions[action]
     assert injected >= 3
     assert result.total.failed == {}
@@ -286,7 +286,7 @@ def test_a_server_that_goes_away_is_connect_failures(client: Client) -> None:
 
 
 def test_a_load_on_the_pollers_own_timeout() -> None:
-    with serving(servers.every(5, "close_before")) as server:
+    with serving(servers.every_nth(5, "close_before")) as server:
         load = load_of(Request(server.url), "raw", rate=300.0)
         opened = run_here(load, lambda engine: setattr(engine, "timer", Timer()))
     assert opened.total.failed == {"reset": 6} and opened.total.completed == 24

@@ -42,7 +42,7 @@ QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 
 
 @cases(
-    "own, files, quota",
+    "cgroup, files, quota",
     ("", {"cpu.max": "150000 100000\n"}, 1.5),
     ("", {"cpu.max": "max 100000\n"}, None),
     ("", {}, None),
@@ -57,9 +57,9 @@ QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
     ),
     ("4:cpu,cpuacct:/hidden\n", {f"cpu/{QUOTA}": "-1", f"cpu/{PERIOD}": "100000"}, None),
 )
-def test_cpu_quota(tmp_path: Path, own: str, files: dict[str, str], quota: float | None) -> None:
-    if own:
-        write(tmp_path, "proc/self/cgroup", own)
+def test_cpu_quota(tmp_path: Path, cgroup: str, files: dict[str, str], quota: float | None) -> None:
+    if cgroup:
+        write(tmp_path, "proc/self/cgroup", cgroup)
     for name, text in files.items():
         write(tmp_path, f"sys/fs/cgroup/{name}", text)
     assert cpu_quota_cores(tmp_path) == quota
@@ -94,9 +94,9 @@ def test_the_commit_of_the_tool(tmp_path: Path) -> None:
 
 def test_a_program_that_runs_is_seen() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as program:
-        told = busy_cores(host.CpuWatch(0.5))
+        busy = busy_cores(host.CpuWatch(0.5))
         program.kill()
-    assert told is not None and told > 0
+    assert busy is not None and busy > 0
 
 
 def test_readings_agree_with_what_the_process_knows_of_itself() -> None:

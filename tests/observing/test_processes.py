@@ -62,14 +62,14 @@ def test_the_title_has_app_and_name(title: str, app: str | None, deployment: str
 
 @cases("target, pids", ("proxy", [1, 6]), ("replica", [2, 3]), ("all", [1, 2, 3, 4, 6]))
 def test_a_target_means_roles(target: str, pids: list[int]) -> None:
-    assert [one.pid for one in chosen(EVERY, target)] == pids
-    assert [one.pid for one in chosen(EVERY, "all", app="b")] == [1, 3, 4, 6]  # replicas alone
-    assert [one.pid for one in chosen(EVERY, "replica", app="a", deployment="E")] == []
+    assert [process.pid for process in chosen(EVERY, target)] == pids
+    assert [part.pid for part in chosen(EVERY, "all", app="b")] == [1, 3, 4, 6]  # replicas alone
+    assert [process.pid for process in chosen(EVERY, "replica", app="a", deployment="E")] == []
 
 
 def test_behind_haproxy_the_proxy_actor_is_the_fallback_of_its_own_cluster() -> None:
     both = [process(1, "proxy"), process(2, "haproxy_manager"), process(3, "proxy", "s2")]
-    first, _, last = (one.role for one in with_fallback(both))
+    first, _, last = (process.role for process in with_fallback(both))
     assert (first, last) == ("fallback_proxy", "proxy")
 
 

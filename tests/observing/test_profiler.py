@@ -67,14 +67,14 @@ def test_a_known_share_is_found_of_two_processes(start: Start, tmp_path: Path) -
     recordings = [Recording(start(TWO, "30"), tmp_path / f"{at}.raw.txt") for at in (1, 2)]
     ticks: list[float] = []
     outcome = record(recordings, 2.0, ticks.append)
-    assert [one.pid for one in outcome.done] == [recording.pid for recording in recordings]
+    assert [done.pid for done in outcome.done] == [recording.pid for recording in recordings]
     assert not outcome.failed and not outcome.interrupted
     assert ticks == sorted(ticks) and ticks[-1] < 2.0
-    for one in outcome.done:
-        stacks = parse_raw(one.path.read_text(), "x")
-        assert sum(stacks.values()) == one.samples > 20
+    for done in outcome.done:
+        stacks = parse_raw(done.path.read_text(), "x")
+        assert sum(stacks.values()) == done.samples > 20
         share = {top.name: top.total_percent for top in top_functions(stacks)}
-        within = 10 + noise_points(75, one.samples)  # a busy host leaves few samples
+        within = 10 + noise_points(75, done.samples)  # a busy host leaves few samples
         assert share["hot (<string>)"] == pytest.approx(75, abs=within)
         assert share["cool (<string>)"] == pytest.approx(25, abs=within)
     assert only(tmp_path) == ["1.raw.txt", "2.raw.txt"]

@@ -75,8 +75,8 @@ def test_what_py_spy_says_to_that_user_means_the_same() -> None:
         stranger: dict[str, Any] = {"user": STRANGER, "group": STRANGER, "extra_groups": []}
         said = execute(program, "dump", "--pid", str(pid), **stranger)
     assert said.returncode != 0
-    told = as_a_stranger("print(explain(sys.argv[2], int(sys.argv[3])))", said.stderr, str(pid))
-    assert told.stdout.startswith(f"process {pid} belongs to another user: sudo env"), said.stderr
+    meant = as_a_stranger("print(explain(sys.argv[2], int(sys.argv[3])))", said.stderr, str(pid))
+    assert meant.stdout.startswith(f"process {pid} belongs to another user: sudo env"), said.stderr
     assert explain(said.stderr, pid).startswith("not allowed to look into process")  # as root
 
 

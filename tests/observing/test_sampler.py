@@ -73,7 +73,7 @@ def test_a_known_use_is_seen(share: float, burner: list[subprocess.Popen[str]]) 
         began_ns = time.time_ns()
         used_s, lived_s = go(process)
     summary = sampler.summary(began_ns, lived_s)
-    (seen,) = [one for one in summary.processes if one.pid == process.pid]
+    (seen,) = [used for used in summary.processes if used.pid == process.pid]
     assert seen.cpu_percent == pytest.approx(100 * used_s / lived_s, abs=3)
     assert seen.busiest_thread_percent == pytest.approx(100 * used_s / lived_s, abs=5)
     assert seen.threads == 1 and seen.role == "replica"
@@ -119,7 +119,7 @@ def test_new_children_are_seen_in_their_role_and_of_a_raylet_those_that_become_r
     seen = {process.pid: process.role for process in haproxy.summary(began_ns, seconds).processes}
     assert seen[reloaded] == "haproxy"
     (replica,) = (
-        one for one in raylet.summary(began_ns, seconds).processes if one.role == "replica"
+        part for part in raylet.summary(began_ns, seconds).processes if part.role == "replica"
     )
     assert replica.pid == added and replica.title.startswith("ray::ServeReplica:app:Shop")
 
@@ -145,8 +145,8 @@ def test_samples_are_lines_of_json_beside_the_records(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert {line["kind"] for line in lines} == {"process", "host"}
     assert {line["trial"] for line in lines} == {"v/r1/c/row", "v/r1/c/other"}
-    own = next(line for line in lines if line.get("pid") == os.getpid())
-    totals = [cpu for _, cpu in own["cpu_ms"]]
+    mine = next(line for line in lines if line.get("pid") == os.getpid())
+    totals = [cpu for _, cpu in mine["cpu_ms"]]
     assert len(totals) >= 2 and totals == sorted(totals)
 
 

@@ -87,24 +87,24 @@ def begun(
 def test_a_delta_is_given_as_soon_as_the_counts_are_those_of_the_client() -> None:
     script = [(0.0, text(5, 5)), (101.1, text(85, 40)), (102.3, text(105, 105))]
     _, meter = begun(script, 101.2, http=True)
-    told = meter.end(100, 100)
-    assert told["status"] == "fresh"
-    assert told["deployments"] == {"a#D": {"requests": 100.0, "processing_ms": 2.0}}
-    assert told["http"] == {"requests": 100.0}
-    assert 1.0 < told["waited_s"] < 1.5
+    delta = meter.end(100, 100)
+    assert delta["status"] == "fresh"
+    assert delta["deployments"] == {"a#D": {"requests": 100.0, "processing_ms": 2.0}}
+    assert delta["http"] == {"requests": 100.0}
+    assert 1.0 < delta["waited_s"] < 1.5
     _, behind_haproxy = begun([(0, text(0, 0)), (11, text(100, 61))], 11)
-    told = behind_haproxy.end(100, 100)  # counts of HTTP are neither waited for nor told
-    assert told["status"] == "fresh" and "http" not in told and told["waited_s"] == 0
+    delta = behind_haproxy.end(100, 100)  # counts of HTTP are neither waited for nor told
+    assert delta["status"] == "fresh" and "http" not in delta and delta["waited_s"] == 0
     _, meter = begun([(0, text(5)), (11, text(103))], 11)  # some may have arrived or not
     assert meter.end(95, 100)["deployments"]["a#D"]["requests"] == 98.0
     _, meter = begun([(0, text(500)), (11, text(100, worker="w2"))], 11)
     assert meter.end(100, 100)["deployments"] == {"a#D": "stale"}  # replaced: no delta
     # An export that does not come reads stale, and never zero.
     _, meter = begun([(0, text(5, 5)), (101, text(85, 90))], 101.2, http=True)
-    told = meter.end(100, 100)
-    assert told["status"] == "stale"
-    assert told["deployments"] == {"a#D": "stale"} and told["http"] == "stale"
-    assert told["waited_s"] == pytest.approx(meter.patience_s, abs=0.3)
+    delta = meter.end(100, 100)
+    assert delta["status"] == "stale"
+    assert delta["deployments"] == {"a#D": "stale"} and delta["http"] == "stale"
+    assert delta["waited_s"] == pytest.approx(meter.patience_s, abs=0.3)
 
 
 def test_after_a_stale_end_the_next_begin_waits_for_a_state_that_stays() -> None:

@@ -127,16 +127,16 @@ def test_other_tests_are_left_alone(session: Session) -> None:
 def test_stored_rounds_are_those_of_the_load(session: Session) -> None:
     drive = session.script(9.0, 2.0, 4.0, 3.0)
     session.run("", passed=1)
-    (one,) = session.stored
-    assert one["stats"]["data"] == pytest.approx([2.0, 4.0, 3.0])
-    assert one["options"]["timer"] == "load_time"
+    (benchmark,) = session.stored
+    assert benchmark["stats"]["data"] == pytest.approx([2.0, 4.0, 3.0])
+    assert benchmark["options"]["timer"] == "load_time"
     assert [load.count for load in drive.loads] == [50] * 4  # a warm-up comes first
-    told = one["extra_info"]
-    assert told["requests_per_s"] == pytest.approx(150 / 9.0)
-    assert (told["client"], told["connections"], told["requests"]) == ("raw", 2, 50)
-    assert (told["errors"], told["client_bound"], told["rounds"]) == ({}, False, 3)
-    assert (told["variant"], told["replicas"], told["ray"]) == (None, None, None)
-    assert told["p50_ms"] <= told["p99_ms"] and len(told["host"]["id"]) == 12
+    info = benchmark["extra_info"]
+    assert info["requests_per_s"] == pytest.approx(150 / 9.0)
+    assert (info["client"], info["connections"], info["requests"]) == ("raw", 2, 50)
+    assert (info["errors"], info["client_bound"], info["rounds"]) == ({}, False, 3)
+    assert (info["variant"], info["replicas"], info["ray"]) == (None, None, None)
+    assert info["p50_ms"] <= info["p99_ms"] and len(info["host"]["id"]) == 12
     assert "\n  16.7 requests/s, p50 1 ms, p99 1 ms, errors: none" in session.said
 
 
@@ -149,8 +149,8 @@ def test_an_slo_that_is_met_is_told_and_stored(session: Session) -> None:
     # Of all rounds: one has too few requests.
     result = session.run(slo_test('requests=50, slo="p99=5ms"'), passed=1)
     result.stdout.fnmatch_lines(["  slo: p99 <= 5 ms, errors <= 1 %*met: p99 1 ms*(+80.0 %)"])
-    told = session.stored[0]["extra_info"]["slo"]
-    assert told["verdict"] == "met" and told["margin"] == pytest.approx(0.8, abs=0.001)
+    slo = session.stored[0]["extra_info"]["slo"]
+    assert slo["verdict"] == "met" and slo["margin"] == pytest.approx(0.8, abs=0.001)
 
 
 TEN = Load(Request("http://127.0.0.1:9/"), count=10)
@@ -190,8 +190,8 @@ def test_a_missed_slo_or_a_round_that_is_not_whole_fails_the_test_in_one_line(
 def test_the_marker_of_a_test_keeps_what_it_says_but_for_a_timer(session: Session) -> None:
     marked = "import pytest, time\n@pytest.mark.benchmark({})" + ONE_TEST
     session.run(marked.format("group='shop'"), "--strict-markers", passed=1)
-    (one,) = session.stored
-    assert (one["group"], one["options"]["timer"]) == ("shop", "load_time")
+    (benchmark,) = session.stored
+    assert (benchmark["group"], benchmark["options"]["timer"]) == ("shop", "load_time")
     result = session.run(marked.format("timer=time.time"))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "serve_benchmark has a timer of its own: leave out timer" in session.said
@@ -225,7 +225,7 @@ def test_a_slower_round_breaks_the_gate(session: Session, now_s: float, code: in
 def test_rounds_of_a_failed_test_are_not_stored(session: Session) -> None:
     session.inner.makepyfile(test_right=ONE_TEST)
     session.run(ONE_TEST + "    assert found.p99_ms < 0\n", failed=1, passed=1)
-    assert [one["fullname"] for one in session.stored] == ["test_right.py::test_it"]
+    assert [benchmark["fullname"] for benchmark in session.stored] == ["test_right.py::test_it"]
     assert session.said.count("not stored: the test failed") == 1
 
 

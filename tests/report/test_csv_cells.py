@@ -46,7 +46,7 @@ def test_no_form_of_a_run_holds_a_formula_or_raw_control_characters(form: str) -
     text = render(whole, form)
     assert not set(text) & {"\x1b", "\x9b", "\r", "\x07"}
     if form == "csv":
-        rows = [one for one in csv.DictReader(io.StringIO(text)) if one["section"] == "results"]
+        rows = [row for row in csv.DictReader(io.StringIO(text)) if row["section"] == "results"]
         assert any(float(row["value"]) > 0 for row in rows if row["value"])
     if form == "json":
         assert repr(name)[1:-1] in repr(json.loads(text))
@@ -65,8 +65,8 @@ def unseen(text: str) -> set[str]:
 def test_no_form_of_several_runs_holds_raw_control_characters(form: str) -> None:
     comparing = of_versus(versus_result({TURNED: rates(500.0, 400.0)}))
     history = build_history(in_folders(nights({TURNED: FALLEN})))
-    told = "otava" if form == "csv" else form
-    for text in (render_comparing(comparing, form), render_history(history, told)):
+    named = "otava" if form == "csv" else form
+    for text in (render_comparing(comparing, form), render_history(history, named)):
         assert not unseen(text) and "x" in text
         if form == "json":
             assert repr(TURNED.label)[1:-1] in repr(json.loads(text))
@@ -81,5 +81,5 @@ def test_lines_beside_a_report_hold_none_either(capsys: pytest.CaptureFixture[st
     process = ServeProcess(1, "replica", "title", "x\x1b", "app\x1b[2J", "\u202eD")
     out = "\n".join(process_lines([InUse(process, 0.0, 1_000_000)], 80))
     assert not unseen(out) and "app\\u001b[2J" in out and "\\u202eD" in out
-    told = failure_text(Failure("trial", "\x1b[2J\x1b[H", "now", detail=("\x1b]0;x\x07",)))
-    assert "\x1b" not in told and "\x07" not in told and "\\u001b[2J" in told
+    text = failure_text(Failure("trial", "\x1b[2J\x1b[H", "now", detail=("\x1b]0;x\x07",)))
+    assert "\x1b" not in text and "\x07" not in text and "\\u001b[2J" in text

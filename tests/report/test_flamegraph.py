@@ -38,13 +38,13 @@ def frames(svg: str) -> dict[str, dict[str, float]]:
 
 def test_a_frame_is_as_wide_as_its_share_and_lies_on_its_caller() -> None:
     found = frames(draw(BASE))
-    one = found["one (app.py): 60.0 %, 600 samples, other"]
+    wide = found["one (app.py): 60.0 %, 600 samples, other"]
     same = found["same (app.py): 30.0 %, 300 samples, other"]
     main = found["main (app.py): 100.0 %, 1000 samples, other"]
     assert main["width"] == pytest.approx(WIDTH, abs=1)
-    assert one["width"] == pytest.approx(0.6 * WIDTH, abs=1)
-    assert one["y"] == same["y"] > main["y"]
-    assert one["x"] + one["width"] <= same["x"] and same["x"] + same["width"] <= WIDTH
+    assert wide["width"] == pytest.approx(0.6 * WIDTH, abs=1)
+    assert wide["y"] == same["y"] > main["y"]
+    assert wide["x"] + wide["width"] <= same["x"] and same["x"] + same["width"] <= WIDTH
     # One that nobody could see is left out and moves no other.
     text = "m (a.py:1);a (a.py:1) 5\nm (a.py:1);b (a.py:1) 9995\n"
     found = frames(draw(text))

@@ -51,7 +51,7 @@ from tests.records import (
 )
 from tests.rendering import render
 from tests.scale_records import scale_result, scale_suite
-from tests.sheet_parts import as_lines, at, every, is_sound, make_sheet, part
+from tests.sheet_parts import as_lines, at, is_sound, make_sheet, part, select
 
 GOLDEN = places.GOLDEN
 
@@ -138,7 +138,7 @@ def test_a_profiled_row_is_marked_and_enters_nothing() -> None:
         assert "profiled" in render(result, name)
     assert "single client small data 100.0 +- 0.0" in render(result, "classic")
     assert "7.0" not in render(result, "classic")
-    names = [one["perf_metric_value"] for one in json.loads(perf_metrics(result))["perf_metrics"]]
+    names = [item["perf_metric_value"] for item in json.loads(perf_metrics(result))["perf_metrics"]]
     assert names == [100.0]
 
 
@@ -191,7 +191,7 @@ def test_published_figures_stand_only_beside_rows_like_theirs() -> None:
 
 def test_perf_metrics_are_those_of_the_release_tooling(golden: Result) -> None:
     content = json.loads(perf_metrics(golden))
-    found = {one["perf_metric_name"]: one for one in content["perf_metrics"]}
+    found = {metric["perf_metric_name"]: metric for metric in content["perf_metrics"]}
     assert len(found) == len(content["perf_metrics"]) == 11 * 3
     assert found["default_bs1_ongoing1_rep1_single_client_throughput_requests_per_s"] == {
         "perf_metric_name": "default_bs1_ongoing1_rep1_single_client_throughput_requests_per_s",
@@ -226,7 +226,7 @@ def test_what_differs_from_what_was_asked_is_marked_on_the_page() -> None:
     client = {"workers": [worker(43)], "stretched": why, "notes": ["no epoll"]}
     plan = planned(row=ROWS[2])
     sheet = make_sheet(result_of([run(plan), launch(), trial(plan, client=client)]))
-    table, _ = every(part(sheet, "method"), Table)
+    table, _ = select(part(sheet, "method"), Table)
     (row,) = table.rows
     name = row.cells[0]
     assert isinstance(name, Text) and name.below == (why, "no epoll")
@@ -327,4 +327,4 @@ def test_no_row_is_offered_load_that_others_refute(name: str, tmp_path: Path) ->
     for rows in ladders.values():
         for clients, rate, limit in rows:
             more = [other for other in rows if other[0] > clients]
-            assert limit != "offered load" or all(one[1] >= COLLAPSE * rate for one in more)
+            assert limit != "offered load" or all(other[1] >= COLLAPSE * rate for other in more)

@@ -51,7 +51,7 @@ def test_what_is_settled_is_gone_on_with_only_after_a_failure() -> None:
     assert launches_left(of, searches, earlier) == ()
     hurt = replace(earlier, failures=(Failure("trial", "gone", AT),))
     left = launches_left(of, find_searches(of, hurt), hurt)
-    assert [one.round for one in left] == list(range(4, 21))
+    assert [planned.round for planned in left] == list(range(4, 21))
 
 
 def test_the_budget_ends_a_run_before_the_round_that_would_exceed_it() -> None:

@@ -27,7 +27,7 @@ LABEL = "capacity at p99 <= 50 ms, errors <= 1 %, poisson arrivals"
 
 #: Launches of one app, 1 % apart, and of one whose capacity is 20 % lower.
 APP = [Service(rate) for rate in (400.0, 404.0, 396.0, 402.0, 398.0)]
-SLOWER = [replace(one, capacity=0.8 * one.capacity) for one in APP]
+SLOWER = [replace(service, capacity=0.8 * service.capacity) for service in APP]
 
 #: What the client cannot load to its limit; and what no rate meets, searched for so many seconds
 #: that each probe has some requests.
@@ -92,7 +92,7 @@ def test_a_search_that_was_broken_off_has_no_value() -> None:
     assert stored(result).findings[0] == "1 of 3 searches was incomplete."
     found = condensed(result)
     assert [trial.round for trial in found.trials] == [1, 2]
-    assert [one.round for one in found.missing] == [3]
+    assert [planned.round for planned in found.missing] == [3]
     assert found.failures == ()
     assert rows("r", APP[:1], finished=False).trials == ()
 
@@ -102,9 +102,9 @@ def test_a_round_is_planned_once_where_it_was_needed() -> None:
     first = replace(result.run, plan=result.run.plan[:2])
     resume = Resume(("capacity",), first.started_at, plan=result.run.plan[2:])
     found = condensed(replace(result, run=first, resumes=(resume,)))
-    assert [(one.round, one.row.label) for one in found.plan] == [(at, LABEL) for at in (1, 2, 3)]
+    assert [(row.round, row.row.label) for row in found.plan] == [(at, LABEL) for at in (1, 2, 3)]
     more = replace(searched("r", APP), stop=RunStop(5, 20, "settled", "t"), last=5)
-    assert [one.round for one in condensed(more).plan] == [1, 2, 3, 4, 5]
+    assert [planned.round for planned in condensed(more).plan] == [1, 2, 3, 4, 5]
 
 
 @cases(

@@ -90,15 +90,15 @@ def test_a_ladder_that_was_broken_off_says_what_comes_next() -> None:
 def test_a_ladder_that_was_broken_off_in_a_step_below_its_highest_is_not_at_its_end() -> None:
     refining, falling, repeating = Ladder(refinements=4), Ladder(steps=(30, 20, 10)), Ladder(runs=2)
     *grown, last = climbed(refining, {10: 100.0, 15: 150.0, 20: 152.0, 30: 151.0, 24: 9.0})
-    three, two, one = climbed(falling, {30: 150.0, 20: 180.0, 10: 9.0})
+    three, two, lowest = climbed(falling, {30: 150.0, 20: 180.0, 10: 9.0})
     for ladder, trials in (
         (refining, [*grown, cut(last)]),  # further refinements come after it
-        (falling, [three, two, cut(one)]),
+        (falling, [three, two, cut(lowest)]),
         (repeating, climbed(repeating, {10: 200.0, 15: 100.0})),  # 15 users come once more
     ):
         (found,) = ladders_of(result(ladder, *trials))
         assert users(found) == NONE
-    (found,) = ladders_of(result(falling, three, cut(two), one))
+    (found,) = ladders_of(result(falling, three, cut(two), lowest))
     assert users(found) == (30, 30, [])  # in the middle of a list it is left out
 
 
@@ -143,9 +143,9 @@ def test_a_step_in_doubt_is_neither_knee_nor_best_nor_a_collapse() -> None:
 
 def test_a_step_with_many_errors_is_no_best_but_can_be_a_collapse() -> None:
     ladder = Ladder(steps=(10, 20, 30))
-    one, *others = climbed(ladder, {10: 100.0, 20: 180.0, 30: 60.0})
+    first, *others = climbed(ladder, {10: 100.0, 20: 180.0, 30: 60.0})
     many = Counts(sent=200, completed=100, failed={"timeout": 100}, in_flight=0)
-    (found,) = ladders_of(result(ladder, one, *(replace(at, counts=many) for at in others)))
+    (found,) = ladders_of(result(ladder, first, *(replace(at, counts=many) for at in others)))
     assert users(found) == (10, 10, [30])
 
 

@@ -186,9 +186,9 @@ def test_the_classic_form_is_the_published_one() -> None:
 
 
 def test_times_without_connecting_are_shown_on_demand() -> None:
-    one = press_trial(100, 2000.0)
-    assert " 4750000 2,105 " in shown(one, exclude_connect=True)
-    assert "onnected" not in shown(one)
+    trial = press_trial(100, 2000.0)
+    assert " 4750000 2,105 " in shown(trial, exclude_connect=True)
+    assert "onnected" not in shown(trial)
 
 
 def test_the_published_table_is_that_of_the_device_and_level() -> None:

@@ -89,8 +89,8 @@ def test_the_child_is_told_level_queue_callable_and_what_to_post_first() -> None
     assert spec["system_log_level"] == "ERROR"
     assert base64.b64decode(spec["ready"]["body"]) == bodies(cell)[0]
     assert spec["ready"]["method"] == "POST"
-    told = {"log_level": "ERROR", "callable": "sync", "max_queued_requests": 48, "device": "cpu"}
-    assert spec["checks"][0]["expect"].items() >= told.items()
+    asked = {"log_level": "ERROR", "callable": "sync", "max_queued_requests": 48, "device": "cpu"}
+    assert spec["checks"][0]["expect"].items() >= asked.items()
     assert spec["args"].items() >= {"features": ["user", "item"], "debug": False}.items()
     info = deploy_spec(app, {**cell, "log_level": "INFO"})
     assert info["args"] == spec["args"]  # changed in place

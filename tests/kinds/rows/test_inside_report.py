@@ -9,7 +9,7 @@ from serve_bench.view.document import Chart
 from serve_bench.view.inside import describe_profiled, usage_table
 from tests.records import ROWS, changed, launch, planned, run, trial
 from tests.rendering import render
-from tests.sheet_parts import every, make_sheet, part
+from tests.sheet_parts import make_sheet, part, select
 
 
 def usage(*processes: tuple[str, float | None], host: float = 150.0) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def test_a_reading_that_goes_back_is_no_part_below_zero() -> None:
         for of, cpu in zip(plan, (9.0, -9.0), strict=True)
     ]
     document = make_sheet(result_of([run(*plan), launch(), *trials]))
-    (chart,) = every(part(document, "cpu-charts"), Chart)
+    (chart,) = select(part(document, "cpu-charts"), Chart)
     parts = [(point.series, point.value) for point in chart.points]
     others = "others on the host"
     assert parts == [("proxy", 9.0), (others, 141.0), (others, 150.0)]

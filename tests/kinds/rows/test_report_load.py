@@ -11,7 +11,7 @@ from serve_bench.core.result import Failure, Metric, PlannedTrial, Run, Trial, r
 from serve_bench.core.traffic import Row
 from serve_bench.view.document import Document, Facts, Number, Table
 from tests.records import AT, changed, trial, worker
-from tests.sheet_parts import as_lines, at, every, make_sheet, names, part
+from tests.sheet_parts import as_lines, at, make_sheet, names, part, select
 
 MS = 1_000_000
 URL = "http://127.0.0.1:1/x"
@@ -38,7 +38,7 @@ def sheet(*trials: Trial, failures: tuple[Failure, ...] = ()) -> Document:
 def facts(*windows: float, **changes: Any) -> dict[str, str]:
     of = sheet(load(*windows, **changes))
     blocks = [block for name in ("results", "requests") for block in part(of, name)]
-    return {name: text for block in every(blocks, Facts) for name, text in block.pairs}
+    return {name: text for block in select(blocks, Facts) for name, text in block.pairs}
 
 
 COUNTS = Counts(sent=103, completed=100, failed={"timeout": 2, "reset": 1}, in_flight=0)
@@ -46,7 +46,7 @@ COUNTS = Counts(sent=103, completed=100, failed={"timeout": 2, "reset": 1}, in_f
 
 def test_the_times_of_a_load_that_was_never_answered_are_lower_bounds() -> None:
     hung = load(0.0, 0.0, waits=Histogram.of([3000 * MS] * 10), counts=Counts(10, 0, {}, 10))
-    (table, *_) = every(part(sheet(hung), "results"), Table)
+    (table, *_) = select(part(sheet(hung), "results"), Table)
     p99 = table.rows[0].cells[at(table, "p99")]
     assert isinstance(p99, Number) and p99.text.startswith("> ")
     assert p99.value == pytest.approx(3000, rel=1e-3)

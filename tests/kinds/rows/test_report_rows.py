@@ -24,7 +24,7 @@ from serve_bench.view.rows import make_page
 from tests import places
 from tests.records import ROWS, cell, changed, launch, planned, run, stored, trial
 from tests.rendering import render
-from tests.sheet_parts import as_lines, every, make_sheet, opened, part
+from tests.sheet_parts import as_lines, make_sheet, opened, part, select
 from tests.verdict_trials import process, usage
 
 LATENCY = Histogram.of([1_000_000] * 899 + [2_000_000] * 90 + [9_000_000] * 11).encode()
@@ -36,7 +36,7 @@ def sheet(*records: Record) -> Document:
 
 def drawn(of: Document, name: str) -> list[Point]:
     """The points of all charts of a section."""
-    charts = every(part(of, name), Chart)
+    charts = select(part(of, name), Chart)
     return [point for chart in charts for point in chart.points]
 
 
@@ -68,7 +68,7 @@ def test_a_matrix_is_a_heat_map_for_each_load() -> None:
     ]
     trials = [trial(of, 10.0 * at) for at, of in enumerate(plan, 1)]
     of = sheet(run(*plan), launch("default"), launch("optimized"), *trials)
-    charts = every(part(of, "throughput"), Chart)
+    charts = select(part(of, "throughput"), Chart)
     titles = ["Requests/s: 100 connections", "Requests/s: 8 clients"]
     assert [chart.title for chart in charts] == titles, "the fastest first"
     first, *_, last = charts[1].points
@@ -76,7 +76,7 @@ def test_a_matrix_is_a_heat_map_for_each_load() -> None:
     assert (last.x, last.series, last.value) == ("64", "num_replicas 2, optimized", 120.0)
     few = [planned(of=cell(*of)) for of in ((1, 1, 1), (8, 1, 2), (64, 1, 3))]
     of = sheet(run(*few), launch("default"), *(trial(of, 10.0) for of in few))
-    (chart,) = every(part(of, "throughput"), Chart)
+    (chart,) = select(part(of, "throughput"), Chart)
     assert chart.kind == "dots", "most cells of a matrix would be empty"
 
 
@@ -199,8 +199,8 @@ def test_sizes_are_kept_exactly_and_are_no_latency_for_the_release_tooling() -> 
     kept = Histogram.decode(metric.histogram)
     assert (kept.count, kept.max, kept.unit) == (17, 1000, "requests")
     assert kept.mean == pytest.approx((5 + 160 + 2000) / 17)
-    told = perf_metrics(result_of([run(planned(of=cell(16))), launch(), row({8: 100}, {})]))
-    assert "batch_size" not in told
+    metrics = perf_metrics(result_of([run(planned(of=cell(16))), launch(), row({8: 100}, {})]))
+    assert "batch_size" not in metrics
 
 
 def row(sizes: dict[int, int], served: dict[str, int]) -> Trial:

@@ -42,13 +42,13 @@ def config() -> ServeConfig:
 def test_what_has_no_effect_is_told_and_the_rest_is_used() -> None:
     found = config()
     assert found.http_options == {"request_timeout_s": 20}
-    told = ["proxy_location", "http_options.host", "http_options.port", "shop.runtime_env.pip"]
-    assert list(found.unused) == told
+    unused = ["proxy_location", "http_options.host", "http_options.port", "shop.runtime_env.pip"]
+    assert list(found.unused) == unused
     assert found.apps[1].config["runtime_env"] == {"env_vars": {"A": "1"}}
     assert (found.apps[2].name, found.apps[2].prefix) == ("default", "/")
     said = found.notices(found.apps[0], False)
     assert said[0].startswith("the load goes to helper (the first; --app-name or --route names")
-    assert said[1] == f"c.yaml: has no effect here: {', '.join(told)}"
+    assert said[1] == f"c.yaml: has no effect here: {', '.join(unused)}"
 
 
 @cases(

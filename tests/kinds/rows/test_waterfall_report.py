@@ -13,7 +13,7 @@ from serve_bench.view.waterfall import trace_text
 from tests.fixtures import Capture
 from tests.records import changed, launch, planned, run, trial
 from tests.rendering import render
-from tests.sheet_parts import every, make_sheet, part
+from tests.sheet_parts import make_sheet, part, select
 
 MS = 1_000_000
 ROW = Row("8 connections", "raw", 8)
@@ -62,12 +62,12 @@ def traced(**falls: dict[str, Any]) -> Result:
     return result_of([run(*plan), *map(launch, falls), *trials])
 
 
-def told(result: Result, **how: Any) -> str:
+def text_of(result: Result, **how: Any) -> str:
     return " ".join(render(result, width=120, **how).split())
 
 
 def said(**more: Any) -> str:
-    return told(traced(a=fall(**more)))
+    return text_of(traced(a=fall(**more)))
 
 
 def test_what_the_slowest_waited_for_is_a_finding() -> None:
@@ -80,14 +80,14 @@ def test_a_hop_that_is_most_of_the_time_of_all_is_a_finding_unless_it_is_the_app
     back = {"user code": figures(5.0, 5.0, 5.0), "answer back": figures(15.0, 13.0, 13.0)}
     sentence = "of the mean latency of 20.0 ms, 15.0 are answer back"
     assert sentence in said(hops=back)
-    own = {"user code": back["answer back"], "answer back": back["user code"]}
-    for more in ({"hops": back, "timers": {"answer back": 10.0}}, {"hops": own}, {}):
+    swapped = {"user code": back["answer back"], "answer back": back["user code"]}
+    for more in ({"hops": back, "timers": {"answer back": 10.0}}, {"hops": swapped}, {}):
         assert "of the mean latency" not in said(**more)
 
 
 def test_a_timer_and_what_is_missing_are_said() -> None:
     partly = traced(a=fall(unseen=2, failed={"user code": 3}, lost_marks=9, cut=1))
-    text = told(partly, verbose=True)
+    text = text_of(partly, verbose=True)
     for words in ("55 traced requests", "2 lack marks", "3 failed in user", "9 marks were written"):
         assert words in text
     assert "just above 50 ms in batch wait: a timer" in said(timers={"batch wait": 50.0})
@@ -96,7 +96,7 @@ def test_a_timer_and_what_is_missing_are_said() -> None:
 
 def test_hops_stand_in_the_order_of_the_way_and_calls_behind_downstream() -> None:
     result = traced(a=fall(), b=fall(hops={"client to HAProxy": figures(2.0, 2.0, 4.0)}))
-    (table,) = every(part(make_sheet(result), "waterfall"), Table)
+    (table,) = select(part(make_sheet(result), "waterfall"), Table)
     heads = "hop|mean a ms|mean b ms|p99 a ms|p99 b ms|share a %|share b %|p50 a ms"
     assert "|".join(column.full_name for column in table.columns).startswith(heads)
     rows = ["|".join(map(cell_text, row.cells[:7])) for row in table.rows]

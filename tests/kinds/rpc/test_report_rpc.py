@@ -90,11 +90,11 @@ def test_what_broke_off_says_what_is_kept_and_is_in_no_perf_metric() -> None:
     assert (broken.name, first) == ("ray, world_size 20", "broken off: 3 whole episodes kept")
     assert second == "failed: observer 7 (pid 4321) ended: signal 9"
     content = json.loads(perf_metrics(golden()))
-    found = {one["perf_metric_name"]: one for one in content["perf_metrics"]}
+    found = {metric["perf_metric_name"]: metric for metric in content["perf_metrics"]}
     latency = next(item for name, item in found.items() if name.endswith("agent_latency_p50_ms"))
     assert latency["perf_metric_type"] == "LATENCY"
     assert latency["perf_metric_value"] == pytest.approx(1.1, rel=1e-3)
-    assert content["broken"] == [one.key for one in golden().failures if one.what == "trial"]
+    assert content["broken"] == [lost.key for lost in golden().failures if lost.what == "trial"]
     assert len(content["broken"]) == 1 and len(found) == (4 - 1) * (3 + 2 * 2)
 
 

@@ -99,10 +99,10 @@ def test_an_address_is_kept_as_it_was_given_and_has_an_interface_here() -> None:
     assert address_of("127.0.0.1") == "127.0.0.1"
     assert interface_of("127.0.0.1") == interface_of(address_of("localhost"))
     assert interface_of("127.0.0.1") in ("lo", "lo0") and interface_of("192.0.2.1") is None
-    for name, every in psutil.net_if_addrs().items():
-        for own in every:
-            if own.family == socket.AF_INET and not own.address.startswith("127."):
-                assert interface_of(own.address) == name
+    for name, addresses in psutil.net_if_addrs().items():
+        for address in addresses:
+            if address.family == socket.AF_INET and not address.address.startswith("127."):
+                assert interface_of(address.address) == name
 
 
 @cases("backend", "torch", "ray", "serve")

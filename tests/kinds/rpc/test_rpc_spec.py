@@ -108,7 +108,7 @@ def test_flags_are_read_and_seconds_without_episodes_end_a_world_alone() -> None
 
 
 def keys_of(suite: RpcSpec, *done: str) -> list[list[str]]:
-    return [[planned.key for planned in list_trials([one])] for one in suite.plan(done)]
+    return [[planned.key for planned in list_trials([launch])] for launch in suite.plan(done)]
 
 
 def test_backends_alternate_within_a_round_and_each_measures_every_world() -> None:

@@ -134,7 +134,7 @@ def test_perf_metrics_name_later_variants_replicas_of_a_curve_and_what_is_not_kn
     assert metrics["per_node_avg_tps"]["perf_metric_value"] == pytest.approx(101.5)  # of launches
     assert metrics["optimized_per_node_avg_tps"]["perf_metric_value"] == pytest.approx(202.0)
     assert len(metrics) == 2 * 19 and "INVALID" in content["invalid"][0]
-    assert content["not_measured"] == [one.key for one in golden().missing]
+    assert content["not_measured"] == [planned.key for planned in golden().missing]
     content, _ = named(one_launch(nodes=[scale_node(1)], windows=(100.0,), latencies_ms=[]))
     assert content["not_told"] == [f"cluster_P{share}_latency_ms" for share in (50, 75, 90, 99)]
     suite = scale_suite("curve", ("default", "haproxy"), replicas=(1, 2, 4, 8, 16))

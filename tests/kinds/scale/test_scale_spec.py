@@ -62,10 +62,10 @@ def test_variants_alternate_and_later_rounds_draw_their_sizes() -> None:
     variants = (DEFAULT, VariantUsed("optimized"))
     suite = CurveSpec(variants=variants, replicas=(1, 2, 4, 8, 16), launches=3)
     plan = suite.plan()
-    assert [(one.variant.name, one.round) for one in plan] == [
+    assert [(launch.variant.name, launch.round) for launch in plan] == [
         (name, round_) for round_ in (1, 2, 3) for name in ("default", "optimized")
     ]
-    orders = [[cell["num_replicas"] for cell, _ in one.cells] for one in plan]
+    orders = [[cell["num_replicas"] for cell, _ in launch.cells] for launch in plan]
     assert orders[0] == [1, 2, 4, 8, 16] and orders[2] != orders[0]
     assert orders[2] == orders[3] and all(sorted(map(int, order)) == orders[0] for order in orders)
     keys = [planned.key for planned in list_trials(plan)]
@@ -93,7 +93,7 @@ def test_flags_go_before_the_file_and_before_quick_and_a_cluster_has_its_own() -
     assert (suite.windows, suite.window_s) == (2, 1.25)
     assert [variant.name for variant in suite.variants] == ["haproxy"]
     suite = read_scale("curve", Content("a.toml", CURVE), {}, address="10.0.0.1:6379")
-    assert [one.name for one in suite.variants] == [AS_IT_IS] and suite.nodes == 1
+    assert [variant.name for variant in suite.variants] == [AS_IT_IS] and suite.nodes == 1
 
 
 @cases(

@@ -77,9 +77,9 @@ def test_a_launch_has_room_for_its_ports_and_gives_none_twice(
         for kind in ("HTTP", "GRPC")
     ]
     assert all(len(kind) >= most_replicas for kind in kinds)
-    own = raylet_ports(launch, ports)
-    assert [len(part) for part in own] == [4] * (raylets - 1)
-    taken = [*ports[:5], *kinds[0], *kinds[1], *(port for part in own for port in part)]
+    by_raylet = raylet_ports(launch, ports)
+    assert [len(part) for part in by_raylet] == [4] * (raylets - 1)
+    taken = [*ports[:5], *kinds[0], *kinds[1], *(port for part in by_raylet for port in part)]
     assert len(set(taken)) == len(taken) and set(taken) <= set(ports)
 
 

@@ -144,8 +144,8 @@ def test_rows_that_are_missing_are_measured_on_all_layers(fake: Fake, call: Call
     call("tax", "--rounds", "4", "--out", "run", code=130)
     fake.stops = 10**6
     call("tax", "--resume", "run")
-    every = [f"{at}/{row}" for at in range(1, 5) for row in ("1 connection", "100 connections")]
-    assert fake.measured == every
+    rows = [f"{at}/{row}" for at in range(1, 5) for row in ("1 connection", "100 connections")]
+    assert fake.measured == rows
     call("tax", "--resume", "run", "--rounds", "+1")
     rounds = {point.dims["rounds"] for point in view().points}
     assert len(fake.measured) == 10 and rounds == {5}
@@ -159,7 +159,7 @@ def test_layers_are_drawn_and_a_handle_has_windows_of_its_own(call: Call) -> Non
     assert TaxSpec.stored(suite.to_json()) == suite
     rows = [row for planned in suite.plan() for row in planned.rows]
     parts = [[at.variant for at in part.planned] for part in rows[0].parts]
-    assert sorted(parts) == [["handle"], [one.name for one in LAYERS if one.way != "handle"]]
+    assert sorted(parts) == [["handle"], [layer.name for layer in LAYERS if layer.way != "handle"]]
     first = {row.parts[0].planned[0].variant for row in rows}
     assert first == {"handle", "uvicorn"}  # by draw, before or behind the slices
     planned = [at for row in rows for part in row.parts for at in part.planned]

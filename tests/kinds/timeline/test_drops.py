@@ -57,13 +57,13 @@ def test_what_is_no_drop(ended: list[int], waiting: int, running: int) -> None:
 
 
 @cases(
-    "cell, tables, own",
+    "cell, tables, different",
     ({}, {"user_config": {}}, False),
     ({"Shop.request_router_config.max_backoff_s": 0.025}, {}, True),
     ({}, {"request_router_config": {"max_backoff_s": 0.025}}, True),
 )
 def test_a_deployment_may_have_a_router_of_its_own(
-    cell: dict[str, Any], tables: dict[str, Any], own: bool
+    cell: dict[str, Any], tables: dict[str, Any], different: bool
 ) -> None:
     suite = {"app": {"deployments": [{"name": "Shop", "tables": tables}]}}
-    assert has_own_router(result_of([replace(run(), suite=suite)]), cell) is own
+    assert has_own_router(result_of([replace(run(), suite=suite)]), cell) is different

@@ -90,7 +90,7 @@ def test_capacity_that_comes_at_a_known_moment() -> None:
     assert course.answered == course.due and sum(course.sent) == sum(course.due)
     # At 4 s 40 requests wait, and some are served.
     assert course.waiting[3] == pytest.approx(40, abs=3)
-    highest = max(one["max"] for one in course.latency if one is not None)
+    highest = max(second["max"] for second in course.latency if second is not None)
     assert highest == pytest.approx(40 * SERVICE_S * 1e9, rel=0.1)
     assert figures.whole["replica_s"] == pytest.approx(3.0 + 1 * 3 + 6 * 3, abs=0.1)
 

@@ -79,4 +79,4 @@ def test_what_compare_reads(folder: Path) -> None:
         assert trial.row.label == f"answered within the SLO, {STAGES}, {SLO}"
         rates += trial.metrics["throughput"].windows or ()
     assert sorted(rates) == [(20 + 40 + 40) / 4, 120 / 4]
-    assert {one.key for one in result.plan} == {trial.key for trial in result.trials}
+    assert {planned.key for planned in result.plan} == {trial.key for trial in result.trials}

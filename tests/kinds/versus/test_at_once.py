@@ -58,7 +58,7 @@ def test_both_go_on_at_the_same_time_and_only_the_one_that_asked_hears() -> None
 
     assert bench.run(work("a"), work("b")) == ["a", "b"]
     me = threading.current_thread().name
-    assert [one for one in bench.heard if one[0] == 0] == [(0, "a 1", me), (0, "a 2", me)]
+    assert [line for line in bench.heard if line[0] == 0] == [(0, "a 1", me), (0, "a 2", me)]
     assert sorted(bench.heard)[2:] == [(1, "b 1", me), (1, "b 2", me)]
     assert bench.stops == 0
 

@@ -54,7 +54,7 @@ def test_each_side_is_compared_with_a_as_by_itself_and_corrected_for_all() -> No
     assert first.level == pytest.approx(0.05 / 3) and first.half > 1.2 * alone.half
     # Holm's step-down runs over the sides: the surest has a third of the error, the last all.
     judged = [row.line("throughput").judged for row in found.rows]
-    assert sorted(sure(one.alpha) for one in judged) == pytest.approx([0.05 / 3, 0.05 / 2, 0.05])
+    assert sorted(sure(word.alpha) for word in judged) == pytest.approx([0.05 / 3, 0.05 / 2, 0.05])
     names = [part.names for part in found.split()]
     assert names == [("default", label) for label in LABELS[1:]]
 
@@ -82,8 +82,8 @@ def test_the_gate_is_over_all_sides_and_names_the_one(tmp_path: Path, call: Call
         versus_result({ROW: [(500.0,) * 3] * 3}, labels=LABELS[:3], b={"failed": 99})
     )
     assert "of B2's requests failed" in failing.rows[1].worse
-    some = versus_result({ROW: [(500.0,) * 3] * 3}, labels=LABELS[:3], b={"failed": 9})
-    assert render(some).count(": errors: in 3 of 3 rounds") == 2  # of each side
+    few = versus_result({ROW: [(500.0,) * 3] * 3}, labels=LABELS[:3], b={"failed": 9})
+    assert render(few).count(": errors: in 3 of 3 rounds") == 2  # of each side
 
 
 def test_the_report_has_a_row_for_each_side_and_one_chart_and_says_the_level() -> None:
@@ -142,7 +142,7 @@ def test_what_is_measured_in_turn_is_compared_within_its_rounds() -> None:
     result = run_of(0.9, 0.9, together=2)
     keep = {"haproxy": (1, 3, 5), "mine": (2, 4, 6)}
     seen = [trial for trial in result.trials if trial.round in keep.get(trial.variant, range(1, 7))]
-    plan = tuple(one for one in result.run.plan if one.round in keep.get(one.variant, range(1, 7)))
+    plan = tuple(row for row in result.run.plan if row.round in keep.get(row.variant, range(1, 7)))
     found = of_versus(replace(result, trials=tuple(seen), run=replace(result.run, plan=plan)))
     rounds = [[*row.line("throughput").a_values] for row in found.rows]
     assert rounds == [[1, 3, 5], [2, 4, 6]]
@@ -150,10 +150,10 @@ def test_what_is_measured_in_turn_is_compared_within_its_rounds() -> None:
 
 
 def test_sides_that_are_the_same_are_refused_and_twins_have_names() -> None:
-    one, other = Side("x"), Side("y")
+    x, other = Side("x"), Side("y")
     for sides, message in (
-        ([one, replace(one, settings={"num_replicas": 2}), other], "--a, --b: both are x, .* --aa"),
-        ([Side("a", settings={"num_replicas": 3}), one, other], "^--b: both are x, with the same"),
+        ([x, replace(x, settings={"num_replicas": 2}), other], "--a, --b: both are x, .* --aa"),
+        ([Side("a", settings={"num_replicas": 3}), x, other], "^--b: both are x, with the same"),
     ):
         with pytest.raises(BadInput, match=message):
             check_sides(sides)

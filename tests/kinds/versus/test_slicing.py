@@ -92,6 +92,6 @@ def test_a_drain_is_what_a_slice_took_beyond_its_length() -> None:
 
 def test_a_choice_comes_back_from_a_trial() -> None:
     chosen = Slicing("slices", 0.1, 20, 0.016, "fewer")
-    told = {**asdict(chosen), "chosen_drain_s": 0.016, "drain_s": 0.02}
-    told |= dict.fromkeys(("begun_s", "length_s", "completed", "failed"), ())
-    assert slicing_from(built(SlicesFacts, told, "slices")) == chosen
+    facts = {**asdict(chosen), "chosen_drain_s": 0.016, "drain_s": 0.02}
+    facts |= dict.fromkeys(("begun_s", "length_s", "completed", "failed"), ())
+    assert slicing_from(built(SlicesFacts, facts, "slices")) == chosen

@@ -39,8 +39,8 @@ def test_a_setting_of_a_side_holds_over_the_cell_and_is_no_name_of_it() -> None:
     two = replace(suite(), sides=(DEFAULT, replace(DEFAULT, settings={"num_replicas": 2})))
     assert [side.cell(CELL)["num_replicas"] for side in two.sides] == [1, 2]
     assert two.label(CELL) == {"max_batch_size": 1, "max_ongoing_requests": 10000}
-    own, cell = two.of_side(two.sides[1], CELL)
-    assert own.cells == (cell,) and cell["num_replicas"] == 2 and own.app is APPS["noop"]
+    of_b, cell = two.of_side(two.sides[1], CELL)
+    assert of_b.cells == (cell,) and cell["num_replicas"] == 2 and of_b.app is APPS["noop"]
     # One that differs from cell to cell is refused.
     two = replace(suite(cells=(CELL, {**CELL, "num_replicas": 4})), sides=two.sides)
     with pytest.raises(BadInput, match=r"^--b-option: num_replicas differs from cell to cell"):
@@ -67,18 +67,18 @@ def test_every_round_measures_every_row_of_every_cell_on_both_sides() -> None:
 
 
 def test_what_is_drawn_hangs_on_the_seed_alone() -> None:
-    one, same, other = (suite(rounds=40, seed=seed).plan() for seed in (1, 1, 2))
-    assert one == same != other
-    assert len({plan.pairings[0].seed for plan in one}) == 40
-    first = Counter(plan.pairings[0].steady_order for plan in one)
+    drawn, same, other = (suite(rounds=40, seed=seed).plan() for seed in (1, 1, 2))
+    assert drawn == same != other
+    assert len({plan.pairings[0].seed for plan in drawn}) == 40
+    first = Counter(plan.pairings[0].steady_order for plan in drawn)
     assert set(first) == {(0, 1), (1, 0)}
 
 
 def test_a_row_of_which_a_side_is_missing_is_measured_anew_on_both() -> None:
     whole = suite(rounds=3, rows=ROWS)
-    every = [one.key for plan in whole.plan() for at in plan.pairings for one in at.planned]
-    rest = whole.plan([key for key in every if key != every[5]])
+    keys = [trial.key for plan in whole.plan() for at in plan.pairings for trial in at.planned]
+    rest = whole.plan([key for key in keys if key != keys[5]])
     assert [plan.round for plan in rest] == [2]
-    assert [one.key for at in rest[0].pairings for one in at.planned] == [every[4], every[5]]
+    assert [trial.key for at in rest[0].pairings for trial in at.planned] == [keys[4], keys[5]]
     assert rest[0].order == (1, 0)
-    assert whole.plan(every) == ()
+    assert whole.plan(keys) == ()

@@ -77,13 +77,13 @@ def test_both_sides_are_measured_in_turn_and_alone(rows_of: RowsOf) -> None:
     slicing = rows.chosen["app/4 connections"]
     assert (slicing.method, slicing.connections) == ("slices", 4)
     for trial in trials:
-        told = sure(trial.client.slices)
+        slices = sure(trial.client.slices)
         rates = trial.metrics["throughput"].windows
-        assert rates is not None and len(rates) == slicing.pairs(0.4) == len(told.begun_s)
-        assert sum(told.completed) == trial.counts.completed > 0 == sum(told.failed)
-        assert rates[0] == pytest.approx(told.completed[0] / told.length_s[0])
-        assert told.method == "slices" and told.slice_s == slicing.slice_s
-        assert told.chosen_drain_s == slicing.drain_s and told.connections == 4
+        assert rates is not None and len(rates) == slicing.pairs(0.4) == len(slices.begun_s)
+        assert sum(slices.completed) == trial.counts.completed > 0 == sum(slices.failed)
+        assert rates[0] == pytest.approx(slices.completed[0] / slices.length_s[0])
+        assert slices.method == "slices" and slices.slice_s == slicing.slice_s
+        assert slices.chosen_drain_s == slicing.drain_s and slices.connections == 4
         steady = trial.metrics["steady_throughput"].windows
         assert steady is not None and len(steady) == 4 and min(steady) > 0
         assert trial.warmup.seconds >= 0.1 and trial.window_s == slicing.slice_s
@@ -91,12 +91,12 @@ def test_both_sides_are_measured_in_turn_and_alone(rows_of: RowsOf) -> None:
         json.loads(to_line(trial))
     # Which of a pair came first is drawn: the slices of both lie in one another.
     begun = zip(*(sure(trial.client.slices).begun_s for trial in trials), strict=True)
-    assert {one < other for one, other in begun} == {True, False}
+    assert {begin < other for begin, other in begun} == {True, False}
     # Of a process that is known, its CPU; a service without processes has none.
     (cpu_s,) = trials[0].metrics["server_cpu"].windows or ()
     assert cpu_s > 0 and "server_cpu" not in trials[1].metrics
-    own, other = ({process.pid for process in trial.usage.processes} for trial in trials)
-    assert os.getpid() in own - other
+    pids, other = ({process.pid for process in trial.usage.processes} for trial in trials)
+    assert os.getpid() in pids - other
     # The choice of the first round holds: no slices are looked at any more.
     assert sure(again[0].client.slices).slice_s == slicing.slice_s
     assert said.count("warm-up") > 0
@@ -110,14 +110,14 @@ def test_only_one_side_is_loaded_and_of_processes_that_came_meanwhile_no_cpu_is_
     whole, me = suite(side_s=0.2, sample=False), [Process(os.getpid(), "replica", "me")]
     found = iter([me])
     grown = [*me, Process(os.getppid(), "replica", "new")]
-    with serving(delay_s=0.002) as one, serving(delay_s=0.002) as two:
-        fixed = target(one, processes=lambda: me)
-        growing = target(two, processes=lambda: next(found, grown))
+    with serving(delay_s=0.002) as left, serving(delay_s=0.002) as right:
+        fixed = target(left, processes=lambda: me)
+        growing = target(right, processes=lambda: next(found, grown))
         trials = rows_of(whole)[0].measure(first(whole), (fixed, growing))
     assert "server_cpu" in trials[0].metrics and not trials[0].flags.way_changed
     assert "server_cpu" not in trials[1].metrics and trials[1].flags.way_changed
     busy = sorted(
-        (e.received_ns, e.answered_ns, k) for k, s in enumerate((one, two)) for e in s.log
+        (e.received_ns, e.answered_ns, k) for k, s in enumerate((left, right)) for e in s.log
     )
     for (_, answered, side), (received, _, other) in pairwise(busy):
         assert side == other or received >= answered
@@ -127,24 +127,24 @@ def test_only_one_side_is_loaded_and_of_processes_that_came_meanwhile_no_cpu_is_
 
 def test_an_open_loop_is_loaded_in_windows(rows_of: RowsOf) -> None:
     whole = suite(replace(ROW, loop="open", rate_per_s=50.0), side_s=2.0, sample=False)
-    with serving() as one, serving() as two:
-        a, b = (Target(Load(Request(server.url), rate=50.0)) for server in (one, two))
+    with serving() as left, serving() as right:
+        a, b = (Target(Load(Request(server.url), rate=50.0)) for server in (left, right))
         trials = rows_of(whole)[0].measure(first(whole), (a, b))
     for trial in trials:
-        told = sure(trial.client.slices)
-        assert told.method == "windows" and "an open loop cannot be sliced" in told.why
+        slices = sure(trial.client.slices)
+        assert slices.method == "windows" and "an open loop cannot be sliced" in slices.why
         rates = trial.metrics["throughput"].windows
         assert rates is not None and len(rates) == 2
         assert sum(rates) / 2 == pytest.approx(50.0, rel=0.1)
-        assert told.length_s == pytest.approx([1.0, 1.0], rel=0.05)
+        assert slices.length_s == pytest.approx([1.0, 1.0], rel=0.05)
 
 
 def test_slices_that_drains_have_outgrown_are_flagged(rows_of: RowsOf) -> None:
     whole = suite(sample=False, side_s=0.3)
-    with serving(delay_s=0.03) as one, serving(delay_s=0.03) as two:
+    with serving(delay_s=0.03) as left, serving(delay_s=0.03) as right:
         rows, _ = rows_of(whole)
         rows.chosen["app/4 connections"] = Slicing("slices", 0.05, 2, 0.001, "as it was")
-        trials = rows.measure(first(whole), (target(one), target(two)))
+        trials = rows.measure(first(whole), (target(left), target(right)))
     assert [trial.flags.short_slices for trial in trials] == [True, True]
     assert all(sure(trial.client.slices).connections == 2 for trial in trials)
 
@@ -152,8 +152,8 @@ def test_slices_that_drains_have_outgrown_are_flagged(rows_of: RowsOf) -> None:
 def test_a_side_that_cannot_be_reached_is_an_error(rows_of: RowsOf) -> None:
     whole = suite(sample=False)
     gone = Target(Load(Request("http://127.0.0.1:1/")))
-    with serving() as one, pytest.raises(LoadError, match=r"127\.0\.0\.1:1"):
-        rows_of(whole)[0].measure(first(whole), (target(one), gone))
+    with serving() as server, pytest.raises(LoadError, match=r"127\.0\.0\.1:1"):
+        rows_of(whole)[0].measure(first(whole), (target(server), gone))
 
 
 @cases("broken", "drive_load", "drive_windows")
@@ -171,12 +171,12 @@ def test_a_load_that_lost_a_worker_is_an_error_of_its_side(
 
     def alone(load: Load, *given: Any, **more: Any) -> LoadResult:
         found: LoadResult = drive(load, *given, **more)
-        return replace(found, failures=lost if load.request.port == two.port else ())
+        return replace(found, failures=lost if load.request.port == right.port else ())
 
     monkeypatch.setattr(in_turn, broken, windows if broken == "drive_windows" else alone)
-    with serving() as one, serving() as two:
-        a, b = (Target(Load(Request(server.url), rate=50.0)) for server in (one, two))
-        said = f"worker: 127.0.0.1:{two.port}: load worker 7 failed: it ran out of memory"
+    with serving() as left, serving() as right:
+        a, b = (Target(Load(Request(server.url), rate=50.0)) for server in (left, right))
+        said = f"worker: 127.0.0.1:{right.port}: load worker 7 failed: it ran out of memory"
         with pytest.raises(LoadError, match=said):
             rows_of(whole)[0].measure(first(whole), (a, b))
 
@@ -184,9 +184,9 @@ def test_a_load_that_lost_a_worker_is_an_error_of_its_side(
 def test_a_drain_is_given_up_when_a_process_of_a_side_has_ended(rows_of: RowsOf) -> None:
     """Its requests are in flight, and would be waited for until their time-out, slice by slice."""
     whole = suite(sample=False)
-    with serving() as one, serving(delay_s=600.0) as hung:
+    with serving() as server, serving(delay_s=600.0) as hung:
         gone = target(hung, ended=lambda: ["raylet 7 ended"] if hung.log else [])
-        targets = target(one), gone
+        targets = target(server), gone
         loads = tuple(replace(at.load, connections=2, timeout_s=600.0) for at in targets)
         rows, said = rows_of(whole)
         with pytest.raises(TargetEnded, match="the load was given up") as caught:
