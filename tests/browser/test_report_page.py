@@ -7,12 +7,13 @@ least width.
 
 import json
 import re
+import shutil
 from base64 import b64encode
 from dataclasses import replace
 from hashlib import sha256
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -21,10 +22,18 @@ from serve_bench.report.flamegraph import flame_svg
 from serve_bench.report.page import Folder, html_text
 from serve_bench.view.charts import Chart, Point
 from serve_bench.view.document import Column, Document, Number, Section, Table, TableRow
-from tests.browser.chromium import DARK, chromium
+from tests.conftest import BROWSERS
 from tests.html_sample import sheet
+from tests.places import execute
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+
+QUIET: Final = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--hide-scrollbars", "--enable-logging=stderr", "--virtual-time-budget=30000"),
+)
+DARK: Final = "--blink-settings=preferredColorScheme=0"
 
 EVIL = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"
 LINES = b'{"kind":"run","name":"\\u003c/script>"}\n{"kind":"trial"}\n'
@@ -86,6 +95,15 @@ def written(tmp_path: Path, *sheets: Document, act: str = "", scripts: bool = Tr
     file = tmp_path / "page.html"
     file.write_text(text, encoding="utf-8")
     return file
+
+
+def chromium(tmp_path: Path, *arguments: str) -> tuple[str, list[str]]:
+    """What it prints, and what the console of the page got."""
+    browser = next(path for name in BROWSERS if (path := shutil.which(name)))
+    place = f"--user-data-dir={tmp_path / 'user'}"
+    done = execute(browser, *QUIET, place, *arguments, timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
 def seen(tmp_path: Path, file: Path, width: int = 1280, dark: bool = False) -> Any:

@@ -22,43 +22,10 @@ from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.merge import combine, judged
 from tests.cases import cases, sure
 from tests.load.loads import run_here
+from tests.rounds import MS, a_result
 from tests.servers import serving
 
 LOAD = Load(Request("http://h:1/"))
-MS = 1_000_000
-
-
-def a_result(latencies: list[int], windows: tuple[int, ...], **change: Any) -> LoadResult:
-    """A node's result with these latencies (ns) in its windows; 3 requests timed out."""
-    done = len(latencies)
-    result = LoadResult(
-        windows=windows,
-        window_s=1.0,
-        duration_s=float(len(windows)),
-        warmup=Warmup(0.5, True, 7),
-        latency=Histogram.of(latencies),
-        service_time=Histogram.of(latencies),
-        send_lag=Histogram(),
-        pickup=Histogram.of([1000, 3000]),
-        failed_latency=Histogram.of([5, 6, 7]),
-        censored=Histogram.of([5, 6, 7, 9, 9]),
-        measured=Counts(done + 5, done, {"timeout": 3}, 2),
-        in_windows=Counts(done + 5, done - 1, {"timeout": 2}, 6, carried_in=2),
-        mean_in_flight=3.5,
-        total=Counts(done + 10, done + 7, {"timeout": 3}, 0),
-        status_codes={200: done},
-        bytes_received=100 * done,
-        retried=1,
-        reconnects=3,
-        early=2,
-        waited=0,
-        workers=(WorkerReport(1, 4, 0.5, 0.5, 0.1, 18.0, "none"),),
-        verdict=ClientVerdict(False, (), 0.5, 0.1, 1000, 2000),
-        started_at_ns=11,
-        time_to_connect_s=0.1,
-        connecting_s=0.05,
-    )
-    return replace(result, **change)
 
 
 def test_everything_is_added_up_and_nothing_is_lost() -> None:

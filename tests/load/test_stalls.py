@@ -24,7 +24,7 @@ from serve_bench.core.traffic import Row
 from serve_bench.load.driver import drive_load, drive_slices
 from serve_bench.view.row_charts import latency_curve
 from tests.cases import sure
-from tests.load.test_combine import a_result
+from tests.rounds import MS, a_result
 from tests.servers import serving
 
 pytestmark = pytest.mark.process
@@ -125,9 +125,6 @@ def test_slices_wait_for_their_answers() -> None:
         assert side.measured.in_flight == side.total.in_flight == 0
     longest = result.sides[0].latency.max
     assert longest is not None and longest > 0.1e9
-
-
-MS = 1_000_000
 
 
 def test_percentiles_that_rest_on_what_never_came_are_lower_bounds() -> None:

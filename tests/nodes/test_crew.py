@@ -17,8 +17,8 @@ from serve_bench.nodes.crew import NodeCrew, NodesFailed
 from serve_bench.runner.load_source import with_losses
 from serve_bench.serving.child import Child, ChildError
 from tests.cases import cases, sure
-from tests.load.test_combine import MS, a_result
 from tests.places import wait_until
+from tests.rounds import MS, a_result
 from tests.servers import serving
 
 NODE = Node("ab" * 28, "10.1.0.2", "one")

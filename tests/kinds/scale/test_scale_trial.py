@@ -23,7 +23,7 @@ from serve_bench.serving.launch_spec import (
 from serve_bench.serving.strays import LAUNCH_MARK, MARKS
 from tests.cases import cases
 from tests.fixtures import Patch
-from tests.load.test_combine import MS, a_result
+from tests.rounds import MS, a_result
 from tests.scale_records import scale_node
 
 DEFAULT = (VariantUsed("default"),)
