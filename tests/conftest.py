@@ -72,9 +72,8 @@ NEEDS: Final[dict[str, Callable[[], str | None]]] = {
 #: A test on a real Ray that takes so long, seconds, hangs; other tests: pyproject.toml.
 HANGS_S: Final = 600
 
-#: Tests that did not run: for want of something here, by the reason; or since a larger set has
-#: them, by the target of make that runs them.
-_deselected: Counter[str] = Counter()
+#: How many tests did not run, by the reason: for want of something here, or since a larger set has
+#: them.
 _left: Counter[str] = Counter()
 TARGETS: Final = {"test": "test", "ci": "test-ci", "all": "test-all"}
 
@@ -113,13 +112,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         largest = max((SETS.index(SET_OF[name]) for name in markers & SET_OF.keys()), default=0)
         lacks = [name for name in missing if name in markers]
         if largest > SETS.index(config.getoption("--set")):
-            _left[f"make {TARGETS[SETS[largest]]}"] += 1
-            gone.append(item)
+            reason = f"left for make {TARGETS[SETS[largest]]}"
         elif lacks:
-            _deselected[f"{lacks[0]}: {missing[lacks[0]]}"] += 1
-            gone.append(item)
+            reason = f"deselected: {lacks[0]}: {missing[lacks[0]]}"
         else:
             kept.append(item)
+            continue
+        _left[reason] += 1
+        gone.append(item)
     items[:] = kept
     if gone:
         config.hook.pytest_deselected(items=gone)
@@ -130,16 +130,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """With several processes (pytest-xdist) each collects all: the first one's count holds."""
-    output = getattr(node, "workeroutput", {})
-    if not _deselected and not _left and output:
-        _deselected.update(output["deselected"])
-        _left.update(output["left"])
+    if not _left:
+        _left.update(getattr(node, "workeroutput", {}).get("left", {}))
         _keep_count()
-
-
-def _counts() -> dict[str, int]:
-    left = {f"left for {target}": count for target, count in _left.items()}
-    return left | {f"deselected: {reason}": count for reason, count in _deselected.items()}
 
 
 def _keep_count() -> None:
@@ -147,17 +140,18 @@ def _keep_count() -> None:
     file = os.environ.get("SERVE_BENCH_DESELECTED")
     if file:
         with Path(file).open("a") as out:
-            out.writelines(f"{reason}\n" for reason in Counter(_counts()).elements())
+            out.writelines(f"{reason}\n" for reason in _left.elements())
 
 
 def _refused() -> bool:
-    return bool(_deselected) and os.environ.get("SERVE_BENCH_NO_DESELECT") == "1"
+    lacking = any(reason.startswith("deselected") for reason in _left)
+    return lacking and os.environ.get("SERVE_BENCH_NO_DESELECT") == "1"
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output |= {"deselected": dict(_deselected), "left": dict(_left)}
+        output["left"] = dict(_left)
         return
     sound = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
     if _refused() and session.exitstatus in sound:
@@ -165,7 +159,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for reason, count in sorted(_counts().items()):
+    for reason, count in sorted(_left.items()):
         terminalreporter.write_line(f"{reason}: {count}")
     if _refused():
         terminalreporter.write_line("FAILED: nothing may be deselected here", red=True)

@@ -218,20 +218,3 @@ def kill_in_load(process: subprocess.Popen[str], role: str, folder: Path, deploy
     pid = next(process["pid"] for process in launch.proof["processes"] if process["role"] == role)
     os.kill(pid, signal.SIGKILL)
     return f"{role} {pid}"
-
-
-@pytest.mark.long
-def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
-    """As all tests here do, which run two at a time. And behind HAProxy large bodies, strings and
-    the intermediate handle do no harm."""
-    line = "--num-replicas 1 --max-ongoing-requests 100 --clients 2,raw:4 --variant optimized --out"
-    words = ("micro", *SHORT, *BODIES, *line.split())
-    both = [start(*words, name, cwd=tmp_path) for name in ("a", "b")]
-    for process in both:
-        ended(process, 0, 180)
-    results = [read(tmp_path / name) for name in ("a", "b")]
-    assert results[0].launches[0].proof["port"] != results[1].launches[0].proof["port"]
-    for result in results:
-        assert len(result.trials) == 2
-        for trial in result.trials:
-            assert trial.counts.failed_total == 0 and trial.counts.completed > 0

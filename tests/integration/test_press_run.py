@@ -39,24 +39,3 @@ def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) 
     assert "json_1_200000_1_40" in classic
     run_checked(["press", "--resume", "r"], tmp_path)
     assert len(read(tmp_path / "r").launches) == 1
-
-
-@pytest.mark.long
-@pytest.mark.torch
-def test_the_model_in_threads_on_cpu(tmp_path: Path) -> None:
-    rows = ["--clients", "1,6", "--requests-per-client", "10", "--samples", "4"]
-    kinds = ["--callable", "sync,fastapi-def", "--ranker", "tuned", "--device", "cpu"]
-    ran = run_checked(["press", *rows, *kinds, "--serve-metrics", "--out", "r"], tmp_path)
-    result = read(tmp_path / "r")
-    kinds = {part["callable"] for deploy in result.deploys for part in deploy.proof["replicas"]}
-    assert kinds == {"sync", "fastapi-def"}
-    for trial in result.trials:
-        assert trial.counts.completed == trial.row.requests == 10 * trial.row.connections
-        assert trial.serve_metrics.status == "fresh"
-        (taken,) = trial.serve_metrics.deployments.values()
-        assert taken != "stale"
-        assert taken["requests"] == trial.counts.completed
-        assert sum(count for count, _ in trial.forward.values()) == trial.counts.completed
-    assert "callable sync" in ran.stdout
-    devices = {part["device"] for deploy in result.deploys for part in deploy.proof["replicas"]}
-    assert devices == {"cpu"}

@@ -40,37 +40,6 @@ def test_an_app_is_swept_and_each_option_proven(tmp_path: Path) -> None:
     assert len(read(out).trials) == 4  # nothing was left to be measured
 
 
-BUILDER = """
-from pydantic import BaseModel
-from ray import serve
-from pkg.words import WORD
-
-class Args(BaseModel):
-    copies: int
-
-@serve.deployment(ray_actor_options={"num_cpus": 0.5})
-class Hello:
-    def __call__(self, request):
-        return WORD
-
-def typed(args: Args):
-    return Hello.options(num_replicas=args.copies).bind()
-"""
-
-
-@pytest.mark.long
-def test_a_typed_builder_of_a_file_in_a_package_is_built_for_each_argument(tmp_path: Path) -> None:
-    (tmp_path / "pkg").mkdir()
-    for name, text in (("__init__", ""), ("words", "WORD = 'hello'"), ("my-app", BUILDER)):
-        (tmp_path / "pkg" / f"{name}.py").write_text(text)
-    words = "run pkg/my-app.py:typed --arg copies=1,2 --clients raw:2 --quick --out out"
-    run_checked(words.split(), tmp_path)
-    deploys = read(tmp_path / "out").deploys
-    assert [deploy.cell["args.copies"] for deploy in deploys] == ["1", "2"]
-    assert [len(deploy.proof["replicas"]) for deploy in deploys] == [1, 2]
-    assert {deploy.proof["import_path"] for deploy in deploys} == {"pkg.my-app:typed"}
-
-
 HELPER = """
 from ray import serve
 

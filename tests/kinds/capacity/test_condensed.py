@@ -13,7 +13,6 @@ from serve_bench.analysis.comparing import broken, of_runs
 from serve_bench.analysis.comparing.match import unlike
 from serve_bench.analysis.comparing.values import RowPlace, rows_of
 from serve_bench.benchmarks.capacity.lens import condensed
-from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Result, Resume, RunStop
 from serve_bench.view.verdict_words import headline
 from tests.capacity_runs import Service, StoredCapacity, capacity_result
@@ -174,14 +173,3 @@ def test_a_drop_is_found_in_the_history(
     out, err = call("history", tmp_path, "--fail-on", "regressed", code=3)
     assert re.search(said, " ".join(out.split())) and LABEL in out
     assert ("not judged" in err and "n5" in err) is (last is FLOORED)
-
-
-def test_a_damaged_suite_is_said_in_one_line(tmp_path: Path, call: Call) -> None:
-    good = searched("good", APP[:3])
-    folders = both(tmp_path, good, searched("bad", APP[:3]))
-    records = Path(folders[1]) / "records.jsonl"
-    _, _, rest = records.read_text().partition("\n")
-    suite = {**good.run.suite, "capacity": {"slo": "fast"}}
-    records.write_text(to_line(replace(good.run, id="bad", suite=suite)) + rest)
-    assert f"{folders[1]}: suite.capacity.slo: 'fast'" in call("compare", *folders, code=2)[1]
-    assert "suite.capacity.slo" in call("history", tmp_path, code=2)[1]

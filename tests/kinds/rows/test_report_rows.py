@@ -15,13 +15,11 @@ from serve_bench.core.plan import plan_trial
 from serve_bench.core.result import Record, Result, Trial, result_of
 from serve_bench.core.traffic import Row
 from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, counts_of, grown
-from serve_bench.store import read
 from serve_bench.view.charts import Point
-from serve_bench.view.document import Chart, Document, Prose, Table, cell_text
+from serve_bench.view.document import Chart, Document, Table, cell_text
 from serve_bench.view.inside import describe_trial
 from serve_bench.view.row_charts import draw_histogram
 from serve_bench.view.rows import make_page
-from tests import places
 from tests.records import ROWS, cell, changed, launch, planned, run, stored, trial
 from tests.rendering import render
 from tests.sheet_parts import as_lines, make_sheet, opened, part, select
@@ -85,19 +83,6 @@ def test_the_histogram_of_a_load_is_bars_of_signs_the_last_one_open() -> None:
     shown = [(row.cells[0], cell_text(row.cells[1]), len(str(row.cells[2]))) for row in table.rows]
     assert (shown[0], shown[-1]) == (("to 3.00 ms", "989", 40), ("to 9.00 ms", "0", 0))
     assert not [*draw_histogram(Histogram.of([]))]
-
-
-def test_the_golden_run_in_sentences() -> None:
-    of = make_sheet(read(places.GOLDEN / "records.jsonl"), "here")
-    gap, best, ratio = as_lines(of.findings)
-    assert gap.startswith("1 of 12 rows was incomplete; something failed: connection refused")
-    assert "optimized has the highest throughput: 4,500 ± 90 requests/s, p50 21.1 ms, p99" in best
-    assert "concurrency limit, 99 requests for 1 slot" in best and "replica CPU 20 %" in best
-    assert ratio.startswith("optimized has 2.00 to 5.00 times the requests/s of default, in the 5")
-    # The reason of the largest ratio stands in the row that lost.
-    assert "replicas 1, default: limited by proxy CPU 97 % of a core (high conf" in ratio
-    hints = [text for prose in opened(part(of, "results"), Prose) for text in prose.paragraphs]
-    assert "hint, spread between launches: --launches 3 (unknown after 1 launch)" in hints
 
 
 def test_a_throughput_that_collapses_with_more_clients_is_named() -> None:

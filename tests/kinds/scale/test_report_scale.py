@@ -12,10 +12,8 @@ import pytest
 
 from serve_bench.analysis.checks import checks
 from serve_bench.benchmarks.perf_metrics import perf_metrics
-from serve_bench.benchmarks.scale.lens import PUBLISHED
 from serve_bench.core.facts import TrialFlags
-from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import Failure, Launch, Metric, Result, VariantUsed
+from serve_bench.core.result import Failure, Launch, Result, VariantUsed
 from tests.kinds.scale.test_scale_figures import LAWS
 from tests.records import AT, changed
 from tests.rendering import render
@@ -87,28 +85,6 @@ def test_little_is_not_held_against_the_connections_of_a_lost_node() -> None:
     assert "littles-law" not in codes([*nodes, lost_node(3)], **about)
     assert "littles-law" in codes([*nodes, scale_node(3, rate=0.0)], **about)
     assert codes([lost_node(1), lost_node(2)], windows=(50.0,) * 3) == ["errors"]
-
-
-def test_figures_that_are_only_lower_bounds_are_marked_in_every_form() -> None:
-    """A tenth of the requests of the only node was given up after 30 s."""
-    ns = {"mean": 3e9, "max": 3e10, "p50": 1e8, "p75": 1e8, "p90": 1e8, "p99": 3e10}
-    node = scale_node(1, latency_ns=ns, latency_lower_bounds=["mean", "max", "p99"])
-    sound = one_launch(nodes=[node], completed=270, failed={"timeout": 30})
-    given_up = Histogram.of([30_000_000_000] * 30)
-    metrics = {"censored": Metric("ns", "lower", histogram=given_up.encode())}
-    (trial,) = sound.trials
-    result = replace(sound, trials=(replace(trial, metrics={**trial.metrics, **metrics}),))
-    open_ = {
-        *("per_thread_latency_avg_ms", "per_thread_latency_max_ms"),
-        *("cluster_max_P99_latency_ms", "cluster_P99_latency_ms"),
-    }
-    data = json.loads(render(result, "json"))
-    (figures,) = (row["figures"] for row in data["rows"])
-    assert {name for name in PUBLISHED if figures.get(name, {}).get("lower_bound")} == open_
-    text = shown(result)
-    assert all(f"{name} ms > " in text for name in open_)
-    assert "cluster_P50_latency_ms ms > " not in text
-    assert set(json.loads(perf_metrics(result))["lower_bounds"]) == open_
 
 
 def test_no_limit_is_told_of_a_row_through_a_handle_or_from_several_nodes() -> None:

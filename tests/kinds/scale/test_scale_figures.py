@@ -119,6 +119,13 @@ def test_a_node_without_an_answer_has_no_latency_but_a_rate_of_0() -> None:
     found = means(only(silent, windows=(0.0,), completed=0, failed={"timeout": 9}))
     assert found["per_node_avg_tps"] == 0.0
     assert not {"per_thread_latency_avg_ms", "cluster_max_P99_latency_ms"} & set(found)
+    values = only(scale_node(latency_lower_bounds=["mean", "p99"])).values
+    names = (
+        "per_thread_latency_avg_ms",
+        "cluster_max_P99_latency_ms",
+        "cluster_max_P50_latency_ms",
+    )
+    assert [isinstance(values[name].value, LowerBound) for name in names] == [True, True, False]
 
 
 def test_each_launch_has_its_value_however_many_nodes_loaded() -> None:

@@ -225,14 +225,3 @@ def test_all_layers_get_the_same_requests_in_the_same_order(
         for part in parts:
             begin = turns.index(parts[0][0])
             assert len(part) > 1 and part == [turns[(begin + k) % 7] for k in range(len(part))]
-
-
-@pytest.mark.usefixtures("fake")
-def test_records_that_are_damaged_are_named(call: Call) -> None:
-    call("tax", "--rounds", "1", "--out", "run")
-    records = Path("run/records.jsonl")
-    text = records.read_text()
-    records.write_text(text.replace('"layers":["uvicorn"', '"layers":["x"', 1))
-    assert records.read_text() != text
-    _, err = call("report", "run", code=2)
-    assert "suite.tax.layers: names no layers of this version" in err
