@@ -3,26 +3,37 @@ its charts; and what replicas counted of their requests."""
 
 import struct
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.core.app_spec import own_spec
+from serve_bench.core.facts import ProfileFacts
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
 from serve_bench.core.plan import plan_trial
-from serve_bench.core.result import Record, Result, Trial, result_of
+from serve_bench.core.result import (
+    Failure,
+    Metric,
+    PlannedTrial,
+    Record,
+    Result,
+    Run,
+    Trial,
+    result_of,
+)
 from serve_bench.core.traffic import Row
 from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, counts_of, grown
 from serve_bench.view.charts import Point
-from serve_bench.view.document import Chart, Document, Table, cell_text
-from serve_bench.view.inside import describe_trial
+from serve_bench.view.document import Chart, Document, Facts, Number, Table, cell_text
+from serve_bench.view.inside import describe_profiled, describe_trial, usage_table
 from serve_bench.view.row_charts import draw_histogram
 from serve_bench.view.rows import make_page
-from tests.records import ROWS, cell, changed, launch, planned, run, stored, trial
+from tests.records import AT, ROWS, cell, changed, launch, planned, run, stored, trial, worker
 from tests.rendering import render
-from tests.sheet_parts import as_lines, make_sheet, opened, part, select
+from tests.sheet_parts import as_lines, at, make_sheet, names, opened, part, select
 from tests.verdict_trials import process, usage
 
 LATENCY = Histogram.of([1_000_000] * 899 + [2_000_000] * 90 + [9_000_000] * 11).encode()
@@ -205,3 +216,133 @@ def test_a_row_in_which_a_replica_ended_has_no_cause() -> None:
     page = make_page(stored("micro-failures"))
     ended = [entry for entry in page.rows if any("ended" in f.message for f in entry.failures)]
     assert ended and all(entry.limited and entry.limited.cause == "unclear" for entry in ended)
+
+
+def used(*processes: tuple[str, float | None], host: float = 150.0) -> dict[str, Any]:
+    """Processes by role and CPU; load workers have no proportional memory."""
+    facts = [
+        {"pid": pid, "role": role, "cpu_percent": cpu, "pss_mb": None if "load" in role else 10.0}
+        for pid, (role, cpu) in enumerate(processes, 1)
+    ]
+    return {"host": {"cores": 2, "cpu_percent": host}, "processes": facts}
+
+
+REPLICAS = used(
+    *(("replica", 60.0), ("replica", 20.0), ("proxy", 95.0), ("log_monitor", 0.2)),
+    *(("load_worker", 12.0), ("raylet", None)),
+)
+
+
+def measured(seen: dict[str, Any], *, profiled: bool = False, rate: float = 100) -> Trial:
+    made = trial(planned(row=ROWS[0]), rate, rate, rate, profiled=profiled)
+    return changed(made, used=seen)
+
+
+def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:
+    shares = {"proxy": 0.4, "replica": 0.2, "child_of_replica": 0.1, "raylet": 0.9, "gcs": 0.8}
+    table = usage_table("CPU", {"CPU": [measured(used(*shares.items()))]})
+    names = [row.cells[0] for row in table.rows]
+    beside = ["the rest", "others on the host", "host, all processes"]
+    assert names == ["proxy", "replica", "child of replica", *beside]
+
+
+def test_a_reading_that_goes_back_is_no_part_below_zero() -> None:
+    plan = [planned(row=row) for row in ROWS[:2]]
+    trials = [
+        changed(trial(of, 100, 100, 100), used=used(("proxy", cpu)))
+        for of, cpu in zip(plan, (9.0, -9.0), strict=True)
+    ]
+    document = make_sheet(result_of([run(*plan), launch(), *trials]))
+    (chart,) = select(part(document, "cpu-charts"), Chart)
+    parts = [(point.series, point.value) for point in chart.points]
+    others = "others on the host"
+    assert parts == [("proxy", 9.0), (others, 141.0), (others, 150.0)]
+
+
+def test_what_profiling_cost_is_told_of_the_same_launch_alone() -> None:
+    path = "profiles/k/replica-7.raw.txt"
+    stacks_of = ProfileFacts(role="replica", pid=7, title="replica", path=path, samples=9)
+    slow = replace(measured(REPLICAS, profiled=True, rate=40), profiles=(stacks_of,))
+    result = result_of([run(planned()), launch(), measured(REPLICAS), slow])
+    cost, stacks = describe_profiled(slow, result)
+    assert cost == "cost of profiling 1 process: 100.0 -> 40.0 requests/s (-60 %), same launch"
+    assert stacks == "stacks (samples) in profiles/k: replica 7 (9)"
+    assert list(describe_profiled(replace(slow, launch="default-9"), result)) == [stacks]
+
+
+def test_doubts_of_the_profiled_row_stay_with_it() -> None:
+    bad = {"verdict": {"client_bound": True, "reasons": ["only the profiled one"]}}
+    slow = changed(measured(REPLICAS, profiled=True), client=bad)
+    text = render(result_of([run(planned()), launch(), measured(REPLICAS), slow]))
+    assert text.count("only the profiled one") == 1
+    assert text.index("profiled") < text.index("only the profiled one")
+
+
+MS = 1_000_000
+URL = "http://127.0.0.1:1/x"
+PLANNED = PlannedTrial("k", 1, "url", {"url": URL}, Row("10 connections", "raw", 10))
+CLIENT = {"bytes_received": 2_000_000, "status_codes": {"200": 100}}
+
+
+def load(*windows: float, waits: Histogram | None = None, **changes: Any) -> Trial:
+    """A load whose latencies are easy; of `waits` no request was ever answered."""
+    given_up = waits is not None
+    answered = Histogram() if given_up else Histogram.of([1 * MS] * 90 + [2 * MS] * 9 + [50 * MS])
+    made = trial(PLANNED, *windows, latency=answered.encode(), client=CLIENT)
+    if waits is not None:
+        censored = Metric("ns", "lower", histogram=waits.encode())
+        made = replace(made, metrics={**made.metrics, "censored": censored})
+    return changed(made, **changes)
+
+
+def load_sheet(*trials: Trial, failures: tuple[Failure, ...] = ()) -> Document:
+    run = Run("id", ("load", URL), "load", AT, "0", plan=(PLANNED,))
+    return make_sheet(result_of([run, *trials, *failures]))
+
+
+def load_facts(*windows: float, **changes: Any) -> dict[str, str]:
+    of = load_sheet(load(*windows, **changes))
+    blocks = [block for name in ("results", "requests") for block in part(of, name)]
+    return {name: text for block in select(blocks, Facts) for name, text in block.pairs}
+
+
+COUNTS = Counts(sent=103, completed=100, failed={"timeout": 2, "reset": 1}, in_flight=0)
+
+
+def test_the_times_of_a_load_that_was_never_answered_are_lower_bounds() -> None:
+    hung = load(0.0, 0.0, waits=Histogram.of([3000 * MS] * 10), counts=Counts(10, 0, {}, 10))
+    (table, *_) = select(part(load_sheet(hung), "results"), Table)
+    p99 = table.rows[0].cells[at(table, "p99")]
+    assert isinstance(p99, Number) and p99.text.startswith("> ")
+    assert p99.value == pytest.approx(3000, rel=1e-3)
+
+
+def test_every_request_is_accounted_for() -> None:
+    shown = load_facts(40.0, 60.0, counts=COUNTS)
+    assert shown["requests"] == "103 sent = 100 completed + 3 failed + 0 unanswered"
+    assert shown["errors"] == "2 timed out, 1 reset"
+    assert not {"not sent", "status"} & shown.keys(), "all that came was 200"
+    codes = load_facts(40.0, 60.0, client={**CLIENT, "status_codes": {"200": 99, "503": 1}})
+    assert codes["status"] == "200: 99, 503: 1"
+    counts = replace(COUNTS, sent=104, in_flight=1, unsent=7)
+    shown = load_facts(40.0, 60.0, counts=counts)
+    assert shown["requests"] == "104 sent = 100 completed + 3 failed + 1 unanswered"
+    assert shown["not sent"].startswith("7 were due")
+    carried = load_facts(40.0, 60.0, counts=replace(COUNTS, carried_in=10))
+    assert carried["requests"].startswith("10 carried in + 103 sent = ")
+
+
+def test_an_open_loop_that_grew_has_the_connections_that_it_came_to() -> None:
+    row = replace(PLANNED.row, loop="open", rate_per_s=100.0)
+    grown = {**CLIENT, "workers": [worker(70), worker(60)]}
+    run = Run("id", ("load", URL), "load", AT, "0", plan=(replace(PLANNED, row=row),))
+    of = make_sheet(result_of([run, load(40.0, 60.0, row=row, client=grown)]))
+    assert as_lines(of.findings)[0].startswith("10 connections, grown to 130 (raw): 50.00 ")
+
+
+def test_nothing_answered_is_no_crash() -> None:
+    empty = load(0.0, waits=Histogram(), counts=Counts(5, 0, {"connect": 5}, 0))
+    of = load_sheet(empty, failures=(Failure("trial", "no request succeeded", AT, key="k"),))
+    assert as_lines(of.findings)[0] == "Something failed: no request succeeded."
+    assert load_facts(0.0, counts=empty.counts)["errors"] == "5 without a connection"
+    assert "latency" not in names(of)

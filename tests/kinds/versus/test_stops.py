@@ -19,7 +19,7 @@ from serve_bench.spec.sides import rounds_in_all
 from serve_bench.view.verdict_words import headline
 from tests.cases import cases
 from tests.fixtures import Call, Patch
-from tests.kinds.versus.test_versus_request import suite
+from tests.kinds.versus.test_several_sides import suite
 from tests.records import AT, ROWS, planned, store_run
 from tests.versus_records import rates, versus_result
 
