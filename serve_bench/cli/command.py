@@ -1,4 +1,4 @@
-"""Commands with typed options.
+"""Typed options of commands.
 
 A command declares its options as a Spec (spec/base.py), whose docstring is its help: fields with a
 `flag` or an `argument`, most of them inherited from the groups in options.py. `order` names its
@@ -6,23 +6,17 @@ parameters as `--help` shows them. A name in it that is no field is a flag of th
 (core/axes.py). An axis that the registry gives to the command needs no mention: its flag follows
 the last one that is listed.
 
-Rule: options stand in light files, apart from what runs them. That is imported when the command is
-called, by `find`, so that `--help` does not wait for it.
+Rule: options stand in light files, apart from what runs them, which is imported when the command is
+called (panels.py): `--help` does not wait for it.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final, Self, dataclass_transform
+from typing import Any, ClassVar, Final, Self, dataclass_transform
 
-import typer
-
-from serve_bench.cli import find
-from serve_bench.cli.completion import completion_of
-from serve_bench.cli.panels import PANELS, PanelCommand, shape
 from serve_bench.core.redaction import hide_option
 from serve_bench.spec.axes import axis_options
 from serve_bench.spec.base import OPT, Opt, Option, Spec
@@ -88,111 +82,48 @@ class Options(Spec):
             object.__setattr__(self, known.name, values.get(known.name, known.default))
 
     @classmethod
-    def suite_options(cls) -> Mapping[str, Option]:
-        """The options that are keys of a suite, by parameter."""
-        of_kind = axis_options(cls.command) if cls.spec is None else cls.spec.options()
-        declared = {name: known for spec in cls.specs for name, known in spec.options().items()}
-        names = [name for name in cls.order.split() if name not in cls.options()]
-        named = {name: declared[name] for name in names if name in declared}
-        return {**of_kind, **named}
-
-    @classmethod
     @cache
     def parameters(cls) -> Mapping[str, Option]:
-        """All options of the command, in the order of its help."""
-        keys, names = cls.suite_options(), cls.order.split()
-        axes = [place for place, name in enumerate(names, 1) if name in axis_options(cls.command)]
-        last = max(axes, default=0)
+        """All options of the command, in the order of its help: its fields, and keys of a suite."""
+        known, names, axes = cls.options(), cls.order.split(), axis_options(cls.command)
+        keys = {**(axes if cls.spec is None else cls.spec.options())}
+        for spec in cls.specs:
+            declared = spec.options()
+            keys |= {name: declared[name] for name in names if name in {*declared} - {*known}}
+        last = max((place for place, name in enumerate(names, 1) if name in axes), default=0)
         names[last:last] = [name for name in keys if name not in names]
-        known = {**cls.options(), **keys}
+        known = {**known, **keys}
         return {name: known[name] for name in names if name in known}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """The options from what typer gives: texts, lists of them, switches. Raises BadInput."""
-        values = {name: value for name, value in values.items() if value is not None}
+        """The options from what a command line gives: texts, several of them, switches. Raises
+        BadInput."""
+        values = {name: value for name, value in values.items() if value not in (None, ())}
         for name, value in values.items():  # known before anything is refused in words
-            for word in value if isinstance(value, list) else [value]:
+            for word in value if isinstance(value, list | tuple) else [value]:
                 hide_option(name, str(word))
-        options, keys = cls.options(), cls.suite_options()
+        own_fields = cls.options()
+        options = {**cls.parameters(), **own_fields}
         typed, given = dict[str, Any](), dict[str, Any]()
         for name, value in values.items():
-            if name not in keys:
-                typed[name] = options[name].read_given(value) if name in options else value
-            elif value not in (False, []):
-                read = keys[name].read_given(value)
+            option = options[name]
+            read = value if isinstance(value, bool) else option.read(value, option.flag)
+            if name in own_fields:
+                typed[name] = read
+            elif value is not False:
                 given[name] = read if isinstance(read, int | float | str | list | tuple) else value
         return cls(**typed, given=given)
 
     def changed(self, counts: Callable[[Option], bool] = lambda _: True) -> list[str]:
         """The options that are given, or have another value than their default, as `--help` spells
         them: those of them that count."""
-        values = {**dict.fromkeys(self.suite_options()), **self.given, **vars(self)}
+        values = {**self.given, **vars(self)}
         return [
             option.flag
             for name, option in self.parameters().items()
             if counts(option)
             and option.default is not MISSING
-            and values[name] not in (None, [])
+            and values.get(name) not in (None, [])
             and (name in self.given or values[name] != option.default)
         ]
-
-
-class Command:
-    """Typed options as typer takes a function: with a signature, a name and a docstring. `place`:
-    of the function of these options that runs the command; `parser` reads its command line."""
-
-    def __init__(
-        self, options: type[Options], place: str, parser: type[PanelCommand] = PanelCommand
-    ) -> None:
-        self._options, self.place, self.parser = options, place, parser
-        parameters = [_parameter(option) for option in options.parameters().values()]
-        if "context" in options.order.split():
-            named = inspect.Parameter.KEYWORD_ONLY
-            parameters.insert(0, inspect.Parameter("context", named, annotation=typer.Context))
-        self.__signature__ = inspect.Signature(parameters)
-        self.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        self.__name__, self.__doc__ = place, options.__doc__
-
-    def __call__(self, **values: Any) -> Any:
-        """Runs the command, unless one below it is called; the exit code."""
-        options, context = self._options.of(values), values.get("context")
-        if context is not None and context.invoked_subcommand is not None:
-            return None
-        try:
-            return find(self.place)(options)
-        except KeyboardInterrupt:  # of which typer would end without a word
-            raise typer.Abort from None
-
-
-def _shape_of(option: Option) -> str | None:
-    """What its text looks like: as its type or Opt says, else as its name does in all commands."""
-    text = option.shape if option.opt.shape or option.is_switch else None
-    usual = option.shape or ""
-    if text is None and usual.partition("[")[0] in ("TEXT", "NUMBER", "PATH"):
-        named = shape(option.name)
-        text = f"{named}[,{named}...]" if named and option.listed else named
-    return text or usual or None
-
-
-def _parameter(option: Option) -> inspect.Parameter:
-    """An option as typer reads it: a switch, a text, or a list of texts."""
-    name, opt = option.name, option.opt
-    common: dict[str, Any] = {
-        "help": option.help,
-        "metavar": _shape_of(option),
-        "show_default": False,
-        "autocompletion": completion_of(name, option.words),
-    }
-    kind: Any = bool if option.is_switch else list[str] if option.repeated else str
-    default: Any = option.default if option.is_switch else None
-    if option.default is MISSING:
-        default = inspect.Parameter.empty
-    elif default is None:
-        kind = kind | None
-    info = typer.Argument(**common)
-    if opt.named:
-        names = opt.spellings or (option.flag,)
-        info = typer.Option(*names, rich_help_panel=PANELS.get(name), **common)
-    place = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, place, default=default, annotation=Annotated[kind, info])

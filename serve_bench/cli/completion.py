@@ -3,13 +3,15 @@ or what its name stands for in every command. Nothing is looked up before a shel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from serve_bench.cli import find
 
 VARIANTS: Final = ("variant", "a", "b")
 RUNS: Final = ("resume", "noise", "folders", "run_a", "run_b", "dirs", "run")
+COMPLETED: Final = (*VARIANTS, *RUNS, "suite")
+"""Parameters whose values have no closed set of words, but are known; files stand for others."""
 
 
 def _known(name: str) -> Iterable[str]:
@@ -21,13 +23,9 @@ def _known(name: str) -> Iterable[str]:
     return sorted([*(file.stem for file in files), *(str(file.parent) for file in runs)])
 
 
-def completion_of(name: str, words: Sequence[str]) -> Callable[[str], list[str]] | None:
-    """How the values of a parameter are completed, behind the last comma; None: as files are."""
-    if not words and name not in (*VARIANTS, *RUNS, "suite"):
-        return None
-
-    def complete(incomplete: str) -> list[str]:
-        begun, comma, last = incomplete.rpartition(",")
-        return [f"{begun}{comma}{word}" for word in words or _known(name) if word.startswith(last)]
-
-    return complete
+def complete(
+    name: str, words: Sequence[str], _context: object, _words: object, incomplete: str
+) -> list[str]:
+    """The values of a parameter that begin as what is written behind the last comma."""
+    begun, comma, last = incomplete.rpartition(",")
+    return [f"{begun}{comma}{word}" for word in words or _known(name) if word.startswith(last)]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-import typer
-
-from serve_bench.cli.command import Command, Options, argument, flag
-from serve_bench.cli.panels import PanelCommand, PanelGroup
+from serve_bench.cli.command import Options, argument, flag
+from serve_bench.cli.panels import Command, CommandGroup
 from serve_bench.spec.profile import ProfileSpec
 
 
@@ -22,9 +20,8 @@ class ProfileOptions(Options):
     """
 
     spec = ProfileSpec
-    order = "context pid target app deployment recipe list_ dump duration rate native gil idle out"
+    order = "pid target app deployment recipe list_ dump duration rate native gil idle out"
 
-    context: typer.Context
     pid: int | None = flag(None, "Profile the process with this pid.")
     app: str | None = flag(None, "Profile replicas of this application alone.")
     deployment: str | None = flag(None, "Profile replicas of this deployment alone.")
@@ -55,9 +52,8 @@ class DiffOptions(Options):
     idle: bool = flag(False, "Count idle stacks too.")
 
 
-profile = typer.Typer(cls=PanelGroup, invoke_without_command=True, rich_markup_mode=None)
-profile.callback()(Command(ProfileOptions, "cli.profile:record"))
-profile.command("diff", cls=PanelCommand)(Command(DiffOptions, "cli.profile:diff"))
+_diff = Command(DiffOptions, "cli.profile:diff")
+profile = CommandGroup(ProfileOptions, "cli.profile:record", commands={"diff": _diff})
 
 
 class DoctorOptions(Options):

@@ -1,19 +1,27 @@
-"""Which panel of a command's help an option stands in, whether it is common, and what its value
-looks like.
+"""Commands as typer parses them, made of their options: which panel of the help an option stands
+in, whether it is common, and what its value looks like.
 
-Rule: a name means the same in all commands, so all three are said once, by name. An option in no
-list of a panel is what is measured, as are the axes of a deployment.
+Rule: what runs a command is imported when it is called, by `find`. A name means the same in all
+commands, so all three are said once, by name. An option in no list of a panel is what is measured,
+as are the axes of a deployment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import MISSING
+from functools import partial
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from serve_bench.cli import find
+from serve_bench.cli.command import Options
+from serve_bench.cli.completion import COMPLETED, complete
 from serve_bench.core.errors import BadInput
+from serve_bench.spec.base import Option
 
 USUAL_SHARE: Final = "1%"
 """Of a `--trace` without a share."""
@@ -88,9 +96,23 @@ _SHAPES: Final[Mapping[str, str]] = {
 }
 
 
-def shape(name: str) -> str | None:
-    """What the value of an option looks like, where its type does not say it: `DURATION`."""
-    return _SHAPES.get(name)
+def _make_parameter(option: Option) -> TyperOption | TyperArgument:
+    """An option as a parser takes it: a switch, a text, or a list of texts. What its text looks
+    like says its Opt or its type, else its name, as in all commands."""
+    name, opt, words, shape = option.name, option.opt, option.words, option.shape or ""
+    if not opt.shape and shape.partition("[")[0] in ("TEXT", "NUMBER", "PATH"):
+        named = _SHAPES.get(name, shape)
+        shape = f"{named}[,{named}...]" if option.listed and name in _SHAPES else named
+    common: dict[str, Any] = {"metavar": shape or None, "help": option.help, "show_default": False}
+    if words or name in COMPLETED:
+        common["autocompletion"] = partial(complete, name, words)
+    if not opt.named:
+        nargs, required = -1 if option.repeated else None, option.default is MISSING
+        return TyperArgument(param_decls=[name], nargs=nargs, required=required, **common)
+    if option.is_switch:
+        common |= {"is_flag": True, "default": option.default}
+    flags = opt.spellings or (option.flag,)
+    return TyperOption(param_decls=[name, *flags], multiple=option.repeated, **common)
 
 
 if TYPE_CHECKING:
@@ -124,7 +146,31 @@ _HELP_ALL: Final = TyperOption(
 
 class Panels(_Parser):
     """Help in panels, and a command line that says nothing twice. Without rich: its import slows
-    the start."""
+    the start. `place`: of the function of these options that runs the command; without one its
+    help is printed."""
+
+    def __init__(self, options: type[Options], place: str = "", **settings: Any) -> None:
+        self.options, self.place = options, place
+        super().__init__(
+            name=None,
+            params=[_make_parameter(option) for option in options.parameters().values()],
+            callback=self.call,
+            help=cleandoc(options.__doc__ or ""),
+            rich_markup_mode=None,
+            **settings,
+        )
+
+    def call(self, context: Any, **values: Any) -> Any:
+        """Runs the command, unless one below it is called; the exit code."""
+        options = self.options.of(values)
+        if context.invoked_subcommand is not None:
+            return None
+        if not self.place:
+            return typer.echo(context.get_help())
+        try:
+            return find(self.place)(options)
+        except KeyboardInterrupt:  # of which typer would end without a word
+            raise typer.Abort from None
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters, and the two of the help."""
@@ -154,7 +200,9 @@ class Panels(_Parser):
                 if not (param.multiple or (param.is_flag and not param.secondary_opts)):
                     flag = next(name for name in param.opts if name.startswith("--"))
                     raise BadInput(f"{flag}: is given twice; it takes one value")
-        return super().parse_args(ctx, args)
+        remaining = super().parse_args(ctx, args)
+        ctx.params["context"] = ctx  # for `call`
+        return remaining
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the panels; of a short help one list."""
@@ -167,7 +215,7 @@ class Panels(_Parser):
             if param.param_type_name == "argument":
                 panels["Arguments"].append((param.metavar or param.name, record[1]))
             elif param.name in COMMON if short else param.name != "help_all":
-                panel = of_help if param.name in _OF_HELP else param.rich_help_panel or ORDER[0]
+                panel = of_help if param.name in _OF_HELP else PANELS.get(param.name, ORDER[0])
                 panels[panel].append(record)
         if short:
             common = [record for panel in ORDER for record in panels[panel]]
@@ -180,7 +228,7 @@ class Panels(_Parser):
             formatter.write_text("DURATION: a time, such as 500ms, 10s or 2m.")
 
 
-class PanelCommand(Panels, TyperCommand):
+class Command(Panels, TyperCommand):
     """A command whose options stand in panels."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -189,12 +237,15 @@ class PanelCommand(Panels, TyperCommand):
         return ["[OPTIONS]", *(str(param.metavar or param.name) for param in arguments)]
 
 
-class PanelGroup(Panels, TyperGroup):
-    """The same of a command with others below it."""
+class CommandGroup(Panels, TyperGroup):
+    """The same of a command with others below it, without which it runs, too."""
+
+    def __init__(self, options: type[Options], place: str = "", **settings: Any) -> None:
+        super().__init__(options, place, invoke_without_command=True, **settings)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """`[OPTIONS] [COMMAND]` where it runs without one, too."""
-        return ["[OPTIONS]", "[COMMAND]" if self.invoke_without_command else "COMMAND", "[ARGS]..."]
+        """`[OPTIONS] [COMMAND] [ARGS]...`: a command may be left out."""
+        return ["[OPTIONS]", "[COMMAND]", "[ARGS]..."]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the panels, then the commands."""

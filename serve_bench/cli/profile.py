@@ -57,9 +57,6 @@ def _processes(
 
 def record(options: ProfileOptions) -> int | None:
     """Records the processes that are asked for. Returns the exit code."""
-    if options.context.invoked_subcommand is not None:
-        return None
-
     pid, out = options.pid, options.out
     if options.list_:
         if given := options.changed(lambda option: option.name != "list_"):

@@ -86,12 +86,7 @@ def load_command(name: str) -> Any:
     """A command, or a group of them, as typer parses it."""
     (place,) = (commands[name][0] for commands in COMMANDS.values() if name in commands)
     file = f"{place}.options" if place.startswith("benchmarks") else place
-    command, holder = find(f"{file}:{name}"), typer.Typer(rich_markup_mode=None)
-    if isinstance(command, typer.Typer):
-        holder.add_typer(command, name=name)
-    else:
-        holder.command(name=name, cls=command.parser)(command)
-    return typer.main.get_group(holder).commands[name]
+    return find(f"{file}:{name}")
 
 
 #: A word of an error that nobody reads to its end: a path is shorter.

@@ -32,7 +32,7 @@ def add_suite_flags(content: Content, options: SloOptions) -> Content:
     others = {*RequestKeys.options(), *ServeKeys.options()}
     if options.spec is not None:
         others |= options.spec.options().keys()
-    keys = options.suite_options()
+    keys = options.parameters()
     flags = [(keys[name], value) for name, value in options.given.items() if name not in others]
     if any(option.key.startswith("matrix.") for option, _ in flags):
         content = content.without("cells", "matrix")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-from serve_bench.cli.command import MOST, Command, argument, flag
+from serve_bench.cli.command import MOST, argument, flag
 from serve_bench.cli.options import FAIL_ON, FormatOptions, GateOptions, format_flag
+from serve_bench.cli.panels import Command
 from serve_bench.report import COMPARED, FORMATS
 from serve_bench.spec.base import Opt
 from serve_bench.spec.forms import Threshold

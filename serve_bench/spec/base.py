@@ -27,7 +27,6 @@ from typing import (
 )
 
 import msgspec
-from msgspec import inspect
 
 from serve_bench.core.axes import Form, suggest
 from serve_bench.core.errors import BadInput, FormatError
@@ -35,6 +34,11 @@ from serve_bench.core.numbers import whole_number, written
 from serve_bench.core.schema import built, plain
 from serve_bench.core.secrets import hide
 from serve_bench.spec.content import Content
+
+_UNIONS: Final = (Union, UnionType)
+
+OPT: Final = "opt"
+"""In the metadata of a field: its Opt, where that is no part of its type."""
 
 
 class Opt(NamedTuple):
@@ -64,11 +68,16 @@ class Opt(NamedTuple):
     resume: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Option:
     """A field of a Spec that the user sets. `kind`: of a value, with its bounds; `listed`: it takes
     several of them, with commas behind a flag, as a list in a file; `repeated`: a flag of one value
-    may be given several times. `key`: in a suite file."""
+    may be given several times. `key`: in a suite file.
+
+    Of these follow `flag`, as a message names it: the first long spelling, an argument in capitals;
+    `reader`, what makes a value of a text, None where its type alone does; `is_switch`: its flag
+    takes no value; `words`: all that it takes; `shape`: what its text looks like, as `N[,N...]` or
+    `WORD`, None of a switch; `help`: with the default, where that is worth a word."""
 
     name: str
     key: str
@@ -78,71 +87,39 @@ class Option:
     default: Any
     repeated: bool = False
 
-    @property
-    def flag(self) -> str:
-        """As a message names it: the first long spelling, an argument in capitals."""
-        if not self.opt.named:
-            return self.name.upper()
-        usual = f"--{self.name.replace('_', '-')}"
-        long = next((word for word in self.opt.spellings if word.startswith("--")), usual)
-        return long.partition("/")[0]
-
-    @property
-    def help(self) -> str:
-        """With the default, where there is one that is worth a word."""
-        values = self.default if self.listed else [self.default]
-        if self.is_switch or self.default is MISSING or self.default in (None, "", ()):
-            return f"{self.opt.help}."
-        form = _form_of(self.kind)
-        write = written if form is None else form.write
-        words = [write(value) if type(value) in (int, float) else str(value) for value in values]
-        return f"{self.opt.help} [{','.join(words)}]."
-
-    @property
-    def reader(self) -> Callable[[str], Any] | None:
-        """What makes a value of a text; None where its type alone does."""
-        form = _form_of(self.kind)
-        return self.opt.read or (form.read if form is not None else None)
-
-    @property
-    def is_switch(self) -> bool:
-        """Whether its flag takes no value: given, it says yes."""
-        return self.kind is bool and self.opt.shape is None and self.reader is None
-
-    @property
-    def shape(self) -> str | None:
-        """What its text looks like: `N[,N...]`, `WORD`; None of a switch."""
-        kind, form = _of_value(inspect.type_info(self.kind)), _form_of(self.kind)
-        if self.is_switch:
-            return None
-        value = self.opt.shape or (form.shape if form else _SHAPES.get(type(kind), "TEXT"))
-        return f"{value}[,{value}...]" if self.listed else value
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """All words that it takes."""
-        kind, form = _without_none(self.kind), _form_of(self.kind)
-        if get_origin(kind) is Literal:
-            return (*get_args(kind), *self.opt.aliases)
-        return self.opt.words or (form.words if form is not None else ())
+    def __post_init__(self) -> None:
+        opt, default, (kind, metas) = self.opt, self.default, _take_apart(self.kind)
+        self.form = form = next((meta for meta in metas if isinstance(meta, Form)), None)
+        flags = (*opt.spellings, f"--{self.name.replace('_', '-')}")
+        long = next(word for word in flags if word.startswith("--")).partition("/")[0]
+        self.flag = long if opt.named else self.name.upper()
+        self.reader = opt.read or (None if form is None else form.read)
+        self.is_switch = self.kind is bool and opt.shape is None and self.reader is None
+        self.is_whole = kind is int
+        literal = get_origin(kind) is Literal
+        self.words = opt.words or (() if form is None else form.words)
+        self.words = (*get_args(kind), *opt.aliases) if literal else self.words
+        usual = "WORD" if literal else {int: "N", float: "NUMBER"}.get(kind, "TEXT")
+        shape = opt.shape or (usual if form is None else form.shape)
+        shape = f"{shape}[,{shape}...]" if self.listed else shape
+        self.shape = None if self.is_switch else shape
+        self.help = f"{opt.help}."
+        if not (self.is_switch or default is MISSING or default in (None, "", ())):
+            write = written if form is None else form.write
+            values = default if self.listed else [default]
+            shown = [write(part) if type(part) in (int, float) else str(part) for part in values]
+            self.help = f"{opt.help} [{','.join(shown)}]."
 
     @property
     def takes(self) -> str:
         """What a refusal says of its values."""
-        form = _form_of(self.kind)
-        words = () if form is not None and form.words else self.words
+        words = () if self.form is not None and self.form.words else self.words
         return (self.opt.takes or _describe(self.kind, words)) + self.opt.why
-
-    def read_given(self, value: Any) -> Any:
-        """The value of what its flag was given: a text, a list of them, or yes or no."""
-        if value == []:
-            return self.default
-        return value if isinstance(value, bool) else self.read(value, self.flag)
 
     def read(self, value: Any, place: str) -> Any:
         """The value of a text behind a flag, or of what a file has at `place`. Raises BadInput."""
         if self.repeated:
-            given = value if isinstance(value, list) and value else [value]
+            given = value if isinstance(value, list | tuple) and value else [value]
             return [self._read_value(text, place) for text in given]
         if not self.listed:
             return self._read_value(value, place)
@@ -161,7 +138,7 @@ class Option:
         try:
             if self.reader is not None and isinstance(text, str | int | float):
                 text = self.reader(str(text))
-            elif _is_whole(self.kind) and isinstance(text, str) and whole_number(text) is None:
+            elif self.is_whole and isinstance(text, str) and whole_number(text) is None:
                 raise ValueError(text)  # msgspec takes 1e3
             if (text == "" and not self.opt.empty) or (
                 self.opt.words and text not in self.opt.words
@@ -187,10 +164,37 @@ class Spec:
     table: ClassVar[str] = ""
 
     @classmethod
+    @cache
     def options(cls) -> Mapping[str, Option]:
-        """What the user can set, by field, in the order of the help."""
-        kind: Any = cls  # mypy takes the hash of a dataclass for that of its class
-        return _options(kind)
+        """What the user can set, by field, in the order of the help. A field that is declared anew
+        without an Opt keeps that of the class above: it has another default."""
+        hints, opts = dict[str, Any](), dict[str, Opt]()
+        for base in reversed(cls.__mro__):
+            its_fields = vars(base).get("__dataclass_fields__", {})
+            for name, hint in get_annotations(base, eval_str=True).items():
+                metas = getattr(hint, "__metadata__", ())  # of Annotated
+                opt = its_fields[name].metadata.get(OPT) if name in its_fields else None
+                opt = opt or next((meta for meta in metas if isinstance(meta, Opt)), None)
+                if opt is not None or name not in opts:
+                    hints[name] = (get_args(hint)[0] if metas else hint), metas
+                opts |= {} if opt is None else {name: opt}
+        options = dict[str, Option]()
+        for known in fields(cls):
+            if (opt := opts.get(known.name)) is None:
+                continue
+            kind, metas = hints[known.name]
+            inner = get_args(kind)[0] if get_origin(kind) in _UNIONS else kind
+            listed, repeated = get_origin(inner) is tuple, get_origin(inner) is list
+            kind = get_args(inner)[0] if listed or repeated else kind
+            kept = [meta for meta in metas if isinstance(meta, msgspec.Meta | Form)]
+            if opt.bounds is not None:
+                kept.append(msgspec.Meta(ge=opt.bounds[0], le=opt.bounds[1]))
+                kind = get_args(kind)[0] if get_origin(kind) in _UNIONS else kind
+            kind = Annotated[(kind, *kept)] if kept else kind
+            key = opt.key or f"{cls.table}.{known.name}".removeprefix(".")
+            default = None if known.default_factory is not MISSING else known.default
+            options[known.name] = Option(known.name, key, opt, kind, listed, default, repeated)
+        return options
 
     @classmethod
     def read(cls, content: Content, **others: Any) -> Self:
@@ -236,74 +240,14 @@ class Spec:
         return plain(self)
 
 
-OPT: Final = "opt"
-"""In the metadata of a field: its Opt, where that is no part of its type."""
-
-
-@cache
-def _options(kind: Any) -> Mapping[str, Option]:
-    """The options of a Spec. A field that is declared anew without an Opt keeps that of the class
-    above: it has another default."""
-    hints, opts = dict[str, Any](), dict[str, Opt]()
-    for base in reversed(kind.__mro__):
-        its_fields = vars(base).get("__dataclass_fields__", {})
-        for name, hint in get_annotations(base, eval_str=True).items():
-            opt = its_fields[name].metadata.get(OPT) if name in its_fields else None
-            opt = opt or next((meta for meta in _metas_of(hint) if isinstance(meta, Opt)), None)
-            if opt is not None or name not in opts:
-                hints[name] = hint
-            opts |= {} if opt is None else {name: opt}
-    options = dict[str, Option]()
-    for field in fields(kind):
-        if (opt := opts.get(field.name)) is None:
-            continue
-        value_type, metas = hints[field.name], _metas_of(hints[field.name])
-        value_type = get_args(value_type)[0] if metas else value_type
-        inner = _without_none(value_type)
-        listed, repeated = get_origin(inner) is tuple, get_origin(inner) is list
-        value_type = get_args(inner)[0] if listed or repeated else value_type
-        kept = [meta for meta in metas if isinstance(meta, msgspec.Meta | Form)]
-        if opt.bounds is not None:
-            kept.append(msgspec.Meta(ge=opt.bounds[0], le=opt.bounds[1]))
-            value_type = _without_none(value_type)
-        bounded = Annotated[(value_type, *kept)] if kept else value_type
-        key = opt.key or f"{kind.table}.{field.name}".removeprefix(".")
-        default = None if field.default_factory is not MISSING else field.default
-        options[field.name] = Option(field.name, key, opt, bounded, listed, default, repeated)
-    return options
-
-
-def _metas_of(hint: Any) -> Sequence[Any]:
-    return hint.__metadata__ if get_origin(hint) is Annotated else ()
-
-
-def _without_none(kind: Any) -> Any:
-    """The first type of a union, which is that of an option that may be left out."""
-    return get_args(kind)[0] if get_origin(kind) in (Union, UnionType) else kind
-
-
-def _form_of(kind: Any) -> Form | None:
-    """That of a type, or of one that may be None."""
-    inner = _without_none(kind)
-    return next((meta for meta in get_args(inner) if isinstance(meta, Form)), None)
-
-
-_SHAPES: Final[Mapping[type[inspect.Type], str]] = {
-    inspect.IntType: "N",
-    inspect.FloatType: "NUMBER",
-    inspect.LiteralType: "WORD",
-}
-
-
-def _is_whole(kind: Any) -> bool:
-    return isinstance(_of_value(inspect.type_info(kind)), inspect.IntType)
-
-
-def _of_value(info: inspect.Type) -> inspect.Type:
-    """The type without the None of an option that may be left out."""
-    if isinstance(info, inspect.UnionType):
-        return next(part for part in info.types if not isinstance(part, inspect.NoneType))
-    return info
+def _take_apart(kind: Any) -> tuple[Any, list[Any]]:
+    """The type of a value that may be left out, which a union has first, and all that annotates it:
+    what stands further out comes first."""
+    metas = list[Any]()
+    while (origin := get_origin(kind)) is Annotated or origin in _UNIONS:
+        metas += kind.__metadata__[::-1] if origin is Annotated else ()
+        kind = get_args(kind)[0]
+    return kind, metas
 
 
 def _describe(kind: Any, words: Sequence[str] = ()) -> str:
@@ -311,23 +255,28 @@ def _describe(kind: Any, words: Sequence[str] = ()) -> str:
     if words:
         *first, last = words
         return f"{', '.join(first)} or {last}" if first else last
-    info, form = _of_value(inspect.type_info(kind)), _form_of(kind)
-    if isinstance(info, inspect.BoolType):
+    kind, metas = _take_apart(kind)
+    form = next((meta for meta in metas if isinstance(meta, Form)), None)
+    if kind is bool:
         return "true or false"
-    if isinstance(info, inspect.CustomType):
+    if kind is Path:
         return "a path (./--name for one that begins with --)"
-    if not isinstance(info, inspect.IntType | inspect.FloatType):
+    if kind not in (int, float):
         return "a text that is not empty" if form is None else form.what
-    whole = isinstance(info, inspect.IntType)
-    what, example = ("a whole number" if whole else "a number"), ""
+    what, example = ("a whole number" if kind is int else "a number"), ""
     write: Callable[[Any], str] = _write
     if form is not None:
         what, write, example = form.what, form.write, form.example
-    if info.ge is not None:
-        what += f" from {write(info.ge)}"
-    elif info.gt is not None:
-        what += f" above {write(info.gt)}" + (" and up" if info.le is not None else "")
-    return what + ("" if info.le is None else f" to {write(info.le)}") + example
+    bounds = [meta for meta in metas if isinstance(meta, msgspec.Meta)]
+    ge, gt, le = (
+        next((bound for meta in bounds if (bound := getattr(meta, name)) is not None), None)
+        for name in ("ge", "gt", "le")
+    )
+    if ge is not None:
+        what += f" from {write(ge)}"
+    elif gt is not None:
+        what += f" above {write(gt)}" + (" and up" if le is not None else "")
+    return what + ("" if le is None else f" to {write(le)}") + example
 
 
 def _path(kind: type, value: Any) -> Any:

@@ -156,9 +156,9 @@ def test_a_cut_off_last_line_is_read_up_to_and_said(folders: tuple[str, str], ca
 def test_a_threshold_is_a_share() -> None:
     shares = {"5%": 0.05, "0.05": 0.05, " 2.5 % ": 0.025, "90%": 0.9, "1e-3": 0.001}
     threshold = GateOptions.options()["threshold"]
-    assert {text: threshold.read_given(text) for text in shares} == pytest.approx(shares)
+    assert {text: threshold.read(text, "--threshold") for text in shares} == pytest.approx(shares)
     for text in ("5", "0", "0%", "-5%", "100%", "nan", "inf", "", "%", "5%%", "x"):
-        said = refusal(threshold.read_given, text)
+        said = refusal(threshold.read, text, "--threshold")
         assert said.startswith("--threshold: ") and "up to 90%, such as 5% or 0.05" in said
 
 

@@ -28,7 +28,7 @@ def test_the_table_says_what_each_command_says_first_and_what_runs_it_is_there()
     listed = {name: help for group in COMMANDS.values() for name, (_, help) in group.items()}
     assert {name: command.help.partition("\n")[0] for name, command in WHOLE.items()} == listed
     for words, command in PARSERS.items():
-        assert words == "scale" or callable(find(command.callback.__name__))
+        assert words == "scale" or callable(find(command.place))
 
 
 def test_no_help_waits_for_what_a_command_runs() -> None:

@@ -311,5 +311,5 @@ def test_a_flag_takes_what_it_declares_and_no_empty_text() -> None:
 def test_no_axis_takes_any_word(command: str) -> None:
     for option in axis_options(command).values():
         if not option.is_switch:
-            said = refusal(option.read_given, "no such")
+            said = refusal(option.read, "no such", option.flag)
             assert said.startswith(f"{option.flag}: 'no such' is not allowed; it takes")

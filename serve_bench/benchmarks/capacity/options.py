@@ -6,8 +6,9 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from serve_bench.cli.command import Command, argument, flag
+from serve_bench.cli.command import argument, flag
 from serve_bench.cli.options import REQUEST, TargetOptions
+from serve_bench.cli.panels import Command
 from serve_bench.core.capacity import CLOSED, MOST_LAUNCHES
 from serve_bench.core.load_spec import MAX_DURATION_S, Arrivals
 from serve_bench.spec.forms import Duration, Rate, Threshold, Time

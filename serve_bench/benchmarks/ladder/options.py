@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from serve_bench.cli.command import Command, argument, flag
+from serve_bench.cli.command import argument, flag
 from serve_bench.cli.options import MATRIX, MODEL, REQUEST, RUN, LadderOptions, TargetOptions
+from serve_bench.cli.panels import Command
 from serve_bench.spec.request import ServiceRequestKeys
 from serve_bench.spec.suite_keys import SuiteKeys
 

@@ -7,8 +7,9 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
-from serve_bench.cli.command import Command, argument, flag
+from serve_bench.cli.command import argument, flag
 from serve_bench.cli.options import RowOptions, format_flag
+from serve_bench.cli.panels import Command
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import (
     MAX_DURATION_S,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from serve_bench.cli.command import Command, flag
+from serve_bench.cli.command import flag
 from serve_bench.cli.options import MATRIX, MODEL, RUN, LoadOnOptions, RowOptions, SloOptions
+from serve_bench.cli.panels import Command
 
 
 class MicroOptions(RowOptions):

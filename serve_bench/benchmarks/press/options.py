@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from serve_bench.cli.command import Command, flag
+from serve_bench.cli.command import flag
 from serve_bench.cli.options import RUN, LadderOptions, format_flag
+from serve_bench.cli.panels import Command
 from serve_bench.report import FORMATS
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 from serve_bench.spec.base import Opt

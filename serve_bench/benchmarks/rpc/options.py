@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from serve_bench.benchmarks.rpc.spec import RpcSpec
-from serve_bench.cli.command import Command, flag
+from serve_bench.cli.command import flag
 from serve_bench.cli.options import RunOptions
-from serve_bench.cli.panels import PanelCommand
+from serve_bench.cli.panels import Command
 
 _SPELT = re.compile(r"-{1,2}(?P<name>[a-z]+(?:[_-][a-z]+)*)(?P<rest>=.*)?", re.DOTALL)
 
 
-class PublishedSpelling(PanelCommand):
+class PublishedSpelling(Command):
     """Takes the flags as PyTorch's launcher spells them too: -world_size="10,50"."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -53,4 +53,4 @@ class RpcOptions(RunOptions):
     )
 
 
-rpc = Command(RpcOptions, "benchmarks.rpc.command:RpcExperiment.measure", PublishedSpelling)
+rpc = PublishedSpelling(RpcOptions, "benchmarks.rpc.command:RpcExperiment.measure")

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-import typer
-
 from serve_bench.benchmarks.scale.spec import WORKLOADS, ScaleSpec
-from serve_bench.cli.command import Command, flag
+from serve_bench.cli.command import Options, flag
 from serve_bench.cli.options import VariantOptions
-from serve_bench.cli.panels import PanelCommand, PanelGroup
-
-scale = typer.Typer(
-    cls=PanelGroup,
-    rich_markup_mode=None,
-    invoke_without_command=True,
-    help="Run Ray's nightly Serve benchmarks, here or on a cluster.\n\n"
-    "Example: serve-bench scale single --quick --published",
-)
+from serve_bench.cli.panels import Command, CommandGroup
 
 
-@scale.callback()
-def _alone(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+class ScaleGroupOptions(Options):
+    """Run Ray's nightly Serve benchmarks, here or on a cluster.
+
+    Example: serve-bench scale single --quick --published
+    """
 
 
 class ScaleOptions(VariantOptions):
@@ -58,5 +49,6 @@ def _command(name: str, kind: type[ScaleSpec]) -> Command:
     return Command(WorkloadOptions, "benchmarks.scale.command:ScaleExperiment.measure")
 
 
-for _name, _kind in WORKLOADS.items():
-    scale.command(name=_name, cls=PanelCommand)(_command(_name, _kind))
+scale = CommandGroup(
+    ScaleGroupOptions, commands={name: _command(name, kind) for name, kind in WORKLOADS.items()}
+)

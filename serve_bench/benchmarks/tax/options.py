@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from serve_bench.cli.command import Command, argument, flag
+from serve_bench.cli.command import argument, flag
 from serve_bench.cli.options import REQUEST, SidesOptions, rounds_option
+from serve_bench.cli.panels import Command
 from serve_bench.spec.forms import Rounds, Threshold
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from serve_bench.benchmarks.timeline.spec import TimelineKeys
-from serve_bench.cli.command import Command, argument, flag
+from serve_bench.cli.command import argument, flag
 from serve_bench.cli.options import REQUEST, TargetOptions
+from serve_bench.cli.panels import Command
 
 
 class TimelineOptions(TargetOptions):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from serve_bench.cli.command import Command, flag
+from serve_bench.cli.command import flag
 from serve_bench.cli.options import REQUEST, SidesOptions
+from serve_bench.cli.panels import Command
 from serve_bench.spec.forms import Duration
 
 
