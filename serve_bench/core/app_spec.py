@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from serve_bench.core.axes import AXES, MODEL_APPS, REQUEST_APPS, Value, nearest
 from serve_bench.core.errors import BadInput
-from serve_bench.core.own_app import OwnApp, checks_of, deployments_of
+from serve_bench.core.own_app import OwnApp, checks_of, deployments_of, nest
 
 # The requests of the press test: JSON, so many samples of so many string features each. Pure.
 #
@@ -212,17 +212,14 @@ def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
 def _deploy_built_in(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
     check_cell(cell)
     replicas = int(cell["num_replicas"])
-    measured = {"name": app.measured, "logging_config": _QUIET, **_options(cell)}
+    options = {axis.option: cell[axis.name] for axis in AXES.values() if axis.name in cell}
+    set_options = nest({option: value for option, value in options.items() if option is not None})
+    measured = {"name": app.measured, "logging_config": _QUIET, **set_options}
     deployments: list[dict[str, Any]] = [measured]
     if app.front is not None and "ingress_per_ranker" in cell:
-        deployments.append(
-            {
-                "name": app.front,
-                "num_replicas": replicas * int(cell["ingress_per_ranker"]),
-                "max_ongoing_requests": INGRESS_CONCURRENCY,
-                "logging_config": _QUIET,
-            }
-        )
+        count = replicas * int(cell["ingress_per_ranker"])
+        front = {"name": app.front, "num_replicas": count, "logging_config": _QUIET}
+        deployments.append({**front, "max_ongoing_requests": INGRESS_CONCURRENCY})
     if cell.get("intermediate_handle") and "intermediate_max_ongoing_requests" in cell:
         most = cell["intermediate_max_ongoing_requests"]
         deployments.append({"name": FORWARDER, "max_ongoing_requests": most})
@@ -289,18 +286,6 @@ def _deploy_own(app: OwnApp, cell: Mapping[str, Value]) -> dict[str, Any]:
 
 def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
-
-
-def _options(cell: Mapping[str, Value]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for axis in AXES.values():
-        if axis.option is not None and axis.name in cell:
-            *parts, last = axis.option.split(".")
-            table = options
-            for part in parts:
-                table = table.setdefault(part, {})
-            table[last] = cell[axis.name]
-    return options
 
 
 def _args(cell: Mapping[str, Value]) -> dict[str, Any]:

@@ -212,10 +212,9 @@ class OwnApp:
                 raise BadInput(f"--protocol {protocol}: {path} {does}: it is {other}")
         for name, value in self.asked.headers:
             if name.lower() == APPLICATION and value != self.name:
-                raise BadInput(
-                    f"--header: application: {value!r} is not the app that is loaded, which is "
-                    f"{self.name!r} within Serve (--app-name)"
-                )
+                loaded = f"which is {self.name!r} within Serve (--app-name)"
+                message = f"{value!r} is not the app that is loaded, {loaded}"
+                raise BadInput(f"--header: application: {message}")
 
     @property
     def name(self) -> str:
@@ -253,10 +252,10 @@ class OwnApp:
 
     def count(self, deployment: OwnDeployment, cell: Mapping[str, Option]) -> int | None:
         """Replicas of a deployment in this cell; None where Serve scales it by itself."""
-        count = cell.get(f"{deployment.name}.num_replicas", deployment.num_replicas)
-        scaled = f"{deployment.name}.autoscaling_config."
-        if any(key.startswith(scaled) for key in cell) and deployment.num_replicas is None:
+        settings, fixed = _settings(deployment, cell), deployment.num_replicas
+        if any(key.startswith("autoscaling_config.") for key in settings) and fixed is None:
             return None
+        count = settings.get("num_replicas", fixed)
         return count if isinstance(count, int) else None
 
     def fixed_replicas(self) -> dict[str, Option]:
@@ -276,16 +275,15 @@ class OwnApp:
     def cpus(self, cell: Mapping[str, Option]) -> float:
         """Logical CPUs of Ray that all replicas ask for."""
         return sum(
-            count
-            * float(here.get(f"{deployment.name}.ray_actor_options.num_cpus", deployment.num_cpus))
-            for deployment, count, here in self._places(cell)
+            count * float(settings.get("ray_actor_options.num_cpus", deployment.num_cpus))
+            for deployment, count, settings in self._places(cell)
         )
 
     def _places(
         self, cell: Mapping[str, Option]
     ) -> Iterator[tuple[OwnDeployment, int, Mapping[str, Option]]]:
         for deployment in self.deployments_in(cell):
-            yield deployment, self.count(deployment, cell) or 1, cell
+            yield deployment, self.count(deployment, cell) or 1, _settings(deployment, cell)
         for app in self.beside:
             for part in app.deployments:
                 yield part, part.num_replicas or 1, {}
@@ -294,26 +292,25 @@ class OwnApp:
         """BadInput where a replica could never be placed: Serve would wait for ever."""
         for cell in cells:
             gpus: dict[str, float] = {}
-            for deployment, count, here in self._places(cell):
-                key = f"{deployment.name}.ray_actor_options.num_gpus"
-                if needed := float(here.get(key, deployment.num_gpus)):
-                    gpus[key] = needed * count
-                kind = here.get(f"{deployment.name}.ray_actor_options.accelerator_type")
+            for deployment, count, settings in self._places(cell):
+                needed = float(settings.get("ray_actor_options.num_gpus", deployment.num_gpus))
+                gpus |= {deployment.name: needed * count} if needed else {}
+                kind = settings.get("ray_actor_options.accelerator_type")
                 for name in (*deployment.resources, *([f"{ACCELERATOR}{kind}"] if kind else ())):
                     # Ray gives each node a resource of its name, and of the kind of its GPUs.
                     if self.gpus != 0 if name.startswith(ACCELERATOR) else name[:5] == "node:":
                         continue
-                    raise BadInput(
-                        f"{where}: {self.target}: {deployment.name} asks Ray for the resource "
-                        f"{name!r}, which the cluster that is started here has not"
-                    )
+                    lacks = f"{name!r}, which the cluster that is started here has not"
+                    asks = f"{deployment.name} asks Ray for the resource"
+                    raise BadInput(f"{where}: {self.target}: {asks} {lacks}")
             if self.gpus is not None and (total := sum(gpus.values())) > self.gpus:
-                key, names = next(iter(gpus)), [name.partition(".")[0] for name in gpus]
-                mine = names[0] in [deployment.name for deployment in self.deployments]
-                out = f"the option {key}=0" if mine else "num_gpus: 0 in the file"
+                first = next(iter(gpus))
+                mine = first in [deployment.name for deployment in self.deployments]
+                key = f"the option {first}.ray_actor_options.num_gpus=0"
+                out = key if mine else "num_gpus: 0 in the file"
                 has = f"{self.gpus:g} GPU{'s' if self.gpus != 1 else ''}" if self.gpus else "no GPU"
                 raise BadInput(
-                    f"{where}: {self.target}: {' and '.join(names)} "
+                    f"{where}: {self.target}: {' and '.join(gpus)} "
                     f"ask{'s' if len(gpus) == 1 else ''} Ray for "
                     f"{total:g} GPU{'s' if total != 1 else ''} in all (num_gpus), and this host "
                     f"has {has}: {out} places it on the CPU, if its code can do without"
@@ -355,18 +352,14 @@ def option_named(app: OwnApp, name: str, where: str) -> str:
     deployment, dot, option = name.partition(".")
     known = [deployment.name for deployment in app.deployments]
     if not dot or not option:
-        raise BadInput(
-            f"{where}: {name!r} is not allowed; it takes Deployment.option=values, such as "
-            f"{app.ingress}.num_replicas=1,2"
-        )
+        takes = f"Deployment.option=values, such as {app.ingress}.num_replicas=1,2"
+        raise BadInput(f"{where}: {name!r} is not allowed; it takes {takes}")
     if deployment not in known:
-        raise BadInput(
-            f"{where}: {app.target} has no deployment {deployment!r}{nearest(deployment, known)}"
-        )
+        near = nearest(deployment, known)
+        raise BadInput(f"{where}: {app.target} has no deployment {deployment!r}{near}")
     if not (option in app.options or (option.startswith(FREE) and option != FREE)):
-        raise BadInput(
-            f"{where}: {deployment} takes no option {option!r}{nearest(option, app.options)}"
-        )
+        near = nearest(option, app.options)
+        raise BadInput(f"{where}: {deployment} takes no option {option!r}{near}")
     return f"{deployment}.{option}"
 
 
@@ -400,10 +393,8 @@ def read_options(
                 raise BadInput(f"{where}: {key}: {value} is given twice")
             counted = type(value) is int and 1 <= value <= LARGEST_COUNT
             if key.endswith(".num_replicas") and not counted:
-                raise BadInput(
-                    f"{where}: {key}: {value!r} is not allowed; it takes whole numbers from 1 to "
-                    f"{LARGEST_COUNT}, with commas"
-                )
+                takes = f"whole numbers from 1 to {LARGEST_COUNT}, with commas"
+                raise BadInput(f"{where}: {key}: {value!r} is not allowed; it takes {takes}")
         options[key] = tuple(values)
     return options
 
@@ -414,16 +405,24 @@ def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, An
     deployments = []
     of_file = {about["name"]: about for about in app.config.get("deployments", ())}
     for deployment in app.deployments_in(cell):
-        name, settings = deployment.name, _settings(deployment.name, cell)
-        tables: dict[str, Any] = {}
-        for key in [key for key in settings if "." in key]:
-            table, _, option = key.partition(".")  # with what the code or the file has there
-            tables.setdefault(table, {**deployment.tables.get(table, {})})
-            tables[table][option] = settings.pop(key)
+        settings = nest(_settings(deployment, cell), deployment.tables)
         if deployment.num_replicas is None and "num_replicas" in settings:
-            tables.setdefault("autoscaling_config", None)  # else Serve would still scale it
-        deployments.append({**of_file.get(name, {}), "name": name, **settings, **tables})
+            settings.setdefault("autoscaling_config", None)  # else Serve would still scale it
+        name = deployment.name
+        deployments.append({**of_file.get(name, {}), "name": name, **settings})
     return deployments
+
+
+def nest(options: Mapping[str, Any], tables: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Options such as `user_config.threads` in their tables, with what these `tables` have."""
+    nested: dict[str, Any] = {}
+    for key, value in options.items():
+        table, dot, name = key.partition(".")
+        if dot:
+            nested.setdefault(table, {**tables.get(table, {})})[name] = value
+        else:
+            nested[key] = value
+    return nested
 
 
 def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
@@ -431,7 +430,7 @@ def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     of themselves (`expect`), and what Serve tells of them (`told`)."""
     checks = []
     for deployment in app.deployments_in(cell):
-        told = _settings(deployment.name, cell)
+        told = _settings(deployment, cell)
         told.pop("num_replicas", None)
         known = [name for name in told if name in TOLD_BY_REPLICAS or name.startswith(FREE)]
         about = {"deployment": deployment.name, "replicas": app.count(deployment, cell)}
@@ -479,6 +478,6 @@ def scaling_hint(name: str, limits: Mapping[str, DeploymentLimits]) -> str | Non
     )
 
 
-def _settings(deployment: str, cell: Mapping[str, Option]) -> dict[str, Option]:
-    prefix = f"{deployment}."
+def _settings(deployment: OwnDeployment, cell: Mapping[str, Option]) -> dict[str, Option]:
+    prefix = f"{deployment.name}."
     return {k.removeprefix(prefix): v for k, v in cell.items() if k.startswith(prefix)}
