@@ -204,12 +204,10 @@ def _beside(content: Content) -> Content:
     for key in (*files, "request.body"):
         value, mark = content.get(key), "@" if key == "request.body" else ""
         texts = value if isinstance(value, list) else [value]
-        found = [
-            f"{mark}{folder / text.removeprefix(mark)}"
-            if isinstance(text, str) and text.startswith(mark)
-            else text
-            for text in texts
-        ]
+        found = [*texts]
+        for at, text in enumerate(texts):
+            if isinstance(text, str) and text.startswith(mark):
+                found[at] = f"{mark}{folder / text.removeprefix(mark)}"
         content = content.set(key, found if texts is value else found[0], content.where(key))
     return content
 
@@ -232,20 +230,16 @@ def _own_suite(
         check_interpreter(variant)
     name, protocol = ServeKeys.read(content).app_name, protocol_of(protocols_of(content))
     servicers = read_servicers(content, protocol, None if config is None else config.servicers)
-    http: dict[str, Any] = {}
     if config is not None:
         content, name = _choose(content, config, name, protocol, servicers)
-        http |= config.http_options
-    asked = read_request(content, protocol)
+    asked, http = read_request(content, protocol), {**config.http_options} if config else {}
     http |= read_timeout(content, protocol)
     if http.get("request_timeout_s") is not None:
-        client_ms = client_timeout_s(http) * 1e3
         place = content.where("serve.request_timeout_s")
-        content = content.set("load.timeout_ms", client_ms, place)
+        content = content.set("load.timeout_ms", client_timeout_s(http) * 1e3, place)
     wishes, options_where = _read_wishes(content, options)
-    if wishes:
-        listed = {key: [*values] for key, values in wishes.items()}
-        content = content.set("options", listed, options_where)
+    listed = {key: [*values] for key, values in wishes.items()}
+    content = content.set("options", listed or None, options_where)
     arguments = arguments_of({key: values[0] for key, values in wishes.items() if values})
     about = (variants[0].python, asked, servicers, arguments)
     if config is not None:
@@ -265,9 +259,8 @@ def _own_suite(
     if arguments:
         described = with_arguments(described, suite.cells, where, variants[0].python)
         suite = replace(suite, app=own_spec(described))
-    if swept:
-        for variant in {variant.python: variant for variant in variants}.values():
-            check_options(described, suite.cells, options_where, variant.python)
+    for python in dict.fromkeys(variant.python for variant in variants) if swept else ():
+        check_options(described, suite.cells, options_where, python)
     described.check_room(suite.cells, where)
     return suite
 

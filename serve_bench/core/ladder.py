@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from typing import Final
 
 from serve_bench.core.errors import BadInput
@@ -174,15 +175,8 @@ def onward(ladder: Ladder, measured: Sequence[Rung]) -> Next | Stop:
 def rung_above(clients: int) -> int:
     """The next number of clients of a ladder that grows by itself: 1 2 3 5 7 10 15 20 30 40 50 75
     100 ..."""
-    for rung in _BELOW_TEN:
-        if rung > clients:
-            return rung
-    scale = 1
-    while True:
-        for rung in _DECADE:
-            if rung * scale > clients:
-                return rung * scale
-        scale *= 10
+    above_ten = (rung * int(10**power) for power in count() for rung in _DECADE)
+    return next(rung for rung in chain(_BELOW_TEN, above_ten) if rung > clients)
 
 
 def merged(measured: Iterable[Rung]) -> tuple[Rung, ...]:
@@ -207,8 +201,7 @@ def knee(measured: Iterable[Rung]) -> Rung | None:
     """The step with the fewest clients that reaches KNEE of the best throughput: more clients add
     latency and hardly any throughput."""
     steps = merged(measured)
-    top = best(steps)
-    if top is None:
+    if (top := best(steps)) is None:
         return None
     return next(step for step in steps if step.throughput >= KNEE * top.throughput)
 
@@ -216,14 +209,10 @@ def knee(measured: Iterable[Rung]) -> Rung | None:
 def collapses(measured: Iterable[Rung]) -> tuple[Rung, ...]:
     """The steps with more clients than the best that fall below COLLAPSE of its throughput."""
     steps = merged(measured)
-    top = best(steps)
-    if top is None:
+    if (top := best(steps)) is None:
         return ()
-    return tuple(
-        step
-        for step in steps
-        if step.clients > top.clients and step.throughput < COLLAPSE * top.throughput
-    )
+    more = [step for step in steps if step.clients > top.clients]
+    return tuple(step for step in more if step.throughput < COLLAPSE * top.throughput)
 
 
 def _to_repeat(ladder: Ladder, measured: Sequence[Rung]) -> int | None:
@@ -257,21 +246,18 @@ def _grown(measured: Sequence[Rung]) -> tuple[Rung, ...]:
 
 def _gains_no_more(grown: Sequence[Rung]) -> bool:
     """Whether each of the last two steps gained less than LEAST_GAIN over the best before it."""
-    if len(grown) < 3:
-        return False
-    for at in (len(grown) - 2, len(grown) - 1):
-        before = max(step.throughput for step in grown[:at])
-        if grown[at].throughput >= before * (1 + LEAST_GAIN) and grown[at].throughput > 0:
-            return False
-    return True
+    rates = [step.throughput for step in grown]
+    return len(rates) > 2 and all(
+        rate == 0 or rate < max(rates[:at]) * (1 + LEAST_GAIN)
+        for at, rate in [*enumerate(rates)][-2:]
+    )
 
 
 def _between(measured: Sequence[Rung]) -> int | None:
     """A number of clients halfway from the best step to the wider of its gaps; None when both
     neighbours are close, or nothing was served."""
     steps = merged(measured)
-    top = best(steps)
-    if top is None:
+    if (top := best(steps)) is None:
         return None
     at = steps.index(top)
     gaps = []

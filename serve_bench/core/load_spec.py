@@ -260,10 +260,9 @@ class Load:
             for url in self.request.all_urls:
                 _names_method(url, "an application", "/application/method")
         elif self.client == "aiohttp":
-            require(
-                self.request.unix_socket is None or self.request.scheme == "http",
-                "client aiohttp has no TLS on a unix socket: use http:// or client raw",
-            )
+            insecure = self.request.unix_socket is None or self.request.scheme == "http"
+            message = "has no TLS on a unix socket: use http:// or client raw"
+            require(insecure, f"client aiohttp {message}")
 
     def _check_streaming(self, streaming: Streaming) -> None:
         request = self.request
@@ -276,35 +275,28 @@ class Load:
         require(not self.retries, "streaming and retries exclude each other: of which try is TTFT?")
         odd = [status for status in request.expect_status if status >= 300]
         require(not odd, f"streaming: only a status of 2xx is read as a stream, got {odd[:1]}")
-        longest = streaming.event_timeout_s or 0.0
-        require(
-            longest <= self.timeout_s,
-            f"event_timeout_s must be at most the time-out of a request, {self.timeout_s:g} s, "
-            f"got {longest:g}",
-        )
+        longest, most = streaming.event_timeout_s or 0.0, f"{self.timeout_s:g} s, got"
+        message = f"must be at most the time-out of a request, {most} {longest:g}"
+        require(longest <= self.timeout_s, f"event_timeout_s {message}")
 
     def _check_grpc(self) -> None:
         request = self.request
         for url in request.all_urls:
             _names_method(url, "gRPC", "/package.Service/Method")
-        for header, _ in (pair for headers in request.all_headers for pair in headers):
-            require(
-                re.fullmatch(r"[0-9A-Za-z_.-]+", header, re.ASCII) is not None
-                and not header.lower().endswith("-bin"),
-                f"header {header}: is no name of metadata of gRPC; it takes letters, digits, _ . "
-                "and -, and no -bin at the end, whose values are no text",
-            )
+        takes = (
+            "it takes letters, digits, _ . and -, and no -bin at the end, whose values are no text"
+        )
+        for header in (name for headers in request.all_headers for name, _ in headers):
+            known = re.fullmatch(r"[0-9A-Za-z_.-]+(?<!-bin)", header, re.ASCII | re.IGNORECASE)
+            require(bool(known), f"header {header}: is no name of metadata of gRPC; {takes}")
+        streaming = self.streaming or Streaming()
         for name, wanted in (
             ("unix socket", request.unix_socket is not None),
             ("choice of status codes (expect_status)", bool(request.expect_status)),
             ("way without verification (insecure)", not request.verify_tls),
             (f"method {request.method} of HTTP: leave it out", request.method != "POST"),
             ("connection for each request (no keepalive)", not self.keepalive),
-            (
-                "kind of events: each message is one",
-                self.streaming is not None
-                and (self.streaming.events != "sse" or self.streaming.openai),
-            ),
+            ("kind of events: each message is one", streaming.events != "sse" or streaming.openai),
         ):
             require(not wanted, f"client grpc has no {name}")
 

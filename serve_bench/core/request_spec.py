@@ -87,10 +87,8 @@ class Request:
             require(200 <= status <= 599, f"expect_status must be 200 to 599, got {status}")
         if self.unix_socket is not None:
             size = len(self.unix_socket.encode(errors="surrogateescape"))
-            require(
-                1 <= size <= MAX_UNIX_PATH,
-                f"unix_socket must be a path of 1 to {MAX_UNIX_PATH} bytes, got {size}",
-            )
+            takes = f"a path of 1 to {MAX_UNIX_PATH} bytes"
+            require(1 <= size <= MAX_UNIX_PATH, f"unix_socket must be {takes}, got {size}")
 
     @property
     def scheme(self) -> str:
@@ -192,11 +190,8 @@ def _check_paths(paths: tuple[str, ...], bodies: tuple[bytes, ...]) -> None:
         require(fault is None, f"paths: {fault}")
     rounds, rest = divmod(len(paths), len(bodies))
     repeated = rounds * sum(map(len, bodies)) + sum(map(len, bodies[:rest]))
-    require(
-        repeated <= MAX_REPEATED,
-        f"paths: the bodies, repeated for {len(paths):,} paths, are {repeated:,} bytes; "
-        f"allowed: {MAX_REPEATED:,}",
-    )
+    size = f"repeated for {len(paths):,} paths, are {repeated:,} bytes"
+    require(repeated <= MAX_REPEATED, f"paths: the bodies, {size}; allowed: {MAX_REPEATED:,}")
 
 
 def _check_url(url: str) -> None:
@@ -216,16 +211,11 @@ def _check_url(url: str) -> None:
     except ValueError:
         raise SpecError(f"url: bad port in {shown}; allowed: 1 to 65535") from None
     require(port != 0, f"url: port 0 in {shown}; allowed: 1 to 65535")
-    require(
-        not _odd(url), f"url: a space, control or non-ASCII character in {shown}; percent-encode it"
-    )
-    require(
-        "@" not in parts.netloc,
-        "url: a user and password in the URL are not sent; "
-        "give a header instead, 'Authorization: Basic ...'",
-    )
+    odd = f"a space, control or non-ASCII character in {shown}; percent-encode it"
+    require(not _odd(url), f"url: {odd}")
+    instead = "give a header instead, 'Authorization: Basic ...'"
+    require("@" not in parts.netloc, f"url: a user and password in the URL are not sent; {instead}")
     labels = (parts.hostname or "").removesuffix(".").split(".")
-    require(
-        all(1 <= len(label) <= MAX_LABEL for label in labels),
-        f"url: {parts.hostname!r} is no host name; each part has 1 to {MAX_LABEL} characters",
-    )
+    takes = f"each part has 1 to {MAX_LABEL} characters"
+    fits = all(1 <= len(label) <= MAX_LABEL for label in labels)
+    require(fits, f"url: {parts.hostname!r} is no host name; {takes}")
