@@ -14,14 +14,12 @@ from typing import Any, Final
 
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
 from serve_bench.serving.child import Child, ChildError
-from serve_bench.serving.launch_spec import program_environment
+from serve_bench.serving.launch_spec import make_directory, program_environment
 from serve_bench.serving.server import ChildDriver, Process
 from serve_bench.serving.strays import Reaped, run_directory
 
 START_TIMEOUT_S: Final = 60.0
 ROLE: Final = "uvicorn"
-
-_SERVING: Final = Path(__file__).resolve().parent
 
 
 @dataclass
@@ -44,10 +42,13 @@ class BareServer(ChildDriver):
 
     def start(self) -> None:
         """Starts it, until it takes connections. Raises LaunchFailed."""
+        spec: dict[str, Any] = {"kind": self.kind, "route": self.app.route}
+        if (own_app := self.app.own) is not None:
+            spec["import_path"], spec["prefix"] = own_app.import_path, own_app.prefix
+            spec["args"] = dict(own_app.config.get("args", {}))
         began = time.monotonic()
         directory = run_directory(self.run_id) / self.name
-        (directory / "p").mkdir(parents=True)
-        (directory / "p" / APPS_PACKAGE).symlink_to(_SERVING / "apps")
+        make_directory(directory)
         self._child = Child(
             [sys.executable, "-u", "-m", f"{APPS_PACKAGE}.bare"],
             log=self.log,
@@ -56,20 +57,12 @@ class BareServer(ChildDriver):
             name="the bare server",
         )
         try:
-            answer = self._child.ask("serve", self._spec(), START_TIMEOUT_S)
+            answer = self._child.ask("serve", spec, START_TIMEOUT_S)
         except ChildError as error:
             raise self._failed(f"bare server: {error}") from None
         self.seconds["start"] = round(time.monotonic() - began, 4)
         self.proof = {name: value for name, value in answer.items() if name != "event"}
         self.proof["processes"] = [vars(process) for process in self.processes()]
-
-    def _spec(self) -> dict[str, Any]:
-        own_app = self.app.own
-        if own_app is None:
-            return {"kind": self.kind, "route": self.app.route}
-        args = dict(own_app.config.get("args", {}))
-        path = own_app.import_path
-        return {"kind": self.kind, "import_path": path, "args": args, "prefix": own_app.prefix}
 
     def processes(self) -> list[Process]:
         """Its process; none once it has ended."""

@@ -44,6 +44,8 @@ LOOPBACK: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 that: GCS, raylet, workers, agents, the metrics of dashboard, autoscaler and node. Left to itself it
 binds all interfaces, and metrics are told to anybody (Ray 2.60)."""
 
+SERVING: Final = Path(__file__).resolve().parent
+
 TOKEN_FILE: Final = "token"
 TOKEN_PATH: Final = "RAY_AUTH_TOKEN_PATH"
 """Left to itself Ray makes its token in the home directory, readable by all (0644), and leaves it
@@ -160,6 +162,11 @@ def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
     haproxy = spec.directory / "h"
     ingress = ports[FIRST_PORTS : len(ports) - PORTS_PER_RAYLET * (spec.raylets - 1)]
     http, grpc = ingress[: len(ingress) // 2], ingress[len(ingress) // 2 :]
+    traced = {
+        "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": f"{APPS_PACKAGE}.{EXPORTER}",
+        "RAY_SERVE_TRACING_SAMPLING_RATIO": "0",  # but those whose `traceparent` says so
+        FOLDER: str(spec.marks_folder),
+    }
     return (
         program_environment(spec.directory, spec.run_id, spec.name, spec.folders, ours=ours)
         | {
@@ -183,22 +190,17 @@ def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
         }
         | (LOOPBACK if spec.raylets == 1 else {})
         | ({METRICS_INTERVAL: METRICS_INTERVAL_MS} if spec.metrics else {})
-        | (_traced(spec) if spec.traced else {})
+        | (traced if spec.traced else {})
         | dict(spec.variant.env)
     )
 
 
-def _traced(spec: LaunchSpec) -> dict[str, str]:
-    """No request is traced but those that carry a `traceparent` which says so."""
-    return {
-        "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": f"{APPS_PACKAGE}.{EXPORTER}",
-        "RAY_SERVE_TRACING_SAMPLING_RATIO": "0",
-        FOLDER: str(spec.marks_folder),
-    }
-
-
-def make_token(directory: Path) -> None:
-    """A new token for the Ray of a launch, in its directory, for our own user alone."""
+def make_directory(directory: Path, *folders: str | Path) -> None:
+    """The directory of a launch, with these folders, one from which its programs import our apps,
+    and a new token for its Ray, for our own user alone."""
+    for folder in ("p", *folders):
+        (directory / folder).mkdir(parents=True)
+    (directory / "p" / APPS_PACKAGE).symlink_to(SERVING / "apps")
     file = os.open(directory / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(file, "w") as opened:
         opened.write(secrets.token_hex(32))

@@ -19,7 +19,7 @@ from typing import Any, Final, Self, TypeVar
 
 import psutil
 
-from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
+from serve_bench.core.app_spec import AppSpec, deploy_spec
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.facts import LaunchProof
@@ -33,11 +33,12 @@ from serve_bench.core.usage import FORWARD_SUFFIX, ReplicaCounts, counts_of
 from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
 from serve_bench.serving.launch_spec import (
     GRPC_PORT,
+    SERVING,
     LaunchSpec,  # what Serving is made of
     child_environment,
     free_block,
     listening_ports,
-    make_token,
+    make_directory,
     open_to_network,
     port_owner,
     raylet_ports,
@@ -60,8 +61,6 @@ VITAL_ROLES = ("replica", "proxy", "haproxy_manager", "controller", "raylet", "g
 
 #: In a row, about a second apart: one listing of processes may miss the two of a reload.
 TIMES_MISSED = 2
-
-_SERVING = Path(__file__).resolve().parent
 
 NOT_TRIED: Final = "not tried: Ray could not be imported in an earlier launch"
 """The failure of a launch whose interpreter could not import Ray in an earlier launch."""
@@ -180,7 +179,7 @@ class ChildDriver:
                     signal.signal(signal.SIGINT, former)
         return self._closed
 
-    def _failed(self, message: str, detail: Sequence[str] = ()) -> RunFailed:
+    def _failed(self, message: str, detail: Sequence[str] = ()) -> Exception:
         assert self._child is not None, "start() first"
         lines = [line for line in detail if line.strip()] or last_lines(self._child.log)
         return LaunchFailed(message, lines[-DETAIL_LINES:], self._child.log)
@@ -254,16 +253,13 @@ class Serving(ChildDriver):
         which launches have that are up at the same time."""
         ports = self.ports = free_block(self.spec.ports, apart_from)
         self.port = self.spec.port or ports[0]
-        folders = [self.spec.directory / part for part in ("r", "h", "p")]
-        for folder in (*folders, self.spec.counts_folder, self.spec.marks_folder):
-            folder.mkdir(parents=True)
-        make_token(self.spec.directory)
-        (self.spec.directory / "p" / APPS_PACKAGE).symlink_to(_SERVING / "apps")
+        folders = ("r", "h", self.spec.counts_folder, self.spec.marks_folder)
+        make_directory(self.spec.directory, *folders)
         python = self.spec.variant.python or sys.executable
         if "/" in python:  # else it is looked for on PATH; ours is not the child's folder
             python = str(Path(python).absolute())
         self._child = Child(
-            [python, "-u", str(_SERVING / "cluster")],
+            [python, "-u", str(SERVING / "cluster")],
             log=self.spec.log,
             cwd=self.spec.directory,
             env=child_environment(self.spec, ports),

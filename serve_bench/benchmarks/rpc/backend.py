@@ -33,7 +33,7 @@ from serve_bench.serving.launch_spec import (
     TOKEN_PATH,
     check_port,
     listening_ports,
-    make_token,
+    make_directory,
     open_to_network,
     own_ray_version,
     program_environment,
@@ -146,8 +146,6 @@ WORLD_TIMEOUT_S: Final = 60.0
 WORLD_TIMEOUT_EACH_S: Final = 4.0
 """Of a process: 80 forked ones are up in 13 s on 2 cores, 32 replicas of Serve in 24 s."""
 
-_SERVING: Final = Path(__file__).resolve().parents[2] / "serving"
-
 
 @dataclass(frozen=True)
 class WorldPids:
@@ -179,10 +177,7 @@ class RpcBackend(ChildDriver):
 
     def start(self) -> None:
         """Starts the program, and Ray or Serve with it. Raises LaunchFailed."""
-        for part in ("r", "p"):
-            (self.directory / part).mkdir(parents=True)
-        make_token(self.directory)
-        (self.directory / "p" / APPS_PACKAGE).symlink_to(_SERVING / "apps")
+        make_directory(self.directory, "r")
         self._child = Child(
             [sys.executable, "-u", "-m", f"{APPS_PACKAGE}.rpc"],
             log=self.log,

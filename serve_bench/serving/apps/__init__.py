@@ -5,3 +5,19 @@ torch, because they run under the interpreter of the variant, which may hold ano
 of ours.
 Each offers `build(args) -> Application`, and `DEPLOYMENTS`, what a cell's settings apply to.
 """
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def of_cluster(name: str) -> Any:
+    """A module of the program of the cluster, whose modules know each other by plain names."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        del sys.path[0]

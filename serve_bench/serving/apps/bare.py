@@ -1,6 +1,6 @@
 """A program: an app behind uvicorn alone, without Serve, as the measure of what Serve adds.
 
-JSON lines: a spec on stdin, `done` with the port on stdout; the end of stdin ends it. uvicorn is
+Its parent asks it as it asks the program of a cluster: a spec, answered with the port. uvicorn is
 configured as Serve configures that of its proxy: its own choice of loop and parser, no access log,
 one process. `kind`: "asgi", a callable that answers what the no-op app answers; "fastapi", the same
 as a route; "app", the ASGI app of an ingress of the user's, whose class is made as a replica makes
@@ -12,18 +12,15 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-import json
-import os
 import socket
 import sys
-import threading
 from collections.abc import AsyncIterator, Mapping
-from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
 
 import uvicorn
 
+from . import of_cluster
 from .noop_answers import ANSWER, EVENT, asked, body_of
 
 PACKAGES = ("uvicorn", "uvloop", "httptools", "fastapi", "starlette")
@@ -136,49 +133,21 @@ async def serve(spec: Mapping[str, Any], say: Any) -> None:
         serves=f"{type(app).__module__}.{type(app).__name__}" if kind == "app" else kind,
         loop=type(asyncio.get_running_loop()).__module__,
         parser=getattr(config.http_protocol_class, "__name__", ""),
-        versions={"python": sys.version.split()[0], **_versions()},
+        versions={"python": sys.version.split()[0], **of_cluster("start").installed(*PACKAGES)},
     )
     await done
 
 
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _end_with_stdin() -> None:
-    while os.read(0, 4096):
-        continue
-    os._exit(0)
-
-
 def main() -> None:
     """Serves what the first line of stdin says, until stdin ends."""
-    protocol = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what the app prints is no answer
-
-    def say(**message: Any) -> None:
-        protocol.write(json.dumps(message) + "\n")
-        protocol.flush()
-
-    line = b""
-    while not line.endswith(b"\n"):
-        if not (read := os.read(0, 1 << 16)):
-            return
-        line += read
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    protocol = of_cluster("protocol")
+    answers, spec = protocol.Answers(), protocol.read_commands(lambda: None).get()
     setup: Any = getattr(uvicorn.Config(asgi), "get_loop_factory", lambda: None)()
     try:
         with asyncio.Runner(loop_factory=setup) as runner:
-            runner.run(serve(json.loads(line), say))
+            runner.run(serve(spec, answers.say))
     except Exception as error:  # noqa: BLE001 - whatever the app raises must reach the parent
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        say(event="refused", message=text, detail=[])
+        answers.say(event="refused", message=protocol.one_line(error), detail=[])
 
 
 if __name__ == "__main__":

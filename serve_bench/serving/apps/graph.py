@@ -106,33 +106,20 @@ class Hop:
 
 
 class Adder:
-    """Adds a number, and passes the sum on where there is a next one."""
+    """Adds a number. Nodes that follow get the sum, beside each other, and theirs is the answer."""
 
-    def __init__(self, plus: int, following: Any = None) -> None:
-        self._plus, self._next = plus, following
+    def __init__(self, plus: int, *following: Any) -> None:
+        self._plus, self._following = plus, following
         self._counts = ReplicaTally(folders()[0])
 
     async def __call__(self, request: Request | int) -> Any:
         """The sum; as text to an HTTP request."""
         self._counts.add(0)
         answer = _input(request) + self._plus
-        if self._next is not None:
-            answer = await self._next.remote(answer)
-        return _text(answer) if isinstance(request, Request) else answer
-
-
-class Combiner:
-    """Asks all nodes beside each other, and sums up."""
-
-    def __init__(self, *nodes: Any) -> None:
-        self._nodes = nodes
-        self._counts = ReplicaTally(folders()[0])
-
-    async def __call__(self, request: Request | int) -> Any:
-        """The sum; as text to an HTTP request."""
-        self._counts.add(0)
-        value = _input(request)
-        answer = sum(await asyncio.gather(*(node.remote(value) for node in self._nodes)))
+        if len(self._following) == 1:
+            answer = await self._following[0].remote(answer)
+        elif self._following:
+            answer = sum(await asyncio.gather(*(node.remote(answer) for node in self._following)))
         return _text(answer) if isinstance(request, Request) else answer
 
 
@@ -152,12 +139,12 @@ def multi(args: Mapping[str, Any]) -> Any:
 def ensemble(args: Mapping[str, Any]) -> Any:
     """Nodes that add 0, 1, 2 ... to the input, and a combiner. Args: size."""
     nodes = [_deployed(Adder, f"Node{n}", args).bind(n) for n in range(int(args["size"]))]
-    return _deployed(Combiner, "Combiner", args).bind(*nodes)
+    return _deployed(Adder, "Combiner", args).bind(0, *nodes)
 
 
 def chain(args: Mapping[str, Any]) -> Any:
     """Nodes in a row, each of which adds 1. Args: size."""
-    following = None
+    following: tuple[Any, ...] = ()
     for n in reversed(range(int(args["size"]))):
-        following = _deployed(Adder, f"Node{n}", args).bind(1, following)
-    return following
+        following = (_deployed(Adder, f"Node{n}", args).bind(1, *following),)
+    return following[0]

@@ -106,14 +106,12 @@ class Marker:
         called in its place."""
         method = getattr(owner, name)
 
-        @functools.wraps(method)
+        @_put(owner, name)
         def mark_traced(*args: Any, **options: Any) -> Any:
             span = self.span()
             if span is None:
                 return method(*args, **options)
             return marked(span, method, *args, **options)
-
-        _put(owner, name, mark_traced)
 
 
 def _processor(ring: Ring) -> Any:
@@ -149,8 +147,10 @@ def _processor(ring: Ring) -> Any:
     return SpanMarks()
 
 
-def _put(owner: type, name: str, function: Any) -> None:
-    setattr(owner, name, function)
+def _put(owner: type, name: str) -> Callable[[Any], None]:
+    """A decorator that puts a function in the place of a method."""
+    method = getattr(owner, name)
+    return lambda function: setattr(owner, name, functools.wraps(method)(function))
 
 
 def _skip_others(marker: Marker) -> None:
@@ -160,7 +160,7 @@ def _skip_others(marker: Marker) -> None:
 
     enter: Any = TraceContextManager.__enter__
 
-    @functools.wraps(enter)
+    @_put(TraceContextManager, "__enter__")
     def marked_enter(self: Any) -> Any:
         self.trace_context = self.trace_context or marker.within.get()
         if marker.span(self.trace_context) is None:
@@ -170,8 +170,6 @@ def _skip_others(marker: Marker) -> None:
         marker.within.set(marker.context())
         return self
 
-    _put(TraceContextManager, "__enter__", marked_enter)
-
 
 def _skip_others_in_replicas(marker: Marker) -> None:
     """Of a request that bears no trace, the replica decodes all headers and makes the object of a
@@ -180,19 +178,16 @@ def _skip_others_in_replicas(marker: Marker) -> None:
 
     headers, within = Replica.get_asgi_tracing_context, Replica._tracing_context
 
-    @functools.wraps(headers)
+    @_put(Replica, "get_asgi_tracing_context")
     def get_asgi_tracing_context(self: Any, pairs: Any) -> Any:
         for name, _ in pairs:
             if name == b"traceparent":
                 return headers(self, pairs)
         return None
 
-    @functools.wraps(within)
+    @_put(Replica, "_tracing_context")
     def _tracing_context(self: Any, request: Any) -> Any:
         return within(self, request) if request.tracing_context else nullcontext()
-
-    _put(Replica, "get_asgi_tracing_context", get_asgi_tracing_context)
-    _put(Replica, "_tracing_context", _tracing_context)
 
 
 def _mark_sends(marker: Marker) -> None:
@@ -251,12 +246,12 @@ def _mark_batches(marker: Marker) -> None:
 
     put, process = _BatchQueue.put, _BatchQueue._process_batch_inner
 
-    @functools.wraps(put)
+    @_put(_BatchQueue, "put")
     def marked_put(self: Any, request: Any) -> Any:
         request.put_ns, request.within = perf(), marker.within.get()
         return put(self, request)
 
-    @functools.wraps(process)
+    @_put(_BatchQueue, "_process_batch_inner")
     async def marked_process(self: Any, func: Any, batch: Any) -> Any:
         begin = perf()
         for request in batch:
@@ -264,9 +259,6 @@ def _mark_batches(marker: Marker) -> None:
                 marker.add(marker.span(request.within), request.put_ns, begin, "batch")
         marker.within.set(batch[0].within)  # the loop of a queue has that of its first request
         return await process(self, func, batch)
-
-    _put(_BatchQueue, "put", marked_put)
-    _put(_BatchQueue, "_process_batch_inner", marked_process)
 
 
 _AROUND: tuple[Callable[[Marker], None], ...] = (

@@ -60,9 +60,7 @@ class Cluster:
 
     def put(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Deploys applications beside those that there are, and waits until they answer."""
-        if self.attached is not None:
-            self.attached.check([app["name"] for app in spec["apps"]])
-        return self._applications.put(spec)
+        return self._applications.put(spec, beside_others=self.attached is not None)
 
     def look(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Starts to look at what replicas wait in; with two moments: what they saw between."""

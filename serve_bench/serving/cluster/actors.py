@@ -35,8 +35,7 @@ def proof(names: Sequence[str]) -> dict[str, Any]:
         role = role_of(name)
         if role is None or role in flags or (role == "replica" and name not in running):
             continue
-        flags[role] = ask(actor, _constants_in_force)
-        environment[role] = ask(actor, _environment, names)
+        flags[role], environment[role] = ask(actor, _in_force, names)
     return {"flags": flags, "environment": environment}
 
 
@@ -235,21 +234,17 @@ def module_of_user(replica: Any) -> str:
     return type(inner._user_callable_wrapper._callable).__module__
 
 
-def _constants_in_force(_: Any) -> dict[str, Any]:
-    """Runs inside a Serve actor: what the flags resolved to there."""
+def _in_force(_: Any, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Runs inside a Serve actor: what the flags resolved to there, and of its environment the
+    RAY_SERVE_* names and `names`."""
     from ray.serve._private import constants
 
-    return {
-        name: value
-        for name, value in vars(constants).items()
-        if name.startswith("RAY_SERVE_") and isinstance(value, (bool, int, float, str, type(None)))
-    }
-
-
-def _environment(_: Any, names: Sequence[str]) -> dict[str, str]:
-    """Runs inside a Serve actor: the RAY_SERVE_* names in its environment, and `names`."""
+    plain = (bool, int, float, str, type(None))
+    known = {name: value for name, value in vars(constants).items() if isinstance(value, plain)}
+    flags = {name: value for name, value in known.items() if name.startswith("RAY_SERVE_")}
     shell = os.environ.items()
-    return {name: value for name, value in shell if name.startswith("RAY_SERVE_") or name in names}
+    ours = {name: text for name, text in shell if name.startswith("RAY_SERVE_") or name in names}
+    return flags, ours
 
 
 def _replica_settings(replica: Any) -> dict[str, Any]:
@@ -382,14 +377,9 @@ def why_not_up(error: BaseException, logs: Path | None = None) -> str:
         taken = "[Errno 98]" in reason
         if not taken and any(line.startswith("Traceback") for line in written):
             raised, last = written, reason
-    return name_pair(raised, ESCAPED.sub("", last)[:MOST_REASON])
-
-
-def name_pair(lines: list[str], last: str) -> str:
-    """That Ray does not start, with the package that the end of a traceback names or is in."""
-    ray = f"Ray {_version_of('ray')}"
-    named = NAMED.search(last)
-    frames = [match[1] for line in lines if (match := PACKAGE.search(line))]
+    last, ray = ESCAPED.sub("", last)[:MOST_REASON], f"Ray {_version_of('ray')}"
+    named = NAMED.search(last)  # the package that the end of the traceback names, or is in
+    frames = [match[1] for line in raised if (match := PACKAGE.search(line))]
     beside = [frame for frame in frames if frame != "ray"]
     module = named[1] if named else beside[-1] if beside else None
     if module is None or module == "ray":

@@ -44,25 +44,82 @@ class Applications:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._routes = Routes()
+        self._given_up: set[str] = set()  # nodes whose proxy did not become healthy before
         self._turn = threading.Lock()
         self._over = False
         self.put_by_us: set[str] = set()
 
-    def put(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Deploys all at once and waits. Returns the seconds that it took, and every replica."""
+    def put(self, spec: dict[str, Any], beside_others: bool = False) -> dict[str, Any]:
+        """Deploys all at once and waits. Returns the seconds that it took, and every replica.
+        Raises Refused, also where one of others has such a name."""
         began = time.monotonic()
         apps, timeout_s = spec["apps"], float(spec["timeout_s"])
         deadline = began + timeout_s
-        self._deploy(apps, timeout_s)
         wanted = {app["name"]: app["replicas"] for app in apps}
+        if beside_others and (taken := sorted(wanted.keys() & set(statuses()) - self.put_by_us)):
+            raise Refused(f"an application named {taken[0]!r} is there already: it is left alone")
+        self._deploy(apps, timeout_s)
         wait_running(wanted, deadline - time.monotonic(), self._say)
         self._say("replicas")
         routed = [(app["route_prefix"], str(app["ready_body"])) for app in apps]
-        self._routes.wait(routed, max(1.0, deadline - time.monotonic()))
+        self._wait_routes(routed, max(1.0, deadline - time.monotonic()))
         seconds = time.monotonic() - began
         self._say("proxies")
-        return {"seconds": seconds, "replicas": replicas_of(list(wanted))}
+        running = [found for found in all_replicas() if word_of(found[2]["state"]) == "RUNNING"]
+        replicas = [
+            {"pid": replica["pid"], "node_id": replica["node_id"], "app": app, "deployment": name}
+            for app, name, replica in running
+            if app in wanted
+        ]
+        return {"seconds": seconds, "replicas": replicas}
+
+    def _wait_routes(self, wanted: list[tuple[str, str]], timeout_s: float) -> None:
+        """Until every healthy proxy answers each path with its body. Raises Refused.
+
+        Proxies that do not become healthy are waited for once, and then passed over.
+        """
+        deadline = time.monotonic() + timeout_s
+        ready = self._wait_healthy(min(deadline, time.monotonic() + HEALTHY_TIMEOUT_S))
+        if not ready:
+            raise Refused("no node has a healthy HTTP proxy")
+        checked: set[tuple[str, str, int]] = set()
+        for proxy in ready:
+            address = (str(proxy["place"]), proxy["host"], proxy["port"])
+            if address in checked:
+                continue
+            checked.add(address)
+            host = bound_host(proxy["host"])
+            times = ANSWERS_OF_SHARED * len(proxy["shared_with"]) + 1
+            left_s = max(1.0, deadline - time.monotonic())
+            arguments = (host, proxy["port"], wanted, times, left_s)
+            reason = (
+                check_answers(*arguments)
+                if proxy["place"] == here()
+                else _there(proxy["node_id"], arguments, left_s)
+            )
+            if reason is not None:
+                raise Refused(
+                    f"the proxy of node {proxy['hostname']} ({proxy['node_ip']}): {reason}"
+                )
+
+    def _wait_healthy(self, deadline: float) -> list[dict[str, Any]]:
+        while True:
+            listed = proxies()
+            with_replicas = {replica.get("node_id") for _, _, replica in all_replicas()}
+            there = [proxy for proxy in listed if proxy["status"] != "NONE"]
+            late = [proxy for proxy in there if proxy["status"] != HEALTHY]
+            missing = [  # Serve is about to start one beside a replica
+                node
+                for node in listed
+                if node["status"] == "NONE"
+                and node["location"].endswith("EveryNode")
+                and node["node_id"] in with_replicas
+            ]
+            waited = {proxy["node_id"] for proxy in (*late, *missing)} - self._given_up
+            if not waited or time.monotonic() > deadline:
+                self._given_up |= waited
+                return [proxy for proxy in there if proxy["status"] == HEALTHY]
+            time.sleep(POLL_S)
 
     def remove(self) -> float:
         """Deletes all of ours, and waits until they are gone; one that is gone already is no error.
@@ -117,26 +174,15 @@ def delete(names: list[str], timeout_s: float) -> None:
     there = sorted(set(names) & set(statuses()))
     if there:
         in_time(CONTROLLER, lambda: serve_client().delete_apps(there, blocking=False))
-    while left := set(there) & (set(statuses()) | _with_replicas()):
+    while True:
+        replicas = [name for name, _ in serve_actors() if name.startswith(REPLICA)]
+        apps = {name.removeprefix(REPLICA).split("#")[0] for name in replicas}
+        left = set(there) & (apps | set(statuses()))
+        if not left:
+            return
         if time.monotonic() > deadline:
             raise Refused(f"still there after {timeout_s:.0f} s: {', '.join(sorted(left))}")
         time.sleep(POLL_S)
-
-
-def _with_replicas() -> set[str]:
-    """Applications of which a replica is there still."""
-    names = [name for name, _ in serve_actors() if name.startswith(REPLICA)]
-    return {name.removeprefix(REPLICA).split("#")[0] for name in names}
-
-
-def replicas_of(names: list[str]) -> list[dict[str, Any]]:
-    """The replicas that run: pid, node, application and deployment."""
-    running = (found for found in all_replicas() if word_of(found[2]["state"]) == "RUNNING")
-    return [
-        {"pid": replica["pid"], "node_id": replica["node_id"], "app": app, "deployment": name}
-        for app, name, replica in running
-        if app in names
-    ]
 
 
 # The HTTP proxies of all nodes, and whether each of them answers for an application.
@@ -224,61 +270,6 @@ def here() -> str:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/net')}"
     except OSError:
         return socket.gethostname()
-
-
-class Routes:
-    """Waits for the proxies. `_given_up`: nodes whose proxy did not become healthy before."""
-
-    def __init__(self) -> None:
-        self._given_up: set[str] = set()
-
-    def wait(self, wanted: list[tuple[str, str]], timeout_s: float) -> None:
-        """Until every healthy proxy answers each path with its body. Raises Refused.
-
-        Proxies that do not become healthy are waited for once, and then passed over.
-        """
-        deadline = time.monotonic() + timeout_s
-        ready = self._wait_healthy(min(deadline, time.monotonic() + HEALTHY_TIMEOUT_S))
-        if not ready:
-            raise Refused("no node has a healthy HTTP proxy")
-        checked: set[tuple[str, str, int]] = set()
-        for proxy in ready:
-            address = (str(proxy["place"]), proxy["host"], proxy["port"])
-            if address in checked:
-                continue
-            checked.add(address)
-            host = bound_host(proxy["host"])
-            times = ANSWERS_OF_SHARED * len(proxy["shared_with"]) + 1
-            left_s = max(1.0, deadline - time.monotonic())
-            arguments = (host, proxy["port"], wanted, times, left_s)
-            reason = (
-                check_answers(*arguments)
-                if proxy["place"] == here()
-                else _there(proxy["node_id"], arguments, left_s)
-            )
-            if reason is not None:
-                raise Refused(
-                    f"the proxy of node {proxy['hostname']} ({proxy['node_ip']}): {reason}"
-                )
-
-    def _wait_healthy(self, deadline: float) -> list[dict[str, Any]]:
-        while True:
-            listed = proxies()
-            there = [proxy for proxy in listed if proxy["status"] != "NONE"]
-            late = [proxy for proxy in there if proxy["status"] != HEALTHY]
-            missing = [proxy for proxy in listed if proxy["status"] == "NONE" and _expected(proxy)]
-            waited = {proxy["node_id"] for proxy in (*late, *missing)} - self._given_up
-            if not waited or time.monotonic() > deadline:
-                self._given_up |= waited
-                return [proxy for proxy in there if proxy["status"] == HEALTHY]
-            time.sleep(POLL_S)
-
-
-def _expected(node: dict[str, Any]) -> bool:
-    """Whether Serve is about to start a proxy on a node that has none."""
-    if not node["location"].endswith("EveryNode"):
-        return False
-    return any(replica.get("node_id") == node["node_id"] for _, _, replica in all_replicas())
 
 
 def _there(node_id: str, arguments: tuple[Any, ...], left_s: float) -> str | None:

@@ -421,7 +421,11 @@ def wait_running(
             status = word_of(app.status) if app else "not seen"
             if status == "DEPLOY_FAILED" or (status == "UNHEALTHY" and not again):
                 raise _failed(name, status, messages_of(app), since)
-            states = _states(app, counts)
+            states = {
+                deployment: {word_of(state): n for state, n in about.replica_states.items() if n}
+                for deployment, about in (app.deployments if app else {}).items()
+                if deployment in counts
+            }
             running += sum(there.get("RUNNING", 0) for there in states.values())
             all_run = {deployment: {"RUNNING": count} for deployment, count in counts.items()}
             if status != "RUNNING" or states != all_run:
@@ -440,16 +444,6 @@ def wait_running(
         # Asking takes CPU that new replicas need, more with many applications.
         pause_s = min(MOST_POLL_S, max(POLL_S, (now - began) / 50, 4 * (now - asked_at)))
         time.sleep(min(pause_s, began + timeout_s - now))
-
-
-def _states(app: Any, deployments: Collection[str]) -> dict[str, dict[str, int]]:
-    """How many replicas of these deployments are in which state."""
-    found = {name: app.deployments.get(name) for name in deployments} if app else {}
-    return {
-        name: {word_of(state): count for state, count in deployment.replica_states.items() if count}
-        for name, deployment in found.items()
-        if deployment is not None
-    }
 
 
 def _leaving(apps: dict[str, Collection[str]]) -> str:

@@ -322,6 +322,7 @@ class Attached:
         that was killed, and is removed; one of others is refused.
         """
         import ray
+        from ray import serve
 
         self._phase_ended("import")
         self._package = os.path.basename(spec["package"])
@@ -335,7 +336,12 @@ class Attached:
             raise Refused("Serve has its HTTP proxies disabled (proxy_location) in this cluster")
         if not there:
             self._serve_is_ours = True
-            _start_serve(int(spec.get("port") or 8000))
+            options = {"host": "127.0.0.1", "port": int(spec.get("port") or 8000)}
+            try:
+                serve.start(proxy_location="EveryNode", http_options=options)
+            except Exception as error:
+                why = f"Serve does not start in this cluster: {one_line(error)}"
+                raise Refused(why) from error
         self._phase_ended("serve_start")
         before = sorted(statuses())
         replaced = self._replace(spec.get("names", []))
@@ -352,12 +358,6 @@ class Attached:
             "applications": [name for name in before if name not in replaced],
             "replaced": replaced,
         }
-
-    def check(self, names: list[str]) -> None:
-        """Raises Refused when an application of one of these names is there and not put by us."""
-        taken = sorted(set(names) & set(statuses()) - self._applications.put_by_us)
-        if taken:
-            raise Refused(f"an application named {taken[0]!r} is there already: it is left alone")
 
     def leave(self) -> dict[str, Any]:
         """Deletes our applications, and ends Serve where it was started here; the same answer
@@ -466,15 +466,6 @@ def _why_not_joined(address: str, error: Exception) -> str:
             f"Ray {ours} and Python {our_python}: use an interpreter with the cluster's"
         )
     return f"cluster {address}: {one_line(error)}"
-
-
-def _start_serve(port: int) -> None:
-    from ray import serve
-
-    try:
-        serve.start(proxy_location="EveryNode", http_options={"host": "127.0.0.1", "port": port})
-    except Exception as error:
-        raise Refused(f"Serve does not start in this cluster: {one_line(error)}") from error
 
 
 def _end_serve(timeout_s: float) -> list[str]:

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .agent import RpcWorld, end_launch, of_cluster
+from .. import of_cluster
+from .agent import RpcWorld, end_launch
 
 
 class Program:

@@ -9,14 +9,13 @@ Times are ns of `time.perf_counter_ns`, which all processes of a Linux host shar
 
 from __future__ import annotations
 
-import importlib
 import math
 import select
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
+
+from .. import of_cluster
 
 now_ns = time.perf_counter_ns
 
@@ -107,15 +106,6 @@ def episode(select_action: Callable[[Any], int], state: Callable[[], Any], steps
 PARENT = 0
 """Descriptor of the parent's commands; it sends none while one is under way, so it is readable
 only when the parent has gone."""
-
-
-def of_cluster(name: str) -> Any:
-    """A module of the program of the cluster, whose modules know each other by plain names."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "cluster"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        del sys.path[0]
 
 
 one_line: Callable[[BaseException], str] = of_cluster("actors").one_line

@@ -94,13 +94,18 @@ class RayObserver(Watcher):
 class RayWorld:
     """The actors of one world; made by starting them."""
 
+    observer: Any = RayObserver
+
     def __init__(self, spec: Mapping[str, Any]) -> None:
-        self._spec = spec
+        self._spec = dict(spec)
         self._observers: list[Any] = []
         self._pids: dict[int, int] = {}
         self._agent = self._start_agent()
-        self._pids[0] = self._agent_pid()
-        self._start_observers()
+        self._pids[0] = int(self._ask_agent("pid"))
+        ranks = range(1, int(spec["observers"]) + 1)
+        self._observers = [self.observer.remote(self._spec, rank, self._agent) for rank in ranks]
+        pids = self._gathered([observer.pid.remote() for observer in self._observers])
+        self._pids.update(zip(ranks, pids, strict=True))
 
     def people(self) -> dict[str, Any]:
         ranks = range(1, len(self._observers) + 1)
@@ -108,28 +113,17 @@ class RayWorld:
 
     def episode(self, steps: int) -> dict[str, Any]:
         reports = self._gathered([observer.episode.remote(steps) for observer in self._observers])
-        return figures(self._take_latencies(), reports)
+        return figures(self._ask_agent("take_latencies"), reports)
 
     def stop(self) -> None:
         for actor in (*self._observers, self._agent):
             ray.kill(actor)
 
     def _start_agent(self) -> Any:
-        return RayAgent.remote(dict(self._spec))
+        return RayAgent.remote(self._spec)
 
-    def _agent_pid(self) -> int:
-        return int(self._gathered([self._agent.pid.remote()], first=0)[0])
-
-    def _take_latencies(self) -> list[int]:
-        taken: list[int] = self._gathered([self._agent.take_latencies.remote()], first=0)[0]
-        return taken
-
-    def _start_observers(self, kind: Any = RayObserver) -> None:
-        ranks = range(1, int(self._spec["observers"]) + 1)
-        spec = dict(self._spec)
-        self._observers = [kind.remote(spec, rank, self._agent) for rank in ranks]
-        pids = self._gathered([observer.pid.remote() for observer in self._observers])
-        self._pids.update(zip(ranks, pids, strict=True))
+    def _ask_agent(self, method: str) -> Any:
+        return self._gathered([getattr(self._agent, method).remote()], first=0)[0]
 
     def _gathered(self, references: list[Any], first: int = 1) -> list[Any]:
         """What all answered, in their order; `first` is the rank of the first. One that failed

@@ -52,6 +52,8 @@ class ServeObserver(Watcher):
 class ServeWorld(RayWorld):
     """The same, the agent behind a handle."""
 
+    observer = ServeObserver
+
     def _start_agent(self) -> Any:
         # More than there are calls at once: a replica that is full makes the router pause.
         most = 2 * int(self._spec["observers"]) + 16
@@ -64,28 +66,19 @@ class ServeWorld(RayWorld):
             ray_actor_options={"num_cpus": 0},
             logging_config=QUIET,
         )
-        return serve.run(agent.bind(dict(self._spec)), name=APP, route_prefix=None)
+        return serve.run(agent.bind(self._spec), name=APP, route_prefix=None)
 
-    def _agent_pid(self) -> int:
-        return int(self._call("pid"))
-
-    def _take_latencies(self) -> list[int]:
-        taken: list[int] = self._call("take_latencies")
-        pid = self._agent_pid()
-        if pid != self._pids[0]:  # then latencies are lost with the one that was there before
-            how = f"ended; Serve has put another in its place (pid {pid})"
-            raise ended(0, self._pids[0], how)
-        return taken
-
-    def _start_observers(self, kind: Any = ServeObserver) -> None:
-        super()._start_observers(kind)
-
-    def _call(self, method: str) -> Any:
+    def _ask_agent(self, method: str) -> Any:
+        timeout_s = float(self._spec["timeout_s"])
         try:
-            answer: Any = getattr(self._agent, method).remote()
-            return answer.result(timeout_s=float(self._spec["timeout_s"]))
+            answer = getattr(self._agent, method).remote().result(timeout_s=timeout_s)
+            pid = self._agent.pid.remote().result(timeout_s=timeout_s)
         except Exception as error:  # noqa: BLE001 - Serve raises what the replica raised
             raise ended(0, self._pids.get(0), f"failed: {one_line(error)}") from None
+        if pid != self._pids.get(0, pid):  # latencies are lost with the one that was there before
+            how = f"ended; Serve has put another in its place (pid {pid})"
+            raise ended(0, self._pids[0], how)
+        return answer
 
     def stop(self) -> None:
         """Ends the observers and the deployment."""

@@ -154,9 +154,8 @@ class TorchWorld:
         deadline = time.monotonic() + GRACE_S
         while TIMED_OUT not in why and time.monotonic() < deadline:
             for other, pid in enumerate(self._pids):
-                if self._killed(pid) or (
-                    other == 0 and rank != 0 and self._status(pid) is not None
-                ):
+                status = self._status(pid)
+                if status is not None and (os.WIFSIGNALED(status) or other == 0 != rank):
                     return self._ended(other)
             time.sleep(0.02)
         if TIMED_OUT not in why:
@@ -164,10 +163,6 @@ class TorchWorld:
         waited = f"waited {self._spec['timeout_s']:g} s for an action"
         culprit = stopped(dict(enumerate(self._pids)))
         return culprit or ended(rank, self._pids[rank], waited)
-
-    def _killed(self, pid: int) -> bool:
-        status = self._status(pid)
-        return status is not None and os.WIFSIGNALED(status)
 
     def _status(self, pid: int, how: int = os.WNOHANG) -> int | None:
         """How a process ended; None while it runs."""
