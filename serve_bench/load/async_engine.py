@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from serve_bench.core.load_result import GIVEN_UP
 from serve_bench.load.pacing import IDLE_S, Assignment, Engine
 from serve_bench.load.request_log import Events
 from serve_bench.load.tally import NEVER
@@ -120,8 +119,7 @@ class AsyncEngine(Engine, Generic[C]):
                 break
             self.see(failure, "the answer had begun" if client.last else "no answer", status)
             if attempts == self.load.retries or self._over.is_set():
-                tally.failure(failure, due, now, status or None)
-                self._given_up(client, failure, now)
+                self._count_failure(client, failure, now, status or None)
                 break
             attempts += 1
             tally.retried += 1
@@ -135,9 +133,6 @@ class AsyncEngine(Engine, Generic[C]):
             self._turn(now)
         if failure == "connect":
             await asyncio.sleep(PAUSE_S)
-
-    def _given_up(self, client: C, failure: str, now: int) -> None:
-        """A request has failed for good."""
 
     def run(self, start: int, drain_ns: int) -> None:
         self._drain_ns = drain_ns
@@ -298,17 +293,6 @@ class CallEngine(AsyncEngine[K]):
 
     _size: Callable[[Any], int]
 
-    def __init__(self, work: Assignment) -> None:
-        super().__init__(work)
-        self._streaming = streaming = work.load.streaming
-        gap_s = None if streaming is None else streaming.event_timeout_s
-        self._gap_ns = NEVER if gap_s is None else int(gap_s * 1e9)
-
-    def open_streams(self) -> list[tuple[int, int]] | None:
-        if self._streaming is None:
-            return None
-        return [(client.due, client.last) for client in self._in_flight()]
-
     async def _stream(self, client: K) -> tuple[str | None, int]:
         """Read the stream of the call to its end; as `_attempt`."""
         client.last = 0
@@ -336,10 +320,6 @@ class CallEngine(AsyncEngine[K]):
             return None, 0
         self.see("body", content)
         return "body", 0
-
-    def _given_up(self, client: K, failure: str, now: int) -> None:
-        if self._streaming is not None and failure in GIVEN_UP:
-            self.tally.no_event(client.due, client.last, now)
 
     def _account(self, client: K) -> None:
         self.tally.bytes += client.received

@@ -192,6 +192,11 @@ class Connection:
     def in_flight(self) -> bool:
         return self.waiting or self.state >= FAST
 
+    @property
+    def last(self) -> int:
+        last: int = getattr(self.framer, "last", 0)  # of a framer of streams
+        return last
+
     def open(self, now: int) -> None:
         """Begin to connect; the poller reports the end. Raises OSError."""
         sock = self.sock = socket.socket(self.address.family, socket.SOCK_STREAM)

@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 from httptools import HttpParserError, HttpParserUpgrade
 
-from serve_bench.core.load_result import GIVEN_UP
 from serve_bench.load import http1
 from serve_bench.load.connection import (
     BUSY,
@@ -86,11 +85,8 @@ class Exchanges(Engine):
             and work.share.each is None
             and work.notes is None
         )
-        self._streaming = load.streaming
         if load.streaming is not None:
             self._hot = False
-            gap_s = load.streaming.event_timeout_s
-            self._gap_ns = NEVER if gap_s is None else int(gap_s * 1e9)
             self._scan_ns = min(self._scan_ns, self._gap_ns // 10)
         self._rates = ConnectionRates(self.connections) if load.connection_rates else None
         self._chosen = 0
@@ -101,11 +97,6 @@ class Exchanges(Engine):
 
     def _in_flight(self) -> list[Connection]:
         return [conn for conn in self.connections if conn.in_flight]
-
-    def open_streams(self) -> list[tuple[int, int]] | None:
-        if self._streaming is None:
-            return None
-        return [(conn.due, _latest(conn)) for conn in self._in_flight()]
 
     def _measuring(self, which: str) -> None:
         """Measuring begins or ends, or a window follows another. Requests in flight then belong to
@@ -322,9 +313,7 @@ class Exchanges(Engine):
 
     def _given_up(self, conn: Connection, failure: str, now: int, status: int | None) -> None:
         self._flying -= 1
-        self.tally.failure(failure, conn.due, now, status)
-        if self._streaming is not None and failure in GIVEN_UP:
-            self.tally.no_event(conn.due, _latest(conn), now)
+        self._count_failure(conn, failure, now, status)
         if self._notes is not None:
             self._note(conn, self._notes, now, status or 0, failure)
         if conn.trace:
@@ -536,17 +525,10 @@ class Exchanges(Engine):
             elif state == BUSY:
                 if now - conn.sent_at > self._timeout_ns:
                     self._silent(conn, "timeout", now)
-                elif self._streaming is not None and 0 < _latest(conn) < now - self._gap_ns:
+                elif self._streaming is not None and 0 < conn.last < now - self._gap_ns:
                     self._silent(conn, "stalled", now)
             elif state == PAUSED:
                 if now >= conn.since:
                     self._resume(conn, now)
             elif state in (CONNECTING, HANDSHAKE) and now - conn.since > self._connect_timeout_ns:
                 self._connect_failed(conn, TimeoutError(), now)
-
-
-def _latest(conn: Connection) -> int:
-    """When the latest event of the stream on a connection came (ns); 0: none yet."""
-    framer = conn.framer
-    assert isinstance(framer, StreamFramer)
-    return framer.last

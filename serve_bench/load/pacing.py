@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Protocol, TypeVar
 
+from serve_bench.core.load_result import GIVEN_UP
 from serve_bench.core.load_spec import Arrivals, Load, Stage
 from serve_bench.load.connection import Address, tls_context
 from serve_bench.load.failures import describe_seen
@@ -304,6 +305,10 @@ class Sender(Protocol):
     sent_at: int
     events: Events | None
 
+    @property
+    def last(self) -> int:
+        """When the latest event of its stream came (ns); 0: none yet."""
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -336,6 +341,9 @@ class Engine(ABC):
         self.connect_error: str | None = None
         self.connecting = (0, 0)
         self._tls = tls_context(load.request) if load.request.scheme == "https" else None
+        self._streaming = load.streaming
+        gap_s = None if load.streaming is None else load.streaming.event_timeout_s
+        self._gap_ns = NEVER if gap_s is None else int(gap_s * 1e9)
         self._clock: ArrivalClock | None = None
         self._backlog: deque[int] = deque()
         self._drain_ns = 0
@@ -368,7 +376,15 @@ class Engine(ABC):
 
     def open_streams(self) -> list[tuple[int, int]] | None:
         """As `Tally` has it."""
-        return None
+        if self._streaming is None:
+            return None
+        return [(sender.due, sender.last) for sender in self._in_flight()]
+
+    def _count_failure(self, of: Sender, failure: str, now: int, status: int | None) -> None:
+        """A request has failed for good. `status`: of a whole response."""
+        self.tally.failure(failure, of.due, now, status)
+        if self._streaming is not None and failure in GIVEN_UP:
+            self.tally.no_event(of.due, of.last, now)
 
     @abstractmethod
     def connect(self) -> int:

@@ -229,13 +229,11 @@ class RequestLog(WorkerFiles):
             latency_ns = ends[i] - dues[i] if ends[i] != NEVER else None
             start_ns = dues[i] - self._begin_ns
             error = CLASSES[classes[i]]
-            stream = self._stream(i) if streams else None
+            stream = None
+            if streams:
+                first, last, gaps, *late = (column[i] for column in streams)
+                first_ns = first - dues[i] if first != NEVER else None
+                stream = StreamTimes(first_ns, gaps, last - first, tuple(late))
             sent_ns = sent[i] - self._begin_ns if sent[i] != NEVER else None
             about = (clients[i], start_ns, latency_ns, statuses[i], error, stream, sent_ns)
             yield LoggedRequest(*about)
-
-    def _stream(self, at: int) -> StreamTimes:
-        first, last, gaps, *late = (column[at] for column in self._columns[len(COLUMNS) :])
-        due = self._columns[1][at]
-        first_ns = first - due if first != NEVER else None
-        return StreamTimes(first_ns, gaps, last - first, tuple(late))

@@ -231,11 +231,15 @@ class Crew:
             raise
 
     def _start(self, orders: Orders, env: dict[str, str]) -> None:
-        worker = self._take_kept(env)
-        if worker is None:
-            worker = self._make_worker(orders, env)
-        else:
-            orders = replace(orders, file=f"/proc/{os.getpid()}/fd/{orders.file}")
+        worker = None
+        while worker is None and KEPT and self._keeps:
+            kept = KEPT.pop()
+            if kept.env == env and kept.process.poll() is None:
+                worker = Worker(len(self.workers), kept.process, kept.errors, env)
+                orders = replace(orders, file=f"/proc/{os.getpid()}/fd/{orders.file}")
+            else:
+                end_workers([kept])
+        worker = worker or self._make_worker(orders, env)
         self.workers.append(worker)
         stdin, stdout = worker.process.stdin, worker.process.stdout
         assert stdin is not None and stdout is not None
@@ -245,14 +249,6 @@ class Crew:
             stdin.flush()
         except BrokenPipeError:
             return  # it died already: `listen` notices that
-
-    def _take_kept(self, env: dict[str, str]) -> Worker | None:
-        while KEPT and self._keeps:
-            kept = KEPT.pop()
-            if kept.env == env and kept.process.poll() is None:
-                return Worker(len(self.workers), kept.process, kept.errors, env)
-            end_workers([kept])
-        return None
 
     def _make_worker(self, orders: Orders, env: dict[str, str]) -> Worker:
         files = [file.fd for file in (orders.log, orders.traces) if file is not None]

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -27,8 +27,9 @@ from serve_bench.core.schema import built, plain
 from serve_bench.load.driver import OnProgress
 from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.load.merge import combine
-from serve_bench.serving.child import Child, ChildError
+from serve_bench.serving.child import Child
 from serve_bench.serving.launch_spec import reachable
+from serve_bench.serving.server import ChildDriver
 from serve_bench.serving.strays import marks
 
 JOIN_S: Final = 18.0
@@ -48,7 +49,7 @@ class NodesFailed(LoadError):
         self.args = (reason,)
 
 
-class NodeCrew:
+class NodeCrew(ChildDriver):
     """Load actors on the nodes of the Ray cluster at `address`, from `start` to `close`.
 
     `address`: HOST:PORT of the cluster, or `auto`. `env`: in place of this process's environment
@@ -73,8 +74,6 @@ class NodeCrew:
         self._namespace = f"serve_bench_nodes_{run_id}"
         self._env = dict(os.environ if env is None else env)
         self._python = python or sys.executable
-        self._child: Child | None = None
-        self._asked = 0
 
     def start(self) -> None:
         """Joins the cluster and lists its nodes. Raises NodesFailed within 25 s."""
@@ -160,21 +159,8 @@ class NodeCrew:
             self._child.wait()
             self._child = None
 
-    def _ask(
-        self,
-        command: str,
-        body: Mapping[str, Any],
-        timeout_s: float,
-        note: Callable[[str], None] = lambda text: None,
-        broken: Callable[[], str | None] = lambda: None,
-    ) -> dict[str, Any]:
-        assert self._child is not None, "start() first"
-        self._asked += 1
-        about = command, body, timeout_s, lambda text, _: note(text), broken, self._asked
-        try:
-            return self._child.ask(*about)
-        except ChildError as error:
-            raise NodesFailed(str(error)) from None
+    def _failed(self, message: str, detail: Sequence[str] = ()) -> NodesFailed:
+        return NodesFailed(message)
 
     def _combine(
         self, loads: Mapping[str, Load], answer: Mapping[str, Any]
