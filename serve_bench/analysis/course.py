@@ -111,15 +111,10 @@ def processes_of(
             if share is not None:
                 line[second] = round((line[second] or 0.0) + share * seen_ns / 1e9, 1)
         born, died = track.cpu_ns[0][0], track.cpu_ns[-1][0]
-        lives.append(
-            {
-                "pid": track.pid,
-                "role": track.role,
-                "title": track.title,
-                "from_s": None if born <= first else round((born - begin_ns) / 1e9, 3),
-                "to_s": None if died >= last else round((died - begin_ns) / 1e9, 3),
-            }
-        )
+        from_s = None if born <= first else round((born - begin_ns) / 1e9, 3)
+        to_s = None if died >= last else round((died - begin_ns) / 1e9, 3)
+        life = {"pid": track.pid, "role": track.role, "title": track.title}
+        lives.append({**life, "from_s": from_s, "to_s": to_s})
     return {"cpu": cpu, "lives": lives}
 
 
@@ -173,10 +168,9 @@ class ReplicaLine:
     def seconds(self, begin_s: float, end_s: float) -> float:
         """Replica-seconds within a span."""
         states = self.between(begin_s, end_s)
-        ends = [*(state.at_s for state in states[1:]), end_s]
-        begins = [begin_s, *(state.at_s for state in states[1:])]
-        spans = zip(states, begins, ends, strict=True)
-        return sum(state.all * max(0.0, end - begin) for state, begin, end in spans)
+        edges = [begin_s, *(state.at_s for state in states[1:]), end_s]
+        spans = zip(states, pairwise(edges), strict=False)
+        return sum(state.all * max(0.0, end - begin) for state, (begin, end) in spans)
 
     def turns(self, begin_s: float, end_s: float) -> int:
         """How often the number of wanted replicas (where not known: of all) changed its direction
@@ -245,10 +239,7 @@ class Bounds:
         """Whether the SLO holds over the slices [begin, end); None: nothing was due."""
         judged = False
         for objective in self.slo.objectives:
-            of, bad = (
-                sum(self.of[objective.name][begin:end]),
-                sum(self.bad[objective.name][begin:end]),
-            )
+            of, bad = (sum(counts[objective.name][begin:end]) for counts in (self.of, self.bad))
             if not of:
                 continue
             judged = True
@@ -305,24 +296,28 @@ happen, or is not known."""
 class Transient:
     """A launch. `out`: by second, whether the SLO is missed, None: nothing was due. Times of
     `stages` count from the begin of each, those of `faults` from their `at_s`; a fault that was not
-    done has no other figure."""
+    done has no other figure. `events`: what happened, in order."""
 
     out: tuple[bool | None, ...]
     replicas: ReplicaLine
     whole: Figures
     stages: tuple[Figures, ...]
     faults: tuple[Figures, ...]
+    events: tuple[CourseEvent, ...]
 
 
 def transient_of(
-    course: CourseFacts, bounds: Bounds, stages: Sequence[tuple[float, float]]
+    course: CourseFacts,
+    bounds: Bounds,
+    stages: Sequence[tuple[float, float]],
+    hard_stop_s: float | None = None,
 ) -> Transient:
-    """The figures of a trial. `stages`: begin and end of each."""
+    """The figures of a trial. `stages`: begin and end of each; `hard_stop_s`: see `events_of`."""
+    events = tuple(events_of(course, hard_stop_s))
     lines = replica_lines(course)
     replicas = all_replicas(lines)
-    out = tuple(
-        None if holds is None else not holds for holds in map(bounds.second, range(len(course.due)))
-    )
+    held = map(bounds.second, range(len(course.due)))
+    out = tuple(None if holds is None else not holds for holds in held)
     made = tuple(_stage(course, bounds, lines, replicas, out, *stage) for stage in stages)
     whole_s = stages[-1][1] if stages else 0.0
     least = [stage["least_s"] for stage in made]
@@ -340,10 +335,10 @@ def transient_of(
         "cost": (replica_s or 0.0) / least_s if least_s else None,
         "turns_per_minute": 60 * turns / seconds if replicas.counts and seconds else None,
         "down_s": _down_s(replicas, whole_s, course.after_s),
+        **count_near(course, events),
     }
-    return Transient(
-        out, replicas, whole, made, tuple(_faults(course, bounds, replicas, out, whole_s))
-    )
+    faults = tuple(_faults(course, bounds, replicas, out, whole_s))
+    return Transient(out, replicas, whole, made, faults, events)
 
 
 def lost_figures(classes: Mapping[str, int]) -> Figures:
@@ -517,14 +512,14 @@ class CourseEvent(NamedTuple):
 
 NEAR_S: Final = 1.0
 """A lost request whose end is so near to an event is counted with it. A process that ends may lose
-requests before it is gone: HAProxy did so 1 s before (Ray 2.60)."""
+requests before it is gone: HAProxy did so 1 s before (Ray 2.60), also at its hard stop."""
 
 
-def count_near(course: CourseFacts) -> Figures:
+def count_near(course: CourseFacts, events: Iterable[CourseEvent]) -> Figures:
     """Lost requests by the kind of the event nearest to their end, within NEAR_S (as well as an end
     of a process is known); those without one under an empty name."""
     near: Counter[str] = Counter()
-    events = [event for event in events_of(course) if not event.what.endswith("ready")]
+    events = [event for event in events if not event.what.endswith("ready")]
     for due_s, end_s, _ in course.lost:
         moment = due_s if end_s is None else end_s
         distances = [(abs(moment - event.at_s), event.what) for event in events]
@@ -533,9 +528,10 @@ def count_near(course: CourseFacts) -> Figures:
     return {**near}
 
 
-def events_of(course: CourseFacts) -> list[CourseEvent]:
+def events_of(course: CourseFacts, hard_stop_s: float | None) -> list[CourseEvent]:
     """What happened while the load ran, in order: faults, replicas that came, were ready and went,
-    proxies that did, reloads of HAProxy."""
+    proxies that did, reloads of HAProxy. `hard_stop_s`: so long after one that of before goes on;
+    then it cuts what it still has."""
     events: list[tuple[float | None, str, str]] = []
     killed = set()
     for fault in course.faults:
@@ -554,11 +550,16 @@ def events_of(course: CourseFacts) -> list[CourseEvent]:
             events += [(change.at_s, "replica ready", f"{name} {pid}") for pid in came]
         ready |= pids
     replicas = all_replicas(replica_lines(course))
+    reloads = [life.from_s or 0.0 for life in course.lives if life.role == "haproxy"]
     for life in course.lives:
         role, died, who = life.role, life.to_s, str(life.pid)
         begun, ended = f"{role} started", f"{role} ended"
         if role == "haproxy":
             role, begun, ended = "HAProxy", "HAProxy reloaded", "HAProxy before a reload ended"
+            later = [reload_s for reload_s in reloads if reload_s > (life.from_s or 0.0)]
+            cut_s = min(later, default=math.inf) + (hard_stop_s or math.inf)
+            if died is not None and abs(died - cut_s) <= NEAR_S + AFTER_S:
+                died, ended = cut_s, f"HAProxy cut, {hard_stop_s:g} s after a reload"
         elif role == REPLICA:
             who = f"{life.title.rpartition(':')[2]} {who}"
             # Serve was about to have fewer replicas, or others, when it ended.

@@ -18,7 +18,7 @@ from typing import Any, Final
 from serve_bench.analysis.climb import Climb, climbs_of
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.verdict.limits import SOME_FAILED
-from serve_bench.analysis.verdict.router import router_wait_s, router_words
+from serve_bench.analysis.verdict.router import ROUTER_WAIT, read_flag_s, router_words
 from serve_bench.core import ladder
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.figures import counted, number
@@ -264,7 +264,7 @@ def _make_collapse(result: Result, view: LadderView, users: int) -> ViewRow:
     runs = f"{fell}: {span} requests/s" if len(rates) > 1 else "it was run once"
     words = [runs, limit_words(step.limited)]
     if result.run.asked.app in ("noop", "press_noop"):  # of a single deployment
-        wait_s = router_wait_s(result.launches, view.settings["variant"])
+        wait_s = read_flag_s(result.launches, view.settings["variant"], ROUTER_WAIT)
         replicas = int(view.settings.get("num_replicas", 0))
         words += filter(None, [router_words(step.values[MAIN].value, replicas, wait_s)])
     return replace(

@@ -12,7 +12,6 @@ from serve_bench.analysis.course import (
     ReplicaLine,
     all_replicas,
     bounds_of,
-    events_of,
     processes_of,
     replica_lines,
     seconds_of_requests,
@@ -24,6 +23,7 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.schema import built
 from serve_bench.core.slo import parse_slo
 from serve_bench.core.usage import Track
+from tests.cases import cases
 
 S = 10**9
 SLO = parse_slo("p99=100ms,errors=1%")
@@ -108,8 +108,14 @@ def change(at_s: float, name: str, running: int, wanted: int | None = None) -> d
 
 
 def life(pid: int, title: str, begin: float | None, end: float | None) -> dict[str, Any]:
-    role = "proxy" if "Proxy" in title else "replica"
-    return {"pid": pid, "role": role, "title": title, "from_s": begin, "to_s": end}
+    roles = {"ray::ProxyActor": "proxy", "haproxy": "haproxy"}
+    return {
+        "pid": pid,
+        "role": roles.get(title, "replica"),
+        "title": title,
+        "from_s": begin,
+        "to_s": end,
+    }
 
 
 def test_the_slo_holds_from_the_first_moment_of_three_good_seconds() -> None:
@@ -177,9 +183,20 @@ def test_a_fault_has_what_failed_behind_it() -> None:
     assert (kill["out_s"], kill["last_out_s"]) == (1, 1.0) and deploy == {"at_s": None}
     whole = figures.whole
     assert [whole[name] for name in ("lost", "lost.reset", "lost.status", "out_s")] == [3, 2, 1, 3]
-    events = [(event.at_s, event.what) for event in events_of(content)]
+    events = [(event.at_s, event.what) for event in figures.events]
     assert events[:2] == [(3.0, "kill replica"), (3.0, "replica killed")]
     assert (7.0, "goes on") in events
+
+
+@cases("stop_s, what", (5, "cut, 5 s after a reload"), (120, "before a reload ended"))
+def test_requests_that_haproxy_cuts_at_its_hard_stop(stop_s: float, what: str) -> None:
+    """The first of three processes ends 5 s after the reload at 2 s, the second by itself."""
+    lives = [life(1, "haproxy", None, 7.9), life(2, "haproxy", 2.0, 4.5)]
+    lives.append(life(3, "haproxy", 4.1, None))
+    rows = [row(second, 1000 * (7 - second), "reset") for second in range(4)]
+    slices = bounds_of(slices_of(rows, SLO, 10.0, STEP_S), SLO)
+    figures = transient_of(course(rows, 10, lives=lives), slices, [(0, 10)], stop_s)
+    assert figures.whole[f"lost_near.HAProxy {what}"] == 4
 
 
 def test_scaling_up_and_down() -> None:

@@ -27,6 +27,7 @@ from tests.verdict_trials import (
 WORKED = "a load worker ran or waited for a CPU {} % of the time (limit 85 %)"
 LATE = "responses waited in the client for 25 % of their latency"
 
+WORKER = process(3, "load_worker", 52, wait=15)
 SECOND = process(3, "replica", 95, wait=1)
 GPU = {"gpus": [{"device": 0, "use_percent": 97.0}]}
 
@@ -97,9 +98,7 @@ CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
         *("host CPU", "high", "host CPU 200 of 200 %, 125 % by others", ""),
     ),
     "our own processes share all cores": (
-        measured(
-            100, 400, serving((75, 25), (62, 20), process(3, "load_worker", 52, wait=15), host=194)
-        ),
+        measured(100, 400, serving((75, 25), (62, 20), WORKER, host=194)),
         *("proxy CPU", "medium", "proxy CPU 75 % of a core, on a full host (194 of 200 %)", ""),
     ),
     "a proxy that never waits on a full host": (

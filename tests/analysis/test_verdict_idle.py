@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.analysis.verdict.candidates import HINTS, Cause
 from serve_bench.analysis.verdict.case import compare_loads
-from serve_bench.analysis.verdict.router import router_wait_s, router_words
+from serve_bench.analysis.verdict.router import ROUTER_WAIT, read_flag_s, router_words
 from serve_bench.core.facts import TrialFlags
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import JsonObject, Trial, VariantUsed
@@ -124,9 +124,7 @@ TIERS: Final = {"app#Ingress": "stale", "app#Ranker": {"processing_ms": 480.0}}
     ({"status": "fresh", "routers": ROUTERS}, "", "concurrency limit, 400 of 500 ms waiting"),
     ({"status": "stale", "deployments": TIERS}, "low", "deployment Ranker takes 480 of 500 ms ("),
 )
-def test_serves_own_metrics_find_the_deployment_that_is_waited_for(
-    metrics: JsonObject, sure: str, words: str
-) -> None:
+def test_own_metrics_find_what_is_waited_for(metrics: JsonObject, sure: str, words: str) -> None:
     at = changed(measured(50, 100, tiers(5, 3)), serve_metrics=metrics)
     expect(at, "downstream deployment", sure, words, front="Ingress")
 
@@ -141,9 +139,7 @@ def test_serves_own_metrics_find_the_deployment_that_is_waited_for(
     (0.0, 0, 0.5, False),
     (16.0, 4, None, False),
 )
-def test_a_rate_of_the_router(
-    rate: float, replicas: int, wait_s: float | None, named: bool
-) -> None:
+def test_rates_of_a_router(rate: float, replicas: int, wait_s: float | None, named: bool) -> None:
     """2 tasks a replica, each of which gives a request in 0.5 s."""
     assert (router_words(rate, replicas, wait_s) is not None) is named
 
@@ -159,8 +155,8 @@ def test_a_rate_of_the_router(
 def test_the_wait_is_that_of_the_launch(env: dict[str, str], wait_s: float | None) -> None:
     other = launch("other")
     one = replace(other, variant=VariantUsed("mine", env=env))
-    assert router_wait_s([other, one], "mine") == wait_s
-    assert router_wait_s([one], "none") is None
+    assert read_flag_s([other, one], "mine", ROUTER_WAIT) == wait_s
+    assert read_flag_s([one], "none", ROUTER_WAIT) is None
 
 
 def test_an_open_loop_that_is_answered_in_time_is_limited_by_its_rate() -> None:
@@ -224,9 +220,8 @@ def test_a_server_that_is_not_visible_is_unclear_with_what_is_known() -> None:
 def test_failures_and_replicas_that_come_and_go_make_it_less_sure() -> None:
     seen = usage(process(1, "proxy", 96, wait=1), process(2, "replica", 40, wait=1), host=140)
     expect(measured(100, 400, seen), "proxy CPU", "high")
-    expect(
-        measured(100, 400, seen, failed=400), "proxy CPU", "medium", "9 % of the requests failed"
-    )
+    failing = measured(100, 400, seen, failed=400)
+    expect(failing, "proxy CPU", "medium", "9 % of the requests failed")
     seen["processes"][1]["seen_s"] = 2.0
     seen["processes"].append({**process(3, "haproxy", 2, wait=0), "seen_s": 1.6})  # handed over
     verdict = expect(measured(100, 400, seen), "proxy CPU", "medium")

@@ -291,9 +291,7 @@ def test_a_helper_with_few_slots_to_which_few_requests_go_is_not_blamed() -> Non
     (1.0, 190, False, None),  # handed over within 8 ms
     (0.1, 15, True, None),  # requests pass no router
 )
-def test_idle_slots_are_the_router_s(
-    held: float, served: int, haproxy: bool, idle: int | None
-) -> None:
+def test_slots_left_idle(held: float, served: int, haproxy: bool, idle: int | None) -> None:
     place = sleep(held)
     trial = seen(replica(place, max_ongoing=2, served=served, mean_ms=12.0), connections=30)
     if haproxy:
@@ -475,11 +473,7 @@ def test_a_cpu_that_rests_at_times_gives_way_to_what_requests_are_seen_to_wait_f
 
 
 SLEEP: Final = sleep(5.0, 9)
-
-
-def workers(full: float) -> dict[str, Any]:
-    """Requests in a pool of four threads, full at this share of the looks."""
-    return pooled(("anyio.to_thread.run_sync", "shop.py:9", 20.0), threads=4, full=full)
+HELD: Final = ("anyio.to_thread.run_sync", "shop.py:9", 20.0)
 
 
 def burning(cpu: float, one: dict[str, Any], alone_ms: float) -> Trial:
@@ -505,10 +499,10 @@ SLOW: Final = replica(SLEEP, pid=3, served=12, mean_ms=600.0)
     "trial, cause",
     (busy(93, ASLEEP, alone_ms=200), "proxy CPU"),  # requests alone are faster
     (busy(97, ASLEEP, alone_ms=560), "proxy CPU"),  # it never rests
-    (busy(93, workers(1.0), alone_ms=200), "app wait"),
-    (busy(93, workers(0.5), alone_ms=200), "proxy CPU"),
+    (busy(93, pooled(HELD, threads=4, full=1.0), alone_ms=200), "app wait"),
+    (busy(93, pooled(HELD, threads=4, full=0.5), alone_ms=200), "proxy CPU"),
     (busy(93, POLLS, alone_ms=45), "proxy CPU"),  # no request waits for that pool
-    (burning(93, workers(1.0), 200), "replica CPU"),  # its threads compute
+    (burning(93, pooled(HELD, threads=4, full=1.0), 200), "replica CPU"),  # its threads compute
     (burning(86, LOOPS, 600), "replica CPU"),
     (busy(88, FAST, SLOW, alone_ms=30), "slow replica"),
     (long_look(replica(SLEEP, max_ongoing=5, served=0)), "concurrency limit"),

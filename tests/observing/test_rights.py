@@ -27,7 +27,6 @@ from tests.places import execute
 
 pytestmark = pytest.mark.process
 
-
 #: A user without rights. All that a command needs is loaded before: it may read no file of root.
 STRANGER: Final = 65534
 AS_A_STRANGER: Final = """
@@ -50,15 +49,11 @@ def as_a_stranger(code: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.root
-@cases(
-    "words", ["-o", "/dev/null/x.svg"], ["--dump"], ["--native"], ids=["record", "dump", "native"]
-)
+@cases("words", ["-o", "/dev/null/x.svg"], ["--dump"], ["--native"])
 def test_a_real_user_without_rights_gets_one_line(words: list[str]) -> None:
     pid = str(os.getpid())
-    command = ["profile", "--pid", pid, *words]
-    done = as_a_stranger("sys.exit(run(sys.argv[2:]))", *command)
-    assert done.returncode == 1, done.stderr
-    assert done.stdout == ""
+    done = as_a_stranger("sys.exit(run(sys.argv[2:]))", "profile", "--pid", pid, *words)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert done.stderr == (
         f"serve-bench: process {pid} belongs to another user: "
         f'sudo env "PATH=$PATH" serve-bench profile --pid {pid}\n'

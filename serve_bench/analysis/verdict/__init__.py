@@ -156,7 +156,7 @@ def list_questions(case: Case) -> Iterator[Callable[[Case], Verdict | None]]:
         yield _waits
     if seen.processing_ms:
         yield _downstream
-    if case.watched and case.top < limits.IDLE and not case.machine.may_limit:
+    if case.way and case.top < limits.IDLE and not case.machine.may_limit:
         yield _hidden
     yield _offered
 
@@ -204,7 +204,7 @@ def _client(case: Case) -> Verdict | None:
     machine = case.machine
     worked = seen.client.busy is not None and seen.client.busy >= limits.NEAR
     waited = (seen.client.starved or 0.0) >= limits.STARVED
-    unseen = machine.has_no_core and not case.watched
+    unseen = machine.has_no_core and not case.way
     if (machine.is_full or unseen) and not worked:
         return None  # it is late, as all are that wait for a core
     if waited and (machine.is_full or (not worked and machine.has_no_core)):
@@ -212,19 +212,18 @@ def _client(case: Case) -> Verdict | None:
     rivals = case.busy(limits.SATURATED)
     if rivals:
         return _unclear(case, client.figures, rivals[0].figures)
-    sure = worked and case.watched and case.top < limits.NEAR
+    sure = worked and case.way and case.top < limits.NEAR
     return _of(case, client, "high" if sure else "medium")
 
 
 def _kept_up(case: Case) -> Verdict:
     """An open loop with every answer in time was limited by its own rate; a client that was late to
     send or to read only added to the latency."""
-    is_full = case.host is not None and case.machine.is_full
-    full = max(case.top, case.host.level if case.host is not None and is_full else 0.0)
+    full = max(case.top, case.host.level if case.host and case.machine.is_full else 0.0)
     confidence: Confidence = (
         "high" if full < limits.IDLE else "medium" if full < limits.SATURATED else "low"
     )
-    if not case.watched or (case.seen.client.bound and confidence == "high"):
+    if not case.way or (case.seen.client.bound and confidence == "high"):
         confidence = "medium"
     words = f"offered load {figure(case.seen.offered.rate)} requests/s, all answered in time"
     against = case.seen.client.reasons if case.seen.client.bound else ()
@@ -252,11 +251,10 @@ def _cpu(case: Case) -> Verdict | None:
         verdict = _of(case, top, "medium" if case.cpu_explains else "low")
     else:
         return None
-    looked = bool(case.seen.waits.replicas)
-    may_wait = verdict.confidence != "high" and (looked or case.mostly_waits)
+    may_wait = verdict.confidence != "high" and (case.seen.waits.replicas or case.mostly_waits)
     if may_wait and (despite := _despite_cpu(case, verdict)) is not None:
         return despite
-    calls = waits.call_candidate(case.seen) if looked else None
+    calls = waits.call_candidate(case.seen)
     if calls is None or not calls.hint:
         return verdict
     # Both that CPU and the time of a request go into the several calls that it makes.
@@ -271,7 +269,7 @@ def _connections(case: Case) -> Verdict | None:
         return None
     short = f"{counted(wait.connections, 'connection')} of the load"
     candidate = Candidate("connections", 1.0, f"{short}: {wait.part_text}", short)
-    return _of(case, candidate, "high" if case.watched and case.top < limits.RESTING else "medium")
+    return _of(case, candidate, "high" if case.way and case.top < limits.RESTING else "medium")
 
 
 def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
@@ -333,7 +331,7 @@ def _inside(case: Case) -> Verdict | None:
         return _of(case, placed(case, other), "medium" if case.top < limits.IDLE else "low")
     if case.slots is not None and not waits.waits_in_turn(seen):
         return None
-    place = waits.place_candidate(seen) or (waits.call_candidate(seen) if case.watched else None)
+    place = waits.place_candidate(seen) or (waits.call_candidate(seen) if case.way else None)
     if place is None:
         return None
     likely, longer = place.level >= limits.NEAR and case.top < limits.IDLE, seen.waits.longer
@@ -357,17 +355,17 @@ def _traced(case: Case) -> Verdict | None:
 
 def _waits(case: Case) -> Verdict | None:
     """No CPU is short: requests wait for slots or batches."""
-    rests = case.top < limits.IDLE and (case.watched or not case.machine.has_no_core)
+    rests = case.top < limits.IDLE and (case.way or not case.machine.has_no_core)
     confidence: Confidence = "medium" if rests else "low"
     seen, full, batch = case.seen, case.slots, case.batch
     if full is not None:
         against = []
         if case.trial.slots and not seen.waits.replicas and full.deployment != seen.front:
             against = ["whether requests go there was not looked at"]
-        elif seen.ongoing is not None and seen.waits.slot_use(full.deployment) is None:
+        elif seen.ongoing is not None and full.idle is None:
             words = f"Serve counted {seen.ongoing:.0f} requests at its {seen.slots} slots"
             against = [words] if seen.ongoing < limits.RESTING * (seen.slots or 0) else []
-        looked = full.cause == "router back-off" or seen.waits.slot_use(full.deployment) is not None
+        looked = full.idle is not None
         if not looked and seen.offered.rate < limits.NEAR * case.most_beside:  # some were idle
             against.append(f"the same slots served {figure(case.most_beside)} requests/s")
         if looked and case.top < limits.RESTING and full.level >= limits.WELL_FULL:
@@ -401,9 +399,8 @@ def _hidden(case: Case) -> Verdict | None:
     flat, heavier = case.growth.flat, case.growth.heavier
     full = concurrency_candidate(case.seen, limits.SATURATED)
     # Slots all have a request, as far as was seen, or else by the time of one.
-    use = None if full is None else case.seen.waits.slot_use(full.deployment)
     slow = (case.seen.offered.p50_ms or 0.0) >= limits.SLOW_MS
-    taken = slow if use is None else use.share >= limits.NEAR
+    taken = slow if full is None or full.idle is None else full.idle <= 100 * (1 - limits.NEAR)
     if flat is not None:
         low, high, rate = flat
         words = f"{INSIDE}: {figure(rate)} requests/s from {low} to {high} clients, {_rest(case)}"
@@ -432,7 +429,7 @@ def _offered(case: Case) -> Verdict | None:
             role = use.role.replace("_", " ")
             words = f"{role} CPU {core_words(use)}, and nothing on the way of a request"
             return _unclear(case, words)
-    if not case.watched:
+    if not case.way:
         known = [part.short for part in (case.client, case.host) if part is not None]
         return _unclear(case, "no process of the server was sampled", *known)
     if offered.loop == "open":
@@ -450,10 +447,8 @@ def _offered(case: Case) -> Verdict | None:
     why = _alone(case) if heavier is None else (_no_more(*heavier),)
     likely = confidence != "low" or case.apart or (offered.p50_ms or 0.0) < limits.SLOW_MS
     if likely and heavier is None:
-        place = None
-        if case.seen.waits.replicas:
-            places = waits.place_candidate(case.seen), waits.call_candidate(case.seen)
-            place = next((place for place in places if place and place.level >= limits.NEAR), None)
+        places = waits.place_candidate(case.seen), waits.call_candidate(case.seen)
+        place = next((place for place in places if place and place.level >= limits.NEAR), None)
         return _of(case, latency_bound(case, place), confidence, *why)
     if heavier is not None and heavier[1] < COLLAPSE * offered.rate:
         return replace(_of(case, latency_bound(case), "low", *why), hint=BETWEEN)

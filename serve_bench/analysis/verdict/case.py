@@ -119,7 +119,7 @@ def read_host(seen: Evidence, way: Sequence[ProcessUse], top: float) -> HostStat
 @dataclass(frozen=True)
 class Case:
     """A trial with its evidence and all its candidates; those of `server` the fullest first. `way`:
-    the processes on the way of a request; `watched`: there are any; `top`: the level of the fullest
+    the processes on the way of a request that were sampled; `top`: the level of the fullest
     part of the server; `most_beside`: requests/s of any load of its cell. `stopped`: the window
     from which on no request succeeded. `mostly_waits`: the larger part of a request is known to be
     no CPU; `cpu_explains`: CPU is most of its latency."""
@@ -127,7 +127,6 @@ class Case:
     trial: Trial
     seen: Evidence
     way: Sequence[ProcessUse]
-    watched: bool
     top: float
     growth: Growth
     most_beside: float
@@ -197,7 +196,6 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
         trial=trial,
         seen=seen,
         way=way,
-        watched=bool(way),
         top=top,
         growth=compare_loads(trial, rate, beside),
         most_beside=max([rate, *others]),

@@ -1,4 +1,5 @@
-"""The wait of Serve's router: the rate that its tasks give once requests queue. Pure.
+"""Waits that Serve sets by flags, among them that of its router: the rate that its tasks give once
+requests queue. Pure.
 
 By Little's law the tasks of the router, N = X W, give X = N / W requests/s once each of them waits
 for W before it gives one to a replica: less than the replicas can, however many are idle.
@@ -19,7 +20,6 @@ ROUTER_MOST: Final = 50
 proxy. Ray 2.60, serve/_private/request_router/request_router.py, `max_num_routing_tasks`."""
 
 ROUTER_WAIT: Final = "RAY_SERVE_ROUTER_RETRY_MAX_BACKOFF_S"
-ROUTER_WAIT_S: Final = 0.5
 """The longest wait of such a task between two tries. In a queue each waits so long for each request
 once its own is behind others: `_fulfill_pending_requests` there goes on to count tries while it
 gives requests of others to replicas."""
@@ -28,17 +28,23 @@ ROUTER_NEAR: Final = 0.2
 """How far from it a rate may be that is called the router's."""
 
 
-def router_wait_s(launches: Iterable[Launch], variant: str) -> float | None:
-    """The longest wait (s) of Serve's router between two tries in launches of a variant; None where
-    HAProxy leads requests past it, or there was no launch."""
+HARD_STOP: Final = "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S"
+"""So long after a reload the HAProxy of before may go on with the requests that it has."""
+
+USUAL_S: Final = {ROUTER_WAIT: 0.5, HARD_STOP: 120.0}
+
+
+def read_flag_s(launches: Iterable[Launch], variant: str, flag: str) -> float | None:
+    """The time (s) that a flag of Serve has in launches of a variant; None where there was none, or
+    it is of the router, past which HAProxy leads requests."""
     env = next((launch.variant.env for launch in launches if launch.variant.name == variant), None)
-    if env is None or env.get(HA_PROXY_FLAG, "0") not in ("", "0"):
+    if env is None or (flag == ROUTER_WAIT and env.get(HA_PROXY_FLAG, "0") not in ("", "0")):
         return None
     try:
-        wait_s = float(env.get(ROUTER_WAIT, ROUTER_WAIT_S))
+        seconds = float(env.get(flag, USUAL_S[flag]))
     except ValueError:
         return None
-    return wait_s if 0 < wait_s < math.inf else None
+    return seconds if 0 < seconds < math.inf else None
 
 
 def router_words(rate: float, replicas: int, wait_s: float | None) -> str | None:

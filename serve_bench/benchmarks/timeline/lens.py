@@ -22,8 +22,6 @@ from serve_bench.analysis.course import (
     Figures,
     Transient,
     bounds_of,
-    count_near,
-    events_of,
     find_drop,
     lost_figures,
     transient_of,
@@ -31,7 +29,7 @@ from serve_bench.analysis.course import (
 from serve_bench.analysis.ratios import quantile
 from serve_bench.analysis.statistics import MAIN, read_rate
 from serve_bench.analysis.verdict import limited_by
-from serve_bench.analysis.verdict.router import router_wait_s, router_words
+from serve_bench.analysis.verdict.router import HARD_STOP, ROUTER_WAIT, read_flag_s, router_words
 from serve_bench.core.facts import CourseFacts, ProbeSlices, TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.histogram import Histogram
@@ -124,17 +122,15 @@ def read_timeline(result: Result) -> tuple[Timeline, Slo]:
     return timeline, parse_slo(timeline.slo, "suite.timeline.slo")
 
 
-def read_transient(trial: Trial, timeline: Timeline, slo: Slo) -> Transient:
+def read_transient(
+    trial: Trial, timeline: Timeline, slo: Slo, hard_stop_s: float | None = None
+) -> Transient:
     """The figures of a launch, as far as it was measured. Raises FormatError."""
     measured = float(len(trial.course.due))
     pairs = zip(timeline.begins, timeline.stages, strict=True)
     spans = [(begin, min(begin + stage.duration_s, measured)) for begin, stage in pairs]
     reached = [span for span in spans if span[0] < measured]
-    return transient_of(trial.course, bounds_of(trial.slices, slo), reached)
-
-
-COUNTS: Final = ("due", "sent", "answered", "ended", "waiting")
-"""What is counted in each second."""
+    return transient_of(trial.course, bounds_of(trial.slices, slo), reached, hard_stop_s)
 
 
 def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewRow]:
@@ -145,12 +141,15 @@ def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewR
         where = {"point": kind, "cell": cell, "launch": trial.round, **dims}
         return ViewRow(where, known_values(**figures), group=f"{cell}, launch {trial.round}")
 
-    for event in events_of(course):
+    for event in transient.events:
         yield make("event", {"at_s": event.at_s}, what=event.what, who=event.who)
     for second, out in enumerate(transient.out):
         figures: Figures = {
             "at_s": second + 0.5,
-            **{name: getattr(course, name)[second] for name in COUNTS},
+            **{
+                name: getattr(course, name)[second]
+                for name in ("due", "sent", "answered", "ended", "waiting")
+            },
             **lost_figures({word: counts[second] for word, counts in course.failed.items()}),
         }
         if (latency := course.latency[second]) is not None:
@@ -231,13 +230,9 @@ def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
         if losses > kept:
             text = f"{losses:,} requests were lost, of which {kept:,} are known one by one"
             lacks.append(Finding(text, "lost", "doubt", about=about))
-    whole = {place.round: {**seen.whole, **count_near(place.course)} for place, seen in launches}
-    return replace(
-        row,
-        dims={**row.dims, "launches": len(launches)},
-        values={**row.values, **mean_values(whole)},
-        warnings=(*row.warnings, *lacks),
-    )
+    values = {**row.values, **mean_values({trial.round: seen.whole for trial, seen in launches})}
+    dims = {**row.dims, "launches": len(launches)}
+    return replace(row, dims=dims, values=values, warnings=(*row.warnings, *lacks))
 
 
 def find(result: Result, slo: Slo, cells: Sequence[tuple[ViewRow, Launches]]) -> Iterator[str]:
@@ -253,13 +248,17 @@ def find(result: Result, slo: Slo, cells: Sequence[tuple[ViewRow, Launches]]) ->
         seconds = len(launches[0][1].out)
         due, lost = count_all(row, "due"), count_all(row, "lost")
         near = list_counts(row, "lost_near")
+        if "HAProxy cut" in near:
+            losses = chain.from_iterable(trial.course.lost for trial, _ in launches)
+            ages = [end_s - due_s for due_s, end_s, _ in losses if end_s is not None] or [0.0]
+            near += f" ({HARD_STOP}; due {min(ages):.2g} to {max(ages):.2g} s before)"
         parts = [list_counts(row, "lost"), f"within {NEAR_S:g} s of: {near}" if near else ""]
         why = f" ({'; '.join(filter(None, parts))})" if any(parts) else ""
         out = f"{row.text('out_s')} of {seconds} s are out of the SLO ({slo.text})"
         yield f"{about}{out}; lost: {lost:,} of {due:,} requests{why}"
     if ranked:
         routed = has_own_router(result, row.load.cell)
-        wait_s = None if routed else router_wait_s(result.launches, row.load.variant)
+        wait_s = None if routed else read_flag_s(result.launches, row.load.variant, ROUTER_WAIT)
         yield from filter(None, [describe_stop(launches, wait_s)])
 
 
@@ -325,7 +324,8 @@ def build(page: Page) -> View:
         line = row.load
         name = page.name(line, load=False) if len(rows) > 1 else line.variant
         trials = (trial for trial in line.trials if trial.course != CourseFacts())
-        launches = [(trial, read_transient(trial, timeline, slo)) for trial in trials]
+        stop_s = read_flag_s(result.launches, line.variant, HARD_STOP)
+        launches = [(trial, read_transient(trial, timeline, slo, stop_s)) for trial in trials]
         spans = [*make_spans(timeline, launches, name)]
         points += spans
         for trial, transient in launches:
