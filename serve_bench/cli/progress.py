@@ -59,15 +59,16 @@ def step_texts(step: RunStep) -> tuple[str, str]:
         words.append(cell_text(label_of(step.cell)))
     if step.row is not None:
         words.append(step.row.label)
-    words += [step.phase, *_silence(step.load)]
+    words.append(step.phase)
+    if step.load is not None and step.load.silent_s >= SILENT_S:
+        words.append(f"no response for {step.load.silent_s:.0f} s")
     return visible(" | ".join(figures)), visible(" | ".join(words))
 
 
-def _silence(load: Progress | None) -> list[str]:
-    """That a load gets no response, in words; nothing while it does."""
-    if load is None or load.silent_s < SILENT_S:
-        return []
-    return [f"no response for {load.silent_s:.0f} s"]
+def _place(at: Trial | Failure) -> str:
+    cell = at.cell or {}
+    variant = None if at.variant in cell else at.variant  # url, of an address
+    return ", ".join(filter(None, (variant, cell_text(cell), at.row.label if at.row else "")))
 
 
 def trial_text(trial: Trial, number: int, of: int) -> str:
@@ -89,17 +90,14 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
         figures.append("interrupted")
     elif trial.flags.cut:
         figures.append("cut off")
-    place = ", ".join(
-        part for part in (trial.variant, cell_text(trial.cell), trial.row.label) if part
-    )
     profiled = ", profiled" if trial.flags.profiled else ""
-    head = f"[{number}/{of}] {place} ({trial.row.client}{profiled})"
+    head = f"[{number}/{of}] {_place(trial)} ({trial.row.client}{profiled})"
     return visible(": ".join([head, *([", ".join(figures)] if figures else [])]))
 
 
 def failure_text(failure: Failure) -> str:
     """A failure with the lines that explain it."""
-    where = failure.key or failure.variant or ""
+    where = _place(failure) + (f", round {at}" if (at := failure.round or 1) > 1 else "")
     head = f"{failure.what} failed{f' ({where})' if where else ''}: {failure.message}"
     return visible(hide_in_text("\n".join([head, *(f"    {line}" for line in failure.detail)])))
 
@@ -153,7 +151,7 @@ class Display:
         phase = "load" if step.row is not None else step.phase
         key = (step.who, step.round, step.cell, step.row, phase)
         self._view.load(step.load, key)
-        silent = bool(_silence(step.load))
+        silent = step.load is not None and step.load.silent_s >= SILENT_S
         self._show(step_texts(step), (*key, silent), at_once=silent or step.row is None)
 
     def trial(self, trial: Trial, number: int, of: int) -> None:

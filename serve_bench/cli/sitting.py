@@ -265,7 +265,7 @@ def _close(sitting: Sitting, outcome: Outcome, code: int, *, strict_host: bool) 
         code = max(code, close_host(result)) if strict_host else code
     if not outcome.interrupted and not incomplete:
         return code
-    how = "results are kept and shown; a run of services cannot be resumed"
+    how = "what is recorded is shown; a run of services cannot be resumed"
     if not outcome.kept:
         how = "nothing was measured"
     if sitting.again is not None:

@@ -73,7 +73,7 @@ def test_no_success(client: str, call: Call, tmp_path: Path) -> None:
         out, err = call(*words, "--expect-status", "204", "--out", tmp_path / "run", code=1)
     assert json.loads(out)["rows"] and "errors: 20" in call("report", tmp_path / "run")[0]
     said = ": no request succeeded: 20 with status 200 (such as: "
-    assert err.count(said) == err.count("incomplete; results are kept and shown") == 1
+    assert err.count(said) == err.count("incomplete; what is recorded is shown") == 1
 
 
 @cases("bad, code", (1, 0), (2, 1))
@@ -136,7 +136,7 @@ def test_what_cannot_be_recorded(call: Call, tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "100 sent = 0 completed + 100 failed" in out and "no request succeeded: 100 " in out
-    assert "records.jsonl: cannot write: file too large" in err and "[1/1] url, " in err
+    assert "records.jsonl: cannot write: file too large" in err and "[1/1] url http" in err
     assert (tmp_path / "run" / "records.jsonl").stat().st_size == size[0]
 
 
@@ -149,7 +149,7 @@ def test_a_count_tells_the_time_left_by_its_rate() -> None:
 
 @cases(
     "words, says",
-    ("-c 2 -n 500", "2 connections (raw), 500 requests; about 2 s in all"),
+    ("-c 2 -n 500", "2 connections (raw), 500 requests; about 2 s in all at 500 requests/s"),
     ("-c 2 -n 9 -r 3", "2 connections (raw), 9 requests, 3 requests/s; about 4 s in all"),
     ("-r 9 --slo p99=1s", "10 connections (raw), 9 requests/s; about 12 s in all\nslo: p99 <= 1"),
     ("--stages 5:3s,9:4s", "10 connections (raw), stages 5:3s,9:4s; about 9 s in all"),
@@ -172,7 +172,7 @@ def test_ctrl_c_prints_what_was_measured_until_then(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "interrupted; results are kept and shown" in err
+    assert "interrupted; what is recorded is shown" in err
     assert out.startswith("The run was interrupted after ") and " completed + 0 failed" in out
     (folder,) = (tmp_path / "results").iterdir()
     (trial,) = read(folder).trials

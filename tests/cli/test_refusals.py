@@ -235,7 +235,7 @@ BAD = {
         ("--a default --b optimized --rounds +6", "--rounds: +6 adds rounds to a run"),
         ("--a http://h/ --b http://i/ --draw random", "--draw: give --bodies, --paths or"),
         ("--a http://h/ --b http://i/ --route /x", "does not go with --route"),
-        ("--a http://h/ --b http://h/", "--a, --b: both are h: use --aa for the noise floor"),
+        ("--a http://h --b http://h/", "--a, --b: both are h: use --aa for the noise floor"),
         ("--a x=http://h/", "--b: is missing"),
         ("--a x=http://h/ --b optimized", "--b: the other side is a service that is up already"),
         ("--a default --b http://h/", "--a: the other side is a service that is up already"),

@@ -21,7 +21,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.failed_requests import too_many_failed, why_failed
 from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
-from serve_bench.core.plan import Suite, duration_text, row_of
+from serve_bench.core.plan import A_RATE, Suite, duration_text, row_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import PlannedTrial, Result, Trial
@@ -97,7 +97,8 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
         words += [f"{load.rate:g} requests/s"] if load.rate is not None else []
         words += [f"stages {options.stages}"] if load.stages else []
         words += ["once more with py-spy"] if self.profile else []
-        yield f"{', '.join(words)}; about {duration_text(self.agenda.expected_s())} in all"
+        guess = "" if load.count is None or load.rate else f" at {A_RATE:g} requests/s"
+        yield f"{', '.join(words)}; about {duration_text(self.agenda.expected_s())} in all{guess}"
 
     def begin(self) -> None:
         """Makes a first request, where that can tell that the load would be of no use. Other

@@ -189,7 +189,8 @@ def _read_services(asked: Asked, sides: Sequence[SideFlags]) -> tuple[list[Side]
                 "as http://HOST:PORT"
             )
         try:
-            requests.append(replace(asked.request("http://127.0.0.1"), url=match["url"]))
+            url = re.sub(r"^(\w+://[^/?#]+)(?=\?|$)", r"\1/", match["url"])  # as it is asked for
+            requests.append(replace(asked.request("http://127.0.0.1"), url=url))
         except SpecError as error:
             raise BadInput(f"{side.place}: {str(error).removeprefix('url: ')}") from None
         address = hide_in_text(match["url"]).partition("://")[2].rstrip("/")
