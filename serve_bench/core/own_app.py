@@ -1,8 +1,7 @@
 """A Serve app of the user's own: what is known of it, how it is asked, and what a cell sets in it.
 
-Rule: words alone. What the app is was told by its own interpreter (benchmarks/own_app/facts.py); a
-cell holds options as `Deployment.option`, such as `Ranker.ray_actor_options.num_cpus`. What Serve
-calls an option, this calls it too.
+Rule: words alone; serving/own_apps.py asks the app. A cell holds options by the names that Serve
+gives them, as `Deployment.option`, such as `Ranker.ray_actor_options.num_cpus`.
 """
 
 from __future__ import annotations
@@ -76,8 +75,7 @@ class Asked:
 
     `bodies`, `paths`, `header_sets` and `draw` as in `Request`; the app counts as up when the first
     of them is answered, and `route` is then the first path. `chat`: the bodies are these. `call`:
-    the method of the ingress that a handle calls, in place of the route; None: it is asked by HTTP
-    or gRPC.
+    the method of the ingress that a handle calls, in place of the route; None: HTTP or gRPC.
     """
 
     route: str = "/"

@@ -108,7 +108,8 @@ class Child:
                     raise ChildError(f"{reason} during {command}") from None
                 if left_s > 1.0:
                     continue
-                raise ChildError(f"{command} gave no answer in {timeout_s:.0f} s") from None
+                silent = f"{command} gave no answer in {timeout_s:.0f} s"
+                raise ChildError(f"{silent}: a busy host is slow (serve-bench doctor)") from None
             if answer is None:
                 raise self._died(command)
             if number is not None and answer.get("number") != number:

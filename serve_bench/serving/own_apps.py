@@ -130,8 +130,7 @@ class _Question:
             reason = (error.strerror or "cannot be run").lower()
             raise BadInput(f"{where}: python {self.python}: {reason}") from None
         except subprocess.TimeoutExpired:
-            why = f"its import had not ended after {IMPORT_TIMEOUT_S:.0f} s"
-            raise BadInput(f"{of_app}: {why}") from None
+            raise BadInput(f"{of_app}: no end of its import in {IMPORT_TIMEOUT_S:.0f} s") from None
         lines = done.stdout.splitlines()
         if not lines:
             last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
@@ -173,7 +172,7 @@ def own_app(
 
 
 def _described(question: _Question, config: Mapping[str, Any], asked: Asked) -> OwnApp:
-    about = _of_config(config, "name", "args", "deployments")
+    about = dict(config)
     target, import_path, servicers = question.target, question.import_path, question.servicers
     if servicers is not None:
         bodies = [base64.b64encode(body).decode() for body in asked.bodies or (asked.body,)]
@@ -198,14 +197,6 @@ def _described(question: _Question, config: Mapping[str, Any], asked: Asked) -> 
         grpc=grpc,
         calls=answer["calls"] if asked.call is not None else {},
     )
-
-
-def _about(app: OwnApp) -> dict[str, Any]:
-    return _of_config(app.config, "name", "args")
-
-
-def _of_config(config: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: config[name] for name in names if name in config}
 
 
 def read_config(file: str, where: str, python: str | None = None) -> ServeConfig:
@@ -268,12 +259,9 @@ def with_arguments(
     for args in map(app.arguments, cells):
         if (key := argument_key(args)) in built_by:
             continue
-        of_file = _of_config(app.config, "deployments")
-        answer = _Question.of(app, where, python).ask({**_about(app), **of_file, "args": args})
+        answer = _Question.of(app, where, python).ask({**app.config, "args": args})
         built_by[key] = built(tuple[OwnDeployment, ...], answer["deployments"], app.target)
-        names, first = (
-            [deployment.name for deployment in made] for made in (built_by[key], app.deployments)
-        )
+        names, first = ([it.name for it in made] for made in (built_by[key], app.deployments))
         if names != first:
             raise BadInput(
                 f"{where}: {app.target}: {key} makes the deployments {', '.join(names)}, and not "
@@ -284,7 +272,7 @@ def with_arguments(
 
 def check_servicers(app: OwnApp, servicers: Servicers, where: str, python: str | None) -> None:
     """BadInput unless another interpreter finds the same methods of gRPC."""
-    answer = replace(_Question.of(app, where, python), servicers=servicers).ask(_about(app))
+    answer = replace(_Question.of(app, where, python), servicers=servicers).ask(app.config)
     if app.grpc is None or answer["methods"] != dict(app.grpc.methods):
         raise BadInput(f"{servicers.where}: adds other methods in python {python}")
 
@@ -292,7 +280,7 @@ def check_servicers(app: OwnApp, servicers: Servicers, where: str, python: str |
 def ingress_of(app: OwnApp, where: str) -> tuple[str | None, tuple[str, ...]]:
     """The type of the ASGI app that the ingress is made of (None: it is none; empty: a function
     makes it), and the arguments of its constructor that are deployments. Raises BadInput."""
-    answer = _Question.of(app, where).ask({**_about(app), "ingress": True})
+    answer = _Question.of(app, where).ask({**app.config, "ingress": True})
     return answer["ingress"]["asgi"], tuple(answer["ingress"]["bound"])
 
 
@@ -305,17 +293,13 @@ def check_options(
 ) -> None:
     """Has that Serve's config look at what the cells set. Raises BadInput with what it says."""
     wishes: list[Any] = []
-    for cell in cells:
-        for key, value in cell.items():
-            if key.startswith(ARGS):  # the builder has taken it
-                continue
+    for key, value in dict.fromkeys(pair for cell in cells for pair in cell.items()):
+        if not key.startswith(ARGS):  # which the builder has taken
             deployment, _, option = key.partition(".")
             table, dot, name = option.partition(".")
-            wish = [deployment, {table: {name: value} if dot else value}]
-            if wish not in wishes:
-                wishes.append(wish)
+            wishes.append([deployment, {table: {name: value} if dot else value}])
     if not wishes:
         return
-    answer = _Question.of(app, where, python, *folders).ask({**_about(app), "wishes": wishes})
+    answer = _Question.of(app, where, python, *folders).ask({**app.config, "wishes": wishes})
     if answer["refusals"]:
         raise BadInput(f"{where}: {answer['refusals'][0]}")

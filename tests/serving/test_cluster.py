@@ -116,12 +116,8 @@ def test_a_traceback_in_a_log_is_told_by_the_frames_of_the_app(deployer: Any) ->
         "shop.NoKey: key",
     ]
     assert refusal.traceback_in(LOG[:2]) == []
-    lines = [
-        "RuntimeError: Traceback (most recent call last):",
-        '  File "x"',
-        "ValueError: no model",
-    ]
-    assert refusal.last_raised(lines) == "ValueError: no model"
+    lines = ["RuntimeError: Traceback (most recent call last):", '  File "x"', "ValueError: bad"]
+    assert refusal.last_raised(lines) == "ValueError: bad"
     assert refusal.last_raised(["The deployment failed to start 3 times in a row."]) is None
     library = refusal.traceback_in([*LOG[:6], "KeyError: 1"])  # no frame of the app: the last one
     assert library[1].endswith("line 1, in call") and library[-1] == "KeyError: 1"
@@ -136,6 +132,9 @@ def test_a_500_is_told_with_the_log_and_a_dead_replica_by_its_last_line(
     assert said.endswith(f"answered 500 Internal Server Error for 0 s: shop.NoKey: key{flags}")
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: [])
     assert refused(deployer, ROUTES, 500).endswith(f"500 Internal Server Error for 0 s{flags}")
+    taken = [*LOG[:-2], 'TypeError: can only concatenate str (not "Request") to str']
+    monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: taken)
+    assert "takes no HTTP request: --protocol handle" in refused(deployer, ROUTES, 500)
     wrote = [":actor_name:ServeReplica:default:Dies", "going down", ""]
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: wrote)
     refusal = deployer._failed("default", "DEPLOY_FAILED", ["start failed", "ActorDiedError()"], 0)
@@ -173,7 +172,7 @@ IN_IT = '  File "/v/lib/python3.11/site-packages/httptools/parser.py", line 9, i
     ([IN_IT, IN_RAY], "ImportError: cannot import name 'X' from 'httptools.y' (/v)", "{its}: I"),
     ([IN_RAY], "ModuleNotFoundError: No module named 'nowhere'", "start without nowhere, which"),
     ([IN_RAY], "RuntimeError: no GCS", "does not start: RuntimeError: no GCS"),
-    ([IN_IT], "OSError: [Errno 98] Address already in use", "start: RuntimeError: timed out"),
+    ([IN_IT], "OSError: [Errno 98] Address already in use", "; a busy host is slow (serve"),
 )
 def test_a_ray_that_does_not_start_is_told_with_the_package_beside_it(
     deployer: Any, frames: list[str], last: str, says: str, tmp_path: Path

@@ -20,6 +20,7 @@ from ray import serve
 #: What to do with a call that starts, asks or ends a cluster, and with one that works on it.
 _START = 'put it under if __name__ == "__main__":'
 _WORK = f"do it in the constructor of a deployment, or {_START}"
+_RUN = f"name the app that it gets (app = ...), and {_START}"
 
 _OF_SERVE = """run run_many start delete shutdown shutdown_async status get_app_handle
     get_deployment_handle""".split()
@@ -47,7 +48,7 @@ class ImportGuard:
     def __init__(self) -> None:
         self.first: dict[str, Any] | None = None
         for name in _OF_SERVE:
-            self._guard(serve, name, f"calls serve.{name}", _START)
+            self._guard(serve, name, f"calls serve.{name}", _RUN if name == "run" else _START)
         for name, advice in _OF_RAY.items():
             self._guard(ray, name, f"calls ray.{name}", advice)
         worker: Any = importlib.import_module("ray._private.worker")

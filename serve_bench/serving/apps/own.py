@@ -56,7 +56,11 @@ def _only_application(module: ModuleType) -> str:
             name
             for name, value in vars(module).items()
             if isinstance(value, serve.Deployment)
-            or (inspect.isfunction(value) and value.__module__ == module.__name__)
+            or (
+                inspect.isfunction(value)
+                and value.__module__ == module.__name__
+                and len(inspect.signature(value).parameters) <= 1
+            )
         ]
         advice = "; name a deployment or builder after a colon: " if makers else ""
         raise NoApp(f"has no application{advice}{', '.join(makers)}")

@@ -319,6 +319,7 @@ ESCAPED = re.compile(r"\\x1b\[[0-9;]*m")
 PACKAGE = re.compile(r'File ".+/(?:site|dist)-packages/(\w+)')
 NAMED = re.compile(r"(?:No module named|cannot import name .+ from|module) '(\w+)")
 MOST_REASON = 300
+BUSY = "; a busy host is slow (serve-bench doctor)"
 LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python3|<frozen|<string>")
 
 
@@ -383,7 +384,7 @@ def why_not_up(error: BaseException, logs: Path | None = None) -> str:
     beside = [frame for frame in frames if frame != "ray"]
     module = named[1] if named else beside[-1] if beside else None
     if module is None or module == "ray":
-        return f"{ray} does not start: {last}"
+        return f"{ray} does not start: {last}{BUSY if 'timed out' in last else ''}"
     version = _version_of(module)
     if version is None:
         return f"{ray} does not start without {module}, which is not installed: {last}"

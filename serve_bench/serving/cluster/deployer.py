@@ -10,6 +10,7 @@ import base64
 import http.client
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -69,6 +70,9 @@ _ADVICE: dict[int | None, str] = {
     405: ": the path takes another --method",
     500: "; if the request lacks something: query (--route), --body, --header, --protocol",
 }
+
+#: How an app fails for which a Request is no argument.
+_NO_REQUEST = re.compile("['\"]Request['\"]|'__call__' that does not exist")
 
 #: What an answer says, in statuses of HTTP and in codes of gRPC: there is no replica yet; the proxy
 #: or the app does not know what is asked for.
@@ -219,16 +223,18 @@ class Deployer:
             trace = traceback_in(_logged(spec["name"], "serve/replica_*.log", since))
             if trace and trace[-1].strip() not in answer:
                 line += f": {trace[-1].strip()}"
-        raise Refused(line + self._advice(status, ready), trace)
+        raise Refused(line + self._advice(status, ready, line), trace)
 
-    def _advice(self, status: int | None, ready: dict[str, Any]) -> str:
-        """Which flag would make the app answer otherwise; a FastAPI app tells its own paths."""
+    def _advice(self, status: int | None, ready: dict[str, Any], line: str) -> str:
+        """Which flag would change what the app answers; a FastAPI app tells its own paths."""
         if ready.get("grpc") is not None:
             return _GRPC_ADVICE.get(status or 0, "")
         if status in _NOT_HTTP and self._upgrades(ready):
             return ": the path takes websockets alone, and loads are of HTTP requests"
         if status not in _ADVICE:
             return ""
+        if status == 500 and _NO_REQUEST.search(line):
+            return "; it takes no HTTP request: --protocol handle with --body or --call, or --grpc"
         paths = (self._json_at("/openapi.json") or {}).get("paths")
         shown = list(paths)[:MOST_PATHS] if isinstance(paths, dict) else []
         return _ADVICE[status] + (f"; the app has {', '.join(shown)}" if shown else "")
