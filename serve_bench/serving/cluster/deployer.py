@@ -234,7 +234,7 @@ class Deployer:
         if status not in _ADVICE:
             return ""
         if status == 500 and _NO_REQUEST.search(line):
-            return "; it takes no HTTP request: --protocol handle with --body or --call, or --grpc"
+            return "; it takes no HTTP request: --protocol handle with --body or --call, or grpc"
         paths = (self._json_at("/openapi.json") or {}).get("paths")
         shown = list(paths)[:MOST_PATHS] if isinstance(paths, dict) else []
         return _ADVICE[status] + (f"; the app has {', '.join(shown)}" if shown else "")
