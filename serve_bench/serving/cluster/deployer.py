@@ -71,8 +71,8 @@ _ADVICE: dict[int | None, str] = {
     500: "; if the request lacks something: query (--route), --body, --header, --protocol",
 }
 
-#: How an app fails for which a Request is no argument.
-_NO_REQUEST = re.compile("['\"]Request['\"]|'__call__' that does not exist")
+#: How an app fails for which a Request is no argument; one that is passed on raises the last.
+_NO_REQUEST = re.compile("['\"]Request['\"]|'__call__' that does not exist|KeyError: 'app'")
 
 #: What an answer says, in statuses of HTTP and in codes of gRPC: there is no replica yet; the proxy
 #: or the app does not know what is asked for.
