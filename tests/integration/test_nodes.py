@@ -225,19 +225,7 @@ def test_any_load_can_be_dealt_out_to_nodes(
     before, load = cluster.running(OURS), (sys.executable, "-m", "serve_bench", "load")
     env = {**cluster.env, "PYTHONPATH": str(ROOT)}
     with serving() as server:
-        words = (
-            server.url,
-            "-c",
-            "5",
-            "-d",
-            "0.6s",
-            "-f",
-            "json",
-            "--load-nodes",
-            "3",
-            "--out",
-            "r",
-        )
+        words = f"{server.url} -c 5 -d 0.6s -f json --load-nodes 3 --out r".split()
         where = ("--load-on", cluster.address)
         ran = execute(*load, *words, *where, cwd=tmp_path, env=env, timeout_s=90)
         assert ran.returncode == 0, ran.stderr

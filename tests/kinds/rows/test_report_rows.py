@@ -235,7 +235,7 @@ REPLICAS = used(
 
 def measured(seen: dict[str, Any], *, profiled: bool = False, rate: float = 100) -> Trial:
     made = trial(planned(row=ROWS[0]), rate, rate, rate, profiled=profiled)
-    return changed(made, used=seen)
+    return changed(made, usage=seen)
 
 
 def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:
@@ -249,7 +249,7 @@ def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:
 def test_a_reading_that_goes_back_is_no_part_below_zero() -> None:
     plan = [planned(row=row) for row in ROWS[:2]]
     trials = [
-        changed(trial(of, 100, 100, 100), used=used(("proxy", cpu)))
+        changed(trial(of, 100, 100, 100), usage=used(("proxy", cpu)))
         for of, cpu in zip(plan, (9.0, -9.0), strict=True)
     ]
     document = make_sheet(result_of([run(*plan), launch(), *trials]))
