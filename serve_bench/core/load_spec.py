@@ -260,9 +260,9 @@ class Load:
             for url in self.request.all_urls:
                 _names_method(url, "an application", "/application/method")
         elif self.client == "aiohttp":
-            insecure = self.request.unix_socket is None or self.request.scheme == "http"
-            message = "has no TLS on a unix socket: use http:// or client raw"
-            require(insecure, f"client aiohttp {message}")
+            reachable = self.request.unix_socket is None or self.request.scheme == "http"
+            instead = "use http:// or client raw"
+            require(reachable, f"client aiohttp has no TLS on a unix socket: {instead}")
 
     def _check_streaming(self, streaming: Streaming) -> None:
         request = self.request
@@ -275,9 +275,9 @@ class Load:
         require(not self.retries, "streaming and retries exclude each other: of which try is TTFT?")
         odd = [status for status in request.expect_status if status >= 300]
         require(not odd, f"streaming: only a status of 2xx is read as a stream, got {odd[:1]}")
-        longest, most = streaming.event_timeout_s or 0.0, f"{self.timeout_s:g} s, got"
-        message = f"must be at most the time-out of a request, {most} {longest:g}"
-        require(longest <= self.timeout_s, f"event_timeout_s {message}")
+        longest, most = streaming.event_timeout_s or 0.0, self.timeout_s
+        limit = f"must be at most the time-out of a request, {most:g} s, got {longest:g}"
+        require(longest <= most, f"event_timeout_s {limit}")
 
     def _check_grpc(self) -> None:
         request = self.request

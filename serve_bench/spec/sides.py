@@ -101,11 +101,12 @@ class Side:
         """The side without each of its flags in turn; without those that a flag of SETS sets."""
         flags = self.variant.env
         for name in flags:
-            for part, value in SETS.get(name, {name: None}).items():
-                if name in SETS and part in flags:
-                    continue
-                env = {**flags, part: value}
-                variant = replace(self.variant, env={k: v for k, v in env.items() if v is not None})
+            taken = {name: {key: value for key, value in flags.items() if key != name}}
+            if name in SETS:
+                sets = {part: value for part, value in SETS[name].items() if part not in flags}
+                taken = {part: {**flags, part: value} for part, value in sets.items()}
+            for part, env in taken.items():
+                variant = replace(self.variant, env=env)
                 yield replace(self, label=f"{self.label}-{part}", variant=variant)
 
     def to_json(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from msgspec import Meta
@@ -33,11 +33,6 @@ PUBLISHED_ARGUMENTS: Final = (
     *("out_features", "output_file_path"),
 )
 """Those of PyTorch's benchmark, in its order (serve_bench/reference/torch_rpc.json)."""
-
-LISTS: Final = (
-    *("world_size", "batch", "state_size", "nlayers", "out_features", "device", "threads"),
-)
-"""Arguments that may be a list: what makes a world. Where none is, world_size is the x axis."""
 
 MOST_EPISODES: Final = 1_000_000
 """So many where seconds end a world."""
@@ -98,6 +93,10 @@ class World:
     def shape(self) -> tuple[int, ...]:
         """Of a state."""
         return tuple(map(int, self.state_size.split("-")))
+
+
+LISTS: Final = tuple(field.name for field in fields(World))
+"""Arguments that may be a list: what makes a world. Where none is, world_size is the x axis."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,13 +85,6 @@ def read_timeline(content: Content, slo: str = ERRORS_ALONE) -> Timeline:
             raise BadInput(f"{wrong}the load is over by then, after {whole_s:g} s")
         if fault.target == NODE and keys.nodes < 2:
             raise BadInput(f"{wrong}the cluster has one node; --nodes 2 gives two")
-    return Timeline(
-        stages,
-        keys.ramp,
-        keys.arrivals,
-        keys.after,
-        tuple(sorted(faults, key=lambda fault: fault.at_s)),
-        keys.connections,
-        nodes=keys.nodes,
-        slo=slo,
-    )
+    ordered = tuple(sorted(faults, key=lambda fault: fault.at_s))
+    load = (stages, keys.ramp, keys.arrivals, keys.after, ordered, keys.connections)
+    return Timeline(*load, nodes=keys.nodes, slo=slo)
