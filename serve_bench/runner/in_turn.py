@@ -35,6 +35,7 @@ from serve_bench.load.failures import LoadError
 from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Gpus, Sampler
+from serve_bench.runner.runner import Part
 from serve_bench.runner.traced import trace_log, waterfall
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import marks
@@ -74,24 +75,19 @@ Say = Callable[[Pairing, str, Progress | None], None]
 @dataclass(frozen=True)
 class Target:
     """A side that is up: the load of the row against it, and what serves it (nothing is known of a
-    service that was there already). `launch`: its id in the records; `marks`: of its requests that
-    are traced; `drive`: what runs a window of it, where it is loaded in windows; None:
-    `drive_load`; `ended`: what of its processes has ended, in words."""
+    service that was there already). `part`: its launch; `marks`: of its requests that are traced;
+    `drive`: what runs a window of it, where it is loaded in windows; None: `drive_load`; `missing`:
+    what of its processes has ended, in words; `casualties`: the same, each told once; `alive`:
+    whether its own program runs."""
 
     load: Load
-    launch: str = ""
+    part: Part | None = None
     processes: Callable[[], Sequence[Process]] = tuple
     marks: Callable[[], Sequence[ProcessMarks]] = tuple
     drive: Drive | None = None
-    ended: Callable[[], Sequence[str]] = tuple
-
-
-@dataclass(frozen=True)
-class _Steady:
-    """A side loaded by itself, and where the time of its traced requests went."""
-
-    result: LoadResult
-    waterfall: WaterfallFacts
+    missing: Callable[[], Sequence[str]] = tuple
+    casualties: Callable[[], Sequence[str]] = tuple
+    alive: Callable[[], bool] = lambda: True
 
 
 @dataclass
@@ -116,7 +112,7 @@ class SideRows:
         if slicing is None:
             slicing = self.chosen[place_of(pairing)] = self._choose(pairing, targets)
         loads = _loads(pairing, targets, slicing.connections)
-        steady = self._steady(pairing, loads, slicing, targets)
+        steady, falls = self._steady(pairing, loads, slicing, targets)
         cpus = [SideCpu([*target.processes()], self.spec.metered) for target in targets]
         processes = [cpu.processes for cpu in cpus]
         watch = self._sampler(processes) if self.spec.sample else nullcontext()
@@ -128,13 +124,13 @@ class SideRows:
         short = slicing.short(_drains(len(loads), result.slices, slicing))
         trials = []
         for side, planned in enumerate(pairing.planned):
-            sliced = result.sides[side]
-            trial = trial_of(planned, targets[side].launch, started_at, sliced, total_s)
+            sliced, part = result.sides[side], targets[side].part
+            trial = trial_of(planned, part.number if part else "", started_at, sliced, total_s)
             trial = _as_slices(
                 trial, result.slices, side, slicing, pairing.seed, sliced.total.completed
             )
-            trial = _with_steady(trial, steady[side].result, STEADY_WINDOWS)
-            trial = replace(trial, waterfall=steady[side].waterfall)
+            trial = _with_steady(trial, steady[side])
+            trial = replace(trial, waterfall=falls.get(side, WaterfallFacts()))
             trial = cpus[side].added_to(trial)
             if short:
                 trial = trial.flagged("short_slices")
@@ -174,24 +170,23 @@ class SideRows:
 
     def _steady(
         self, pairing: Pairing, loads: tuple[Load, ...], slicing: Slicing, targets: Sequence[Target]
-    ) -> dict[int, _Steady]:
-        """Each side by itself, warmed up and without slices, in drawn order."""
+    ) -> tuple[dict[int, LoadResult], dict[int, WaterfallFacts]]:
+        """Each side by itself, warmed up and without slices, in drawn order; and where the time of
+        its traced requests went."""
         whole_s = max(self.spec.steady_s, DRAINS * slicing.drain_s)
         timing = replace(WARMING, windows=STEADY_WINDOWS, window_s=whole_s / STEADY_WINDOWS)
-        steady: dict[int, _Steady] = {}
+        results, falls = dict[int, LoadResult](), dict[int, WaterfallFacts]()
         for side in pairing.steady_order:
             progress = self._progress(pairing, f"{pairing.planned[side].variant} alone", targets)
             traced = self.trace if client_of(pairing.row) == "raw" else None
             traces = None if traced is None else trace_log(traced, whole_s)
-            result = drive_load(
+            results[side] = drive_load(
                 loads[side], timing, on_progress=progress, mark=marks(self.run_id), traces=traces
             )
-            fall = WaterfallFacts()
             if traces is not None:
-                fall = waterfall(traces.requests, targets[side].marks)
-            steady[side] = _Steady(result, fall)
-        _check_whole(loads, [steady[side].result for side in range(len(loads))])
-        return steady
+                falls[side] = waterfall(traces.requests, targets[side].marks)
+        _check_whole(loads, [results[side] for side in range(len(loads))])
+        return results, falls
 
     # ------------------------------------------------------------------------------ slices
 
@@ -256,7 +251,7 @@ class SideRows:
         self, pairing: Pairing, phase: str, targets: Sequence[Target]
     ) -> Callable[[Progress], None]:
         """Reports how a load is, and gives it up when a process of a side has ended."""
-        ends = [(target.load, target.ended) for target in targets]
+        ends = [(target.load, target.missing) for target in targets]
         return give_up_without(ends, partial(self.say, pairing, phase))
 
     # ------------------------------------------------------------------------------- usage
@@ -348,9 +343,9 @@ def _as_slices(
     return replace(trial, metrics=metrics, client=structs.replace(trial.client, slices=record))
 
 
-def _with_steady(trial: Trial, steady: LoadResult, windows: int) -> Trial:
+def _with_steady(trial: Trial, steady: LoadResult) -> Trial:
     """The rate without slices beside, and the warm-up that came before it."""
-    rates = steady.rates if steady.windows else (steady.rate,) * windows
+    rates = steady.rates if steady.windows else (steady.rate,) * STEADY_WINDOWS
     metric = Metric("requests/s", "higher", windows=rates)
     return replace(
         trial, metrics={**trial.metrics, "steady_throughput": metric}, warmup=steady.warmup

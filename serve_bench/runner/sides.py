@@ -20,8 +20,10 @@ from urllib.parse import urlsplit
 
 from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import Progress
-from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_of
-from serve_bench.core.result import Deploy, Launch, RunStop, Trial
+from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_with
+from serve_bench.core.request_spec import Request
+from serve_bench.core.result import Deploy, Launch, PlannedTrial, RunStop, Trial
+from serve_bench.core.traffic import Row
 from serve_bench.load.failures import LoadError
 from serve_bench.runner.agenda import Listed
 from serve_bench.runner.in_turn import SideRows, Target, place_of
@@ -216,32 +218,33 @@ class SidesBench(Bench[Cell, RowPlan]):
         return Loaded(tuple(trials))
 
     def _load_part(self, pairing: Pairing) -> Loaded:
-        rows, sides = self._rounds.rows, range(len(pairing.planned))
+        rows, planned = self._rounds.rows, pairing.planned
         chosen_before = place_of(pairing) in rows.chosen
-        targets = [self._target(pairing, side) for side in sides]
+        targets = [self._target(pairing, side) for side in range(len(planned))]
         try:
             trials = rows.measure(pairing, targets)
         except LoadError as error:
-            return self._not_measured(pairing, str(error), _to_blame(targets, error))
+            return _not_measured(pairing, targets, error)
         except KeyboardInterrupt as early:
-            faults = [self._fault(pairing, side, "interrupted") for side in sides]
+            faults = [_fault(*side, "interrupted") for side in zip(targets, planned, strict=True)]
             return Loaded(faults=tuple(faults), ended=early)
         why = rows.chosen[place_of(pairing)].why
         if why and not chosen_before:  # a line of its own where there is no terminal
             self._say(pairing.row.label, why)
         faults = [
-            self._fault(pairing, side, f"{ended} during the trial ({_rate(trial)} until its end)")
-            for side, trial in enumerate(trials)
-            for ended in self._casualties(pairing, side)
+            _fault(target, trial, f"{ended} during the trial ({_rate(trial)} until its end)")
+            for target, trial in zip(targets, trials, strict=True)
+            for ended in [*target.casualties(), *_without_program(target)]
         ]
         if faults:  # the figures are of a broken cluster: they stand in the failure alone
             return Loaded(faults=tuple(faults), ended=LaunchOver("a process of a side ended"))
-        reasons = {side: why_failed(trial) for side, trial in enumerate(trials)}
-        silent = {side: reason for side, reason in reasons.items() if reason is not None}
-        self._rounds.note_failures(list(silent.values()))
+        reasons = [why_failed(trial) for trial in trials]
+        silent = [reason for reason in reasons if reason is not None]
+        self._rounds.note_failures(silent)
         if len(silent) < len(trials):
             self._rounds.note_measured()
-        faults = [self._fault(pairing, side, why) for side, why in silent.items()]
+        about = zip(targets, trials, reasons, strict=True)
+        faults = [_fault(target, trial, why) for target, trial, why in about if why is not None]
         return Loaded(trials, tuple(faults))
 
     def close(self, part: Part) -> Reaped:
@@ -251,52 +254,28 @@ class SidesBench(Bench[Cell, RowPlan]):
 
     # -------------------------------------------------------------------------------- rows
 
-    def _up(self, pairing: Pairing, side: int) -> Up | None:
-        """What a side of a row is loaded on; None of what is no cluster of ours."""
-        return self._ups.get(pairing.planned[side].variant)
-
     def _target(self, pairing: Pairing, side: int) -> Target:
-        up, row = self._ups[pairing.planned[side].variant], pairing.row
-        suite, whole = self._spec.of_side(up.side, pairing.cell)
+        """What a side of a row is loaded on."""
+        row = pairing.row
+        if self._rounds.requests:  # services that are up already
+            suite, _ = self._spec.of_side(self._spec.sides[side], pairing.cell)
+            load = load_with(self._rounds.requests[side], suite, row)
+            return Target(replace(load, rate=row.rate_per_s))
+        return self._target_on(self._ups[pairing.planned[side].variant], pairing.cell, row)
+
+    def _target_on(self, up: Up, cell: Cell, row: Row) -> Target:
+        """A cluster, loaded with a row."""
         serving = up.serving
-        load = replace(
-            load_of(suite, row, serving.url_of(row), whole),
-            rate=row.rate_per_s,
-            environment=serving.environment_of(row),
+        suite, whole = self._spec.of_side(up.side, cell)
+        return Target(
+            replace(serving.load_of(suite, row, whole), rate=row.rate_per_s),
+            up.part,
+            serving.processes,
+            serving.marks,
+            missing=serving.missing,
+            casualties=serving.casualties,
+            alive=serving.alive,
         )
-        return Target(load, up.part.number, serving.processes, serving.marks, ended=serving.missing)
-
-    def _not_measured(self, pairing: Pairing, message: str, guilty: int | None) -> Loaded:
-        """No side of a row is measured; `guilty` is to blame, where that is known."""
-        faults, broken = [], False
-        # What is said of the others is no reason: the first fault is that of the guilty side.
-        for side in sorted(range(len(pairing.planned)), key=lambda side: side != guilty):
-            ended = self._ended(pairing, side)
-            broken = broken or bool(ended)
-            reason = message
-            if guilty is not None and side != guilty:
-                reason = f"not measured without {pairing.planned[guilty].variant}"
-            faults.append(self._fault(pairing, side, "; ".join([reason, *ended])))
-        return Loaded(faults=tuple(faults), ended=LaunchOver(message) if broken else None)
-
-    def _casualties(self, pairing: Pairing, side: int) -> list[str]:
-        """What of a side ended while the row was measured."""
-        up, ended = self._up(pairing, side), self._ended(pairing, side)
-        whole = up is None or up.serving.alive()
-        return ended if whole else [*ended, "the cluster process ended"]
-
-    def _ended(self, pairing: Pairing, side: int) -> list[str]:
-        """The same, but the program of the side itself."""
-        up = self._up(pairing, side)
-        return [] if up is None else up.serving.casualties()
-
-    def _part(self, pairing: Pairing, side: int) -> Part | None:
-        """What a side is part of; None of a service that was there already."""
-        up = self._up(pairing, side)
-        return None if up is None else up.part
-
-    def _fault(self, pairing: Pairing, side: int, message: str) -> Fault:
-        return Fault("trial", message, self._part(pairing, side), pairing.planned[side])
 
     # ---------------------------------------------------------------------------- progress
 
@@ -327,7 +306,7 @@ class SidesBench(Bench[Cell, RowPlan]):
 class SideRounds:
     """How sides are measured, round by round: `bench` is what a round is measured on. `folder`: of
     the run. `chosen`: how rows are loaded, by an earlier sitting. `trace`: the share of requests
-    that are traced."""
+    that are traced. `requests`: to services that are up already, in place of launches."""
 
     bench: ClassVar[type[SidesBench]] = SidesBench
 
@@ -337,6 +316,7 @@ class SideRounds:
     run_id: str
     chosen: dict[str, Slicing] = field(default_factory=dict)
     trace: float | None = None
+    requests: Sequence[Request] = ()
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
 
     def __post_init__(self) -> None:
@@ -376,6 +356,28 @@ class SideRounds:
 def _rate(trial: Trial) -> str:
     rates = trial.metrics["throughput"].windows or (0.0,)
     return f"{sum(rates) / len(rates):,.1f} requests/s"
+
+
+def _fault(target: Target, trial: PlannedTrial, message: str) -> Fault:
+    return Fault("trial", message, target.part, trial)
+
+
+def _without_program(target: Target) -> list[str]:
+    return [] if target.alive() else ["the cluster process ended"]
+
+
+def _not_measured(pairing: Pairing, targets: Sequence[Target], error: LoadError) -> Loaded:
+    """No side of a row is measured; one is to blame, where that is known."""
+    guilty, message, faults, broken = _to_blame(targets, error), str(error), list[Fault](), False
+    # What is said of the others is no reason: the first fault is that of the guilty side.
+    for side in sorted(range(len(targets)), key=lambda side: side != guilty):
+        ended = targets[side].casualties()
+        broken = broken or bool(ended)
+        reason = message
+        if guilty is not None and side != guilty:
+            reason = f"not measured without {pairing.planned[guilty].variant}"
+        faults.append(_fault(targets[side], pairing.planned[side], "; ".join([reason, *ended])))
+    return Loaded(faults=tuple(faults), ended=LaunchOver(message) if broken else None)
 
 
 def _to_blame(targets: Sequence[Target], error: LoadError) -> int | None:

@@ -243,8 +243,7 @@ def test_a_null_says_nothing_and_costs_the_record(path: str) -> None:
     value: Any = None
     for name in inner[::-1]:
         value = {name: value}
-    place = path.replace(".A", "[...]")
-    assert f"trial.{place}: expected " in refusal(from_json, wrong(part, value))
+    assert f".{path.replace('.A', '[...]')}: expected " in refusal(from_json, wrong(part, value))
 
 
 @cases("path, value", ("variant", "other"), ("round", 9), ("cell", {}), ("row.label", "77 users"))

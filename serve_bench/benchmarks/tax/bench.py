@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from serve_bench.benchmarks.tax.spec import Layer, TaxSpec
+from serve_bench.benchmarks.tax.spec import TaxSpec
 from serve_bench.core.load_result import Progress
 from serve_bench.core.plan import load_of
 from serve_bench.core.result import VariantUsed
 from serve_bench.runner.in_turn import Target
 from serve_bench.runner.runner import Fault, Journal, LaunchOver, Part
-from serve_bench.runner.sides import SideRounds, SidesBench, Up
+from serve_bench.runner.sides import SideRounds, SidesBench
 from serve_bench.serving.bare import BareServer
 from serve_bench.serving.server import LaunchFailed, Process
 from serve_bench.serving.strays import Reaped
@@ -63,50 +63,30 @@ class LayerBench(SidesBench):
         servers = {known.number: server for known, server in self._servers.values()}
         return servers[part.number].close() if part.number in servers else super().close(part)
 
-    def _layer(self, pairing: Pairing, side: int) -> Layer:
-        return self._layers[pairing.planned[side].variant]
-
-    def _up(self, pairing: Pairing, side: int) -> Up | None:
-        return self._ups.get(self._layer(pairing, side).on)
-
-    def _server(self, pairing: Pairing, side: int) -> tuple[Part, BareServer]:
-        return self._servers[self._layer(pairing, side).name]
-
     def _target(self, pairing: Pairing, side: int) -> Target:
-        up, row = self._up(pairing, side), pairing.planned[side].row
-        cluster = up or next(iter(self._in_order), None)
-        like = self._spec.sides[0] if cluster is None else cluster.side
-        suite, cell = self._spec.of_side(like, pairing.cell)
-        if up is None:
-            part, server = self._server(pairing, side)
-            load = load_of(suite, row, server.url, cell)
-            ended = partial(self._ended, pairing, side)
-            return Target(load, part.number, server.processes, ended=ended)
-        load = load_of(suite, row, up.serving.url_of(row), cell)
-        load = replace(load, environment=up.serving.environment_of(row))
-        processes = partial(_processes, up, self._layer(pairing, side).way == "handle")
-        return Target(load, up.part.number, processes, ended=up.serving.missing)
+        layer, row = self._layers[pairing.planned[side].variant], pairing.planned[side].row
+        if layer.on:
+            target = self._target_on(self._ups[layer.on], pairing.cell, row)
+            by_handle = layer.way == "handle"
+            return replace(target, processes=partial(_off_proxies, target)) if by_handle else target
+        part, server = self._servers[layer.name]
+        suite, cell = self._spec.of_side(self._spec.sides[0], pairing.cell)
+        load, ended = load_of(suite, row, server.url, cell), partial(_ended, server)
+        return Target(load, part, server.processes, missing=ended, casualties=ended)
 
     def _say_row(self, pairing: Pairing, phase: str, load: Progress | None) -> None:
         count = len(pairing.planned)
-        who = f"{count} layers" if count > 1 else self._layer(pairing, 0).title
-        self._say(who, phase, pairing, load)
-
-    def _ended(self, pairing: Pairing, side: int) -> list[str]:
-        if self._up(pairing, side) is not None:
-            return super()._ended(pairing, side)
-        _, server = self._server(pairing, side)
-        return [] if server.alive() else ["the bare server ended"]
-
-    def _part(self, pairing: Pairing, side: int) -> Part | None:
-        up = self._up(pairing, side)
-        return self._server(pairing, side)[0] if up is None else up.part
+        title = self._layers[pairing.planned[0].variant].title
+        self._say(f"{count} layers" if count > 1 else title, phase, pairing, load)
 
 
-def _processes(up: Up, by_handle: bool) -> Sequence[Process]:
-    """Of a cluster; without its proxies, where requests do not come by them."""
-    left_out = PROXIES if by_handle else ()
-    return [process for process in up.serving.processes() if process.role not in left_out]
+def _ended(server: BareServer) -> list[str]:
+    return [] if server.alive() else ["the bare server ended"]
+
+
+def _off_proxies(target: Target) -> Sequence[Process]:
+    """The processes of a cluster on the way of requests by a handle."""
+    return [process for process in target.processes() if process.role not in PROXIES]
 
 
 @dataclass

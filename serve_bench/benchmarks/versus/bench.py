@@ -12,40 +12,22 @@ from typing import Final
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.core.numbers import MOST_LAUNCHES
-from serve_bench.core.plan import load_with
-from serve_bench.core.request_spec import Request
 from serve_bench.core.result import RunStop
-from serve_bench.runner.in_turn import Target
 from serve_bench.runner.model_needs import BASE_BYTES, needed_bytes
-from serve_bench.runner.sides import SideRounds, SidesBench
-from serve_bench.spec.sides import Pairing, RoundPlan
+from serve_bench.runner.sides import SideRounds
+from serve_bench.spec.sides import RoundPlan
 from serve_bench.store import now_iso, read
 
 #: In a budget no side is loaded for less in a round: of the shortest slices these are 20.
 SHORTEST_SIDE_S: Final = 1.0
 
 
-class VersusBench(SidesBench):
-    """The sides of a round, or services."""
-
-    _rounds: VersusRounds
-
-    def _target(self, pairing: Pairing, side: int) -> Target:
-        if not self._rounds.requests:
-            return super()._target(pairing, side)
-        suite, _ = self._spec.of_side(self._spec.sides[side], pairing.cell)
-        load = load_with(self._rounds.requests[side], suite, pairing.row)
-        return Target(replace(load, rate=pairing.row.rate_per_s))
-
-
 @dataclass
 class VersusRounds(SideRounds):
-    """Rounds of the sides. `requests`: to the services of each, in place of launches.
-    `budget_s`: no round begins that would probably end later; None: they take what they take."""
+    """Rounds of the sides. `budget_s`: no round begins that would probably end later; None: they
+    take what they take."""
 
-    bench = VersusBench
     spec: VersusSpec
-    requests: Sequence[Request] = ()
     budget_s: float | None = None
     _began_s: float | None = None
     _begun: int = 0  # the place of the round that began last

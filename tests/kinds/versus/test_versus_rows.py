@@ -21,6 +21,7 @@ from serve_bench.core.traffic import Row
 from serve_bench.load.failures import LoadError, TargetEnded
 from serve_bench.runner import in_turn
 from serve_bench.runner.in_turn import SideRows, Target, chosen_of, place_of
+from serve_bench.runner.runner import Part
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import new_run, reap
 from serve_bench.spec.sides import Pairing, Side
@@ -68,7 +69,8 @@ def test_both_sides_are_measured_in_turn_and_alone(rows_of: RowsOf) -> None:
     whole = suite()
     with serving(delay_s=0.002) as fast, serving(delay_s=0.004) as slow:
         me = [Process(os.getpid(), "replica", "me")]
-        targets = target(fast, launch="7", processes=lambda: me), target(slow, launch="8")
+        a, b = (Part(number, Side("a").launched, 1) for number in "78")
+        targets = target(fast, part=a, processes=lambda: me), target(slow, part=b)
         rows, said = rows_of(whole)
         trials = rows.measure(first(whole), targets)
         again = rows.measure(whole.plan()[1].pairings[0], targets)
@@ -185,7 +187,7 @@ def test_a_drain_is_given_up_when_a_process_of_a_side_has_ended(rows_of: RowsOf)
     """Its requests are in flight, and would be waited for until their time-out, slice by slice."""
     whole = suite(sample=False)
     with serving() as server, serving(delay_s=600.0) as hung:
-        gone = target(hung, ended=lambda: ["raylet 7 ended"] if hung.log else [])
+        gone = target(hung, missing=lambda: ["raylet 7 ended"] if hung.log else [])
         targets = target(server), gone
         loads = tuple(replace(at.load, connections=2, timeout_s=600.0) for at in targets)
         rows, said = rows_of(whole)
