@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from serve_bench.core.axes import AXES
 from serve_bench.core.histogram import HistogramFacts
 from serve_bench.core.load_result import ClientVerdict, Counts, TokenCounts, WorkerReport
 from serve_bench.core.load_spec import Stage, Streaming
@@ -22,44 +23,15 @@ T = TypeVar("T")
 StatusCode: TypeAlias = Annotated[str, Meta(pattern="^[0-9]{1,3}$")]
 
 
-class CellFacts(TypedDict, total=False):
-    """The axes of a cell that readers compute with. Options of an own app stand beside."""
-
-    num_replicas: Count
-    max_batch_size: Count
-    max_ongoing_requests: Count
-    max_queued_requests: Signed
-    batch_wait_timeout_s: Amount
-    ingress_per_ranker: Count
-    gpu_fraction: Amount
-    threads: Count
-    rows_per_request: Count
-    dense_features: Count
-    sparse_features: Count
-    table_rows: Count
-    width: Count
-    seed: Count
-    bottom: str
-    top: str
-    ranker: str
-    device: str
-    callable: str
-    log_level: str
-    body_type: str
-    url: str
-    # of rpc
-    world_size: Count
-    batch: bool
-    state_size: str
-    nlayers: Count
-    out_features: Count
-    policy_ms: Amount | None
-    # of scale
-    workload: str
-    fanout: Count
-    length: Count
-    deployments: Count
-    hops: Count
+CELL_KINDS: Final[Mapping[str, Any]] = {
+    **{name: axis.kind for name, axis in AXES.items()},
+    # of rpc and scale, and of a service that was up already
+    **dict.fromkeys(("world_size", "nlayers", "out_features", "fanout", "length"), Count),
+    **dict.fromkeys(("deployments", "hops"), Count),
+    **dict.fromkeys(("workload", "state_size", "url"), str),
+    **{"batch": bool, "policy_ms": Amount | None},
+}
+"""The types of what readers compute with in a cell. Options of an own app stand beside."""
 
 
 if TYPE_CHECKING:

@@ -15,12 +15,13 @@ from typing import Any, Final
 import msgspec
 
 from serve_bench.core.errors import FormatError
-from serve_bench.core.facts import CellFacts
+from serve_bench.core.facts import CELL_KINDS
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.relations import check_relations
 from serve_bench.core.result import (
     FORMAT_VERSION,
     RECORDS,
+    JsonObject,
     Launch,
     PlannedTrial,
     ReadWarning,
@@ -84,16 +85,16 @@ def from_json(data: object, plan: Mapping[str, PlannedTrial] = {}) -> Record | N
         raise FormatError(f"records of format {version}: {reads}")
     record = built(kind, data, data["kind"])
     # Of objects that are kept whole, suites, proofs and cells, what is read is checked now.
-    cells = {"cell": getattr(record, "cell", None)}
+    cells: dict[str, JsonObject] = {"cell": getattr(record, "cell", None) or {}}
     if isinstance(record, Run):
-        _ = record.asked
+        cells |= {f"suite.cells[{at}]": cell for at, cell in enumerate(record.asked.cells)}
     elif isinstance(record, Launch):
         _ = record.proved
     if isinstance(record, Run | Resume):
         cells |= {f"plan[{at}].cell": planned.cell for at, planned in enumerate(record.plan)}
     for place, cell in cells.items():
-        if cell:
-            built(CellFacts, cell, f"{record.KIND}.{place}")
+        for name in CELL_KINDS.keys() & cell.keys():
+            built(CELL_KINDS[name], cell[name], f"{record.KIND}.{place}.{name}")
     if isinstance(record, Trial):
         check_relations(record, plan.get(record.key))
     return record

@@ -326,14 +326,15 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
         raise FormatError("the file is empty: nothing was recorded")
     if not isinstance(all_records[0], Run):
         raise FormatError("line 1 is not the record of a run")
-    run = all_records[0]
     last: int | None = None
     stop: RunStop | None = None
     sitting = 0  # how many times the run had been resumed when the record was written
     measured: dict[str, tuple[int, Trial]] = {}
     profiled: dict[str, Trial] = {}
     failed: list[tuple[int, Failure]] = []
+    kinds: dict[type[Record], list[Any]] = {kind: [] for kind in RECORDS.values()}
     for record in all_records:
+        kinds[type(record)].append(record)
         if isinstance(record, Resume):
             sitting += 1
             last, stop = record.rounds or last, None
@@ -345,12 +346,8 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
             measured[record.key] = (sitting, record)
         elif isinstance(record, Failure):
             failed.append((sitting, record))
-
-    kinds: dict[type[Record], list[Any]] = {kind: [] for kind in RECORDS.values()}
-    for record in all_records:
-        kinds[type(record)].append(record)
     result = Result(
-        run=run,
+        run=all_records[0],
         resumes=tuple(kinds[Resume]),
         launches=tuple(kinds[Launch]),
         deploys=tuple(kinds[Deploy]),

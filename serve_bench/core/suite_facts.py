@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from serve_bench.core.facts import CellFacts, RecordPart
+from serve_bench.core.facts import RecordPart
 from serve_bench.core.load_spec import LoadOn
 from serve_bench.core.numbers import Amount, Count, Share
 from serve_bench.core.traffic import Row
@@ -76,7 +76,7 @@ class SuiteFacts(AppOfSuite, frozen=True):
 
     name: str = ""
     variants: tuple[VariantUsed, ...] = ()
-    cells: tuple[CellFacts, ...] = ()
+    cells: tuple[Mapping[str, Any], ...] = ()
     rows: tuple[Row, ...] = ()
     windows: Count | None = None
     window_s: Amount | None = None

@@ -99,9 +99,9 @@ class SideRows:
     spec: SidesSpec
     folder: Path
     run_id: str
-    say: Say = lambda pairing, phase, load: None
     chosen: dict[str, Slicing] = field(default_factory=dict)
     trace: float | None = None
+    say: Say = lambda pairing, phase, load: None
     _gpus: Gpus | None = None
 
     def measure(self, pairing: Pairing, targets: Sequence[Target]) -> tuple[Trial, ...]:

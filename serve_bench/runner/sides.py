@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
@@ -43,8 +42,7 @@ from serve_bench.runner.served_bench import launch_spec
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped
-from serve_bench.spec.sides import Pairing, RoundPlan, RowPlan, Side, SidesSpec
-from serve_bench.spec.slicing import Slicing
+from serve_bench.spec.sides import Pairing, RoundPlan, RowPlan, Side
 
 # The sides of a round: started and deployed on at the same time.
 #
@@ -125,7 +123,7 @@ class SidesBench(Bench[Cell, RowPlan]):
     ) -> None:
         self._rounds, self._spec, self._journal = rounds, rounds.spec, journal
         self._round = planned.round
-        rounds.rows.say = self._say_row
+        rounds.say = self._say_row
         self._ups: dict[str, Up] = {}
         launched = planned.order if self._spec.urls is None else ()
         for at, place in enumerate(launched, number):
@@ -218,17 +216,17 @@ class SidesBench(Bench[Cell, RowPlan]):
         return Loaded(tuple(trials))
 
     def _load_part(self, pairing: Pairing) -> Loaded:
-        rows, planned = self._rounds.rows, pairing.planned
-        chosen_before = place_of(pairing) in rows.chosen
+        rounds, planned = self._rounds, pairing.planned
+        chosen_before = place_of(pairing) in rounds.chosen
         targets = [self._target(pairing, side) for side in range(len(planned))]
         try:
-            trials = rows.measure(pairing, targets)
+            trials = rounds.measure(pairing, targets)
         except LoadError as error:
             return _not_measured(pairing, targets, error)
         except KeyboardInterrupt as early:
             faults = [_fault(*side, "interrupted") for side in zip(targets, planned, strict=True)]
             return Loaded(faults=tuple(faults), ended=early)
-        why = rows.chosen[place_of(pairing)].why
+        why = rounds.chosen[place_of(pairing)].why
         if why and not chosen_before:  # a line of its own where there is no terminal
             self._say(pairing.row.label, why)
         faults = [
@@ -240,9 +238,9 @@ class SidesBench(Bench[Cell, RowPlan]):
             return Loaded(faults=tuple(faults), ended=LaunchOver("a process of a side ended"))
         reasons = [why_failed(trial) for trial in trials]
         silent = [reason for reason in reasons if reason is not None]
-        self._rounds.note_failures(silent)
+        rounds.note_failures(silent)
         if len(silent) < len(trials):
-            self._rounds.note_measured()
+            rounds.note_measured()
         about = zip(targets, trials, reasons, strict=True)
         faults = [_fault(target, trial, why) for target, trial, why in about if why is not None]
         return Loaded(trials, tuple(faults))
@@ -303,25 +301,15 @@ class SidesBench(Bench[Cell, RowPlan]):
 
 
 @dataclass
-class SideRounds:
-    """How sides are measured, round by round: `bench` is what a round is measured on. `folder`: of
-    the run. `chosen`: how rows are loaded, by an earlier sitting. `trace`: the share of requests
-    that are traced. `requests`: to services that are up already, in place of launches."""
+class SideRounds(SideRows):
+    """How sides are measured, round by round: `bench` is what a round is measured on. `requests`:
+    to services that are up already, in place of launches."""
 
     bench: ClassVar[type[SidesBench]] = SidesBench
 
-    spec: SidesSpec
-    rounds: Sequence[RoundPlan]
-    folder: Path
-    run_id: str
-    chosen: dict[str, Slicing] = field(default_factory=dict)
-    trace: float | None = None
+    rounds: Sequence[RoundPlan] = ()
     requests: Sequence[Request] = ()
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
-
-    def __post_init__(self) -> None:
-        about = (self.spec, self.folder, self.run_id)
-        self.rows = SideRows(*about, chosen=self.chosen, trace=self.trace)
 
     def plan(self) -> Plan[Cell, RowPlan]:
         """The rounds that are to be measured; each step says of which side."""

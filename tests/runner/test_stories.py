@@ -97,11 +97,11 @@ def rounds_of(spec: SidesSpec, earlier: Result | None) -> tuple[list[PlannedTria
 def versus(cells: int = 1, urls: bool = False, sides: tuple[Side, ...] = SIDES) -> Make:
     def make(script: Script, place: Path, earlier: Result | None) -> Work:
         addresses = {"default": "http://a/", "optimized": "http://b/"} if urls else None
-        rows = ROWS if urls else ROWS[:1]
-        spec = sides_spec(VersusSpec, cells, sides, rows, urls=addresses)
+        spec = sides_spec(VersusSpec, cells, sides, ROWS if urls else ROWS[:1], urls=addresses)
         trials, rest, chosen = rounds_of(spec, earlier)
-        requests = [service.request for service in SERVICES[:2]] if urls else []
-        return trials, VersusRounds(spec, rest, place, "abc123", chosen, requests=requests).plan()
+        asked = [service.request for service in SERVICES[:2]] if urls else []
+        about = (spec, place, "abc123", chosen)
+        return trials, VersusRounds(*about, rounds=rest, requests=asked).plan()
 
     return make
 
@@ -110,7 +110,7 @@ def tax(script: Script, place: Path, earlier: Result | None) -> Work:
     taxed = Taxed(tuple(layer.name for layer in (LAYERS[0], *LAYERS[2:5])), (), "")
     spec = sides_spec(TaxSpec, 1, (SIDES[0], SIDES[0]), ROWS[:1], tax=taxed)
     trials, rest, chosen = rounds_of(spec, earlier)
-    return trials, LayerRounds(spec, rest, place, "abc123", chosen).plan()
+    return trials, LayerRounds(spec, place, "abc123", chosen, rounds=rest).plan()
 
 
 def rpc(script: Script, place: Path, earlier: Result | None) -> Work:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -199,46 +199,60 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         own."""
         suite, load = self._suite, self._load_from_here(planned.row)
         drive = partial(drive_load, on_progress=self._progress(planned), mark=marks(self._run_id))
-        started_at, began = now_iso(), time.monotonic()
-        with self._sampling() as sampler:
-            timing = self._timing()
-            if load.each is not None:  # what was answered until Ctrl-C is of no trial
-                warm_s = max(0.05, suite.warmup)
-                drive(replace(load, each=None), Timing(0.0, 0.0, 1, warm_s, DRAIN_S))
-                timing = Timing(0.0, 0.0, 1, suite.timeout * load.each)
+
+        def drive_row() -> LoadResult:
+            if load.each is None:
+                return drive(load, self._timing())
+            warming = Timing(0.0, 0.0, 1, max(0.05, suite.warmup), DRAIN_S)
             try:
-                result = drive(load, timing)
-            except LoadInterrupted as early:
-                result, self._ended = early.result, early
-                self._note("trial", "interrupted", planned)
-        total_s = time.monotonic() - began
-        trial = trial_of(planned, self._part.number, started_at, result, total_s)
-        return self._with_usage(trial, sampler, result.started_at_ns)
+                drive(replace(load, each=None), warming)
+            except LoadInterrupted as early:  # what was answered until Ctrl-C is of no trial
+                raise KeyboardInterrupt from early
+            return drive(load, Timing(0.0, 0.0, 1, suite.timeout * load.each))
+
+        return self._driven(planned, drive_row)[0]
 
     def _from_nodes(self, planned: PlannedTrial) -> Trial:
         if not self._node_loads.up:
             self._say("starting a load actor on each node")
         crew = self._node_loads.crew(self._cluster)
-        loads, suite, number = self._loads(crew), self._suite, self._part.number
+        loads, suite = self._loads(crew), self._suite
         planned = on_nodes(planned, len(loads))
         drive = partial(crew.drive, on_progress=self._progress(planned))
-        started_at, began = now_iso(), time.monotonic()
-        with self._sampling() as sampler:
-            try:
-                sample = suite.address is not None and suite.sample
-                result = drive(loads, self._timing(), sample=sample)
-            except LoadInterrupted as early:
-                result, self._ended = early.result, early
-                self._note("trial", "interrupted", planned)
-        total_s = time.monotonic() - began
-        trial = nodes_trial(planned, number, started_at, result, total_s)
+        sample = suite.address is not None and suite.sample
+        trial, result = self._driven(planned, partial(drive, loads, self._timing(), sample=sample))
         trial = replace(trial, client=structs.replace(trial.client, skew_s=crew.skew_s))
         for node in result.nodes:
             if node.lost:
                 name = node.hostname or node.ip or node.node
                 self._note("node", f"node {name}: {node.lost}", planned)
-        trial = self._with_usage(trial, sampler, result.started_at_ns)
         return self._with_costs(trial) if suite.workload == "curve" else trial
+
+    def _driven(
+        self, planned: PlannedTrial, drive: Callable[[], LoadResult]
+    ) -> tuple[Trial, LoadResult]:
+        """Drives a load, and has what the processes of a cluster of ours used; of another, its
+        nodes sample."""
+        ours = self._suite.sample and self._suite.address is None
+        sampling = Sampler(self._cluster.processes()) if ours else nullcontext()
+        started_at, began = now_iso(), time.monotonic()
+        with sampling as sampler:
+            try:
+                result = drive()
+            except LoadInterrupted as early:
+                result, self._ended = early.result, early
+                self._note("trial", "interrupted", planned)
+        total_s = time.monotonic() - began
+        trial = nodes_trial(planned, self._part.number, started_at, result, total_s)
+        trial = trial if self._ended is None else trial.flagged("interrupted")
+        if sampler is None:
+            return trial, result
+        usage = sampler.summary(result.started_at_ns, trial.seconds.measured)
+        try:
+            keep_samples(self._folder, sampler.samples(trial.key))
+        except StoreError as error:  # the figures are worth more than the samples beside them
+            self._ended = self._ended or error
+        return replace(trial, usage=usage), result
 
     def _load_from_here(self, row: Row) -> Load:
         """The load of a row: by a handle, or by HTTP."""
@@ -295,24 +309,6 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
     def _timing(self) -> Timing:
         suite = self._suite
         return Timing(min(0.5, suite.warmup), suite.warmup, suite.windows, suite.window_s)
-
-    def _sampling(self) -> AbstractContextManager[Sampler | None]:
-        """A Sampler on the processes of a cluster of ours; of another, its nodes sample."""
-        if not self._suite.sample or self._suite.address is not None:
-            return nullcontext()
-        return Sampler(self._cluster.processes())
-
-    def _with_usage(self, trial: Trial, sampler: Sampler | None, began_ns: int) -> Trial:
-        if self._ended is not None:
-            trial = trial.flagged("interrupted")
-        if sampler is None:
-            return trial
-        usage = sampler.summary(began_ns, trial.seconds.measured)
-        try:
-            keep_samples(self._folder, sampler.samples(trial.key))
-        except StoreError as error:  # the figures are worth more than the samples beside them
-            self._ended = self._ended or error
-        return replace(trial, usage=usage)
 
     def _with_costs(self, trial: Trial) -> Trial:
         """What so many replicas cost, beside what they served."""

@@ -39,7 +39,7 @@ class TaxRun(SidesExperiment[TaxOptions, TaxSpec]):
         return TaxSpec.stored(stored)
 
     def rounds_at(self, place: Place, chosen: dict[str, Slicing]) -> LayerRounds:
-        return LayerRounds(self.asked, self.rounds, place.folder, place.run_id, chosen)
+        return LayerRounds(self.asked, place.folder, place.run_id, chosen, rounds=self.rounds)
 
     def begin(self) -> None:
         for line in self.asked.tax.left_out:

@@ -78,7 +78,7 @@ class VersusRounds(SideRounds):
         """Loads each side and row for less time in the remaining rounds, so that as many fit into
         the budget as a verdict takes: a short round says less, and two say nothing."""
         side_s = max(SHORTEST_SIDE_S, math.floor(10 * (self.spec.side_s - by_s)) / 10)
-        self.spec = self.rows.spec = replace(self.spec, side_s=side_s)
+        self.spec = replace(self.spec, side_s=side_s)
 
     def note_failures(self, messages: Sequence[str]) -> None:
         """Takes why sides failed. Where several failed alike, or one did as in the round before,

@@ -83,9 +83,9 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
         return asked
 
     def rounds_at(self, place: Place, chosen: dict[str, Slicing]) -> VersusRounds:
-        about = (self.asked, self.rounds, place.folder, place.run_id, chosen, self._trace)
+        about = (self.asked, place.folder, place.run_id, chosen, self._trace)
         budget_s = self.asked.budget_s if self.earlier is None else None
-        return VersusRounds(*about, requests=self._requests, budget_s=budget_s)
+        return VersusRounds(*about, rounds=self.rounds, requests=self._requests, budget_s=budget_s)
 
     def begin(self) -> None:
         stop = None if self.earlier is None else self.earlier.stop

@@ -215,7 +215,7 @@ def test_all_layers_get_the_same_requests_in_the_same_order(
         monkeypatch.setattr(Serving, "environment_of", lambda self, row: {})
         monkeypatch.setattr(Serving, "url_of", lambda self, row: urls[id(self)].rstrip("/"))
         run_id, plan = new_run(), suite.plan()
-        launch = LayerRounds(suite, plan, tmp_path, run_id).plan().launches[0]
+        launch = LayerRounds(suite, tmp_path, run_id, rounds=plan).plan().launches[0]
         journal: Any = SimpleNamespace(say=lambda *_, **__: None)
         loaded = launch.bench(1, journal).load(plan[0].rows[0])
         reap(run_id)

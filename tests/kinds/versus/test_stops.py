@@ -34,7 +34,7 @@ def stop_after(result: Result, folder: Path, budget_s: float | None = None) -> R
     first = replace(result, trials=tuple(trial for trial in result.trials if trial.round <= 3))
     suite = VersusSpec.stored({**result.run.suite, "rounds": 6})
     whole = suite.plan()
-    rounds = VersusRounds(suite, whole, store_run(folder, first), "x", budget_s=budget_s)
+    rounds = VersusRounds(suite, store_run(folder, first), "x", rounds=whole, budget_s=budget_s)
     plan = rounds.plan()
     plan.expected_s(2, None)
     return plan.over()
@@ -142,10 +142,10 @@ def rounds_in_budget(
     plan, now_s, sides = asked.plan(), 0.0, list[float]()
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     budget_s = asked.expected_s(plan) + room_s
-    rounds = VersusRounds(asked, plan, folder, "abc", budget_s=budget_s)
+    rounds = VersusRounds(asked, folder, "abc", rounds=plan, budget_s=budget_s)
     for place in range(3):
         rounds.expected_s(place, None)
-        sides.append(rounds.rows.spec.side_s)
+        sides.append(rounds.spec.side_s)
         now_s += rounds.spec.expected_s(plan[place : place + 1]) + late_s
         if place < 2 and (stop := rounds.stop_early()) is not None:
             return rounds, sides, budget_s - now_s, stop.why
@@ -183,7 +183,7 @@ def test_a_failure_of_both_sides_or_of_two_rounds_ends_the_run(
 ) -> None:
     asked = suite(rounds=3)
     for measured in (False, True):
-        rounds = VersusRounds(asked, asked.plan(), tmp_path, "abc")
+        rounds = VersusRounds(asked, tmp_path, "abc", rounds=asked.plan())
         if measured:
             rounds.note_measured()
         for messages in failures:

@@ -51,7 +51,7 @@ def rows_of(tmp_path: Path, monkeypatch: Patch) -> Iterator[RowsOf]:
     run_id, said = new_run(), list[str]()
     with RunFolder.create(tmp_path / "run", now=datetime.now(UTC)) as folder:
         yield lambda whole: (
-            SideRows(whole, folder.path, run_id, lambda at, phase, rate: said.append(phase)),
+            SideRows(whole, folder.path, run_id, say=lambda at, phase, rate: said.append(phase)),
             said,
         )
     reap(run_id)
