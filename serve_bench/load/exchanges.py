@@ -325,12 +325,6 @@ class Exchanges(Engine):
         self.traces.add(conn.trace, conn.due, conn.sent_at, conn.first_at, now, status)
         conn.trace = 0
 
-    def _cut_traces(self) -> None:
-        """The load is over: traced requests in flight have no end."""
-        for conn in self._in_flight():
-            if conn.trace:
-                self._traced(conn, NEVER, 0)
-
     def _choose(self, traces: Traces, now: int) -> None:
         """Every 10 ms: connections leave the short path, so that their next requests are traced."""
         traces.earn(now, self.tally.completed)

@@ -87,7 +87,9 @@ class RawEngine(Exchanges):
         self._fill()
         self._loop()
         self._note_cut()
-        self._cut_traces()
+        for conn in self._in_flight():
+            if conn.trace:  # a traced request that has no end
+                self._traced(conn, NEVER, 0)
 
     def run_slice(self, length_ns: int, drain_ns: int) -> int:
         """As in `Engine`; requests that outlast the drain end in a later slice."""

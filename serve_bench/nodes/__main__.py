@@ -139,12 +139,13 @@ class LoadActors:
         self._actors: dict[str, Any] = {}
         self._tasks: list[NodeTask] = []
         self._skew_s: float | None = None
-        self._load_number = 0
 
     def drive(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Drives a load from each of these nodes, all measured together: see `_parts`."""
+        """Drives a load from each of these nodes, all measured together. Returns the part of each,
+        and `skew_s`: no two began to measure further apart than this; None when it is not known
+        (called off before that, or one node alone)."""
         loads, timing = built(dict[str, Load], spec["loads"], "loads"), Timing(**spec["timing"])
-        self._skew_s, self._tasks, self._load_number = None, [], spec["load_number"]
+        self._skew_s, self._tasks = None, []
         for node in loads:
             actor = self._actors.pop(node, None)
             self._tasks.append(NodeTask(node, actor or start_actor(node), actor is not None))
@@ -170,16 +171,6 @@ class LoadActors:
             for task in self._working:  # what was raised here must not leave them loading
                 task.lose("its load was given up")
             self._actors |= {task.node: task.actor for task in self._tasks if task.actor}
-        return self._parts()
-
-    def call_off(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """What came of the load of this number, which has ended; nothing where it never began."""
-        return self._parts() if spec["load_number"] == self._load_number else {"parts": {}}
-
-    def _parts(self) -> dict[str, Any]:
-        """What came of the last load: the part of each node, and `skew_s`: no two nodes began to
-        measure further apart than this; None when it is not known (called off before that, or one
-        node alone)."""
         parts = {task.node: task.part for task in self._tasks if task.part is not None}
         # How differently long nodes took from the message to the first window.
         after = [part.opened_after_s for part in parts.values() if part.opened_after_s is not None]
@@ -187,13 +178,6 @@ class LoadActors:
         if skew_s is not None and after:
             skew_s = round(skew_s + max(after) - min(after), 6)
         return {"parts": plain(parts), "skew_s": skew_s}
-
-    def stop(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Ends the actors."""
-        for actor in self._actors.values():
-            ray.kill(actor)
-        self._actors.clear()
-        return {}
 
     @property
     def _working(self) -> list[NodeTask]:
@@ -267,8 +251,7 @@ def main() -> None:
     actions: Actions = {
         "join": list_nodes,
         "drive": loads.drive,
-        "call_off": loads.call_off,
-        "stop": loads.stop,
+        "call_off": lambda _: {"parts": {}},  # it ends a load, which answers; here none began
     }
     answers.serve(iter(commands.get, None), actions)
 

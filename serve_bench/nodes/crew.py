@@ -6,7 +6,6 @@ process (stdin), and with it Ray ends the actors, and the load workers with thos
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
@@ -18,7 +17,6 @@ from typing import Any, Final
 
 import msgspec
 
-from serve_bench.core.errors import BadInput
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import Node, NodePart, node_fact
@@ -28,7 +26,6 @@ from serve_bench.load.driver import OnProgress
 from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.load.merge import combine
 from serve_bench.serving.child import Child
-from serve_bench.serving.launch_spec import reachable
 from serve_bench.serving.server import ChildDriver
 from serve_bench.serving.strays import marks
 
@@ -37,8 +34,6 @@ JOIN_S: Final = 18.0
 
 ASK_S: Final = 20.0
 """The program of the nodes says four times a second how a load stands."""
-
-STOP_S: Final = 3.0
 
 
 class NodesFailed(LoadError):
@@ -52,10 +47,10 @@ class NodesFailed(LoadError):
 class NodeCrew(ChildDriver):
     """Load actors on the nodes of the Ray cluster at `address`, from `start` to `close`.
 
-    `address`: HOST:PORT of the cluster, or `auto`. `env`: in place of this process's environment
-    (tokens, say). `python`: an interpreter with the Ray of the cluster. `log` takes Ray's chatter.
-    `skew_s`: no two nodes of the last load began to measure further apart than this; None when it
-    is not known.
+    `address`: HOST:PORT that takes connections (`reachable`), or `auto`. `env`: in place of this
+    process's environment (tokens, say). `python`: an interpreter with the Ray of the cluster. `log`
+    takes Ray's chatter. `skew_s`: no two nodes of the last load began to measure further apart than
+    this; None when it is not known.
     """
 
     def __init__(
@@ -76,12 +71,7 @@ class NodeCrew(ChildDriver):
         self._python = python or sys.executable
 
     def start(self) -> None:
-        """Joins the cluster and lists its nodes. Raises NodesFailed within 25 s."""
-        try:
-            if self.address != "auto":  # that is Ray's to find
-                reachable(self.address)
-        except BadInput as error:
-            raise NodesFailed(str(error).removeprefix("--address: ")) from None
+        """Joins the cluster and lists its nodes. Raises NodesFailed within 20 s."""
         self._child = Child(
             [self._python, "-u", *own_module("nodes")],
             log=self.log,
@@ -132,14 +122,14 @@ class NodeCrew(ChildDriver):
             silent = time.monotonic() - heard > ASK_S
             return f"the program of the nodes said nothing for {ASK_S:.0f} s" if silent else None
 
-        number, pressed = {"load_number": self._asked}, None
-        body = {"mark": self._marks, "sample": sample, **number}
-        content = plain({"loads": loads, "timing": timing})
+        body = {"mark": self._marks, "sample": sample, **plain({"loads": loads, "timing": timing})}
+        pressed = None
         try:
-            answer = self._ask("drive", body | content, math.inf, note, is_silent)
+            answer = self._ask("drive", body, math.inf, note, is_silent)
         except KeyboardInterrupt as interrupt:
             pressed = interrupt
-            answer = self._ask("call_off", number, 2 * ASK_S)
+            self._asked -= 1  # the answer to the load itself serves
+            answer = self._ask("call_off", {}, 2 * ASK_S)
         result = self._combine(loads, answer)
         if isinstance(result, NodesFailed):
             raise pressed or result
@@ -148,13 +138,8 @@ class NodeCrew(ChildDriver):
         return result
 
     def close(self) -> None:
-        """Ends the actors and the program."""
-        if self._child is None:
-            return
-        try:
-            with contextlib.suppress(NodesFailed):
-                self._ask("stop", {}, STOP_S)
-        finally:
+        """Ends the program, and with it Ray the actors."""
+        if self._child is not None:
             self._child.kill()
             self._child.wait()
             self._child = None

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -207,9 +207,7 @@ def test_what_cannot_be_joined_is_one_line(cluster: RayNodes, tmp_path: Path) ->
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         found = refusal(f"127.0.0.1:{port}")
-        said = f"127.0.0.1:{port} was reached, but as a GCS of Ray it gave no answer in 10 s"
-        assert found == said
-    assert refusal(f"127.0.0.1:{port}") == f"no Ray cluster at 127.0.0.1:{port}: connection refused"
+        assert found == f"Ray's GCS at 127.0.0.1:{port} gave no answer in 10 s"
     assert "does not let us in" in refusal(cluster.address, RAY_AUTH_TOKEN="b" * 64)
     other = program(tmp_path / "python", OTHER_RAY.format(python=sys.executable))
     assert re.fullmatch(
@@ -261,7 +259,8 @@ def test_nodes_that_die_or_hang_are_lost(crew: NodeCrew, cluster: RayNodes) -> N
         result = crew.drive(
             dict.fromkeys(cluster.raylets, load), timing, on_progress=at("measure", strike)
         )
-    hung[0].send_signal(signal.SIGCONT)  # it was told to end, and does
+    with suppress(psutil.NoSuchProcess):  # its raylet has ended it already
+        hung[0].send_signal(signal.SIGCONT)  # it was told to end, and does
     lost = lost_of(result)
     assert set(lost) == {killed, stopped, without_raylet}
     heard = {node: sure(fact.last_heard) for node, fact in lost.items()}

@@ -56,10 +56,6 @@ class ReplicaTally:
         """Adds to the number at a place."""
         self._slots[place] += amount
 
-    def total(self, place: int = 0) -> int:
-        """The number at a place."""
-        return self._slots[place]
-
 
 class SharedTally(ReplicaTally):
     """The same for several threads at once: no addition of one is lost to another's."""

@@ -431,7 +431,7 @@ def join(address: str, namespace: str, package: str) -> Any:
 
     try:
         if address != "auto":
-            in_time(f"{address} was reached, but as a GCS of Ray it", lambda: _greet(address))
+            in_time(f"Ray's GCS at {address}", lambda: _greet(address))
         return ray.init(
             address=address,
             namespace=namespace,

@@ -129,15 +129,10 @@ class RpcWorld(Protocol):
         """Ends all processes of the world."""
 
 
-def name_of(rank: int) -> str:
-    """Rank 0 is the agent, the others are observers."""
-    return "the agent" if rank == 0 else f"observer {rank}"
-
-
 def ended(rank: int, pid: int | None, how: str) -> Broken:
-    """A process that should be there is not."""
+    """A process that should be there is not. Rank 0 is the agent, the others are observers."""
     whose = "" if pid is None else f" (pid {pid})"
-    return Broken(f"{name_of(rank)}{whose} {how}")
+    return Broken(f"{f'observer {rank}' if rank else 'the agent'}{whose} {how}")
 
 
 def stopped(pids: Mapping[int, int]) -> Broken | None:
