@@ -137,10 +137,8 @@ def versus_run(
 ) -> Run:
     of = cell(1, 10000, 8)
     bare = [label.removesuffix(" (A)").removesuffix(" (B)") for label in labels]
-    sides = (
-        Side(label, BUILT_IN_VARIANTS.get(name, VariantUsed(name)))
-        for label, name in zip(labels, bare, strict=True)
-    )
+    used = (BUILT_IN_VARIANTS.get(name, VariantUsed(name)) for name in bare)
+    sides = map(Side, labels, used)
     whole = VersusSpec(
         "micro",
         tuple(sides),

@@ -7,7 +7,7 @@ the top with their reasons. Reports show the warnings.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -226,10 +226,8 @@ def unsteady(windows: Sequence[float], unit: str) -> str | None:
     others = [value for at, value in enumerate(windows) if at != odd]
     calm = statistics.pstdev(others) / (statistics.fmean(others) or 1.0)
     if len(others) >= FEWEST_WINDOWS and calm < OUTLIER_SHARE * wide:
-        return (
-            f"window {odd + 1} of {len(windows)} stands out: "
-            f"{windows[odd]:.1f} {unit}, median {middle:.1f}"
-        )
+        which = f"window {odd + 1} of {len(windows)} stands out"
+        return f"{which}: {windows[odd]:.1f} {unit}, median {middle:.1f}"
     return f"the windows spread by {100 * wide:.0f} % of their mean"
 
 
@@ -287,10 +285,8 @@ def _little(trial: Trial) -> Iterator[Warning]:
         message = f"{1000 * measured_s:.3g} ms were measured: too short to judge"
         yield Warning("too-short", message, f"measure {TOO_SHORT_S:g} s or more", trial.key)
         return
-    message = (
-        f"the times of the requests make {in_flight:.2f} in flight, "
-        f"but {connections} connections were open"
-    )
+    times = f"the times of the requests make {in_flight:.2f} in flight"
+    message = f"{times}, but {connections} connections were open"
     hint = "idle connections: the client was late, or responses were lost"
     if share > 1:
         hint = "impossible: ignore this row"
@@ -309,10 +305,8 @@ def _around(trial: Trial) -> Iterator[Warning]:
         yield Warning("unanswered", message, ">: at least", trial.key)
     earlier = 0 if within is None else within.completed - counts.completed
     if within and trial.row.loop == "open" and earlier > BACKLOG * max(1, counts.completed):
-        message = (
-            f"{earlier:,} of {within.completed:,} responses in the windows were due before them; "
-            "throughput is not the arrival rate"
-        )
+        message = f"{earlier:,} of {within.completed:,} responses in the windows were due before"
+        message += " them; throughput is not the arrival rate"
         hint = "the server stalled in the warm-up: repeat, or use a longer warm-up"
         yield Warning("backlog", message, hint, trial.key)
     # That of a handle has a fixed length, as published, and a row by count has none; where no
@@ -371,6 +365,4 @@ def _rest(trial: Trial) -> Iterator[Warning]:
         yield Warning("other-programs", others_words([trial.usage]), hint, trial.key)
 
 
-TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
-    *(_failed, _client, _little, _around, _windows, _rest),
-)
+TRIAL_CHECKS: Final = (_failed, _client, _little, _around, _windows, _rest)

@@ -57,10 +57,8 @@ class ConnectionWait:
     @property
     def text(self) -> str:
         """What it did to the load, in one sentence."""
-        alone = self.connections == 1
-        subject = (
-            "the only connection was" if alone else f"all {self.connections:,} connections were"
-        )
+        several = f"all {self.connections:,} connections were"
+        subject = "the only connection was" if self.connections == 1 else several
         took = f"{self.part_text}, the service took {time_text(float(f'{self.service_ns:.2g}'))}"
         if not self.missed:
             return f"{subject} busy at times: {took}"

@@ -120,10 +120,8 @@ def processes_of(
 
 def changes_of(readings: Iterable[Mapping[str, Any]], begin_ns: int) -> list[dict[str, Any]]:
     """What Serve said of its replicas (serving/cluster/course.py), on the clock of the load."""
-    return [
-        {**reading, "at_s": round((int(reading["at_ns"]) - begin_ns) / 1e9, 3)}
-        for reading in readings
-    ]
+    times = ((reading, (int(reading["at_ns"]) - begin_ns) / 1e9) for reading in readings)
+    return [{**reading, "at_s": round(at_s, 3)} for reading, at_s in times]
 
 
 REPLICA_STATES: Final = ("wanted", "starting", "running", "draining")
@@ -450,10 +448,8 @@ def _fewest(
     begins = (-math.inf if life.from_s is None else life.from_s for life in lives)
     ends = (math.inf if life.to_s is None else life.to_s for life in lives)
     spans = [*zip(begins, ends, strict=True)]
-    alive = [
-        sum(born <= moment + AFTER_S < ended for born, ended in spans) - stopped
-        for moment in (begin, *(moment for moment in died if begin <= moment < until))
-    ]
+    moments = (AFTER_S + at for at in (begin, *(at for at in died if begin <= at < until)))
+    alive = [sum(born <= at < ended for born, ended in spans) - stopped for at in moments]
     numbers = [*by_serve, *(alive if lives else ())]
     return min(numbers) if by_serve else None
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Final
 
 from serve_bench.analysis.comparing import match
@@ -171,14 +171,11 @@ def _group(
     before = runs[-1 - last : -1]
     comparison = compare_newest(before, runs[-1], threshold, metrics)
     measures = [measure for name in metrics for measure in MEASURES if measure.name == name]
-    lines = [
-        Series(
-            variant, cell, spot.row, spot.client, measure, _points(runs, (variant, spot), measure)
-        )
-        for (variant, spot), cell in _places(runs).items()
-        for measure in measures
-    ]
-    series = [line for line in lines if any(point.value is not None for point in line.points)]
+    series = []
+    for (place, cell), measure in product(_places(runs).items(), measures):
+        points, (variant, at) = _points(runs, place, measure), place
+        if any(point.value is not None for point in points):
+            series.append(Series(variant, cell, at.row, at.client, measure, points))
     apart = [f"{found.what} {found.b}" for found in _unlike(alike[0], runs[0])] if alike else []
     name = ", ".join([str(runs[0].subject), *match.few(apart)])
     later = (replace(run, changed=tuple(_changes(old, run))) for old, run in pairwise(runs))
@@ -287,9 +284,8 @@ def _chosen(
                 raise BadInput(f"--{name}: no run has {value!r}; they have {', '.join(values)}")
         raise BadInput(f"no run has {words} together")
     for run in runs:
-        rows = {
-            place: row for place, row in run.rows.items() if chosen.items() <= _names(place).items()
-        }
+        places = [place for place in run.rows if chosen.items() <= _names(place).items()]
+        rows = {place: run.rows[place] for place in places}
         if any(row.values for row in rows.values()):
             yield MeasuredRun(run.where, run.result, rows)
         else:
@@ -359,8 +355,7 @@ def _mark_late(
         if (result := stored.get(run.where)) is not None:
             subject = match.subject_of(result)
             places = [group for group in groups if group[0].subject == subject]
-            alike = [
-                group for group in places if not match.unlike(group[0].result, result, ({}, {}))
-            ]
+            apart = [match.unlike(group[0].result, result, ({}, {})) for group in places]
+            alike = [group for group, found in zip(places, apart, strict=True) if not found]
         newest = [other.run.started_at for group in alike or places for other in group]
         yield replace(run, late=bool(newest) and run.started_at > max(newest))

@@ -142,6 +142,14 @@ class RunSpread:
     runs: int = 0
 
 
+def freedom(*terms: tuple[float, float]) -> float:
+    """The degrees of freedom of a sum of variances from those of each (Satterthwaite); infinite
+    where no part varies. By shares, since squares of tiny variances would vanish."""
+    whole = sum(part for part, _ in terms)
+    shares = sum((part / whole) ** 2 / df for part, df in terms if df) if whole > 0 else 0.0
+    return 1 / shares if shares else math.inf
+
+
 ASSUMED: Final = RunSpread(0.06)
 """The spread between runs where it is not known: that of a shared host on which other work comes
 and goes. Intervals with it hold the truth where the spread is smaller, and are too wide for it."""
@@ -161,22 +169,16 @@ def unpaired(
     a, b = [math.log(value) for value in a_values], [math.log(value) for value in b_values]
     _finite(a)
     _finite(b)
-    own = [statistics.variance(each) for each in (a, b)]
-    of_a, of_b = own[0] / len(a), own[1] / len(b)
-    squared, between = of_a + of_b, 0.0
-    df = float(len(a) + len(b) - 2)
-    if squared > 0:  # Welch-Satterthwaite, by shares: squares of tiny variances would vanish
-        share = of_a / squared
-        df = 1 / (share**2 / (len(a) - 1) + (1 - share) ** 2 / (len(b) - 1))
+    squares, frees = [*map(statistics.variance, (a, b))], (len(a) - 1, len(b) - 1)
+    squared, between = squares[0] / len(a) + squares[1] / len(b), 0.0
+    df = freedom((squares[0] / len(a), frees[0]), (squares[1] / len(b), frees[1]))
     if runs is not None:
         # A run's value has the spread of its launches in it already.
-        pooled = ((len(a) - 1) * own[0] + (len(b) - 1) * own[1]) / (len(a) + len(b) - 2)
+        pooled = (frees[0] * squares[0] + frees[1] * squares[1]) / sum(frees)
         between = max(0.0, 2 * (runs.sd**2 - pooled / runs.launches))
         if between:
-            of_runs, rest = 2 * runs.sd**2, squared - 2 * pooled / runs.launches
-            squared += between
-            shares = (of_runs / squared) ** 2 / runs.df + (rest / squared) ** 2 / df
-            df = 1 / shares if shares else math.inf
+            rest = squared - 2 * pooled / runs.launches
+            squared, df = squared + between, freedom((2 * runs.sd**2, runs.df), (rest, df))
     center = statistics.fmean(b) - statistics.fmean(a)
     return Interval(center, math.sqrt(squared), df, len(a), len(b), pairs=False, between=between)
 
@@ -218,10 +220,7 @@ def against_runs(runs: Sequence[Sequence[float]], newest: Sequence[float]) -> In
     between = (1 + 1 / n) * max(0.0, spread.sd**2 - pooled / spread.launches)
     squared = between + pooled * each
     of_runs = (1 + 1 / n) * spread.sd**2 if between else 0.0
-    rest = squared - of_runs
-    terms = ((of_runs, spread.df), (rest, launch_df))
-    shares = sum((part / squared) ** 2 / df for part, df in terms if df) if squared else 0.0
-    df = 1 / shares if shares else float(n_a + n_b - 2)
+    df = freedom((of_runs, spread.df), (squared - of_runs, launch_df))
     center = statistics.fmean(own) - statistics.fmean(means)
     return Interval(center, math.sqrt(squared), df, n_a, n_b, pairs=False, between=between)
 
@@ -277,25 +276,22 @@ def judge(
     """
     if not 0 <= threshold < 1 or not all(one.floor >= 0 for one in family):
         raise ValueError(f"threshold {threshold} or a floor cannot be")
-    tested = {
-        at: one.interval
-        for at, one in enumerate(family)
-        if one.interval is not None and one.interval.fewest >= fewest
-    }
+    known = ((at, one.interval) for at, one in enumerate(family) if one.interval is not None)
+    tested = {at: interval for at, interval in known if interval.fewest >= fewest}
     p = {at: p_beyond(one, family[at].floor) for at, one in tested.items()}
     shares = _holm(tested, p)
-    return tuple(
-        _judged(one, tested[at], threshold, fewest, (p[at], *shares[at]), len(tested))
-        if at in tested
-        else Judged(
-            "inconclusive",
-            one.interval,
-            max(threshold, one.floor),
-            rounds_needed=fewest,
-            why=_too_few(one.interval, fewest),
-        )
-        for at, one in enumerate(family)
-    )
+    verdicts = []
+    for at, one in enumerate(family):
+        if (interval := tested.get(at)) is not None:
+            of = p[at], *shares[at]
+            verdicts.append(_judged(one, interval, threshold, fewest, of, len(tested)))
+            continue
+        measured, holds = "not measured in two launches of both sides", max(threshold, one.floor)
+        if (few := one.interval) is not None:
+            measured = launches_text(few.n_a, few.n_b, few.pairs)
+        why = f"{measured}: a verdict takes {fewest}"
+        verdicts.append(Judged("inconclusive", few, holds, rounds_needed=fewest, why=why))
+    return tuple(verdicts)
 
 
 def _holm(tested: Mapping[int, Interval], p: Mapping[int, float]) -> dict[int, tuple[float, bool]]:
@@ -369,13 +365,6 @@ def _inside(interval: Interval, threshold: float) -> bool:
     return low <= interval.center - interval.half and interval.center + interval.half <= high
 
 
-def _too_few(interval: Interval | None, fewest: int) -> str:
-    if interval is None:
-        return "no interval: not measured in two launches of both sides"
-    launches = launches_text(interval.n_a, interval.n_b, interval.pairs)
-    return f"{launches}: a verdict takes {fewest}"
-
-
 def launches_text(a: int, b: int, pairs: bool) -> str:
     """`6 rounds`, of pairs; `3 launches a side`, `3 and 5 launches`."""
     if pairs:
@@ -387,11 +376,8 @@ def _why(interval: Interval, threshold: float, floor: float, level: float, figur
     if floor:
         return f"a change is proven, and not one beyond the noise floor of {100 * floor:.3g} %"
     if not interval.low <= 1 <= interval.high:
-        return (
-            f"a change is proven at {100 * interval.confidence:.3g} %, not at the "
-            f"{100 * (1 - level):.3g} % that Holm's "
-            f"correction asks over {figures} figures"
-        )
+        asked = f"{100 * (1 - level):.3g} % that Holm's correction asks over {figures} figures"
+        return f"a change is proven at {100 * interval.confidence:.3g} %, not at the {asked}"
     low, high = (math.exp(one) for one in _bounds(threshold))
     crossed = [one for one in (low, 1.0, high) if interval.low <= one <= interval.high]
     texts = [f"{one:.4g}" for one in crossed]

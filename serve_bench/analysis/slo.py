@@ -128,15 +128,13 @@ def _judged(
             wrong = failed if objective.error is None else sum(of_class)
             return _at_most(objective, wrong / (completed + failed))
         share = _within(answered, objective.within_ns or 0.0) / (completed + failed)
-        return Judgement(
-            objective, share, share >= objective.limit - NOISE, share - objective.limit
-        )
+        margin = share - objective.limit
+        return Judgement(objective, share, margin >= -NOISE, margin)
     given_up = histograms[CENSORED_BY[objective.metric]]
     if answered.count + given_up.count:
         return _timed(objective, answered, given_up)
-    return _open(
-        objective, f"no {objective.metric} was measured" if completed else "no request was answered"
-    )
+    none = f"no {objective.metric} was measured"
+    return _open(objective, none if completed else "no request was answered")
 
 
 def _timed(objective: Objective, answered: Histogram, given_up: Histogram) -> Judgement:
@@ -145,10 +143,8 @@ def _timed(objective: Objective, answered: Histogram, given_up: Histogram) -> Ju
     count = answered.count + given_up.count
     waits, end = _OF.get(objective.metric, _OF[LATENCY])
     if count < objective.fewest:
-        return _open(
-            objective,
-            f"{objective.name} needs {objective.fewest:,} {waits}, {count:,} were measured",
-        )
+        needs = f"{objective.name} needs {objective.fewest:,} {waits}"
+        return _open(objective, f"{needs}, {count:,} were measured")
     low: float | None
     if objective.share is None:
         low, open_ = answered.joined(given_up).mean, given_up.count > 0

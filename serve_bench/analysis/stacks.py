@@ -49,9 +49,8 @@ def parse_raw(text: str, where: str) -> Stacks:
             continue
         frames, space, count = line.rpartition(" ")
         if not space or not count.isascii() or not count.isdigit() or len(count) > MOST_DIGITS:
-            raise BadInput(
-                f"{where}: line {number} is no stack; raw stacks are lines `frame;frame count`"
-            )
+            raws = "raw stacks are lines `frame;frame count`"
+            raise BadInput(f"{where}: line {number} is no stack; {raws}")
         stacks[tuple(frames.split(";")) if frames else (NO_FRAME,)] += int(count)
     return stacks
 

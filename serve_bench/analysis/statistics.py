@@ -349,8 +349,6 @@ def best(lines: Iterable[Line]) -> tuple[Line, ...]:
             error = rate.std / math.sqrt(rate.windows or 1)
         rates.append((rate.value, error))
     most, of_most = rates[0]
-    near = (
-        most <= (1 + LIKE) * rate or most - rate < 2 * math.hypot(of_most, error)
-        for rate, error in rates
-    )
+    least = [min(most / (1 + LIKE), most - 2 * math.hypot(of_most, error)) for _, error in rates]
+    near = (rate >= bound for (rate, _), bound in zip(rates, least, strict=True))
     return tuple(compress(sound, near))

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from serve_bench.analysis.ratios import FEWEST, quantile
+from serve_bench.analysis.ratios import FEWEST, freedom, quantile
 from serve_bench.core.facts import HopTimes, TracedCall, TracedRequestFacts, WaterfallFacts
 from serve_bench.core.marks import HAPROXY, HopMark
 
@@ -173,8 +173,8 @@ def _through_haproxy(moments: list[tuple[str, int]], back_ns: int) -> list[tuple
     nearest = min(max(moments[place][1], moments[place - 1][1]), moments[place + 1][1])
     first = [name for name, _ in moments].index("first")
     back = min(max(back_ns, moments[first - 1][1]), moments[first][1])
-    done = [*moments[:place], ("haproxy", nearest), *moments[place + 1 : first]]
-    return [*done, ("back", back), *moments[first:]]
+    before = [*moments[:place], ("haproxy", nearest), *moments[place + 1 : first]]
+    return [*before, ("back", back), *moments[first:]]
 
 
 ANSWERED: Final = "answer"
@@ -343,10 +343,8 @@ LATENCY: Final = "latency"
 
 def _shift(name: str, sides: Sequence[Sequence[Mapping[str, HopTimes]]], pairs: bool) -> HopShift:
     a, b = ([float(hops.get(name, HopTimes()).mean) for hops in side] for side in sides)
-    of_a, of_b = (
-        mean(values) if any(name in hops for hops in side) else None
-        for values, side in zip((a, b), sides, strict=True)
-    )
+    known = (any(name in hops for hops in side) for side in sides)
+    of_a, of_b = (mean(of) if has else None for of, has in zip((a, b), known, strict=True))
     if min(len(a), len(b)) < FEWEST:
         return HopShift(name, of_a, of_b)
     if pairs:
@@ -355,8 +353,7 @@ def _shift(name: str, sides: Sequence[Sequence[Mapping[str, HopTimes]]], pairs: 
     else:
         squares = variance(a) / len(a), variance(b) / len(b)
         error = math.sqrt(sum(squares))
-        share = squares[0] / sum(squares) if error else 0.5
-        df = 1 / (share**2 / (len(a) - 1) + (1 - share) ** 2 / (len(b) - 1))
+        df = freedom((squares[0], len(a) - 1), (squares[1], len(b) - 1))
     grown, half = mean(b) - mean(a), quantile(df, 0.975) * error
     return HopShift(name, of_a, of_b, grown - half, grown + half)
 
@@ -441,9 +438,8 @@ def _front(marks: Sequence[HopMark], by: str) -> _Call | None:
             moments["answered"] = replica.end_ns
         else:
             moments["left"] = max(replica.end_ns, moments["answered"])
-        waits = tuple(
-            (span.begin_ns, span.end_ns) for span in within.get((replica.span, "batch"), ())
-        )
+        batches = within.get((replica.span, "batch"), ())
+        waits = tuple((span.begin_ns, span.end_ns) for span in batches)
         children = tuple(call(span) for span in made.get(replica.span, ()))
         return _Call(replica.name, moments, waits, children)
 

@@ -13,7 +13,7 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -106,6 +106,9 @@ DEPLOYMENT: Final = (
     ("batch_size", "mean", "actual_batch_size"),
     ("batch_wait_ms", "mean", "batch_wait_time_ms"),
     ("batch_execution_ms", "mean", "batch_execution_time_ms"),
+    ("model_loads", "counter", "multiplexed_models_load_counter_total"),
+    ("model_unloads", "counter", "multiplexed_models_unload_counter_total"),
+    ("model_places", "places", "registered_multiplexed_model_id"),
 )
 #: The router is in the proxy or in the calling deployment, and exports by itself.
 ROUTER: Final = (
@@ -161,9 +164,8 @@ class Meter:
         begins with the end of the load before, if that was fresh.
         """
         try:
-            if not self._settled:
-                self._before = self._unchanged()
-                self._settled = True
+            self._before = self._before if self._settled else self._unchanged()
+            self._settled = True
         except MetricsAbsent as error:
             return str(error)
         return None
@@ -238,14 +240,12 @@ class MetricsGrowth:
         }
         if http:
             grown = self._grown(HTTP, {})
-            out["http"] = grown if self._is_fresh(grown.get("requests", -1.0)) else STALE
+            fresh = self.least <= grown.get("requests", -1.0) <= self.most
+            out["http"] = grown if fresh else STALE
         loops = sorted(_summed(self.after, (_LOOP_COUNT,), "component"))
         lags = {loop: self._mean(EVENT_LOOP, {"component": loop}) for (loop,) in loops}
         out["event_loop_lag_ms"] = {loop: lag for loop, lag in lags.items() if lag is not None}
         return out
-
-    def _is_fresh(self, requests: float) -> bool:
-        return self.least <= requests <= self.most
 
     def _groups(self, counter: str, fields: tuple[tuple[str, str, str], ...]) -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -253,14 +253,14 @@ class MetricsGrowth:
         for group, count in sorted(_summed(self.after, (counter,), *GROUP).items()):
             if grown := count - former.get(group, 0.0):
                 where = dict(zip(GROUP, group, strict=True))
-                fresh = self._is_fresh(grown)
+                fresh = self.least <= grown <= self.most
                 out["#".join(group)] = self._grown(fields, where) if fresh else STALE
         return out
 
     def _grown(
         self, fields: tuple[tuple[str, str, str], ...], where: Mapping[str, str]
     ) -> dict[str, float]:
-        kinds = {"counter": self._delta, "mean": self._mean}
+        kinds = {"counter": self._delta, "mean": self._mean, "places": self._places}
         values = {name: kinds[kind](metric, where) for name, kind, metric in fields}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -277,6 +277,12 @@ class MetricsGrowth:
         count = self._delta(f"{metric}_count", where)
         total = self._delta(f"{metric}_sum", where)
         return round(total / count, 4) if count and total is not None else None
+
+    def _places(self, metric: str, where: Mapping[str, str]) -> float | None:
+        """Replicas that had a model by now, mean over models; None without any."""
+        held = (dict(labels) for labels, _ in _series(self.after, metric, where))
+        models = Counter(labels["model_id"] for labels in held)
+        return models.total() / len(models) if models else None
 
 
 def levels(before: MetricSeries, under_load: MetricSeries, after: MetricSeries) -> dict[str, Any]:
@@ -366,10 +372,8 @@ class Inside:
         """A cell is deployed, with new counters."""
         self._meter = None
         if self.metrics and serving.metrics_url is not None:
-            behind_haproxy = any(process.role == "haproxy" for process in serving.processes())
-            self._meter = Meter(
-                serving.metrics_url, serving.spec.metrics_interval_s, http=not behind_haproxy
-            )
+            http = all(process.role != "haproxy" for process in serving.processes())
+            self._meter = Meter(serving.metrics_url, serving.spec.metrics_interval_s, http)
 
     def loaded_between(self) -> None:
         """Requests arrived that belong to no trial."""

@@ -65,10 +65,8 @@ def serve_processes() -> list[ServeProcess]:
             continue  # ended meanwhile
         if cluster is not None:
             out.append(ServeProcess(process.pid, role, title, cluster, *app_of(title)))
-    return sorted(
-        with_fallback(out),
-        key=lambda found: (found.cluster, SERVE_ROLES.index(found.role), found.pid),
-    )
+    found = with_fallback(out)
+    return sorted(found, key=lambda it: (it.cluster, SERVE_ROLES.index(it.role), it.pid))
 
 
 def behind(url: str, unix_socket: str | None = None) -> list[ServeProcess]:
@@ -164,7 +162,5 @@ def _cluster_of(process: psutil.Process) -> str | None:
 
 
 def _raylet_above(process: psutil.Process) -> psutil.Process | None:
-    return next(
-        (upper for upper in process.parents() if role_of(" ".join(upper.cmdline())) == "raylet"),
-        None,
-    )
+    raylets = (of for of in process.parents() if role_of(" ".join(of.cmdline())) == "raylet")
+    return next(raylets, None)

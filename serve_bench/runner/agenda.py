@@ -194,11 +194,9 @@ def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:
         return Agenda(suite, tuple(launches), climbed=climbed)
     doubted = {failure.key for failure in earlier.failures}
     measured = frozenset(trial.key for trial in earlier.trials if trial.key not in doubted)
-    profiled = frozenset(
-        trial.key
-        for trial in earlier.profiled
-        if any(not file.failed for file in trial.profiles) and not trial.flags.interrupted
-    )
+    whole = (trial for trial in earlier.profiled if not trial.flags.interrupted)
+    made = (trial for trial in whole if any(not file.failed for file in trial.profiles))
+    profiled = frozenset(trial.key for trial in made)
     done = measured & profiled if profile else measured
     return Agenda(suite, without(plan(suite), done), profile, measured, profiled)
 

@@ -200,10 +200,8 @@ class SideRows:
     ) -> SlicedResult:
         """Loads the sides in turn, and adds to `cpus` what their processes use for it."""
         if self.spec.metered and slicing.method == "windows":
-            counted = [
-                replace(target, drive=partial(_metered, target, cpu))
-                for target, cpu in zip(targets, cpus, strict=True)
-            ]
+            pairs = zip(targets, cpus, strict=True)
+            counted = [replace(side, drive=partial(_metered, side, cpu)) for side, cpu in pairs]
             return self._in_turn(pairing, loads, counted, slicing)
         if self.spec.metered:
             self.say(pairing, "nothing is loaded: idle CPU", None)
@@ -228,10 +226,8 @@ class SideRows:
             return self._slices(pairing, loads, targets, slicing, pairs)
         plan = Slices(pairs, slicing.slice_s, warmup_of(pairing, slicing), seed=pairing.seed)
         progress = self._progress(pairing, "windows in turn", targets)
-        drives = [target.drive for target in targets]
-        return drive_windows(
-            loads, plan, on_progress=progress, mark=marks(self.run_id), drives=drives
-        )
+        drives, mark = [target.drive for target in targets], marks(self.run_id)
+        return drive_windows(loads, plan, on_progress=progress, mark=mark, drives=drives)
 
     def _slices(
         self,
@@ -300,9 +296,8 @@ def warmup_of(pairing: Pairing, slicing: Slicing) -> float:
 def _loads(pairing: Pairing, targets: Sequence[Target], connections: int) -> tuple[Load, ...]:
     """The loads of the sides: the same requests in the same order, which begins in each round at
     another, since the slower side of a round ends at an earlier one of a long list."""
-    return tuple(
-        replace(target.load, connections=connections, seed=pairing.seed) for target in targets
-    )
+    loads = (target.load for target in targets)
+    return tuple(replace(load, connections=connections, seed=pairing.seed) for load in loads)
 
 
 def _check_whole(loads: Sequence[Load], results: Sequence[LoadResult]) -> None:
@@ -427,11 +422,8 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _clocks(processes: Iterable[Process], roles: Container[str] | None = REQUEST_WAY) -> Clocks:
-    return {
-        process.pid: (process.role, cpu_ns(process.pid))
-        for process in processes
-        if roles is None or process.role in roles
-    }
+    counted = (process for process in processes if roles is None or process.role in roles)
+    return {process.pid: (process.role, cpu_ns(process.pid)) for process in counted}
 
 
 def _grown(before: Clocks, after: Clocks) -> dict[str, float]:

@@ -173,10 +173,8 @@ def with_losses(result: LoadResult) -> LoadResult:
     number = len(result.nodes)
     count = f"load from {number} node{'' if number == 1 else 's'} of a Ray cluster"
     shares = ", ".join(f"{node.ip} {node.completed:,}" for node in result.nodes)
-    note = f"{count}; completed by each: {shares}"
-    return replace(
-        result, failures=(*result.failures, *lost), notes=(*result.notes, note, *losses(lost))
-    )
+    notes = (*result.notes, f"{count}; completed by each: {shares}", *losses(lost))
+    return replace(result, failures=(*result.failures, *lost), notes=notes)
 
 
 def read_load_on(text: str | None, nodes: int | None) -> LoadOn | None:
@@ -190,7 +188,6 @@ def read_load_on(text: str | None, nodes: int | None) -> LoadOn | None:
     if text == RAY:
         return LoadOn(None, nodes)
     if ":" not in text:
-        raise BadInput(
-            f"--load-on: {text!r} is not allowed; it takes ray, or HOST:PORT of a Ray cluster"
-        )
+        takes = "it takes ray, or HOST:PORT of a Ray cluster"
+        raise BadInput(f"--load-on: {text!r} is not allowed; {takes}")
     return LoadOn(reachable(text, "--load-on"), nodes)

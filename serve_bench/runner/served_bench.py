@@ -188,9 +188,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         """A row, or its profiled repetition."""
         planned, profiled = row
         self._recover()
-        self._journal.say(
-            "profiled load" if profiled else "connect", cell=self._cell, row=planned.row
-        )
+        phase = "profiled load" if profiled else "connect"
+        self._journal.say(phase, cell=self._cell, row=planned.row)
         log, load, timing = self._log(profiled), self._load(planned.row), self._timing(planned)
         progress = give_up_without([(load, self._lost)], self._progress(planned.row))
         mark = marks(self._plan.run_id)
@@ -347,10 +346,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._journal.say(f"deploy: {words}", cell=self._cell)
 
     def _record(self, deployed: Deployed, settled: SettledFacts) -> None:
-        seconds, label = round(deployed.seconds, 4), label_of(self._cell)
-        self._journal.append(
-            Deploy(self._part.number, label, seconds, deployed.in_place, deployed.proof, settled)
-        )
+        about = label_of(self._cell), round(deployed.seconds, 4), deployed.in_place
+        self._journal.append(Deploy(self._part.number, *about, deployed.proof, settled))
 
     def _settle(self) -> SettledFacts:
         """For rows without a warm-up, and probes: waits until one client is served steadily. Gives
@@ -500,14 +497,10 @@ class ReplicaWatch:
         """The trial, whose limits (core/own_app.py) of what Serve scales have what ran within the
         windows: the numbers of replicas in turn, and how many Serve wanted in the end."""
         begin_ns = result.started_at_ns - time.time_ns() + time.perf_counter_ns()
-        limits = dict(trial.limits)
+        limits, end_ns = dict(trial.limits), begin_ns + result.duration_s * 1e9
+        past = [change for change in self.changes if change["at_ns"] <= end_ns]
         for name in [name for name, limit in limits.items() if limit.most is not None]:
-            of_it = [
-                change for change in self.changes if change["deployment"] == f"{self.app}:{name}"
-            ]
-            seen = [
-                change for change in of_it if change["at_ns"] <= begin_ns + result.duration_s * 1e9
-            ]
+            seen = [change for change in past if change["deployment"] == f"{self.app}:{name}"]
             before = sum(change["at_ns"] <= begin_ns for change in seen)
             counts = [int(change["running"]) for change in seen[max(0, before - 1) :]]
             if counts:

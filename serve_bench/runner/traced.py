@@ -35,14 +35,10 @@ def waterfall(
 ) -> WaterfallFacts:
     """Where the time of the traced requests went. Reads the marks once Serve has made the last."""
     ended = [file for file in requests if file.end < NEVER]
-    answered, failed = (
-        [
-            ClientTimes(file.trace, file.due, file.sent, file.first, file.end)
-            for file in ended
-            if bool(file.status) is ok
-        ]
-        for ok in (True, False)
-    )
+    answered, failed = list[ClientTimes](), list[ClientTimes]()
+    for file in ended:
+        times = ClientTimes(file.trace, file.due, file.sent, file.first, file.end)
+        (answered if file.status else failed).append(times)
     began_s = time.monotonic()
     while True:
         time.sleep(MARKS_S)

@@ -94,39 +94,36 @@ TONES: Final[Mapping[str, Tone]] = {
 def compare_rows(comparing: Comparing) -> Iterator[ViewRow]:
     """A row for each metric of each compared row; what is said of the row stands with the first."""
     for part in comparing.split():
-        yield from _rows_of_side(part, part.of if part is not comparing else None)
-
-
-def _rows_of_side(comparing: Comparing, side: str | None) -> Iterator[ViewRow]:
-    for row, line in comparing.pairs:
-        figure, title = FIGURES[METRICS[line.metric]], row_title(comparing, row)
-        measured = bool(line.a_values or line.b_values)
-        word = row.word if row.worse and line.gated else line.judged.word if measured else None
-        dims = {
-            **dict(zip("ab", comparing.names, strict=True)),
-            "side": side,
-            "title": title if side is None else f"{side}, {title}",
-            "variant": variant_of(row),
-            **row.cell,
-            **pick(row, "row", "client", "planned", "measured", "rate_per_s"),
-            **pick(line, "metric", "better", "gated"),
-            "figure": figure.name,
-            "verdict": word,
-            "row_verdict": row.word,
-            "settled": line.judged.settled,
-            "why": line.judged.why or None,
-            "worse": row.worse or None,
-            "slicing": row.slicing.get("method"),
-            "confidence": None if side is None else comparing.confidence,
-        }
-        yield ViewRow(
-            dims,
-            _values(comparing.paired, row, line),
-            f"{figure.title} {figure.shown}".removeprefix("throughput "),
-            group=title if row.client in title else f"{title} ({row.client})",
-            warnings=tuple(describe_row(row, comparing.paired)) if line is row.lines[0] else (),
-            tones={} if word is None else {"verdict": TONES[word], "b_over_a": TONES[word]},
-        )
+        side = None if part is comparing else part.of
+        for row, line in part.pairs:
+            figure, title = FIGURES[METRICS[line.metric]], row_title(part, row)
+            measured = bool(line.a_values or line.b_values)
+            word = row.word if row.worse and line.gated else line.judged.word if measured else None
+            dims = {
+                **dict(zip("ab", part.names, strict=True)),
+                "side": side,
+                "title": title if side is None else f"{side}, {title}",
+                "variant": variant_of(row),
+                **row.cell,
+                **pick(row, "row", "client", "planned", "measured", "rate_per_s"),
+                **pick(line, "metric", "better", "gated"),
+                "figure": figure.name,
+                "verdict": word,
+                "row_verdict": row.word,
+                "settled": line.judged.settled,
+                "why": line.judged.why or None,
+                "worse": row.worse or None,
+                "slicing": row.slicing.get("method"),
+                "confidence": None if side is None else part.confidence,
+            }
+            yield ViewRow(
+                dims,
+                _values(part.paired, row, line),
+                f"{figure.title} {figure.shown}".removeprefix("throughput "),
+                group=title if row.client in title else f"{title} ({row.client})",
+                warnings=tuple(describe_row(row, part.paired)) if line is row.lines[0] else (),
+                tones={} if word is None else {"verdict": TONES[word], "b_over_a": TONES[word]},
+            )
 
 
 def _values(pairs: bool, row: ComparedRow, line: Compared) -> dict[str, Value]:

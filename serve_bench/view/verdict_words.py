@@ -22,7 +22,7 @@ from serve_bench.analysis.comparing.model import (
     subject,
 )
 from serve_bench.analysis.comparing.values import Doubt
-from serve_bench.analysis.ratios import MOST_ROUNDS
+from serve_bench.analysis.ratios import MOST_ROUNDS, launches_text
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted, percent
@@ -85,8 +85,7 @@ def _rounds(comparing: Comparing, rows: Sequence[ComparedRow]) -> str:
     """`6 rounds`, `4 of 6 rounds`, `3 launches a side`, `3 and 5 launches`: the fewest of rows."""
     a, b = (min((row.measured[side] for row in rows), default=0) for side in (0, 1))
     if not comparing.paired:
-        sides = counted(a, "launch", "launches")
-        return f"{sides} a side" if a == b else f"{a} and {b} launches"
+        return launches_text(a, b, pairs=False)
     planned = max((max(row.planned) for row in comparing.rows), default=0)
     words = f"{'' if a == planned else f'{a} of '}{counted(planned, 'round')}"
     return words if comparing.stop is None else f"{words} ({stop_text(comparing.stop)})"
@@ -102,6 +101,9 @@ def describe_comparing(comparing: Comparing) -> Iterator[str]:
     """The sentences that stand first: the verdict of each side, the hop that grew, how several are
     corrected, the noise floor."""
     parts = comparing.split()
+    for row in (row for row in comparing.rows if row.work):
+        title = row_title(comparing, row)
+        yield f"{title}: A and {row.side} do other work: {'; '.join(row.work)}."
     for part in parts:
         yield f"{headline(replace(part, stop=part.stop if len(parts) == 1 else None))}."
         for row in part.rows:

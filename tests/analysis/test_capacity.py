@@ -38,12 +38,9 @@ def probe(
 ) -> Probe:
     """A probe of an even load: each slice has the same counts; of a bound its value by name."""
     slices = max(1, round(seconds / 0.5))
-    counts = {
-        bound.name: SliceCounts(
-            (rate / 2,) * slices, (values.get(bound.name, 0.0) * rate / 2,) * slices
-        )
-        for bound in bounds
-    }
+    bads = {bound.name: values.get(bound.name, 0.0) * rate / 2 for bound in bounds}
+    of = (rate / 2,) * slices
+    counts = {name: SliceCounts(of, (bad,) * slices) for name, bad in bads.items()}
     return Probe(rate, 0.5, counts, began_s)
 
 

@@ -209,9 +209,8 @@ def test_few_or_long_responses_have_no_spread_and_blame_nobody() -> None:
 )
 def test_a_busy_host_is_one_where_something_runs(host: dict[str, float], words: str | None) -> None:
     found = checks(result_of([changed(run(FIRST), host=host), good()]))
-    assert [warning.message.partition(" were")[0] for warning in found] == (
-        [words] if words else []
-    )
+    said = [warning.message.partition(" were")[0] for warning in found]
+    assert said == ([words] if words else [])
 
 
 def test_a_resume_on_another_host_and_what_was_passed_over_while_reading() -> None:

@@ -8,16 +8,17 @@ from msgspec import structs
 from serve_bench.analysis.comparing import broken, floors_of, of_runs, of_versus
 from serve_bench.analysis.comparing.model import Compared, Comparing, figures, row_title
 from serve_bench.analysis.comparing.values import SideRow, place_of, rows_of, values_of
+from serve_bench.analysis.comparing.work import other_work
 from serve_bench.analysis.ratios import Hypothesis, judge, paired
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.report import judged_by
-from serve_bench.core.facts import ClientFacts, TrialFlags, TrialSeconds
+from serve_bench.core.facts import ClientFacts, ServeMetricsFacts, TrialFlags, TrialSeconds
 from serve_bench.core.figures import ratio_text
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Better, Metric, result_of
 from serve_bench.core.traffic import Row
 from serve_bench.view.comparison import view_comparison
-from serve_bench.view.verdict_words import headline
+from serve_bench.view.verdict_words import describe_comparing, headline
 from tests.cases import cases, sure
 from tests.records import ROWS, cell, changed, planned, press_trial
 from tests.scale_records import scale_node
@@ -38,9 +39,8 @@ def against(
 def test_the_value_of_a_sliced_launch_is_all_requests_over_all_time() -> None:
     trial = sliced(AT, 1000.0, cpu_us=250.0)
     for second_s, rate in ((0.1, 200.0), (0.3, 100.0)):  # not the mean of 100 and 300 by chance
-        slices = structs.replace(
-            sure(trial.client.slices), completed=(10, 30), length_s=(0.1, second_s)
-        )
+        slices = sure(trial.client.slices)
+        slices = structs.replace(slices, completed=(10, 30), length_s=(0.1, second_s))
         found = values_of(replace(trial, client=ClientFacts(slices=slices)))
         assert found["throughput"] == pytest.approx(rate)
     cpu_s = trial.metrics["server_cpu"].windows or (0.0,)
@@ -105,11 +105,9 @@ def test_ratios_are_made_within_rounds() -> None:
 
 def test_a_round_counts_only_when_both_sides_were_measured() -> None:
     run = versus_run()
-    trials = [
-        sliced(at, 500.0 if at.variant == "default" else 400.0)
-        for at in run.plan
-        if (at.variant, at.round) not in {("default", 2), ("optimized", 5)}
-    ]
+    missing = {("default", 2), ("optimized", 5)}
+    measured = (at for at in run.plan if (at.variant, at.round) not in missing)
+    trials = [sliced(at, 500.0 if at.variant == "default" else 400.0) for at in measured]
     (row,) = of_versus(result_of([run, *trials])).rows
     assert list(row.line("throughput").a_values) == [1, 3, 4, 6]
     assert (row.planned, row.measured) == ((6, 6), (4, 4))
@@ -169,18 +167,13 @@ def test_few_errors_are_a_doubt_and_no_more() -> None:
 def test_slices_are_not_judged_as_windows() -> None:
     result = versus_result()
     swinging = Metric("requests/s", "higher", (100.0, 1000.0) * 40)
-    trials = [
-        replace(trial, metrics={**trial.metrics, "throughput": swinging}) for trial in result.trials
-    ]
+    trials, windows = [], []
+    for trial in result.trials:
+        trials.append(replace(trial, metrics={**trial.metrics, "throughput": swinging}))
+        slices = structs.replace(sure(trial.client.slices), method="windows")
+        windows.append(replace(trials[-1], client=ClientFacts(slices=slices)))
     assert of_versus(replace(result, trials=tuple(trials))).rows[0].doubts == ()
-    windows = tuple(
-        replace(
-            trial,
-            client=ClientFacts(slices=structs.replace(sure(trial.client.slices), method="windows")),
-        )
-        for trial in trials
-    )
-    doubts = of_versus(replace(result, trials=windows)).rows[0].doubts
+    doubts = of_versus(replace(result, trials=tuple(windows))).rows[0].doubts
     assert "unsteady-windows" in {doubt.code for doubt in doubts}
     # What slices do is a ratio with an interval.
     result = versus_result({ROW: rates(500.0, 450.0)}, a={"steady": 1.25}, b={"steady": None})
@@ -193,9 +186,8 @@ def test_slices_are_not_judged_as_windows() -> None:
 def test_a_run_with_looks_has_wider_intervals_by_the_rounds_of_its_first_plan() -> None:
     plain = versus_result({ROW: rates(500.0, 498.0, wobble=3.0)})
     looks = versus_result({ROW: rates(500.0, 498.0, wobble=3.0)}, looks=True)
-    once, again = (
-        sure(of_versus(one).rows[0].line("throughput").judged.interval) for one in (plain, looks)
-    )
+    lines = (of_versus(result).rows[0].line("throughput") for result in (plain, looks))
+    once, again = (sure(line.judged.interval) for line in lines)
     assert (once.planned, again.planned) == (None, 6) and again.half > 1.1 * once.half
 
 
@@ -215,6 +207,27 @@ def test_a_metric_that_is_never_measured_does_not_keep_a_run_going() -> None:
     assert of_versus(result).settled and of_versus(result).word == "regressed"
     few = versus_result({ROW: rates(500.0, 440.0, rounds=2)}, a=blind, b=blind, **gated)
     assert not of_versus(few).settled
+
+
+def test_other_work_is_said_before_the_ratio_and_only_where_it_is_done() -> None:
+    def side(requests: float, unloads: float, size: int = 200) -> SideRow:
+        group = {"requests": requests, "model_loads": 6 + unloads, "model_unloads": unloads}
+        metrics = ServeMetricsFacts(deployments={"default#Models": {**group, "model_places": 1.0}})
+        told: Any = {"status_codes": {"200": 1000}, "bytes_received": 1000 * size}
+        client = structs.replace(sliced(AT, 1000.0).client, **told)
+        trial = replace(sliced(AT, 1000.0), client=client, serve_metrics=metrics)
+        return SideRow({}, ROW, trials=(trial,), ingress="Models")
+
+    loads = "repeated model loads in Models 6.05 against 304 per 1,000 requests"
+    assert next(other_work(side(2147, 13), side(537, 163))) == loads
+    assert not [*other_work(side(1980, 0), side(7313, 0))]  # the first loads are none
+    assert not [*other_work(side(99, 0), side(99, 50))]  # of few requests nothing is said
+    (text,) = other_work(side(500, 0), side(500, 0, 6500))
+    assert text == "bytes of an answer 200 against 6,500"
+    found = against(500.0, 100.0)
+    found = replace(found, rows=(replace(found.rows[0], work=(loads,)),))
+    words = f"100 connections: A and B do other work: {loads}."
+    assert next(describe_comparing(found)) == words
 
 
 def test_an_odd_launch_is_named_once_with_its_round_and_side() -> None:
@@ -278,11 +291,9 @@ def test_requests_that_fail_on_b_alone_break_it_whatever_the_figures_say() -> No
     assert found.word == "regressed" and broken(of_runs(lost, after), "regressed") == []
     # And a B that answers nothing.
     result = versus_result({ROW: rates(500.0, 500.0)})
-    trials = [
-        replace(trial, counts=replace(trial.counts, completed=0, failed={"status": 900}))
-        for trial in result.trials
-        if trial.variant == "optimized"
-    ]
+    of_b = (trial for trial in result.trials if trial.variant == "optimized")
+    none: dict[str, Any] = {"completed": 0, "failed": {"status": 900}}
+    trials = (replace(trial, counts=replace(trial.counts, **none)) for trial in of_b)
     found = of_versus(replace(result, trials=(*result.trials[::2], *trials)))
     assert found.word == "regressed" and "100 % of B's requests failed" in headline(found)
     assert broken(found, "regressed") != []

@@ -213,9 +213,8 @@ def test_of_an_own_app_the_request_must_be_alike_and_the_code_may_differ() -> No
     same = alike_runs(own("a", "base", "x"), own("b", "pr", "x"))
     assert same.unlike == () and not any("not the same" in text for text in same.warnings)
     other = alike_runs(own("a", "base", "x"), own("b", "base", "x", "fast"))
-    assert (
-        other.unlike == () and "not the same: app app.py:app against app.py:fast" in other.warnings
-    )
+    assert other.unlike == ()
+    assert "not the same: app app.py:app against app.py:fast" in other.warnings
     noop = micro_result({ROW: BEFORE})
     assert "unlike: app app.py:app against noop (" in refusal(own("a", "base", "x"), noop)
     told = refusal(own("a", "base", "x"), own("b", "pr", "y"))
@@ -273,9 +272,8 @@ def test_without_other_runs_the_spread_between_runs_is_assumed_and_said() -> Non
     compared = of_runs(*runs())
     line = compared.rows[0].line("throughput")
     assert sure(line.judged.interval).between > 1.9 * ASSUMED.sd**2
-    assert (
-        compared.word == "regressed" and of_runs(*runs((450.0, 455.0, 445.0))).word != "regressed"
-    )
+    assert compared.word == "regressed"
+    assert of_runs(*runs((450.0, 455.0, 445.0))).word != "regressed"
     assert any("the spread between runs is assumed, 6 %" in one for one in compared.warnings)
     assert not [warning for warning in alike_runs(*runs()).warnings if "assumed" in warning]
 

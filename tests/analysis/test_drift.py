@@ -58,14 +58,11 @@ def steps(most: int) -> Noise:
     """One to `most` jumps of 5 to 20 MB, two of three upwards."""
 
     def noise(draw: random.Random, n: int) -> list[float]:
-        jumps = [
-            (draw.random(), draw.uniform(5, 20) * (draw.choice((1, 1, -1)) if most > 1 else 1))
-            for _ in range(draw.randint(1, most))
-        ]
-        return [
-            sum(size for when, size in jumps if at / n >= when) + draw.gauss(0, 0.3)
-            for at in range(n)
-        ]
+        signs = (1, 1, -1) if most > 1 else (1, 1, 1)
+        several = range(draw.randint(1, most))
+        jumps = [(draw.random(), draw.uniform(5, 20) * draw.choice(signs)) for _ in several]
+        sums = (sum(size for when, size in jumps if at / n >= when) for at in range(n))
+        return [level + draw.gauss(0, 0.3) for level in sums]
 
     return noise
 

@@ -184,10 +184,8 @@ def test_a_failed_request_is_lost_behind_its_mark(marks: tuple[HopMark, ...], ho
 
 
 def test_a_file_of_marks_that_went_round() -> None:
-    slots = [
-        SLOT.pack(bytes.fromhex(TRACE), b"\1" * 8, bytes(8), k, k + 1, b"replica", b"Front")
-        for k in (3, 2)
-    ]
+    about = bytes.fromhex(TRACE), b"\1" * 8, bytes(8)
+    slots = [SLOT.pack(*about, k, k + 1, b"replica", b"Front") for k in (3, 2)]
     content = struct.pack("<Q", 5).ljust(HEADER_BYTES, b"\0") + b"".join(slots)
     read = marks_of(content)
     assert read.lost == 3 and [mark.begin_ns for mark in read.marks] == [3, 2]

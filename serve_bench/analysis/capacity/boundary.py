@@ -136,10 +136,8 @@ def correlation_s(probes: Sequence[Probe], bound: Bound) -> float:
     power = sum(value * value for numbers in series for value in numbers)
     total = 0.5
     for lag in range(1, longest + 1):
-        pairs = sum(
-            a * b for numbers in series for a, b in zip(numbers, numbers[lag:], strict=False)
-        )
-        correlation = pairs / power if power else 0.0
+        pairs = (pair for of in series for pair in zip(of, of[lag:], strict=False))
+        correlation = sum(a * b for a, b in pairs) / power if power else 0.0
         if correlation < 0.1:
             break
         total += correlation
@@ -202,9 +200,8 @@ def line_of(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None
             total += mean
             first += mean * x
         gain = slope * (moment - bad * first / total) / guess.scatter
-        low, high = (
-            (middle, high) if gain > (middle - math.log(SLOPE)) / SLOPE_SD**2 else (low, middle)
-        )
+        steeper = gain > (middle - math.log(SLOPE)) / SLOPE_SD**2
+        low, high = (middle, high) if steeper else (low, middle)
     slope = math.exp((low + high) / 2)
     weight = sum(expected * math.exp(slope * x) for x, expected in points)
     return BoundaryLine(origin + math.log(weight / bad) / slope, slope, guess.scatter)
@@ -213,9 +210,7 @@ def line_of(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None
 def boundary(probes: Sequence[Probe], bound: Bound, place: float) -> Boundary | None:
     """Where `bound` is just met, near `place` (ln(rate)); None where no probe is near, or nothing
     was bad. The probes must be sound."""
-    sliced = [
-        probe for probe in probes if bound.name in probe.slices and probe.slices[bound.name].of
-    ]
+    sliced = [probe for probe in probes if (of := probe.slices.get(bound.name)) and of.of]
     close = [probe for probe in sliced if abs(math.log(probe.rate) - place) <= FARTHEST]
     if not close or not bound.most:
         return None
@@ -242,10 +237,8 @@ def _estimate(all_blocks: Sequence[Block], line: BoundaryLine, reach: float) -> 
         before, blocks = blocks[:changed], blocks[changed:]
         changed_s = blocks[0].began_s
         line = _fitted(blocks, line) or line
-        ratio = (sum(block.bad for block in before) + 0.5) / sum(
-            line.mean(block) for block in before
-        )
-        change = math.log(ratio) / line.slope
+        bad = sum(block.bad for block in before) + 0.5
+        change = math.log(bad / sum(map(line.mean, before))) / line.slope
     else:
         late = [block for block in blocks if block.began_s >= SETTLE_S]
         if sum(block.seconds for block in late) >= ENOUGH_S:
@@ -286,10 +279,8 @@ def _fitted(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None
     line = line_of(blocks, BoundaryLine(guess.place, guess.slope, usual))
     if line is None:
         return None
-    squares = sum(
-        line.weight(block) * (block.bad - line.mean(block)) ** 2 / line.mean(block)
-        for block in blocks
-    )
+    misses = ((block, line.mean(block)) for block in blocks)
+    squares = sum(line.weight(at) * (at.bad - mean) ** 2 / mean for at, mean in misses)
     scatter = (squares + 0.1 * usual) / max(1, len(blocks) - 1)
     return line_of(blocks, BoundaryLine(line.place, line.slope, scatter))
 

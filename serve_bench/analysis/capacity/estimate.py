@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from serve_bench.analysis.capacity.boundary import CORRELATIONS, REACH, Boundary, boundary
 from serve_bench.analysis.capacity.model import PRECISION, Bound, Capacity, LaunchEstimate, Probe
-from serve_bench.analysis.ratios import CONFIDENCE, quantile
+from serve_bench.analysis.ratios import CONFIDENCE, freedom, quantile
 
 NEAR: Final = 8.0
 """A rate whose value is within this factor of its bound lies on the gradual part: a queue of 70 %
@@ -79,13 +79,9 @@ class RateLevel:
 
 def sound(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
     """The probes that say something of the service as it is."""
-    return [
-        probe
-        for probe in of_replicas(probes, bounds)
-        if probe.whole
-        and not probe.client_bound
-        and any(math.fsum(s.of) for s in probe.slices.values())
-    ]
+    kept = (probe for probe in of_replicas(probes, bounds) if probe.whole)
+    served = (probe for probe in kept if any(any(part.of) for part in probe.slices.values()))
+    return [probe for probe in served if not probe.client_bound]
 
 
 def of_replicas(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
@@ -93,11 +89,9 @@ def of_replicas(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]
     it had later: there was room to grow."""
     kept = [probe for probe in probes if probe.steady]
     replicas = [probe.replicas or 0 for probe in kept]
-    return [
-        probe
-        for place, probe in enumerate(kept)
-        if replicas[place] >= max(replicas[place:]) or _alone(probe, bounds) <= 1
-    ]
+    most = [of >= max(replicas[place:]) for place, of in enumerate(replicas)]
+    pairs = zip(kept, most, strict=True)
+    return [probe for probe, grown in pairs if grown or _alone(probe, bounds) <= 1]
 
 
 def ceiling(probes: Sequence[Probe]) -> float | None:
@@ -176,13 +170,11 @@ def fresh(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
     for end in range(len(kept), AGREED, -1):
         before, newest = kept[: end - AGREED], kept[end - AGREED : end]
         low, high = min(probe.rate for probe in newest), max(probe.rate for probe in newest)
-        of_new = [_alone(probe, bounds) for probe in newest]
-        fell = min(of_new) > CLIFF_FACTOR and any(
-            probe.rate >= high and _alone(probe, bounds) < 1 / CLIFF_FACTOR for probe in before
-        )
-        rose = max(of_new) < 1 / CLIFF_FACTOR and any(
-            probe.rate <= low and _alone(probe, bounds) > CLIFF_FACTOR for probe in before
-        )
+        of_new, of_old = ([_alone(probe, bounds) for probe in some] for some in (newest, before))
+        old = [(probe.rate, alone) for probe, alone in zip(before, of_old, strict=True)]
+        met = any(rate >= high and alone < 1 / CLIFF_FACTOR for rate, alone in old)
+        missed = any(rate <= low and alone > CLIFF_FACTOR for rate, alone in old)
+        fell, rose = min(of_new) > CLIFF_FACTOR and met, max(of_new) < 1 / CLIFF_FACTOR and missed
         if fell or rose:
             return kept[end - AGREED :]
     return kept
@@ -216,17 +208,12 @@ def estimate(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate
     binds = _worst(kept, bounds, high) if high else None
     if low is not None and high is not None:
         rate, error = math.sqrt(low.rate * high.rate), gap(low, high) / math.sqrt(12)
-        doubts = [] if broken else ["the probes near the boundary are too few for a fit"]
-        if not broken:
-            doubts += _short(kept, bounds, (low.rate, high.rate), FEWEST_BAD)
-        return LaunchEstimate(
-            rate, error, *ends, binds, cliff=broken, drift=drift, doubts=tuple(doubts)
-        )
-    end: Literal["client", "floor"] | None = None
-    if high is not None:
-        end = "floor"
-    elif ceiling(probes) is not None:
-        end = "client"
+        short = _short(kept, bounds, (low.rate, high.rate), FEWEST_BAD)
+        few = () if broken else ("the probes near the boundary are too few for a fit", *short)
+        return LaunchEstimate(rate, error, *ends, binds, cliff=broken, drift=drift, doubts=few)
+    end: Literal["client", "floor"] | None = "floor"
+    if high is None:
+        end = None if ceiling(probes) is None else "client"
     doubts = [] if end else ["no rate missed"] if low else ["no probe is sound"]
     if low is not None:
         doubts += _short(kept, bounds, (low.rate,), RULE_OF_THREE)
@@ -259,14 +246,12 @@ def _fitted(
     """From the boundaries, the lowest first."""
     (name, edge), error, doubts = found[0], found[0][1].error, []
     if error is None:
-        error = 1 / (
-            edge.slope * math.sqrt(max(1, edge.blocks))
-        )  # each block has a relative error of 1
+        # Each block has a relative error of 1.
+        error = 1 / (edge.slope * math.sqrt(max(1, edge.blocks)))
         doubts.append(f"{edge.blocks} blocks near the boundary: too few for an error of their own")
     elif edge.block_s < CORRELATIONS / 2 * edge.correlation_s:
-        doubts.append(
-            f"blocks of {edge.block_s:.3g} s are too short: what is bad stays so for long"
-        )
+        length = f"blocks of {edge.block_s:.3g} s"
+        doubts.append(f"{length} are too short: what is bad stays so for long")
     bound = next(candidate for candidate in bounds if candidate.name == name)
     if bound.kind == "share" and bound.most and edge.bad < FEWEST_BAD:
         doubts.append(_needs(bound, FEWEST_BAD, f"{edge.bad:.0f} lay beyond it"))
@@ -337,9 +322,7 @@ def over_launches(estimates: Sequence[LaunchEstimate], precision: float = PRECIS
     # no better than the error that it follows from, so that the lower end reaches further.
     bends = [(found.slope or 0.0) * (found.error or 0.0) ** 2 for found in counted]
     bias = statistics.fmean(bends) / 2
-    low = math.exp(center - half - bias)
-    high = math.exp(center + half)
-    rate = math.exp(center)
+    low, rate, high = map(math.exp, (center - half - bias, center, center + half))
     precise = (high - low) / rate <= precision and n > 1
     doubts = [] if n > 1 else ["one launch: the spread between launches is unknown"]
     if left_out:
@@ -348,11 +331,8 @@ def over_launches(estimates: Sequence[LaunchEstimate], precision: float = PRECIS
 
 
 def _half_bracket(launch: LaunchEstimate) -> float:
-    return (
-        math.log(launch.high / launch.low) / 2
-        if launch.cliff and launch.low and launch.high
-        else 0.0
-    )
+    known = launch.cliff and launch.low and launch.high
+    return math.log((launch.high or 1.0) / (launch.low or 1.0)) / 2 if known else 0.0
 
 
 def _bounded(launches: tuple[LaunchEstimate, ...]) -> Capacity:
@@ -363,13 +343,8 @@ def _bounded(launches: tuple[LaunchEstimate, ...]) -> Capacity:
     high = max((high for high in highs if high is not None), default=None)
     count = sum(found.rate is None for found in launches)
     only = f"the capacity of {count} of {len(launches)} launches is only bounded"
-    return Capacity(
-        None,
-        None if None in lows else low,
-        None if None in highs else high,
-        launches,
-        doubts=(only,) if launches else (),
-    )
+    ends = None if None in lows else low, None if None in highs else high
+    return Capacity(None, *ends, launches, doubts=(only,) if launches else ())
 
 
 def enough(
@@ -398,7 +373,6 @@ def ratio(a: Capacity, b: Capacity) -> tuple[float, float, float]:
         bracket = statistics.fmean(_half_bracket(launch) for launch in launches)
         parts.append((math.log(capacity.rate), max(noise, capacity.spread**2) / n, n - 1, bracket))
     (of_a, va, na, ba), (of_b, vb, nb, bb) = parts
-    squared, center = va + vb, of_b - of_a
-    df = squared**2 / (va**2 / na + vb**2 / nb) if squared else float(na + nb)
-    half = quantile(df, 0.5 + CONFIDENCE / 2) * math.sqrt(squared) + ba + bb
+    center, df = of_b - of_a, freedom((va, na), (vb, nb))
+    half = quantile(df, 0.5 + CONFIDENCE / 2) * math.sqrt(va + vb) + ba + bb
     return math.exp(center), math.exp(center - half), math.exp(center + half)

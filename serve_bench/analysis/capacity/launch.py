@@ -61,16 +61,14 @@ Place: TypeAlias = tuple[str, str]
 
 def bounds_of(slo: Slo) -> tuple[Bound, ...]:
     """The objectives as a search sees them."""
-    return tuple(
-        Bound(objective.name, objective.limit, "mean", objective.limit)
-        if objective.allowed is None
-        else Bound(
-            objective.name,
-            max(objective.allowed, LEAST_MOST),
-            limit_ns=objective.limit if objective.timed else objective.within_ns,
-        )
-        for objective in slo.objectives
-    )
+    bounds = []
+    for it in slo.objectives:
+        bound = Bound(it.name, it.limit, "mean", it.limit)
+        if it.allowed is not None:
+            limit_ns = it.limit if it.timed else it.within_ns
+            bound = Bound(it.name, max(it.allowed, LEAST_MOST), limit_ns=limit_ns)
+        bounds.append(bound)
+    return tuple(bounds)
 
 
 def gap_limits(slo: Slo) -> tuple[int, ...]:
@@ -152,14 +150,10 @@ def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) ->
     """The probe of a trial; None for one that holds none, or lacks its slices or counts of a
     bound."""
     counts, slice_s = trial.slices.bounds, trial.slices.slice_s
-    if (
-        not trial.row.rate_per_s
-        or slice_s is None
-        or any(bound.name not in counts for bound in bounds)
-    ):
+    if not trial.row.rate_per_s or slice_s is None:
         return None
-    slices = {bound.name: counts[bound.name] for bound in bounds}
-    if not all(_sound(bound, slices[bound.name]) for bound in bounds):
+    slices = {bound.name: counts[bound.name] for bound in bounds if bound.name in counts}
+    if not all(bound.name in slices and _sound(bound, slices[bound.name]) for bound in bounds):
         return None
     missed = [bound for bound in bounds if (slices[bound.name].value or 0.0) > bound.most]
     return Probe(
@@ -193,9 +187,8 @@ def _is_clients_fault(trial: Trial, missed: Sequence[Bound], front: str | None) 
     if trial.client.verdict is None or not trial.client.verdict.client_bound:
         return False
     due = trial.counts.sent + trial.counts.unsent
-    late = falls_short((trial.client.in_windows or trial.counts).sent, due) or any(
-        _added_ns(trial, bound) > NOTED * (bound.limit_ns or 0) for bound in missed
-    )
+    added = (_added_ns(trial, bound) > NOTED * (bound.limit_ns or 0) for bound in missed)
+    late = falls_short((trial.client.in_windows or trial.counts).sent, due) or any(added)
     return late and limited_by(trial, front).cause in CLIENTS_FAULT
 
 
@@ -274,10 +267,8 @@ class LaunchSearch:
             return False
         left = trial.counts.in_flight + trial.counts.unsent
         values = [(bound, probe.slices[bound.name].value or 0.0) for bound in self.bounds]
-        beyond = any(
-            value > (HOPELESS if bound.kind == "share" else 2 * bound.most)
-            for bound, value in values
-        )
+        limits = (HOPELESS if bound.kind == "share" else 2 * bound.most for bound, _ in values)
+        beyond = any(value > limit for (_, value), limit in zip(values, limits, strict=True))
         return beyond and left <= LEFT * trial.counts.sent
 
     @property
@@ -313,11 +304,8 @@ class LaunchSearch:
     def limit_s(self) -> float | None:
         """The longest time that the SLO allows a whole response, in seconds; None where it limits
         none, as with objectives of TTFT alone."""
-        times = [
-            objective.limit if objective.timed else objective.within_ns
-            for objective in self.slo.objectives
-            if objective.metric == LATENCY
-        ]
+        whole = [objective for objective in self.slo.objectives if objective.metric == LATENCY]
+        times = [it.limit if it.timed else it.within_ns for it in whole]
         limits = [limit_s for limit_s in times if limit_s is not None]
         return max([*limits, LEAST_LIMIT_S * 1e9]) / 1e9 if limits else None
 
@@ -373,10 +361,9 @@ class LaunchSearch:
             if self.hopeless:
                 said = replace(said, ceiling="floor", rate=None)
             elif said.ceiling == "floor" and lowest > LEAST_RATE:
-                doubt = (
-                    "no rate met before the time of the launch was used (--start, --launch-time)"
-                )
-                said = replace(said, ceiling=None, doubts=(*said.doubts, doubt))
+                doubt = "no rate met before the time of the launch was used"
+                doubts = (*said.doubts, f"{doubt} (--start, --launch-time)")
+                said = replace(said, ceiling=None, doubts=doubts)
             self._estimate = said
         return self._estimate
 
@@ -454,16 +441,9 @@ class Searches:
         if place not in self._searches:
             found = [search.estimate() for search in self.of((variant, slug)) if search.finished]
             rates = [estimate.rate for estimate in found if estimate.rate is not None]
-            self._searches[place] = LaunchSearch(
-                self.asked,
-                self.slo,
-                variant,
-                round_,
-                cell,
-                self._traffic,
-                start=statistics.median(rates) if rates else None,
-                front=self._front,
-            )
+            about = self.asked, self.slo, variant, round_, cell, self._traffic
+            start = statistics.median(rates) if rates else None
+            self._searches[place] = LaunchSearch(*about, start=start, front=self._front)
         return self._searches[place]
 
     def renew(self, variant: str, round_: int, cell: JsonObject) -> LaunchSearch:

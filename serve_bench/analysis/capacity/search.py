@@ -176,11 +176,9 @@ class RateSearch:
         return not (last.whole and last.steady)
 
     def _up(self, levels: Sequence[RateLevel]) -> Ask | None:
-        top = levels[-1]
-        most = ceiling(self._probes)
-        if most is not None and most <= top.rate * math.exp(CLOSE):
-            return None
-        if top.rate >= self._most:
+        top, most = levels[-1], ceiling(self._probes)
+        at_ceiling = most is not None and most <= top.rate * math.exp(CLOSE)
+        if at_ceiling or top.rate >= self._most:
             return None
         factor, seconds = self._step(top.ratio > NEARLY, top.ratio > NEARLY / 10)
         rate = top.rate * factor
@@ -191,9 +189,7 @@ class RateSearch:
     def _down(self, levels: Sequence[RateLevel]) -> Ask | None:
         bottom = levels[0]
         if bottom.rate <= self._least * (1 + 1e-9):
-            if bottom.probes < AGREED:
-                return self._ask(bottom.rate, SHORT_S)
-            return None
+            return self._ask(bottom.rate, SHORT_S) if bottom.probes < AGREED else None
         factor, seconds = self._step(bottom.ratio < 1 / NEARLY, bottom.ratio < 10 / NEARLY)
         return self._ask(bottom.rate / factor, seconds)
 
@@ -238,12 +234,9 @@ class RateSearch:
         place = min(max(edge.place, math.log(low.rate) - STEPS[0]), math.log(high.rate) + STEPS[0])
         widest = STEPS[1] if edge.error is None else min(STEPS[1], BEND / 2 * edge.error)
         step = max(STEPS[0], min(widest, SPREAD / edge.slope))
-        below = sum(
-            probe.seconds for probe in kept if 0 <= place - math.log(probe.rate) <= 2 * step
-        )
-        above = sum(
-            probe.seconds for probe in kept if 0 <= math.log(probe.rate) - place <= 2 * step
-        )
+        far = [((math.log(probe.rate) - place) / step, probe.seconds) for probe in kept]
+        below = sum(seconds for steps, seconds in far if -2 <= steps <= 0)
+        above = sum(seconds for steps, seconds in far if 0 <= steps <= 2)
         if above < below:
             most = min(most * 0.98 if most else math.inf, high.rate if _far(high) else math.inf)
             return self._ask(min(math.exp(place + step), most), seconds)

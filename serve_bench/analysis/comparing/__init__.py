@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis import ratios
@@ -45,6 +46,8 @@ from serve_bench.analysis.comparing.values import (
     weighed,
     worse,
 )
+from serve_bench.analysis.comparing.work import other_work
+from serve_bench.analysis.ratios import Hypothesis
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.waterfall import shifts
 from serve_bench.core.errors import BadInput, FormatError
@@ -91,20 +94,16 @@ class Match:
 
     def interval(self, metric: str) -> ratios.Interval | None:
         """None below two launches a side; of several runs as against_runs says."""
-        found = self._interval(metric)
-        return None if found is None else found.at(self.confidence)
-
-    def _interval(self, metric: str) -> ratios.Interval | None:
-        a, b = self.values(metric)
+        (a, b), found = self.values(metric), None
         if self.base:
             runs = [list(of.values()) for row in self.base if (of := row.values.get(metric))]
-            return ratios.against_runs(runs, list(b.values())) if runs and b else None
-        if min(len(a), len(b)) < 2:
-            return None
-        if self.pairs:
-            return ratios.paired([math.log(b[at] / a[at]) for at in a], self.planned)
-        spread = None if self.spreads is None else self.spreads.get(metric, ratios.ASSUMED)
-        return ratios.unpaired(list(a.values()), list(b.values()), spread)
+            found = ratios.against_runs(runs, list(b.values())) if runs and b else None
+        elif min(len(a), len(b)) >= 2 and self.pairs:
+            found = ratios.paired([math.log(b[at] / a[at]) for at in a], self.planned)
+        elif min(len(a), len(b)) >= 2:
+            spread = None if self.spreads is None else self.spreads.get(metric, ratios.ASSUMED)
+            found = ratios.unpaired(list(a.values()), list(b.values()), spread)
+        return None if found is None else found.at(self.confidence)
 
 
 def judged_rows(
@@ -116,21 +115,16 @@ def judged_rows(
 ) -> tuple[ComparedRow, ...]:
     """All rows with their verdicts. What is gated is judged together, what is not likewise.
     `fewest`: launches a side that a verdict takes."""
-    doubts = [
-        (
-            *doubts_of("A", match.a, match.known[0]),
-            *doubts_of(match.side, match.b, match.known[1]),
-            *(_odd(match) if match.pairs else ()),
-        )
-        for match in matches
-    ]
+    doubts = []
+    for match in matches:
+        of_a = doubts_of("A", match.a, match.known[0])
+        of_b = doubts_of(match.side, match.b, match.known[1])
+        doubts.append((*of_a, *of_b, *(_odd(match) if match.pairs else ())))
     measures = [match.measures for match in matches]
     judged: dict[tuple[int, str], ratios.Judged] = {}
     for gated in (True, False):
         family = {
-            (at, of.name): ratios.Hypothesis(
-                match.interval(of.name), of.better, floors.get(of.name, 0.0)
-            )
+            (at, of.name): Hypothesis(match.interval(of.name), of.better, floors.get(of.name, 0.0))
             for at, match in enumerate(matches)
             for of in measures[at]
             if (of.name in gate) is gated
@@ -146,11 +140,8 @@ def judged_rows(
 
 def _odd(match: Match) -> Iterator[Doubt]:
     """Odd launches, each once: by the first metric that shows it."""
-    found = [
-        doubt
-        for of in MEASURES
-        for doubt in odd_launches(of.name, *match.values(of.name), match.side)
-    ]
+    shown = (odd_launches(of.name, *match.values(of.name), match.side) for of in MEASURES)
+    found = [*chain.from_iterable(shown)]
     yield from {(it.side, it.message.partition(":")[0]): it for it in reversed(found)}.values()
 
 
@@ -200,6 +191,7 @@ def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -
         rate_per_s=a.row.rate_per_s,
         hops=shifts(fall_a, fall_b, match.pairs),
         side=match.side,
+        work=tuple(other_work(a, b)),
     )
 
 
@@ -269,13 +261,11 @@ def of_versus(result: Result) -> Comparing:
             )
             matches.append(match)
     threshold, gate = asked.threshold or ratios.THRESHOLD, asked.gate or GATE
-    sides = tuple(
-        About(it.label, it.label, result.run, _launches(result, it.label), it.settings, letter)
-        for letter, it in lettered
-    )
+    ups = [(letter, it, _launches(result, it.label)) for letter, it in lettered]
+    sides = (About(it.label, it.label, result.run, up, it.settings, at) for at, it, up in ups)
     return Comparing(
         kind="versus",
-        sides=sides,
+        sides=tuple(sides),
         rows=judged_rows(matches, threshold, gate, asked.floors),
         confidence=confidence,
         threshold=threshold,
@@ -365,10 +355,9 @@ def of_runs(
         floors=floors,
         noise=noise.sides[0].run.id if noise is not None else None,
         alone=alone,
-        failures=tuple(
-            f"{letter}: {text}"
-            for letter, result, of_side in zip("AB", (a, b), names, strict=True)
-            for text in describe_failures(result, of_side)
+        failures=(
+            *(f"A: {text}" for text in describe_failures(a, names[0])),
+            *(f"B: {text}" for text in describe_failures(b, names[1])),
         ),
         unlike=differences,
         warnings=(

@@ -42,10 +42,8 @@ def matched(
         note = f"one variant a run, matched though named {mine[0]} and {theirs[0]}"
         return [(mine[0], theirs[0])], [note]
     if not pairs:
-        raise BadInput(
-            f"no variant is in both runs: {where[0]} has {', '.join(mine)}, {where[1]} has "
-            f"{', '.join(theirs)}; --variant-a and --variant-b choose"
-        )
+        words = f"{where[0]} has {', '.join(mine)}, {where[1]} has {', '.join(theirs)}"
+        raise BadInput(f"no variant is in both runs: {words}; --variant-a and --variant-b choose")
     if a.run == b.run and any(one == other for one, other in pairs):
         way = "--variant-a and --variant-b choose two of its variants"
         if len(mine) == 1:
@@ -156,11 +154,9 @@ def pair_runs(
     for group in groups:
         if all(group.sides):
             (where_a, run_a), (where_b, run_b) = (next(iter(side.items())) for side in group.sides)
-            notes = tuple(
-                f"{letter}: the newest of {len(side)} runs ({next(iter(side))})"
-                for letter, side in zip("AB", group.sides, strict=True)
-                if len(side) > 1
-            )
+            several = [pair for pair in zip("AB", group.sides, strict=True) if len(pair[1]) > 1]
+            newest = ((at, f"{len(side)} runs ({next(iter(side))})") for at, side in several)
+            notes = tuple(f"{letter}: the newest of {words}" for letter, words in newest)
             pairs.append(RunPair(str(group.subject), (where_a, where_b), (run_a, run_b), notes))
             continue
         at = 0 if group.sides[0] else 1
@@ -240,10 +236,11 @@ def unlike_rows(a: Mapping[_P, SideRow], b: Mapping[_P, SideRow]) -> tuple[Diffe
 
 def unlike_axes(a: Iterable[SideRow], b: Iterable[SideRow]) -> Iterator[Difference]:
     """The axes of which no value is on both sides."""
-    sides = [
-        [{**side.cell, "row": side.row.label, "client": side.row.client} for side in rows]
-        for rows in (a, b)
-    ]
+
+    def axes(side: SideRow) -> dict[str, Any]:
+        return {**side.cell, "row": side.row.label, "client": side.row.client}
+
+    sides = [[*map(axes, rows)] for rows in (a, b)]
     for axis in dict.fromkeys(name for rows in sides for row in rows for name in row):
         mine, theirs = ({_shown(row.get(axis)): axis for row in rows} for rows in sides)
         if not mine.keys() & theirs.keys():
@@ -361,12 +358,9 @@ def _line(kernel: object) -> str:
 def _suites(a: Result, b: Result) -> Iterator[Difference]:
     if a.run.command != b.run.command:
         yield _difference("command", a.run.command, b.run.command)
-    mine, theirs = (
-        {name: value for name, value in run.suite.items() if name not in NO_SETTING}
-        for run in (a.run, b.run)
-    )
+    mine, theirs = a.run.suite, b.run.suite
     for name in mine:
-        if name in theirs:
+        if name in theirs and name not in NO_SETTING:
             yield from _settings(name, mine[name], theirs[name])
     places = ["from this host"] * 2
     for side, on in enumerate(run.asked.load_on for run in (a.run, b.run)):

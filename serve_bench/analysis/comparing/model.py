@@ -32,9 +32,7 @@ def geometric_mean(values: Iterable[float]) -> float | None:
 def worst(words: Iterable[Word]) -> Word:
     """The word that stands for several; of none, inconclusive."""
     distinct = set(words)
-    order: tuple[Word, ...] = (
-        *("regressed", "slower", "inconclusive", "improved", "faster", "same"),
-    )
+    order: Final = ("regressed", "slower", "inconclusive", "improved", "faster", "same")
     return next((word for word in order if word in distinct), "inconclusive")
 
 
@@ -76,7 +74,8 @@ class ComparedRow:
     rounds (of A and B), `measured` those with a value on that side, of pairs on both. `worse`: why
     B is worse whatever its figures say, else empty. `rate_per_s`: of an open loop. `hops`: the
     latency of traced requests, and each of its hops. `in_slices`: what slices did to the requests/s
-    of a side, by round; `slicing`: method, why it was not as asked for, and figures by name."""
+    of a side, by round; `slicing`: method, why it was not as asked for, and figures by name;
+    `work`: in what the sides did not do the same (work.py)."""
 
     cell: JsonObject
     row: str
@@ -92,13 +91,13 @@ class ComparedRow:
     rate_per_s: float | None = None
     hops: tuple[HopShift, ...] = ()
     side: str = "B"
+    work: tuple[str, ...] = ()
 
     @property
     def word(self) -> Word:
         """The verdict on the row: the worst of its gated lines, and no better than it is."""
-        return (
-            "regressed" if self.worse else worst(one.judged.word for one in self.lines if one.gated)
-        )
+        words = (line.judged.word for line in self.lines if line.gated)
+        return "regressed" if self.worse else worst(words)
 
     def line(self, metric: str) -> Compared:
         """The line of a metric."""
@@ -201,11 +200,8 @@ class Comparing:
     def settled(self) -> bool:
         """Whether more rounds would hardly change a word of the gate. With rounds enough a row on
         which B is worse whatever its figures say is settled too, and a metric without any value."""
-        open_ = [
-            row
-            for row, line in self.pairs
-            if line.gated and not line.judged.settled and (line.a_values or line.b_values)
-        ]
+        gated = [(row, line) for row, line in self.pairs if line.a_values or line.b_values]
+        open_ = [row for row, line in gated if line.gated and not line.judged.settled]
         enough = all(min(row.measured) >= FEWEST for row in self.rows)
         return bool(self.rows) and enough and all(row.worse for row in open_)
 
@@ -229,9 +225,8 @@ def figures(line: Compared, a: str = "") -> str:
     if line.ratio is None:
         return f"{line.metric} {line.judged.why or 'not measured'}"
     kind, _, share = line.metric.rpartition("_")
-    of = {"throughput": "", "cpu": " CPU per request"}.get(
-        line.metric, f" at {f'{kind.upper()} {share}'.strip()}"
-    )
+    percentile = f" at {f'{kind.upper()} {share}'.strip()}"
+    of = {"throughput": "", "cpu": " CPU per request"}.get(line.metric, percentile)
     amount, word = _change(line, line.ratio)
     text = f"{amount} {word}{of}"
     text += f" {'as' if 'times' in word else 'than'} {a}" if a else ""

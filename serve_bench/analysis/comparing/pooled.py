@@ -110,11 +110,8 @@ def compare_newest(
     for (name, at), row in earlier[-1].rows.items():
         if row.values and (name, at) not in newest.rows:
             alone.append(Alone("A", name if several else None, row.cell, at.row, at.client))
-    count, words = (
-        len(earlier),
-        f"the spread between runs is assumed, {100 * ASSUMED.sd:g} %, since",
-    )
-    assumed = f"{words} fewer than {RUNS_KNOWN} runs lie before the newest"
+    count, assumed = len(earlier), f"the spread between runs is assumed, {100 * ASSUMED.sd:g} %"
+    assumed += f", since fewer than {RUNS_KNOWN} runs lie before the newest"
     name = "the run before" if count == 1 else f"the {count} runs before"
     before, run = earlier[-1].result, newest.result
     return Comparing(
@@ -149,10 +146,9 @@ def pool_rows(runs: Mapping[int, SideRow]) -> SideRow:
         numbers = {round_: first + at for at, round_ in enumerate(row.planned, 1)}
         planned += numbers.values()
         broken += (numbers[round_] for round_ in row.broken)
-        trials += (
-            replace(trial, key=f"{number}/{trial.key}", round=numbers[trial.round])
-            for trial in row.trials
-        )
+        for trial in row.trials:
+            key, round_ = f"{number}/{trial.key}", numbers[trial.round]
+            trials.append(replace(trial, key=key, round=round_))
         for name, of_launches in row.values.items():
             values.setdefault(name, {})[number] = statistics.geometric_mean(of_launches.values())
     newest = list(runs.values())[-1]
@@ -165,11 +161,8 @@ def pool_rows(runs: Mapping[int, SideRow]) -> SideRow:
 def measure_spreads(a: Result, b: Result, others: Sequence[Result]) -> Spreads:
     """How far runs of the suite of A and B differ, from other runs that are alike, by row and
     metric; nothing of what fewer than RUNS_KNOWN of them measured."""
-    alike = [
-        other
-        for other in others
-        if other.run.id not in (a.run.id, b.run.id) and not unlike(a, other, ({}, {}))
-    ]
+    further = (other for other in others if other.run.id not in (a.run.id, b.run.id))
+    alike = [other for other in further if not unlike(a, other, ({}, {}))]
     alike.sort(key=lambda other: other.run.started_at)
     logs: dict[tuple[Place, str], list[list[float]]] = {}
     for other in alike:

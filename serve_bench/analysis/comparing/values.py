@@ -34,9 +34,9 @@ class Measure:
     better: Better
 
 
-STREAM_METRICS: Final = ("ttft", "itl")
+PREFIXES: Final = {"latency": "", "ttft": "ttft_", "itl": "itl_"}
 SHARES: Final = {"p50": 0.5, "p99": 0.99}
-OF_STREAMS: Final = tuple(f"{name}_{figure}" for name in STREAM_METRICS for figure in SHARES)
+OF_STREAMS: Final = tuple(f"{name}_{figure}" for name in ("ttft", "itl") for figure in SHARES)
 
 MEASURES: Final = (
     Measure("throughput", "requests/s", "higher"),
@@ -64,7 +64,8 @@ class RowPlace:
 @dataclass(frozen=True)
 class SideRow:
     """A row of a cell on one side. `planned`: its rounds; `broken`: those with a trial that was
-    measured and dropped; `values`: by metric, then by round."""
+    measured and dropped; `values`: by metric, then by round; `ingress`: the deployment that HTTP
+    meets, of an app of the user's own."""
 
     cell: JsonObject
     row: Row
@@ -72,6 +73,7 @@ class SideRow:
     trials: tuple[Trial, ...] = ()
     broken: tuple[int, ...] = ()
     values: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    ingress: str = ""
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -96,21 +98,15 @@ def rows_of(
 
     Raises FormatError when a stored histogram cannot be read.
     """
-    planned: dict[RowPlace, list[PlannedTrial | Trial]] = {}
-    measured: dict[RowPlace, list[Trial]] = {}
-    dropped: dict[RowPlace, list[Trial]] = {}
-    every: list[PlannedTrial | Trial] = [*result.plan, *result.trials]
-    broken = result.broken
-    for trial in every:
+    places: dict[RowPlace, list[PlannedTrial | Trial]] = {}
+    all_trials: list[PlannedTrial | Trial] = [*result.plan, *result.trials]
+    broken, asked = result.broken, result.run.asked
+    app = next((side for side in asked.sides if side.label == variant), asked).app
+    ingress = "" if isinstance(app, str) or not app.deployments else app.deployments[-1].name
+    for trial in all_trials:
         if trial.variant == variant and (rounds is None or trial.round in rounds):
-            planned.setdefault(place_of(trial), []).append(trial)
-            if isinstance(trial, Trial):
-                group = dropped if trial.key in broken else measured
-                group.setdefault(place_of(trial), []).append(trial)
-    return {
-        place: _row(every, measured.get(place, []), dropped.get(place, []))
-        for place, every in planned.items()
-    }
+            places.setdefault(place_of(trial), []).append(trial)
+    return {place: _row(trials, broken, ingress) for place, trials in places.items()}
 
 
 def place_of(at: PlannedTrial | Trial) -> RowPlace:
@@ -119,21 +115,24 @@ def place_of(at: PlannedTrial | Trial) -> RowPlace:
     return RowPlace(cell_slug(at.cell), label, at.row.client)
 
 
-def _row(every: list[PlannedTrial | Trial], trials: list[Trial], dropped: list[Trial]) -> SideRow:
+def _row(planned: list[PlannedTrial | Trial], broken: Collection[str], ingress: str) -> SideRow:
+    measured = [at for at in planned if isinstance(at, Trial)]
+    trials = [trial for trial in measured if trial.key not in broken]
     values: dict[str, dict[int, list[float]]] = {}
     for trial in trials:
         for name, value in values_of(trial).items():
             values.setdefault(name, {}).setdefault(trial.round, []).append(value)
     return SideRow(
-        cell=every[0].cell,
-        row=every[0].row,
-        planned=tuple(sorted({at.round for at in every})),
+        cell=planned[0].cell,
+        row=planned[0].row,
+        planned=tuple(sorted({at.round for at in planned})),
         trials=tuple(sorted(trials, key=lambda trial: (trial.round, trial.row.run))),
-        broken=tuple(sorted({trial.round for trial in dropped})),
+        broken=tuple(sorted({trial.round for trial in measured if trial.key in broken})),
         values={
             name: {round_: statistics.median(of[round_]) for round_ in sorted(of)}
             for name, of in values.items()
         },
+        ingress=ingress,
     )
 
 
@@ -143,17 +142,12 @@ def values_of(trial: Trial) -> dict[str, float]:
     if not answered(trial):
         return {}
     figures: dict[str, float | None] = {MAIN: _throughput(trial), "cpu": _cpu_ns(trial)}
-    if "latency" in trial.metrics and trial.metrics["latency"].unit == "ns":
-        p50, p99 = latency_figures([trial], (0.5, 0.99))
-        figures |= {"p50": p50, "p99": p99}
-    for metric in STREAM_METRICS:
-        if metric in trial.metrics:
-            names = (f"{metric}_{figure}" for figure in SHARES)
-            of_metric = latency_figures([trial], tuple(SHARES.values()), metric)
-            figures |= zip(names, of_metric, strict=True)
-    known = {name: value for name, value in figures.items() if value is not None and value > 0}
-    sound = (name for name in known if not isinstance(known[name], LowerBound))
-    return {name: float(known[name]) for name in sound if math.isfinite(known[name])}
+    for metric, prefix in PREFIXES.items():
+        if metric in trial.metrics and trial.metrics[metric].unit == "ns":
+            known = latency_figures([trial], [*SHARES.values()], metric)
+            figures |= zip((f"{prefix}{name}" for name in SHARES), known, strict=True)
+    sound = ((name, of) for name, of in figures.items() if not isinstance(of, LowerBound))
+    return {name: float(of) for name, of in sound if of is not None and 0 < of < math.inf}
 
 
 def overdue(trial: Trial) -> int:
@@ -222,37 +216,30 @@ class Doubt:
 def by_key(result: Result, doubts: Iterable[Warning]) -> dict[str, list[Warning]]:
     """The doubts about each trial of a run that is compared, by its key, of all about the run."""
     doubts_by_key: dict[str, list[Warning]] = {}
-    sliced = {trial.key for trial in result.trials if sliced_in_time(trial)}
-    for one in doubts:
-        if one.key is None or one.profiled or (one.key in sliced and one.code in NOT_OF_SLICES):
-            continue
-        doubts_by_key.setdefault(one.key, []).append(one)
+    slices = {trial.key: trial.client.slices for trial in result.trials}
+    for doubt in doubts:
+        part = slices.get(doubt.key or "")
+        of_windows = doubt.code in NOT_OF_SLICES and part is not None and part.method == "slices"
+        if doubt.key is not None and not doubt.profiled and not of_windows:
+            doubts_by_key.setdefault(doubt.key, []).append(doubt)
     return doubts_by_key
-
-
-def sliced_in_time(trial: Trial) -> bool:
-    """Whether the trial was measured in slices in turn with the other side."""
-    return trial.client.slices is not None and trial.client.slices.method == "slices"
 
 
 def doubts_of(side: str, row: SideRow, known: Mapping[str, Sequence[Warning]]) -> list[Doubt]:
     """The doubts about a row of a side, each once."""
-    by_code: dict[str, list[Warning]] = {}
+    first: dict[str, Warning] = {}
     rounds: dict[str, set[int]] = {}
     for trial in row.trials:
-        for one in (*known.get(trial.key, ()), *_of_trial(trial)):
-            by_code.setdefault(one.code, []).append(one)
-            rounds.setdefault(one.code, set()).add(trial.round)
-    of = len({trial.round for trial in row.trials})
-    messages = {code: some[0].message for code, some in by_code.items()}
-    if "errors" in messages:
+        for warning in (*known.get(trial.key, ()), *_of_trial(trial)):
+            first.setdefault(warning.code, warning)
+            rounds.setdefault(warning.code, set()).add(trial.round)
+    if "errors" in first:
         failed = sum(trial.counts.failed_total for trial in row.trials)
         why = f"({share_text(row.failed_share)}): {failures_of(row.trials)}"
-        messages["errors"] = f"{failed:,} requests failed {why}"
-    return [
-        Doubt(side, code, messages[code], some[0].hint, len(rounds[code]), of)
-        for code, some in by_code.items()
-    ]
+        first["errors"] = replace(first["errors"], message=f"{failed:,} requests failed {why}")
+    of = len({trial.round for trial in row.trials})
+    seen = ((code, warning, len(rounds[code])) for code, warning in first.items())
+    return [Doubt(side, code, it.message, it.hint, launches, of) for code, it, launches in seen]
 
 
 def _of_trial(trial: Trial) -> Iterator[Warning]:
@@ -296,10 +283,8 @@ def odd_launches(
     far = ODD_MADS * 1.4826 * statistics.median(abs(one - middle) for one in logs.values())
     for at, one in logs.items():
         if abs(one - middle) > max(far, math.log(1 + ODD_SHARE)):
-            own = {
-                "A": a[at] / statistics.median(a.values()),
-                letter: b[at] / statistics.median(b.values()),
-            }
+            sides = {"A": a, letter: b}
+            own = {name: of[at] / statistics.median(of.values()) for name, of in sides.items()}
             side = max(own, key=lambda letter: abs(math.log(own[letter])))
             message = f"round {at}: {measure} {own[side]:.3g} x the median of its launches"
             hint = "an odd launch moves the ratio little from 7 rounds on"
@@ -320,9 +305,8 @@ def weighed(
         return replace(judged, word="inconclusive", why=why, weighed=True)
     for letter, row in sides.items():
         invalid = row.failed_share > INVALID_SHARE
-        loses = judged.word in (
-            ("improved", "faster") if letter == "A" else ("regressed", "slower")
-        )
+        losing = ("improved", "faster") if letter == "A" else ("regressed", "slower")
+        loses = judged.word in losing
         if invalid and not loses and judged.word != "inconclusive":
             why = f"{share_text(row.failed_share)} of {letter}'s requests failed: figures invalid"
             return replace(judged, word="inconclusive", why=why, weighed=True)
@@ -343,10 +327,8 @@ def worse(a: SideRow, b: SideRow, letter: str) -> str:
     if silent and len(b.rounds) - len(silent) < FEWEST <= len(a.values.get(MAIN, {})):
         return f"{letter} stood still from the start in {len(silent)} of {len(b.planned)} launches"
     if len({*b.rounds, *b.broken}) < FEWEST <= min(len(a.rounds), len(b.planned)):
-        return (
-            f"measured in {len(b.rounds)} of {len(b.planned)} launches of {letter}, in "
-            f"{len(a.rounds)} of {len(a.planned)} of A"
-        )
+        launches = f"{len(b.rounds)} of {len(b.planned)} launches of {letter}"
+        return f"measured in {launches}, in {len(a.rounds)} of {len(a.planned)} of A"
     return ""
 
 

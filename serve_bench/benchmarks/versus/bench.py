@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,15 +12,51 @@ from typing import Final
 
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.benchmarks.versus.spec import VersusSpec
+from serve_bench.core.facts import ServeMetricsFacts
 from serve_bench.core.numbers import MOST_LAUNCHES
-from serve_bench.core.result import RunStop
+from serve_bench.core.result import PlannedTrial, RunStop, Trial
+from serve_bench.core.schema import built
+from serve_bench.observing.inside import MetricsAbsent, MetricSeries, MetricsGrowth, scrape
 from serve_bench.runner.model_needs import BASE_BYTES, needed_bytes
-from serve_bench.runner.sides import SideRounds
-from serve_bench.spec.sides import RoundPlan
+from serve_bench.runner.runner import Loaded, Part
+from serve_bench.runner.sides import SideRounds, SidesBench
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.spec.sides import Pairing, RoundPlan, Side
 from serve_bench.store import now_iso, read
 
 #: In a budget no side is loaded for less in a round: of the shortest slices these are 20.
 SHORTEST_SIDE_S: Final = 1.0
+#: Until Ray has exported what it counted.
+EXPORTED_S: Final = 1.5
+
+
+class VersusBench(SidesBench):
+    """The sides of a round, with what their apps did as Serve counts it."""
+
+    def _launch(self, planned: RoundPlan, side: Side, number: int) -> tuple[Part, LaunchSpec]:
+        part, spec = super()._launch(planned, side, number)
+        return part, replace(spec, metrics=side.app.own is not None)
+
+    def _load_part(self, pairing: Pairing) -> Loaded:
+        """With what an app of the user's own did on each side, as Serve counts it."""
+        before = [*map(self._scrape, pairing.planned)]
+        loaded = super()._load_part(pairing)
+        time.sleep(EXPORTED_S if any(before) else 0.0)
+        trials = []
+        for trial, early in zip(loaded.trials, before, strict=False):
+            grown = MetricsGrowth(early, self._scrape(trial), 0, sys.maxsize).groups(False)
+            facts = built(ServeMetricsFacts, grown, "serve_metrics")
+            trials.append(replace(trial, serve_metrics=facts))
+        return replace(loaded, trials=tuple(trials))
+
+    def _scrape(self, of: PlannedTrial | Trial) -> MetricSeries:
+        up = self._ups.get(of.variant)
+        if up is None or not up.serving.spec.metrics:
+            return {}
+        try:
+            return scrape(up.serving.metrics_url or "")
+        except MetricsAbsent:
+            return {}
 
 
 @dataclass
@@ -27,6 +64,7 @@ class VersusRounds(SideRounds):
     """Rounds of the sides. `budget_s`: no round begins that would probably end later; None: they
     take what they take."""
 
+    bench = VersusBench
     spec: VersusSpec
     budget_s: float | None = None
     _began_s: float | None = None
@@ -96,12 +134,8 @@ def fit_sides(spec: VersusSpec, cores: int, free_bytes: int) -> VersusSpec:
     """The spec with as many sides up at once as memory and cores allow, and with as many rounds of
     each side as it had. Two always are. A cluster that waits takes a few percent of a core, so that
     as many wait as there are cores."""
-    side_bytes = max(
-        BASE_BYTES + needed_bytes(side.app, side.cell(cell))
-        for side in spec.sides
-        for cell in spec.cells
-    )
-    together = max(2, min(1 + cores, free_bytes // side_bytes))
+    needs = (needed_bytes(side.app, side.cell(cell)) for side in spec.sides for cell in spec.cells)
+    together = max(2, min(1 + cores, free_bytes // (BASE_BYTES + max(needs))))
     if together >= len(spec.sides):
         return spec
     spec = replace(spec, together=together)

@@ -48,9 +48,8 @@ def many(count: int, **other: Any) -> VersusSpec:
 
 def test_each_side_is_compared_with_a_as_by_itself_and_corrected_for_all() -> None:
     found = of_versus(run_of(1.02, 0.99, 0.9))
-    assert [(row.side, row.word) for row in found.rows] == [
-        *(("B1", "faster"), ("B2", "slower"), ("B3", "regressed"))
-    ]
+    words = [(row.side, row.word) for row in found.rows]
+    assert words == [("B1", "faster"), ("B2", "slower"), ("B3", "regressed")]
     assert found.word == "regressed" and found.confidence == pytest.approx(1 - 0.05 / 3)
     alone = sure(of_versus(run_of(1.02)).rows[0].line("throughput").judged.interval)
     first = sure(found.rows[0].line("throughput").judged.interval)
@@ -82,8 +81,9 @@ def test_the_gate_is_over_all_sides_and_names_the_one(tmp_path: Path, call: Call
     assert "gate: B2: regressed: 100 connections: 20 % slower (" in err
     first, second = of_versus(run_of(1.2, 0.8)).split()
     assert not broken(first, "regressed") and len(broken(second, "regressed")) == 1
-    failing = of_versus(
-        versus_result({ROW: [(500.0,) * 3] * 3}, labels=LABELS[:3], b={"failed": 99})
+    many, some = (
+        versus_result({ROW: [(500.0,) * 3] * 3}, labels=LABELS[:3], b={"failed": failed})
+        for failed in (99, 9)
     )
     assert "of B2's requests failed" in failing.rows[1].worse
     few = versus_result({ROW: [(500.0,) * 3] * 3}, labels=LABELS[:3], b={"failed": 9})
@@ -96,9 +96,8 @@ def test_the_report_has_a_row_for_each_side_and_one_chart_and_says_the_level() -
     assert max(map(len, text.splitlines())) <= 80 and "98.3 %" in text
     rows = [line.split()[1:3] for line in text.splitlines() if line.startswith("  requests/s")]
     assert [side for side, _ in rows] == ["B1", "B2", "B3"]
-    assert "Intervals have 98.3 %, so that those of the 3 sides hold at once" in " ".join(
-        text.split()
-    )
+    words = "Intervals have 98.3 %, so that those of the 3 sides hold at once"
+    assert words in " ".join(text.split())
     data = json.loads(render(result, "json"))
     assert data["points"][0]["dims"]["confidence"] == pytest.approx(1 - 0.05 / 3)
     sides = [row["dims"]["side"] for row in data["comparisons"]]
@@ -107,10 +106,8 @@ def test_the_report_has_a_row_for_each_side_and_one_chart_and_says_the_level() -
     for form in ("csv", "markdown"):
         assert "B3" in render(result, form)
     plain = json.loads(render(versus_result({ROW: rates(500.0, 450.0)}), "json"))
-    assert not {"side", "confidence"} & {
-        *plain["comparisons"][0]["dims"],
-        *plain["points"][0]["dims"],
-    }
+    dims = {*plain["comparisons"][0]["dims"], *plain["points"][0]["dims"]}
+    assert not {"side", "confidence"} & dims
 
 
 def test_rounds_and_sides_are_in_drawn_order() -> None:
