@@ -108,8 +108,8 @@ def describe_comparing(comparing: Comparing) -> Iterator[str]:
         yield f"{headline(replace(part, stop=part.stop if len(parts) == 1 else None))}."
         for row in part.rows:
             title = ", ".join(filter(None, (part.of, row_title(part, row))))
-            if (shift := shift_sentence(title, row.hops)) is not None:
-                yield f"{shift}."
+            groups = f"{title}: {row.groups}" if row.groups else None
+            yield from (f"{said}." for said in (groups, shift_sentence(title, row.hops)) if said)
     if len(parts) > 1:
         if comparing.stop is not None:
             yield sentence(stop_text(comparing.stop))

@@ -230,6 +230,18 @@ def test_other_work_is_said_before_the_ratio_and_only_where_it_is_done() -> None
     assert next(describe_comparing(found)) == words
 
 
+def test_two_groups_of_launches_are_said_where_both_sides_have_them() -> None:
+    def groups(slow_a: str, slow_b: str) -> str:
+        slow = [(0.885 if n in slow_a else 1.0, 0.885 if n in slow_b else 1.0) for n in "012345678"]
+        values = [(a * (500 + n / 4), b * (502 - n / 4)) for n, (a, b) in enumerate(slow)]
+        return of_versus(versus_result({ROW: values}, labels=TWINS)).rows[0].groups
+
+    words = groups("1458", "023")
+    assert words.startswith("launches come in two groups, 13 % apart, on both sides (3 of 9 of B")
+    assert words.endswith("within the groups B/A is 1.001 and 1.000")
+    assert not groups("", "") and not groups("1458", "") and not groups("145", "0")
+
+
 def test_an_odd_launch_is_named_once_with_its_round_and_side() -> None:
     values = [(500.0 + at, 501.0 - at) for at in range(7)]
     values[3] = (503.0, 352.0)

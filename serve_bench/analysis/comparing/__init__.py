@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis import ratios
 from serve_bench.analysis.checks import Warning, checks, unfair_sentences
+from serve_bench.analysis.comparing.groups import describe_groups
 from serve_bench.analysis.comparing.match import (
     doubtful,
     few,
@@ -192,6 +193,7 @@ def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -
         hops=shifts(fall_a, fall_b, match.pairs),
         side=match.side,
         work=tuple(other_work(a, b)),
+        groups="" if match.base else describe_groups(*match.values(MAIN), match.side),
     )
 
 

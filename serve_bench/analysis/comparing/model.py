@@ -75,7 +75,7 @@ class ComparedRow:
     B is worse whatever its figures say, else empty. `rate_per_s`: of an open loop. `hops`: the
     latency of traced requests, and each of its hops. `in_slices`: what slices did to the requests/s
     of a side, by round; `slicing`: method, why it was not as asked for, and figures by name;
-    `work`: in what the sides did not do the same (work.py)."""
+    `work`: in what the sides did not do the same (work.py); `groups`: those of launches."""
 
     cell: JsonObject
     row: str
@@ -92,6 +92,7 @@ class ComparedRow:
     hops: tuple[HopShift, ...] = ()
     side: str = "B"
     work: tuple[str, ...] = ()
+    groups: str = ""
 
     @property
     def word(self) -> Word:
