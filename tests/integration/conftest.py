@@ -177,11 +177,11 @@ def warden_of(process: subprocess.Popen[str]) -> psutil.Process:
 
 
 @contextlib.contextmanager
-def launched(variant: VariantUsed, log: Path, folders: tuple[str, ...] = ()) -> Iterator[Serving]:
-    """A cluster of a variant, whose Python looks into `folders` too; nothing of it stays."""
+def launched(variant: VariantUsed, log: Path) -> Iterator[Serving]:
+    """A cluster of a variant; nothing of it stays."""
     run_id = new_run()
     try:
-        with Serving(LaunchSpec(variant, run_id, "1", log, folders=folders)) as serving:
+        with Serving(LaunchSpec(variant, run_id, "1", log)) as serving:
             serving.start()
             yield serving
         assert serving.close().leftovers == ()

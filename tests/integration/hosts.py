@@ -11,17 +11,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+
+from tests.places import begin, execute
 
 NETWORK = "10.77.0"
-
-ONE_PIPE: dict[str, Any] = {
-    **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT},
-    "text": True,
-}
 
 #: The first process of a host: takes in the dead, and ends with its stdin.
 HOLD = "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); sys.stdin.read()"
@@ -41,92 +38,69 @@ class Host:
         inside = ("nsenter", "-t", str(self.pid), "-n", "-m", "-u", "-i", "-p")
         return [*inside, f"--wdns={cwd or Path.cwd()}", "--", *command]
 
-    def start(
-        self, *command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
-    ) -> subprocess.Popen[str]:
+    def start(self, *command: str, env: Mapping[str, str], cwd: Path) -> subprocess.Popen[str]:
         """Starts a command on this host; its output is one pipe."""
-        return subprocess.Popen(self.words(*command, cwd=cwd), env=env, **ONE_PIPE)
+        return begin(*self.words(*command, cwd=cwd), env=env, stderr=subprocess.STDOUT)
 
     def run(
-        self,
-        *command: str,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-        timeout_s: float = 60.0,
+        self, *command: str, env: Mapping[str, str] | None = None, timeout_s: float = 60.0
     ) -> str:
-        """Runs a command on this host to its end; its output. CalledProcessError when it fails."""
-        words = self.words(*command, cwd=cwd)
-        done = subprocess.run(words, env=env, timeout=timeout_s, check=True, **ONE_PIPE)
-        return str(done.stdout)
+        """Runs a command on this host to its end; its stdout. CalledProcessError when it fails."""
+        return execute(*self.words(*command), env=env, timeout_s=timeout_s, check=True).stdout
 
-
-class Hosts:
-    """So many hosts, 10.77.0.1 and on, as a context manager."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._switch: Host | None = None
-        self.hosts: list[Host] = []
-
-    def __enter__(self) -> Self:
+    def end(self) -> None:
+        """Ends the host, and with it whatever runs there."""
+        assert self.holder.stdin is not None
+        self.holder.stdin.close()
         try:
-            self._switch = _hold("switch", "", ("--net",))
-            self._bridge("link", "add", "br0", "type", "bridge")
-            self._bridge("link", "set", "br0", "up")
-            for number in range(1, self._count + 1):
-                self.hosts.append(self._new_host(number))
-        except BaseException:  # Ctrl-C too: no host must stay
-            self.close()
-            raise
-        return self
+            self.holder.wait(5)
+        except subprocess.TimeoutExpired:
+            os.kill(self.pid, signal.SIGKILL)
+            self.holder.wait()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
-    def __getitem__(self, number: int) -> Host:
-        return self.hosts[number]
+@dataclass
+class Network:
+    """Hosts, 10.77.0.1 and on, and what holds their bridge."""
 
-    def close(self) -> None:
-        """Ends all hosts, and with them whatever runs there."""
-        for host in [*self.hosts, *([self._switch] if self._switch else [])]:
-            assert host.holder.stdin is not None
-            host.holder.stdin.close()
-            try:
-                host.holder.wait(5)
-            except subprocess.TimeoutExpired:
-                os.kill(host.pid, signal.SIGKILL)
-                host.holder.wait()
-        self.hosts, self._switch = [], None
+    switch: Host
+    hosts: list[Host] = field(default_factory=list)
 
-    def cut(self, host: Host) -> None:
-        """Takes a host off the network, as a pulled cable does."""
-        self._bridge("link", "set", f"port{self.hosts.index(host) + 1}", "down")
+    def set_link(self, host: Host, state: str) -> None:
+        """Takes a host off the network ("down"), as a pulled cable does, or joins it ("up")."""
+        self.bridge("link", "set", f"port{self.hosts.index(host) + 1}", state)
 
-    def join(self, host: Host) -> None:
-        self._bridge("link", "set", f"port{self.hosts.index(host) + 1}", "up")
+    def bridge(self, *words: str) -> None:
+        execute("nsenter", "-t", str(self.switch.pid), "-n", "--", "ip", *words, check=True)
 
-    def _new_host(self, number: int) -> Host:
+    def add(self, number: int) -> None:
         kinds = ("--net", "--mount", "--uts", "--ipc", "--pid", "--mount-proc")
         host = _hold(f"host{number}", f"{NETWORK}.{number}", kinds)
+        self.hosts.append(host)
         host.run("hostname", host.name)
         host.run("mount", "-t", "tmpfs", "-o", "size=2g", "shm", "/dev/shm")
         port = f"port{number}"
         pair = ("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns")
-        self._bridge(*pair, str(host.pid))
-        self._bridge("link", "set", port, "master", "br0")
-        self._bridge("link", "set", port, "up")
-        for words in (
-            ("addr", "add", f"{host.ip}/24", "dev", "eth0"),
-            ("link", "set", "eth0", "up"),
-            ("link", "set", "lo", "up"),
-        ):
-            host.run("ip", *words)
-        return host
+        self.bridge(*pair, str(host.pid))
+        self.bridge("link", "set", port, "master", "br0")
+        self.set_link(host, "up")
+        for words in (f"addr add {host.ip}/24 dev eth0", "link set eth0 up", "link set lo up"):
+            host.run("ip", *words.split())
 
-    def _bridge(self, *words: str) -> None:
-        assert self._switch is not None
-        command = ("nsenter", "-t", str(self._switch.pid), "-n", "--", "ip", *words)
-        subprocess.run(command, check=True, capture_output=True, text=True)
+
+@contextmanager
+def joined_hosts(count: int) -> Iterator[Network]:
+    """So many hosts; none of them, and nothing that runs there, stays."""
+    made = Network(_hold("switch", "", ("--net",)))
+    try:
+        made.bridge("link", "add", "br0", "type", "bridge")
+        made.bridge("link", "set", "br0", "up")
+        for number in range(1, count + 1):
+            made.add(number)
+        yield made
+    finally:
+        for host in (*made.hosts, made.switch):
+            host.end()
 
 
 def _hold(name: str, ip: str, kinds: Sequence[str]) -> Host:

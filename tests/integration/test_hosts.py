@@ -20,7 +20,7 @@ import pytest
 from serve_bench.store import read
 from tests.cases import sure
 from tests.integration.conftest import SERVE_BENCH, ended, until
-from tests.integration.hosts import Host, Hosts
+from tests.integration.hosts import Host, Network, joined_hosts
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.long, pytest.mark.netns]
 
@@ -44,10 +44,10 @@ print("TOLD " + json.dumps({"actors": sorted(names), "apps": apps}))
 class Cluster:
     """Ray on three hosts."""
 
-    def __init__(self, hosts: Hosts, place: Path) -> None:
-        self.hosts, self._place = hosts, place
-        self.first = hosts[0]
-        for number, host in enumerate(hosts.hosts):
+    def __init__(self, network: Network, place: Path) -> None:
+        self.network, self._place = network, place
+        self.first = network.hosts[0]
+        for number, host in enumerate(network.hosts):
             how = ["--head", "--port=6379", "--include-dashboard=false"]
             how = how if number == 0 else [f"--address={ADDRESS}"]
             self._ray(number, "start", *how, f"--node-ip-address={host.ip}", f"--num-cpus={CPUS}")
@@ -62,7 +62,7 @@ class Cluster:
         return {**plain, **TOKEN, **places, "PATH": path}
 
     def _ray(self, number: int, *words: str) -> None:
-        self.hosts[number].run("ray", *words, env=self.env(number), timeout_s=90)
+        self.network.hosts[number].run("ray", *words, env=self.env(number), timeout_s=90)
 
     def scale(self, *words: str, cwd: Path) -> subprocess.Popen[str]:
         return self.first.start(
@@ -82,8 +82,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     place = Path("/tmp") / f"h{os.getpid()}"  # short: Ray's socket paths are limited
     place.mkdir()
     try:
-        with Hosts(3) as hosts:
-            yield Cluster(hosts, place)
+        with joined_hosts(3) as network:
+            yield Cluster(network, place)
     finally:
         subprocess.run(["rm", "-rf", str(place)], check=True)
 
@@ -95,11 +95,11 @@ def ours_on(host: Host) -> list[str]:
     return [line for line in said if any(word in line for word in words) and "nsenter" not in line]
 
 
-def wait_until_gone(cluster: Cluster, seconds: float = 30.0) -> dict[str, list[str]]:
+def wait_until_gone(cluster: Cluster) -> dict[str, list[str]]:
     def left() -> dict[str, list[str]]:
-        return {host.name: ours_on(host) for host in cluster.hosts.hosts}
+        return {host.name: ours_on(host) for host in cluster.network.hosts}
 
-    until(lambda: not any(left().values()), seconds, 0.5)
+    until(lambda: not any(left().values()), 30.0, 0.5)
     return left()
 
 
@@ -157,12 +157,12 @@ def test_a_host_that_is_cut_off_is_named(cluster: Cluster, tmp_path: Path) -> No
     command = ("single", "--replicas", "6", "--duration", "24s", "--warmup", "1s", "--out", "r")
     ran = cluster.scale(*command, cwd=tmp_path)
     try:
-        cut_off = _wait_for_load([cluster.hosts[2]], ran)
-        cluster.hosts.cut(cut_off)
+        cut_off = _wait_for_load([cluster.network.hosts[2]], ran)
+        cluster.network.set_link(cut_off, "down")
         out, _ = ran.communicate(timeout=200)
     finally:
-        for host in cluster.hosts.hosts:
-            cluster.hosts.join(host)
+        for host in cluster.network.hosts:
+            cluster.network.set_link(host, "up")
         ran.kill()
     assert ran.returncode == 1, out
     result = read(tmp_path / "r")

@@ -30,10 +30,8 @@ def take(framer: ResponseFramer, *parts: bytes) -> ResponseFramer:
     return framer
 
 
-def checked(
-    expected: bytes = b"ok", status: tuple[int, ...] = ()
-) -> tuple[ResponseFramer, Request]:
-    request = Request(URL, expect_body=expected, expect_status=status)
+def checked(expected: bytes = b"ok") -> tuple[ResponseFramer, Request]:
+    request = Request(URL, expect_body=expected)
     return http1.make_framer(request), request
 
 

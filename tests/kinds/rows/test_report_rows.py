@@ -218,13 +218,13 @@ def test_a_row_in_which_a_replica_ended_has_no_cause() -> None:
     assert ended and all(entry.limited and entry.limited.cause == "unclear" for entry in ended)
 
 
-def used(*processes: tuple[str, float | None], host: float = 150.0) -> dict[str, Any]:
+def used(*processes: tuple[str, float | None]) -> dict[str, Any]:
     """Processes by role and CPU; load workers have no proportional memory."""
     facts = [
         {"pid": pid, "role": role, "cpu_percent": cpu, "pss_mb": None if "load" in role else 10.0}
         for pid, (role, cpu) in enumerate(processes, 1)
     ]
-    return {"host": {"cores": 2, "cpu_percent": host}, "processes": facts}
+    return {"host": {"cores": 2, "cpu_percent": 150.0}, "processes": facts}
 
 
 REPLICAS = used(
