@@ -20,16 +20,16 @@ import typer
 from serve_bench.benchmarks.registry import FOLDERS
 from serve_bench.benchmarks.scale import needs as scale_needs
 from serve_bench.cli.program import app, load_command
-from serve_bench.core.record_lines import to_line
-from serve_bench.core.result import Run
+from serve_bench.core.result import Result, Run
 from serve_bench.runner.load_source import read_load_on
 from serve_bench.store.files import read_toml, suite_file
 from tests.cases import cases
 from tests.fixtures import Call, Patch
-from tests.places import GOLDEN, TOP, execute, git, program
+from tests.places import TOP, execute, git, program
+from tests.records import AT, ROWS, store_run
 from tests.servers import serving
 from tests.suites import suite_with
-from tests.versus_records import versus_result
+from tests.versus_records import micro_result, versus_result
 
 pytestmark = pytest.mark.process
 
@@ -108,29 +108,17 @@ def files_in(folder: Path) -> list[Path]:
     return sorted(file for file in folder.rglob("*.*") if "__pycache__" not in file.parts)
 
 
-def store_run(folder: Path, launches: int = 1) -> None:
-    """A run with results, its one launch several times over if asked; of versus by that name."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if folder.name == "versus":
-        whole = versus_result(looks=True)
-        lines = [to_line(whole.run), *map(to_line, whole.trials)]
-    else:
-        text = (GOLDEN / "records.jsonl").read_text()
-        text = text.replace('"id":"20260102-golden"', f'"id":"{folder.name}"', 1)
-        lines = text.splitlines(keepends=True)
-        first = [line for line in lines if '"kind":"trial"' in line and "/r1/" in line]
-        for at in range(2, launches + 1):
-            again = (line.replace("/r1/", f"/r{at}/") for line in first)
-            lines += [line.replace('"round":1', f'"round":{at}') for line in again]
-    (folder / "records.jsonl").write_text("".join(lines))
+def store_results(folder: Path) -> None:
+    """A run with results in three launches; of versus by that name."""
+    rates = {row: (rate, 1.01 * rate, 0.99 * rate) for rate, row in enumerate(ROWS, 100)}
+    versus = folder.name == "versus"
+    store_run(folder, versus_result(looks=True) if versus else micro_result(rates, folder.name))
 
 
 def store_begun(folder: Path) -> None:
     """A run of `micro` that only began, for --resume."""
-    folder.mkdir(parents=True)
     suite = suite_with(read_toml(suite_file("micro")), "micro.toml")
-    begun = Run("id", (), "micro", "2026-01-02T03:04:05+00:00", "0", suite=suite.to_json())
-    (folder / "records.jsonl").write_text(to_line(begun))
+    store_run(folder, Result(Run("id", (), "micro", AT, "0", suite=suite.to_json())))
 
 
 def test_pages_show_commands() -> None:
@@ -159,7 +147,7 @@ def test_what_measures_is_planned(line: str, folder: Path, call: Call, monkeypat
     monkeypatch.setattr(scale_needs, "free_memory_bytes", lambda: 1 << 40)
     words = [word for word in flagged(line) if word != "--dry-run"]
     if "--resume" in words:
-        store = store_run if words[0] == "versus" else store_begun
+        store = store_results if words[0] == "versus" else store_begun
         store(Path(words[words.index("--resume") + 1]))
     before = files_in(folder)
     if "cuda" in line and not list(Path("/dev").glob("nvidia[0-9]*")):
@@ -216,7 +204,7 @@ def test_stored_runs_are_read(line: str, folder: Path, call: Call) -> None:
     words = flagged(line)
     named = [word for word in words[1:3] if re.fullmatch(r"(?!results$|-)[\w/-]+", word)]
     for name in named or [f"results/{name}" for name in "abcd"]:
-        store_run(folder / name, launches=3)
+        store_results(folder / name)
     shown, _ = call(*words)
     if asked and shutil.which("jq"):
         done = subprocess.run(shlex.split(asked), input=shown, stdout=subprocess.PIPE, text=True)
