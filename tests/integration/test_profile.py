@@ -1,7 +1,5 @@
 """See inside a real Ray Serve: a known hot function, `micro --profile`, and what cannot be seen."""
 
-import http.client
-import json
 import math
 import re
 import threading
@@ -33,7 +31,7 @@ from serve_bench.runner.recording import read_stacks
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
 from tests.cases import sure
-from tests.integration.conftest import SHORT, launched, run_checked, run_to_end
+from tests.integration.conftest import SHORT, get, launched, run_checked, run_to_end
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.ptrace]
 
@@ -93,10 +91,7 @@ APP = AppSpec("hot", "hot:build", "/hot", "Hot", None)
 
 
 def ask(port: int, query: str) -> dict[str, float]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("GET", f"/hot{query}")
-    answer: dict[str, float] = json.loads(connection.getresponse().read())
-    connection.close()
+    answer: dict[str, float] = get(f"http://127.0.0.1:{port}/hot{query}")[1]
     return answer
 
 
