@@ -69,13 +69,14 @@ def test_a_curve_tells_what_each_number_of_replicas_costs(tmp_path: Path) -> Non
     sizes = ("--replicas", "1,2,3", "--duration", "1s", "--warmup", "0.5s")
     result = measured(tmp_path, "scale", "curve", *sizes)
     assert [trial.cell["num_replicas"] for trial in result.trials] == [1, 2, 3]
+    deploys = {deploy.cell["num_replicas"]: deploy for deploy in result.deploys}
     for trial in result.trials:
         values = {name: metric.windows for name, metric in trial.metrics.items()}
         names = ("deploy_time", "memory_per_replica", "cpu_per_request", "controller_loop")
         for name in (*names, "teardown_time", "throughput"):
             (value,) = values[name] or ()
             assert value > 0, name
-        replicas = next(put for put in result.deploys if put.cell == trial.cell).proof["replicas"]
+        replicas = deploys[trial.cell["num_replicas"]].proof["replicas"]
         assert len(replicas) == trial.cell["num_replicas"]
 
 

@@ -39,7 +39,8 @@ def test_default_against_optimized_broken_off_and_settled(resumed: bool, tmp_pat
         assert result.complete and all(teardown.clean for teardown in result.teardowns)
         assert result.stop is not None and result.stop.why == "settled"
         rounds = result.stop.after_round
-        assert 3 <= rounds < 6 and {row.round for row in result.trials} == {*range(1, rounds + 1)}
+        measured = {trial.round for trial in result.trials}
+        assert 3 <= rounds < 6 and measured == {*range(1, rounds + 1)}
         check_launches(result, rounds)
         check_sliced(result)
         assert wait_until_clean(1) == []
