@@ -36,7 +36,7 @@ CLEAR: Final = 0.5
 estimate of a run that ends early is too far from 1."""
 
 FEWEST: Final = 3
-"""Launches a side for a verdict: of two, the 95 % interval is 12.7 standard errors wide."""
+"""Launches a side for a verdict: of two, the 95 % interval is ± 12.7 standard errors."""
 
 MOST_ROUNDS: Final = 200
 """The largest number of rounds to suggest. Beyond, the ratio lies at the threshold itself, or the
