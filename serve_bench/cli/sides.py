@@ -105,13 +105,9 @@ def read_side(options: SidesOptions, flags: SideFlags, suite: Suite) -> Side:
 def _split_word(word: str, place: str) -> tuple[str | None, str | None]:
     first, comma, second = (part.strip() for part in word.partition(","))
     if not first or (comma and (is_own(first) or not is_own(second))):
-        raise BadInput(
-            f"{place}: {word!r} is not allowed; it takes VARIANT, APP or VARIANT,APP, an app as "
-            "module:name or path/file.py:name"
-        )
-    if comma:
-        return first, second
-    return (None, first) if is_own(first) else (first, None)
+        takes = "VARIANT, APP or VARIANT,APP, an app as module:name or path/file.py:name"
+        raise BadInput(f"{place}: {word!r} is not allowed; it takes {takes}")
+    return (None, first) if is_own(first) else (first, second or None)
 
 
 def _read_settings(flags: SideFlags, app: AppSpec) -> dict[str, Value]:

@@ -188,10 +188,8 @@ def check_cell(cell: Mapping[str, Value]) -> None:
     """BadInput on a cell whose settings do not go together."""
     handler, size = cell.get("callable", "async"), int(cell["max_batch_size"])
     if handler != "async" and size > 1:
-        raise BadInput(
-            f"--callable {handler}: serve.batch takes coroutines alone; with it, max_batch_size "
-            f"({size}) must be 1, or the callable async"
-        )
+        needs = f"with it, max_batch_size ({size}) must be 1, or the callable async"
+        raise BadInput(f"--callable {handler}: serve.batch takes coroutines alone; {needs}")
 
 
 def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:

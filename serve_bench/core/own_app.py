@@ -6,7 +6,6 @@ gives them, as `Deployment.option`, such as `Ranker.ray_actor_options.num_cpus`.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -370,8 +369,10 @@ def _value(text: str) -> Option:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float) if text.isascii() and "_" not in text else ():
-        with contextlib.suppress(ValueError):
+        try:
             return kind(text)
+        except ValueError:
+            continue
     return text
 
 

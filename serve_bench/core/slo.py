@@ -138,10 +138,8 @@ def read_slo(text: str, where: str = "--slo", metrics: Collection[str] = (LATENC
     slo = parse_slo(text, where)
     for objective in slo.objectives:
         if objective.metric not in metrics:
-            raise BadInput(
-                f"{where}: {objective.name}: is measured of streams alone: --protocol stream, and "
-                "no other beside it"
-            )
+            needs = "--protocol stream, and no other beside it"
+            raise BadInput(f"{where}: {objective.name}: is measured of streams alone: {needs}")
     return slo
 
 

@@ -120,10 +120,8 @@ def seconds_of(text: str, where: str, zero: bool = False) -> float:
     units = {"ms": 1e-3, "m": 60, "h": 3600, "d": 86_400}
     seconds = float(match[1]) * units.get(match[2], 1) if match else -1
     if seconds < 0 or (seconds == 0 and not zero):
-        least = "0 or more" if zero else "above 0"
-        raise BadInput(
-            f"{where}: {text!r} is not allowed; it takes a time {least}, such as 500ms, 10s or 2m"
-        )
+        takes = f"a time {'0 or more' if zero else 'above 0'}, such as 500ms, 10s or 2m"
+        raise BadInput(f"{where}: {text!r} is not allowed; it takes {takes}")
     if seconds > MAX_DURATION_S:
         most = f"{MAX_DURATION_S / 3600:g}h"
         raise BadInput(f"{where}: {text[:20]!r} is not allowed; it takes at most {most}")
@@ -162,10 +160,8 @@ def parse_fault(text: str, where: str) -> PlannedFault:
         return PlannedFault("deploy", at_s, target)
     allowed = TARGETS if action == "kill" else STOPPABLE
     if target not in allowed or (named_one and (target != REPLICA or not deployment)):
-        raise BadInput(
-            f"{where}: {text!r}: {target or 'no target'} is not allowed; {action} takes "
-            f"{', '.join(allowed)}, or {REPLICA}:DEPLOYMENT"
-        )
+        takes = f"{action} takes {', '.join(allowed)}, or {REPLICA}:DEPLOYMENT"
+        raise BadInput(f"{where}: {text!r}: {target or 'no target'} is not allowed; {takes}")
     if (action == "stop") != bool(plus):
         need = "takes how long, as stop:replica@30s+5s" if action == "stop" else "has no duration"
         raise BadInput(f"{where}: {text!r}: {action} {need}")
@@ -177,7 +173,5 @@ def check_faults(faults: Sequence[PlannedFault], deployments: Collection[str], w
     """BadInput where a fault names a deployment that the app lacks."""
     for fault in faults:
         if fault.deployment is not None and fault.deployment not in deployments:
-            raise BadInput(
-                f"{where}: {fault.source}: the app has no deployment {fault.deployment}"
-                f"{nearest(fault.deployment, deployments)}"
-            )
+            lacks = f"{fault.deployment}{nearest(fault.deployment, deployments)}"
+            raise BadInput(f"{where}: {fault.source}: the app has no deployment {lacks}")

@@ -202,10 +202,9 @@ def _check_profile(request: Request, targets: tuple[str, ...]) -> None:
     if not processes:
         owner = port_owner(request.port)
         whose = f", {owner.name()} {owner.pid} does" if owner is not None else ""
-        raise BadInput(
-            f"--profile: no Serve of this machine listens on port {request.port}{whose} "
-            "(serve-bench profile --list shows what there is)"
-        )
+        hint = "(serve-bench profile --list shows what there is)"
+        port = f"port {request.port}{whose} {hint}"
+        raise BadInput(f"--profile: no Serve of this machine listens on {port}")
     chosen = to_profile(processes, targets)
     if not chosen:
         url = hide_in_text(request.url)

@@ -188,17 +188,14 @@ class RpcSpec(Spec):
         lists = [name for name in LISTS if len(getattr(self, name)) > 1]
         if len(lists) > 1:
             named = " and ".join(places[name] for name in lists)
-            raise BadInput(
-                f"{named}: only one argument may be a list, the x axis; give the others once"
-            )
+            alone = "only one argument may be a list, the x axis; give the others once"
+            raise BadInput(f"{named}: {alone}")
         for text in self.state_size:
             numbers = math.prod(map(int, text.split("-")))
             if not 1 <= numbers <= MOST_NUMBERS:
                 many = f"{numbers:,}" if numbers < 10**18 else "10^18 or more"
-                raise BadInput(
-                    f"{places['state_size']}: {text} makes a state of {many} numbers; it takes "
-                    f"1 to {MOST_NUMBERS:,}"
-                )
+                makes = f"{text} makes a state of {many} numbers"
+                raise BadInput(f"{places['state_size']}: {makes}; it takes 1 to {MOST_NUMBERS:,}")
         return self
 
     def plan(self, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:

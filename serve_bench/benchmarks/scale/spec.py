@@ -37,11 +37,9 @@ REMOVE_S: Final = 4.0
 Size: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
 """Of a fanout or a chain: each node is a deployment with a process of its own."""
 
-Replicas: TypeAlias = Annotated[int, Meta(ge=1, le=100_000)]
-
-
 ReplicasOption: TypeAlias = Annotated[
-    tuple[Replicas, ...], Opt("Replicas of each deployment; curve takes several")
+    tuple[Annotated[int, Meta(ge=1, le=100_000)], ...],
+    Opt("Replicas of each deployment; curve takes several"),
 ]
 DurationOption: TypeAlias = Annotated[
     Annotated[Time, Meta(ge=1, le=MAX_DURATION_S)],
@@ -340,10 +338,8 @@ def read_scale(
         if "nodes" in flags:
             raise BadInput("--nodes: starts raylets here; it does not go with --address")
         if any(key.partition(".")[0] in ("variant", "env") for key in content.places):
-            raise BadInput(
-                "--variant and --env do not go with --address: a cluster that is there already has "
-                "its own flags"
-            )
+            its = "a cluster that is there already has its own flags"
+            raise BadInput(f"--variant and --env do not go with --address: {its}")
         flags, used = {**flags, "nodes": "1"}, (VariantUsed(AS_IT_IS),)
     slo = content.text("slo", "")
     return kind.read(
@@ -371,11 +367,9 @@ def on_nodes(planned: PlannedTrial, nodes: int) -> PlannedTrial:
 def why_invalid(trial: Trial) -> str | None:
     """Why a trial is that of a broken run: too many of its requests failed, or none was answered;
     None where it is not."""
-    counts = trial.counts
-    requests = counts.completed + counts.failed_total
-    if not requests:
+    failed = trial.counts.failed_total
+    if not (requests := trial.counts.completed + failed):
         return "no request was answered"
-    share = counts.failed_total / requests
-    if share <= INVALID_SHARE:
+    if (share := failed / requests) <= INVALID_SHARE:
         return None
     return f"{100 * share:.1f} % of the requests failed ({failures_of([trial])})"
