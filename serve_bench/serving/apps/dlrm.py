@@ -11,7 +11,7 @@ import mmap
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -42,10 +42,12 @@ class Weights:
     def layers(self, which: str) -> list[tuple[Any, Any]]:
         """(weight, bias) of each layer of "bottom" or "top", within 1/sqrt(inputs), as
         torch.nn.Linear draws them."""
-        sizes = self._shape.bottom_layers if which == "bottom" else self._shape.top_layers
-        first = 1_000_000 if which == "bottom" else 2_000_000
+        shape, first = self._shape, 1_000_000 if which == "bottom" else 2_000_000
+        widths = (shape.dense_features, *shape.bottom)
+        if which == "top":
+            widths = (shape.width + shape.pairs, *shape.top, 1)
         drawn = []
-        for number, (inputs, outputs) in enumerate(sizes):
+        for number, (inputs, outputs) in enumerate(pairwise(widths)):
             generator, most = self._generator(first + number), inputs**-0.5
             weight = torch.empty(outputs, inputs).uniform_(-most, most, generator=generator)
             bias = torch.empty(outputs).uniform_(-most, most, generator=generator)

@@ -80,20 +80,6 @@ class Shape:
         return self.vectors * (self.vectors - 1) // 2
 
     @property
-    def bottom_layers(self) -> tuple[tuple[int, int], ...]:
-        """(inputs, outputs) of each bottom layer."""
-        return _layers(self.dense_features, self.bottom)
-
-    @property
-    def top_layers(self) -> tuple[tuple[int, int], ...]:
-        """(inputs, outputs) of each top layer, the last with one output."""
-        return _layers(self.width + self.pairs, (*self.top, 1))
-
-    @property
     def tables_bytes(self) -> int:
         """Memory of all tables."""
         return self.sparse_features * self.table_rows * self.width * FLOAT_BYTES
-
-
-def _layers(inputs: int, widths: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    return tuple(zip((inputs, *widths[:-1]), widths, strict=True))

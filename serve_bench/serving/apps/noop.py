@@ -69,6 +69,7 @@ class NoOp(Batching, Methods):
         self._body_type = body_type
         self._gap_s = 0.0
         self._counts = ReplicaTally(folders()[0])
+        self._by_size = (self._counts,)
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
         """As Batching; and takes the time before each event."""
@@ -78,9 +79,6 @@ class NoOp(Batching, Methods):
     def settings(self) -> dict[str, Any]:
         """As Batching; with the time before each event."""
         return {**super().settings(), "event_gap_ms": round(self._gap_s * 1e3, 6)}
-
-    def _make_room(self, largest: int) -> None:
-        self._counts.make_room(largest)
 
     @serve.batch
     async def _batched(self, requests: list[Any]) -> list[Any]:

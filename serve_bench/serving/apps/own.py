@@ -97,9 +97,7 @@ def application_of(name: str, member: Any, args: dict[str, Any]) -> Any:
 def _built(name: str, builder: Any, args: dict[str, Any]) -> Any:
     if inspect.signature(builder).parameters:
         api: Any = importlib.import_module("ray.serve._private.api")
-        older = "call_app_builder_with_args_if_necessary"  # before Ray 2.10
-        call = getattr(api, "call_user_app_builder_with_args_if_necessary", None)
-        return (call or getattr(api, older))(builder, args)
+        return api.call_user_app_builder_with_args_if_necessary(builder, args)
     if args:
         raise NoApp(f"{name} is a builder without parameters, and takes no arguments")
     app = builder()

@@ -165,9 +165,7 @@ class SampleCounter(Batching):
 
     def __init__(self) -> None:
         self._counts = SharedTally(folders()[0])
-
-    def _make_room(self, largest: int) -> None:
-        self._counts.make_room(largest)
+        self._by_size = (self._counts,)
 
     @serve.batch
     async def _batched(self, requests: list[int]) -> list[int]:

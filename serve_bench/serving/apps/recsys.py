@@ -67,11 +67,9 @@ class RankerReplica(Batching):
         self._max_batch_size = MAX_BATCH_SIZE
         batches, forward_ns = folders()
         self._batches, self._forward_ns = self.tally(batches), self.tally(forward_ns)
-        self._make_room(MAX_BATCH_SIZE)
-
-    def _make_room(self, largest: int) -> None:
-        self._batches.make_room(largest)
-        self._forward_ns.make_room(largest)
+        self._by_size = (self._batches, self._forward_ns)
+        for tally in self._by_size:
+            tally.make_room(MAX_BATCH_SIZE)
 
     @serve.batch(max_batch_size=MAX_BATCH_SIZE, batch_wait_timeout_s=BATCH_WAIT_TIMEOUT_S)
     async def _batched(self, payloads: list[Payload]) -> list[Answer]:

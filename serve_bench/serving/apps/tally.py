@@ -81,18 +81,17 @@ def folders() -> tuple[str | None, str | None]:
 
 
 class Batching:
-    """A replica whose method `_batched` is a `serve.batch`, used when max_batch_size is above 1."""
+    """A replica whose method `_batched` is a `serve.batch`, used when max_batch_size is above 1.
+    `_by_size`: what it counts by the size of batches."""
 
     _batched: Any
     _max_batch_size = 1
-
-    def _make_room(self, largest: int) -> None:
-        """Makes room to count batches of up to so many requests."""
-        raise NotImplementedError
+    _by_size: tuple[ReplicaTally, ...]
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
         """Takes max_batch_size and batch_wait_timeout_s from user_config, without a restart."""
-        self._make_room(int(config["max_batch_size"]))
+        for tally in self._by_size:
+            tally.make_room(int(config["max_batch_size"]))
         self._max_batch_size = int(config["max_batch_size"])
         self._batched.set_max_batch_size(self._max_batch_size)
         self._batched.set_batch_wait_timeout_s(float(config["batch_wait_timeout_s"]))

@@ -254,8 +254,7 @@ def _replica_settings(replica: Any) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "pid": os.getpid(),
         "max_ongoing_requests": inner._deployment_config.max_ongoing_requests,
-        # A Serve before 2.10 has no such limit.
-        "max_queued_requests": getattr(inner._deployment_config, "max_queued_requests", None),
+        "max_queued_requests": inner._deployment_config.max_queued_requests,
     }
     if hasattr(user, "settings"):
         settings.update(user.settings())
