@@ -42,14 +42,10 @@ def processes_here() -> list[ServeProcess]:
 class LoadActor:
     """Drives one load after the other on its node."""
 
-    def __init__(self) -> None:
-        self._prepare()
-
-    def _prepare(self) -> None:
-        self._state = NodeState()
-        self._called_off = False
-        self._begin_ns = 0
-        self._opened_after_s: float | None = None
+    _state = NodeState()
+    _called_off = False
+    _begin_ns = 0
+    _opened_after_s: float | None = None
 
     def state(self) -> NodeState:
         return self._state
@@ -66,7 +62,9 @@ class LoadActor:
     ) -> dict[str, Any]:
         """Drives a load to its end. Returns a NodePart as plain content, a tenth of its size.
         Raises nothing but what is broken here."""
-        self._prepare()  # a message to the former load may have come when that had just ended
+        # A message to the former load may have come when that had just ended.
+        self._state, self._called_off = NodeState(), False
+        self._begin_ns, self._opened_after_s = 0, None
         sampler = Sampler(processes_here(), apart=False) if sample else None
         told: Any = {"on_progress": self._note, "mark": mark, "may_measure": self._may_measure}
         try:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from serve_bench.core.errors import BadInput
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import Node, NodePart, node_fact
@@ -26,6 +27,7 @@ from serve_bench.load.driver import OnProgress
 from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.load.merge import combine
 from serve_bench.serving.child import Child
+from serve_bench.serving.launch_spec import reachable
 from serve_bench.serving.server import ChildDriver
 from serve_bench.serving.strays import marks
 
@@ -47,10 +49,10 @@ class NodesFailed(LoadError):
 class NodeCrew(ChildDriver):
     """Load actors on the nodes of the Ray cluster at `address`, from `start` to `close`.
 
-    `address`: HOST:PORT that takes connections (`reachable`), or `auto`. `env`: in place of this
-    process's environment (tokens, say). `python`: an interpreter with the Ray of the cluster. `log`
-    takes Ray's chatter. `skew_s`: no two nodes of the last load began to measure further apart than
-    this; None when it is not known.
+    `address`: HOST:PORT of the cluster, or `auto`. `env`: in place of this process's environment
+    (tokens, say). `python`: an interpreter with the Ray of the cluster. `log` takes Ray's chatter.
+    `skew_s`: no two nodes of the last load began to measure further apart than this; None when it
+    is not known.
     """
 
     def __init__(
@@ -66,12 +68,16 @@ class NodeCrew(ChildDriver):
         self.nodes: tuple[Node, ...] = ()
         self.skew_s: float | None = None
         self._marks = marks(run_id)
-        self._namespace = f"serve_bench_nodes_{run_id}"
         self._env = dict(os.environ if env is None else env)
         self._python = python or sys.executable
 
     def start(self) -> None:
-        """Joins the cluster and lists its nodes. Raises NodesFailed within 20 s."""
+        """Joins the cluster and lists its nodes. Raises NodesFailed within 25 s."""
+        try:
+            if self.address != "auto":  # that is Ray's to find
+                reachable(self.address)
+        except BadInput as error:
+            raise NodesFailed(str(error).removeprefix("--address: ")) from None
         self._child = Child(
             [self._python, "-u", *own_module("nodes")],
             log=self.log,
@@ -87,8 +93,7 @@ class NodeCrew(ChildDriver):
 
     def look(self) -> tuple[Node, ...]:
         """The nodes as they are now, into `nodes` too. Raises NodesFailed."""
-        body = {"address": self.address, "namespace": self._namespace}
-        answer = self._ask("join", body, JOIN_S)
+        answer = self._ask("join", {"address": self.address}, JOIN_S)
         self.nodes = built(tuple[Node, ...], answer["nodes"], "nodes")
         return self.nodes
 

@@ -208,6 +208,7 @@ def test_what_cannot_be_joined_is_one_line(cluster: RayNodes, tmp_path: Path) ->
         port = silent.getsockname()[1]
         found = refusal(f"127.0.0.1:{port}")
         assert found == f"Ray's GCS at 127.0.0.1:{port} gave no answer in 10 s"
+    assert refusal(f"127.0.0.1:{port}") == f"no Ray cluster at 127.0.0.1:{port}: connection refused"
     assert "does not let us in" in refusal(cluster.address, RAY_AUTH_TOKEN="b" * 64)
     other = program(tmp_path / "python", OTHER_RAY.format(python=sys.executable))
     assert re.fullmatch(

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.core.errors import BadInput
 from serve_bench.core.facts import LastHeard, TrialUsage
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import LoadResult, Progress
@@ -17,7 +16,6 @@ from serve_bench.nodes.actors import LoadActor
 from serve_bench.nodes.crew import NodeCrew, NodesFailed
 from serve_bench.runner.load_source import with_losses
 from serve_bench.serving.child import Child, ChildError
-from serve_bench.serving.launch_spec import reachable
 from tests.cases import cases, sure
 from tests.places import wait_until
 from tests.rounds import MS, a_result
@@ -104,12 +102,15 @@ def test_the_progress_of_all_is_that_of_the_least_far() -> None:
     "address", "ray://h:10001", "http://h:8265", "h", "h:", ":6379", "h:99999", "h:x", "local", ""
 )
 def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(BadInput, match=r"is not allowed; it takes HOST:PORT"):
-        reachable(address)
-    with pytest.raises(BadInput, match=r"at 127\.0\.0\.1:1: connection refused$"):
-        reachable("127.0.0.1:1")
-    with pytest.raises(BadInput, match=r"^--address: no Ray cluster at \[::1\]:1: "):
-        reachable("[::1]:1")
+    def start(address: str) -> None:
+        NodeCrew(address, "ab12cd", Path("/nowhere")).start()
+
+    with pytest.raises(NodesFailed, match=r"is not allowed; it takes HOST:PORT"):
+        start(address)
+    with pytest.raises(NodesFailed, match=r"at 127\.0\.0\.1:1: connection refused$"):
+        start("127.0.0.1:1")
+    with pytest.raises(NodesFailed, match=r"^no Ray cluster at \[::1\]:1: "):
+        start("[::1]:1")
 
 
 TIMING = Timing(0.1, 0.2, windows=2, window_s=0.15)
