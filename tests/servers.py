@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LENGTH = b"Content-Length: 2\r\n"
+STATUS, END = b"HTTP/1.1 200 OK\r\n", b"\r\nok"
+LONG = b"X-A: %s\r\n" % (b"a" * 1_000_000)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n"
 
@@ -142,11 +144,10 @@ ACTIONS: dict[str, Action] = {
     "not_modified": _bytes(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n"),
     "head": _bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"),
     "until_eof": _bytes(b"HTTP/1.1 200 OK\r\n\r\nok", keep=False),
-    "connection_close": _bytes(
-        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", keep=False
-    ),
+    "connection_close": _bytes(STATUS + b"Connection: close\r\n" + LENGTH + END, keep=False),
     "error500": _bytes(b"HTTP/1.1 500 Oops\r\nContent-Length: 5\r\n\r\nerror"),
     "error503": _bytes(b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy"),
+    "error429": _bytes(b"HTTP/1.1 429 Many\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"),
     "too_large": _bytes(
         b"HTTP/1.1 413 Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", keep=False
     ),
@@ -161,17 +162,11 @@ ACTIONS: dict[str, Action] = {
     "surplus_cut": _bytes(OK + OK[:-1]),
     "surplus_bytes": _bytes(OK + b"garbage"),
     "folded": _bytes(b"HTTP/1.1 200 OK\r\nX-A: one\r\n\ttwo\r\nContent-Length:\r\n 2\r\n\r\nok"),
-    "long_head": _bytes(b"HTTP/1.1 200 OK\r\nX-A: %s\r\n%s\r\nok" % (b"a" * 1_000_000, LENGTH)),
-    "many_headers": _bytes(
-        b"HTTP/1.1 200 OK\r\n%s%s\r\nok" % (b"X-A: %s\r\n" % (b"a" * 90) * 10_000, LENGTH)
-    ),
-    "long_head_until_eof": _bytes(
-        b"HTTP/1.1 200 OK\r\nX-A: %s\r\n\r\nok" % (b"a" * 1_000_000), keep=False
-    ),
+    "long_head": _bytes(STATUS + LONG + LENGTH + END),
+    "many_headers": _bytes(STATUS + b"X-A: %s\r\n" % (b"a" * 90) * 10_000 + LENGTH + END),
+    "long_head_until_eof": _bytes(STATUS + LONG + END, keep=False),
     "bare_lf": _bytes(b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok"),
-    "spaced_chunk": _bytes(
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 \r\nok\r\n0 \r\n\r\n"
-    ),
+    "spaced_chunk": _bytes(STATUS + b"Transfer-Encoding: chunked\r\n\r\n2 \r\nok\r\n0 \r\n\r\n"),
     "empty_lines": _bytes(OK + b"\r\n\r\n"),
     "two_lengths": _bytes(b"HTTP/1.1 200 OK\r\n%s%s\r\nok" % (LENGTH, LENGTH)),
     "body_of_204": _bytes(b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok"),

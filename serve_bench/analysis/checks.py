@@ -26,6 +26,8 @@ from serve_bench.core.usage import others_words
 BACKLOG: Final = 0.02
 """Of an open loop: with this share of answers beyond the due requests it was behind before."""
 
+PROXIES: Final = ("haproxy", "proxy")
+
 NEVER_IDLE: Final = 0.85
 """As the engine's own limit: a client below this share of time not idle could do more."""
 
@@ -248,6 +250,13 @@ def _failed(trial: Trial) -> Iterator[Warning]:
         if any(map(trial.counts.failed.get, GIVEN_UP)) and CENSORED in trial.metrics:
             hint = "excluded from the rate; timeouts make latency a lower bound"
         yield Warning("errors", message, hint, trial.key)
+    retried, answered = trial.client.retried, max(1, trial.counts.completed)
+    if retried > answered and not trial.client.asked.honor_retry_after:
+        busy = sum(use.cpu_percent or 0.0 for use in trial.usage.processes if use.role in PROXIES)
+        message = f"{retried / answered:,.3g} retries at once for each answer"
+        message += f"; meanwhile the proxy used {busy:.0f} % of a core" if busy else ""
+        hint = "load: --honor-retry-after waits as long as the server asks"
+        yield Warning("instant-retries", message, hint, trial.key)
     if bare := trial.client.bare:
         message = f"{bare:,} of {counted(trial.completed_in_windows, 'stream')} ended with [DONE] "
         hint = "they count as whole, as clients take them"

@@ -410,13 +410,8 @@ def rounds_needed(
         if interval.between:
             within = (interval.se**2 - interval.between) * now / rounds
             se = math.sqrt(within + interval.between)
-        then = replace(
-            interval,
-            se=se,
-            df=interval.df if interval.between else df_each * (rounds - 1),
-            n_a=rounds,
-            n_b=rounds,
-        )
+        df = interval.df if interval.between else df_each * (rounds - 1)
+        then = replace(interval, se=se, df=df, n_a=rounds, n_b=rounds)
         if any(then.at(confidence).half < room for room, confidence in rooms if room > 0):
             return rounds
     return None

@@ -286,6 +286,7 @@ def _line(
         for name, metric in trial.metrics.items():
             if windows := (metric.windows or ())[:end]:
                 by_windows.setdefault(name, {})[trial.round] = windows
+    kinds = by_windows.items()
     histograms = {name: merged(trials, name) for name, metric in kept.items() if metric.histogram}
     given_up = {name: histograms.pop(by, Histogram()) for name, by in CENSORED_BY.items()}
     for name, waited in given_up.items():
@@ -301,10 +302,7 @@ def _line(
         completed=sum(trial.counts.completed for trial in trials),
         errors=failed.total(),
         failed=dict(sorted((+failed).items(), key=lambda item: (-item[1], item[0]))),
-        spreads={
-            name: spread(windows, name not in OF_RESPONSES or steady)
-            for name, windows in by_windows.items()
-        },
+        spreads={name: spread(of, name not in OF_RESPONSES or steady) for name, of in kinds},
         distributions={
             name: distribution(histogram, given_up.get(name))
             for name, histogram in histograms.items()

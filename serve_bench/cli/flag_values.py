@@ -32,8 +32,8 @@ FLAGS: Final[Mapping[str, str]] = {
     **{
         name: f"--{name.removesuffix('_s').replace('_', '-')}"
         for name in """unix_socket events max_connections expect_status expect_body connections
-        processes retries client stages rate ramp spin connect_timeout_s event_timeout_s
-        timeout_s""".split()
+        processes retries honor_retry_after client stages rate ramp spin connect_timeout_s
+        event_timeout_s timeout_s""".split()
     },
 }
 

@@ -31,11 +31,12 @@ PANELS: Final[Mapping[str, str]] = {
     for panel, names in {
         "Load": """clients connections users rate arrivals stages ramp count duration timeout
             connect_timeout timeout_ms windows window_seconds warmup warmup_s max_connections
-            processes client keepalive retries route method header headers body paths draw
-            expect_status expect_body requests_per_client requests samples data_size unix_socket
-            insecure cacert seconds episodes steps rounds all_rounds launches quick budget
-            max_row_seconds num_queries batch start precision launch_time need protocol events
-            event_timeout bodies soak_time openai model input_tokens output_tokens allow_late""",
+            processes client keepalive retries honor_retry_after route method header headers body
+            paths draw expect_status expect_body requests_per_client requests samples data_size
+            unix_socket insecure cacert seconds episodes steps rounds all_rounds launches quick
+            budget max_row_seconds num_queries batch start precision launch_time need protocol
+            events event_timeout bodies soak_time openai model input_tokens output_tokens
+            allow_late""",
         "Server": """variant env a_env b_env python a_python b_python host port address nodes
             replicas master_addr master_port backend request_timeout_s grpc_servicer call""",
         "Output": """out output format published perf_metrics trace_out exclude_connect as_json

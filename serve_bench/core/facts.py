@@ -281,6 +281,7 @@ class LoadFacts(RecordPart, frozen=True):
     connect_timeout_s: Amount | None = None
     keepalive: bool | None = None
     retries: Count | None = None
+    honor_retry_after: bool = False
     rate: Amount | None = None
     arrivals: str = ""
     stages: tuple[Stage, ...] = ()

@@ -144,10 +144,9 @@ def too_many_failed(trial: Trial) -> str | None:
     share = failed / (completed + failed)
     if share <= INVALID_SHARE:
         return None
-    return (
-        f"{100 * share:.3g} % of the requests failed, more than {100 * INVALID_SHARE:g} %: "
-        f"{failures_of([trial]) or 'not answered in time'}"
-    )
+    why = failures_of([trial]) or "not answered in time"
+    most = f"more than {100 * INVALID_SHARE:g} %"
+    return f"{100 * share:.3g} % of the requests failed, {most}: {why}"
 
 
 def given_up_after_s(trial: Trial, result: Result) -> float | None:

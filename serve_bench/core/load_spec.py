@@ -130,10 +130,9 @@ def _at_most(most: float, **values: float | None) -> None:
 def _names_method(url: str, service: str, path: str) -> None:
     parts = urlsplit(url)
     names = parts.path.split("/")
-    require(
-        len(names) == 3 and all(names[1:]) and not parts.query,
-        f"url: the path {parts.path or '/'!r} names no method of {service}; it takes {path}",
-    )
+    named = len(names) == 3 and all(names[1:]) and not parts.query
+    words = f"the path {parts.path or '/'!r} names no method of {service}"
+    require(named, f"url: {words}; it takes {path}")
 
 
 @dataclass(frozen=True)
@@ -199,6 +198,7 @@ class Load:
     connect_timeout_s: float = 5.0
     keepalive: bool = True
     retries: int = 0
+    honor_retry_after: bool = False
     rate: float | None = None
     arrivals: Arrivals = "constant"
     stages: tuple[Stage, ...] = ()
@@ -227,6 +227,8 @@ class Load:
         timeouts = {"timeout_s": self.timeout_s, "connect_timeout_s": self.connect_timeout_s}
         _at_most(MAX_TIMEOUT_S, **timeouts)
         _at_most(MAX_RATE, rate=self.rate)
+        honored = not self.honor_retry_after or (self.retries > 0 and self.client == "raw")
+        require(honored, "honor_retry_after is for retries of the raw client")
         stages, open_loop = bool(self.stages), self.open_loop
         require(self.rate is None or not stages, "rate and stages exclude each other: give one")
         require(not self.ramp or stages, "ramp needs stages")
@@ -266,10 +268,8 @@ class Load:
 
     def _check_streaming(self, streaming: Streaming) -> None:
         request = self.request
-        require(
-            self.client in ("raw", "grpc", HANDLE),
-            f"streaming is for the clients raw, grpc and handle, not {self.client}",
-        )
+        words = f"streaming is for the clients raw, grpc and handle, not {self.client}"
+        require(self.client in ("raw", "grpc", HANDLE), words)
         require(request.method != "HEAD", "streaming: a response to HEAD has no body")
         require(request.expect_body is None, "expect_body has no use with a protocol of streams")
         require(not self.retries, "streaming and retries exclude each other: of which try is TTFT?")

@@ -210,10 +210,9 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
         super().__init__(work)
         load = work.load
         self._url = URL(load.request.url, encoded=True)
-        turns = [
-            (URL(url, encoded=True), body, named if load.request.header_sets else None)
-            for url, body, named in load.request.turns
-        ]
+        sets = load.request.header_sets
+        parts = ((URL(url, encoded=True), *rest) for url, *rest in load.request.turns)
+        turns = [(url, body, named if sets else None) for url, body, named in parts]
         self._draw = next_turn(load, work.share, turns)
         timed = STAMPED and self._tls is None and load.pickup_every > 0
         self._every = self._countdown = load.pickup_every if timed else NEVER
@@ -239,16 +238,15 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
         connector._factory = functools.partial(  # type: ignore[assignment]
             NotedHandler, self._loop, wire
         )
+        timeout = aiohttp.ClientTimeout(
+            self.load.timeout_s, sock_connect=self.load.connect_timeout_s, ceil_threshold=FOREVER_S
+        )
         session = aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,
             **_LONG_HEADS,
             headers=[] if self.load.request.header_sets else list(self.load.request.headers),
-            timeout=aiohttp.ClientTimeout(
-                total=self.load.timeout_s,
-                sock_connect=self.load.connect_timeout_s,
-                ceil_threshold=FOREVER_S,
-            ),
+            timeout=timeout,
         )
         # aiohttp would send an idempotent request again, unseen, when a kept connection breaks.
         session._retry_connection = False

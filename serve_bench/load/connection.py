@@ -96,10 +96,8 @@ def lacking_descriptors(connections: int) -> str | None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY in (soft, hard) or max(soft, hard) >= need:
         return None
-    return (
-        f"{connections} connections need {need} open files, and the hard limit is {hard}: "
-        f"raise it (ulimit -Hn {need}), or use fewer connections or more processes"
-    )
+    needs = f"{connections} connections need {need} open files, and the hard limit is {hard}"
+    return f"{needs}: raise it (ulimit -Hn {need}), or use fewer connections or more processes"
 
 
 EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")

@@ -138,11 +138,10 @@ def stretch_note(asked: Timing, fitted: Timing, response_s: float) -> str:
     """What was stretched, and what it costs; empty where nothing was."""
     if fitted == asked:
         return ""
-    return (
-        f"a response took {response_s:.2g} s in the warm-up: {counted(fitted.windows, 'window')} "
-        f"of {fitted.window_s:g} s in place of {asked.windows} of {asked.window_s:g} s, "
-        f"{fitted.measured_s:g} s in place of {asked.measured_s:g} s"
-    )
+    windows = f"{counted(fitted.windows, 'window')} of {fitted.window_s:g} s in place of"
+    whole = f"{fitted.measured_s:g} s in place of {asked.measured_s:g} s"
+    took = f"a response took {response_s:.2g} s in the warm-up: {windows}"
+    return f"{took} {asked.windows} of {asked.window_s:g} s, {whole}"
 
 
 INTERVAL_NS = 250_000_000
@@ -284,10 +283,9 @@ def drive_load(
         logs = log.open(processes, load.streaming is not None) if log is not None else ()
         traced = traces.open(processes) if traces is not None else ()
         side = load, choose_address(load)
-        orders = [
-            Orders((side,), timing, share, shared.fd, shared.boards, None, log_of, traces_of)
-            for share, log_of, traces_of in zip_longest(shares(load, processes), logs, traced)
-        ]
+        about, parts = (shared.fd, shared.boards, None), shares(load, processes)
+        places = zip_longest(parts, logs, traced)
+        orders = [Orders((side,), timing, part, *about, log, kept) for part, log, kept in places]
         with Crew(orders, mark, keeps) as crew:
             watch = Watch(shared, timing.warmup_min_s, timing.measured_s, on_progress)
             may_measure = may_measure or (lambda: True)
@@ -348,11 +346,9 @@ class _Drive:
                 raise
             interrupt = pressed
         reports = self._reports()
-        failures = tuple(
-            worker.failure(self.shared.live(worker.index)[COMPLETED])
-            for worker in self.crew.workers
-            if worker.index not in reports
-        )
+        lost = (worker for worker in self.crew.workers if worker.index not in reports)
+        live = self.shared.live
+        failures = tuple(worker.failure(live(worker.index)[COMPLETED]) for worker in lost)
         if not reports:
             raise self.crew.all_lost(failures)
         results = [done.results[0] for done in reports.values()]

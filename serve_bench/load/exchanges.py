@@ -7,6 +7,7 @@ react to events on sockets; `raw.RawEngine` waits for the events.
 
 from __future__ import annotations
 
+import re
 import select
 import socket
 import time
@@ -39,6 +40,7 @@ from serve_bench.load.tally import NEVER
 from serve_bench.load.traces import Traces
 
 PAUSE_NS = 50_000_000
+_RETRY_AFTER = re.compile(rb"\nretry-after: *(\d{1,6})\r?\n", re.IGNORECASE)
 """Wait after a failed connect, so that a server that is down does not make the client spin."""
 
 SCAN_NS = 100_000_000
@@ -162,11 +164,7 @@ class Exchanges(Engine):
 
     def _connect_failed(self, conn: Connection, error: OSError, now: int) -> None:
         self.connect_error = reason_of(error)
-        self._by_fd.pop(conn.fd, None)
-        conn.close()
-        conn.state = PAUSED
-        conn.since = now + PAUSE_NS
-        self._next_scan = min(self._next_scan, conn.since)
+        self._pause(conn, now + PAUSE_NS)
         if not conn.waiting:
             return
         if conn.attempts < self.load.retries:
@@ -176,6 +174,13 @@ class Exchanges(Engine):
         conn.waiting = False
         self.see("connect", self.connect_error)
         self._given_up(conn, "connect", now, None)
+
+    def _pause(self, conn: Connection, until: int) -> None:
+        self._by_fd.pop(conn.fd, None)
+        conn.close()
+        conn.state = PAUSED
+        conn.since = until
+        self._next_scan = min(self._next_scan, until)
 
     def _resume(self, conn: Connection, now: int) -> None:
         """A pause is over: connect again, for the waiting request or a new one."""
@@ -303,7 +308,10 @@ class Exchanges(Engine):
             conn.attempts += 1
             self.tally.retried += 1
             conn.waiting = True
-            if reusable:
+            asked = _RETRY_AFTER.search(seen) if isinstance(seen, bytes) else None
+            if self.load.honor_retry_after and asked is not None:
+                self._pause(conn, now + int(asked[1]) * 10**9)
+            elif reusable:
                 self._send(conn, now)
             else:
                 self._reopen(conn, now)

@@ -88,6 +88,8 @@ def answered(latency_ms: float, count: int = 300, **changes: Any) -> Trial:
     (judged(**STARVED), "client-bound", "the client waited for a CPU: non-idle 97 %"),
     (judged(), None, None),
     (good(client={"bare": 3}), "bare-done", "3 of 300 streams ended with [DONE] in place of da"),
+    (good(client={"retried": 900}), "instant-retries", "3 retries at once for each answer"),
+    (good(client={"retried": 900, "asked": {"honor_retry_after": True}}), None, None),
     (judged(**ADDS), "client-adds", "the aiohttp client adds 0.7 of 2.2 ms of "),
     (judged(**ADDS | {"mean_latency_ns": 9 * MS}), None, None),
     (good(warmup=UNSETTLED), "unsteady-warmup", "the rate was not steady after 4.0 s of war"),
@@ -142,10 +144,8 @@ def test_how_windows_are_unsteady(windows: Sequence[float], how: str | None) -> 
 
 
 def test_requests_that_serve_gave_up_are_told_with_the_flag_that_asks_for_it() -> None:
-    gave_up = good(
-        counts=replace(good().counts, completed=0, failed={"status": 205}),
-        client={"status_codes": {"408": 205}},
-    )
+    none = replace(good().counts, completed=0, failed={"status": 205})
+    gave_up = good(counts=none, client={"status_codes": {"408": 205}})
     asked = replace(launch(), variant=VariantUsed("default", {}, {"request_timeout_s": 0.7}))
     gave_up = replace(gave_up, warmup=replace(gave_up.warmup, steady=False))
     found = doubts(asked, gave_up)

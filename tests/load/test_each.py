@@ -91,9 +91,8 @@ def test_a_server_that_goes_away_fails_each_connections_requests() -> None:
 
         thread = threading.Thread(target=go_away, daemon=True)
         thread.start()
-        load = Load(
-            Request(f"http://127.0.0.1:{listener.getsockname()[1]}/"), connections=3, each=4
-        )
+        port = listener.getsockname()[1]
+        load = Load(Request(f"http://127.0.0.1:{port}/"), connections=3, each=4)
         result = drive_load(load, TIMING, log=log)
         thread.join(5)
     assert result.total.failed == {"reset": 3, "connect": 9} and result.total.sent == 12

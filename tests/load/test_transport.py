@@ -266,6 +266,14 @@ def test_retries_end(client: Client) -> None:
     assert len(server.log) == 18
 
 
+def test_a_retry_waits_as_long_as_the_server_asks() -> None:
+    with serving(servers.every(2, "error429")) as server:
+        request = Request(server.url)
+        run(request, "raw", retries=1, honor_retry_after=True, count=2, connections=1)
+    _, refused, again = server.log
+    assert again.received_ns - refused.answered_ns >= 10**9
+
+
 @CLIENTS
 def test_a_server_that_goes_away_is_connect_failures(client: Client) -> None:
     with ExitStack() as stack:

@@ -194,9 +194,7 @@ STEAL_SHARE: Final = 0.05
 
 CLIENT: Final = "client-bound"
 
-NOT_OF_SLICES: Final = frozenset(
-    {"few-windows", "unsteady-windows", "littles-law", "too-short", "too-slow"}
-)
+NOT_OF_SLICES: Final = "few-windows unsteady-windows littles-law too-short too-slow".split()
 """Checks of windows. A slice is far shorter than the rhythms of a machine, so its rate may swing;
 its requests in flight rise from none and drain to none."""
 

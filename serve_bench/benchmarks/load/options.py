@@ -52,9 +52,9 @@ class LoadOptions(RowOptions):
     order = """target connections duration count rate arrivals stages ramp client processes
         max_connections allow_late spin method header body bodies paths headers draw openai
         model input_tokens output_tokens protocol events event_timeout keepalive timeout
-        connect_timeout retries expect_status expect_body unix_socket insecure cacert warmup
-        seed profile trace load_on load_nodes no_sample strict_host dry_run live slo out format
-        trace_out"""
+        connect_timeout retries honor_retry_after expect_status expect_body unix_socket insecure
+        cacert warmup seed profile trace load_on load_nodes no_sample strict_host dry_run live slo
+        out format trace_out"""
 
     target: str = argument("Address that is loaded, http:// or https://.", metavar="URL")
     connections: int = flag(10, "Connections, or clients with aiohttp.", "-c", "--connections")
@@ -73,6 +73,7 @@ class LoadOptions(RowOptions):
     timeout: TimeOut = flag(30.0, "Longest time of a request.")
     connect_timeout: TimeOut = flag(5.0, "Longest time to open a connection.")
     retries: int = flag(0, "Further attempts at a failed request.")
+    honor_retry_after: bool = flag(False, "Wait before a retry as long as Retry-After says.")
     expect_body: Annotated[str | None, Opt("Body that every response must have", empty=True)] = None
     unix_socket: str | None = flag(None, "Connect to the socket at this path.")
     insecure: bool = flag(False, "Do not verify the certificate.", "-k", "--insecure")
@@ -125,6 +126,7 @@ class LoadOptions(RowOptions):
             connect_timeout_s=self.connect_timeout,
             keepalive=self.keepalive,
             retries=self.retries,
+            honor_retry_after=self.honor_retry_after,
             rate=self.rate,
             arrivals=self.arrivals,
             stages=stages_of(self.stages),
