@@ -7,7 +7,7 @@ profile, so two profiles of different length can be compared. The layers of stac
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import translate
@@ -28,6 +28,10 @@ WAITED: Final = "the thread waited"
 LEAST_RAN: Final = 0.02
 LEAST_OF_BUSIEST: Final = 0.1
 """A thread counts as waiting below 2 % of the time on a CPU, and a tenth of the busiest thread."""
+
+C_LOOPS: Final = ("Thread.run", "_event_loop")
+"""How functions end that run a loop in C, as uvloop; py-spy does not see it wait. Such a thread has
+no more samples than it ran."""
 
 LEAST_POINTS: Final = 1.0
 """A change of a share below 1 point is not listed."""
@@ -74,26 +78,36 @@ def merged(many: Iterable[Stacks]) -> Stacks:
     return out
 
 
-def by_thread_ran(stacks: Stacks, ran: Mapping[int, float]) -> Stacks:
+def by_thread_ran(stacks: Stacks, ran: Mapping[int, float], ticks: float) -> Stacks:
     """Stacks of `--threads` without the heading of their thread; those of threads that hardly ran
     are marked as idle.
 
-    py-spy takes waiting threads for busy in some samples (a fifth of them on a busy host); the
-    kernel knows better. `ran`: the share of time on a CPU by thread id; a thread that is not in it
-    counts as busy.
+    py-spy takes waiting threads for busy in some samples (a fifth of them on a busy host), and in
+    C_LOOPS in most; the kernel knows better. `ran`: the share of time on a CPU by thread id; a
+    thread that is not in it counts as busy. `ticks`: samples of a thread that always runs.
     """
     most = max(ran.values(), default=0.0)
     out: Counter[tuple[str, ...]] = Counter()
+    threads: dict[int, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for frames, count in stacks.items():
-        heading, *body = frames
-        if not heading.startswith("thread ("):
+        if frames[0].startswith("thread ("):
+            tid = int(frames[0].removeprefix("thread (").partition(")")[0])
+            threads[tid][frames[1:]] += count
+        else:
             out[frames] += count
-            continue
-        tid = int(heading.removeprefix("thread (").partition(")")[0])
+    for tid, bodies in threads.items():
         share = ran.get(tid, 1.0)
         waited = share < LEAST_RAN and share < LEAST_OF_BUSIEST * most
-        out[(*body, WAITED) if waited else tuple(body) or (NO_FRAME,)] += count
-    return out
+        loops = [body for body in bodies if not body or split_frame(body[-1])[0].endswith(C_LOOPS)]
+        left = round(share * ticks) - sum(count for at, count in bodies.items() if at not in loops)
+        for body, count in bodies.items():
+            kept = 0 if waited else count
+            if body in loops and tid in ran:
+                kept = min(kept, max(0, left))
+                left -= kept
+            out[body or (NO_FRAME,)] += kept
+            out[*body, WAITED] += count - kept
+    return +out  # without those that have none
 
 
 @cache
@@ -171,33 +185,19 @@ def _self_and_total(stacks: Stacks) -> tuple[Counter[str], Counter[str]]:
     return alone, within
 
 
-@dataclass(frozen=True)
-class FunctionChange:
-    """A function in two profiles, in percent of the samples of each."""
-
-    name: str
-    self_a: float
-    self_b: float
-
-    @property
-    def self_change(self) -> float:
-        """The change of its own share from A to B, in percentage points."""
-        return self.self_b - self.self_a
-
-
-def changes(a: Stacks, b: Stacks) -> list[FunctionChange]:
+def changes(a: Stacks, b: Stacks) -> list[tuple[str, float, float]]:
     """Functions whose own share changed by LEAST_POINTS and by more than twice the error of
-    sampling, the largest change first."""
+    sampling, the largest change first: with their percent of the samples of each profile."""
     own_a, own_b = _self_and_total(a)[0], _self_and_total(b)[0]
     all_a, all_b = total(a), total(b)
     found = []
     for name in own_a.keys() | own_b.keys():
         shares = 100.0 * own_a[name] / (all_a or 1), 100.0 * own_b[name] / (all_b or 1)
-        change = FunctionChange(name, *shares)
         noise = noise_points(shares[0], all_a) + noise_points(shares[1], all_b)
-        if abs(change.self_change) > noise and abs(change.self_change) >= LEAST_POINTS:
-            found.append(change)
-    return sorted(found, key=lambda change: (-abs(change.self_change), change.name))
+        change = abs(shares[1] - shares[0])
+        if change > noise and change >= LEAST_POINTS:
+            found.append((name, *shares))
+    return sorted(found, key=lambda row: (-abs(row[2] - row[1]), row[0]))
 
 
 def noise_points(share_percent: float, samples: int) -> float:

@@ -68,18 +68,12 @@ def pss_bytes(pid: int) -> int | None:
 
 def descriptors(pid: int) -> int | None:
     """How many descriptors a process has open; None without the right."""
-    try:
-        return len(os.listdir(f"/proc/{pid}/fd"))
-    except OSError:
-        return None
+    return len(_names(f"/proc/{pid}/fd")) or None
 
 
 def thread_count(pid: int) -> int | None:
     """How many threads a process has; None if it has ended."""
-    try:
-        return len(os.listdir(f"/proc/{pid}/task"))
-    except OSError:
-        return None
+    return len(_names(f"/proc/{pid}/task")) or None
 
 
 def threads_of(pid: int) -> Threads | None:
@@ -87,11 +81,7 @@ def threads_of(pid: int) -> Threads | None:
     run: dict[int, int] = {}
     wait: dict[int, int] = {}
     turns: dict[int, int] = {}
-    try:
-        names = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return None
-    for name in names:
+    for name in _names(f"/proc/{pid}/task"):
         if fields := _text(f"/proc/{pid}/task/{name}/schedstat").split():  # else it has ended
             run[int(name)], wait[int(name)], turns[int(name)] = map(int, fields)
     return Threads(perf(), run, wait, turns) if run else None
@@ -111,11 +101,8 @@ def host_reading() -> HostReading | None:
 def children_of(process: str) -> set[int]:
     """The pids of a process's children, by its name in /proc (`self`: this one); empty if it has
     ended."""
-    try:
-        threads = os.listdir(f"/proc/{process}/task")
-    except OSError:
-        return set()
-    texts = (_text(f"/proc/{process}/task/{tid}/children") for tid in threads)
+    task = f"/proc/{process}/task"
+    texts = (_text(f"{task}/{tid}/children") for tid in _names(task))
     return {int(pid) for text in texts for pid in text.split()}
 
 
@@ -140,6 +127,14 @@ def parent_of(pid: int) -> int:
 def thread_name(pid: int, tid: int) -> str | None:
     """The name of a thread; None if it has ended."""
     return _text(f"/proc/{pid}/task/{tid}/comm").strip() or None
+
+
+def _names(path: str) -> list[str]:
+    """What is in a folder of /proc; empty where it cannot be read, or its process ended."""
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
 
 
 def _text(path: str) -> str:

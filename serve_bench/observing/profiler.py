@@ -144,10 +144,9 @@ def explain(output: str, pid: int) -> str:
         if os.path.exists(f"/proc/{pid}"):
             return f"process {pid} is not Python, or hides its program"
         return f"process {pid} ended before a sample was taken"
-    if "Unsupported version of Python" in output:
-        match = re.search(r"Unsupported version of Python: (\S+)", output)
-        version = f"Python {match[1]}" if match else "its Python"
-        return f"py-spy does not know {version} of process {pid} yet: pip install -U py-spy"
+    if version := re.search(r"Unsupported version of (Python): (\S+)", output):
+        known = " ".join(version.groups())
+        return f"py-spy does not know {known} of process {pid} yet: pip install -U py-spy"
     if "Failed to find python version" in output or "Failed to find a python interpreter" in output:
         return f"process {pid} is not Python, or has only just started"
     first = next((line for line in output.splitlines() if line.strip()), "it said nothing")
@@ -168,6 +167,14 @@ def dump(pid: int, *, native: bool = False) -> str:
     return ran.stdout
 
 
+def find_wait(pid: int) -> str:
+    """`: it waits in select (selectors.py:468)`, of its main thread; empty if that is not seen."""
+    with contextlib.suppress(ProfileFailed):
+        frame = re.search(rf"Thread {pid} .*\n\s+(\S.*)", dump(pid))
+        return f": it waits in {frame[1]}" if frame else ""
+    return ""
+
+
 # Recordings.
 
 READY_S: Final = 30.0
@@ -181,6 +188,11 @@ for less than this at each stop was idle: its few samples are of the stopping.""
 
 #: A recording without a `stop` ends by itself this long after its time.
 _AFTER_S: Final = 60
+_BEHIND: Final = re.compile(r"([\d.]+)s behind in sampling")
+
+MOST_BEHIND: Final = 0.2
+"""A recording with more of its samples missing shows another program than the one that ran."""
+
 _SAMPLES: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
 
 
@@ -253,11 +265,6 @@ class Recording:
         return bool(self._began)
 
     @property
-    def started(self) -> bool:
-        """Whether `start` succeeded."""
-        return self._process is not None
-
-    @property
     def py_spy_pid(self) -> int:
         """The pid of py-spy itself."""
         assert self._process is not None, "start() first"
@@ -290,7 +297,7 @@ class Recording:
             self._process.wait(STOP_S)
 
     def _tidy(self) -> None:
-        if self.started:
+        if self._process is not None:
             self._draft.unlink(missing_ok=True)
         remove_empty(self._new_folders)
 
@@ -312,27 +319,30 @@ class Recording:
         if self._process.returncode != 0 or summary is None:
             raise ProfileFailed(explain(output, self.pid), tuple(self._output[:3]))
         samples, errors = int(summary[1]), int(summary[2])
+        behind_s = max(map(float, _BEHIND.findall(output)), default=0.0)
+        missing = f"{100 * behind_s / max(seconds, behind_s, 0.1):.0f} % of the samples"
+        behind = f"{spy} fell behind: {missing} are missing; use a lower --rate"
+        if behind_s > MOST_BEHIND * seconds:
+            raise ProfileFailed(behind)
         asleep = bool(ran) and sum(ran.values()) < STOP_COSTS_S * self.options.rate
         if samples == 0 or (asleep and not self.options.idle):
             raise ProfileFailed(
-                f"process {self.pid} was idle: no samples; put load on it first, or use --idle"
+                f"process {self.pid} was idle: no samples on a CPU{find_wait(self.pid)}; "
+                "put load on it first, or use --idle"
             )
-        self._keep(self._draft.read_text(encoding="utf-8", errors="replace"), ran)
-        notes = []
+        notes = [behind] if behind_s else []
+        text = self._draft.read_text(encoding="utf-8", errors="replace")
+        self._keep(text, ran, seconds * self.options.rate)
         if "because process exited" in output:
             notes.append(f"process {self.pid} ended after {seconds:.1f} s; kept what was sampled")
-        if "behind in sampling" in output:
-            notes.append(f"py-spy fell behind on process {self.pid}: use a lower --rate")
         if errors > samples:
             notes.append(f"{errors} stacks of process {self.pid} could not be read")
         return Recorded(self.pid, self.out, samples, errors, seconds, tuple(notes))
 
-    def _keep(self, text: str, ran: Mapping[int, float]) -> None:
+    def _keep(self, text: str, ran: Mapping[int, float], ticks: float) -> None:
         """Writes the stacks to their place: file names from the package on, waiting threads marked.
         Raises ProfileFailed."""
-        stacks = shortened(parse_raw(text, str(self.out)))
-        if not self.options.idle:  # else samples have no thread to compare with
-            stacks = by_thread_ran(stacks, ran)
+        stacks = by_thread_ran(shortened(parse_raw(text, str(self.out))), ran, ticks)
         try:
             # A recording that made the folder and kept nothing has removed it by now.
             self.out.parent.mkdir(parents=True, exist_ok=True)
@@ -383,12 +393,13 @@ def record(
     `on_progress` gets the seconds since all of them sample. Raises BadInput without py-spy, or if a
     file cannot be created.
     """
-    interrupted = False
+    interrupted, begun = False, list[Recording]()
     with contextlib.ExitStack() as stack:
         try:
             for recording in recordings:
                 stack.callback(recording.abandon)
                 recording.start()
+                begun.append(recording)
             for recording in recordings:
                 recording.wait_ready()
             began = time.monotonic()
@@ -400,12 +411,11 @@ def record(
         except KeyboardInterrupt:
             interrupted = True
         done, failed = [], []
-        for recording in recordings:
-            if recording.started:
-                try:
-                    done.append(recording.stop())
-                except ProfileFailed as error:
-                    failed.append(error)
+        for recording in begun:
+            try:
+                done.append(recording.stop())
+            except ProfileFailed as error:
+                failed.append(error)
     return Recordings(tuple(done), tuple(failed), interrupted)
 
 
@@ -445,10 +455,8 @@ def to_profile(processes: Sequence[_P], targets: Sequence[str]) -> list[_P]:
     """The processes of the targets, at most MOST_OF_A_ROLE of each role, lowest pid first."""
     chosen: list[_P] = []
     for role in dict.fromkeys(role for target in targets for role in TARGETS[target]):
-        of_role = sorted(
-            (found for found in processes if found.role == role), key=lambda found: found.pid
-        )
-        chosen += of_role[:MOST_OF_A_ROLE]
+        of_role = [found for found in processes if found.role == role]
+        chosen += sorted(of_role, key=lambda found: found.pid)[:MOST_OF_A_ROLE]
     return chosen
 
 

@@ -301,8 +301,7 @@ class Sampler:
             self._read_others(self._others)
         for pid in tuple(self._living):
             self._read_cpu(self._tracks[pid])
-        host = host_reading()
-        if host is not None:
+        if (host := host_reading()) is not None:
             self._host.append(host)
         if self.gpus is not None and self.gpus.why_not is None:
             self._gpu.append(self.gpus.read())
@@ -355,14 +354,12 @@ class Sampler:
             self._living.discard(track.pid)
             return
         track.cpu_ns.append((now, used))
-        if not track.rss_bytes or now - track.rss_bytes[-1][0] >= RSS_EVERY_NS:
-            rss = rss_bytes(track.pid)
-            if rss is not None:
-                track.rss_bytes.append((now, rss))
+        is_due = not track.rss_bytes or now - track.rss_bytes[-1][0] >= RSS_EVERY_NS
+        if is_due and (rss := rss_bytes(track.pid)) is not None:
+            track.rss_bytes.append((now, rss))
 
     def _read_threads(self, track: Track) -> None:
-        reading = threads_of(track.pid)
-        if reading is None:
+        if (reading := threads_of(track.pid)) is None:
             return
         former = track.threads[-1].run_ns if track.threads else {}
         busiest = max(reading.run_ns, key=lambda tid: reading.run_ns[tid] - former.get(tid, 0))

@@ -220,8 +220,7 @@ def test_a_server_that_is_not_visible_is_unclear_with_what_is_known() -> None:
 def test_failures_and_replicas_that_come_and_go_make_it_less_sure() -> None:
     seen = usage(process(1, "proxy", 96, wait=1), process(2, "replica", 40, wait=1), host=140)
     expect(measured(100, 400, seen), "proxy CPU", "high")
-    failing = measured(100, 400, seen, failed=400)
-    expect(failing, "proxy CPU", "medium", "9 % of the requests failed")
+    expect(measured(100, 400, seen, failed=400), "proxy CPU", "medium", "9 % of the requests")
     seen["processes"][1]["seen_s"] = 2.0
     seen["processes"].append({**process(3, "haproxy", 2, wait=0), "seen_s": 1.6})  # handed over
     verdict = expect(measured(100, 400, seen), "proxy CPU", "medium")

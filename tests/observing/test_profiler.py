@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -86,11 +87,17 @@ def test_a_process_that_ends_leaves_its_samples(start: Start, tmp_path: Path) ->
     assert "ended after" in done.notes[0] and "kept what was sampled" in done.notes[0]
 
 
-def test_an_idle_process_leaves_no_file(start: Start, tmp_path: Path) -> None:
+def test_an_idle_process_and_a_py_spy_that_falls_behind_leave_no_file(
+    start: Start, tmp_path: Path
+) -> None:
     pid = start(SLEEP)
     outcome = record([Recording(pid, tmp_path / "a" / "b" / "x.raw.txt")], 0.5)
     (failure,) = outcome.failed
-    assert "was idle: no samples" in str(failure) and "--idle" in str(failure)
+    waits = "was idle: no samples on a CPU: it waits in <module> (<string>:1); put load"
+    assert waits in str(failure) and "--idle" in str(failure)
+    fast = Recording(start(TWO, "30"), tmp_path / "x.raw.txt", SpyOptions(rate=100_000))
+    (failure,) = record([fast], 5.0).failed
+    assert re.search(r"fell behind: \d+ % of the samples are missing; use a low", str(failure))
     assert only(tmp_path) == []
     (done,) = record([Recording(pid, tmp_path / "x.txt", SpyOptions(idle=True))], 0.5).done
     assert done.samples > 0

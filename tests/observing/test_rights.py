@@ -80,6 +80,9 @@ def test_an_own_process_unless_the_kernel_says_no(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "geteuid", lambda: psutil.Process().uids().real)
     if os.geteuid() == 0:
         assert "--cap-add SYS_PTRACE" in sure(why_not_allowed(os.getpid()))
+    monkeypatch.setattr(rights, "why_not_allowed", lambda pid: "no, because")
+    with pytest.raises(RunFailed, match=r"^no, because$"):
+        check_process(os.getpid())
 
 
 @cases("scope", 1, 2, 3)
@@ -117,9 +120,3 @@ def test_a_dead_pid_a_zombie_and_what_is_no_python() -> None:
         known = [is_python(pid) for pid in (os.getpid(), sleeper.pid, 999999999)]
         sleeper.kill()
     assert known == [True, False, None]
-
-
-def test_a_process_that_is_closed_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rights, "why_not_allowed", lambda pid: "no, because")
-    with pytest.raises(RunFailed, match=r"^no, because$"):
-        check_process(os.getpid())

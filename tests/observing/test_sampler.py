@@ -46,17 +46,14 @@ def burner() -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def burn(share: float, seconds: float, into: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
-    words = (sys.executable, "-c", BURN, str(share), str(seconds))
-    process = begin(*words, stdin=subprocess.PIPE)
+    process = begin(sys.executable, "-c", BURN, str(share), str(seconds), stdin=subprocess.PIPE)
     into.append(process)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
 
 
 def press_enter(process: subprocess.Popen[str]) -> None:
-    stdin = sure(process.stdin)
-    stdin.write("\n")
-    stdin.flush()
+    print(file=process.stdin, flush=True)
 
 
 def go(process: subprocess.Popen[str]) -> tuple[float, float]:
@@ -118,9 +115,8 @@ def test_new_children_are_seen_in_their_role_and_of_a_raylet_those_that_become_r
     parent.communicate("\n")
     seen = {process.pid: process.role for process in haproxy.summary(began_ns, seconds).processes}
     assert seen[reloaded] == "haproxy"
-    (replica,) = (
-        part for part in raylet.summary(began_ns, seconds).processes if part.role == "replica"
-    )
+    late = raylet.summary(began_ns, seconds).processes
+    (replica,) = (process for process in late if process.role == "replica")
     assert replica.pid == added and replica.title.startswith("ray::ServeReplica:app:Shop")
 
 
