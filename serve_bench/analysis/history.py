@@ -9,10 +9,11 @@ that brought it.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Final
 
 from serve_bench.analysis.comparing import match
@@ -22,12 +23,15 @@ from serve_bench.analysis.comparing.values import MEASURES, Measure, RowPlace
 from serve_bench.analysis.ratios import FEWEST, THRESHOLD, Interval, paired
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.core.facts import TrialSeconds
 from serve_bench.core.failed_requests import INVALID_SHARE
 from serve_bench.core.figures import counted
-from serve_bench.core.result import JsonObject, Result, Run, cell_slug
+from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.result import JsonObject, Metric, Result, Run, Trial, cell_slug
+from serve_bench.core.traffic import Row
 
-FEWEST_ALIKE: Final = 2
-"""Runs that make a history."""
+_AT_ONCE: Final = Warmup(0.0, True, 0)
+FEWEST_ALIKE: Final = 2  # runs that make a history
 
 LAST: Final = 10
 """Runs before the newest that it is compared with: of 4 an interval is 1.4 times as wide, of 30 it
@@ -70,17 +74,10 @@ class HistoryPoint:
 class Series:
     """A metric of a row over the runs of its history; `points` has one for each run."""
 
-    variant: str
+    place: Place
     cell: JsonObject
-    row: str
-    client: str
     measure: Measure
     points: tuple[HistoryPoint, ...]
-
-    @property
-    def place(self) -> Place:
-        """The row that it is of, whatever the metric."""
-        return self.variant, RowPlace(cell_slug(self.cell), self.row, self.client)
 
 
 @dataclass(frozen=True)
@@ -108,10 +105,23 @@ class History:
 
     groups: tuple[Group, ...]
     total: int
-    threshold: float
-    metrics: tuple[str, ...]
     passed: tuple[PassedOver, ...] = field(default=())
     forced: bool = False
+
+
+def read_perf_metrics(text: str | bytes, name: str) -> Result:
+    """The rates in a file of Ray's release tooling, as a run of no time. Raises FormatError."""
+    trials = []
+    try:
+        for metric in json.loads(text)["perf_metrics"]:
+            label, value = metric["perf_metric_name"], float(metric["perf_metric_value"])
+            if metric["perf_metric_type"] == "THROUGHPUT":
+                row, rate = Row(label, "", 1), {MAIN: Metric("requests/s", "higher", (value,))}
+                known = "", "", 1.0, _AT_ONCE, rate, Counts(1, 1, {}, 0), TrialSeconds()
+                trials.append(Trial(label, 1, "ray", {}, row, *known))
+    except (LookupError, TypeError, ValueError) as error:
+        raise FormatError(f"holds no perf_metrics of Ray ({error!r})") from None
+    return Result(Run(name, (), "perf_metrics", "", ""), trials=tuple(trials))
 
 
 def build_history(
@@ -132,9 +142,8 @@ def build_history(
     variant, cell or row that no run has.
     """
     left = list(passed)
-    in_order = sorted(stored.items(), key=lambda item: (item[1].run.started_at, item[0]))
-    measured = list(_measured(in_order, left))
-    all_groups = _grouped(_chosen(measured, left, chosen or {}), force)
+    in_order = sorted(stored.items(), key=lambda item: item[1].run.started_at)
+    all_groups = _grouped(_chosen([*_measured(in_order, left)], left, chosen or {}), force)
     groups = [group for group in all_groups if len(group) >= FEWEST_ALIKE]
     groups.sort(key=len, reverse=True)
     alone = [group[0] for group in all_groups if len(group) < FEWEST_ALIKE]
@@ -150,14 +159,8 @@ def build_history(
         made.append(_group(group, alike, metrics, threshold, last))
     if not any(group.series for group in made):
         raise BadInput(f"--metric: no run has a value of {', '.join(metrics)}")
-    return History(
-        groups=tuple(made),
-        total=len(stored) + len(passed),
-        threshold=threshold,
-        metrics=tuple(metrics),
-        passed=tuple(_mark_late(groups, left, stored)),
-        forced=force,
-    )
+    late = tuple(_mark_late(groups, left, stored))
+    return History(tuple(made), len(stored) + len(passed), late, force)
 
 
 def _group(
@@ -171,11 +174,12 @@ def _group(
     before = runs[-1 - last : -1]
     comparison = compare_newest(before, runs[-1], threshold, metrics)
     measures = [measure for name in metrics for measure in MEASURES if measure.name == name]
-    series = []
-    for (place, cell), measure in product(_places(runs).items(), measures):
-        points, (variant, at) = _points(runs, place, measure), place
-        if any(point.value is not None for point in points):
-            series.append(Series(variant, cell, at.row, at.client, measure, points))
+    lines = (
+        Series(place, cell, measure, _points(runs, place, measure))
+        for place, cell in _places(runs).items()
+        for measure in measures
+    )
+    series = [line for line in lines if any(point.value is not None for point in line.points)]
     apart = [f"{found.what} {found.b}" for found in _unlike(alike[0], runs[0])] if alike else []
     name = ", ".join([str(runs[0].subject), *match.few(apart)])
     later = (replace(run, changed=tuple(_changes(old, run))) for old, run in pairwise(runs))
@@ -225,7 +229,8 @@ def _gaps(series: Sequence[Series], comparison: Comparing) -> Iterator[str]:
             why = f"{line.measure.name} was not measured; the run before has it"
         if why and line.place not in judged:
             judged.add(line.place)
-            yield f"{line.row} ({line.client}) of {line.variant}, {cell_slug(line.cell)}: {why}"
+            variant, place = line.place
+            yield f"{place.row} ({place.client}) of {variant}, {place.cell}: {why}"
 
 
 def _changes(before: MeasuredRun, run: MeasuredRun) -> Iterator[str]:
@@ -355,7 +360,6 @@ def _mark_late(
         if (result := stored.get(run.where)) is not None:
             subject = match.subject_of(result)
             places = [group for group in groups if group[0].subject == subject]
-            apart = [match.unlike(group[0].result, result, ({}, {})) for group in places]
-            alike = [group for group, found in zip(places, apart, strict=True) if not found]
+            alike = [runs for runs in places if not match.unlike(runs[0].result, result, ({}, {}))]
         newest = [other.run.started_at for group in alike or places for other in group]
-        yield replace(run, late=bool(newest) and run.started_at > max(newest))
+        yield replace(run, late=bool(newest) and run.started_at > max(newest) > "")

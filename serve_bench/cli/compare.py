@@ -27,7 +27,7 @@ from serve_bench.store.search import beside, search
 from serve_bench.view.comparison import comparison_document, comparison_json
 from serve_bench.view.csv import json_of
 
-PAGE: Final = "compare.html"
+NEWEST: Final = 60  # runs of a folder, at most, that tell how far runs differ
 
 
 def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list[str]]:
@@ -66,14 +66,9 @@ def _compare_pairs(
                 where=pair.where,
                 spreads=_spreads(pair, options.session_sd),
             )
+            yield replace(comparing, of=pair.of, notes=(*comparing.notes, *pair.notes)), pair.where
         except BadInput as error:
             left.append(str(error))
-        else:
-            yield replace(comparing, of=pair.of, notes=(*comparing.notes, *pair.notes)), pair.where
-
-
-NEWEST: Final = 60
-"""Runs of a folder that are read at most to tell how far runs differ."""
 
 
 def _spreads(pair: RunPair, session_sd: float | None) -> Spreads:
@@ -93,7 +88,7 @@ def compare(options: CompareOptions) -> int:
     """Compares stored runs. Returns the exit code."""
     form, html = options.format, options.format == "html"
     gate = read_flags(options)
-    to = place_of_page(options.output, Path(PAGE)) if html else target_of(options.output)
+    to = place_of_page(options.output, Path("compare.html")) if html else target_of(options.output)
     pairs, left, alone = _pair_sides(options)
     done = list(_compare_pairs(options, gate, pairs, left))
     skipped = [*left, *alone]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
-from serve_bench.analysis.history import History, PassedOver, build_history
+from serve_bench.analysis.history import History, PassedOver, build_history, read_perf_metrics
 from serve_bench.analysis.ratios import THRESHOLD
 from serve_bench.benchmarks.history.exports import EXPORTS, export
 from serve_bench.benchmarks.history.lens import documents, history_json, late_runs
@@ -14,13 +13,12 @@ from serve_bench.cli.gate import Gate, metric_names
 from serve_bench.cli.report import check_plot, place_of_page, target_of, write_plot, write_text
 from serve_bench.cli.show import layout_for, print_warnings, render
 from serve_bench.cli.stored import HistoryOptions
-from serve_bench.core.errors import BadInput, visible
+from serve_bench.core.errors import BadInput, FormatError, visible
+from serve_bench.core.result import Result
 from serve_bench.report import PLAIN, Layout
 from serve_bench.store.files import same_file
 from serve_bench.store.search import search
 from serve_bench.view.csv import json_of
-
-PAGE: Final = "history.html"
 
 
 def render_history(history: History, form: str = "table", layout: Layout = PLAIN) -> str:
@@ -38,15 +36,25 @@ def close_history(history: History, fail_on: str | None) -> int:
     return Gate(fail_on=fail_on).close(*comparings, gaps=[*gaps, *late_runs(history)])
 
 
+def _read(path: Path) -> Result:
+    """A stored run, or a JSON file of Ray's perf_metrics. Raises BadInput."""
+    if path.suffix != ".json":
+        return read_rows(path)
+    try:
+        return read_perf_metrics(path.read_bytes(), path.resolve().parent.name)
+    except (OSError, FormatError) as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
 def history(options: HistoryOptions) -> int:
     """Shows the history of stored runs. Returns the exit code."""
     form, output, plot = options.format, options.output, options.plot
     metrics = tuple(dict.fromkeys(metric_names(options.metric, "--metric")))
     check_plot(plot, None)
-    to = place_of_page(output, Path(PAGE)) if form == "html" else target_of(output)
+    to = place_of_page(output, Path("history.html")) if form == "html" else target_of(output)
     if to is not None and plot is not None and same_file(to, plot):
         raise BadInput(f"--output and --plot: both are {plot}")
-    runs, unreadable = search(options.dirs, read_rows)
+    runs, unreadable = search(options.dirs, _read)
     for folder, result in runs.items():
         print_warnings(result, str(folder))
     chosen = {"variant": options.variant, "cell": options.cell, "row": options.row}

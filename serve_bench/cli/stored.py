@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 from serve_bench.cli.command import MOST, argument, flag
 from serve_bench.cli.options import FAIL_ON, FormatOptions, GateOptions, format_flag
@@ -74,9 +74,6 @@ class CompareOptions(GateOptions):
 compare = Command(CompareOptions, "cli.compare:compare")
 
 
-TOLD: Final = ("table", "markdown", "json", "html")
-
-
 class HistoryOptions(GateOptions):
     """Show stored runs over time, and judge the newest.
 
@@ -89,7 +86,7 @@ class HistoryOptions(GateOptions):
     order = """dirs metric variant cell row last threshold fail_on force format output plot
         verbose"""
 
-    dirs: list[Path] = argument("Folders of runs, or folders that hold some.", metavar="DIR...")
+    dirs: list[Path] = argument("Folders with runs; JSON files of perf_metrics.", metavar="DIR...")
     metric: str = flag("throughput", "Metrics: throughput, p50, p99, cpu, ttft_p99, itl_p99.")
     variant: str | None = flag(None, "Show this variant alone.")
     cell: str | None = flag(None, "Show this cell alone, such as bs1-ongoing10000-rep8.")
@@ -99,7 +96,9 @@ class HistoryOptions(GateOptions):
         None, "End with exit code 3 on: regressed, slower, inconclusive; not judged.", takes=FAIL_ON
     )
     force: bool = flag(False, "Put runs of unlike hosts into one history.")
-    format: str = format_flag(*TOLD, "otava", "otava-config", "bencher", "github-action-benchmark")
+    format: str = format_flag(
+        *"table markdown json html otava otava-config bencher github-action-benchmark".split()
+    )
     output: str | None = flag(None, "Write it here [-; html: history.html].", "--output", "-o")
     plot: Path | None = flag(None, "Draw it too, into this file: .png or .svg.")
 

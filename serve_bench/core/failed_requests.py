@@ -131,7 +131,7 @@ def _none_succeeded(trial: Trial) -> str:
     if not failed and not trial.counts.sent:
         total = trial.client.total
         early = "" if total is None else failures(total.failed, examples=trial.client.seen)
-        ends = f" ({early})" if early else ": measure longer, without --quick"
+        ends = f" ({early}): ask for less" if early else ": measure longer, without --quick"
         return f"no request began in the windows: those of the warm-up outlasted them{ends}"
     return f"no request{of_windows(trial)} succeeded: {failed or 'none was answered in time'}"
 

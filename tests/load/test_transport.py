@@ -267,7 +267,7 @@ def test_retries_end(client: Client) -> None:
 
 
 def test_a_retry_waits_as_long_as_the_server_asks() -> None:
-    with serving(servers.every(2, "error429")) as server:
+    with serving(servers.every_nth(2, "error429")) as server:
         request = Request(server.url)
         run(request, "raw", retries=1, honor_retry_after=True, count=2, connections=1)
     _, refused, again = server.log

@@ -47,12 +47,10 @@ def _otava_csv(group: Group, named: Mapping[str, Series]) -> str:
 
 def _otava_config(group: Group, named: Mapping[str, Series]) -> str:
     """The config of Otava for that CSV, as `history.csv`."""
-    test: dict[str, Any] = {"type": "csv", "file": "history.csv", "time_column": "time"}
-    test |= {"attributes": ATTRIBUTES, "metrics": {}}
-    for name, series in named.items():
-        direction = 1 if series.measure.better == "higher" else -1
-        test["metrics"][name] = {"column": name, "direction": direction}
-    return json_of({"tests": {"serve-bench": test}})
+    ways, test = {"higher": 1, "lower": -1}, {"type": "csv", "file": "history.csv"}
+    metrics = {k: {"column": k, "direction": ways[of.measure.better]} for k, of in named.items()}
+    about = {"time_column": "time", "attributes": ATTRIBUTES, "metrics": metrics}
+    return json_of({"tests": {"serve-bench": {**test, **about}}})
 
 
 def _bencher(group: Group, named: Mapping[str, Series]) -> str:

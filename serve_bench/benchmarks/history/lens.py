@@ -85,7 +85,7 @@ def _make_document(history: History, group: Group) -> Document:
 def series_rows(group: Group) -> Iterator[ViewRow]:
     """Each row in each run, metric by metric; as a ratio to its first value too. It is named by
     when the run began (UTC), in minutes if that tells them apart: `2026-01-02 03:04`."""
-    times = [run.run.started_at.replace("T", " ") for run in group.runs]
+    times = [run.run.started_at.replace("T", " ") or run.run.id for run in group.runs]
     digits = 16 if len({time[:16] for time in times}) == len(times) else 19
     pairs = (series.place for series in group.series)
     places = [ViewRow({"variant": of, **pick(row, "cell", "row", "client")}) for of, row in pairs]
@@ -100,7 +100,7 @@ def series_rows(group: Group) -> Iterator[ViewRow]:
             if point.value is not None:
                 values[figure.name] = value = interval_value(point.interval, point.value)
                 values["of_first"] = scale_value(value, 1 / first)
-            dims = {**series.cell, **pick(series, "variant", "row", "client"), "title": title}
+            dims = {**series.cell, **place.dims, "cell": None, "title": title}
             dims |= {"metric": series.measure.name, "figure": figure.name, "run": run.run.id}
             dims |= {"number": number, "launches": point.launches}
             dims["changed"] = "invalid" if point.invalid else ", ".join(few(run.changed))
@@ -143,5 +143,7 @@ def history_json(history: History) -> dict[str, Any]:
         }
         for group in history.groups
     ]
-    about = {"format": FORMAT, "found": history.total, "passed_over": history.passed}
-    return {**about, **pick(history, "threshold", "metrics", "forced"), "groups": groups}
+    judged, passed = history.groups[0].comparison, history.passed
+    about = {"threshold": judged.threshold, "metrics": judged.gate, "forced": history.forced}
+    found = {"format": FORMAT, "found": history.total, "passed_over": passed}
+    return {**found, **about, "groups": groups}
