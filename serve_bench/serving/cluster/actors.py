@@ -28,6 +28,8 @@ ORDER_TIMEOUT_S = 60
 def proof(names: Sequence[str]) -> dict[str, Any]:
     """The flags as the Serve actors resolved them: proxy, fallback proxy, replica; and their
     environment, as far as it is of Serve or has these names."""
+    import ray
+
     flags: dict[str, Any] = {}
     environment: dict[str, Any] = {}
     running = running_replicas()
@@ -35,15 +37,9 @@ def proof(names: Sequence[str]) -> dict[str, Any]:
         role = role_of(name)
         if role is None or role in flags or (role == "replica" and name not in running):
             continue
-        flags[role], environment[role] = ask(actor, _in_force, names)
+        answer = put(_in_force, actor, names)
+        flags[role], environment[role] = ray.get(answer, timeout=ANSWER_TIMEOUT_S)
     return {"flags": flags, "environment": environment}
-
-
-def ask(actor: Any, question: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer of an actor to a question of this module. Raises what Ray raises."""
-    import ray
-
-    return ray.get(put(question, actor, *arguments), timeout=ANSWER_TIMEOUT_S)
 
 
 def ask_replicas(

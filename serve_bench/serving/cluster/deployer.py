@@ -472,7 +472,7 @@ LEVEL_TIMEOUT_S = 15.0
 
 
 def set_system_log_level(level: str) -> None:
-    """Sets the level of Serve's own processes, and waits until all are at it.
+    """Asks Serve for this level of its own processes; see `wait_system_log_level`.
 
     With HAProxy these are its manager (as `proxy`) and the fallback proxy, which see no
     request: haproxy itself tells its lines to syslog, at a level that Serve does not change.
@@ -486,7 +486,6 @@ def set_system_log_level(level: str) -> None:
         raise Refused(f"log_level: Ray {ray.__version__} cannot change that of a running Serve")
     wanted = config(log_level=level, enable_access_log=level in ("DEBUG", "INFO"))
     in_time(CONTROLLER, lambda: client.update_global_logging_config(wanted), ORDER_TIMEOUT_S)
-    wait_system_log_level(level)
 
 
 def wait_system_log_level(level: str) -> dict[str, str]:
