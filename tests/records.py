@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_type_hints
 from msgspec import to_builtins
 
 from serve_bench.benchmarks.rpc.latencies import Episodes
-from serve_bench.benchmarks.rpc.spec import LISTS, RpcSpec, World, planned_trial
+from serve_bench.benchmarks.rpc.spec import LISTS, RpcSpec, World
 from serve_bench.core.facts import HostFacts, TrialFlags, TrialSeconds
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup, WorkerReport
@@ -288,8 +288,9 @@ def rpc_trial(
         for pid, (role, percent) in enumerate(roles, 1)
     ]
     usage = {"host": {"cores": 2, "cpu_percent": host}, "processes": processes, "gpus": []}
+    cell, _, (row,) = (suite or rpc_suite([world], [backend])).cell(world)
     return trial(
-        planned_trial(suite or rpc_suite([world], [backend]), backend, 1, world),
+        plan_trial(backend, 1, cell, row),
         window_s=span_ns / 1e9,
         done=calls,
         client={"memory_bytes": 20_000_000 * world.world_size},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from msgspec import structs
@@ -168,36 +169,42 @@ def orders(count: int, items: Sequence[T], seed: int) -> Iterator[tuple[int, lis
         yield number, order
 
 
-def plan_trial(name: str, number: int, label: JsonObject, row: Row) -> PlannedTrial:
-    """The trial of a row of a cell in a round, on the variant, side or layer of that name."""
-    return PlannedTrial(trial_key(name, number, label, row.label), number, name, label, row)
+def plan_trial(
+    name: str, number: int, label: JsonObject, row: Row, key: str | None = None
+) -> PlannedTrial:
+    """The trial of a row of a cell in a round, on the variant, side or layer of that name. `key`:
+    what stands for the row in its key, where that is not its label."""
+    return PlannedTrial(trial_key(name, number, label, key or row.label), number, name, label, row)
 
 
 def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
     """The launches in order. Variants alternate, so that a drift of the machine meets them all
     alike."""
-
-    def planned(name: str, round_: int, cell: Cell) -> PlannedCell:
-        rows, label = suite.rows_in(cell), label_of(cell)
-        return cell, tuple(plan_trial(name, round_, label, row) for row in rows)
-
-    return plan_launches(suite.launches, suite.variants, suite.cells, suite.seed, planned)
+    cells = [(cell, label_of(cell), suite.rows_in(cell)) for cell in suite.cells]
+    return plan_launches(suite.launches, suite.variants, cells, suite.seed)
 
 
 def plan_launches(
     count: int,
     variants: Sequence[VariantUsed],
-    cells: Sequence[T],
+    cells: Sequence[tuple[Cell, JsonObject, Sequence[Row]]],
     seed: int,
-    planned: Callable[[str, int, T], PlannedCell],
+    key: Callable[[Row], str] = attrgetter("label"),
 ) -> tuple[LaunchPlan, ...]:
-    """So many launches of each variant in order, alternating within a round. `planned`: a cell with
-    its trials, of a variant's name and a round."""
-    return tuple(
-        LaunchPlan(variant, round_, tuple(planned(variant.name, round_, cell) for cell in ordered))
-        for round_, ordered in orders(count, cells, seed)
-        for variant in variants
-    )
+    """So many launches of each variant in order, alternating within a round. `cells`: each with how
+    it is recorded and its rows; `key`: what stands for a row in the keys of its trials."""
+    launches = []
+    for round_, ordered in orders(count, cells, seed):
+        for variant in variants:
+            planned = (
+                (
+                    cell,
+                    tuple(plan_trial(variant.name, round_, label, row, key(row)) for row in rows),
+                )
+                for cell, label, rows in ordered
+            )
+            launches.append(LaunchPlan(variant, round_, tuple(planned)))
+    return tuple(launches)
 
 
 def rows_of(suite: Suite) -> tuple[Row, ...]:

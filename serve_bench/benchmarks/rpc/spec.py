@@ -16,8 +16,8 @@ from msgspec import Meta
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
-from serve_bench.core.plan import LaunchPlan, PlannedCell, plan_launches, plan_trial, without
-from serve_bench.core.result import JsonObject, PlannedTrial, VariantUsed
+from serve_bench.core.plan import LaunchPlan, plan_launches, without
+from serve_bench.core.result import JsonObject, VariantUsed
 from serve_bench.core.schema import built
 from serve_bench.core.traffic import Row
 from serve_bench.spec.base import Opt, Spec
@@ -201,14 +201,15 @@ class RpcSpec(Spec):
     def plan(self, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
         """The launches in order, a backend as the variant and a world as the cell; trials whose
         keys are `done` are left out. Backends alternate within a round."""
+        variants, cells = tuple(map(VariantUsed, self.backend)), [*map(self.cell, self.worlds)]
+        return without(plan_launches(self.launches, variants, cells, self.seed), done)
 
-        def planned(backend: str, round_: int, world: World) -> PlannedCell:
-            trial = planned_trial(self, backend, round_, world)
-            return trial.cell, (trial,)
-
-        variants = tuple(map(VariantUsed, self.backend))
-        launches = plan_launches(self.launches, variants, self.worlds, self.seed, planned)
-        return without(launches, done)
+    def cell(self, world: World) -> tuple[JsonObject, JsonObject, tuple[Row]]:
+        """A world as a cell, as it is recorded too, with its row."""
+        cell, count = asdict(world), world.observers
+        cell |= {} if self.policy_ms is None else {"policy_ms": self.policy_ms}
+        label = counted(count, "observer").replace(",", "")
+        return cell, cell, (Row(label, "observer", count, count),)
 
     def expected_s(self, launches: Sequence[LaunchPlan]) -> float:
         """About how long these launches take."""
@@ -229,16 +230,6 @@ class RpcSpec(Spec):
         if self.seconds is not None:
             measured_s = min(measured_s, self.seconds + an_episode_s)
         return EACH_S[backend] * world.world_size + 2 * an_episode_s + measured_s
-
-
-def planned_trial(suite: RpcSpec, backend: str, round_: int, world: World) -> PlannedTrial:
-    """The trial of one world on one backend."""
-    cell, count = asdict(world), world.observers
-    if suite.policy_ms is not None:
-        cell["policy_ms"] = suite.policy_ms
-    label = counted(count, "observer").replace(",", "")
-    row = Row(label, "observer", count, count)
-    return plan_trial(backend, round_, cell, row)
 
 
 def x_of(cell: JsonObject, x_axis: str) -> str:

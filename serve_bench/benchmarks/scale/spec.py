@@ -16,8 +16,8 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
-from serve_bench.core.plan import LaunchPlan, PlannedCell, plan_launches, without
-from serve_bench.core.result import JsonObject, PlannedTrial, Trial, VariantUsed, trial_key
+from serve_bench.core.plan import LaunchPlan, plan_launches, without
+from serve_bench.core.result import JsonObject, PlannedTrial, Trial, VariantUsed
 from serve_bench.core.slo import read_slo
 from serve_bench.core.traffic import Row
 from serve_bench.spec.base import Opt, Spec
@@ -130,14 +130,9 @@ class ScaleSpec(Spec):
     def plan(self, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
         """The launches in order; trials whose keys are `done` are left out. Variants alternate
         within a round."""
-        about = (self.launches, self.variants, self.replicas, self.seed)
-        return without(plan_launches(*about, self._planned_cell), done)
-
-    def _planned_cell(self, variant: str, round_: int, replicas: int) -> PlannedCell:
-        cell, rows = self.cell(replicas), self.rows()
-        keys = (trial_key(variant, round_, cell, row.label.replace(",", "")) for row in rows)
-        trials = zip(keys, rows, strict=True)
-        return cell, tuple(PlannedTrial(key, round_, variant, cell, row) for key, row in trials)
+        cells = [(cell, cell, self.rows()) for cell in map(self.cell, self.replicas)]
+        about = (self.launches, self.variants, cells, self.seed)
+        return without(plan_launches(*about, lambda row: row.label.replace(",", "")), done)
 
     def expected_s(self, launches: Sequence[LaunchPlan]) -> float:
         """About how long these launches take."""
