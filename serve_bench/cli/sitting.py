@@ -36,7 +36,7 @@ from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.host import CpuWatch, fingerprint
 from serve_bench.runner.load_source import LoadOn, LocalLoads, NodeLoads
 from serve_bench.runner.requests_file import requests_file
-from serve_bench.runner.runner import Plan, Runner
+from serve_bench.runner.runner import Journal, Plan, run
 from serve_bench.serving.launch_spec import ignored_environment
 from serve_bench.serving.strays import Marked
 from serve_bench.store import RunFolder, StoreError, check_new, now_iso, read
@@ -202,11 +202,10 @@ def outcome_of(sitting: Sitting) -> Outcome:
             work = sitting.work(Place(folder.path, run_id, source))
             if (notice := long_notice(work)) is not None:
                 print_note(notice)
-            first = next_launch(folder.path)
-            runner = Runner(work, folder, display, first_launch=first, requests=requests)
-            interrupted = _work_off(runner)
+            journal = Journal(folder, display, requests)
+            interrupted = _work_off(work, journal, next_launch(folder.path))
         result = read(folder.path)
-        if (lost := runner.journal.unwritten) is not None:
+        if (lost := journal.unwritten) is not None:
             interrupted = interrupted or isinstance(lost.ended, KeyboardInterrupt)
             measured = [trial for trial in lost.trials if not trial.flags.profiled]
             trials = {trial.key: trial for trial in (*result.trials, *measured)}
@@ -215,7 +214,7 @@ def outcome_of(sitting: Sitting) -> Outcome:
         kept = bool(result.trials) or not sitting.disposable
         if not kept:
             folder.discard()
-    return Outcome(folder.path, result, runner.journal.failed, interrupted, kept)
+    return Outcome(folder.path, result, journal.failed, interrupted, kept)
 
 
 LONG_S: Final = 120.0
@@ -243,15 +242,15 @@ def _opened(sitting: Sitting) -> RunFolder:
     return folder
 
 
-def _work_off(runner: Runner[Any, Any]) -> bool:
+def _work_off(plan: Plan[Any, Any], journal: Journal, first_launch: int) -> bool:
     """Runs it to its end. True: Ctrl-C, SIGTERM or SIGHUP came first."""
     try:
-        runner.run()
+        run(plan, journal, first_launch)
     except KeyboardInterrupt:
         return True
     except StoreError as error:  # a full disk: what is there is reported all the same
         print_note(f"serve-bench: {error}")
-        runner.journal.failed = True
+        journal.failed = True
     return False
 
 

@@ -32,7 +32,7 @@ from serve_bench.core.result import (
     Trial,
     result_of,
 )
-from serve_bench.core.schema import built, shown
+from serve_bench.core.schema import built, encode_part, shown
 
 DEEPEST: Final = 60
 """Objects and lists in each other: what is nested deeper was not written by this tool, and would
@@ -50,18 +50,8 @@ def to_line(record: Record) -> str:
     content: dict[str, Any] = {"kind": record.KIND}
     if isinstance(record, Run):
         content["format"] = record.format  # up front, for people who look into the file
-    content |= msgspec.to_builtins(record, str_keys=True, enc_hook=_encoded)
+    content |= msgspec.to_builtins(record, str_keys=True, enc_hook=encode_part)
     return json.dumps(hide_settings(content), separators=(",", ":"), allow_nan=False) + "\n"
-
-
-def _encoded(value: object) -> object:
-    """What msgspec does not know itself: mappings that are no dict, and texts of a class of their
-    own, such as the version of torch."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, str):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} is no part of a record")
 
 
 def from_json(data: object, plan: Mapping[str, PlannedTrial] = {}) -> Record | None:

@@ -21,13 +21,16 @@ _T = TypeVar("_T")
 def plain(value: Any) -> dict[str, Any]:
     """A dataclass, or a dict of such, as JSON content: dicts with texts for keys, lists, bytes as
     base64, histograms in their sparse form. Not for NaN and infinity, which are no JSON."""
-    content = msgspec.json.encode(value, enc_hook=_encoded)
+    content = msgspec.json.encode(value, enc_hook=encode_part)
     return msgspec.json.decode(content, type=dict[str, Any])
 
 
-def _encoded(value: Any) -> Any:
-    """What msgspec does not know itself: histograms, and mappings that are no dict."""
-    return value.encode() if isinstance(value, Histogram) else dict(value)
+def encode_part(value: Any) -> Any:
+    """What msgspec does not know itself, as it does: histograms, mappings that are no dict, and
+    texts of a class of their own, such as the version of torch. TypeError for what is no JSON."""
+    if isinstance(value, Histogram):
+        return value.encode()
+    return str(value) if isinstance(value, str) else dict(value)
 
 
 def _decoded(kind: type[Any], value: Any) -> Any:

@@ -7,12 +7,12 @@ the loads that will run.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import starmap
+from pathlib import Path
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from serve_bench.analysis.climb import Climb, LadderPlace, climbs_of, throughput_of
@@ -31,13 +31,13 @@ from serve_bench.core.plan import (
 )
 from serve_bench.core.result import PlannedTrial, Result, Trial, cell_slug
 from serve_bench.core.traffic import Row
-from serve_bench.runner.runner import Bench, Journal, Plan, PlannedLaunch
+from serve_bench.runner.runner import Bench, Journal, Part, Plan, PlannedLaunch, Work
+
+L = TypeVar("L")  # what a kind of run is asked for
 
 PROFILING_S: Final = 1.5
 """Time of a profiled repetition beside its load: py-spy first reads the symbols of its process and
 at the end writes the stacks (0.7 to 2 s for proxy and two replicas on a host with 2 cores)."""
-
-R = TypeVar("R")
 
 PlannedLoad: TypeAlias = tuple[PlannedTrial, bool]
 """A row to load, and whether with profilers."""
@@ -63,10 +63,10 @@ class Agenda:
 
     def work(
         self, launch: LaunchPlan, cell: Cell, trials: Iterable[PlannedTrial]
-    ) -> Listed[PlannedLoad] | Climbing:
+    ) -> Work[PlannedLoad]:
         """The loads of a cell, one at a time."""
         if self.suite.ladder is None:
-            return Listed(self.of(trials), lambda load: self._load_s(load[0].row, load[1]))
+            return Work(self.of(trials), lambda load: self._load_s(load[0].row, load[1]))
         climb = self._climb(self.suite.ladder, launch, cell)
         return Climbing(climb, lambda row, rate: expected_trial_s(self.suite, row, rate))
 
@@ -100,28 +100,21 @@ class Agenda:
         return setup_s(self.suite, left) + sum(starmap(self._load_s, self.loads(left)))
 
 
-class Listed(Generic[R]):
-    """Rows that are known in advance. `cost`: expected seconds of a row; None: not known."""
+@dataclass
+class ListedBench(Bench[PlannedCell, PlannedTrial], Generic[L]):
+    """A bench of rows that are known in advance, on one launch of what `suite` asks for."""
 
-    def __init__(self, rows: Iterable[R], cost: Callable[[R], float] | None = None) -> None:
-        self._rows = deque(rows)
-        self._cost = cost
+    suite: L
+    folder: Path
+    run_id: str
+    launch: LaunchPlan
+    number: int
+    journal: Journal
 
-    def next(self) -> R | None:
-        """The first row that is left."""
-        return self._rows[0] if self._rows else None
-
-    def add(self, row: R, trial: Trial | None) -> None:
-        """Removes the row, whatever its trial."""
-        self._rows.popleft()
-
-    def left(self) -> list[R]:
-        """The rows that are left."""
-        return list(self._rows)
-
-    def left_s(self) -> float | None:
-        """The sum of their costs."""
-        return None if self._cost is None else sum(map(self._cost, self._rows))
+    def __post_init__(self) -> None:
+        self.begun, self.part = True, Part(str(self.number), self.launch.variant, self.launch.round)
+        self.parts = (self.part,)
+        self.log = self.folder / self.part.log
 
 
 def plan_listed(
@@ -136,7 +129,7 @@ def plan_listed(
             PlannedLaunch(
                 launch.variant.name,
                 launch.round,
-                [(cell, partial(Listed, cell[1])) for cell in launch.cells],
+                [(cell, partial(Work, cell[1])) for cell in launch.cells],
                 partial(bench, launch),
             )
             for launch in launches
@@ -145,15 +138,14 @@ def plan_listed(
     )
 
 
-class Climbing:
-    """The steps of a ladder. `cost`: expected seconds of a row at a rate (requests/s)."""
+class Climbing(Work[PlannedLoad]):
+    """The steps of a ladder. `step_s`: expected seconds of a row at a rate (requests/s)."""
 
-    def __init__(self, climb: Climb, cost: Callable[[Row | None, float], float]) -> None:
-        self._climb = climb
-        self._cost = cost
+    def __init__(self, climb: Climb, step_s: Callable[[Row | None, float], float]) -> None:
+        super().__init__()
+        self._climb, self._step_s = climb, step_s
 
     def next(self) -> PlannedLoad | None:
-        """The next step."""
         planned = self._climb.next()
         return None if planned is None else (planned, False)
 
@@ -161,16 +153,15 @@ class Climbing:
         """Adds the throughput of a step; 0 if the load failed."""
         self._climb.add(row[0].row, throughput_of(trial))
 
-    def left(self) -> list[bool]:
-        """One entry for each step that is expected."""
-        return [False] * self._climb.expected_left
+    def left(self) -> int:
+        return self._climb.expected_left
 
     def left_s(self) -> float:
         """Of rows that end by requests: at the best rate so far."""
         if self._climb.each is None:
-            return self._climb.expected_left * self._cost(None, A_RATE)
+            return self._climb.expected_left * self._step_s(None, A_RATE)
         rate = max((step.throughput for step in self._climb.steps), default=0.0) or A_RATE
-        return sum(self._cost(row, rate) for row in self._climb.rows_left)
+        return sum(self._step_s(row, rate) for row in self._climb.rows_left)
 
 
 def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:

@@ -1,8 +1,8 @@
 """The one runner: it executes a plan on benches and appends every record.
 
 A Plan lists what to measure, launch by launch. A Bench is what one launch measures on: a cluster of
-ours, two of them, running services, a foreign cluster, a backend of rpc. The Runner starts
-the launch, puts cells, loads rows, appends the trials, and ends the launch. The Journal makes all
+ours, two of them, running services, a foreign cluster, a backend of rpc. `run` starts the
+launch, puts cells, loads rows, appends the trials, and ends the launch. The Journal makes all
 failures and all steps of progress. Rule: the runner computes nothing beyond the record, and a run
 is the same without an observer.
 """
@@ -10,7 +10,8 @@ is the same without an observer.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -156,15 +157,17 @@ class Fault:
 
 @dataclass
 class Journal:
-    """Appends records and reports progress to an observer.
+    """Appends records and reports progress to an observer. `requests`: the file for every request
+    of every measured row.
 
-    `done` and `to_come` count trials; `to_come` only those that are known yet.
+    `done` and `to_come` count trials; `to_come` only those that are known yet. `about`: they are
+    estimates.
     """
 
     folder: RunFolder
     observer: Observer
-    about: bool = False
     requests: RequestsFile | None = None
+    about: bool = False
     unwritten: Loaded | None = None  # measured, on a disk that is full
     failed: bool = False  # something of the plan is not measured, or in doubt
     done: int = 0
@@ -234,20 +237,28 @@ class Journal:
 # What is measured, and on what.
 
 
-class Work(Protocol[R]):
-    """The rows of a cell, one after the other."""
+class Work(Generic[R]):
+    """The rows of a cell, one after the other: these, or those that a subclass finds as it goes on.
+    `cost`: expected seconds of a row; None: not known."""
+
+    def __init__(self, rows: Iterable[R] = (), cost: Callable[[R], float] | None = None) -> None:
+        self._rows, self._cost = deque(rows), cost
 
     def next(self) -> R | None:
         """The next row; None at the end."""
+        return self._rows[0] if self._rows else None
 
     def add(self, row: R, trial: Trial | None) -> None:
         """Takes the trial of a row; None if there is none."""
+        self._rows.popleft()
 
-    def left(self) -> Sequence[object]:
-        """The rows to come that are known yet."""
+    def left(self) -> int:
+        """How many rows are to come, as far as that is known yet."""
+        return len(self._rows)
 
     def left_s(self) -> float | None:
         """Expected seconds for them, from what is measured so far; None: not known."""
+        return None if self._cost is None else sum(map(self._cost, self._rows))
 
 
 @dataclass(frozen=True)
@@ -333,117 +344,100 @@ class Plan(Generic[C, R]):
     over: Callable[[], RunStop | None] = lambda: None
 
 
-class Runner(Generic[C, R]):
-    """One sitting of a run. `first_launch`: above 1 in a resumed run. `requests`: the file for
-    every request of every measured row."""
-
-    def __init__(
-        self,
-        plan: Plan[C, R],
-        folder: RunFolder,
-        observer: Observer,
-        *,
-        first_launch: int = 1,
-        requests: RequestsFile | None = None,
-    ) -> None:
-        self.journal = Journal(folder, observer, plan.about, requests)
-        self._plan = plan
-        self._number = first_launch
-
-    def run(self) -> bool:
-        """Measures the plan. True if nothing failed. KeyboardInterrupt ends all launches first."""
-        plan, journal = self._plan, self.journal
-        counts = [
-            [plan.width * len(work().left()) for _, work in launch.cells]
-            for launch in plan.launches
-        ]
-        journal.to_come = sum(map(sum, counts))
-        for place, launch in enumerate(plan.launches):
-            later = sum(map(sum, counts[place + 1 :]))
-            journal.who, journal.round = launch.who, launch.round
-            journal.expect(plan.expected_s(place, None))
-            bench = launch.bench(self._number, journal)
-            self._number += len(bench.parts)
-            try:
-                bench.start()
-                for number, (cell, work) in enumerate(launch.cells):
-                    journal.expect(plan.expected_s(place, number))
-                    self._cell(bench, cell, work())
-                    journal.skip(later + sum(counts[place][number + 1 :]))
-            except StoreError:  # a full disk ends the run, and is no fault of the launch
-                raise
-            except LaunchOver:
-                pass  # the next launch starts afresh
-            except RunFailed as error:
-                journal.fail(Fault("launch", error, bench.parts[0]))
-            finally:  # after Ctrl-C too
-                self._close(bench, bench.parts if bench.begun else ())
-            journal.skip(later)
-            if place + 1 < len(plan.launches) and (stop := plan.over()) is not None:
-                journal.append(stop)
-                break
-        return not journal.failed
-
-    def _cell(self, bench: Bench[C, R], cell: C, work: Work[R]) -> None:
-        """Puts a cell and measures its rows. Raises RunFailed when the launch cannot go on."""
-        journal, width, whole = self.journal, self._plan.width, False
-        after = journal.to_come - width * len(work.left())
+def run(plan: Plan[C, R], journal: Journal, first_launch: int = 1) -> bool:
+    """Measures a plan, in one sitting of a run. `first_launch`: above 1 in a resumed one. True if
+    nothing failed. KeyboardInterrupt ends all launches first. Raises StoreError."""
+    journal.about = plan.about
+    counts = [[plan.width * work().left() for _, work in launch.cells] for launch in plan.launches]
+    journal.to_come = sum(map(sum, counts))
+    for place, launch in enumerate(plan.launches):
+        later = sum(map(sum, counts[place + 1 :]))
+        journal.who, journal.round = launch.who, launch.round
+        journal.expect(plan.expected_s(place, None))
+        bench = launch.bench(first_launch, journal)
+        first_launch += len(bench.parts)
         try:
-            bench.put(cell)
-        except CellOver:
-            self._leave(bench, cell, False)
-            bench.check()
-            return
-        others_s = max(0.0, journal.left_s - (work.left_s() or 0.0))
-        try:
-            while (row := work.next()) is not None:
-                journal.to_come = after + width * len(work.left())
-                if (left_s := work.left_s()) is not None:
-                    journal.expect(others_s + left_s)
-                work.add(row, self._row(bench, row))
-                bench.check()
-            journal.to_come, whole = after, True
-        except CellOver:
-            pass  # the next cell is put anew
-        finally:
-            self._leave(bench, cell, whole)
-
-    def _leave(self, bench: Bench[C, R], cell: C, whole: bool) -> None:
-        fault = bench.leave(cell, whole)
-        if fault is not None:
-            self.journal.fail(fault)
-
-    def _row(self, bench: Bench[C, R], row: R) -> Trial | None:
-        """The trial of a row (the first of several); None without one."""
-        journal = self.journal
-        done, to_come = journal.done, journal.to_come
-        loaded = bench.load(row)
-        try:
-            for number, trial in enumerate(loaded.trials, 1):
-                journal.done, journal.to_come = done + number, to_come - number
-                journal.keep(trial, loaded.log)
-            journal.done, journal.to_come = done + self._plan.width, to_come - self._plan.width
-            for fault in loaded.faults:
-                journal.fail(fault)
-        except StoreError:
-            journal.unwritten = loaded
+            bench.start()
+            for number, (cell, work) in enumerate(launch.cells):
+                journal.expect(plan.expected_s(place, number))
+                _run_cell(journal, bench, cell, work(), plan.width)
+                journal.skip(later + sum(counts[place][number + 1 :]))
+        except StoreError:  # a full disk ends the run, and is no fault of the launch
             raise
-        if loaded.ended is not None:
-            raise loaded.ended
-        return loaded.trials[0] if loaded.trials else None
+        except LaunchOver:
+            pass  # the next launch starts afresh
+        except RunFailed as error:
+            journal.fail(Fault("launch", error, bench.parts[0]))
+        finally:  # after Ctrl-C too
+            _close(journal, bench, bench.parts if bench.begun else ())
+        journal.skip(later)
+        if place + 1 < len(plan.launches) and (stop := plan.over()) is not None:
+            journal.append(stop)
+            break
+    return not journal.failed
 
-    def _close(self, bench: Bench[C, R], parts: Sequence[Part]) -> None:
-        """Ends all parts, even if the end of one cannot be recorded."""
-        if not parts:
-            return
-        part, *rest = parts
-        self.journal.say("teardown", who=part.who)
-        try:
-            reaped = bench.close(part)
-            seconds, left = round(reaped.seconds, 4), reaped.leftovers
-            self.journal.append(Teardown(part.number, seconds, reaped.killed, not left, left))
-            if left:
-                message = f"something of the launch is left: {', '.join(left)}"
-                self.journal.fail(Fault("teardown", message, part))
-        finally:
-            self._close(bench, rest)
+
+def _run_cell(journal: Journal, bench: Bench[C, R], cell: C, work: Work[R], width: int) -> None:
+    """Puts a cell and measures its rows. Raises RunFailed when the launch cannot go on."""
+    after, whole = journal.to_come - width * work.left(), False
+    try:
+        bench.put(cell)
+    except CellOver:
+        _leave(journal, bench, cell, False)
+        bench.check()
+        return
+    others_s = max(0.0, journal.left_s - (work.left_s() or 0.0))
+    try:
+        while (row := work.next()) is not None:
+            journal.to_come = after + width * work.left()
+            if (left_s := work.left_s()) is not None:
+                journal.expect(others_s + left_s)
+            work.add(row, _run_row(journal, bench, row, width))
+            bench.check()
+        journal.to_come, whole = after, True
+    except CellOver:
+        pass  # the next cell is put anew
+    finally:
+        _leave(journal, bench, cell, whole)
+
+
+def _leave(journal: Journal, bench: Bench[C, R], cell: C, whole: bool) -> None:
+    fault = bench.leave(cell, whole)
+    if fault is not None:
+        journal.fail(fault)
+
+
+def _run_row(journal: Journal, bench: Bench[C, R], row: R, width: int) -> Trial | None:
+    """The trial of a row (the first of several); None without one."""
+    done, to_come = journal.done, journal.to_come
+    loaded = bench.load(row)
+    try:
+        for number, trial in enumerate(loaded.trials, 1):
+            journal.done, journal.to_come = done + number, to_come - number
+            journal.keep(trial, loaded.log)
+        journal.done, journal.to_come = done + width, to_come - width
+        for fault in loaded.faults:
+            journal.fail(fault)
+    except StoreError:
+        journal.unwritten = loaded
+        raise
+    if loaded.ended is not None:
+        raise loaded.ended
+    return loaded.trials[0] if loaded.trials else None
+
+
+def _close(journal: Journal, bench: Bench[C, R], parts: Sequence[Part]) -> None:
+    """Ends all parts, even if the end of one cannot be recorded."""
+    if not parts:
+        return
+    part, *rest = parts
+    journal.say("teardown", who=part.who)
+    try:
+        reaped = bench.close(part)
+        seconds, left = round(reaped.seconds, 4), reaped.leftovers
+        journal.append(Teardown(part.number, seconds, reaped.killed, not left, left))
+        if left:
+            message = f"something of the launch is left: {', '.join(left)}"
+            journal.fail(Fault("teardown", message, part))
+    finally:
+        _close(journal, bench, rest)

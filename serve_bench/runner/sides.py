@@ -24,7 +24,6 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Deploy, Launch, PlannedTrial, RunStop, Trial
 from serve_bench.core.traffic import Row
 from serve_bench.load.failures import LoadError
-from serve_bench.runner.agenda import Listed
 from serve_bench.runner.in_turn import SideRows, Target, place_of
 from serve_bench.runner.runner import (
     Bench,
@@ -36,6 +35,7 @@ from serve_bench.runner.runner import (
     Part,
     Plan,
     PlannedLaunch,
+    Work,
     next_phase,
 )
 from serve_bench.runner.served_bench import launch_spec
@@ -317,7 +317,7 @@ class SideRounds(SideRows):
             PlannedLaunch(
                 f"round {planned.round}",
                 planned.round,
-                [(cell, partial(Listed, rows)) for cell, rows in planned.cells],
+                [(cell, partial(Work, rows)) for cell, rows in planned.cells],
                 partial(self.bench, self, planned),
             )
             for planned in self.rounds

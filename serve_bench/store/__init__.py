@@ -7,12 +7,10 @@ What a record is belongs to core/result.py, its line of JSON to core/record_line
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import takewhile
 from pathlib import Path
 from typing import Final, Self
 
@@ -150,18 +148,8 @@ def fresh_folder(results: Path, now: datetime) -> Path:
 def check_new(path: Path | None) -> None:
     """BadInput where `RunFolder.create` would refuse the folder; leaves none behind. None: the
     folder is named after the time."""
-    if path is None:
-        return
-    new: tuple[Path, ...] = ()
-    try:
-        new = tuple(takewhile(lambda folder: not folder.exists(), (path, *path.parents)))
-        _claim(path)
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise BadInput(f"{path}: cannot make a folder for the run: {why(error)}") from None
-    finally:
-        remove_empty([folder for folder in new if folder.is_dir()])
+    if path is not None:
+        RunFolder.create(path, now=datetime.now(UTC)).discard()
 
 
 def _claim(path: Path) -> Path:

@@ -17,12 +17,10 @@ def sit_through(
     plan: Any = sitting.work(Place(folder.path, "x", LocalLoads()))
     interrupted = False
     with folder:
-        for row in (
-            row for launch in plan.launches for _, work in launch.cells for row in work().left()
-        ):
-            interrupted = stopped()
-            if interrupted:
-                break
-            for trial in measure(row):
-                folder.append(trial)
+        for work in [work() for launch in plan.launches for _, work in launch.cells]:
+            while not interrupted and (row := work.next()) is not None:
+                interrupted = stopped()
+                for trial in () if interrupted else measure(row):
+                    folder.append(trial)
+                work.add(row, None)
     return Outcome(folder.path, read(folder.path), False, interrupted)

@@ -99,10 +99,10 @@ def test_work_gives_step_after_step_and_a_failed_load_served_nothing() -> None:
     work = work_of(LADDER)
     taken: list[int] = []
     while (todo := work.next()) is not None:
-        assert len(work.left()) == 3 - len(taken)
+        assert work.left() == 3 - len(taken)
         taken.append(todo[0].row.connections)
         work.add(todo, None)
-    assert taken == [10, 20, 30] and work.left() == []
+    assert taken == [10, 20, 30] and work.left() == 0
     assert throughput_of(None) == 0.0
 
 

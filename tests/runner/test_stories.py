@@ -29,7 +29,7 @@ from serve_bench.core.traffic import Traffic
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.runner.agenda import Agenda, plan_listed, rest_of
 from serve_bench.runner.in_turn import chosen_of
-from serve_bench.runner.runner import Runner
+from serve_bench.runner.runner import Journal, run
 from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.runner.service import Service
 from serve_bench.spec.content import Content
@@ -224,9 +224,9 @@ def play(script: Script, kind: Kind, folder: Path, monkeypatch: pytest.MonkeyPat
             planned, launches = kind.make(script, records.path, earlier)
             if earlier is None:
                 records.append(run_record(*planned))
-            runner = Runner(launches, records, script, first_launch=5 if earlier else 1)
+            journal, first = Journal(records, script), 5 if earlier else 1
             try:
-                return "complete" if runner.run() else "incomplete"
+                return "complete" if run(launches, journal, first) else "incomplete"
             except (KeyboardInterrupt, StoreError) as error:
                 return type(error).__name__
 

@@ -70,31 +70,29 @@ def timing_of(search: LaunchSearch, row: Row) -> Timing:
     return Timing(warmup_s, max(WARMUP_MAX_S, warmup_s), windows, ask.seconds / windows, drain_s)
 
 
-class Probing:
+class Probing(Work[PlannedLoad]):
     """The loads of a cell on one launch, one at a time."""
 
     def __init__(self, search: LaunchSearch) -> None:
+        super().__init__()
         self.search = search
 
     def next(self) -> PlannedLoad | None:
-        """The next load."""
         planned = self.search.next()
         return None if planned is None else (planned, False)
 
     def add(self, row: PlannedLoad, trial: Trial | None) -> None:
-        """Adds what it measured."""
         self.search.add(trial)
 
-    def left(self) -> list[bool]:
-        """One entry for each load that is expected; none of a launch that may not be needed."""
+    def left(self) -> int:
+        """None of a launch that may not be needed."""
         if self.search.closed is None and self.search.round > self.search.asked.launches:
-            return []
+            return 0
         left = round(self.search.expected_left_s / EACH_S)
-        return [False] * (max(1, left) if self.next() is not None else 0)
+        return max(1, left) if self.next() is not None else 0
 
     def left_s(self) -> float:
-        """Expected seconds of them."""
-        return self.search.expected_left_s + len(self.left()) * BESIDE_S
+        return self.search.expected_left_s + self.left() * BESIDE_S
 
 
 EACH_S: Final = 8.0

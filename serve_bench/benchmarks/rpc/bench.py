@@ -23,13 +23,14 @@ from serve_bench.benchmarks.rpc.spec import RpcSpec, World, x_of
 from serve_bench.core.facts import ClientFacts, TrialFlags, TrialSeconds
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.plan import LaunchPlan, PlannedCell
+from serve_bench.core.plan import PlannedCell
 from serve_bench.core.result import Deploy, PlannedTrial, Trial
 from serve_bench.core.schema import built
 from serve_bench.core.traffic import Row
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler
-from serve_bench.runner.runner import Bench, CellOver, Fault, Journal, Loaded, Part
+from serve_bench.runner.agenda import ListedBench
+from serve_bench.runner.runner import CellOver, Fault, Loaded, Part
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import StoreError, now_iso
@@ -43,32 +44,21 @@ Broke: TypeAlias = LaunchFailed | StoreError | KeyboardInterrupt
 """What ends the episodes of a world before their time."""
 
 
-class RpcBench(Bench[PlannedCell, PlannedTrial]):
+class RpcBench(ListedBench[RpcSpec]):
     """One launch of a backend."""
 
-    begun = True
-
-    def __init__(
-        self,
-        suite: RpcSpec,
-        folder: Path,
-        run_id: str,
-        launch: LaunchPlan,
-        number: int,
-        journal: Journal,
-    ) -> None:
-        self._suite, self._journal, self._folder = suite, journal, folder
-        self._part = part = Part(str(number), launch.variant, launch.round)
-        self.parts = (part,)
-        self._backend = RpcBackend(part.variant.name, suite, run_id, part.number, folder / part.log)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        about = self.suite, self.run_id, self.part.number, self.log
+        self._backend = RpcBackend(self.part.variant.name, *about)
 
     def start(self) -> None:
         """Starts the program, which is proven at once."""
         backend = self._backend
-        self._journal.say(f"starting {backend.backend}")
+        self.journal.say(f"starting {backend.backend}")
         backend.start()
         proof = {"versions": backend.versions, "master_port": backend.port}
-        self._journal.append(self._part.record({"start": backend.start_s}, proof))
+        self.journal.append(self.part.record({"start": backend.start_s}, proof))
 
     def put(self, cell: PlannedCell) -> None:
         """Makes the processes of a world."""
@@ -78,31 +68,31 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
         try:
             pids = self._pids = self._backend.world(self._world)
         except LaunchFailed as error:
-            self._journal.fail(Fault("deploy", error, self._part, self._planned))
+            self.journal.fail(Fault("deploy", error, self.part, self._planned))
             raise CellOver(str(error)) from None
         proof = {
             "agent": pids.agent,
             "observers": list(pids.observers),
             "open_to_network": self._backend.open_to_network(),
         }
-        number, label = self._part.number, self._planned.cell
-        self._journal.append(Deploy(number, label, pids.seconds, False, proof))
+        number, label = self.part.number, self._planned.cell
+        self.journal.append(Deploy(number, label, pids.seconds, False, proof))
         self._say(f"agent is pid {pids.agent}")
 
     def load(self, row: PlannedTrial) -> Loaded:
         """Warm-up and episodes: the trial of the whole ones, and what broke the rest."""
         self._episodes = Episodes(self._world.batch_size)
-        self._raw = _raw_file(self._folder, row.key)
+        self._raw = _raw_file(self.folder, row.key)
         try:
             trial, broken = self._measure(row)
         except LaunchFailed as error:  # in the warm-up
-            return Loaded(faults=(Fault("trial", error, self._part, row),))
+            return Loaded(faults=(Fault("trial", error, self.part, row),))
         trials = () if trial is None else (trial,)
         after = f"after {counted(len(self._episodes.windows[MAIN]), 'episode')}"
         if isinstance(broken, LaunchFailed):
             why = LaunchFailed(f"{broken}, {after}", broken.detail, broken.log)
-            return Loaded(trials, (Fault("trial", why, self._part, row),))
-        interrupted = Fault("trial", f"interrupted {after}", self._part, row)
+            return Loaded(trials, (Fault("trial", why, self.part, row),))
+        interrupted = Fault("trial", f"interrupted {after}", self.part, row)
         faults = (interrupted,) if isinstance(broken, KeyboardInterrupt) else ()
         return Loaded(trials, faults, broken)
 
@@ -117,7 +107,7 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
             if whole:
                 self._backend.end_world()
         except LaunchFailed as error:
-            return Fault("deploy", error, self._part, self._planned)
+            return Fault("deploy", error, self.part, self._planned)
         return None
 
     def close(self, part: Part) -> Reaped:
@@ -129,7 +119,7 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
         warmup = self._warm_up()
         started_at, began_ns, began_s = now_iso(), time.time_ns(), time.monotonic()
         broken: Broke | None = None
-        sampler = Sampler(self._backend.processes()) if self._suite.sample else None
+        sampler = Sampler(self._backend.processes()) if self.suite.sample else None
         with sampler or nullcontext():
             try:
                 while not self._enough(time.monotonic() - began_s):
@@ -144,7 +134,7 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
         if sampler is not None:
             trial = replace(trial, usage=sampler.summary(began_ns, taken_s))
             try:
-                keep_samples(self._folder, sampler.samples(planned.key))
+                keep_samples(self.folder, sampler.samples(planned.key))
             except StoreError as error:
                 broken = broken or error
         return trial, broken
@@ -153,7 +143,7 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
         """Episodes that are not counted, until two in a row are of about one rate."""
         began_s, calls, steady = time.monotonic(), 0, False
         rates: list[float] = []
-        while len(rates) < 2 or not (steady or time.monotonic() - began_s > self._suite.warmup_s):
+        while len(rates) < 2 or not (steady or time.monotonic() - began_s > self.suite.warmup_s):
             self._tell("warm-up", rates)
             episodes = Episodes(self._world.batch_size)
             episodes.add(self._backend.episode())
@@ -163,12 +153,12 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
         return Warmup(round(time.monotonic() - began_s, 4), steady, calls)
 
     def _enough(self, spent_s: float) -> bool:
-        suite, done = self._suite, len(self._episodes.windows[MAIN])
+        suite, done = self.suite, len(self._episodes.windows[MAIN])
         late = suite.seconds is not None and spent_s >= suite.seconds
         return done >= suite.episodes or (done > 0 and late)
 
     def _episode(self) -> None:
-        number, suite = len(self._episodes.windows[MAIN]) + 1, self._suite
+        number, suite = len(self._episodes.windows[MAIN]) + 1, self.suite
         of = "" if suite.seconds is not None else f" of {suite.episodes:,}"
         self._tell(f"episode {number}{of}", self._episodes.windows[MAIN])
         episode = self._backend.episode()
@@ -193,10 +183,10 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
         self, started_at: str, warmup: Warmup, taken_s: float, memory: int | None, broken: bool
     ) -> Trial:
         episodes, planned, pids = self._episodes, self._planned, self._pids
-        calls, fixed = episodes.times[LATENCY].count, self._suite.policy_ms
+        calls, fixed = episodes.times[LATENCY].count, self.suite.policy_ms
         return Trial(
             **vars(planned),
-            launch=self._part.number,
+            launch=self.part.number,
             started_at=started_at,
             window_s=sum(episodes.spans_s) / len(episodes.spans_s),
             warmup=warmup,
@@ -210,7 +200,7 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
                 memory_bytes=memory,
                 policy="network" if fixed is None else f"fixed {fixed:g} ms",
                 versions=self._backend.versions,
-                raw=str(self._raw.relative_to(self._folder)),
+                raw=str(self._raw.relative_to(self.folder)),
             ),
             seconds=TrialSeconds(
                 total=round(taken_s + warmup.seconds, 4),
@@ -226,8 +216,8 @@ class RpcBench(Bench[PlannedCell, PlannedTrial]):
         self._say(text, self._planned.row, rates[-1] if rates else None)
 
     def _say(self, phase: str, row: Row | None = None, rate: float | None = None) -> None:
-        axis = self._suite.x_axis
-        self._journal.say(f"{axis} {x_of(self._planned.cell, axis)}: {phase}", row=row, rate=rate)
+        axis = self.suite.x_axis
+        self.journal.say(f"{axis} {x_of(self._planned.cell, axis)}: {phase}", row=row, rate=rate)
 
 
 def _raw_file(folder: Path, key: str) -> Path:

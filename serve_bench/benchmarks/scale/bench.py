@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import psutil
@@ -35,7 +34,7 @@ from serve_bench.core.figures import counted
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import HANDLE, Load, Timing
 from serve_bench.core.nodes import NODE
-from serve_bench.core.plan import LaunchPlan, PlannedCell, trial_of
+from serve_bench.core.plan import PlannedCell, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Deploy, JsonObject, Metric, PlannedTrial, Trial
 from serve_bench.core.traffic import Row
@@ -45,8 +44,9 @@ from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.nodes.crew import NodeCrew
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler
+from serve_bench.runner.agenda import ListedBench
 from serve_bench.runner.load_source import LoadOn, NodeLoads
-from serve_bench.runner.runner import Bench, CellOver, Fault, Journal, Loaded, Part
+from serve_bench.runner.runner import CellOver, Fault, Loaded, Part
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.strays import Reaped, marks
 from serve_bench.store import StoreError, now_iso
@@ -54,33 +54,22 @@ from serve_bench.store import StoreError, now_iso
 DRAIN_S: Final = 5.0
 
 
-class ScaleBench(Bench[PlannedCell, PlannedTrial]):
+class ScaleBench(ListedBench[ScaleSpec]):
     """One cluster, started for the launch or attached to."""
 
-    begun = True
-
-    def __init__(
-        self,
-        suite: ScaleSpec,
-        folder: Path,
-        run_id: str,
-        launch: LaunchPlan,
-        number: int,
-        journal: Journal,
-    ) -> None:
-        self._suite, self._journal, self._folder, self._run_id = suite, journal, folder, run_id
-        self._part = Part(str(number), launch.variant, launch.round)
-        self.parts = (self._part,)
-        self._cluster = self._cluster_of(launch, folder / self._part.log)
-        log = folder / f"logs/nodes-{self._part.number}.log"
-        self._node_loads = NodeLoads(LoadOn(suite.address), run_id, log)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._cluster = self._cluster_of()
+        log = self.folder / f"logs/nodes-{self.part.number}.log"
+        self._node_loads = NodeLoads(LoadOn(self.suite.address), self.run_id, log)
         self._proven = False
         self._there = False  # the applications of a size are, or may be
         self._faults: list[Fault] = []  # of the row
         self._ended: BaseException | None = None  # what ended the row early
 
-    def _cluster_of(self, launch: LaunchPlan, log: Path) -> OwnCluster | AttachedCluster:
-        suite, run_id, number = self._suite, self._run_id, self._part.number
+    def _cluster_of(self) -> OwnCluster | AttachedCluster:
+        suite, launch, log = self.suite, self.launch, self.log
+        run_id, number = self.run_id, self.part.number
         sizes = [int(cell["num_replicas"]) for cell, _ in launch.cells]
         if suite.address is not None:
             names = {app.name for size in sizes for app in suite.apps(size)}
@@ -99,30 +88,30 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
 
     def start(self) -> None:
         """Starts the cluster, or attaches to it."""
-        is_own = self._suite.address is None
-        self._journal.say("starting Ray and Serve" if is_own else "attaching")
-        self._cluster.start(lambda phase: self._journal.say(f"launch: {phase}"))
+        is_own = self.suite.address is None
+        self.journal.say("starting Ray and Serve" if is_own else "attaching")
+        self._cluster.start(lambda phase: self.journal.say(f"launch: {phase}"))
         if isinstance(self._cluster, AttachedCluster):
-            check_cluster(self._suite, self._cluster.facts["nodes"])
+            check_cluster(self.suite, self._cluster.facts["nodes"])
 
     def put(self, cell: PlannedCell) -> None:
         """Puts the applications of a size. Raises RunFailed when the cluster cannot be proven."""
         self._cell, self._there = dict(cell[0]), True
         self._replicas = int(self._cell["num_replicas"])
-        self._apps = self._suite.apps(self._replicas)
-        self._say(f"deploying {counted(self._suite.processes(self._replicas), 'replica')}")
+        self._apps = self.suite.apps(self._replicas)
+        self._say(f"deploying {counted(self.suite.processes(self._replicas), 'replica')}")
         try:
             put = self._put = self._cluster.put(self._apps, self._say)
         except RunFailed as error:
             if not self._cluster.alive():
                 raise
-            self._journal.fail(Fault("deploy", error, self._part, self._cell))
+            self.journal.fail(Fault("deploy", error, self.part, self._cell))
             raise CellOver(str(error)) from None
         if not self._proven:
-            self._journal.append(self._part.proven(self._cluster.seconds, self._proof))
+            self.journal.append(self.part.proven(self._cluster.seconds, self._proof))
             self._proven = True
         proof = {"replicas": [asdict(replica) for replica in put.replicas]}
-        self._journal.append(Deploy(self._part.number, self._cell, put.seconds, False, proof))
+        self.journal.append(Deploy(self.part.number, self._cell, put.seconds, False, proof))
 
     def _proof(self) -> JsonObject:
         proof = self._cluster.prove()
@@ -132,7 +121,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         """A row; of a curve, removing the replicas is a part of it."""
         self._faults, self._ended = [], None
         trial = self._measured(row)
-        if trial is not None and self._suite.workload == "curve":
+        if trial is not None and self.suite.workload == "curve":
             seconds, fault = self._remove()
             self._faults += [] if fault is None else [fault]
             trial = with_values(trial, {"teardown_time": ("s", seconds)})
@@ -149,7 +138,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         try:
             return self._cluster.remove(), None
         except RunFailed as error:
-            return None, Fault("deploy", error, self._part, self._cell)
+            return None, Fault("deploy", error, self.part, self._cell)
 
     def close(self, part: Part) -> Reaped:
         """Ends the load actors, and the cluster or what was put on it."""
@@ -159,21 +148,21 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
     def _say(
         self, phase: str, planned: PlannedTrial | None = None, load: Progress | None = None
     ) -> None:
-        if len(self._suite.replicas) > 1:
+        if len(self.suite.replicas) > 1:
             phase = f"{self._replicas:,} replicas: {phase}"
-        self._journal.say(phase, row=None if planned is None else planned.row, load=load)
+        self.journal.say(phase, row=None if planned is None else planned.row, load=load)
 
     def _progress(self, planned: PlannedTrial) -> Callable[[Progress], None]:
         return lambda now: self._say(now.phase_text, planned, now)
 
     def _note(self, what: str, message: str, planned: PlannedTrial) -> None:
-        self._faults.append(Fault(what, message, self._part, planned))
+        self._faults.append(Fault(what, message, self.part, planned))
 
     def _measured(self, planned: PlannedTrial) -> Trial | None:
         """The trial of a row; None where it could not be loaded."""
         self._say("connect", planned)
         try:
-            if isinstance(self._suite, GraphSpec):
+            if isinstance(self.suite, GraphSpec):
                 trial = self._from_here(planned)
             else:
                 trial = self._from_nodes(planned)
@@ -197,8 +186,8 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
     def _from_here(self, planned: PlannedTrial) -> Trial:
         """Driven from this host, by HTTP or a handle. A latency row is preceded by a warm-up of its
         own."""
-        suite, load = self._suite, self._load_from_here(planned.row)
-        drive = partial(drive_load, on_progress=self._progress(planned), mark=marks(self._run_id))
+        suite, load = self.suite, self._load_from_here(planned.row)
+        drive = partial(drive_load, on_progress=self._progress(planned), mark=marks(self.run_id))
 
         def drive_row() -> LoadResult:
             if load.each is None:
@@ -216,7 +205,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         if not self._node_loads.up:
             self._say("starting a load actor on each node")
         crew = self._node_loads.crew(self._cluster)
-        loads, suite = self._loads(crew), self._suite
+        loads, suite = self._loads(crew), self.suite
         planned = on_nodes(planned, len(loads))
         drive = partial(crew.drive, on_progress=self._progress(planned))
         sample = suite.address is not None and suite.sample
@@ -233,7 +222,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
     ) -> tuple[Trial, LoadResult]:
         """Drives a load, and has what the processes of a cluster of ours used; of another, its
         nodes sample."""
-        ours = self._suite.sample and self._suite.address is None
+        ours = self.suite.sample and self.suite.address is None
         sampling = Sampler(self._cluster.processes()) if ours else nullcontext()
         started_at, began = now_iso(), time.monotonic()
         with sampling as sampler:
@@ -243,22 +232,22 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
                 result, self._ended = early.result, early
                 self._note("trial", "interrupted", planned)
         total_s = time.monotonic() - began
-        trial = nodes_trial(planned, self._part.number, started_at, result, total_s)
+        trial = nodes_trial(planned, self.part.number, started_at, result, total_s)
         trial = trial if self._ended is None else trial.flagged("interrupted")
         if sampler is None:
             return trial, result
         usage = sampler.summary(result.started_at_ns, trial.seconds.measured)
         try:
-            keep_samples(self._folder, sampler.samples(trial.key))
+            keep_samples(self.folder, sampler.samples(trial.key))
         except StoreError as error:  # the figures are worth more than the samples beside them
             self._ended = self._ended or error
         return replace(trial, usage=usage), result
 
     def _load_from_here(self, row: Row) -> Load:
         """The load of a row: by a handle, or by HTTP."""
-        app, timeout_s = self._apps[0], self._suite.timeout
+        app, timeout_s = self._apps[0], self.suite.timeout
         if row.client == HANDLE:
-            load = self._cluster.handle_load(app, self._part.variant.env)
+            load = self._cluster.handle_load(app, self.part.variant.env)
         else:
             load = Load(self._request(self._proxy_here(), app))
         return replace(
@@ -274,9 +263,9 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
 
     def _loads(self, crew: NodeCrew) -> dict[str, Load]:
         """The load of each node with a healthy proxy of its own. RunFailed without any."""
-        suite = self._suite
+        suite = self.suite
         assert isinstance(suite, LoadedSpec)
-        draw = random.Random(f"{suite.seed} {self._part.number} {self._replicas}")
+        draw = random.Random(f"{suite.seed} {self.part.number} {self._replicas}")
         here = {node.node_id for node in crew.nodes}
         loads: dict[str, Load] = {}
         proxies = sorted(self._cluster.proxies(), key=lambda node: node.node_id)
@@ -307,7 +296,7 @@ class ScaleBench(Bench[PlannedCell, PlannedTrial]):
         raise RunFailed("no node on this host has a healthy proxy")
 
     def _timing(self) -> Timing:
-        suite = self._suite
+        suite = self.suite
         return Timing(min(0.5, suite.warmup), suite.warmup, suite.windows, suite.window_s)
 
     def _with_costs(self, trial: Trial) -> Trial:

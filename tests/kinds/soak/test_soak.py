@@ -31,7 +31,7 @@ from serve_bench.core.traffic import Traffic
 from serve_bench.load.failures import LoadError
 from serve_bench.runner import service
 from serve_bench.runner.agenda import Agenda
-from serve_bench.runner.runner import Runner
+from serve_bench.runner.runner import Journal, run
 from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.store import RunFolder, read
 from serve_bench.store.files import read_toml, suite_file
@@ -269,7 +269,7 @@ def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: Patch) -> None
         folder.append(run_record(folder, "soak", tuple(list_trials(plan(suite))), suite.to_json()))
         about = Agenda(suite, plan(suite)), "abc123", folder.path
         with pytest.raises(KeyboardInterrupt):
-            Runner(ServedClusters(*about, bench=bench.SoakBench).plan(), folder, script).run()
+            run(ServedClusters(*about, bench=bench.SoakBench).plan(), Journal(folder, script))
     result = read(folder.path)
     labels = [(trial.row.label, trial.usage != TrialUsage()) for trial in result.trials]
     assert labels == [("block 1", True), ("block 3", True), ("block 4", False)]
