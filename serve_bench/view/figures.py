@@ -194,11 +194,8 @@ for _metric, _meaning in _TIMES.items():
 
 declare("completed", "requests", "answered requests", lambda line: line.completed, shown="")
 declare("errors", "requests", "failed requests", lambda line: line.errors, shown="", tone="bad")
-declare(
-    *("launch_ratio", "1", "requests/s over those of the same row under the first variant"),
-    lambda line: line.ratio,
-    title="ratio",
-)
+_meaning = "requests/s over those of the same row under the first variant"
+declare("launch_ratio", "1", _meaning, lambda line: line.ratio, title="ratio")
 
 _TIERS: Final = {
     **{"replica Ranker": "ranker", "replica Ingress": "ingress", "replica": "replicas"},

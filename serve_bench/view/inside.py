@@ -42,9 +42,7 @@ def usage_table(caption: str, columns: Mapping[str, Sequence[Trial]]) -> Table:
         name = role.replace("_", " ") + (f" x{count}" if count > 1 else "")
         sizes = [f"{use.memory_mb:.0f}" for use in seen if use.memory_mb is not None]
         rows.append((name, *(_share(uses.get(role)) for uses in used), *(sizes[-1:] or [""])))
-    sums = [
-        math.fsum(use.cpu_percent for role, use in uses.items() if role in rest) for uses in used
-    ]
+    sums = [math.fsum(uses[role].cpu_percent for role in rest if role in uses) for uses in used]
     others = [others_percent(trials) for trials in columns.values()]
     for name, shares in (("the rest", sums), (OTHERS, others)):
         rows += [(name, *(f"{share:.0f}" for share in shares), "")] if any(shares) else []
@@ -130,10 +128,7 @@ def describe_profiled(trial: Trial, result: Result) -> Iterator[str]:
             yield f"cost of profiling {what}: {rates}, same launch"
     if kept:
         place = kept[0].path.rpartition("/")[0]
-        names = (
-            f"{part.role} {part.pid} ({'?' if part.samples is None else part.samples})"
-            for part in kept
-        )
+        names = (f"{part.role} {part.pid} ({part.samples or '?'})" for part in kept)
         yield f"stacks (samples) in {place}: {', '.join(names)}"
     for profile in trial.profiles:
         if profile.failed:

@@ -306,8 +306,8 @@ def find(points: Sequence[ViewRow], fresh: bool) -> Iterator[str]:
         rate, low, high = (number(value, 3) for value in (has.value, has.low, has.high))
         text = f"capacity {rate} req/s (95 %: {low} to {high}, {repeats}) at {slo}"
     else:
-        known = {"client": "as much as the client could send"}
-        why = known.get(dims["ceiling"], "not closer yet")
+        by_client = dims["ceiling"] == "client"
+        why = "as much as the client could send" if by_client else "not closer yet"
         text = f"capacity {best.gap}, {why} ({repeats}) at {slo}"
     yield f"{best.name}: {text}; the highest of {len(points)} cells" if points[1:] else text
     yield from (text for _, text in judge_need(points))

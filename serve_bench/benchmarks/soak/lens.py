@@ -73,11 +73,8 @@ PROCESSES: Final = make_spec(
     row="process",
     notes=("begin, end: PSS; slope (95 %): of what no other process shares, without warm-up",),
 )
-LOAD: Final = make_spec(
-    "Blocks together, their latencies to 0.8 %",
-    f"{MAIN} latency_p50 latency_p99 completed errors",
-    row="blocks",
-)
+_shown = f"{MAIN} latency_p50 latency_p99 completed errors"
+LOAD: Final = make_spec("Blocks together, their latencies to 0.8 %", _shown, row="blocks")
 COUNT_LEAK: Final = 100.0
 """Threads or descriptors for each million requests from which on they count as a leak: at 100
 requests/s 860 a day, beyond the usual limit of 1,024 descriptors on the second."""
@@ -340,11 +337,8 @@ def build(page: Page) -> View:
     result, rows = page.result, page.rows
     spec = result.run.part("soak", SoakSpec)
     blocks = sorted(result.trials, key=lambda block: (block.started_at, block.row.run))
-    shown: list[ViewRow] = []
-    processes: list[ViewRow] = []
-    load: list[ViewRow] = []
-    findings: list[str] = []
-    charts: list[Later] = []
+    shown, processes, load = list[ViewRow](), list[ViewRow](), list[ViewRow]()
+    findings, charts = list[str](), list[Later]()
     for row in rows:
         name = row.dims["variant"]
         row = replace(row, name=name, group=name if len(rows) > 1 else "")

@@ -39,7 +39,7 @@ from serve_bench.core.timeline import Timeline
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Finding, Later, Section, statement
-from serve_bench.view.figures import Value, declare, declare_all, known_values, shorten
+from serve_bench.view.figures import Value, declare, declare_all, known_values, mean_of, shorten
 from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_tiles, table_section
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
 from serve_bench.view.rows import Page, limit_words
@@ -78,6 +78,8 @@ declare_all(
 )
 _meaning = "requests that failed or had no end, also by class; after a fault until the next one"
 declare("lost", "requests", _meaning, shown="", tone="bad", digits=3)
+_meaning = "median latency of the last stage over that of the first, at one rate, in second halves"
+declare("scar", "1", _meaning, shown="", digits=3)
 declare("out_s", "s", "seconds out of the SLO", title="out of SLO", better="lower", digits=3)
 
 COURSE: Final = {
@@ -89,7 +91,7 @@ COURSE: Final = {
 
 CELLS: Final = make_spec(
     "Each cell, means over launches",
-    "launches out_s due lost replica_s",
+    "launches out_s due lost replica_s scar",
     "cost turns_per_minute down_s",
     row="cell",
 )
@@ -130,7 +132,21 @@ def read_transient(
     pairs = zip(timeline.begins, timeline.stages, strict=True)
     spans = [(begin, min(begin + stage.duration_s, measured)) for begin, stage in pairs]
     reached = [span for span in spans if span[0] < measured]
-    return transient_of(trial.course, bounds_of(trial.slices, slo), reached, hard_stop_s)
+    seen = transient_of(trial.course, bounds_of(trial.slices, slo), reached, hard_stop_s)
+    return replace(seen, whole={**seen.whole, "scar": measure_scar(trial.course, timeline)})
+
+
+def measure_scar(course: CourseFacts, timeline: Timeline) -> float | None:
+    """The latency of the last stage over that of the first; None where they are not of one rate."""
+    first, last = timeline.stages[0], timeline.stages[-1]
+    medians = []
+    for stage, begin_s in ((first, 0.0), (last, timeline.begins[-1])):
+        middle, end = (round(begin_s + part * stage.duration_s) for part in (0.5, 1.0))
+        kept = (Histogram.decode(second) for second in course.latency[middle:end] if second)
+        medians.append(mean_of(histogram.percentile(0.5) for histogram in kept))
+    before, after = medians
+    alike = timeline.stages[2:] and first.rate == last.rate and not timeline.ramp
+    return after / before if alike and before and after else None
 
 
 def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewRow]:
@@ -167,8 +183,9 @@ def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewR
 def make_spans(timeline: Timeline, launches: Launches, cell: str) -> Iterator[ViewRow]:
     """Each stage, and each fault that was done, over the launches that reached it."""
     for place, begin_s in enumerate(timeline.begins):
-        reached = [(trial.round, seen.stages) for trial, seen in launches if seen.stages[place:]]
-        stages = {launch: figures[place] for launch, figures in reached}
+        stages = {
+            trial.round: seen.stages[place] for trial, seen in launches if seen.stages[place:]
+        }
         values = known_values(begin_s=begin_s, stage_rate=timeline.stages[place].rate)
         values |= mean_values(stages)
         loaded = any(stage["due"] for stage in stages.values())
@@ -176,16 +193,16 @@ def make_spans(timeline: Timeline, launches: Launches, cell: str) -> Iterator[Vi
         dims |= {"held_s": "never"} if loaded and "held_s" not in values else {}
         yield ViewRow(dims, values, group=cell)
     for place, planned in enumerate(timeline.faults):
-        reached = [(trial.round, seen.faults) for trial, seen in launches if seen.faults[place:]]
-        done = {key: faults[place] for key, faults in reached if faults[place]["at_s"] is not None}
+        reached = [(trial, seen.faults[place]) for trial, seen in launches if seen.faults[place:]]
+        done = {trial.round: of for trial, of in reached if of["at_s"] is not None}
         values = mean_values(done)
         dims = {"point": "fault", "cell": cell, "fault": planned.source}
         if done and "held_s" not in values:
             dims["held_s"] = "never"
         if done and planned.action == "deploy" and "lasted_s" not in values:
             dims["lasted_s"] = "not in force"
-        faults = (trial.course.faults[place] for trial, seen in launches if seen.faults[place:])
-        why = next((fault.why_not for fault in faults), "the load ended before")
+        tried = (trial.course.faults[place].why_not for trial, _ in reached)
+        why = next(tried, "the load ended before")
         yield ViewRow(dims, values, planned.text, cell, gap="" if done else f"not done, {why}")
 
 
@@ -294,9 +311,7 @@ def has_own_router(result: Result, cell: JsonObject) -> bool:
 
 def draw_course(course: Sequence[ViewRow], faults: Sequence[ViewRow], slo: Slo) -> Iterator[Chart]:
     """Load, latency and replicas over the seconds of a launch, with the faults of its cell."""
-    marks = [
-        (row.values["at_s"].value, row.dims["fault"]) for row in faults if "at_s" in row.values
-    ]
+    marks = [(at_s, row.dims["fault"]) for row in faults if (at_s := row.value("at_s")) is not None]
     where = course[0].group if course else ""
     for title, figures in COURSE.items():
         yield from line_chart(
@@ -318,8 +333,7 @@ def build(page: Page) -> View:
     result, rows = page.result, page.rows
     timeline, slo = read_timeline(result)
     cells: list[tuple[ViewRow, Launches]] = []
-    points: list[ViewRow] = []
-    charts: list[Later] = []
+    points, charts = list[ViewRow](), list[Later]()
     for row in rows:
         line = row.load
         name = page.name(line, load=False) if len(rows) > 1 else line.variant

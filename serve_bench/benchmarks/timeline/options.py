@@ -23,7 +23,7 @@ class TimelineOptions(TargetOptions):
 
     target: str | None = argument(
         "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite: a file "
-        "(.toml), or autoscale_step, autoscale_spike, rolling_update, replica_death.",
+        "(.toml), or autoscale_step, autoscale_spike, rolling_update, replica_death, scar.",
         default=None,
         metavar="[TARGET]",
     )

@@ -33,9 +33,7 @@ ENDED = [20] * 10 + [85] * 8 + [16] * 12  # so Serve's router answered after an 
 
 
 @cases("rate, wait_s, named", (16, 0.5, True), (16, 0.025, False), (24, 0.5, False))
-def test_a_queue_that_does_not_drain_though_replicas_are_idle(
-    rate: int, wait_s: float, named: bool
-) -> None:
+def test_a_queue_that_does_not_drain(rate: int, wait_s: float, named: bool) -> None:
     """The wait of the router is named where the rate fits it: 2 tasks for each of 4 replicas, a
     request each 0.5 s."""
     text = describe_stop([launch(ENDED[:-12] + [rate] * 12)], wait_s)

@@ -52,18 +52,9 @@ def course_of(server: SteppedServer, stages: str, *changes: tuple[float, int, in
         }
         for at_s, wanted, running in changes
     ]
-    trial = with_course(
-        trial_of(planned, "", "now", result, 1.0),
-        log,
-        SLO,
-        zero[0],
-        timeline.seconds,
-        tracks=(),
-        readings={"changes": said},
-        faults=(),
-        after_s=0.0,
-        interrupted=False,
-    )
+    about = trial_of(planned, "", "now", result, 1.0), log, SLO, zero[0], timeline.seconds
+    beside: dict[str, Any] = {"tracks": (), "readings": {"changes": said}, "faults": ()}
+    trial = with_course(*about, **beside, after_s=0.0, interrupted=False)
     ends = (*timeline.begins[1:], float(timeline.seconds))
     whole = [*zip(timeline.begins, ends, strict=True)]
     return trial, transient_of(trial.course, bounds_of(trial.slices, SLO), whole)

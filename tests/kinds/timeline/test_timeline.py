@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 
 from serve_bench.analysis.course import Figures
-from serve_bench.benchmarks.timeline.lens import condensed, mean_values
+from serve_bench.benchmarks.timeline.lens import condensed, mean_values, measure_scar
+from serve_bench.benchmarks.timeline.spec import read_timeline
 from serve_bench.cli.program import run
+from serve_bench.core.facts import CourseFacts
+from serve_bench.core.histogram import Histogram
+from serve_bench.spec.content import Content
 from serve_bench.store import read
 from serve_bench.view.figures import Value
 from tests.cases import cases
@@ -58,6 +62,15 @@ def test_figures_over_launches() -> None:
     assert (out.value, out.low, out.missing) == (2.0, 0.0, 1)
     assert out.high == pytest.approx(4.484, abs=1e-3) and values["lost.cut"].value == 1.0
     assert alone == {"out_s": Value(3.0, launches={1: 3.0})}
+
+
+@cases("stages, scar", ("9:2s,90:1s,9:4s", 3.0), ("9:2s,90:1s,8:4s", 0.0), ("9:7s", 0.0))
+def test_a_scar_is_what_latency_an_overload_left(stages: str, scar: float) -> None:
+    """Of the second half of the first stage and the last one; 0: none, of rates that differ."""
+    times = (9, 1, 50, 9, 9, 3, 3)  # ms by second
+    latency = tuple(Histogram.of([ms * 10**6]).encode() for ms in times)
+    timeline = read_timeline(Content("a.toml", {"timeline": {"stages": stages}}))
+    assert (measure_scar(CourseFacts(latency=latency), timeline) or 0) == pytest.approx(scar, 0.02)
 
 
 @cases("slo, code", ("p99=2s", 0), ("p50=1ms", 3))
