@@ -13,8 +13,9 @@ called (panels.py): `--help` does not wait for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from functools import cache
+from dataclasses import MISSING as MISSING
+from dataclasses import dataclass, field, fields
+from functools import cache, partial
 from typing import Any, ClassVar, Final, Self, dataclass_transform
 
 from serve_bench.core.redaction import hide_option
@@ -33,26 +34,22 @@ def flag(
     takes: Sequence[Any] = (),
     launched: bool = False,
     resume: bool = False,
+    named: bool = True,
 ) -> Any:
     """A field that a flag sets. Without `help` it is that of the class above with another default.
     `takes`: the words that it may be, or the least and the largest number. A default that is not
-    decided here stands in `help`, as `[10]`. `launched`, `resume`: of Opt."""
+    decided here stands in `help`, as `[10]`. `launched`, `resume`, `named`: of Opt."""
     if help is None:
         return field(default=default)
     words = tuple(word for word in takes if isinstance(word, str))
     bounds = (takes[0], takes[1]) if takes and not words else None
-    help = help.removesuffix(".")
-    opt = Opt(help, metavar, spellings, words=words, bounds=bounds)
-    opt = opt._replace(launched=launched, resume=resume)
-    return field(default=default, metadata={OPT: opt})
+    opt = Opt(help.removesuffix("."), metavar, spellings, words=words, bounds=bounds, named=named)
+    return field(default=default, metadata={OPT: opt._replace(launched=launched, resume=resume)})
 
 
-def argument(
-    help: str, default: Any = MISSING, metavar: str | None = None, launched: bool = False
-) -> Any:
-    """A field that a word of the command line sets by its place."""
-    opt = Opt(help.removesuffix("."), metavar, named=False, launched=launched)
-    return field(default=default, metadata={OPT: opt})
+argument: Final = partial(flag, named=False)
+"""A field that a word of the command line sets by its place; one of the default MISSING is asked
+for."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -104,10 +101,10 @@ class Options(Spec):
             for word in value if isinstance(value, list | tuple) else [value]:
                 hide_option(name, str(word))
         own_fields = cls.options()
-        options = {**cls.parameters(), **own_fields}
         typed, given = dict[str, Any](), dict[str, Any]()
-        for name, value in values.items():
-            option = options[name]
+        for name, option in {**cls.parameters(), **own_fields}.items():
+            if (value := values.get(name)) is None:
+                continue
             read = value if isinstance(value, bool) else option.read(value, option.flag)
             if name in own_fields:
                 typed[name] = read

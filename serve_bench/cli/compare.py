@@ -18,7 +18,7 @@ from serve_bench.analysis.statistics import variants
 from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate, read_flags
-from serve_bench.cli.report import place_of_page, target_of, write_text
+from serve_bench.cli.report import target_of, write_text
 from serve_bench.cli.show import layout_for, print_warnings, render
 from serve_bench.cli.stored import CompareOptions
 from serve_bench.core.errors import BadInput
@@ -88,7 +88,7 @@ def compare(options: CompareOptions) -> int:
     """Compares stored runs. Returns the exit code."""
     form, html = options.format, options.format == "html"
     gate = read_flags(options)
-    to = place_of_page(options.output, Path("compare.html")) if html else target_of(options.output)
+    to = target_of(options.output, Path("compare.html") if html else None)
     pairs, left, alone = _pair_sides(options)
     done = list(_compare_pairs(options, gate, pairs, left))
     skipped = [*left, *alone]

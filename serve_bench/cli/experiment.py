@@ -18,19 +18,27 @@ import msgspec
 import typer
 
 from serve_bench.cli.exits import close_gate
-from serve_bench.cli.options import OwnAppOptions, RowOptions, RunOptions, SuiteOptions
+from serve_bench.cli.options import (
+    FormatOptions,
+    OwnAppOptions,
+    RowOptions,
+    RunOptions,
+    SuiteOptions,
+)
 from serve_bench.cli.rows import targets_of
-from serve_bench.cli.show import request_report
+from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import (
     Place,
     Sitting,
     SuiteRequest,
+    check_same,
     done,
     list_launches,
+    needs_flags,
     print_plan,
-    request_of,
     signals,
     sit,
+    whole_suite,
 )
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
@@ -47,6 +55,7 @@ from serve_bench.core.plan import (
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.result import PlannedTrial, Result
 from serve_bench.core.secrets import hide
+from serve_bench.core.slo import parse_slo
 from serve_bench.core.traffic import HANDLES
 from serve_bench.observing.inside import Inside
 from serve_bench.runner.agenda import Agenda, plan_listed, rest_of
@@ -56,6 +65,8 @@ from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.runner.service import Service
 from serve_bench.serving.launch_spec import check_interpreter, check_tracing
 from serve_bench.serving.strays import marks
+from serve_bench.store import read
+from serve_bench.view.csv import pick
 
 if TYPE_CHECKING:
     from serve_bench.view.lens import View
@@ -74,7 +85,8 @@ class Experiment(Generic[O, A]):
 
     def __init__(self, options: O) -> None:
         self.options = options
-        self.report = request_report(options)
+        self.report = ReportRequest(**pick(options, *FormatOptions.options()))
+        self.report.check()
         if options.urls:
             options.check_url()
 
@@ -117,15 +129,37 @@ class Experiment(Generic[O, A]):
 
     def run(self) -> int:
         """Does so for these options."""
-        asked, self.earlier = request_of(
-            self.options, from_flags=self.read, from_record=self.restore, content=self.content
-        )
+        if self.options.resume is None:
+            asked, self.earlier = self.read(), None
+        else:
+            self.earlier = read(self.options.resume)
+            asked = self._resume(self.options.resume, self.earlier)
         self.asked = self.prepare(asked, self.earlier)
         if self.options.dry_run:
             return self.dry_run()
         with signals():  # to the end: a second Ctrl-C must not take the report away
             self.begin()
             return sit(self.sitting(), self.options, self.show)
+
+    def _resume(self, folder: Path, earlier: Result) -> A:
+        """What a stored run was asked for: as the flags say it, where it must be said again, else
+        as its record does. Raises BadInput."""
+        options, suite = self.options, earlier.run.suite
+        if earlier.run.command != options.command:
+            raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
+        kept = (suite.get("capacity") or suite.get("timeline") or suite).get("slo")
+        if options.slo is not None and parse_slo(options.slo).source != kept:
+            raise BadInput(f"--slo: a run keeps its own, which is {kept or 'none'}; leave it out")
+        if needs_flags(folder, earlier, options.changed(lambda option: not option.opt.resume)):
+            check_same(folder, earlier, self.content(asked := self.read(), earlier))
+            return asked
+        if suite.get("urls") is not None:
+            raise BadInput(
+                f"--resume: {folder} holds a run of services, whose headers are not kept: start "
+                "another"
+            )
+        with whole_suite():
+            return self.restore(suite)
 
     def dry_run(self) -> int:
         """Prints the plan. Returns the exit code."""

@@ -10,7 +10,7 @@ from serve_bench.benchmarks.history.exports import EXPORTS, export
 from serve_bench.benchmarks.history.lens import documents, history_json, late_runs
 from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli.gate import Gate, metric_names
-from serve_bench.cli.report import check_plot, place_of_page, target_of, write_plot, write_text
+from serve_bench.cli.report import check_plot, target_of, write_plot, write_text
 from serve_bench.cli.show import layout_for, print_warnings, render
 from serve_bench.cli.stored import HistoryOptions
 from serve_bench.core.errors import BadInput, FormatError, visible
@@ -51,7 +51,7 @@ def history(options: HistoryOptions) -> int:
     form, output, plot = options.format, options.output, options.plot
     metrics = tuple(dict.fromkeys(metric_names(options.metric, "--metric")))
     check_plot(plot, None)
-    to = place_of_page(output, Path("history.html")) if form == "html" else target_of(output)
+    to = target_of(output, Path("history.html") if form == "html" else None)
     if to is not None and plot is not None and same_file(to, plot):
         raise BadInput(f"--output and --plot: both are {plot}")
     runs, unreadable = search(options.dirs, _read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from serve_bench.cli.command import Options, argument, flag
+from serve_bench.cli.command import MISSING, Options, argument, flag
 from serve_bench.cli.panels import Command, CommandGroup
 from serve_bench.spec.profile import ProfileSpec
 
@@ -43,8 +43,8 @@ class DiffOptions(Options):
 
     order = "a b run target idle"
 
-    a: str = argument("Raw stacks, a folder of them, or a cell with --run.", metavar="A")
-    b: str = argument("The same, which is compared with A.", metavar="B")
+    a: str = argument(MISSING, "Raw stacks, a folder of them, or a cell with --run.", metavar="A")
+    b: str = argument(MISSING, "The same, which is compared with A.", metavar="B")
     run: Path | None = flag(None, "Folder of the run that holds A and B.")
     target: Literal["proxy", "replica", "controller"] = flag(
         "replica", "Role whose profiles are read from folders: proxy, replica, controller."

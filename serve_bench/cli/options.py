@@ -42,10 +42,26 @@ UNSAMPLED = "--strict-host: needs the samples that --no-sample leaves out"
 
 
 class SloOptions(Options):
-    """Where a run is kept, what is seen of it, and what each row must hold."""
+    """Where a run is kept, how clusters are started, where their load comes from, what is seen of
+    it, and what each row must hold."""
 
     specs: ClassVar[Sequence[type[Spec]]] = (RequestKeys, ServeKeys, SuiteKeys)
 
+    env: list[str] | None = flag(
+        None, "Variable of the environment of every variant; repeatable.", launched=True
+    )
+    load_on: str | None = flag(None, "Load from a Ray cluster's nodes: ray (Serve's) or HOST:PORT.")
+    load_nodes: int | None = flag(None, "Number of nodes that load with --load-on [all].")
+    serve_metrics: bool = flag(
+        False, "Read Serve's own metrics too; about 1 s more per row.", launched=True, resume=True
+    )
+    trace: TracedShare | None = flag(
+        None,
+        f"Trace a share of requests [{USUAL_SHARE}], at least 50 a row.",
+        metavar="[SHARE]",
+        launched=True,
+        resume=True,
+    )
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
     live: str = flag(
         "auto", "Progress: auto (live view) or plain lines.", takes=("auto", "plain"), resume=True
@@ -103,37 +119,7 @@ class RunOptions(FormatOptions, SloOptions):
     dry_run: bool = flag(False, "Print the plan and its expected time.", resume=True)
 
 
-class VariantOptions(RunOptions):
-    """How clusters are started."""
-
-    env: list[str] | None = flag(
-        None, "Variable of the environment of every variant; repeatable.", launched=True
-    )
-
-
-class LoadOnOptions(Options):
-    """Where a load comes from."""
-
-    load_on: str | None = flag(None, "Load from a Ray cluster's nodes: ray (Serve's) or HOST:PORT.")
-    load_nodes: int | None = flag(None, "Number of nodes that load with --load-on [all].")
-    serve_metrics: bool = flag(
-        False, "Read Serve's own metrics too; about 1 s more per row.", launched=True, resume=True
-    )
-
-
-class TraceOptions(Options):
-    """Whether requests are traced through Serve."""
-
-    trace: TracedShare | None = flag(
-        None,
-        f"Trace a share of requests [{USUAL_SHARE}], at least 50 a row.",
-        metavar="[SHARE]",
-        launched=True,
-        resume=True,
-    )
-
-
-class SuiteOptions(VariantOptions, LoadOnOptions, TraceOptions):
+class SuiteOptions(RunOptions):
     """A suite of cells and rows, measured on launched clusters."""
 
     no_sample: bool = flag(False, UNSAMPLING, resume=True)
@@ -169,7 +155,10 @@ class OwnAppOptions(SloOptions):
         launched=True,
     )
     arguments: list[str] | None = argument(
-        "Arguments of the app's builder, as serve run takes them.", None, "[NAME=VALUE]...", True
+        None,
+        "Arguments of the app's builder, as serve run takes them.",
+        metavar="[NAME=VALUE]...",
+        launched=True,
     )
     arg: list[str] | None = flag(
         None, "Argument of the app's builder, to be swept; repeatable.", launched=True
@@ -213,7 +202,7 @@ def rounds_option(help: str) -> Opt:
     return Opt(f"{help}; +N with --resume adds N", "N", read=Rounds.read, takes=takes, resume=True)
 
 
-class SidesOptions(TraceOptions, RunOptions, OwnAppOptions, GateOptions):
+class SidesOptions(RunOptions, OwnAppOptions, GateOptions):
     """Options of commands that compare sides in rounds."""
 
     suite: str = flag("versus")

@@ -48,7 +48,7 @@ def _show_index(place: Path, options: ReportCommandOptions) -> int:
     if not (html := options.format == "html") and options.format not in FORMS:
         forms = f"it takes {', '.join(FORMS)}, html"
         raise BadInput(f"--format: {options.format!r} is not for an index; {forms}")
-    to = place_of_page(options.output, place / PAGE) if html else target_of(options.output)
+    to = target_of(options.output, place / PAGE if html else None)
     layout = layout_for(options.format, to is not None, options.verbose, options.wide)
     document = index_of(place, print_note)
     write_text(to, render(options.format, [document], layout=layout))
@@ -100,15 +100,34 @@ def _check(request: ReportRequest, runs: int, html: bool) -> None:
     request.check()
 
 
-def target_of(output: str | None) -> Path | None:
-    """Where a report in words goes, None for stdout. BadInput where no new file can be written."""
-    if output is None or output == "-":
+def target_of(output: str | None, page: Path | None = None) -> Path | None:
+    """Where a report goes; None for stdout. A report in words is a new file; a `page` of that name,
+    without --output, replaces a page of serve-bench and nothing else. Raises BadInput."""
+    if output == "-" or (output is None and page is None):
         return None
-    check_target(Path(output), "--output")
-    return Path(output)
+    to = Path(output) if output is not None else page
+    assert to is not None
+    if page is None:
+        check_target(to, "--output")
+        return to
+    check_reachable(to, "--output")
+    if to.is_dir():
+        raise BadInput(f"--output: {to} is a folder; it takes a file")
+    if to.is_char_device() or to.is_fifo():
+        return to
+    try:
+        if to.exists():
+            with to.open("rb") as file:
+                if MADE_BY.encode() not in file.read(500):
+                    why_not = "exists and is no page of serve-bench; nothing is overwritten"
+                    raise BadInput(f"--output: {to} {why_not}")
+        check_writable(to)
+    except OSError as error:
+        raise BadInput(f"{to}: cannot be written: {why(error)}") from None
+    return to
 
 
-# `serve-bench report --format html`. Rule: a page replaces a page of serve-bench, and nothing else.
+# `serve-bench report --format html`.
 
 PAGE = "report.html"
 SIDES = 2  # runs that are compared
@@ -153,29 +172,6 @@ def write_text(to: Path | None, text: str) -> None:
     print_note(f"wrote {to} ({len(content) / 1000:,.0f} kB)")
 
 
-def place_of_page(output: str | None, usual: Path) -> Path | None:
-    """Where a page goes: `output`, or `usual`; None for stdout. BadInput where another file is."""
-    if output == "-":
-        return None
-    to = usual if output is None else Path(output)
-    check_reachable(to, "--output")
-    if to.is_dir():
-        raise BadInput(f"--output: {to} is a folder; it takes a file")
-    if to.is_char_device() or to.is_fifo():
-        return to
-
-    try:
-        if to.exists():
-            with to.open("rb") as file:
-                if MADE_BY.encode() not in file.read(500):
-                    why_not = "exists and is no page of serve-bench; nothing is overwritten"
-                    raise BadInput(f"--output: {to} {why_not}")
-        check_writable(to)
-    except OSError as error:
-        raise BadInput(f"{to}: cannot be written: {why(error)}") from None
-    return to
-
-
 def report(options: ReportCommandOptions) -> int:
     """Prints or writes the report of runs. Returns the exit code."""
     if options.schema:
@@ -195,7 +191,7 @@ def report(options: ReportCommandOptions) -> int:
     results = [read(folder) for folder in folders]
     if html:
         usual = (_home(folders[0]) if len(folders) == 1 else Path()) / PAGE
-        to = place_of_page(output, usual)
+        to = target_of(output, usual)
     if to is not None and options.perf_metrics is not None and same_file(to, options.perf_metrics):
         raise BadInput(f"--output and --perf-metrics: both are {options.perf_metrics}")
     for folder, result in zip(folders, results, strict=True):

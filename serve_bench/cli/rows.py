@@ -38,7 +38,7 @@ def add_suite_flags(content: Content, options: SloOptions) -> Content:
         content = content.without("cells", "matrix")
     for option, value in flags:
         content = content.set(option.key, value, option.flag)
-    content = content.over("env", parse_env(getattr(options, "env", None) or (), "--env"), "--env")
+    content = content.over("env", parse_env(options.env or (), "--env"), "--env")
     return content.set("slo", options.slo, "--slo")
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from serve_bench.benchmarks.registry import CLASSIC, find_lens
 from serve_bench.cli import print_note
-from serve_bench.cli.options import FormatOptions
 from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
@@ -130,19 +129,6 @@ class ReportRequest:
         """Reports a run that has just been measured. The exit code."""
         self.show(self.report(result, folder))
         return 0
-
-
-def request_report(options: FormatOptions) -> ReportRequest:
-    """How a run is to be reported. Raises BadInput unless it can be."""
-    request = ReportRequest(
-        options.format,
-        options.published,
-        options.perf_metrics,
-        options.exclude_connect,
-        trace_out=options.trace_out,
-    )
-    request.check()
-    return request
 
 
 def check_target(path: Path, flag: str) -> None:

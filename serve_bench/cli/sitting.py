@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import typer
 
@@ -302,43 +302,6 @@ class SuiteRequest(Protocol):
     """What is asked, as a run records it."""
 
     def to_json(self) -> dict[str, Any]: ...
-
-
-S = TypeVar("S", bound=SuiteRequest)
-
-
-def request_of(
-    options: RunOptions,
-    *,
-    from_flags: Callable[[], S],
-    from_record: Callable[[Mapping[str, Any]], S],
-    content: Callable[[S, Result], Mapping[str, Any]] = lambda request, _: request.to_json(),
-) -> tuple[S, Result | None]:
-    """The request of a new run, or that of the run to resume with what is measured of it.
-
-    `from_flags` makes the request of the flags, `from_record` that of a stored suite. `content`:
-    the suite that a request has in the record of a run. Raises BadInput.
-    """
-    if options.resume is None:
-        return from_flags(), None
-    folder = options.resume
-    earlier = read(folder)
-    suite = earlier.run.suite
-    if earlier.run.command != options.command:
-        raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
-    kept = (suite.get("capacity") or suite.get("timeline") or suite).get("slo")
-    if options.slo is not None and parse_slo(options.slo).source != kept:
-        raise BadInput(f"--slo: a run keeps its own, which is {kept or 'none'}; leave it out")
-    if needs_flags(folder, earlier, options.changed(lambda option: not option.opt.resume)):
-        request = from_flags()
-        check_same(folder, earlier, content(request, earlier))
-        return request, earlier
-    if suite.get("urls") is not None:
-        raise BadInput(
-            f"--resume: {folder} holds a run of services, whose headers are not kept: start another"
-        )
-    with whole_suite():
-        return from_record(suite), earlier
 
 
 def list_launches(

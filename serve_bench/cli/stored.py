@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from serve_bench.cli.command import MOST, argument, flag
+from serve_bench.cli.command import MISSING, MOST, argument, flag
 from serve_bench.cli.options import FAIL_ON, FormatOptions, GateOptions, format_flag
 from serve_bench.cli.panels import Command
 from serve_bench.report import COMPARED, FORMATS
@@ -28,7 +28,9 @@ class ReportCommandOptions(FormatOptions, GateOptions):
         gate fail_on noise verbose wide plot chart schema"""
 
     folders: list[Path] | None = argument(
-        "Runs, records.jsonl files, or a folder of runs [newest in results].", None, "[RUN]..."
+        None,
+        "Runs, records.jsonl files, or a folder of runs [newest in results].",
+        metavar="[RUN]...",
     )
     format: str = format_flag(*FORMATS, "html")
     output: str | None = flag(
@@ -61,8 +63,8 @@ class CompareOptions(GateOptions):
     order = """run_a run_b threshold gate fail_on noise variant_a variant_b session_sd force
         format output verbose"""
 
-    run_a: Path = argument("Folder of a run, or of several, as the base.", metavar="RUN_A")
-    run_b: Path = argument("Folder of what is compared with it.", metavar="RUN_B")
+    run_a: Path = argument(MISSING, "Folder of a run, or of several, as the base.", metavar="RUN_A")
+    run_b: Path = argument(MISSING, "Folder of what is compared with it.", metavar="RUN_B")
     variant_a: str | None = flag(None, "Compare this variant of RUN_A [of the same name].")
     variant_b: str | None = flag(None, "Compare it with this variant of RUN_B [the same].")
     session_sd: Threshold | None = flag(None, "Spread between runs [of the runs beside both].")
@@ -86,7 +88,9 @@ class HistoryOptions(GateOptions):
     order = """dirs metric variant cell row last threshold fail_on force format output plot
         verbose"""
 
-    dirs: list[Path] = argument("Folders with runs; JSON files of perf_metrics.", metavar="DIR...")
+    dirs: list[Path] = argument(
+        MISSING, "Folders with runs; JSON files of perf_metrics.", metavar="DIR..."
+    )
     metric: str = flag("throughput", "Metrics: throughput, p50, p99, cpu, ttft_p99, itl_p99.")
     variant: str | None = flag(None, "Show this variant alone.")
     cell: str | None = flag(None, "Show this cell alone, such as bs1-ongoing10000-rep8.")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import cast
 
-from serve_bench.core.axes import AXES, Axis, Flag, Value, nearest
+from serve_bench.core.axes import AXES, Axis, Value, nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.spec.base import Opt, Option
 
@@ -14,29 +14,22 @@ from serve_bench.spec.base import Opt, Option
 @cache
 def axis_options(command: str) -> Mapping[str, Option]:
     """The flags of axes that a command has, by their parameters."""
-    options = (
-        _make_option(axis, flag)
-        for axis in AXES.values()
-        for flag in axis.flags
-        if command in flag.commands
-    )
-    return {option.name: option for option in options}
-
-
-def _make_option(axis: Axis, flag: Flag) -> Option:
-    names = (axis.name, *axis.spellings) if axis.spellings and flag.name is None else ()
-    opt = Opt(
-        flag.help.removesuffix("."),
-        spellings=tuple(f"--{name.replace('_', '-')}" for name in names),
-        aliases=flag.aliases,
-        launched=axis.name != "protocol",  # the others set an app that comes with the tool
-    )
-    table = "load" if axis.scope == "load" else "matrix" if flag.swept else "cell"
-    usual = axis.default if flag.usual is None else flag.usual
-    default = None if usual == "" else (usual,) if flag.swept else usual
-    return Option(
-        flag.name or axis.name, f"{table}.{axis.name}", opt, axis.kind, flag.swept, default
-    )
+    options: dict[str, Option] = {}
+    for axis in AXES.values():
+        for flag in (flag for flag in axis.flags if command in flag.commands):
+            names = (axis.name, *axis.spellings) if axis.spellings and flag.name is None else ()
+            opt = Opt(
+                flag.help.removesuffix("."),
+                spellings=tuple(f"--{name.replace('_', '-')}" for name in names),
+                aliases=flag.aliases,
+                launched=axis.name != "protocol",  # the others set an app that comes with the tool
+            )
+            table = "load" if axis.scope == "load" else "matrix" if flag.swept else "cell"
+            usual = axis.default if flag.usual is None else flag.usual
+            default = None if usual == "" else (usual,) if flag.swept else usual
+            name, key = flag.name or axis.name, f"{table}.{axis.name}"
+            options[name] = Option(name, key, opt, axis.kind, flag.swept, default)
+    return options
 
 
 def read_axis(axis: Axis, value: object, where: str) -> Value:

@@ -86,7 +86,7 @@ def read_suite(content: Content, around: Around | None = None) -> Suite:
     cells = _own_cells(content, around) if app.own else _cells(content, app.name)
     for cell in cells:
         _check_noop(cell, traffics, content.file)
-    suite = _base(content, _variants(content, around), app, cells, traffics, around.climb)
+    suite = _base(content, around, app, cells, traffics)
     return suite if suite.ladder is not None else replace(suite, rows=_rows(content, traffics))
 
 
@@ -98,27 +98,25 @@ def read_services(
     variants = tuple(map(VariantUsed, services))
     traffic = Traffic(protocol=cast("Protocol", protocols_of(content)[0]))  # the axis checked it
     no_op = APPS["noop"]  # a suite has an app; nothing asks for this one
-    suite = _base(content, variants, no_op, ({},), [traffic], climb)
+    suite = _base(content, Around(climb=climb), no_op, ({},), [traffic], variants)
     rows = () if suite.ladder is not None else (step_row(1, traffic=traffic),)
     return replace(suite, rows=rows, services=services, keys={})  # a file names no service
 
 
-def _variants(content: Content, around: Around) -> tuple[VariantUsed, ...]:
-    return tuple(
-        replace(variant, http_options={**variant.http_options, **around.http_options})
-        for variant in variants_of(content)
-    )
-
-
 def _base(
     content: Content,
-    variants: tuple[VariantUsed, ...],
+    around: Around,
     app: AppSpec,
     cells: tuple[Cell, ...],
     traffics: Sequence[Traffic],
-    climb: Ladder | None = None,
+    variants: tuple[VariantUsed, ...] = (),
 ) -> Suite:
-    keys, ladder = SuiteKeys.read(content), _ladder(content, climb, traffics)
+    """`variants`: services that are up already, in place of those of the content."""
+    variants = variants or tuple(
+        replace(variant, http_options={**variant.http_options, **around.http_options})
+        for variant in variants_of(content)
+    )
+    keys, ladder = SuiteKeys.read(content), _ladder(content, around.climb, traffics)
     if keys.requests_per_client is not None:
         where = content.where("load.requests_per_client")
         if ladder is None:
@@ -187,7 +185,7 @@ def _suite_of_rows(content: Content, around: Around, app: AppSpec) -> Suite:
             raise BadInput(f"{where}.cells: no cell of the suite is so")
         places.append(place)
     traffics = [row.traffic for row in rows.values()]
-    base = _base(content, _variants(content, around), app, cells, traffics)
+    base = _base(content, around, app, cells, traffics)
     for cell in cells:
         if not any(place.holds(place.row, cell) for place in places):
             raise BadInput(f"{content.where('cells')}: {cell_slug(label_of(cell))} has no row")

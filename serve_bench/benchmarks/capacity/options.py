@@ -34,7 +34,9 @@ class CapacityOptions(TargetOptions):
         quick need variant env out resume no_sample strict_host serve_metrics dry_run live format"""
 
     target: str | None = argument(
-        "App: module:app, path/file.py:app, config.yaml of Serve, or a suite.", None, "[TARGET]"
+        None,
+        "App: module:app, path/file.py:app, config.yaml of Serve, or a suite.",
+        metavar="[TARGET]",
     )
     slo: str | None = flag(None, "What has to hold, such as p99=50ms,errors=0.1%.")
     option: list[str] | None = flag(

@@ -21,7 +21,7 @@ class SweepOptions(LadderOptions, TargetOptions):
         resume trace {RUN} slo format perf_metrics trace_out"""
 
     target: str = argument(
-        "module:app, file.py:app, config.yaml, suite or URL.", "micro", "[TARGET]"
+        "micro", "module:app, file.py:app, config.yaml, suite or URL.", metavar="[TARGET]"
     )
     app: str | None = flag(None, "App: noop, ranker or recsys [noop].", launched=True)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
-from serve_bench.cli.command import argument, flag
+from serve_bench.cli.command import MISSING, argument, flag
 from serve_bench.cli.options import RowOptions, format_flag
 from serve_bench.cli.panels import Command
 from serve_bench.core.errors import BadInput
@@ -56,7 +56,7 @@ class LoadOptions(RowOptions):
         cacert warmup seed profile trace load_on load_nodes no_sample strict_host dry_run live slo
         out format trace_out"""
 
-    target: str = argument("Address that is loaded, http:// or https://.", metavar="URL")
+    target: str = argument(MISSING, "Address that is loaded, http:// or https://.", metavar="URL")
     connections: int = flag(10, "Connections, or clients with aiohttp.", "-c", "--connections")
     duration: Length | None = flag(None, "Length of the load [10s].", "-d", "--duration")
     count: int | None = flag(None, "Stop after so many requests; no warm-up.", "-n", "--requests")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from serve_bench.cli.command import flag
-from serve_bench.cli.options import MATRIX, MODEL, RUN, LoadOnOptions, RowOptions, SloOptions
+from serve_bench.cli.options import MATRIX, MODEL, RUN, RowOptions, SloOptions
 from serve_bench.cli.panels import Command
 
 
@@ -29,7 +29,7 @@ class MicroOptions(RowOptions):
 micro = Command(MicroOptions, "benchmarks.micro.command:micro")
 
 
-class NoopOptions(LoadOnOptions, SloOptions):
+class NoopOptions(SloOptions):
     """Deploy the no-op app, and print how to load it.
 
     It is served at /noop. The warm-up queries are sent, and their latency is printed.

@@ -35,7 +35,9 @@ class OwnRunOptions(RowOptions, OwnAppOptions):
         perf_metrics trace_out"""
 
     target: str | None = argument(
-        "App: module:app, path/file.py:app, config.yaml, or a suite (.toml).", None, "[TARGET]"
+        None,
+        "App: module:app, path/file.py:app, config.yaml, or a suite (.toml).",
+        metavar="[TARGET]",
     )
 
 
@@ -55,7 +57,9 @@ class TraceRunOptions(OwnRunOptions):
         variant env out resume trace {RUN_HERE} slo format trace_out"""
 
     target: str | None = argument(
-        "App: noop, module:app, path/file.py:app, or config.yaml of Serve.", None, "[TARGET]"
+        None,
+        "App: noop, module:app, path/file.py:app, or config.yaml of Serve.",
+        metavar="[TARGET]",
     )
     trace: TracedShare | None = flag(0.01)
 

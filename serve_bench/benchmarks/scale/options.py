@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from serve_bench.benchmarks.scale.spec import WORKLOADS, ScaleSpec
 from serve_bench.cli.command import Options, flag
-from serve_bench.cli.options import VariantOptions
+from serve_bench.cli.options import RunOptions
 from serve_bench.cli.panels import Command, CommandGroup
 
 
@@ -17,7 +17,7 @@ class ScaleGroupOptions(Options):
     """
 
 
-class ScaleOptions(VariantOptions):
+class ScaleOptions(RunOptions):
     """The options of all workloads beside those of their Spec."""
 
     command = "scale"

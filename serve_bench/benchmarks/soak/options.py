@@ -32,7 +32,9 @@ class SoakOptions(TargetOptions):
         dry_run live format"""
 
     target: str | None = argument(
-        "App: noop, module:app, path/file.py:app, config.yaml, or a suite.", None, "[TARGET]"
+        None,
+        "App: noop, module:app, path/file.py:app, config.yaml, or a suite.",
+        metavar="[TARGET]",
     )
     soak_time: Annotated[Time, Meta(ge=LEAST_S, le=MOST_S)] | None = flag(
         None, "Length of the load: 30s to 7d [1h].", "--for"

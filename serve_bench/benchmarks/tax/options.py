@@ -23,7 +23,7 @@ class TaxOptions(SidesOptions):
         suite out resume no_sample strict_host dry_run live format"""
 
     target: str = argument(
-        "App: noop, or your own as module:name or path/file.py:name.", "noop", "TARGET"
+        "noop", "App: noop, or your own as module:name or path/file.py:name.", metavar="TARGET"
     )
     layers: str | None = flag(None, "Layers by name [all].", metavar="NAME[,NAME...]")
     rounds: Annotated[

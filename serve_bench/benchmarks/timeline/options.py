@@ -22,9 +22,9 @@ class TimelineOptions(TargetOptions):
         launches nodes variant env out resume dry_run live slo fail_on strict_host format"""
 
     target: str | None = argument(
+        None,
         "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite: a file "
         "(.toml), or autoscale_step, autoscale_spike, rolling_update, replica_death, scar.",
-        default=None,
         metavar="[TARGET]",
     )
     slo: str | None = flag(
