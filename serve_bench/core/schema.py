@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import MISSING, fields
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -56,17 +55,9 @@ def built(kind: type[_T], data: Any, where: str) -> _T:
 def built_with(kind: type[_T], data: Any, where: str, **makers: Callable[[Any], Any]) -> _T:
     """`built` of a dataclass with parts that are stored in another form: `makers` makes the field
     of that name of what is stored. Raises FormatError, and what the makers raise."""
-    content, hints = built(dict[str, Any], data, where), get_type_hints(kind, include_extras=True)
-    parts = {}
-    for member in fields(cast(Any, kind)):
-        place = f"{where}.{member.name}"
-        if member.name in makers and member.name in content:
-            parts[member.name] = makers[member.name](content[member.name])
-        elif member.name in content:
-            parts[member.name] = built(hints[member.name], content[member.name], place)
-        elif member.default is MISSING and member.default_factory is MISSING:
-            raise FormatError(f"{place} is missing")
-    return kind(**parts)
+    content = built(dict[str, Any], data, where)
+    made = {name: make(content[name]) for name, make in makers.items() if name in content}
+    return built(kind, {**content, **made}, where)
 
 
 def stored_suite(kind: type[_T], data: Any, **makers: Callable[[Any], Any]) -> _T:
