@@ -65,8 +65,7 @@ def test_the_ratio_is_to_the_mean_of_runs_whatever_their_launches() -> None:
 
 @cases("last, ratio", (10, 0.5**0.375), (3, 1.0))
 def test_the_newest_is_held_against_the_last_runs_alone(last: int, ratio: float) -> None:
-    rates = [1000.0] * 3 + [500.0] * 6
-    group = group_of(nights({ROW: rates}), last=last)
+    group = group_of(nights({ROW: [1000.0] * 3 + [500.0] * 6}), last=last)
     assert group.comparison.rows[0].line(MAIN).ratio == pytest.approx(ratio, rel=1e-3)
     assert len(series_of(group).points) == 9  # all are shown
 

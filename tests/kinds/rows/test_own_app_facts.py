@@ -152,6 +152,7 @@ def test_its_own_modules_are_told_and_none_that_is_installed_below_its_folder(sh
     ("import fastapi\nweb = fastapi.FastAPI()", "web", "web is an app of FastAPI, and no appl"),
     ("", "", "has 3 applications; name one: app, auto, kind"),
     ("del app, auto, kind", "", "no application; name a deployment or builder after a colon: Ran"),
+    ("del app, auto, kind\ndef add(a, b): 0\ndef z(): 0", "", "Shop, Auto, Kind, build, z"),
     ("globals().clear()", "", "shop.py:: has no application"),
     ("import shop.part", "app", "No module named 'shop.part'; 'shop' is not a package"),
     ("import nowhere", "app", "ModuleNotFoundError: No module named 'nowhere' (shop.py, line "),
@@ -168,7 +169,7 @@ def test_what_is_wrong_is_told_as_the_apps_own(shop: Path, more: str, name: str,
 @pytest.mark.ray
 @cases(
     "line, says",
-    ("serve.run(app)", "calls serve.run, and nothing may start while an app is imported or "),
+    ("serve.run(app)", r"calls serve.run, and nothing .*: name the app that it gets \(app = ...\)"),
     ("if not ray.is_initialized(): ray.init()", "ray.init, and .*: put it under if __name__ =="),
     ("serve.start(detached=True)", "calls serve.start"),
     ("serve.get_app_handle('x').remote()", "calls serve.get_app_handle"),
