@@ -84,8 +84,7 @@ declare_all(
 )
 
 TONES: Final[Mapping[str, Tone]] = {
-    **dict.fromkeys(("regressed", "slower"), "bad"),
-    **dict.fromkeys(("improved", "faster"), "good"),
+    **{"regressed": "bad", "slower": "bad", "improved": "good", "faster": "good"},
     **{"same": "plain", "inconclusive": "doubt"},
 }
 """Of a verdict."""
@@ -139,11 +138,9 @@ def _values(pairs: bool, row: ComparedRow, line: Compared) -> dict[str, Value]:
         rounds = {number: b[number] / a[number] for number in a if number in b} if pairs else {}
         values["b_over_a"] = interval_value(interval, line.ratio, rounds)
     if interval is not None:
-        values |= known_values(
-            **{"log_center": interval.center, "log_error": interval.se},
-            freedom=interval.df if math.isfinite(interval.df) else None,
-            between_runs=interval.between or None,
-        )
+        about = {"log_center": interval.center, "log_error": interval.se}
+        freedom = interval.df if math.isfinite(interval.df) else None
+        values |= known_values(**about, freedom=freedom, between_runs=interval.between or None)
         if judged.alpha is not None:
             strict = interval.at(1 - judged.alpha)
             values["b_over_a_strict"] = interval_value(strict, strict.ratio)
@@ -174,14 +171,13 @@ def scale_value(value: Value, times: float, plus: float = 0.0) -> Value:
 
 def hop_rows(comparing: Comparing) -> Iterator[ViewRow]:
     """The hops of traced requests on both sides, the whole of each row first."""
-    several = len(comparing.sides) > 2
     for row in comparing.rows:
         for shift in row.hops:
             values = known_values(**{"hop_time.A": shift.a_ns, "hop_time.B": shift.b_ns})
             values["hop_grown"] = Value(shift.grown_ns, low=shift.low, high=shift.high)
             if whole := row.hops[0].grown_ns:
                 values["hop_share"] = Value(100.0 * shift.grown_ns / whole)
-            title = f"{row.side}, " * several + row_title(comparing, row)
+            title = f"{row.side}, " * (len(comparing.sides) > 2) + row_title(comparing, row)
             yield ViewRow({"title": title, "hop": shift.hop}, values, shift.hop, group=title)
 
 

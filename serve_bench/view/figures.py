@@ -234,9 +234,7 @@ declare("cpu_host", "%", "CPU of all that runs on the host, of all its cores", _
 declare(
     *("gpu", "%", "use of all GPUs together"),
     # What others do on a GPU of the host is not its use.
-    lambda line: mean_of(
-        gpu_percent(trial) for trial in line.trials if line.cell.get("device") != "cpu"
-    ),
+    lambda line: mean_of(map(gpu_percent, line.trials if line.cell.get("device") != "cpu" else ())),
     title="GPU",
 )
 declare(

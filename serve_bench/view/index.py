@@ -72,10 +72,8 @@ def _draw(runs: Sequence[tuple[str, TableRow]]) -> Iterator[Chart]:
         if isinstance(most := row.cells[3], Number) and most.value:
             suites.setdefault(suite, []).append(most.value)
     series = ((suite, rates) for suite, rates in suites.items() if len(rates) > 1)
-    points = [
-        Point(place, rate / rates[0], suite)
-        for suite, rates in series
-        for place, rate in enumerate(rates, 1)
-    ]
+    points = list[Point]()
+    for suite, rates in series:
+        points += (Point(place, rate / rates[0], suite) for place, rate in enumerate(rates, 1))
     title = "The most requests/s of each suite, divided by those of its first run"
     return split_lines(Chart(title, "lines", points, "of the first", "run, by time"))

@@ -133,11 +133,9 @@ def _differing_axes(settings: Iterable[Mapping[str, Any]]) -> list[str]:
 def _name_setting(settings: Mapping[str, Any], axes: Sequence[str]) -> str:
     """The values of axes, shortly: an axis is named where its value alone does not say it."""
     words = {"device": {"cpu": "CPU", "cuda": "GPU"}, "variant": {}, "log_level": {}, "ranker": {}}
-    return ", ".join(
-        words[axis].get(str(value), str(value)) if axis in words else f"{axis} {value}"
-        for axis in axes
-        if (value := settings.get(axis)) is not None
-    )
+    known = [(axis, str(settings[axis])) for axis in axes if settings.get(axis) is not None]
+    named = ((words.get(axis), axis, value) for axis, value in known)
+    return ", ".join(f"{axis} {it}" if of is None else of.get(it, it) for of, axis, it in named)
 
 
 def _view_ladder(
@@ -164,11 +162,9 @@ def _view_ladder(
         if ended and errors < SOME_FAILED * max(1, done + errors):
             served.append(Rung(users, rate))
     best, knee = ladder.best(served), ladder.knee(served)
-    fallen = [
-        users
-        for users, step in steps.items()
-        if best and users > best.clients and step.values[MAIN].value < COLLAPSE * best.throughput
-    ]
+    served_at = {users: step.values[MAIN].value for users, step in steps.items()}
+    most, at = (best.throughput, best.clients) if best else (0.0, 0)
+    fallen = [users for users, rate in served_at.items() if users > at and rate < COLLAPSE * most]
     marks = dict.fromkeys(fallen, "collapse")
     if best is not None and knee is not None:
         marks |= {knee.clients: "knee", best.clients: "best" if best != knee else "knee, best"}
@@ -346,9 +342,8 @@ def _describe(
     ended: dict[str, list[str]] = {}
     for knee in knees:
         ended.setdefault(knee.dims["end"], []).append(knee.name)
-    ends = (
-        f"{end} ({', '.join(names)})" if len(ended) > 1 else end for end, names in ended.items()
-    )
+    groups = ((end, ", ".join(names)) for end, names in ended.items())
+    ends = (f"{end} ({names})" if len(ended) > 1 else end for end, names in groups)
     words = f"climb: {'; '.join(ends)}"
     if not fallen and all(view.best for view in views):
         last = min(max(view.steps) for view in views)

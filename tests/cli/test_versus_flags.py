@@ -94,11 +94,8 @@ def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so(
 
 def test_any_number_of_sides_and_one_without_each_flag() -> None:
     suite = planned(a="default", b=["haproxy", "optimized"], b_option=["num_replicas=2"])
-    assert suite.letters == {
-        "default": "A",
-        "haproxy+num_replicas=2": "B1",
-        "optimized+num_replicas=2": "B2",
-    }
+    letters = {"haproxy+num_replicas=2": "B1", "optimized+num_replicas=2": "B2"}
+    assert suite.letters == {"default": "A", **letters}
     three, requests = asked(**(URLS | {"b": [*URLS["b"], "http://h/"]}))
     assert [*three.letters.values()] == ["A", "B1", "B2"] and len(requests) == 3
     first, *others = planned(a="optimized", each_flag=True).sides
@@ -261,6 +258,10 @@ def test_two_services_that_are_up() -> None:
     twins, same = asked(a=URLS["a"], aa=True)
     assert [side.label for side in twins.sides] == ["old (A)", "old (B)"]
     assert same[0] == same[1] and set(twins.urls or ()) == {"old (A)", "old (B)"}
+    _, (once, many) = asked(a=URLS["a"], audit="cache", body=["1", "2"])
+    assert (once.bodies, many.bodies) == ((b"1",), (b"1", b"2"))
+    with pytest.raises(BadInput, match="--audit: takes requests that differ"):
+        asked(a=URLS["a"], audit="cache")
 
 
 def test_throughput_and_cpu_are_gated_but_for_services_whose_processes_are_not_known() -> None:
@@ -287,6 +288,7 @@ def test_throughput_and_cpu_are_gated_but_for_services_whose_processes_are_not_k
     ({**BOTH, "each_flag": True}, "--each-flag: runs A against itself; it does not go with --b"),
     ({"a": "optimized", "aa": True, "each_flag": True}, "--aa: .* does not go with --each-flag"),
     ({"a": "default", "each_flag": True}, "--each-flag: default has no flag to be taken away"),
+    ({"a": "default", "audit": "cache"}, "--audit: is for your own app, or a service"),
     ({"a": "default", "b": ["haproxy"] * 2}, "--b: both are haproxy, with the same flags"),
     ({**BOTH, "suite": "press_noop"}, "load.users|unknown key|compares rows"),
 )
@@ -353,9 +355,8 @@ def test_both_services_get_the_same_requests_in_the_same_order(
     for more, fewer in zip(*(server.asked for server in two), strict=True):  # a load for each
         length = min(len(more), len(fewer))
         assert length > 1 and more[:length] == fewer[:length]
-        assert [turns.index(one) for one in more] == [
-            (turns.index(more[0]) + k) % 7 for k in range(len(more))
-        ]
+        places, first = [turns.index(one) for one in more], turns.index(more[0])
+        assert places == [(first + k) % 7 for k in range(len(more))]
     begins = {part[0] for part in two[0].asked}
     assert len(begins) > 1
     suite = read(tmp_path / "run").run.suite

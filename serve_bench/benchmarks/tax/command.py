@@ -53,19 +53,15 @@ def read_tax(options: TaxOptions) -> TaxSpec:
     """The layers of the target, and how they are loaded. Raises BadInput."""
     target, own = options.target, is_own(options.target)
     if not own and target != "noop":
-        raise BadInput(
-            f"TARGET: {target!r} is not allowed; it takes noop, or your own app as module:name or "
-            "path/file.py:name"
-        )
+        takes = "it takes noop, or your own app as module:name or path/file.py:name"
+        raise BadInput(f"TARGET: {target!r} is not allowed; {takes}")
     protocol = options.given.get("protocol", "http")
     if protocol not in PROTOCOLS:
-        raise BadInput(
-            f"--protocol: {protocol!r} is not allowed; it takes {' or '.join(PROTOCOLS)}"
-        )
+        takes = f"it takes {' or '.join(PROTOCOLS)}"
+        raise BadInput(f"--protocol: {protocol!r} is not allowed; {takes}")
     if any(not text.startswith("raw:") for text in names(options.clients)):
-        raise BadInput(
-            f"--clients: {options.clients!r} is not allowed; it takes raw:N, one or more"
-        )
+        takes = "it takes raw:N, one or more"
+        raise BadInput(f"--clients: {options.clients!r} is not allowed; {takes}")
     suite = read_rows(options)
     word = f"default,{target}" if own else "default"
     side = read_side(options, SideFlags("TARGET", "--option", word, options.option or ()), suite)
@@ -76,10 +72,8 @@ def read_tax(options: TaxOptions) -> TaxSpec:
     if side.app.own is not None:
         asgi, bound = ingress_of(side.app.own, "TARGET")
         if asgi is None:
-            raise BadInput(
-                f"TARGET: {target}: the ingress {side.app.own.ingress} is no ASGI app: tax takes "
-                "one with @serve.ingress"
-            )
+            words = f"the ingress {side.app.own.ingress} is no ASGI app"
+            raise BadInput(f"TARGET: {target}: {words}: tax takes one with @serve.ingress")
         bare = asgi
         served = tuple(layer for layer in LAYERS if layer.way == "http")
         layers = (OWN_BARE, *served)

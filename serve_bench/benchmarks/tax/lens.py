@@ -42,9 +42,8 @@ LAYERS: Final = TableSpec(
     ),
     ("geometric means over rounds; of a handle a driver in Python is the client, and its limit",),
 )
-STEPS: Final = make_spec(
-    "Each layer (B) beside the one before (A)", "b_over_a p50_added cpu_added", row="layer"
-)
+ADDED: Final = "b_over_a p50_added cpu_added"
+STEPS: Final = make_spec("Each layer (B) beside the one before (A)", ADDED, row="layer")
 WAY: Final = "uvicorn haproxy proxy fallback_proxy replica all"
 CPU: Final = make_spec(
     "CPU for a request by process",

@@ -6,12 +6,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from serve_bench.analysis.comparing import describe_noise, of_versus
 from serve_bench.benchmarks.versus.bench import VersusRounds, fit_sides
 from serve_bench.benchmarks.versus.options import VersusOptions
-from serve_bench.benchmarks.versus.spec import URL_GATE, VersusSpec, check_distinct, check_sides
+from serve_bench.benchmarks.versus.spec import (
+    REPEATED,
+    URL_GATE,
+    VersusSpec,
+    check_distinct,
+    check_sides,
+)
 from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate, read_flags
 from serve_bench.cli.report import judged_by
@@ -46,6 +52,8 @@ OF_LAUNCHES: Final = frozenset(
     """app each_flag a_env b_env a_python b_python a_option b_option budget route request_timeout_s
     grpc_servicer call no_sample trace""".split()
 )
+
+R = TypeVar("R", Asked, Request)
 
 ADDRESS: Final = re.compile(r"(?:(?P<name>[^=/:]+)=)?(?P<url>\w+://.*)", re.DOTALL)
 """A side that is up already, with a name if that is given."""
@@ -92,10 +100,8 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
         if stop is not None and not self.rounds:
             print_note(f"note: nothing to measure: {stop_text(stop)}; --rounds +6 adds rounds")
         if self._requests:
-            print_note(
-                "note: running services are not launched: the interval excludes the spread between "
-                "launches"
-            )
+            lacks = "the interval excludes the spread between launches"
+            print_note(f"note: running services are not launched: {lacks}")
         named = (f"{letter} is {label}" for label, letter in self.asked.letters.items())
         print_note("note: " + ", ".join(named))
         if self.asked.together is not None:
@@ -116,13 +122,12 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
 
 
 def read_sides(options: VersusOptions) -> list[SideFlags]:
-    """The flags of A and of each B; of A alone with --aa and --each-flag. Raises BadInput."""
-    alone = "--aa" if options.aa else "--each-flag" if options.each_flag else ""
-    names = ("b", "b_env", "b_python", "b_option", *(["each_flag"] if options.aa else []))
-    given = [name for name in names if alone and getattr(options, name)]
-    if given:
-        other = given[0].replace("_", "-")
-        raise BadInput(f"{alone}: runs A against itself; it does not go with --{other}")
+    """The flags of A and of each B; of A alone with --aa, --audit, --each-flag. Raises BadInput."""
+    alone = [name for name in ("aa", "audit", "each_flag") if getattr(options, name)]
+    names = ("b", "b_env", "b_python", "b_option", *alone[1:])
+    if alone and (given := [name for name in names if getattr(options, name)]):
+        flag, other = (name.replace("_", "-") for name in (alone[0], given[0]))
+        raise BadInput(f"--{flag}: runs A against itself; it does not go with --{other}")
     others: list[str | None] = [*(options.b or ())] or [None]
     words = [options.a, *([] if alone else others)]
     sides = []
@@ -132,9 +137,8 @@ def read_sides(options: VersusOptions) -> list[SideFlags]:
             more = "; A against itself is --aa" if letter == "b" else ""
             takes = "it takes VARIANT, APP, VARIANT,APP or http://HOST:PORT"
             raise BadInput(f"--{letter}: is missing; {takes}{more}")
-        env, python, settings = (
-            getattr(options, f"{letter}{name}") for name in ("_env", "_python", "_option")
-        )
+        names = (f"{letter}_env", f"{letter}_python", f"{letter}_option")
+        env, python, settings = (getattr(options, name) for name in names)
         places = f"--{letter}", f"--{letter}-option"
         sides.append(SideFlags(*places, word or "default", settings or (), env or (), python))
     return sides
@@ -150,8 +154,13 @@ def read_versus(options: VersusOptions, gate: Gate) -> tuple[VersusSpec, tuple[R
         suite, asked = drop_noop(suite), _read_request(options, gate, suite)
         sides, requests = _read_services(asked, flags)
         requests += requests if options.aa else []
+        if options.audit:
+            sides = [Side(f"{sides[0].label}{REPEATED}"), *sides]
+            requests = [repeat(requests[0]), *requests]
     else:
         sides = [read_side(options, side, suite) for side in flags]
+        if options.audit:
+            sides = audit(sides[0])
         if options.each_flag:
             sides += sides[0].without_each_flag()
             if len(sides) < 2:
@@ -166,6 +175,22 @@ def read_versus(options: VersusOptions, gate: Gate) -> tuple[VersusSpec, tuple[R
         return replace(spec, urls=dict(urls)), tuple(requests)
     spec.check_cells()
     return spec, ()
+
+
+def audit(side: Side) -> list[Side]:
+    """A side that is sent its first request alone, and itself. Raises BadInput."""
+    if (own := side.app.own) is None:
+        raise BadInput("--audit: is for your own app, or a service that is up already")
+    app = replace(side.app, own=replace(own, asked=repeat(own.asked)))
+    return [replace(side, label=f"{side.label}{REPEATED}", app=app), side]
+
+
+def repeat(asked: R) -> R:
+    """The first of several requests alone. Raises BadInput where there is one."""
+    first = {name: getattr(asked, name)[:1] for name in ("paths", "bodies", "header_sets")}
+    if (once := replace(asked, **first)) == asked:
+        raise BadInput("--audit: takes requests that differ: --paths, --headers or several -b")
+    return once
 
 
 def _read_request(options: VersusOptions, gate: Gate, suite: Suite) -> Asked:
@@ -184,10 +209,8 @@ def _read_services(asked: Asked, sides: Sequence[SideFlags]) -> tuple[list[Side]
     named, requests = list[Side](), list[Request]()
     for side in sides:
         if (match := ADDRESS.fullmatch(side.word)) is None:
-            raise BadInput(
-                f"{side.place}: the other side is a service that is up already: it takes one too, "
-                "as http://HOST:PORT"
-            )
+            other = "the other side is a service that is up already"
+            raise BadInput(f"{side.place}: {other}: it takes one too, as http://HOST:PORT")
         try:
             url = re.sub(r"^(\w+://[^/?#]+)(?=\?|$)", r"\1/", match["url"])  # as it is asked for
             requests.append(replace(asked.request("http://127.0.0.1"), url=url))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from serve_bench.analysis.comparing import of_versus
+from serve_bench.analysis.comparing.model import Comparing, figures, row_title
+from serve_bench.analysis.statistics import MAIN
+from serve_bench.benchmarks.versus.spec import REPEATED
 from serve_bench.core.facts import TrialUsage
 from serve_bench.view.comparison import view_comparison
 from serve_bench.view.lens import Lens, View
@@ -13,7 +18,20 @@ from serve_bench.view.rows import Page
 
 def build(page: Page) -> View:
     """The comparison that the run is."""
-    return view_comparison(of_versus(page.result), [*page.bare_rows()])
+    comparing = of_versus(page.result)
+    view = view_comparison(comparing, [*page.bare_rows()])
+    return replace(view, findings=[*_describe_cache(comparing), *view.findings])
+
+
+def _describe_cache(comparing: Comparing) -> Iterator[str]:
+    """What an audit says of a cache."""
+    a, b = comparing.names
+    for row in comparing.rows if a == f"{b}{REPEATED}" else ():
+        line = row.line(MAIN)
+        known = {"regressed": "a cache shows", "slower": "a cache shows", "same": "no cache shows"}
+        shown = known.get(line.judged.word, "a cache is not proven")
+        ratio = figures(line, "one that is repeated")
+        yield f"{row_title(comparing, row)}: {shown}: unlike requests are {ratio}."
 
 
 LENS: Final = Lens(build, usage_of=lambda trial: TrialUsage())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from serve_bench.cli.command import flag
 from serve_bench.cli.options import REQUEST, SidesOptions
 from serve_bench.cli.panels import Command
@@ -19,7 +21,8 @@ class VersusOptions(SidesOptions):
 
     command = "versus"
     order = f"""a b rounds all_rounds app clients rate {REQUEST} protocol grpc_servicer call events
-        event_timeout aa each_flag quick threshold gate fail_on noise budget a_env b_env a_python
+        event_timeout aa each_flag audit quick threshold gate fail_on noise budget a_env b_env
+        a_python
         b_python a_option b_option slice seed suite out resume trace no_sample strict_host dry_run
         live format"""
 
@@ -28,6 +31,7 @@ class VersusOptions(SidesOptions):
     all_rounds: bool = flag(False, "Measure all rounds, even after a final verdict.")
     aa: bool = flag(False, "Compare A (default) with itself: the noise floor.")
     each_flag: bool = flag(False, "Compare A with itself without each of its flags in turn.")
+    audit: Literal["cache"] | None = flag(None, "Compare one request (A) with many (B): cache.")
     budget: Duration | None = flag(None, "Longest time of the run, such as 10m [none].")
     a_env: list[str] | None = flag(None, "Variable of the environment of A; repeatable.")
     b_env: list[str] | None = flag(None, "Variable of the environment of each B; repeatable.")
