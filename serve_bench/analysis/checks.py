@@ -52,6 +52,9 @@ BUSY_SHARE: Final = 0.5
 """From this share of cores in use just before the run on, the host counts as busy: others
 use half of it, and the server, the clients and Ray need all of it."""
 
+THROTTLED: Final = 5.0
+"""Percent of the periods of a CPU quota: a stop in fewer of them is in p99 at most."""
+
 OTHERS_PERCENT: Final = 15.0
 """Other programs that use more of a core than this for most of a row are said to spoil it: with two
 busy processes of the server on two cores, one of them loses a tenth of its time to them."""
@@ -369,6 +372,13 @@ def _rest(trial: Trial) -> Iterator[Warning]:
         message = f"{len(idle)} of {len(trial.served)} replicas got no request"
         hint = "the router did not need them: use more connections"
         yield Warning("idle-replicas", message, hint, trial.key)
+    stopped = trial.usage.host.throttled_percent
+    if stopped is not None and stopped > THROTTLED:
+        message = f"the CPU quota was used up in {stopped:.0f} % of its periods"
+        if added := added_of(trial):
+            late, rest = (time_text(float(f"{ns:.2g}")) for ns in (added[0], added[1] - added[0]))
+            message += f"; the client was late by {late}: the server's mean is {rest} at most"
+        yield Warning("throttled", message, "a larger quota, or one for the client", trial.key)
     if is_unfair(trial):
         hint = "end them, or measure on another host; --strict-host makes this exit code 3"
         yield Warning("other-programs", others_words([trial.usage]), hint, trial.key)

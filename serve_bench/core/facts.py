@@ -96,6 +96,7 @@ class HostUsage(RecordPart, frozen=True):
     cpu_percent: Signed | None = None
     cpu_percent_max: Signed | None = None
     steal_percent: Signed | None = None
+    throttled_percent: Amount | None = None  # periods of a CPU quota that used it up
     free_mb: Amount | None = None
 
 

@@ -59,10 +59,8 @@ def failures(
     if failed.get("status"):
         parts += _by_status(failed, statuses or {})
     ranked, seen = sorted(parts, key=lambda part: (-part[1], part[0])), examples or {}
-    text = ", ".join(
-        f"{words} (such as: {seen[name]})" if seen.get(name) else words
-        for name, _, words in ranked[:MOST_NAMED]
-    )
+    named = ((words, seen.get(name)) for name, _, words in ranked[:MOST_NAMED])
+    text = ", ".join(f"{words} (such as: {such})" if such else words for words, such in named)
     rest = sum(count for _, count, _ in ranked[MOST_NAMED:])
     return f"{text}, {rest:,} with others" if rest else text
 

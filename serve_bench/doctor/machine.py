@@ -81,12 +81,7 @@ def check_quota(root: Path = ROOT) -> CheckFinding:
     quota, logical = cpu_quota_cores(root), os.cpu_count() or 1
     if quota is None:
         return CheckFinding("ok", "none set by a cgroup")
-    stats = cgroup_files(root, "", "cpu.stat") + cgroup_files(root, "cpu", "cpu.stat")
-    lines = [dict(line.split()[:2] for line in stat.splitlines() if " " in line) for stat in stats]
-    throttled, periods = max(
-        ((int(of.get("nr_throttled", 0)), int(of.get("nr_periods", 0))) for of in lines),
-        default=(0, 0),
-    )
+    throttled, periods = host.quota_periods(root)
     share = throttled / periods if periods else 0.0
     text = f"{quota:g} of {logical} cores (cgroup)"
     if periods:

@@ -224,13 +224,20 @@ def cpu_model(root: Path = Path("/")) -> str | None:
 
 def memory_limit_bytes(root: Path = Path("/")) -> int | None:
     """The memory limit of this process's cgroup, version 2 or 1; None without a limit."""
-    texts = [
-        *cgroup_files(root, "", "memory.max"),
-        *cgroup_files(root, "memory", "memory.limit_in_bytes"),
-    ]
+    texts = cgroup_files(root, "", "memory.max")
+    texts += cgroup_files(root, "memory", "memory.limit_in_bytes")
     # Version 1 says "no limit" by a number near 2**63.
     limits = [int(text) for text in texts if text.isdigit() and int(text) < 1 << 60]
     return min(limits, default=None)
+
+
+def quota_periods(root: Path = Path("/")) -> tuple[int, int]:
+    """In how many periods so far the CPU quota of this process's cgroup, or of one above, was used
+    up, and all its periods; of the one that was stopped most, and 0 without a quota."""
+    texts = cgroup_files(root, "", "cpu.stat") + cgroup_files(root, "cpu", "cpu.stat")
+    stats = [dict(line.split()[:2] for line in text.splitlines() if " " in line) for text in texts]
+    pairs = ((int(of.get("nr_throttled", 0)), int(of.get("nr_periods", 0))) for of in stats)
+    return max(pairs, default=(0, 0))
 
 
 def free_memory_bytes() -> int:

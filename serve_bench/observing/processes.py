@@ -154,8 +154,7 @@ def in_use(processes: Iterable[ServeProcess], seconds: float = 0.5) -> list[InUs
 
 def _cluster_of(process: psutil.Process) -> str | None:
     """The session name of the raylet above the process; None without one."""
-    raylet = _raylet_above(process)
-    if raylet is None:
+    if (raylet := _raylet_above(process)) is None:
         return None
     match = _SESSION.search(" ".join(raylet.cmdline()))
     return match.group() if match else f"raylet {raylet.pid}"

@@ -54,10 +54,8 @@ def check_process(pid: int) -> None:
     if reason is not None:
         raise RunFailed(reason)
     if name == "haproxy":
-        raise BadInput(
-            f"process {pid} is haproxy, which is C: py-spy cannot see it; "
-            "profile --list shows its CPU"
-        )
+        why = "is haproxy, which is C: py-spy cannot see it"
+        raise BadInput(f"process {pid} {why}; profile --list shows its CPU")
     if is_python(pid) is False:
         raise BadInput(f"process {pid} ({name}) is not Python: py-spy cannot see into it")
 
@@ -72,10 +70,9 @@ def why_not_allowed(pid: int) -> str | None:
     except psutil.NoSuchProcess:
         return None  # check_process reports that
     if os.geteuid() == 0:
-        return (
-            "root without CAP_SYS_PTRACE: start the container with --cap-add SYS_PTRACE "
-            '(Kubernetes: securityContext.capabilities.add: ["SYS_PTRACE"])'
-        )
+        kubernetes = 'securityContext.capabilities.add: ["SYS_PTRACE"]'
+        way = f"start the container with --cap-add SYS_PTRACE (Kubernetes: {kubernetes})"
+        return f"root without CAP_SYS_PTRACE: {way}"
     if owner != os.geteuid():
         return f"process {pid} belongs to another user: {again}"
     scope = ptrace_scope()
@@ -441,10 +438,8 @@ def parse_targets(text: str, flag: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in names:
         if name not in PROFILE_TARGETS:
-            raise BadInput(
-                f"{flag}: {name!r} is not allowed; it takes {', '.join(PROFILE_TARGETS)}, "
-                "one or more, with commas"
-            )
+            takes = f"it takes {', '.join(PROFILE_TARGETS)}, one or more, with commas"
+            raise BadInput(f"{flag}: {name!r} is not allowed; {takes}")
     return names
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import operator
 import os
 import re
 import threading
@@ -27,7 +28,7 @@ from pathlib import PurePath
 from typing import Any, Final, Self
 
 import psutil
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 from serve_bench.core.facts import (
     GpuProcess,
@@ -59,6 +60,7 @@ from serve_bench.observing.host import (
     parent_of,
     perf,
     pss_bytes,
+    quota_periods,
     rss_bytes,
     thread_count,
     thread_name,
@@ -107,14 +109,11 @@ class Gpus:
         running = self._read(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
         shares = self._read(nvml.nvmlDeviceGetProcessUtilization, handle, self._since_us) or []
         by_pid = {int(share.pid): float(share.smUtil) for share in shares}
-        processes = (
-            GpuProcess(
-                pid=int(process.pid),
-                memory_mb=_mb(process.usedGpuMemory),
-                use_percent=by_pid.get(int(process.pid)),
-            )
-            for process in running
-        )
+        processes = []
+        for process in running:
+            pid, memory_mb = int(process.pid), _mb(process.usedGpuMemory)
+            found = GpuProcess(pid=pid, memory_mb=memory_mb, use_percent=by_pid.get(pid))
+            processes.append(found)
         return GpuReading(
             device=index,
             use_percent=None if rates is None else float(rates.gpu),
@@ -192,6 +191,7 @@ class Sampler:
     _looked_ns: int = 0
     _others: OtherPrograms | None = None
     _programs: Mapping[int, str] = field(default_factory=dict)
+    _quota: tuple[int, int] = (0, 0)  # at its begin
 
     def __enter__(self) -> Self:
         self.start()
@@ -217,6 +217,7 @@ class Sampler:
         self._tick()
         for pid in tuple(self._living):
             self._read_threads(self._tracks[pid])
+        self._quota = quota_periods()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._thread.start()
 
@@ -226,10 +227,9 @@ class Sampler:
         if self._thread is not None:
             self._thread.join()
         self._tick()
-        for pid in tuple(self._living):
-            track = self._tracks[pid]
+        for track in [self._tracks[pid] for pid in self._living]:
             self._read_threads(track)
-            track.pss_bytes = pss_bytes(pid)
+            track.pss_bytes = pss_bytes(track.pid)
         if self._others is not None:
             self._read_others(self._others)
             self._programs = self._others.names(self._tracks)
@@ -242,14 +242,18 @@ class Sampler:
         end = begin + int(duration_s * 1e9)
         ticks, pauses = self._own_ns, max(0, len(self._own_ns) - 1)
         processes = (summary_of(track, begin, end) for track in self._tracks.values())
+        host, others = host_summary(self._host, begin, end, os.cpu_count() or 1), None
+        stopped, periods = map(operator.sub, quota_periods(), self._quota)
+        if periods:
+            host = structs.replace(host, throttled_percent=round(100 * stopped / periods, 1))
+        if self._others is not None:
+            others = others_summary(self._others.spans, self._programs, begin, end)
         return TrialUsage(
             interval_s=round((ticks[-1][0] - ticks[0][0]) / 1e9 / pauses, 3) if pauses else None,
             own_cpu_percent=self._own_percent(),
-            host=host_summary(self._host, begin, end, os.cpu_count() or 1),
+            host=host,
             processes=tuple(process for process in processes if process.seen_s),
-            others=None
-            if self._others is None
-            else others_summary(self._others.spans, self._programs, begin, end),
+            others=others,
             gpus=tuple(gpu_summary(self._gpu)),
         )
 

@@ -90,6 +90,7 @@ def answered(latency_ms: float, count: int = 300, **changes: Any) -> Trial:
     (good(client={"bare": 3}), "bare-done", "3 of 300 streams ended with [DONE] in place of da"),
     (good(client={"retried": 900}), "instant-retries", "3 retries at once for each answer"),
     (good(client={"retried": 900, "asked": {"honor_retry_after": True}}), None, None),
+    (changed(good(), usage={"host": {"throttled_percent": 48.0}}), "throttled", "the CPU quota"),
     (judged(**ADDS), "client-adds", "the aiohttp client adds 0.7 of 2.2 ms of "),
     (judged(**ADDS | {"mean_latency_ns": 9 * MS}), None, None),
     (good(warmup=UNSETTLED), "unsteady-warmup", "the rate was not steady after 4.0 s of war"),

@@ -161,15 +161,10 @@ def blocks_of(
         number = max(1, int(seconds / (0.85 * block_s)))
         ends = [round(len(of) * part / number) for part in range(number + 1)]
         for start, end in itertools.pairwise(ends):
-            blocks.append(
-                Block(
-                    math.log(probe.rate),
-                    bound.most * math.fsum(of[start:end]),
-                    math.fsum(bad[start:end]),
-                    probe.began_s + (first + start) * probe.slice_s,
-                    (end - start) * probe.slice_s,
-                )
-            )
+            expected, beyond = bound.most * math.fsum(of[start:end]), math.fsum(bad[start:end])
+            began_s, length_s = (n * probe.slice_s for n in (first + start, end - start))
+            about = expected, beyond, probe.began_s + began_s, length_s
+            blocks.append(Block(math.log(probe.rate), *about))
     return sorted((block for block in blocks if block.expected), key=lambda block: block.began_s)
 
 

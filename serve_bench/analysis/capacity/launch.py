@@ -283,14 +283,8 @@ class LaunchSearch:
             start = self.asked.start or self.start
             if start is None and (served := self.closed_rate):
                 start = START * served
-            self._search = RateSearch(
-                bounds_of(self.slo),
-                precision=self.asked.precision,
-                budget_s=self.asked.launch_s,
-                start=start,
-                least=LEAST_RATE,
-                most=MAX_RATE,
-            )
+            limits = self.asked.precision, self.asked.launch_s
+            self._search = RateSearch(bounds_of(self.slo), *limits, start, LEAST_RATE, MAX_RATE)
         return self._search
 
     @property
