@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -57,7 +58,8 @@ def built_with(kind: type[_T], data: Any, where: str, **makers: Callable[[Any], 
     of that name of what is stored. Raises FormatError, and what the makers raise."""
     content = built(dict[str, Any], data, where)
     made = {name: make(content[name]) for name, make in makers.items() if name in content}
-    return built(kind, {**content, **made}, where)
+    known: Any = built(kind, {**content, **made}, where)
+    return cast(_T, replace(known))  # with its defaults, which msgspec leaves to the class
 
 
 def stored_suite(kind: type[_T], data: Any, **makers: Callable[[Any], Any]) -> _T:
