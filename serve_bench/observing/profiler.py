@@ -187,9 +187,6 @@ for less than this at each stop was idle: its few samples are of the stopping.""
 _AFTER_S: Final = 60
 _BEHIND: Final = re.compile(r"([\d.]+)s behind in sampling")
 
-MOST_BEHIND: Final = 0.2
-"""A recording with more of its samples missing shows another program than the one that ran."""
-
 _SAMPLES: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
 
 
@@ -319,14 +316,11 @@ class Recording:
         behind_s = max(map(float, _BEHIND.findall(output)), default=0.0)
         missing = f"{100 * behind_s / max(seconds, behind_s, 0.1):.0f} % of the samples"
         behind = f"{spy} fell behind: {missing} are missing; use a lower --rate"
-        if behind_s > MOST_BEHIND * seconds:
-            raise ProfileFailed(behind)
         asleep = bool(ran) and sum(ran.values()) < STOP_COSTS_S * self.options.rate
         if samples == 0 or (asleep and not self.options.idle):
-            raise ProfileFailed(
-                f"process {self.pid} was idle: no samples on a CPU{find_wait(self.pid)}; "
-                "put load on it first, or use --idle"
-            )
+            idle = f"process {self.pid} was idle: no samples on a CPU{find_wait(self.pid)}"
+            why_idle = f"{idle}; put load on it first, or use --idle"
+            raise ProfileFailed(behind if behind_s else why_idle)
         notes = [behind] if behind_s else []
         text = self._draft.read_text(encoding="utf-8", errors="replace")
         self._keep(text, ran, seconds * self.options.rate)
