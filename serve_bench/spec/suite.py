@@ -70,13 +70,11 @@ def read_suite(content: Content, around: Around | None = None) -> Suite:
     Raises BadInput with one line that names the file or the flag, the key and what is allowed.
     """
     around = around or Around()
-    for other in ("rpc", "scale"):
-        if other in content:
+    for other in ("rpc", "scale", "timeline"):
+        if other in content and not (other == "timeline" and around.timeline):
             raise BadInput(f"{content.file}: is a suite of serve-bench {other}")
     content.check_keys(_TOP if around.own is None else (*_TOP, *_OWN))
     content.check_keys(_LOAD, "load")
-    if "timeline" in content and not around.timeline:
-        raise BadInput(f"{content.file}: is a suite of serve-bench timeline")
     app = around.own or app_named(content.text("app", "noop"), content.where("app"))
     if "rows" in content and app.own is not None:
         raise BadInput(f"{content.where('rows')}: is for the apps that come with the tool")
