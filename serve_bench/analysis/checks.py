@@ -31,8 +31,7 @@ PROXIES: Final = ("haproxy", "proxy")
 NEVER_IDLE: Final = 0.85
 """As the engine's own limit: a client below this share of time not idle could do more."""
 
-OBSERVER: Final = "observer"
-"""The client of a row of `rpc`."""
+OBSERVER: Final = "observer"  # the client of a row of `rpc`
 
 SPREAD_LIMIT: Final = 0.15
 """Windows are unsteady above this std / mean. The published rows, on a quiet host with windows of
@@ -45,8 +44,7 @@ slows down. The change must also exceed three standard errors, since chance ofte
 OUTLIER_SHARE: Final = 0.5
 """One window is to blame when the spread without it is less than half of the spread with it."""
 
-FEWEST_SAMPLES: Final = 100
-"""Below 100 responses p99 is the slowest one."""
+FEWEST_SAMPLES: Final = 100  # of fewer responses p99 is the slowest
 
 BUSY_SHARE: Final = 0.5
 """From this share of cores in use just before the run on, the host counts as busy: others

@@ -31,8 +31,7 @@ HOLD_S: Final = 3
 """The SLO holds again from the first moment on from which it holds for so many seconds, each for
 itself; at the end of a stage, for what is left of it, a second at least."""
 
-MOST_LOST: Final = 10_000
-"""Lost requests that a record keeps one by one."""
+MOST_LOST: Final = 10_000  # lost requests that a record keeps one by one
 
 COARSE_BITS: Final = 5
 """So many slots (as a power of two) are one in the histograms of single seconds: 1.6 % off at most.

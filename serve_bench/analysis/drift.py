@@ -37,16 +37,14 @@ SLOW_TAUS: Final = (0.5, 1.0)
 LOG_STARTS: Final = (0.003, 0.006, 0.012, 0.025, 0.05, 0.1, 0.2, 0.5)
 """Of a growth as the logarithm of x, as shares of the range."""
 
-NEAR: Final = (0.8, 0.87, 0.94, 1.0, 1.07, 1.15, 1.25)
-"""Around the best of TAUS."""
+NEAR: Final = (0.8, 0.87, 0.94, 1.0, 1.07, 1.15, 1.25)  # around the best of TAUS
 
 UNIT_ROOT: Final = {False: 26.0, True: 45.0}
 """n (1 - rho) of residuals that a random walk has with 97.5 % at most."""
 
 LEVEL: Final = 0.95
 
-LEAST_DF: Final = 2.0
-"""Degrees of freedom at least."""
+LEAST_DF: Final = 2.0  # degrees of freedom
 
 DriftWord: TypeAlias = Literal["grows", "does not grow", "too short to say"]
 

@@ -83,11 +83,10 @@ declare_all(
     shown={"rounds": "", "slices": ""},
 )
 
-TONES: Final[Mapping[str, Tone]] = {
+TONES: Final[Mapping[str, Tone]] = {  # of verdicts
     **{"regressed": "bad", "slower": "bad", "improved": "good", "faster": "good"},
     **{"same": "plain", "inconclusive": "doubt"},
 }
-"""Of a verdict."""
 
 
 def compare_rows(comparing: Comparing) -> Iterator[ViewRow]:

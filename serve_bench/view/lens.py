@@ -34,8 +34,7 @@ from serve_bench.view.frame import ViewRow, make_tiles, row_json, trial_json
 from serve_bench.view.rows import Page, RowRules, make_page, warning_finding
 from serve_bench.view.slo import judge_rows, slo_facts, slo_parts
 
-FORMAT: Final = 2
-"""Of the JSON; that of the records."""
+FORMAT: Final = 2  # of the JSON and of records
 
 
 @dataclass(frozen=True)

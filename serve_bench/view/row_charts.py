@@ -30,8 +30,7 @@ Draw: TypeAlias = Callable[[str, Sequence[ViewRow]], Iterable[Chart]]
 PARTS_OF_LATENCY: Final = ("service_time", "send_lag")
 """Of an open loop: from the moment a request was sent, and until then."""
 
-OPEN: Final = 2
-"""So many headings of a section have their charts open."""
+OPEN: Final = 2  # headings of a section that have their charts open
 
 
 def chart_sections(rows: Sequence[ViewRow]) -> list[Section]:
@@ -153,8 +152,7 @@ def _draw_cpu(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
 
 
 BUCKETS: Final = 5
-LONGEST: Final = 40
-"""Signs of the longest bar of a histogram."""
+LONGEST: Final = 40  # signs of the longest bar of a histogram
 
 
 def draw_histogram(histogram: Histogram) -> Iterator[Table]:
