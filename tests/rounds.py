@@ -62,6 +62,7 @@ def round_of(
         **dict.fromkeys(("window_s", "duration_s"), duration_s),
         **dict.fromkeys(("measured", "in_windows", "total"), counts),
         **{"retried": 0, "early": 0, "censored": Histogram()},
+        "failed_latency": Histogram.of([5] * counts.failed_total),
         "verdict": ClientVerdict(client_bound, why, None, None, None, None),
     }
     return a_result([round(latency_ms * 1e6)] * counts.completed, (counts.completed,), **about)

@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -279,10 +278,11 @@ def test_the_last_launch_takes_the_directory_of_the_run_with_it(tmp_path: Path) 
 def test_the_end_of_the_parent_in_a_line(rest: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(CLUSTER))
     program = runpy.run_path(str(CLUSTER / "__main__.py"))
-    commands: queue.Queue[object] = queue.Queue()
-
-    monkeypatch.setattr(program["ending"], "become", Mock(side_effect=InterruptedError))
-    source = io.StringIO('{"command": "proof"}\n' + rest)
-    with pytest.raises(InterruptedError):
-        program["_read_commands"](commands, source, SimpleNamespace(attached=None))
+    ended = queue.Queue[str]()
+    monkeypatch.setattr(program["ending"], "become", lambda: ended.put("became the end"))
+    monkeypatch.setattr(program["Cluster"], "leave", lambda *_: None)
+    monkeypatch.setattr(os, "_exit", lambda code: ended.put(f"exit {code}"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"command": "proof"}\n' + rest))
+    commands = program["read_commands"](program["Cluster"](Mock()).end)
+    assert ended.get(timeout=5) == "became the end" and ended.get(timeout=5) == "exit 0"
     assert commands.get_nowait() == {"command": "proof"} and commands.empty()
