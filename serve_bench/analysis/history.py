@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Final
 
 from serve_bench.analysis.comparing import match
@@ -28,9 +28,9 @@ from serve_bench.core.failed_requests import INVALID_SHARE
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import JsonObject, Metric, Result, Run, Trial, cell_slug
+from serve_bench.core.schema import built
 from serve_bench.core.traffic import Row
 
-_AT_ONCE: Final = Warmup(0.0, True, 0)
 FEWEST_ALIKE: Final = 2  # runs that make a history
 
 LAST: Final = 10
@@ -114,12 +114,13 @@ def read_perf_metrics(text: str | bytes, name: str) -> Result:
     trials = []
     try:
         for metric in json.loads(text)["perf_metrics"]:
-            label, value = metric["perf_metric_name"], float(metric["perf_metric_value"])
-            if metric["perf_metric_type"] == "THROUGHPUT":
+            about = [metric[f"perf_metric_{part}"] for part in ("name", "value", "type")]
+            label, value, kind = built(tuple[str, float, str], about, "perf_metrics")
+            if kind == "THROUGHPUT":
                 row, rate = Row(label, "", 1), {MAIN: Metric("requests/s", "higher", (value,))}
-                known = "", "", 1.0, _AT_ONCE, rate, Counts(1, 1, {}, 0), TrialSeconds()
+                known = "", "", 1.0, Warmup(0.0, True, 0), rate, Counts(1, 1, {}, 0), TrialSeconds()
                 trials.append(Trial(label, 1, "ray", {}, row, *known))
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"holds no perf_metrics of Ray ({error!r})") from None
     return Result(Run(name, (), "perf_metrics", "", ""), trials=tuple(trials))
 
@@ -174,11 +175,8 @@ def _group(
     before = runs[-1 - last : -1]
     comparison = compare_newest(before, runs[-1], threshold, metrics)
     measures = [measure for name in metrics for measure in MEASURES if measure.name == name]
-    lines = (
-        Series(place, cell, measure, _points(runs, place, measure))
-        for place, cell in _places(runs).items()
-        for measure in measures
-    )
+    pairs = product(_places(runs).items(), measures)
+    lines = (Series(place, cell, of, _points(runs, place, of)) for (place, cell), of in pairs)
     series = [line for line in lines if any(point.value is not None for point in line.points)]
     apart = [f"{found.what} {found.b}" for found in _unlike(alike[0], runs[0])] if alike else []
     name = ", ".join([str(runs[0].subject), *match.few(apart)])

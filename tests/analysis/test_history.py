@@ -277,7 +277,8 @@ def test_files_of_perf_metrics_are_runs_in_the_order_given() -> None:
         stored[name] = read_perf_metrics(json.dumps(content), name)
     (group,) = build_history(stored).groups
     assert [run.run.id for run in group.runs] == [*stored] and words(group) == {"puts": "regressed"}
-    for text in ("[]", "{}", '{"perf_metrics": [{}]}', "puts"):
+    huge = json.dumps({"perf_metrics": [{**metric, "perf_metric_value": 10**400}]})
+    for text in ("[]", "{}", '{"perf_metrics": [{}]}', "puts", "[" * 200_000, huge):
         with pytest.raises(FormatError, match="holds no perf_metrics of Ray"):
             read_perf_metrics(text, "2.8")
 
