@@ -40,8 +40,9 @@ from serve_bench.load.tally import NEVER
 from serve_bench.load.traces import Traces
 
 PAUSE_NS = 50_000_000
-_RETRY_AFTER = re.compile(rb"\nretry-after: *(\d{1,6})\r?\n", re.IGNORECASE)
 """Wait after a failed connect, so that a server that is down does not make the client spin."""
+
+_RETRY_AFTER = re.compile(rb"\nretry-after: *(\d{1,6})\r?\n", re.IGNORECASE)
 
 SCAN_NS = 100_000_000
 """How often time-outs are looked for: a tenth of the time-out where that is shorter."""
