@@ -188,9 +188,8 @@ def _impossible(case: Case) -> Verdict | None:
     host = seen.host
     if host is not None and -host.others - host.steal > limits.DISAGREE * host.cores:
         used, all_used = 100 * (host.cpu - host.others), 100 * host.cpu
-        return _unclear(
-            case, f"processes used {used:.0f} % of a core, but the host {all_used:.0f} %"
-        )
+        words = f"processes used {used:.0f} % of a core, but the host {all_used:.0f} %"
+        return _unclear(case, words)
     if trial.usage == TrialUsage() and not seen.client.bound:
         return _unclear(case, "CPU was not sampled")
     return None
@@ -485,9 +484,8 @@ def _look(case: Case) -> str:
     """How to see where requests wait, as a hint."""
     if case.seen.waits.replicas:
         return LOOKED
-    return (
-        LOOK if case.trial.waits.why_not else f"`serve-bench run` (without --no-sample), or {LOOK}"
-    )
+    failed = case.trial.waits.why_not
+    return LOOK if failed else f"`serve-bench run` (without --no-sample), or {LOOK}"
 
 
 INSIDE: Final = "a wait inside the app"

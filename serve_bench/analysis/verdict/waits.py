@@ -64,9 +64,8 @@ def differing_candidate(seen: Evidence) -> Candidate | None:
         all_ms = 1e3 * (seen.waits.seconds or 0.0)
         times = [look.mean_ms if look.served else (look.ongoing >= 1) * all_ms for look in replicas]
         known = [(look, ms) for look, ms in zip(replicas, times, strict=True) if ms]
-        enough = [
-            at for at in known if round(at[0].served + at[0].ongoing) >= limits.FEWEST_REQUESTS
-        ]
+        least = limits.FEWEST_REQUESTS
+        enough = [at for at in known if round(at[0].served + at[0].ongoing) >= least]
         if len(known) < 2 or not enough:
             continue
         slow, slow_ms = max(enough, key=lambda at: at[1])
@@ -171,9 +170,8 @@ def _part_of(count: float, requests: float) -> str:
 
 def _ongoing(seen: Evidence) -> dict[str, float]:
     """Requests in each deployment; in a chain of calls each has the same ones."""
-    return {
-        name: sum(replica.ongoing for replica in looks) for name, looks in seen.waits.of.items()
-    }
+    parts = seen.waits.of.items()
+    return {name: sum(replica.ongoing for replica in looks) for name, looks in parts}
 
 
 def _caller(seen: Evidence) -> tuple[WaitPlace | None, float]:
@@ -223,9 +221,8 @@ def waits_in_turn(seen: Evidence) -> bool:
 def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candidate | None:
     """Requests that wait in `serve.batch`: for others to come, or for its function."""
     function = at.awaited.removeprefix(BATCH).rpartition(".")[2]
-    batches = [
-        look.batches[function] for look in seen.waits.of[at.deployment] if function in look.batches
-    ]
+    looks = seen.waits.of[at.deployment]
+    batches = [look.batches[function] for look in looks if function in look.batches]
     if not batches:
         return None
     waiting = statistics.fmean(look.waiting for look in batches)
