@@ -38,7 +38,7 @@ def close_history(history: History, fail_on: str | None) -> int:
 
 def _read(path: Path) -> Result:
     """A stored run, or a JSON file of Ray's perf_metrics. Raises BadInput."""
-    if path.suffix != ".json":
+    if path.suffix != ".json" or path.is_dir():
         return read_rows(path)
     try:
         return read_perf_metrics(path.read_bytes(), path.resolve().parent.name)
