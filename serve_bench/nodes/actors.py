@@ -66,11 +66,11 @@ class LoadActor:
         self._state, self._called_off = NodeState(), False
         self._begin_ns, self._opened_after_s = 0, None
         sampler = Sampler(processes_here(), apart=False) if sample else None
-        told: Any = {"on_progress": self._note, "mark": mark, "may_measure": self._may_measure}
+        options: Any = {"on_progress": self._note, "mark": mark, "may_measure": self._may_measure}
         try:
             with sampler or nullcontext():
                 try:
-                    result = drive_load(load, timing, **told)
+                    result = drive_load(load, timing, **options)
                 except LoadInterrupted as early:
                     result = early.result
         except KeyboardInterrupt:

@@ -170,7 +170,7 @@ def fresh(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
     for end in range(len(kept), AGREED, -1):
         before, newest = kept[: end - AGREED], kept[end - AGREED : end]
         low, high = min(probe.rate for probe in newest), max(probe.rate for probe in newest)
-        of_new, of_old = ([_alone(probe, bounds) for probe in some] for some in (newest, before))
+        of_new, of_old = ([_alone(probe, bounds) for probe in part] for part in (newest, before))
         old = [(probe.rate, alone) for probe, alone in zip(before, of_old, strict=True)]
         met = any(rate >= high and alone < 1 / CLIFF_FACTOR for rate, alone in old)
         missed = any(rate <= low and alone > CLIFF_FACTOR for rate, alone in old)
