@@ -26,7 +26,7 @@ At = tuple[int, int]
 @dataclass
 class Climb:
     """One ladder. `rates`: all steps in their first order with their throughput (requests/s; 0 if
-    nothing was served); None: in doubt. `each`: requests of each client in a step; None if time
+    nothing was served); None: in doubt. `requests`: of each client in a step; None if time
     ends it. `dead`: clients of steps in doubt without a successful request: they are measured
     again, but still mark the end of the ladder."""
 
@@ -34,7 +34,7 @@ class Climb:
     variant: str
     round: int
     cell: JsonObject
-    each: int | None = None
+    requests: int | None = None
     rates: dict[At, float | None] = field(default_factory=dict)
     dead: set[int] = field(default_factory=set)
 
@@ -101,7 +101,7 @@ class Climb:
 
     def planned(self, clients: int, run: int = 1) -> PlannedTrial:
         """The trial of a step."""
-        row = step_row(clients, self.each, run, self.ladder.traffic)
+        row = step_row(clients, self.requests, run, self.ladder.traffic)
         return plan_trial(self.variant, self.round, self.cell, row)
 
 

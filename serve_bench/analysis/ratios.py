@@ -203,8 +203,8 @@ def against_runs(runs: Sequence[Sequence[float]], newest: Sequence[float]) -> In
     FEWEST launches: None with fewer.
     """
     logs = [[math.log(value) for value in run] for run in runs]
-    own = [math.log(value) for value in newest]
-    means, n_a, n_b = [statistics.fmean(run) for run in logs], sum(map(len, logs)), len(own)
+    new = [math.log(value) for value in newest]
+    means, n_a, n_b = [statistics.fmean(run) for run in logs], sum(map(len, logs)), len(new)
     n = len(runs)
     spread = ASSUMED
     if n >= RUNS_KNOWN:
@@ -214,19 +214,19 @@ def against_runs(runs: Sequence[Sequence[float]], newest: Sequence[float]) -> In
         return None
     # The variance of launches, pooled over all runs: unknown, and in s already, of one launch each.
     launch_df = n_a - n + n_b - 1
-    squares = sum(statistics.variance(run) * (len(run) - 1) for run in (*logs, own) if run[1:])
+    squares = sum(statistics.variance(run) * (len(run) - 1) for run in (*logs, new) if run[1:])
     pooled = squares / launch_df if launch_df else 0.0
-    each = statistics.fmean(1 / len(run) for run in logs) / n + 1 / n_b
+    weight = statistics.fmean(1 / len(run) for run in logs) / n + 1 / n_b
     between = (1 + 1 / n) * max(0.0, spread.sd**2 - pooled / spread.launches)
-    squared = between + pooled * each
+    squared = between + pooled * weight
     of_runs = (1 + 1 / n) * spread.sd**2 if between else 0.0
     df = freedom((of_runs, spread.df), (squared - of_runs, launch_df))
-    center = statistics.fmean(own) - statistics.fmean(means)
+    center = statistics.fmean(new) - statistics.fmean(means)
     return Interval(center, math.sqrt(squared), df, n_a, n_b, pairs=False, between=between)
 
 
 def _finite(logs: Sequence[float]) -> None:
-    if len(logs) < 2 or not all(math.isfinite(one) for one in logs):
+    if len(logs) < 2 or not all(math.isfinite(log) for log in logs):
         raise ValueError(f"an interval takes two launches or more, all numbers, got {list(logs)}")
 
 
@@ -274,20 +274,20 @@ def judge(
     then its estimate says the word. Holm's step-down keeps the chance of any false proof over all
     of them within 1 - CONFIDENCE. `threshold`: a share of 1.
     """
-    if not 0 <= threshold < 1 or not all(one.floor >= 0 for one in family):
+    if not 0 <= threshold < 1 or not all(claim.floor >= 0 for claim in family):
         raise ValueError(f"threshold {threshold} or a floor cannot be")
-    known = ((at, one.interval) for at, one in enumerate(family) if one.interval is not None)
+    known = ((at, claim.interval) for at, claim in enumerate(family) if claim.interval is not None)
     tested = {at: interval for at, interval in known if interval.fewest >= fewest}
-    p = {at: p_beyond(one, family[at].floor) for at, one in tested.items()}
+    p = {at: p_beyond(interval, family[at].floor) for at, interval in tested.items()}
     shares = _holm(tested, p)
     verdicts = []
-    for at, one in enumerate(family):
+    for at, claim in enumerate(family):
         if (interval := tested.get(at)) is not None:
             of = p[at], *shares[at]
-            verdicts.append(_judged(one, interval, threshold, fewest, of, len(tested)))
+            verdicts.append(_judged(claim, interval, threshold, fewest, of, len(tested)))
             continue
-        measured, holds = "not measured in two launches of both sides", max(threshold, one.floor)
-        if (few := one.interval) is not None:
+        measured, holds = "not measured in two launches of both sides", max(threshold, claim.floor)
+        if (few := claim.interval) is not None:
             measured = launches_text(few.n_a, few.n_b, few.pairs)
         why = f"{measured}: a verdict takes {fewest}"
         verdicts.append(Judged("inconclusive", few, holds, rounds_needed=fewest, why=why))
@@ -300,7 +300,7 @@ def _holm(tested: Mapping[int, Interval], p: Mapping[int, float]) -> dict[int, t
     and whether it is proven."""
     shares: dict[int, tuple[float, bool]] = {}
     proven, share = True, 0.0
-    for step, at in enumerate(sorted(tested, key=lambda one: p[one])):
+    for step, at in enumerate(sorted(tested, key=lambda claim: p[claim])):
         if proven:
             share = (1 - CONFIDENCE) / (len(tested) - step)
             proven = p[at] <= tested[at].at(1 - share).level
@@ -319,7 +319,7 @@ def p_beyond(interval: Interval, bound: float) -> float:
 
 
 def _judged(
-    one: Hypothesis,
+    claim: Hypothesis,
     interval: Interval,
     threshold: float,
     fewest: int,
@@ -328,12 +328,12 @@ def _judged(
 ) -> Judged:
     """`tested`: p, the share of alpha, whether the change is proven."""
     p, share, proven = tested
-    holds = max(threshold, one.floor)
+    holds = max(threshold, claim.floor)
     at_share = interval.at(1 - share)
     level = at_share.level
     levels = (holds, share, level, p, min(1.0, (1 - CONFIDENCE) * p / level))
     if proven:
-        better = (interval.center > 0) == (one.better == "higher")
+        better = (interval.center > 0) == (claim.better == "higher")
         large = _beyond(interval, holds) >= -ROUNDING
         word: Word = "improved" if better else "regressed"
         if not large:
@@ -344,8 +344,8 @@ def _judged(
     if _inside(interval, threshold):
         return Judged("same", interval, *levels, settled=True)
     floored = p_beyond(interval, 0.0) <= level
-    needed = rounds_needed(interval, threshold, share, fewest, one.floor)
-    why = _why(interval, threshold, one.floor if floored else 0.0, level, figures)
+    needed = rounds_needed(interval, threshold, share, fewest, claim.floor)
+    why = _why(interval, threshold, claim.floor if floored else 0.0, level, figures)
     return Judged("inconclusive", interval, *levels, needed, why, weighed=floored)
 
 
@@ -378,9 +378,9 @@ def _why(interval: Interval, threshold: float, floor: float, level: float, figur
     if not interval.low <= 1 <= interval.high:
         asked = f"{100 * (1 - level):.3g} % that Holm's correction asks over {figures} figures"
         return f"a change is proven at {100 * interval.confidence:.3g} %, not at the {asked}"
-    low, high = (math.exp(one) for one in _bounds(threshold))
-    crossed = [one for one in (low, 1.0, high) if interval.low <= one <= interval.high]
-    texts = [f"{one:.4g}" for one in crossed]
+    low, high = (math.exp(bound) for bound in _bounds(threshold))
+    crossed = [bound for bound in (low, 1.0, high) if interval.low <= bound <= interval.high]
+    texts = [f"{bound:.4g}" for bound in crossed]
     return f"the interval reaches across {', '.join(texts[:-1])} and {texts[-1]}"
 
 

@@ -158,7 +158,7 @@ class Climbing(Work[PlannedLoad]):
 
     def left_s(self) -> float:
         """Of rows that end by requests: at the best rate so far."""
-        if self._climb.each is None:
+        if self._climb.requests is None:
             return self._climb.expected_left * self._step_s(None, A_RATE)
         rate = max((step.throughput for step in self._climb.steps), default=0.0) or A_RATE
         return sum(self._step_s(row, rate) for row in self._climb.rows_left)

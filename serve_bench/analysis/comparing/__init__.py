@@ -91,7 +91,7 @@ class Match:
     def measures(self) -> tuple[Measure, ...]:
         """What is compared of the row."""
         streams = self.a.row.traffic.streams or self.b.row.traffic.streams
-        return tuple(one for one in MEASURES if streams or one.name in OF_ALL)
+        return tuple(measure for measure in MEASURES if streams or measure.name in OF_ALL)
 
     def interval(self, metric: str) -> ratios.Interval | None:
         """None below two launches a side; of several runs as against_runs says."""
@@ -211,8 +211,8 @@ def _in_slices(side: SideRow) -> dict[int, float]:
 def _slicing(a: SideRow, b: SideRow) -> JsonObject:
     """How the row was sliced and why not as asked for, with the figures of it; empty of stored
     runs."""
-    every = (*a.trials, *b.trials)
-    sliced = [trial.client.slices for trial in every if trial.client.slices is not None]
+    trials = (*a.trials, *b.trials)
+    sliced = [trial.client.slices for trial in trials if trial.client.slices is not None]
     if not sliced:
         return {}
     drains: dict[str, list[float]] = {"drain.A": [], "drain.B": []}
@@ -222,7 +222,7 @@ def _slicing(a: SideRow, b: SideRow) -> JsonObject:
     figures = {
         "slices": sum(len(part.completed) for part in sliced) // 2,
         "slice_length": sliced[0].slice_s,
-        "short_rounds": len({at.round for at in every if at.flags.short_slices}),
+        "short_rounds": len({at.round for at in trials if at.flags.short_slices}),
         **{name: statistics.median(known) for name, known in drains.items() if known},
     }
     return {"method": sliced[0].method, "why": sliced[0].why, "figures": figures}
@@ -396,7 +396,7 @@ def _checked(
     force: bool,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """In what the runs are unlike and what may be: BadInput where they are, unless forced."""
-    versions = [[versions_of(a, one), versions_of(b, other)] for one, other in pairs]
+    versions = [[versions_of(a, mine), versions_of(b, other)] for mine, other in pairs]
     found = [difference for of in versions for difference in unlike(a, b, of)]
     found += unlike_rows(*rows)
     differences = tuple(dict.fromkeys(map(str, found)))
@@ -408,7 +408,7 @@ def _checked(
 
 
 def _launches(result: Result, *names: str) -> tuple[Any, ...]:
-    return tuple(one for one in result.launches if one.variant.name in names)
+    return tuple(launch for launch in result.launches if launch.variant.name in names)
 
 
 def describe_noise(result: Result, noise: Comparing | None) -> list[str]:
@@ -420,7 +420,7 @@ def describe_noise(result: Result, noise: Comparing | None) -> list[str]:
 
 def describe_run_warnings(doubts: Sequence[Warning]) -> list[str]:
     """Those about a run as a whole, or about all of a variant."""
-    return [f"{one.code}: {one.message} ({one.hint})" for one in doubts if one.key is None]
+    return [f"{note.code}: {note.message} ({note.hint})" for note in doubts if note.key is None]
 
 
 def describe_failures(result: Result, variants: Sequence[str]) -> tuple[str, ...]:
@@ -469,5 +469,5 @@ def broken(comparing: Comparing, fail_on: str) -> list[str]:
         if row.worse and not any(line.judged.word == "regressed" for line in blamed):
             reasons.append(f"regressed: {title}: {row.worse}")
     if fail_on == "inconclusive":
-        reasons += [f"inconclusive: {alone_words(one)}" for one in comparing.alone]
+        reasons += [f"inconclusive: {alone_words(row)}" for row in comparing.alone]
     return reasons

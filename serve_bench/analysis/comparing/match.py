@@ -36,15 +36,15 @@ def matched(
             raise BadInput(f"--variant-{flag}: {words}; it has {', '.join(known)}")
     pairs = [(name, name) for name in mine if name in theirs]
     if chosen != (None, None):
-        one = chosen[0] or _only(mine, str(chosen[1]), "a")
-        pairs = [(one, chosen[1] or _only(theirs, str(chosen[0]), "b"))]
+        first = chosen[0] or _only(mine, str(chosen[1]), "a")
+        pairs = [(first, chosen[1] or _only(theirs, str(chosen[0]), "b"))]
     elif not pairs and len(mine) == len(theirs) == 1:
         note = f"one variant a run, matched though named {mine[0]} and {theirs[0]}"
         return [(mine[0], theirs[0])], [note]
     if not pairs:
         words = f"{where[0]} has {', '.join(mine)}, {where[1]} has {', '.join(theirs)}"
         raise BadInput(f"no variant is in both runs: {words}; --variant-a and --variant-b choose")
-    if a.run == b.run and any(one == other for one, other in pairs):
+    if a.run == b.run and any(name == other for name, other in pairs):
         way = "--variant-a and --variant-b choose two of its variants"
         if len(mine) == 1:
             way = f"it has one variant, {mine[0]}: nothing to compare"
@@ -137,8 +137,8 @@ def pair_runs(
     side alone has, or that is a comparison by itself."""
     groups: list[_Alike] = []
     alone: list[str] = []
-    every = [(at, where, run) for at, side in enumerate((a, b)) for where, run in side.items()]
-    for at, where, run in sorted(every, key=lambda one: one[2].run.started_at, reverse=True):
+    runs = [(at, where, run) for at, side in enumerate((a, b)) for where, run in side.items()]
+    for at, where, run in sorted(runs, key=lambda entry: entry[2].run.started_at, reverse=True):
         if run.run.two_sided:
             alone.append(f"{where} is a run of {run.run.command}, a comparison by itself")
             continue
@@ -275,9 +275,9 @@ def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tup
         ("Python", versions[0].get("python"), versions[1].get("python")),
         ("serve-bench", a.run.tool_version, b.run.tool_version),
     ]
-    for what, one, other in pairs:
-        if one and other and one != other and not (what == "kernel" and _line(one) != _line(other)):
-            doubts.append(f"not the same: {_difference(what, one, other)}")
+    for what, old, other in pairs:
+        if old and other and old != other and not (what == "kernel" and _line(old) != _line(other)):
+            doubts.append(f"not the same: {_difference(what, old, other)}")
     return (*doubts, *(f"not the same: {what}" for what in unlike_apps(a, b)))
 
 
@@ -321,10 +321,10 @@ def software_changes(before: Mapping[str, str], after: Mapping[str, str]) -> lis
     them does not tell at all is passed over."""
     app = ("app commit", "app sources")
     names = [name for name in app if name in before and name in after]
-    if any(one not in app for one in before) and any(one not in app for one in after):
+    if any(name not in app for name in before) and any(name not in app for name in after):
         names += sorted({*before, *after} - {*app})
     pairs = ((name, before.get(name, "none"), after.get(name, "none")) for name in names)
-    return [f"{name} {one} -> {other}" for name, one, other in pairs if one != other]
+    return [f"{name} {old} -> {other}" for name, old, other in pairs if old != other]
 
 
 def few(changes: Sequence[str]) -> list[str]:

@@ -102,7 +102,7 @@ class ComparedRow:
 
     def line(self, metric: str) -> Compared:
         """The line of a metric."""
-        return next(one for one in self.lines if one.metric == metric)
+        return next(line for line in self.lines if line.metric == metric)
 
 
 @dataclass(frozen=True)
@@ -260,8 +260,8 @@ def _change(line: Compared, ratio: float) -> tuple[str, str]:
 
 def row_title(comparing: Comparing, row: ComparedRow) -> str:
     """What tells a row from the others: variant, cell and client where they differ."""
-    cells = {cell_slug(one.cell) for one in comparing.rows}
-    clients = {one.client for one in comparing.rows if one.row == row.row}
+    cells = {cell_slug(other.cell) for other in comparing.rows}
+    clients = {other.client for other in comparing.rows if other.row == row.row}
     words = [
         variant_of(row),
         cell_slug(row.cell) if len(cells) > 1 else None,
@@ -275,15 +275,15 @@ def variant_of(row: ComparedRow) -> str | None:
     return None if row.variants is None else " and ".join(dict.fromkeys(row.variants))
 
 
-def row_words(one: Alone) -> str:
+def row_words(row: Alone) -> str:
     """`100 connections (raw) of bs1-ongoing1-rep1`."""
-    of = ", ".join(word for word in (one.variant, cell_slug(one.cell)) if word)
-    return f"{one.row} ({one.client}) of {of}"
+    of = ", ".join(word for word in (row.variant, cell_slug(row.cell)) if word)
+    return f"{row.row} ({row.client}) of {of}"
 
 
-def alone_words(one: Alone) -> str:
+def alone_words(row: Alone) -> str:
     """`100 connections (raw) of bs1-ongoing1-rep1: only in A`."""
-    return f"{row_words(one)}: only in {one.side}"
+    return f"{row_words(row)}: only in {row.side}"
 
 
 def subject(comparing: Comparing) -> str:

@@ -49,7 +49,7 @@ OF_ALL: Final = frozenset(("throughput", "p50", "p99", "cpu"))
 """Metrics of every row, which is to say why one of them is missing; those of streams are
 metrics of rows of streams alone."""
 
-NAMES: Final = tuple(one.name for one in MEASURES)
+NAMES: Final = tuple(measure.name for measure in MEASURES)
 
 
 @dataclass(frozen=True)
@@ -278,13 +278,13 @@ def odd_launches(
         return
     logs = {at: math.log(b[at] / a[at]) for at in a}
     middle = statistics.median(logs.values())
-    far = ODD_MADS * 1.4826 * statistics.median(abs(one - middle) for one in logs.values())
-    for at, one in logs.items():
-        if abs(one - middle) > max(far, math.log(1 + ODD_SHARE)):
+    far = ODD_MADS * 1.4826 * statistics.median(abs(log - middle) for log in logs.values())
+    for at, log in logs.items():
+        if abs(log - middle) > max(far, math.log(1 + ODD_SHARE)):
             sides = {"A": a, letter: b}
-            own = {name: of[at] / statistics.median(of.values()) for name, of in sides.items()}
-            side = max(own, key=lambda letter: abs(math.log(own[letter])))
-            message = f"round {at}: {measure} {own[side]:.3g} x the median of its launches"
+            shares = {name: of[at] / statistics.median(of.values()) for name, of in sides.items()}
+            side = max(shares, key=lambda letter: abs(math.log(shares[letter])))
+            message = f"round {at}: {measure} {shares[side]:.3g} x the median of its launches"
             hint = "an odd launch moves the ratio little from 7 rounds on"
             yield Doubt(side, "odd-launch", message, hint, 1, len(logs))
 

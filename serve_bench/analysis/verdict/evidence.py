@@ -123,8 +123,8 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         if use.deployment is not None:
             deployments.setdefault(use.deployment, []).append(use)
     first, measured = _places(trial, uses, front)
-    slots, own, slots_words, queue = _slots(trial, uses, measured, first or front)
-    named = (use.deployment for use in uses if own is not None and is_named(use.deployment, own))
+    slots, name, slots_words, queue = _slots(trial, uses, measured, first or front)
+    named = (use.deployment for use in uses if name is not None and is_named(use.deployment, name))
     metrics = trial.serve_metrics
     offered, ongoing = _offered(trial), metrics.levels.get("ongoing")
     # The share of time in the batch function: batches per second times the mean time of one. Both
@@ -151,7 +151,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         front=first,
         measured=measured,
         slots=slots,
-        slots_at=measured if own is None else next(named, None),
+        slots_at=measured if name is None else next(named, None),
         slots_words=slots_words,
         queue=int(queue) if queue is not None and queue >= 0 else None,  # -1: any number
         refused=rejected / ended if ended and rejected >= WHOLE * failed else 0.0,
