@@ -91,11 +91,11 @@ def read_side(options: SidesOptions, flags: SideFlags, suite: Suite) -> Side:
         arguments = arguments_of({name: option_values(value)[0] for name, value in pairs.items()})
         app = own_spec(import_app(app_word, place, python, asked, servicers, arguments))
     settings = _read_settings(flags, app)
-    if app.own is not None:
-        app.own.check_call(protocol)
+    if app.own_app is not None:
+        app.own_app.check_call(protocol)
         if settings:
-            check_options(app.own, [settings], flags.option_place, python)
-        app.own.check_room([settings], place)
+            check_options(app.own_app, [settings], flags.option_place, python)
+        app.own_app.check_room([settings], place)
     words = [variant.name] if app_word is None or name else []
     label = ",".join([*words, *([] if app_word is None else [app.name])])
     label += "".join(f"+{key}={hide_settings(value)}" for key, value in settings.items())
@@ -113,9 +113,9 @@ def _split_word(word: str, place: str) -> tuple[str | None, str | None]:
 def _read_settings(flags: SideFlags, app: AppSpec) -> dict[str, Value]:
     place, settings = flags.option_place, dict[str, Value]()
     for name, value in read_pairs(flags.options, place, "NAME=VALUE").items():
-        if app.own is not None:
+        if app.own_app is not None:
             listed = [(name, option_values(value))]
-            ((key, (settings[key], *others)),) = read_options(app.own, listed, place).items()
+            ((key, (settings[key], *others)),) = read_options(app.own_app, listed, place).items()
             if others:
                 pair = f"{name}={value}"
                 raise BadInput(f"{place}: {pair!r} is not allowed; a side has one value of each")
@@ -132,7 +132,7 @@ def _read_settings(flags: SideFlags, app: AppSpec) -> dict[str, Value]:
 def fit_app(options: SidesOptions, suite: Suite, app: AppSpec) -> Suite:
     """The cells and rows that an app of the user's has. Raises BadInput on flags that do not go
     with it."""
-    if app.own is None:
+    if app.own_app is None:
         check_built_in(options, app.name)
         return suite
     if options.app is not None:

@@ -252,7 +252,7 @@ def _own_suite(
         if servicers is not None and variant.python != variants[0].python:
             check_servicers(described, servicers, where, variant.python)
     swept = read_options(described, [*wishes.items()], options_where)
-    around = replace(around, own=own_spec(described), options=swept, http_options=http)
+    around = replace(around, app=own_spec(described), options=swept, http_options=http)
     suite = read_suite(content, around)
     if config is not None:
         suite = replace(suite, keys={})

@@ -110,25 +110,25 @@ class AppSpec:
     paths: tuple[str, ...] = ()
     front: str | None = None
     bodies: Callable[[Mapping[str, Value]], tuple[bytes, ...]] | None = None
-    own: OwnApp | None = None  # the user's, and none of those that come with the tool
+    own_app: OwnApp | None = None  # the user's, and none of those that come with the tool
 
     @property
     def folders(self) -> tuple[str, ...]:
         """Folders in which Python must find the app, beside ours."""
-        return () if self.own is None else self.own.folders
+        return () if self.own_app is None else self.own_app.folders
 
     def cpus(self, cell: Mapping[str, Value]) -> float:
         """Logical CPUs of Ray that its replicas ask for: one each, unless its code says more."""
-        return float(self.replicas(cell)) if self.own is None else self.own.cpus(cell)
+        return float(self.replicas(cell)) if self.own_app is None else self.own_app.cpus(cell)
 
     def to_json(self) -> Any:
         """Its name; of the user's own app all that is known."""
-        return self.name if self.own is None else self.own.to_json()
+        return self.name if self.own_app is None else self.own_app.to_json()
 
     def replicas(self, cell: Mapping[str, Value]) -> int:
         """Replicas of all deployments of this cell."""
-        if self.own is not None:
-            return self.own.replicas(cell)
+        if self.own_app is not None:
+            return self.own_app.replicas(cell)
         measured = int(cell["num_replicas"])
         beside = measured * int(cell.get("ingress_per_ranker", 0))
         return measured + beside + (1 if cell.get("intermediate_handle") else 0)
@@ -175,7 +175,7 @@ def own_spec(app: OwnApp) -> AppSpec:
     """The user's own app as one to be deployed and asked."""
     route = app.asked.route
     return AppSpec(
-        app.target, app.import_path, route, app.ingress, answer=None, prefix=app.prefix, own=app
+        app.target, app.import_path, route, app.ingress, answer=None, prefix=app.prefix, own_app=app
     )
 
 
@@ -194,16 +194,16 @@ def check_cell(cell: Mapping[str, Value]) -> None:
 
 def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
     """What the child needs to deploy this cell and to prove that it is in force. BadInput."""
-    own = app.own
+    own_app = app.own_app
     return {
         "import_path": app.import_path,
         "route_prefix": app.route if app.prefix is None else app.prefix,
-        "own": own is not None,
+        "own": own_app is not None,
         "config": {},
         "beside": [],
         "system_log_level": cell.get("log_level"),  # None: as Serve has it
         "timeout_s": DEPLOY_TIMEOUT_S + DEPLOY_TIMEOUT_PER_REPLICA_S * app.replicas(cell),
-        **(_deploy_built_in(app, cell) if own is None else _deploy_own(own, cell)),
+        **(_deploy_built_in(app, cell) if own_app is None else _deploy_own(own_app, cell)),
     }
 
 

@@ -429,11 +429,11 @@ def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     of themselves (`expect`), and what Serve tells of them (`told`)."""
     checks = []
     for deployment in app.deployments_in(cell):
-        told = _settings(deployment, cell)
-        told.pop("num_replicas", None)
-        known = [name for name in told if name in TOLD_BY_REPLICAS or name.startswith(FREE)]
+        asked = _settings(deployment, cell)
+        asked.pop("num_replicas", None)
+        known = [name for name in asked if name in TOLD_BY_REPLICAS or name.startswith(FREE)]
         about = {"deployment": deployment.name, "replicas": app.count(deployment, cell)}
-        checks.append({**about, "expect": {name: told.pop(name) for name in known}, "told": told})
+        checks.append({**about, "expect": {name: asked.pop(name) for name in known}, "told": asked})
     return checks
 
 

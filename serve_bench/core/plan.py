@@ -117,7 +117,7 @@ class Suite:
         """The reverse of `to_json`, for going on with a stored run. Raises BadInput."""
         suite = stored_suite(cls, data, app=app_from_json)
         for at, cell in enumerate(suite.cells):
-            if suite.app.own is None and "num_replicas" not in cell:
+            if suite.app.own_app is None and "num_replicas" not in cell:
                 where = f"suite.cells[{at}].num_replicas is missing"
                 raise BadInput(f"the stored suite cannot be resumed: {where}")
         return suite
@@ -216,16 +216,16 @@ def rows_of(suite: Suite) -> tuple[Row, ...]:
 
 
 def step_row(
-    users: int, each: int | None = None, run: int = 1, traffic: Traffic | None = None
+    users: int, requests: int | None = None, run: int = 1, traffic: Traffic | None = None
 ) -> Row:
     """A step of a ladder: so many closed-loop users, each a connection of the raw client; clients
-    where each has `each` requests to make. `run` counts how often the step is measured; `traffic`
+    each with so many `requests` to make. `run` counts how often the step is measured; `traffic`
     None: plain HTTP."""
     traffic = traffic or Traffic()
-    noun = "user" if each is None else "client"
+    noun = "user" if requests is None else "client"
     label = f"{users} {noun}{'' if users == 1 else 's'}{traffic.suffix}"
     label += "" if run == 1 else f", run {run}"
-    return Row(label, traffic.client, users, requests_each=each, run=run, **vars(traffic))
+    return Row(label, traffic.client, users, requests_each=requests, run=run, **vars(traffic))
 
 
 #: The three axes of the published matrix, in its order: every cell is named by them.
@@ -375,8 +375,8 @@ def query_of(row: Row) -> str:
 
 def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
     """What a row asks of an app at `url`, and what its response must be."""
-    if app.own is not None:
-        return app.own.request(url)
+    if app.own_app is not None:
+        return app.own_app.request(url)
     size = body_bytes(row.data_size)
     if row.traffic.client in ("grpc", HANDLE):
         return call_request(url, row, size)

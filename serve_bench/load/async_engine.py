@@ -185,7 +185,7 @@ class AsyncEngine(Engine, Generic[C]):
 
     async def _repeat(self, client: C) -> None:
         """Closed loop: the next request when the last one has ended."""
-        left = NEVER if self.share.each is None else self.share.each
+        left = NEVER if self.share.requests is None else self.share.requests
         while left and self.tally.may_send():
             now = perf()
             if now >= self.tally.edge:  # it is sent in the window in which it is counted

@@ -85,7 +85,7 @@ class Exchanges(Engine):
             and load.keepalive
             and len(self.requests) == 1
             and http1.status_allowed(200, load.request)
-            and work.share.each is None
+            and work.share.requests is None
             and work.notes is None
         )
         if load.streaming is not None:
@@ -127,7 +127,7 @@ class Exchanges(Engine):
             self._tls,
             self.load.request.host,
             number=self.share.first + len(self.connections),
-            left=NEVER if self.share.each is None else self.share.each,
+            left=NEVER if self.share.requests is None else self.share.requests,
             events=None if self._notes is None else self._notes.events(),
         )
         self.connections.append(conn)

@@ -34,7 +34,7 @@ from serve_bench.load.traces import Traces
 class WorkerShare:
     """Worker `worker` of `workers`: its connections, their limit, its part of a count.
 
-    `each`: the requests of each connection. `first`: the number of its first connection among those
+    `requests`: those of each connection. `first`: the number of its first connection among those
     of all workers, from 0.
     """
 
@@ -43,7 +43,7 @@ class WorkerShare:
     connections: int
     limit: int
     count: int | None
-    each: int | None = None
+    requests: int | None = None
     first: int = 0
 
 

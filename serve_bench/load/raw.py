@@ -182,7 +182,7 @@ class RawEngine(Exchanges):
         """
         tally, by_fd, poll = self.tally, self._by_fd, self.poller.poll
         turn, pump, stamped, send_plain = self._turn, self._pump, self._stamped, self._send_plain
-        every = countdown = self._every
+        interval = countdown = self._every
         paced, tls = self._clock is not None, self._tls is not None
         plain, rated = http1.PLAIN, self._rates is not None
         sleep = IDLE_S
@@ -220,7 +220,7 @@ class RawEngine(Exchanges):
                             sock = conn.sock
                             data = sock.read(RECORD) if tls else sock.recv(READ_SIZE)  # type: ignore[union-attr]
                         else:
-                            countdown = every
+                            countdown = interval
                             data = stamped(conn)
                         framer = conn.framer
                         framer.parser.feed_data(data)

@@ -80,8 +80,8 @@ def launch_spec(
     grpc: tuple[str, ...] = ()
     if any(row.traffic.client == "grpc" for row in rows):
         grpc = (NOOP_SERVICER,)
-    if app.own is not None and app.own.grpc is not None:
-        grpc = app.own.grpc.servicers
+    if app.own_app is not None and app.own_app.grpc is not None:
+        grpc = app.own_app.grpc.servicers
     return LaunchSpec(
         part.variant,
         run_id,
@@ -90,7 +90,7 @@ def launch_spec(
         most_replicas=max(map(app.replicas, cells)),
         folders=app.folders,
         cpus=max(map(app.cpus, cells)),
-        sources={} if app.own is None else app.own.modules,
+        sources={} if app.own_app is None else app.own_app.modules,
         grpc=grpc,
     )
 
@@ -178,7 +178,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         finally:  # after Ctrl-C too: the cell is deployed
             self._record(deployed, settled)
         self._limits = limits_of(deployed.proof["replicas"])
-        if self._suite.app.own is not None:
+        if self._suite.app.own_app is not None:
             limits = self._limits.items()
             self._slots = {name: limit.replicas * limit.each for name, limit in limits}
         if self._inside is not None:
@@ -307,7 +307,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         """Runs a load, whose warm-up waits for replicas that Serve starts. Raises as `drive_load`
         does."""
         cluster = self._serving if self.parts else None
-        app, drive = self._suite.app.own, self._plan.place.drive(cluster)
+        app, drive = self._suite.app.own_app, self._plan.place.drive(cluster)
         self._watch = None
         if app is None or all(limit.most is None for limit in self._limits.values()):
             return drive(load, timing, **beside)
@@ -378,7 +378,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         """The trial with what requests wait in, if no full CPU or queue explains its figures. This
         takes a further load, which enters no figure. Ctrl-C ends it."""
         app, inside, place = self._suite.app, self._inside, self._plan.place
-        front = app.front if app.own is None else app.own.front
+        front = app.front if app.own_app is None else app.own_app.front
         if inside is None or not inside.sample or not isinstance(place, LocalLoads):
             return trial
         if not self.parts:

@@ -152,8 +152,8 @@ class SidesBench(Bench[Cell, RowPlan]):
         tried = [up for up in ups if up not in useless]
         if self._suffice(tried):
             self.begun = True
-            every = not self._suffice(self._in_order[:-1])
-            failed += start_at_once(tried, self._say_side, all_or_none=every)
+            all_or_none = not self._suffice(self._in_order[:-1])
+            failed += start_at_once(tried, self._say_side, all_or_none=all_or_none)
         for up, error in failed:
             if not up.serving.imported:  # nor will it be the next time
                 without_ray.add(up.side.launched.python)

@@ -43,7 +43,7 @@ class BareServer(ChildDriver):
     def start(self) -> None:
         """Starts it, until it takes connections. Raises LaunchFailed."""
         spec: dict[str, Any] = {"kind": self.kind, "route": self.app.route}
-        if (own_app := self.app.own) is not None:
+        if (own_app := self.app.own_app) is not None:
             spec["import_path"], spec["prefix"] = own_app.import_path, own_app.prefix
             spec["args"] = dict(own_app.config.get("args", {}))
         began = time.monotonic()

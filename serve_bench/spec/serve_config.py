@@ -56,8 +56,8 @@ class ConfigApp:
             return place
         module = self.import_path.replace(":", ".").partition(".")[0]
         places = [f"{self.beside}/{module}", f"{self.beside}/{module}.py"]
-        own = [f"{here}/{module}", f"{here}/{module}.py"]
-        return self.beside if not any(map(exists, own)) and any(map(exists, places)) else here
+        local = [f"{here}/{module}", f"{here}/{module}.py"]
+        return self.beside if not any(map(exists, local)) and any(map(exists, places)) else here
 
 
 @dataclass(frozen=True)

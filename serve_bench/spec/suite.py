@@ -53,11 +53,11 @@ _LOAD: Final = (
 
 @dataclass(frozen=True)
 class Around:
-    """What a suite has that no key of its file says. `own`: the user's app, in place of one that
+    """What a suite has that no key of its file says. `app`: the user's, in place of one that
     comes with the tool, with `options` to be swept; `http_options`: of every variant; `climb`: how
     a load grows where it does; `timeline`: the file may have one."""
 
-    own: AppSpec | None = None
+    app: AppSpec | None = None
     options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)
     http_options: Mapping[str, Any] = field(default_factory=dict)
     climb: Ladder | None = None
@@ -73,15 +73,15 @@ def read_suite(content: Content, around: Around | None = None) -> Suite:
     for other in ("rpc", "scale", "timeline"):
         if other in content and not (other == "timeline" and around.timeline):
             raise BadInput(f"{content.file}: is a suite of serve-bench {other}")
-    content.check_keys(_TOP if around.own is None else (*_TOP, *_OWN))
+    content.check_keys(_TOP if around.app is None else (*_TOP, *_OWN))
     content.check_keys(_LOAD, "load")
-    app = around.own or app_named(content.text("app", "noop"), content.where("app"))
-    if "rows" in content and app.own is not None:
+    app = around.app or app_named(content.text("app", "noop"), content.where("app"))
+    if "rows" in content and app.own_app is not None:
         raise BadInput(f"{content.where('rows')}: is for the apps that come with the tool")
     if "rows" in content:
         return _suite_of_rows(content, around, app)
     traffics = _traffics(content, app)
-    cells = _own_cells(content, around) if app.own else _cells(content, app.name)
+    cells = _own_cells(content, around) if app.own_app else _cells(content, app.name)
     for cell in cells:
         _check_noop(cell, traffics, content.file)
     suite = _base(content, around, app, cells, traffics)
@@ -122,7 +122,7 @@ def _base(
         if any(traffic.client != "raw" for traffic in traffics):
             raise BadInput(f'{where}: goes with protocol = "http" or "stream"')
         ladder = replace(ladder, runs=COLLAPSE_RUNS)
-    for cell in cells if app.own is None and cells != ({},) else ():
+    for cell in cells if app.own_app is None and cells != ({},) else ():
         check_cell(cell)
     for traffic, variant in itertools.product(traffics, variants):
         if traffic.protocol in HANDLES and variant.python is not None:
@@ -235,17 +235,17 @@ def _traffics(content: Content, app: AppSpec) -> tuple[Traffic, ...]:
     """What requests are, for each protocol and number of events that is asked for."""
     sizes, where = _values(content, "data_size")
     if app.name != "noop" and any(body_bytes(str(size)) for size in sizes):
-        no_body = app.bodies is None and app.own is None
+        no_body = app.bodies is None and app.own_app is None
         its = "takes no body" if no_body else "has a body of its own"
         raise BadInput(f"{where}: the app {app.name} {its}")
     protocols, where = _values(content, "protocol")
-    if app.own is not None:
-        for name in sorted(GRPC & {*protocols} if app.own.grpc is None else ()):
+    if app.own_app is not None:
+        for name in sorted(GRPC & {*protocols} if app.own_app.grpc is None else ()):
             raise BadInput(f"{where}: {name}: is of apps with a servicer (--grpc-servicer)")
         for name in sorted((GRPC | HANDLES) & {*protocols} if len(protocols) > 1 else ()):
             raise BadInput(f"{where}: {name} stands alone: there is one method")
     for protocol in protocols:
-        if protocol != "http" and app.name != "noop" and app.own is None:
+        if protocol != "http" and app.name != "noop" and app.own_app is None:
             raise BadInput(f"{where}: {protocol}: is for the app noop; {app.name} has http alone")
     events, where = _values(content, "stream_events")
     if "load.stream_events" in content and (app.name != "noop" or not STREAMS & set(protocols)):

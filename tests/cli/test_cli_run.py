@@ -106,7 +106,7 @@ def test_bodies_are_those_of_a_file_or_chats(tmp_path: Path) -> None:
     file, target = str(tmp_path / "bodies"), f"{EXAMPLE / 'shop.py'}:app"
     for words in ({"bodies": file}, {"bodies": file, "body": ['{"n": 0}']}):
         suite = target_suite(OwnRunOptions.of(words), target)
-        asked = sure(suite.app.own).asked
+        asked = sure(suite.app.own_app).asked
         assert asked.bodies[-2:] == (b'{"n": 1}', b'{"n": 2}') and asked.method == "POST"
         assert asked.headers == (("content-type", "application/json"),)
         request = load_of(suite, suite.rows[0], "http://127.0.0.1:1", {}).request

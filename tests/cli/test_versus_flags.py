@@ -167,7 +167,7 @@ def test_a_word_may_name_an_app(monkeypatch: Patch) -> None:
     suite = planned(a="a:app", b=["b:app"], route="/a.B/C", **GRPC)
     assert [row.label for row in suite.rows] == ["100 connections, grpc"]
     servicer = OwnGrpc(("b_pb2_grpc.add_b",), {"/a.B/C": "unary-unary"})
-    assert [side.app.own and side.app.own.grpc for side in suite.sides] == [servicer] * 2
+    assert [side.app.own_app and side.app.own_app.grpc for side in suite.sides] == [servicer] * 2
     assert VersusSpec.stored(json.loads(json.dumps(suite.to_json()))) == suite
 
 

@@ -169,7 +169,7 @@ def test_arguments_of_a_builder_are_options_of_a_cell() -> None:
 
 def stored(app: OwnApp) -> OwnApp:
     """The app as it comes back from a record, to be shown and not to be sent."""
-    return sure(app_from_json(json.loads(json.dumps(own_spec(app).to_json()))).own)
+    return sure(app_from_json(json.loads(json.dumps(own_spec(app).to_json()))).own_app)
 
 
 def test_a_load_asks_as_the_user_said() -> None:
@@ -354,19 +354,19 @@ def test_what_is_wrong_with_a_table_of_options(table: dict[str, Any], says: str)
 def test_all_combinations_and_replicas_change_last() -> None:
     options = {"One.num_replicas": (1, 2), "One.x": (3, 4)}
     rest = {"load": {"clients": ["raw:100"]}}
-    suite = suite_with(rest, "s.toml", Around(own=APP, options=options))
+    suite = suite_with(rest, "s.toml", Around(app=APP, options=options))
     made = [(cell["One.num_replicas"], cell["One.x"]) for cell in suite.cells]
     assert made == [(1, 3), (2, 3), (1, 4), (2, 4)]
     assert [row.label for row in suite.rows] == ["100 connections"]
     # Without options there is the app as it is, and HTTP options go to every variant.
     http: dict[str, Any] = {"request_timeout_s": 5.0}
-    around = Around(own=APP, http_options=http)
+    around = Around(app=APP, http_options=http)
     suite = suite_with(rest, "s", around, variant=["default", "optimized"])
     assert suite.cells == ({},) and Suite.from_json(suite.to_json()) == suite
     assert [variant.http_options for variant in suite.variants] == [http] * 2
     # The axes and bodies of our apps are none of it.
     for key in ("cell", "cells", "matrix"):
         with pytest.raises(BadInput, match=f"s: {key}: is for the apps that come with the tool"):
-            suite_with({key: {}}, "s", Around(own=APP))
+            suite_with({key: {}}, "s", Around(app=APP))
     with pytest.raises(BadInput, match="the app a:b has a body of its own"):
-        suite_with({"load": {"data_size": "large"}}, "s", Around(own=APP))
+        suite_with({"load": {"data_size": "large"}}, "s", Around(app=APP))

@@ -126,8 +126,8 @@ def test_how_calls_of_a_handle_fail(
     """Each in a class of its own; and the account of the requests holds (the engine checks it)."""
     (tmp_path / "calls.py").write_text(CALLS)
     app = own_spec(own_app(f"{tmp_path}/calls.py:app", "TARGET", asked=Asked("/")))
-    assert app.own is not None
-    name = app.own.name
+    assert app.own_app is not None
+    name = app.own_app.name
     row = Row("4 callers, handle", "handle", 4, protocol="handle")
     serving = shared_serving(variant)
     put_on_path(serving, tmp_path / "calls.py")

@@ -136,7 +136,7 @@ def test_what_is_in_force_is_not_deployed_again(cluster: KeptCluster, stage: Sta
     assert len(stage.imports) == 1
     cluster.deploy("shop.py:app", two, Asked("/best", "POST", (), b"[1]"))
     app = stage.made[0].apps[-1]  # what must be answered goes with the deploy
-    assert app.own is not None and app.own.asked == Asked("/best", "POST", (), b"[1]")
+    assert app.own_app is not None and app.own_app.asked == Asked("/best", "POST", (), b"[1]")
 
 
 def test_what_is_refused_starts_nothing(cluster: KeptCluster, stage: Stage) -> None:

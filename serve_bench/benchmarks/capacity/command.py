@@ -118,7 +118,7 @@ def _asked(options: CapacityOptions, slo: str) -> CapacitySearch:
 
 def _scaled(suite: Suite, options: CapacityOptions) -> Suite:
     """The suite with its replicas as --replicas has them. Raises BadInput."""
-    app = suite.app.own
+    app = suite.app.own_app
     if options.replicas is None or (app is not None and options.replicas == "auto"):
         return suite
     fixed = {} if app is None else app.fixed_replicas()

@@ -51,8 +51,8 @@ class TaxRun(SidesExperiment[TaxOptions, TaxSpec]):
 
 def read_tax(options: TaxOptions) -> TaxSpec:
     """The layers of the target, and how they are loaded. Raises BadInput."""
-    target, own = options.target, is_own(options.target)
-    if not own and target != "noop":
+    target, is_users = options.target, is_own(options.target)
+    if not is_users and target != "noop":
         takes = "it takes noop, or your own app as module:name or path/file.py:name"
         raise BadInput(f"TARGET: {target!r} is not allowed; {takes}")
     protocol = options.given.get("protocol", "http")
@@ -63,23 +63,23 @@ def read_tax(options: TaxOptions) -> TaxSpec:
         takes = "it takes raw:N, one or more"
         raise BadInput(f"--clients: {options.clients!r} is not allowed; {takes}")
     suite = read_rows(options)
-    word = f"default,{target}" if own else "default"
+    word = f"default,{target}" if is_users else "default"
     side = read_side(options, SideFlags("TARGET", "--option", word, options.option or ()), suite)
     suite = fit_app(options, suite, side.app)
     if len(suite.cells) > 1:
         raise BadInput(f"--suite: {options.suite}: tax takes one cell, not {len(suite.cells)}")
     layers, left_out, bare = LAYERS, list[str](), ""
-    if side.app.own is not None:
-        asgi, bound = ingress_of(side.app.own, "TARGET")
+    if side.app.own_app is not None:
+        asgi, bound = ingress_of(side.app.own_app, "TARGET")
         if asgi is None:
-            words = f"the ingress {side.app.own.ingress} is no ASGI app"
+            words = f"the ingress {side.app.own_app.ingress} is no ASGI app"
             raise BadInput(f"TARGET: {target}: {words}: tax takes one with @serve.ingress")
         bare = asgi
         served = tuple(layer for layer in LAYERS if layer.way == "http")
         layers = (OWN_BARE, *served)
         left_out.append("handle: is measured with the no-op app alone")
         if bound:
-            why = f"{side.app.own.ingress} is made with a deployment ({', '.join(bound)})"
+            why = f"{side.app.own_app.ingress} is made with a deployment ({', '.join(bound)})"
             left_out.append(f"app: {why}, which it cannot have without Serve")
             layers = served
     chosen = choose_layers(layers, names(options.layers))

@@ -306,9 +306,9 @@ class FaultClock:
     def _deploy(self, fault: PlannedFault) -> None:
         with self._child:
             self._deploys += 1
-            assert self.app.own is not None, "timelines are of own apps"
+            assert self.app.own_app is not None, "timelines are of own apps"
             changed: dict[str, float] = {}
-            for deployment in self.app.own.deployments:
+            for deployment in self.app.own_app.deployments:
                 if fault.target:
                     changed[f"{deployment.name}.{IN_PLACE}"] = 2.0 + self._deploys / 10
                 else:

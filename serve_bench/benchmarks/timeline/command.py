@@ -56,8 +56,8 @@ class TimelineExperiment(SuiteExperiment[TimelineOptions]):
         where = content.where("slo")
         timeline = read_timeline(content, read_slo(content.text("slo", ERRORS_ALONE), where).source)
         suite = target_suite(options, target, timeline=True)
-        if suite.app.own is not None:
-            names = [deployment.name for deployment in suite.app.own.deployments]
+        if suite.app.own_app is not None:
+            names = [deployment.name for deployment in suite.app.own_app.deployments]
             check_faults(timeline.faults, names, content.where("timeline.faults"))
         elif not suite.services:
             raise BadInput(

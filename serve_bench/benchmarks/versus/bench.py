@@ -35,7 +35,7 @@ class VersusBench(SidesBench):
 
     def _launch(self, planned: RoundPlan, side: Side, number: int) -> tuple[Part, LaunchSpec]:
         part, spec = super()._launch(planned, side, number)
-        return part, replace(spec, metrics=side.app.own is not None)
+        return part, replace(spec, metrics=side.app.own_app is not None)
 
     def _load_part(self, pairing: Pairing) -> Loaded:
         """With what an app of the user's own did on each side, as Serve counts it."""

@@ -179,9 +179,9 @@ def read_versus(options: VersusOptions, gate: Gate) -> tuple[VersusSpec, tuple[R
 
 def audit(side: Side) -> list[Side]:
     """A side that is sent its first request alone, and itself. Raises BadInput."""
-    if (own := side.app.own) is None:
+    if (own_app := side.app.own_app) is None:
         raise BadInput("--audit: is for your own app, or a service that is up already")
-    app = replace(side.app, own=replace(own, asked=repeat(own.asked)))
+    app = replace(side.app, own_app=replace(own_app, asked=repeat(own_app.asked)))
     return [replace(side, label=f"{side.label}{REPEATED}", app=app), side]
 
 

@@ -101,7 +101,7 @@ def check_sides(sides: Sequence[Side]) -> None:
     that comes with the tool."""
     what = ", with the same flags, options and app"
     check_distinct([side.label for side in sides], [side.unnamed for side in sides], what)
-    built_in = [place for place, side in enumerate(sides) if side.app.own is None]
+    built_in = [place for place, side in enumerate(sides) if side.app.own_app is None]
     if 0 < len(built_in) < len(sides):
         flag, side = "--b" if built_in[0] else "--a", sides[built_in[0]]
         other = "the other side is your own app: both need one"

@@ -43,13 +43,13 @@ def proof(names: Sequence[str]) -> dict[str, Any]:
 
 
 def ask_replicas(
-    app: str, deployment: str, own: bool = False
+    app: str, deployment: str, of_user: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The settings of a deployment's replicas, by pid; and why others gave none. `own`: of a user's
-    app, which does not report settings itself."""
+    """The settings of a deployment's replicas, by pid; and why others gave none. `of_user`: of an
+    app of the user, which does not report settings itself."""
     import ray
 
-    question = _own_settings if own else _replica_settings
+    question = _own_settings if of_user else _replica_settings
     prefix = f"SERVE_REPLICA::{app}#{deployment}#"
     settings, silent = [], []
     for answer in ask_all(lambda name: name.startswith(prefix), question).values():

@@ -368,7 +368,7 @@ def _replicas(spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
     settings: list[dict[str, Any]] = []
     silent: list[str] = []
     for check in spec["checks"]:
-        replicas, why = ask_replicas(spec["name"], check["deployment"], own=spec["own"])
+        replicas, why = ask_replicas(spec["name"], check["deployment"], of_user=spec["own"])
         settings += [{**setting, "deployment": check["deployment"]} for setting in replicas]
         silent += why
     return settings, silent
@@ -493,9 +493,9 @@ def wait_system_log_level(level: str) -> dict[str, str]:
     when they hear of it. The levels by role. Raises Refused with what is at another."""
     deadline = time.monotonic() + LEVEL_TIMEOUT_S
     while True:
-        told = ask_all(lambda name: _system_role(name) is not None, log_level)
-        failed = {name: why for name, why in told.items() if isinstance(why, Exception)}
-        levels = {str(_system_role(name)): told[name] for name in told.keys() - failed}
+        answers = ask_all(lambda name: _system_role(name) is not None, log_level)
+        failed = {name: why for name, why in answers.items() if isinstance(why, Exception)}
+        levels = {str(_system_role(name)): answers[name] for name in answers.keys() - failed}
         silent = [f"{name}: {one_line(why)}" for name, why in failed.items()]  # about to end, maybe
         wrong = [f"the {role} is at {found}" for role, found in levels.items() if found != level]
         wrong += [] if "proxy" in levels else ["no proxy tells its level", *silent]

@@ -130,7 +130,7 @@ def test_a_file_is_read_by_serve_itself(tmp_path: Path, monkeypatch: pytest.Monk
     assert spec["deployments"] == [{"name": "Shop", "max_ongoing_requests": 3}]
     request = request_of(own_spec(app), ROWS[0], "http://127.0.0.1:8", {})
     assert request.paths == ("/shop/a", "/shop/b") and request.header_sets == ((("x", "1"),),)
-    read = app_from_json(own_spec(app).to_json()).own
+    read = app_from_json(own_spec(app).to_json()).own_app
     assert read is not None and read.beside == app.beside
 
 
