@@ -125,12 +125,12 @@ def test_a_round_counts_only_when_both_sides_were_measured() -> None:
 
 def test_the_same_is_no_proof_where_the_client_was_the_limit_on_both_sides() -> None:
     both = against(500.0, 500.0, a={"verdict": BOUND}, b={"verdict": BOUND})
-    one = against(500.0, 500.0, b={"verdict": BOUND})
+    lone = against(500.0, 500.0, b={"verdict": BOUND})
     (row,) = both.rows
     assert [line.judged.word for line in row.lines] == ["inconclusive"] * 3 + ["same"]  # CPU
     assert "client was the limit on both sides" in row.line("throughput").judged.why
-    assert one.word == "same"
-    assert {(doubt.side, doubt.code) for doubt in one.rows[0].doubts} == {("B", "client-bound")}
+    assert lone.word == "same"
+    assert {(doubt.side, doubt.code) for doubt in lone.rows[0].doubts} == {("B", "client-bound")}
     # A difference that shows through a client at its limit stands.
     assert against(500.0, 300.0, a={"verdict": BOUND}, b={"verdict": BOUND}).word == "regressed"
 
@@ -213,8 +213,8 @@ def test_other_work_is_said_before_the_ratio_and_only_where_it_is_done() -> None
     def side(requests: float, unloads: float, size: int = 200) -> SideRow:
         group = {"requests": requests, "model_loads": 6 + unloads, "model_unloads": unloads}
         metrics = ServeMetricsFacts(deployments={"default#Models": {**group, "model_places": 1.0}})
-        told: Any = {"status_codes": {"200": 1000}, "bytes_received": 1000 * size}
-        client = structs.replace(sliced(AT, 1000.0).client, **told)
+        facts: Any = {"status_codes": {"200": 1000}, "bytes_received": 1000 * size}
+        client = structs.replace(sliced(AT, 1000.0).client, **facts)
         trial = replace(sliced(AT, 1000.0), client=client, serve_metrics=metrics)
         return SideRow({}, ROW, trials=(trial,), ingress="Models")
 

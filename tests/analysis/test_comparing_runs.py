@@ -56,7 +56,7 @@ def test_fewer_than_three_launches_are_inconclusive(few: int) -> None:
 def test_what_one_run_alone_has_is_listed() -> None:
     a = micro_result({ROWS[0]: BEFORE, ROW: BEFORE})
     found = alike_runs(a, micro_result({ROW: BEFORE, ROWS[1]: BEFORE}, "after"))
-    sides = [(one.side, one.row) for one in found.alone]
+    sides = [(row.side, row.row) for row in found.alone]
     assert sides == [("A", "single client"), ("B", "8 clients")]
     text = render_comparing(found)
     assert "not compared: single client" in text and "not compared: 8 clients" in text
@@ -102,13 +102,13 @@ def test_a_person_chooses_among_several() -> None:
     # Of the same name, or the only one there is.
     twice = micro_result({ROW: SLOWER}, "after", variants=("optimized", "default"))
     assert alike_runs(a, twice, chosen=("default", None)).sides[1].variant == "default"
-    one = micro_result({ROW: SLOWER}, "after", variants=("mine",))
-    assert alike_runs(a, one, chosen=("default", None)).sides[1].variant == "mine"
+    other = micro_result({ROW: SLOWER}, "after", variants=("mine",))
+    assert alike_runs(a, other, chosen=("default", None)).sides[1].variant == "mine"
 
 
 def test_a_run_against_itself_needs_two_variants_and_is_paired_by_round() -> None:
-    one = micro_result({ROW: BEFORE})
-    assert refusal(one, one).endswith("same run: it has one variant, default: nothing to compare")
+    lone = micro_result({ROW: BEFORE})
+    assert refusal(lone, lone).endswith("same run: it has one variant, default: nothing to compare")
     both = micro_result({ROW: (100.0, 200.0, 400.0)}, variants=("default", "optimized"))
     assert "--variant-a and --variant-b choose two of its variants" in refusal(both, both)
     trials = tuple(
@@ -137,12 +137,12 @@ def test_runs_that_cannot_be_compared() -> None:
     assert "unlike: Ray 2.60.0 against 2.49.1 (" in refusal(a, b)
     assert "not the same: Python 3.11.9 against 3.12.1" in alike_runs(a, b, force=True).warnings
     large = Row("100 connections", "raw", 100, 1, data_size="large")
-    told = refusal(micro_result({ROW: BEFORE}), micro_result({large: BEFORE}, "after"))
-    assert "unlike: data size of rows small against large (" in told
+    said = refusal(micro_result({ROW: BEFORE}), micro_result({large: BEFORE}, "after"))
+    assert "unlike: data size of rows small against large (" in said
     # Every difference is named at once.
     b = micro_result({ROW: BEFORE}, run=replace(micro_run("after", windows=3), command="noop"))
-    told = refusal(micro_result({ROW: BEFORE}), with_host(b, cpu="Other"))
-    assert "CPU Test CPU against Other; command micro against noop; windows 10 against 3" in told
+    said = refusal(micro_result({ROW: BEFORE}), with_host(b, cpu="Other"))
+    assert "CPU Test CPU against Other; command micro against noop; windows 10 against 3" in said
 
 
 @cases(
@@ -159,9 +159,9 @@ def test_runs_that_cannot_be_compared() -> None:
 )
 def test_unlike_hosts_are_refused_and_named(facts: Mapping[str, Any], message: str) -> None:
     a, b = runs()
-    told = refusal(a, with_host(b, **facts))
-    assert told.startswith(f"RUN_A and RUN_B are unlike: {message}")
-    assert told.endswith("(--force compares them)")
+    said = refusal(a, with_host(b, **facts))
+    assert said.startswith(f"RUN_A and RUN_B are unlike: {message}")
+    assert said.endswith("(--force compares them)")
     forced = alike_runs(a, with_host(b, **facts), force=True)
     assert len(forced.unlike) == 1 and forced.unlike[0].startswith(message)
     assert "unlike runs, compared by force" in headline(forced)
@@ -206,33 +206,33 @@ def test_unlike_suites_are_refused(suite: Mapping[str, Any], message: str) -> No
 
 
 def test_of_an_own_app_the_request_must_be_alike_and_the_code_may_differ() -> None:
-    def own(id: str, folder: str, body: str, name: str = "app") -> Result:
+    def own_app(id: str, folder: str, body: str, name: str = "app") -> Result:
         app = {"target": f"{folder}/app.py:{name}", "folder": folder, "asked": {"body": body}}
         return micro_result({ROW: BEFORE}, run=micro_run(id, app=app))
 
-    same = alike_runs(own("a", "base", "x"), own("b", "pr", "x"))
+    same = alike_runs(own_app("a", "base", "x"), own_app("b", "pr", "x"))
     assert same.unlike == () and not any("not the same" in text for text in same.warnings)
-    other = alike_runs(own("a", "base", "x"), own("b", "base", "x", "fast"))
+    other = alike_runs(own_app("a", "base", "x"), own_app("b", "base", "x", "fast"))
     assert other.unlike == ()
     assert "not the same: app app.py:app against app.py:fast" in other.warnings
     noop = micro_result({ROW: BEFORE})
-    assert "unlike: app app.py:app against noop (" in refusal(own("a", "base", "x"), noop)
-    told = refusal(own("a", "base", "x"), own("b", "pr", "y"))
-    assert "unlike: request body x against y (" in told
+    assert "unlike: app app.py:app against noop (" in refusal(own_app("a", "base", "x"), noop)
+    said = refusal(own_app("a", "base", "x"), own_app("b", "pr", "y"))
+    assert "unlike: request body x against y (" in said
 
 
 def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history() -> None:
     """A failure about a trial, whatever it measured, and a trial that was interrupted."""
     a = micro_result({ROW: BEFORE})
     fell = micro_result({ROW: (28.0, 29.0, 27.0)}, "after")
-    lost = replace(fell, failures=tuple(failure_of(one, "raylet 7 ended") for one in fell.trials))
+    lost = replace(fell, failures=tuple(failure_of(trial, "raylet ended") for trial in fell.trials))
     short = [replace(trial, flags=TrialFlags(interrupted=True)) for trial in fell.trials]
     assert [broken(alike_runs(a, fell), "regressed") != []] == [True]
-    for one in (lost, replace(fell, trials=tuple(short))):
-        (row,) = alike_runs(a, one).rows
+    for after in (lost, replace(fell, trials=tuple(short))):
+        (row,) = alike_runs(a, after).rows
         assert {line.b for line in row.lines} == {None} and row.measured == (3, 0)
         with pytest.raises(BadInput, match="every row of it broke"):
-            build_history({"x": one, "y": replace(one, run=replace(one.run, id="y"))})
+            build_history({"x": after, "y": replace(after, run=replace(after.run, id="y"))})
     # One launch of several broke: the others stand.
     (row,) = alike_runs(a, replace(fell, failures=lost.failures[:1])).rows
     assert row.line("throughput").b == pytest.approx((29.0 * 27.0) ** 0.5)
@@ -240,12 +240,12 @@ def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history
     again = micro_result({ROW: BEFORE}, "after")
     struck = tuple(failure_of(trial, "raylet 7 ended") for trial in again.trials)
     cut = replace(again.trials[0], flags=TrialFlags(interrupted=True))
-    for one in (
+    for after in (
         replace(again, failures=struck[:1]),
         replace(again, failures=struck),
         replace(again, trials=(cut, *again.trials[1:])),
     ):
-        found = alike_runs(a, one)
+        found = alike_runs(a, after)
         assert found.word == "inconclusive" and broken(found, "regressed") == []
 
 
@@ -265,7 +265,7 @@ def test_a_report_has_no_ratio_to_or_of_a_broken_row(base: bool) -> None:
 
 def nights(values: Sequence[float]) -> list[Result]:
     """Runs of three launches about these values."""
-    return [night(at, {ROW: [one, 1.01 * one, 0.99 * one]}) for at, one in enumerate(values)]
+    return [night(at, {ROW: [rate, 1.01 * rate, 0.99 * rate]}) for at, rate in enumerate(values)]
 
 
 def test_without_other_runs_the_spread_between_runs_is_assumed_and_said() -> None:
@@ -274,15 +274,15 @@ def test_without_other_runs_the_spread_between_runs_is_assumed_and_said() -> Non
     assert sure(line.judged.interval).between > 1.9 * ASSUMED.sd**2
     assert compared.word == "regressed"
     assert of_runs(*runs((450.0, 455.0, 445.0))).word != "regressed"
-    assert any("the spread between runs is assumed, 6 %" in one for one in compared.warnings)
+    assert any("the spread between runs is assumed, 6 %" in line for line in compared.warnings)
     assert not [warning for warning in alike_runs(*runs()).warnings if "assumed" in warning]
 
 
 def test_other_runs_tell_how_far_runs_differ() -> None:
     values = (500, 520, 480, 510)
     a, b = runs((470.0, 475.0, 465.0))
-    ((_, own),) = measure_spreads(a, b, nights(values)).items()
-    spread = own["throughput"]
+    ((_, spreads),) = measure_spreads(a, b, nights(values)).items()
+    spread = spreads["throughput"]
     assert (spread.runs, spread.launches) == (4, 3)
     assert 0.015 < spread.sd < 0.06 and spread.df > 2
     compared = of_runs(a, b, spreads=measure_spreads(a, b, nights(values)))

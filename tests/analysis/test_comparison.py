@@ -140,23 +140,23 @@ def test_holms_step_down_as_worked_by_hand() -> None:
     room = -math.log(0.9)
     with_p = [interval(0.9, room / quantile(5, 1 - p / 2)) for p in (0.005, 0.03, 0.011)]
     found = judge_all([*with_p, interval(1.0, 0.001)])
-    assert [one.word for one in found] == ["regressed", "inconclusive", "regressed", "same"]
-    assert [one.p for one in found] == pytest.approx([0.005, 0.03, 0.011, 1.0])
-    assert [one.alpha for one in found] == pytest.approx([0.05 / 4, 0.05 / 2, 0.05 / 3, 0.05 / 2])
-    assert [one.p_adjusted for one in found] == pytest.approx([0.02, 0.06, 0.033, 1.0])
+    assert [test.word for test in found] == ["regressed", "inconclusive", "regressed", "same"]
+    assert [test.p for test in found] == pytest.approx([0.005, 0.03, 0.011, 1.0])
+    assert [test.alpha for test in found] == pytest.approx([0.05 / 4, 0.05 / 2, 0.05 / 3, 0.05 / 2])
+    assert [test.p_adjusted for test in found] == pytest.approx([0.02, 0.06, 0.033, 1.0])
     assert "not at the 97.5 % that Holm's correction asks over 4 figures" in found[1].why
     # Alone it is a proof: what is not tested takes nothing from the rest.
     assert judge_all([with_p[1], None])[0].word == "regressed"
     # 0.026 against 0.025 fails; 0.04 against 0.05 would pass, but comes too late.
     first, second = (interval(0.9, room / quantile(5, 1 - p / 2)) for p in (0.026, 0.04))
     late = judge_all([first, second])
-    assert [one.word for one in late] == ["inconclusive"] * 2
-    assert all((one.rounds_needed or 0) > 6 for one in late)
+    assert [test.word for test in late] == ["inconclusive"] * 2
+    assert all((test.rounds_needed or 0) > 6 for test in late)
     # Metrics with their own good side are judged in one family.
     just = -math.log(0.9) / quantile(5, 1 - 0.03 / 2)
     pair = [Hypothesis(interval(0.9, just), "higher"), Hypothesis(interval(0.9, just), "lower")]
-    assert [one.word for one in judge(pair)] == ["inconclusive", "inconclusive"]
-    assert [judge([one])[0].word for one in pair] == ["regressed", "improved"]
+    assert [test.word for test in judge(pair)] == ["inconclusive", "inconclusive"]
+    assert [judge([claim])[0].word for claim in pair] == ["regressed", "improved"]
 
 
 def test_a_trimmed_interval_is_yuens_as_worked_by_hand() -> None:
@@ -168,7 +168,7 @@ def test_a_trimmed_interval_is_yuens_as_worked_by_hand() -> None:
     assert [trimmed(n) for n in (2, 6, 7, 11, 12, 17, 52)] == [0, 0, 1, 1, 2, 3, 10]
     steady = [-0.10, -0.11, -0.09, -0.105, -0.095, -0.10, -0.102]
     odd = [*steady[:-1], math.log(0.7)]  # one odd launch leaves the verdict as it is
-    assert [judge_all([paired(one)])[0].word for one in (steady, odd)] == ["regressed"] * 2
+    assert [judge_all([paired(logs)])[0].word for logs in (steady, odd)] == ["regressed"] * 2
     assert paired(odd).ratio == pytest.approx(paired(steady).ratio, rel=0.01)
 
 
@@ -241,6 +241,6 @@ def test_false_alarms_over_all_cells_stay_within_what_holm_promises(cells: int) 
     draw, alarmed, runs = random.Random(f"holm/{cells}"), 0, 2000
     for _ in range(runs):
         rows = [paired([draw.gauss(0.0, 0.05) for _ in range(6)]) for _ in range(cells)]
-        alarmed += any(one.word not in ("same", "inconclusive") for one in judge_all(rows))
+        alarmed += any(test.word not in ("same", "inconclusive") for test in judge_all(rows))
     assert stats.binomtest(alarmed, runs, 0.05, alternative="greater").pvalue > 0.01
     assert alarmed > 0.03 * runs  # and not so strict that nothing is ever found

@@ -74,8 +74,8 @@ def test_a_deployment_behind_an_idle_front_is_downstream() -> None:
     slots = measured(50, 20, tiers(5, 3), of=cell(queries=1))
     expect(slots, down, words="Ranker: concurrency limit, 50 requests for 1 s", front="Ingress")
     # A busy front is none.
-    one, both = (measured(50, 100, tiers(*cpu)) for cpu in ((97, 40), (96, 98)))
-    expect(one, "replica CPU", front="Ingress", behind="Ingress")
+    lone, both = (measured(50, 100, tiers(*cpu)) for cpu in ((97, 40), (96, 98)))
+    expect(lone, "replica CPU", front="Ingress", behind="Ingress")
     expect(both, "replica CPU", "medium", front="Ingress")
 
 
@@ -154,9 +154,9 @@ def test_rates_of_a_router(rate: float, replicas: int, wait_s: float | None, nam
 )
 def test_the_wait_is_that_of_the_launch(env: dict[str, str], wait_s: float | None) -> None:
     other = launch("other")
-    one = replace(other, variant=VariantUsed("mine", env=env))
-    assert read_flag_s([other, one], "mine", ROUTER_WAIT) == wait_s
-    assert read_flag_s([one], "none", ROUTER_WAIT) is None
+    mine = replace(other, variant=VariantUsed("mine", env=env))
+    assert read_flag_s([other, mine], "mine", ROUTER_WAIT) == wait_s
+    assert read_flag_s([mine], "none", ROUTER_WAIT) is None
 
 
 def test_an_open_loop_that_is_answered_in_time_is_limited_by_its_rate() -> None:
@@ -198,15 +198,15 @@ BESIDE = usage(process(1, "proxy", 9), process(2, "raylet", 98), host=120)
 
 
 @cases(
-    "one, reason",
+    "trial, reason",
     (measured(10, 10, {}), "CPU was not sampled"),
     (measured(10, 10, IDLE, failed=300), "75 % of the requests failed"),
     (replace(measured(10, 10, IDLE), counts=Counts(9, 0, {}, 9)), "no request was completed"),
     (measured(10, 10, LITTLE), "processes used 150 % of a core, but the host 20 %"),
     (measured(10, 10, BESIDE), "raylet CPU 98 % of a core, and nothing on the way"),
 )
-def test_what_cannot_be_told_is_unclear_with_its_reason(one: Trial, reason: str) -> None:
-    expect(one, "unclear", words=f"unclear: {reason}")
+def test_what_cannot_be_told_is_unclear_with_its_reason(trial: Trial, reason: str) -> None:
+    expect(trial, "unclear", words=f"unclear: {reason}")
 
 
 def test_a_server_that_is_not_visible_is_unclear_with_what_is_known() -> None:
@@ -249,7 +249,7 @@ def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:
     light, heavy = measured(1, 20, IDLE), measured(50, 20, IDLE)
     beside = [light, heavy]
     expect(heavy, "app wait", "medium", "20 requests/s from 1 to 50 clients", beside=beside)
-    tiered = [changed(one, usage=tiers(5, 3)) for one in (light, heavy)]
+    tiered = [changed(trial, usage=tiers(5, 3)) for trial in (light, heavy)]
     expect(tiered[1], "app wait", beside=tiered)
     # Another client or launch is no rung of the ladder.
     others = [

@@ -15,12 +15,12 @@ from tests.verdict_trials import IDLE, bound, expect, measured, process, usage
 
 def replica(*places: tuple[str, str, float], name: str = "Shop", **more: Any) -> dict[str, Any]:
     """A replica as it was seen; places are what is awaited, the line, and how many requests."""
-    told: list[list[Any]] = [[what, line, f"{name}.work", count] for what, line, count in places]
+    waits: list[list[Any]] = [[what, line, f"{name}.work", count] for what, line, count in places]
     inside = sum(count for *_, count in places)
     return {
         **{"pid": 2, "app": "app", "deployment": name, "looks": 36, "max_ongoing": 1000},
         **{"ongoing": inside, "served": 60, "mean_ms": 590.0},
-        **{"places": told, "own": [], "loop": [], "threads": [], "pools": {}, "batches": {}},
+        **{"places": waits, "own": [], "loop": [], "threads": [], "pools": {}, "batches": {}},
         **more,
     }
 
@@ -58,9 +58,9 @@ def test_the_line_at_which_requests_wait_is_named() -> None:
     few = replica(lock(0.5, 31), sleep(0.4, 32))
     expect(seen(few), "app wait", words="Lock.acquire at shop.py:31, where 56 % of the requests")
     # None is where requests wait in many, or were hardly looked at.
-    spread = replica(*((f"asyncio.{one}", f"shop.py:{one}", 4.0) for one in range(5)))
-    for one in (spread, {**LOCK, "looks": 4}):
-        expect(seen(one), "app wait", "low", "a wait inside the app, CPU idle (")
+    spread = replica(*((f"asyncio.{place}", f"shop.py:{place}", 4.0) for place in range(5)))
+    for unclear in (spread, {**LOCK, "looks": 4}):
+        expect(seen(unclear), "app wait", "low", "a wait inside the app, CPU idle (")
 
 
 def test_requests_that_take_no_longer_than_one_alone_are_offered_load() -> None:
@@ -99,7 +99,7 @@ ENGINE: Final = [["asyncio.sleep", "shop.py:4", "Shop.engine", 1.0]]
 
 
 @cases(
-    "one, words",
+    "facts, words",
     (
         replica(("a future", "shop.py:9", 20.0), pools={"P-1": FULL_POOL}),
         "1 thread of a pool, for which 20 of 20 requests wait at shop.py:9",
@@ -121,8 +121,8 @@ ENGINE: Final = [["asyncio.sleep", "shop.py:4", "Shop.engine", 1.0]]
         "anyio.AsyncIOBackend.run_sync_in_worker_thread, where 8 of 8 requests wait",
     ),
 )
-def test_threads_and_tasks_that_are_waited_for(one: dict[str, Any], words: str) -> None:
-    verdict = expect(seen(one, connections=int(one["ongoing"])), "app wait")
+def test_threads_and_tasks_that_are_waited_for(facts: dict[str, Any], words: str) -> None:
+    verdict = expect(seen(facts, connections=int(facts["ongoing"])), "app wait")
     assert verdict.figures.startswith(words)
 
 
@@ -171,9 +171,9 @@ BATCH: Final = {"most": 64, "wait_s": 0.2, "waiting": 0.9, "running": 0.0, "held
 )
 def test_a_batch_function_of_an_own_app(changes: dict[str, Any], cause: str, words: str) -> None:
     place = ("serve.batch Shop.predict", "shop.py:109", 8.5)
-    own = [["asyncio.sleep", "shop.py:108", "Shop.predict", 1.0]] if "running" in changes else []
-    one = replica(place, batches={"predict": {**BATCH, **changes}}, own=own)
-    verdict = expect(seen(one, connections=10), cause, words=words)
+    sleeps = [["asyncio.sleep", "shop.py:108", "Shop.predict", 1.0]] if "running" in changes else []
+    facts = replica(place, batches={"predict": {**BATCH, **changes}}, own=sleeps)
+    verdict = expect(seen(facts, connections=10), cause, words=words)
     assert ("batch_size_fn" in verdict.hint) == ("ended" in changes)
 
 
@@ -308,7 +308,7 @@ def test_slots_left_idle(held: float, served: int, haproxy: bool, idle: int | No
 
 
 def test_a_replica_that_is_slower_than_the_others() -> None:
-    place, one = sleep(5.0), sleep(1.0)
+    place, short = sleep(5.0), sleep(1.0)
     slow, fast = replica(place, mean_ms=101.0, served=60), replica(place, mean_ms=6.0, served=900)
     words = "takes 101 ms a request (60 served), the other 6 ms (900 served) ("
     expect(seen(slow, fast), "slow replica", "medium", words, front="Shop")
@@ -319,7 +319,7 @@ def test_a_replica_that_is_slower_than_the_others() -> None:
     fast = replica(place, max_ongoing=5, mean_ms=100.0, served=90)
     expect(seen(slow, fast), "slow replica", words="takes more than 1,900 ms", front="Shop")
     # One request that took long is no slow replica.
-    rare, usual = replica(one, mean_ms=1000.0, served=1), replica(one, mean_ms=100.0, served=8)
+    rare, usual = replica(short, mean_ms=1000.0, served=1), replica(short, mean_ms=100.0, served=8)
     for trial in (seen(slow, {**fast, "served": 0}), seen(rare, usual, connections=2)):
         assert limited_by(trial, "Shop").cause != "slow replica"
     # One that computes is slow by its core.
@@ -393,10 +393,10 @@ def test_deployments_of_one_name_in_two_applications_are_two() -> None:
         words = "Ingress: concurrency limit, 8 requests for 5 slots ("
         expect(trial, "concurrency limit", words=words, front="b:Ingress")
     # Nor is it the faster one of two.
-    one = replica(place, name="Ingress", app="b", mean_ms=101.0, served=60)
+    slow = replica(place, name="Ingress", app="b", mean_ms=101.0, served=60)
     other = replica(name="Ingress", app="a", mean_ms=6.0, served=900)
-    assert limited_by(two_apps(one, other), "b:Ingress").cause != "slow replica"
-    expect(two_apps(one, {**other, "app": "b"}), "slow replica", front="b:Ingress")
+    assert limited_by(two_apps(slow, other), "b:Ingress").cause != "slow replica"
+    expect(two_apps(slow, {**other, "app": "b"}), "slow replica", front="b:Ingress")
 
 
 def test_a_full_host_limits_nothing_while_all_on_the_way_rest() -> None:
@@ -404,8 +404,8 @@ def test_a_full_host_limits_nothing_while_all_on_the_way_rest() -> None:
     A client that is late by them, and rests as well, limits nothing either."""
 
     def host_of(wait: float, client: dict[str, Any] | None = None) -> Trial:
-        one = process(1, "proxy", 20, wait=wait), process(2, "replica", 15, wait=wait)
-        return measured(20, 32, usage(*one, host=200), of={}, client=client)
+        processes = process(1, "proxy", 20, wait=wait), process(2, "replica", 15, wait=wait)
+        return measured(20, 32, usage(*processes, host=200), of={}, client=client)
 
     expect(host_of(30), "app wait")
     expect(host_of(30, bound(0.45, 0.44, "responses waited in the client")), "app wait")
@@ -476,14 +476,14 @@ SLEEP: Final = sleep(5.0, 9)
 HELD: Final = ("anyio.to_thread.run_sync", "shop.py:9", 20.0)
 
 
-def burning(cpu: float, one: dict[str, Any], alone_ms: float) -> Trial:
+def burning(cpu: float, facts: dict[str, Any], alone_ms: float) -> Trial:
     full = process(2, "replica", cpu, wait=1, of="app:Shop")
-    return changed(seen(one, alone_ms=alone_ms), usage=usage(full, host=140))
+    return changed(seen(facts, alone_ms=alone_ms), usage=usage(full, host=140))
 
 
-def long_look(one: dict[str, Any]) -> Trial:
+def long_look(facts: dict[str, Any]) -> Trial:
     """A look of 5 s at requests that take 24 s."""
-    trial = seen(one, alone_ms=6000)
+    trial = seen(facts, alone_ms=6000)
     return changed(trial, waits=structs.replace(trial.waits, seconds=5.0, p50_ms=24000))
 
 
