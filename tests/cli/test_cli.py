@@ -92,10 +92,10 @@ def test_a_path_that_no_file_can_have_is_one_line(
 ) -> None:
     (tmp_path / "records.jsonl").write_bytes((GOLDEN / "records.jsonl").read_bytes())
     monkeypatch.chdir(tmp_path)
-    (told,) = call(*line.format("x" * 300).split(), code=2)[1].splitlines()
-    assert told.endswith(": file name too long")
-    (told,) = call("report", tmp_path / "a\nb\u202ec", code=2)[1].splitlines()
-    assert "a\\nb\\u202ec" in told  # a name starts no line, and turns none
+    (said,) = call(*line.format("x" * 300).split(), code=2)[1].splitlines()
+    assert said.endswith(": file name too long")
+    (said,) = call("report", tmp_path / "a\nb\u202ec", code=2)[1].splitlines()
+    assert "a\\nb\\u202ec" in said  # a name starts no line, and turns none
 
 
 def test_ctrl_c_while_it_is_imported_ends_it_without_a_word_of_python(tmp_path: Path) -> None:

@@ -44,14 +44,14 @@ def test_a_verdict_is_printed_and_fails_only_where_asked(
 def test_a_run_that_cannot_be_read_ends_no_comparison_of_others(
     folders: tuple[str, str], call: Call, tmp_path: Path
 ) -> None:
-    every = [tmp_path / f"all-{name}" for name in "ab"]
-    for name, place in zip("ab", every, strict=True):
+    places = [tmp_path / f"all-{name}" for name in "ab"]
+    for name, place in zip("ab", places, strict=True):
         (place / "x").mkdir(parents=True)
         (tmp_path / name).rename(place / name)
-    (every[1] / "x" / "records.jsonl").write_text("no record\n")
-    out, err = call("compare", *every)
+    (places[1] / "x" / "records.jsonl").write_text("no record\n")
+    out, err = call("compare", *places)
     assert "19.9 % slower" in out and "not compared: " in err and "line 1 is not the" in err
-    _, err = call("compare", every[0], every[0], code=2)
+    _, err = call("compare", places[0], places[0], code=2)
     assert "are the same runs: name two folders" in err
 
 

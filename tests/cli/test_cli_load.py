@@ -115,7 +115,7 @@ def test_what_cannot_be_reached(
     _, err = call("load", "http://127.0.0.1:1/", code=1)
     assert "connect: 127.0.0.1:1:" in err and "refused" in err.lower()
     assert "no.such.host.invalid" in call("load", "http://no.such.host.invalid/", code=1)[1]
-    assert [one.name for one in tmp_path.rglob("*")] == (["results"] if there else [])
+    assert [file.name for file in tmp_path.rglob("*")] == (["results"] if there else [])
 
 
 def test_what_cannot_be_recorded(call: Call, tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ def test_a_line_for_each_request(tmp_path: Path, call: Call) -> None:
         assert set(trial.counts.failed) <= {"rejected"} and not trial.flags.cut
         assert 0 < trial.seconds.connecting < sure(trial.seconds.connect)
     by_busy = [trial for trial in result.trials if trial.variant == "busy"]
-    refused = sum(one.row.requests or 0 for one in by_busy) // 4
-    assert sum(one.counts.failed_total for one in by_busy) == refused >= 8
+    refused = sum(trial.row.requests or 0 for trial in by_busy) // 4
+    assert sum(trial.counts.failed_total for trial in by_busy) == refused >= 8
     assert all(trial.counts.failed == {} for trial in result.trials if trial.variant == "good")
     request = good.log[0]
     assert request.head.startswith(b"POST /p?q=1 ")

@@ -21,7 +21,7 @@ GRPC_FILE = '[serve]\ngrpc_servicers = ["c.d"]\n[load]\nprotocol = "grpc"'
 
 
 @cases(
-    "told, says",
+    "lines, says",
     ('route = "/e x"', "s.toml: request.route: a space, control or non-ASCII character in"),
     ('body = "@none"', "s.toml: request.body: "),
     (r'body = "@a\u0000"', "s.toml: request.body: '"),
@@ -30,8 +30,8 @@ GRPC_FILE = '[serve]\ngrpc_servicers = ["c.d"]\n[load]\nprotocol = "grpc"'
     ('[serve]\ngrpc_servicers = "c.d"', "s.toml: serve.grpc_servicers: goes with --protocol"),
     (f'method = "PUT"\n{GRPC_FILE}', "s.toml: request.method: has no use with --protocol grpc"),
 )
-def test_bad_suites_are_named(told: str, says: str, refuses: Refuses, beside: Path) -> None:
-    (beside / "s.toml").write_text(f'app = "a:b"\n[request]\n{told}\n')
+def test_bad_suites_are_named(lines: str, says: str, refuses: Refuses, beside: Path) -> None:
+    (beside / "s.toml").write_text(f'app = "a:b"\n[request]\n{lines}\n')
     refuses(f"run {beside / 's.toml'}", f"{beside}/{says}")
 
 

@@ -59,8 +59,8 @@ def test_a_resumed_run_keeps_its_own(beside: Path, call: Call, refuses: Refuses)
     for flags in ([], ["--slo", "p99=50ms"]):
         out, _ = call("micro", "--resume", beside, "--dry-run", *flags)
         assert out.endswith("\nslo: p99 <= 50 ms, errors <= 1 % (default)\n")
-    for stored, own in ((beside, "p99=50ms"), (FORMATS / "2-micro.jsonl", "none; leave it out")):
-        refuses(f"micro --resume {stored} --slo p99=1s", f"a run keeps its own, which is {own}")
+    for stored, slo in ((beside, "p99=50ms"), (FORMATS / "2-micro.jsonl", "none; leave it out")):
+        refuses(f"micro --resume {stored} --slo p99=1s", f"a run keeps its own, which is {slo}")
 
 
 @cases(
@@ -89,7 +89,7 @@ def test_the_slo_of_a_load_is_its_exit_code(
 
 def measured(slo: str, missing: bool) -> Result:
     plan = [records.planned(row=row) for row in records.ROWS[:2]]
-    trials = [records.trial(one, failed={"status": 3}) for one in plan[: 1 if missing else 2]]
+    trials = [records.trial(load, failed={"status": 3}) for load in plan[: 1 if missing else 2]]
     return result_of([replace(records.run(*plan), suite={"slo": slo}), *trials])
 
 

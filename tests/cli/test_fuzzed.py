@@ -51,13 +51,13 @@ def line(draw: random.Random, stored: Sequence[Path]) -> list[str]:
     if names[0] == "scale":
         names.append(draw.choice([*WORKLOADS]))
     words = [*names]
-    for flag in draw.sample(every := flags_of(*names), min(len(every), draw.randint(1, 4))):
+    for flag in draw.sample(flags := flags_of(*names), min(len(flags), draw.randint(1, 4))):
         if flag.param_type_name == "argument":
             continue
         words.append(max(flag.opts, key=len))
         if not flag.is_flag:
             words.append(draw.choice(WORDS))
-    for flag in every:
+    for flag in flags:
         if flag.param_type_name == "argument":
             run_file = str(draw.choice(stored))
             words.append(run_file if names[0] in READ and draw.random() < 0.8 else "nosuch")
@@ -106,22 +106,22 @@ ADDED: Final = [("variants",), ("cells",), ("matrix",), ("base",)]
 def test_an_odd_suite_is_read_or_refused_in_one_line(part: int) -> None:
     files = {file.stem: file.read_text() for file in shipped("scenarios").glob("*.toml")}
     del files["versus"]
-    every: dict[str, Callable[[Content], Any]] = {
+    readers: dict[str, Callable[[Content], Any]] = {
         **dict.fromkeys(files, read_suite),
         "rpc": partial(read_rpc, flags={}),
-        **{f"scale_{one}": partial(read_scale, one, flags={}) for one in WORKLOADS},
+        **{f"scale_{kind}": partial(read_scale, kind, flags={}) for kind in WORKLOADS},
     }
     refused = 0
     for number in part_of(SUITES, part):
         draw = random.Random(SEED * SUITES + number)
-        name = draw.choice(sorted(every))
+        name = draw.choice(sorted(readers))
         data = tomllib.loads(files[name])
         for _ in range(draw.randint(1, 2)):
             *parents, key = path = draw.choice([*fields_of(data), *ADDED])
             place: Any = reduce(lambda at, step: at[step], parents, cast(Any, data))
             place[key] = copy.deepcopy(draw.choice(VALUES))
         try:
-            every[name](Content("f.toml", data))
+            readers[name](Content("f.toml", data))
         except BadInput as error:
             refused += 1
             assert "\n" not in str(error) and str(error), (name, path)

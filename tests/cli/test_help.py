@@ -105,5 +105,5 @@ def test_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
         script += f"COMP_WORDS=({' '.join(map(repr, words))}) COMP_CWORD={len(words) - 1}\n"
         script += '_serve_bench_completion serve-bench; echo "${COMPREPLY[*]}"\n'
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": os.getcwd()}
-    told = execute("bash", "-c", script, cwd=tmp_path, env=env, check=True)
-    assert told.stdout.splitlines() == [*wanted.values()], told.stderr
+    shell = execute("bash", "-c", script, cwd=tmp_path, env=env, check=True)
+    assert shell.stdout.splitlines() == [*wanted.values()], shell.stderr

@@ -31,14 +31,14 @@ def test_the_newest_run_is_told_with_the_series_and_what_changed(
 ) -> None:
     out, err = call("history", store(tmp_path / "results", nine()[:6]), "--verbose")
     assert err == "" and max(map(len, out.splitlines())) <= 80
-    told = " ".join(out.split())
-    assert told.startswith(
+    text = " ".join(out.split())
+    assert text.startswith(
         "micro noop: n6 against the 5 runs before: regressed in 1 of 2 rows, 100 c"
     )
-    assert "differs: ray 2.60.0 -> 2.61.0" in told or "ray 2.61.0" in told
-    assert "2026-01-07 03:04 431.8 ray 2.60.0 -> 2.61.0" in told
-    assert "runs 6 found, 6 in this history" in told
-    shown = re.findall(r"2026-01-0\d 03:04 ([45]\d\d\.\d)", told)
+    assert "differs: ray 2.60.0 -> 2.61.0" in text or "ray 2.61.0" in text
+    assert "2026-01-07 03:04 431.8 ray 2.60.0 -> 2.61.0" in text
+    assert "runs 6 found, 6 in this history" in text
+    shown = re.findall(r"2026-01-0\d 03:04 ([45]\d\d\.\d)", text)
     assert shown == ["500.0", "512.0", "488.0", "505.0", "495.0", "431.8"]
 
 
@@ -94,8 +94,8 @@ def test_a_gate_breaks_where_the_newest_run_of_any_app_is_regressed(
         made = nights({ROW: [500.0, 501.0, 499.0, 500.5, 499.5, last]}, suite={"app": app})
         store(tmp_path / app, made)
     out, err = call("history", tmp_path, "--fail-on", "regressed", code=3 if fallen else 0)
-    told = "; ".join(f"micro {app}: {word}" for app, word in words.items())
-    assert " ".join(out.split()).startswith(f"2 histories: {told}. micro noop: n6")
+    said = "; ".join(f"micro {app}: {word}" for app, word in words.items())
+    assert " ".join(out.split()).startswith(f"2 histories: {said}. micro noop: n6")
     assert err.startswith(f"gate: micro {fallen}: regressed: 100 connections") is bool(fallen)
 
 
@@ -116,8 +116,8 @@ def test_otava_finds_the_columns_of_its_config(results: Path, tmp_path: Path, ca
         assert metric["direction"] == (1 if name.endswith("/throughput") else -1)
         assert all(float(row[name]) > 0 for row in rows)
     assert float(rows[5][f"{NAME}/throughput"]) == pytest.approx(431.8)
-    told = nights({ROWS[0]: QUIET, ROW: [*QUIET[:3], None, *QUIET[4:]]})
-    out, _ = call("history", store(tmp_path / "gap", told), "--format", "otava")
+    runs = nights({ROWS[0]: QUIET, ROW: [*QUIET[:3], None, *QUIET[4:]]})
+    out, _ = call("history", store(tmp_path / "gap", runs), "--format", "otava")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["run"] for row in rows] == [f"n{at}" for at in (1, 2, 3, 5, 6, 7, 8, 9)]
 
@@ -206,8 +206,8 @@ def test_a_folder_that_cannot_be_read_is_told_and_breaks_the_gate(
 
     monkeypatch.setattr(os, "scandir", refusing)
     out, err = call("history", folder, "--fail-on", "regressed", code=3)
-    told = f"{locked}: newer, and passed over: cannot be read: permission denied"
-    assert f"gate: not judged: {told}\n" in err
+    said = f"{locked}: newer, and passed over: cannot be read: permission denied"
+    assert f"gate: not judged: {said}\n" in err
     assert "locked: newer, and passed over: cannot be read" in " ".join(out.split())
 
 
@@ -227,7 +227,7 @@ LATE = "not judged: {folder}/n9: newer, and passed over: "
 
 
 @cases(
-    "kind, told",
+    "kind, why",
     ("all failed", f"{LATE}no request succeeded"),
     ("half failed", "micro noop: regressed: 100 connections: 50 % of B's requests failed, 0 %"),
     ("a row less", "not judged: micro noop: 8 clients (aiohttp) of default, bs1-ongoing10000"),
@@ -236,7 +236,7 @@ LATE = "not judged: {folder}/n9: newer, and passed over: "
     ("unreadable", LATE),
 )
 def test_a_night_that_cannot_be_judged_breaks_the_gate(
-    tmp_path: Path, call: Call, kind: str, told: str
+    tmp_path: Path, call: Call, kind: str, why: str
 ) -> None:
     made = nights({ROW: QUIET, ROWS[1]: QUIET})
     last = {
@@ -252,7 +252,7 @@ def test_a_night_that_cannot_be_judged_breaks_the_gate(
         (folder / "n9" / "records.jsonl").write_text("no record\n")
     call("history", folder)
     out, err = call("history", folder, "--fail-on", "regressed", code=3)
-    assert f"gate: {told.format(folder=folder)}" in err
+    assert f"gate: {why.format(folder=folder)}" in err
     assert ("! not judged:" in out) is (kind != "half failed")
 
 

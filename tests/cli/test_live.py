@@ -66,7 +66,7 @@ def measured(rates: list[float]) -> LineView:
 
 
 def test_charts_of_the_last_30_s_where_there_are_20_lines() -> None:
-    view = measured([100.0 * one for one in range(1, 41)])
+    view = measured([100.0 * step for step in range(1, 41)])
     assert drawn(view, 80, 19) == ["figures", "words"]
     lines = drawn(view, 80, 20)
     assert len(lines) == 2 + 1 + HEIGHT

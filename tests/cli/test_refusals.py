@@ -284,7 +284,7 @@ LIMITS = re.compile(r"(?:from|above) \S+ (?:to|and up to) (\d+)([a-z/%]+)")
 
 
 def list_options(kind: type[Options] = Options) -> list[type[Options]]:
-    return [kind, *(one for below in kind.__subclasses__() for one in list_options(below))]
+    return [kind, *(option for below in kind.__subclasses__() for option in list_options(below))]
 
 
 def test_a_flag_takes_what_it_declares_and_no_empty_text() -> None:

@@ -136,9 +136,9 @@ def imported(monkeypatch: Patch) -> list[tuple[Any, ...]]:
     """What is asked of interpreters, which are not: word, place, interpreter and request."""
     seen: list[tuple[Any, ...]] = []
 
-    def import_app(*told: Any) -> OwnApp:
-        word, _, _, request, servicers, _ = told
-        seen.append(told[:4])
+    def import_app(*words: Any) -> OwnApp:
+        word, _, _, request, servicers, _ = words
+        seen.append(words[:4])
         app = replace(own_app(word), asked=request)
         if servicers is not None:
             app = replace(app, grpc=OwnGrpc(servicers.functions, {"/a.B/C": "unary-unary"}))
@@ -153,9 +153,9 @@ def test_a_word_may_name_an_app(monkeypatch: Patch) -> None:
     seen = imported(monkeypatch)
     request: dict[str, Any] = {"route": "/rank", "body": ["[1]"], "header": ["X-A: 1"]}
     suite = planned(a="pr/app.py:app", b=["optimized,base:app"], **request)
-    assert [one[:3] for one in seen] == [("pr/app.py:app", "--a", None), ("base:app", "--b", None)]
+    assert [ask[:3] for ask in seen] == [("pr/app.py:app", "--a", None), ("base:app", "--b", None)]
     headers = (("X-A", "1"), ("content-type", "application/json"))
-    assert {one[3] for one in seen} == {Asked("/rank", "POST", headers, b"[1]")}
+    assert {ask[3] for ask in seen} == {Asked("/rank", "POST", headers, b"[1]")}
     assert [side.label for side in suite.sides] == ["pr/app.py:app", "optimized,base:app"]
     assert [side.variant.name for side in suite.sides] == ["default", "optimized"]
     assert suite.cells == ({},)
@@ -195,7 +195,7 @@ def test_requests_that_differ_are_those_of_run(monkeypatch: Patch, varied: Varie
     suite = planned(a="a:app", b=["optimized,b:app"], **varied)
     options = OwnRunOptions.of({"target": "a:app", **varied})
     request = read_request(add_all_flags(Content("run"), options), "http")
-    assert [one[3] for one in seen] == [request] * 2
+    assert [ask[3] for ask in seen] == [request] * 2
     assert [*map(len, (request.paths, request.bodies, request.header_sets))] == [7, 2, 3]
     assert [side.variant.http_options for side in suite.sides] == [{"request_timeout_s": 40.0}] * 2
     assert suite.timeout_s == 45.0
@@ -251,7 +251,7 @@ def test_two_services_that_are_up() -> None:
     assert [row.rate_per_s for row in opened.rows] == [5.0]
     assert requests[1] == replace(requests[0], url="http://127.0.0.1:8001/x")
     assert requests[1].method == "PUT" and requests[1].expect_status == (204,)
-    keys = [one.key for one in suite.plan()[0].pairings[0].planned]
+    keys = [trial.key for trial in suite.plan()[0].pairings[0].planned]
     assert keys == ["old/r1/app/100-connections", "new/r1/app/100-connections"]
     unnamed, _ = asked(a="http://127.0.0.1:8000/", b=["http://h/x?k=secret"])
     assert unnamed.sides[0].label == "127.0.0.1:8000" and "secret" not in unnamed.sides[1].label
@@ -355,7 +355,7 @@ def test_both_services_get_the_same_requests_in_the_same_order(
     for more, fewer in zip(*(server.asked for server in two), strict=True):  # a load for each
         length = min(len(more), len(fewer))
         assert length > 1 and more[:length] == fewer[:length]
-        places, first = [turns.index(one) for one in more], turns.index(more[0])
+        places, first = [turns.index(turn) for turn in more], turns.index(more[0])
         assert places == [(first + k) % 7 for k in range(len(more))]
     begins = {part[0] for part in two[0].asked}
     assert len(begins) > 1
