@@ -102,9 +102,9 @@ def fields_of(value: Any, path: Steps = ()) -> Iterator[Steps]:
         inside = [(0, value[0]), *([(len(value) - 1, value[-1])] if len(value) > 1 else [])]
     else:
         return
-    for step, one in inside:
+    for step, part in inside:
         yield (*path, step)
-        yield from fields_of(one, (*path, step))
+        yield from fields_of(part, (*path, step))
 
 
 RUNS: Final[dict[str, list[Any]]] = {
@@ -129,8 +129,8 @@ def mutations() -> list[Mutation]:
             for path in fields_of(record):
                 alike = tuple("n" if isinstance(step, int) else step for step in path)
                 places.setdefault((command, record["kind"], *alike), (file, number, path))
-    every = [Mutation(*place, way) for place in places.values() for way in WAYS]
-    return random.Random(SEED).sample(every, COUNT)
+    damages = [Mutation(*place, way) for place in places.values() for way in WAYS]
+    return random.Random(SEED).sample(damages, COUNT)
 
 
 def later(whole: Result) -> Result:

@@ -7,7 +7,7 @@ from tests.records import planned, trial
 
 
 @cases(
-    "failed, statuses, told",
+    "failed, statuses, start",
     ({"status": 205}, {408: 205}, "205 with status 408"),
     ({"status": 3, "timeout": 12}, {200: 90, 500: 3}, "12 timed out, 3 with status 500"),
     ({"status": 5}, {500: 2, 404: 3}, "3 with status 404, 2 with status 500"),
@@ -22,15 +22,15 @@ from tests.records import planned, trial
     ({"connect": 1, "node": 2, "reset": 0}, {}, "2 lost with their node, 1 without a connec"),
     ({"reset": 0}, {200: 9}, ""),
 )
-def test_counts_and_statuses(failed: dict[str, int], statuses: dict[int, int], told: str) -> None:
+def test_counts_and_statuses(failed: dict[str, int], statuses: dict[int, int], start: str) -> None:
     said = failures(failed, statuses)
-    assert said.startswith(told) and bool(said) == bool(told)
+    assert said.startswith(start) and bool(said) == bool(start)
 
 
 def test_over_trials_statuses_are_added_up_as_they_were_stored() -> None:
-    one = trial(planned(), failed={"status": 2}, client={"status_codes": {"500": 2, "200": 5}})
+    lone = trial(planned(), failed={"status": 2}, client={"status_codes": {"500": 2, "200": 5}})
     other = trial(planned(), failed={"reset": 1})
-    assert failures_of([one, one, other]) == "4 with status 500, 1 reset"
+    assert failures_of([lone, lone, other]) == "4 with status 500, 1 reset"
     client = {"status_codes": {"500": 2}, "seen": {"500": "HTTP/1.1 500 No: x", "reset": "y"}}
     of_two = trial(planned(), failed={"status": 2, "timeout": 1}, client=client)
     assert failures_of([of_two]) == "2 with status 500 (such as: HTTP/1.1 500 No: x), 1 timed out"
@@ -56,5 +56,5 @@ def test_a_row_without_a_completed_request(
     assert said is None if why is None else said is not None and said.startswith(why)
     assert why_failed(asked) is None or not rate
     if failed:  # which contradicts no rate beside it
-        (warning,) = (one for check in TRIAL_CHECKS for one in check(row) if one.code == "errors")
+        (warning,) = (hit for check in TRIAL_CHECKS for hit in check(row) if hit.code == "errors")
         assert ("that began in the windows failed: " in warning.message) is (rate > 0)

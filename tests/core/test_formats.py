@@ -46,7 +46,7 @@ PASSED_OVER: Final = {"2-recsys-cut-off": ["cut-off"]}
 KINDS: Final = {
     *("micro", "noop", "recsys", "press", "sweep", "rpc", "versus", "run", "load"),
     *("capacity", "tax", "trace", "timeline", "soak"),
-    *(f"scale {one}" for one in ("single", "multi", "ensemble", "chain", "curve")),
+    *(f"scale {workload}" for workload in ("single", "multi", "ensemble", "chain", "curve")),
 }
 #: What reads the suite of a stored run, where it is not Suite.
 SUITES: Final[dict[str, Any]] = {
@@ -76,7 +76,7 @@ def kind_of(name: str) -> str:
     return f"scale {run.suite['workload']}" if run.command == "scale" else run.command
 
 
-def some(*commands: str) -> list[str]:
+def files_of(*commands: str) -> list[str]:
     return [name for name in FILES if stored(name).run.command in commands]
 
 
@@ -89,15 +89,15 @@ def too_wide(text: str, width: int, result: Result) -> list[str]:
     """Lines that do not fit. A place or an address alone on its line is whole, to be copied; the
     published form of rpc is printed as published."""
     whole = {f"records: {WHERE}", *(str(trial.cell.get("url", "")) for trial in result.trials)}
-    return [one for one in text.splitlines() if cell_len(one) > width and one not in whole]
+    return [line for line in text.splitlines() if cell_len(line) > width and line not in whole]
 
 
 def test_there_is_a_file_of_every_kind() -> None:
     assert {kind_of(name) for name in FILES} == KINDS
     # Each is told of, and small.
-    told = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert [name for name in FILES if f"`{name}.jsonl`" not in told] == []
-    assert sorted(re.findall(r"`([^`]*)\.jsonl`", told)) == FILES
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert [name for name in FILES if f"`{name}.jsonl`" not in readme] == []
+    assert sorted(re.findall(r"`([^`]*)\.jsonl`", readme)) == FILES
     assert max((FOLDER / f"{name}.jsonl").stat().st_size for name in FILES) < 66 * 1024
 
 
@@ -108,8 +108,8 @@ def test_it_is_read_whole_and_every_request_is_accounted_for(name: str) -> None:
     assert [warning.code for warning in result.warnings] == PASSED_OVER.get(name, [])
     suite = result.run.suite
     if suite.get("ladder") is suite.get("capacity") is None:  # these go on beyond their plan
-        planned = {one.key for one in result.run.plan}
-        assert {one.key for one in (*result.trials, *result.profiled)} <= planned
+        planned = {trial.key for trial in result.run.plan}
+        assert {trial.key for trial in (*result.trials, *result.profiled)} <= planned
     for trial in (*result.trials, *result.profiled):
         counts = trial.counts
         begun = counts.carried_in + counts.sent
@@ -119,7 +119,7 @@ def test_it_is_read_whole_and_every_request_is_accounted_for(name: str) -> None:
             assert sum(latency.histogram["count"]) == counts.completed, trial.key
 
 
-@pytest.mark.parametrize("name", some("micro", "noop", "recsys", "press", "sweep", *SUITES))
+@pytest.mark.parametrize("name", files_of("micro", "noop", "recsys", "press", "sweep", *SUITES))
 def test_a_suite_comes_back_from_its_record(name: str) -> None:
     suite = stored(name).run.suite
     if suite.get("urls") is not None:
@@ -138,7 +138,7 @@ def test_the_table_fits_and_has_the_figures_of_the_json(name: str) -> None:
     graph = result.run.suite.get("workload") in ("ensemble", "chain")  # they have other metrics
     assert wanted or graph or not result.trials
     shown = table(name, verbose=True)
-    assert [one for one in wanted if one not in set(shown.split())] == [] and result.run.id in shown
+    assert {*wanted} <= {*shown.split()} and result.run.id in shown
 
 
 @functools.cache
@@ -161,7 +161,7 @@ def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
         return [number(row[f"throughput.{side}"]["value"]) for row in compared for side in "AB"]
     if command == "scale":
         shown = [row["figures"].get("cluster_requests_per_s") for row in page["rows"]]
-        return [number(one["value"]) for one in shown if one]
+        return [number(value["value"]) for value in shown if value]
     if command == "tax":
         return [shorten(row["b_over_a"]["value"], 4) for row in compared]
     if command == "capacity":
@@ -274,7 +274,7 @@ def test_a_run_compared_with_itself_is_not_another(name: str) -> None:
 SGR: Final = re.compile(r"\x1b\[(\d+)m")
 
 
-@pytest.mark.parametrize("name", some("micro", "noop", "rpc", "run"))
+@pytest.mark.parametrize("name", files_of("micro", "noop", "rpc", "run"))
 def test_colour_adds_nothing_but_colour(name: str) -> None:
     result = stored(name)
     assert SGR.sub("", render(result, color=True)) == render(result)

@@ -189,19 +189,19 @@ def test_nothing_of_the_environment_of_a_variant_is_in_a_record() -> None:
     wrong = [f"MODE={HASH} is not in the environment of the replica"]
     assert contradictions(used, launch.proved) == wrong
     assert contradictions(stored.variant, stored.proved) == wrong
-    told = hide_suite({"variants": [asdict(used)], "app": {"config": {"env_vars": {"A": SECRET}}}})
-    assert SECRET not in json.dumps(told) and told["variants"][0]["name"] == used.name
+    shown = hide_suite({"variants": [asdict(used)], "app": {"config": {"env_vars": {"A": SECRET}}}})
+    assert SECRET not in json.dumps(shown) and shown["variants"][0]["name"] == used.name
 
 
 def test_of_options_the_addresses_are_hidden(call: Call) -> None:
     cell: dict[str, Any] = {"Shop.user_config.db": f"redis://:{SECRET}@h", "Shop.num_replicas": 2}
     proof = {"replicas": [{"user_config": cell}]}
-    told = [
+    texts = [
         json.dumps(hide_suite({"cells": [cell]})),
         jsonl.to_line(Deploy("1", label_of(cell), 1.0, True, proof=proof)),
         trial_key("default", 1, label_of(cell), "1 client"),
     ]
-    for text in told:
+    for text in texts:
         assert SECRET not in text and hash_value(f":{SECRET}") in text
     assert label_of(cell)["Shop.num_replicas"] == 2
     record = {"kind": "trial", "slots": {"KeyStore": 5}, "waits": {"get_token": [3, {"n": "a=b"}]}}
@@ -215,7 +215,7 @@ def test_of_options_the_addresses_are_hidden(call: Call) -> None:
         assert SECRET not in out + err and f"MODE={HASH}" in out
 
 
-BUILT_IN = {name: one.env for name, one in BUILT_IN_VARIANTS.items()}
+BUILT_IN = {name: variant.env for name, variant in BUILT_IN_VARIANTS.items()}
 
 
 @cases(

@@ -97,8 +97,8 @@ def test_a_load_survives_json() -> None:
     request = Request("https://[::1]:8443/x?y=1", "POST", headers, **about)
     stages = (Stage(10.0, 1.0), Stage(20.0, 2.0))
     load = Load(request, connections=4, stages=stages, ramp=True, count=8, max_connections=9)
-    for one in (load, Load(request, connections=4, each=7)):
-        assert built(Load, json.loads(json.dumps(plain(one))), "it") == one
+    for given in (load, Load(request, connections=4, each=7)):
+        assert built(Load, json.loads(json.dumps(plain(given))), "it") == given
 
 
 def test_totals_ports_and_schedules() -> None:

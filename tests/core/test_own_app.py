@@ -71,7 +71,7 @@ SCALED = OwnApp("a:b", "a:b", "/", (OwnDeployment("One", None, 2.0),), OPTIONS)
 )
 def test_values_are_read_as_they_are_meant(text: str, values: tuple[Option, ...]) -> None:
     assert option_values(text) == values
-    assert [type(one) for one in option_values(text)] == [type(value) for value in values]
+    assert [type(value) for value in option_values(text)] == [type(value) for value in values]
 
 
 @cases(
@@ -141,7 +141,7 @@ def test_what_is_checked_of_each_deployment() -> None:
     assert checks_of(SCALED, {})[0]["replicas"] is None  # Serve says how many
     assert checks_of(SCALED, {"One.num_replicas": 2})[0]["replicas"] == 2
     slots = (("Ranker", 10), ("Ranker", 10), ("Shop", 5), ("Old", None))  # Serve does not tell
-    proof = [{"deployment": name, "max_ongoing_requests": each} for name, each in slots]
+    proof = [{"deployment": name, "max_ongoing_requests": most} for name, most in slots]
     counted = {name: (limit.replicas, limit.each) for name, limit in limits_of(proof).items()}
     assert counted == {"Ranker": (2, 10), "Shop": (1, 5)}
     app = own_spec(SHOP)
@@ -218,23 +218,23 @@ def test_it_comes_back_from_a_record_without_values_of_headers_queries_and_bodie
     more: dict[str, Any] = {"bodies": (b'{"password": 1}', b"{}"), "header_sets": sets}
     secret = (("Authorization", "secret"),)
     asked = Asked("/a", "POST", secret, paths=("/a", "/b?x=1"), **more)
-    told = own_spec(replace(SHOP, asked=asked)).to_json()
-    assert "secret" not in str(told) and "Authorization" in str(told)
-    assert told["asked"]["bodies_count"] == 2 and told["asked"]["bodies"].startswith("sha256:")
-    assert hide_suite({"app": told})["app"] == json.loads(json.dumps(told))  # makes no other hash
+    kept = own_spec(replace(SHOP, asked=asked)).to_json()
+    assert "secret" not in str(kept) and "Authorization" in str(kept)
+    assert kept["asked"]["bodies_count"] == 2 and kept["asked"]["bodies"].startswith("sha256:")
+    assert hide_suite({"app": kept})["app"] == json.loads(json.dumps(kept))  # makes no other hash
     read = stored(replace(SHOP, asked=asked)).asked
     assert read.headers == (("Authorization", hash_value("secret")),) and read.bodies == ()
     assert read.paths == ("/a", f"/b?x={hash_value('1')}")
-    assert read.header_sets == tuple((("model", hash_value(one)),) for one in ("m1", "m2"))
+    assert read.header_sets == tuple((("model", hash_value(name)),) for name in ("m1", "m2"))
 
 
 def test_what_is_asked_of_a_new_deploy_is_the_first_request_of_the_load() -> None:
     chat = Completions("m", Lengths(20, 5), Lengths(10))
-    own = replace(SHOP, asked=Asked("/v1/chat/completions", "POST", chat=chat))
-    assert stored(own) == own  # chats are drawn again
-    request = request_of(own_spec(own), ROWS[0], "http://h", {})
+    app = replace(SHOP, asked=Asked("/v1/chat/completions", "POST", chat=chat))
+    assert stored(app) == app  # chats are drawn again
+    request = request_of(own_spec(app), ROWS[0], "http://h", {})
     assert request.bodies == chat.bodies() and len(request.bodies) == 1000
-    ready = deploy_spec(own_spec(own), {})["ready"]
+    ready = deploy_spec(own_spec(app), {})["ready"]
     assert base64.b64decode(ready["body"]) == request.bodies[0]
     sets = ((("serve_multiplexed_model_id", "m1"),), (("serve_multiplexed_model_id", "m2"),))
     asked = Asked("/a", paths=("/a", "/b?x=1"), header_sets=sets, draw="random")
@@ -252,19 +252,19 @@ def test_what_no_replica_could_be_placed_with_is_refused() -> None:
     kind = OwnDeployment("Kind", 1, resources=("accelerator_type:T4",))
     t4: dict[str, Option] = {"Plain.ray_actor_options.accelerator_type": "T4"}
     gpus = "TARGET: a:b: Gpu asks Ray for 1 GPU in all (num_gpus), and this host has no GPU: "
-    for one, cell, said in (
+    for deployment, cell, said in (
         (gpu, {"Gpu.num_replicas": 1}, gpus),
         (tpu, {}, "Gpu asks Ray for the resource 'tpu'"),
         (kind, {}, "for the resource 'accelerator_type:T4', which"),
         (OwnDeployment("Plain", 1), t4, "for the resource 'accelerator_type:T4', which"),
     ):
-        asks = replace(app, deployments=(one,))
+        asks = replace(app, deployments=(deployment,))
         assert said in refusal(asks.check_room, [cell, {}], "TARGET")
     # Ray gives some by itself; one that does not tell has what is asked for.
     app.check_room([{"Gpu.ray_actor_options.num_gpus": 0}], "TARGET")
     here = OwnDeployment("Here", 1, resources=("node:__internal_head__",))
-    for one, has in ((gpu, 2.0), (gpu, None), (here, 0.0), (kind, 1.0), (kind, None)):
-        replace(app, deployments=(one,), gpus=has).check_room([{}], "TARGET")
+    for deployment, has in ((gpu, 2.0), (gpu, None), (here, 0.0), (kind, 1.0), (kind, None)):
+        replace(app, deployments=(deployment,), gpus=has).check_room([{}], "TARGET")
 
 
 @pytest.fixture
@@ -312,14 +312,14 @@ def test_nothing_of_the_current_folder_is_run(start: str, ran: Path) -> None:
 
 
 def test_the_program_of_the_nodes_runs_nothing_beside_its_log(tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    python = program(tmp_path / "python", f'echo "$PWD $*" > {told}')
+    log = tmp_path / "log"
+    python = program(tmp_path / "python", f'echo "$PWD $*" > {log}')
     with socket.create_server(("127.0.0.1", 0)) as cluster:
         address = f"127.0.0.1:{cluster.getsockname()[1]}"
         crew = NodeCrew(address, "ab12cd", tmp_path / "logs" / "x.log", python=str(python))
         with pytest.raises(NodesFailed, match="ended during join"):
             crew.start()
-    assert told.read_text() == "/ -u -P -m serve_bench.nodes\n"
+    assert log.read_text() == "/ -u -P -m serve_bench.nodes\n"
 
 
 APP = own_spec(OwnApp("a:b", "a:b", "/", (OwnDeployment("One", 1),), ("num_replicas", "x")))

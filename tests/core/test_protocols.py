@@ -63,9 +63,9 @@ def test_each_protocol_and_number_of_events_makes_rows() -> None:
     streams = ["8 connections, stream of 1", "8 connections, stream of 100"]
     assert labels(made) == ["8 connections", *streams]
     assert made.streaming == Streaming()
-    http, one, _ = made.rows
-    assert (http.traffic, one.traffic) == (Traffic(), Traffic("small", "stream", 1))
-    loads = [load_of(made, row, URL, made.cells[0]) for row in (http, one)]
+    http, stream, _ = made.rows
+    assert (http.traffic, stream.traffic) == (Traffic(), Traffic("small", "stream", 1))
+    loads = [load_of(made, row, URL, made.cells[0]) for row in (http, stream)]
     assert [load.streaming for load in loads] == [None, Streaming()]
     assert [load.request.expect_body for load in loads] == [b"ok", None]
     assert loads[1].request.url == f"{URL}/noop?events=1"
@@ -174,7 +174,7 @@ def test_an_echo_has_the_body_of_its_request_by_every_protocol() -> None:
     assert [row.traffic.payload for row in rows[:5]] == [40, 80, 40, 80, 40]
     assert len({row.label for row in made.rows}) == len(made.rows) == 20
     requests = [load_of(made, row, "http://a", made.cells[0]).request for row in rows]
-    assert [urlsplit(one.url).query for one in requests[:2]] == ["echo=1", "events=3&echo=1"]
+    assert [urlsplit(sent.url).query for sent in requests[:2]] == ["echo=1", "events=3&echo=1"]
     assert [request.method for request in requests[:2]] == ["POST", "POST"]
     message, stream = b"echo=1".ljust(20, b"\0"), b"events=3&echo=1".ljust(20, b"\0")
     bodies = [bytes_value(message), bytes_value(stream), message]
@@ -224,8 +224,8 @@ def test_rows_are_measured_where_they_belong() -> None:
     stream = {"client": "raw:3", "protocol": "stream", "window_seconds": 7, "windows": 2}
     nine = {**FIVE, "cells": {"max_ongoing_requests": 9}}
     made = of_rows({**FIVE, "metrics": {"rate": "http"}}, {**FIVE, **stream}, nine)
-    (one,) = plan(made)
-    assert [[at.row.label for at in trials] for _, trials in one.cells] == [
+    (launch,) = plan(made)
+    assert [[at.row.label for at in trials] for _, trials in launch.cells] == [
         ["2 connections", "3 connections, stream of 10"],
         ["2 connections"],
     ]
@@ -298,7 +298,7 @@ def test_the_suite_of_rays_microbenchmark_has_its_names() -> None:
     assert len(trials) == 36
     begun = replace(run(*(at for _, rows in launch_.cells for at in rows)), suite=made.to_json())
     content = json.loads(perf_metrics(result_of([begun, launch(), *trials])))
-    values = {one["perf_metric_name"]: one["perf_metric_value"] for one in content["perf_metrics"]}
+    values = {row["perf_metric_name"]: row["perf_metric_value"] for row in content["perf_metrics"]}
     assert set(values) == in_ray() and len(values) == len(content["perf_metrics"])
     assert values["grpc_model_comp_100_max_ongoing_requests_avg_rps"] == 5.0
     assert values["grpc_model_comp_100_max_ongoing_requests_throughput_std"] == 1.0

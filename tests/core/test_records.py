@@ -257,9 +257,9 @@ def test_a_trial_unlike_the_planned_one_of_its_key_is_passed_over(path: str, val
 
 def test_a_profiled_trial_neither_replaces_nor_counts_as_measured() -> None:
     result = result_of([run(FIRST), trial(FIRST, 1.0), RESUME, trial(FIRST, 2.0)])
-    assert [one.metrics["throughput"].windows for one in result.trials] == [(2.0,)]  # the latest
+    assert [kept.metrics["throughput"].windows for kept in result.trials] == [(2.0,)]  # the latest
     result = result_of([run(FIRST, SECOND), trial(FIRST, 1.0), trial(FIRST, 9.0, profiled=True)])
-    assert [one.metrics["throughput"].windows for one in result.trials] == [(1.0,)]
+    assert [kept.metrics["throughput"].windows for kept in result.trials] == [(1.0,)]
     assert len(result.profiled) == 1
     alone = result_of([run(FIRST), trial(FIRST, 9.0, profiled=True)])
     assert alone.missing == (FIRST,)

@@ -48,7 +48,7 @@ def test_micro_holds_the_published_cells_in_order_and_three_rows() -> None:
 def test_every_shipped_suite_loads(file: Path) -> None:
     data = read_toml(file)
     assert data["name"] == file.stem
-    kind = next((one for one in ("rpc", "scale", "timeline") if one in data), None)
+    kind = next((kind for kind in ("rpc", "scale", "timeline") if kind in data), None)
     if kind:  # that of scale is read by test_scale_request.py, with an own app tests/kinds/timeline
         said = refusal(suite_with, data, file.name)
         assert said.endswith(f"{file.name}: is a suite of serve-bench {kind}")
@@ -72,8 +72,8 @@ def test_every_shipped_suite_loads(file: Path) -> None:
     (("two", "twin"), {"OMP_NUM_THREADS": "4"}, False),  # the same before: as it was asked
 )
 def test_env_keeps_variants(variants: tuple[str, ...], env: dict[str, str], refused: bool) -> None:
-    own = {"one": "1", "two": "2", "twin": "2"}
-    tables = {name: {"env": {"OMP_NUM_THREADS": value}} for name, value in own.items()}
+    values = {"one": "1", "two": "2", "twin": "2"}
+    tables = {name: {"env": {"OMP_NUM_THREADS": value}} for name, value in values.items()}
     flags: dict[str, Any] = {"variant": [*variants], "env": env}
     if not refused:
         used = suite_with({"variants": tables}, "f.toml", **flags).variants
@@ -145,7 +145,7 @@ def test_an_axis_that_a_command_does_not_list_has_its_flag_after_the_last_that_i
 
     names = list(Listed.parameters())
     assert names[:2] == ["early", "num_replicas"] and names[-1] == "late"
-    assert {one.name for one in axis_options("micro").values()} == set(names) - {"early", "late"}
+    assert {axis.name for axis in axis_options("micro").values()} == set(names) - {"early", "late"}
     options = Listed.of({"early": True, "late": 1, "num_replicas": "1,2", "device": None})
     assert options.given == {"num_replicas": (1, 2)}
     assert options.changed() == ["--early", "--num-replicas"]
@@ -173,7 +173,7 @@ def test_two_variants_make_36_trials_on_two_clusters() -> None:
     # Later rounds keep the cells in another order, which is always the same.
     suite = micro(launches=3)
     orders = [[label_of(cell) for cell, _ in launch.cells] for launch in plan(suite)]
-    assert orders == [[label_of(cell) for cell, _ in one.cells] for one in plan(suite)]
+    assert orders == [[label_of(cell) for cell, _ in launch.cells] for launch in plan(suite)]
     assert orders[0] == [label_of(cell) for cell in suite.cells]
     assert orders[1] != orders[0] and orders[2] not in orders[:2]
     for order in orders[1:]:

@@ -71,7 +71,7 @@ def test_a_timeline_that_is_refused(keys: dict[str, object], why: str) -> None:
 
 
 def test_a_deployment_that_is_not_there() -> None:
-    there, gone = (parse_fault(f"kill:replica:{one}@3s", "--fault") for one in ("Shop", "Shpo"))
+    there, gone = (parse_fault(f"kill:replica:{name}@3s", "--fault") for name in ("Shop", "Shpo"))
     check_faults([there], ["Shop"], "--fault")
     said = refusal(check_faults, [gone], ["Shop", "Ranker"], "--fault")
     assert "no deployment Shpo; did you mean 'Shop'?" in said

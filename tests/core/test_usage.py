@@ -27,9 +27,9 @@ def test_the_share_is_of_one_core_and_of_the_span_alone() -> None:
     assert {getattr(summary, name) for name in unknown} == {None}  # and never zero
     # The host counts all cores, and says when steal is not told.
     readings = [usage.HostReading(0, 0, None), usage.HostReading(2 * S, 3 * S, None)]
-    told = usage.host_summary(readings, 0, 2 * S, cores=2)
-    assert told.cpu_percent == 150.0 and told.cores == 2
-    assert told.steal_percent is None
+    host = usage.host_summary(readings, 0, 2 * S, cores=2)
+    assert host.cpu_percent == 150.0 and host.cores == 2
+    assert host.steal_percent is None
     stolen = [usage.HostReading(0, 0, 0), usage.HostReading(2 * S, 0, S)]
     assert usage.host_summary(stolen, 0, 2 * S, cores=2).steal_percent == 50.0
 
