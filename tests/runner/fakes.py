@@ -67,7 +67,7 @@ class Script:
     opened: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
     steps: list[Any] = field(default_factory=list)
-    told: list[Trial | Failure] = field(default_factory=list)
+    records: list[Trial | Failure] = field(default_factory=list)
     _counts: Counter[str] = field(default_factory=Counter)
 
     def note(self, text: str) -> None:
@@ -91,8 +91,8 @@ class Script:
 
     @property
     def unused(self) -> list[str]:
-        every = (name.split() for name in self.faults)
-        return [name for name, number in every if self._counts[name] < int(number)]
+        faults = (name.split() for name in self.faults)
+        return [name for name, number in faults if self._counts[name] < int(number)]
 
     def kill(self, result: Any) -> Any:
         self.dead = True
@@ -127,21 +127,21 @@ class Script:
         self, loads: tuple[Load, ...], plan: Slices, *, on_progress: Any, mark: object
     ) -> Any:
         sides = [self.drive(load, Timing(), on_progress=on_progress) for load in loads]
-        every = [
+        parts = [
             Slice(side, pair, 0.1 * pair + 0.05 * side, 0.05, 10, 0, 0.01)
             for pair in range(plan.pairs)
             for side in range(len(loads))
         ]
-        return self.call("slices", plan.pairs, SlicedResult(tuple(sides), tuple(every)))
+        return self.call("slices", plan.pairs, SlicedResult(tuple(sides), tuple(parts)))
 
     def step(self, step: Any) -> None:
         self.steps.append(step)
 
     def trial(self, trial: Trial, number: int, of: int) -> None:
-        self.told.append(trial)
+        self.records.append(trial)
 
     def failure(self, failure: Failure) -> None:
-        self.told.append(failure)
+        self.records.append(failure)
 
 
 def record_text(record: Record) -> str:
@@ -328,7 +328,7 @@ def _clusters(script: Script, monkeypatch: Patch) -> None:
         self.port, ended[self.spec.name] = 1000 * int(self.spec.name), threading.Event()
         self.ports = range(self.port, self.port + 50)
         self.gcs_address = "127.0.0.1:6379"
-        taken = ", ".join(str(one.start) for one in apart_from)
+        taken = ", ".join(str(ports.start) for ports in apart_from)
         apart = f" apart from {taken}" if taken else ""
         script.call("begin", f"{self.spec.name}{apart}")
 

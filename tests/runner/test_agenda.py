@@ -91,8 +91,8 @@ def step(users: int, rate: float, **more: object) -> Trial:
 
 def work_of(suite: Suite, rest: Agenda | None = None) -> Any:
     launch = (rest.launches if rest else plan(suite))[0]
-    ((one, rows),) = launch.cells
-    return (rest or Agenda(suite, (launch,))).work(launch, one, rows)
+    ((cell, rows),) = launch.cells
+    return (rest or Agenda(suite, (launch,))).work(launch, cell, rows)
 
 
 def test_work_gives_step_after_step_and_a_failed_load_served_nothing() -> None:
@@ -125,7 +125,7 @@ def test_a_step_in_doubt_comes_first_and_keeps_its_place() -> None:
     assert [step.clients for step in climb.steps] == [10, 30]
     assert sure(climb.next()).row.connections == 20
     climb.add(step_row(20), 80)
-    assert [(one.clients, one.throughput) for one in climb.steps] == [(10, 40), (20, 80), (30, 90)]
+    assert climb.steps == (Rung(10, 40), Rung(20, 80), Rung(30, 90))
     assert climb.next() is None
     # Without a trial.
     lost = earlier(LADDER, step(10, 40), failure_of(step(20, 1), "a replica ended"))
@@ -145,21 +145,21 @@ def pressed(rates: list[float]) -> list[PlannedTrial]:
 
 def test_a_step_that_fell_is_measured_three_times_at_once() -> None:
     taken = pressed([40, 100, 30, 90, 20, 101, 99])
-    assert [(one.row.connections, one.row.run) for one in taken] == [
+    assert [(step.row.connections, step.row.run) for step in taken] == [
         *((1, 1), (10, 1)),
         *((100, 1), (100, 2), (100, 3)),
         *((10, 2), (10, 3)),  # what it fell from, so that one good moment makes no collapse
     ]
-    assert [one.row.requests for one in taken] == [50, 500, 5000, 5000, 5000, 500, 500]
-    assert len({one.key for one in taken}) == 7
+    assert [step.row.requests for step in taken] == [50, 500, 5000, 5000, 5000, 500, 500]
+    assert len({step.key for step in taken}) == 7
     # One that was broken off goes on with the runs that are missing.
-    done = [trial(one, rate) for one, rate in zip(taken, [40, 100, 30, 90], strict=False)]
+    done = [trial(step, rate) for step, rate in zip(taken, [40, 100, 30, 90], strict=False)]
     rest = rest_of(earlier(PRESS, *done), PRESS, profile=False)
     assert work_of(PRESS, rest).next()[0] == taken[4]
     rates = [40.0, 100.0, 70.0, 75.0, 72.0, 71.0]  # the best was one good moment
     taken = pressed(rates)
-    assert [(one.row.connections, one.row.run) for one in taken][5:] == [(10, 2)]
-    measured = [Rung(one.row.connections, rate) for one, rate in zip(taken, rates, strict=True)]
+    assert [(step.row.connections, step.row.run) for step in taken][5:] == [(10, 2)]
+    measured = [Rung(step.row.connections, rate) for step, rate in zip(taken, rates, strict=True)]
     assert collapses(measured) == ()
 
 

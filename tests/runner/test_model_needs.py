@@ -56,21 +56,21 @@ def test_tables_that_do_not_fit_are_told_with_the_largest_that_fits() -> None:
 
 def test_more_replicas_than_gpus_names_the_fraction_that_fits() -> None:
     suite, cell = cell_of(4)
-    one = Torch("2", "13", (GPU,))
+    single = Torch("2", "13", (GPU,))
     with pytest.raises(BadInput, match=r"need 4 GPUs, this host has 1; try --gpu-fraction 0\.25"):
-        check_gpus(suite, cell, one)
-    check_gpus(suite, {**cell, "gpu_fraction": 0.25}, one)
-    check_gpus(suite, cell, replace(one, devices=(GPU,) * 4))
+        check_gpus(suite, cell, single)
+    check_gpus(suite, {**cell, "gpu_fraction": 0.25}, single)
+    check_gpus(suite, cell, replace(single, devices=(GPU,) * 4))
     # Ray puts no replica on two GPUs: of 0.4 each, two fit on one.
-    assert "need 2 GPUs" in refusal(check_gpus, suite, {**cell, "gpu_fraction": 0.4}, one)
+    assert "need 2 GPUs" in refusal(check_gpus, suite, {**cell, "gpu_fraction": 0.4}, single)
     small = Torch("2", "13", (("a GPU", 8_000_000_000),))  # its memory is of all that share it
     with pytest.raises(BadInput, match=r"4 ranker replicas on one GPU take about 8\.66 GB"):
         check_gpus(suite, {**cell, "gpu_fraction": 0.25}, small)
 
 
 def test_press_holds_a_model_and_press_noop_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Torch("2", None, ())
-    monkeypatch.setattr("serve_bench.runner.model_needs.torch_of", lambda variant: one)
+    torch = Torch("2", None, ())
+    monkeypatch.setattr("serve_bench.runner.model_needs.torch_of", lambda variant: torch)
     shape = {"width": 16, "bottom": "64,16", "table_rows": 1000, "sparse_features": 2}
     suite = suite_with({"app": "press", "cell": shape})
     assert [cell["device"] for cell in with_device(suite).cells] == ["cpu"]

@@ -21,7 +21,7 @@ def test_a_line_for_each_request(tmp_path: Path) -> None:
     with requests_file(tmp_path / "all.csv") as file:
         sure(file).append(KEY, Told())
     with (tmp_path / "all.csv").open() as lines:
-        assert [list(one.values()) for one in csv.DictReader(lines)] == [
+        assert [list(line.values()) for line in csv.DictReader(lines)] == [
             [KEY, "0", "-0.000002", "1.235", "200", ""],
             [KEY, "1", "0.000000", "", "", "cut"],
         ]

@@ -41,8 +41,8 @@ class ScalingServe:
 
     def end_course(self) -> dict[str, Any]:
         of_shop: dict[str, Any] = {"deployment": "a:Shop", "wanted": 4}
-        every = [{"at_ns": int(s * 1e9), **of_shop, "running": n} for s, n in self.changes]
-        return {"changes": [*every, {"at_ns": 0, "deployment": "a:Front", "running": 1}]}
+        changes = [{"at_ns": int(s * 1e9), **of_shop, "running": n} for s, n in self.changes]
+        return {"changes": [*changes, {"at_ns": 0, "deployment": "a:Front", "running": 1}]}
 
     def waited_s(self, watch: ReplicaWatch, step: int) -> float:
         """How long a warm-up lasts in which `step` further replicas run every ten seconds."""
@@ -64,9 +64,9 @@ def test_a_warm_up_waits_for_replicas_as_long_as_they_come() -> None:
     assert endless.waited_s(watch_of(endless), 1) == MOST_S + 1
     ready = ScalingServe(running=4)
     assert watch_of(ready).settled()
-    told = {"deployment": "Shop", "max_ongoing_requests": 2, "max_queued_requests": None}
-    assert limits_of([told])["Shop"].most is None
-    assert limits_of([{**told, "autoscaling_config.max_replicas": 4}])["Shop"].most == 4
+    replica = {"deployment": "Shop", "max_ongoing_requests": 2, "max_queued_requests": None}
+    assert limits_of([replica])["Shop"].most is None
+    assert limits_of([{**replica, "autoscaling_config.max_replicas": 4}])["Shop"].most == 4
 
 
 @cases(

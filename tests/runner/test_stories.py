@@ -322,7 +322,7 @@ def check_run(script: Script, kind: Kind, result: Result, ended: str) -> None:
     assert {*script.opened} <= {*script.closed}
     assert len(script.closed) == len({*script.closed})
     measured = keys_of(result.trials)
-    assert ended == "StoreError" or {*keys_of(script.told)} <= {
+    assert ended == "StoreError" or {*keys_of(script.records)} <= {
         *measured,
         *keys_of(result.failures),
     }
