@@ -158,8 +158,8 @@ def test_settings_not_in_force(deployer: Any, monkeypatch: Patch, place: str) ->
     monkeypatch.setattr(deployer, "PROOF_TIMEOUT_S", 0.0)
     with pytest.raises(deployer.Refused) as refused:
         deployer._wait_settings(spec)
-    told = [str(refused.value), *refused.value.detail]
-    assert "'old', asked for 'new'" in told[0] and "1, asked for 2" in told[1]
+    lines = [str(refused.value), *refused.value.detail]
+    assert "'old', asked for 'new'" in lines[0] and "1, asked for 2" in lines[1]
 
 
 IN_RAY = '  File "/v/lib/python3.11/site-packages/ray/serve/__init__.py", line 4, in <module>'
@@ -218,8 +218,8 @@ def test_the_commit(measured: Any, checkout: Path, tmp_path: Path, monkeypatch: 
     assert measured.commit(str(checkout), NAMES)["changes"] == 0
     (checkout / "helper.py").write_text("one = 2\n")
     (checkout / "more.py").write_text("")  # a source that git does not know
-    told = measured.commit(str(checkout), [*NAMES, "more.py"])
-    assert told == {"commit": head, "changes": 2}
+    app = measured.commit(str(checkout), [*NAMES, "more.py"])
+    assert app == {"commit": head, "changes": 2}
     other = checkout.parent / "copied"  # sources that git does not know have none
     other.mkdir()
     (other / "app.py").write_text("")
@@ -236,9 +236,9 @@ def test_the_hash(measured: Any, tmp_path: Path, monkeypatch: Patch) -> None:
         folder.mkdir()
         (folder / "app.py").write_text("import helper\n")
         (folder / "helper.py").write_text(text)
-        told = measured.digest({str(folder): NAMES})
-        assert told["files"] == 2 and len(told["sources"]) == 64
-        hashes.append(told["sources"])
+        app = measured.digest({str(folder): NAMES})
+        assert app["files"] == 2 and len(app["sources"]) == 64
+        hashes.append(app["sources"])
     assert hashes[0] == hashes[1] != hashes[2]
     assert measured.digest({str(tmp_path / "a"): ["app.py", "gone.py"]}) == {}
     monkeypatch.setattr(measured, "MOST_BYTES", 10)
@@ -252,9 +252,9 @@ def test_every_package_once(measured: Any, tmp_path: Path, monkeypatch: Patch) -
         (info / "METADATA").write_text(f"Name: Tiny_Rank\nVersion: {release}\n")
         monkeypatch.syspath_prepend(str(tmp_path / place))
     (tmp_path / "first" / "left-3.0.dist-info").mkdir()  # of one that was removed
-    told = measured.measured({})
-    assert "app" not in told
-    assert [one for one in told["packages"] if one.startswith("tiny")] == ["tiny-rank==2.0"]
-    assert not any(package.startswith("left") for package in told["packages"])
-    assert any(package.startswith("pytest==") for package in told["packages"])
-    assert told["packages"] == sorted(told["packages"])
+    found = measured.measured({})
+    assert "app" not in found
+    assert [name for name in found["packages"] if name.startswith("tiny")] == ["tiny-rank==2.0"]
+    assert not any(package.startswith("left") for package in found["packages"])
+    assert any(package.startswith("pytest==") for package in found["packages"])
+    assert found["packages"] == sorted(found["packages"])

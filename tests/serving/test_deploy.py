@@ -117,8 +117,8 @@ def test_the_config_is_what_ray_takes_and_names_what_the_app_has() -> None:
     rankers = deployments[recsys.MEASURED].num_replicas
     assert isinstance(rankers, int)
     assert deployments[recsys.INGRESS].num_replicas == recsys.INGRESS_PER_RANKER * rankers
-    for one in deployments.values():
-        assert one.max_ongoing_requests == recsys.MAX_ONGOING_REQUESTS
+    for deployment in deployments.values():
+        assert deployment.max_ongoing_requests == recsys.MAX_ONGOING_REQUESTS
     assert deployments[recsys.MEASURED].user_config == {
         "max_batch_size": recsys.MAX_BATCH_SIZE,
         "batch_wait_timeout_s": recsys.BATCH_WAIT_TIMEOUT_S,
@@ -235,7 +235,7 @@ def test_the_load_takes_a_right_answer(locustfile: Any, monkeypatch: pytest.Monk
 
 
 @cases(
-    "status, body, told",
+    "status, body, why",
     (500, '{"scores": [0.1, 0.2, 0.3, 0.4]}', "status 500"),
     (0, "", "status 0"),
     (200, "<html>", "not JSON: <html>"),
@@ -245,9 +245,9 @@ def test_the_load_takes_a_right_answer(locustfile: Any, monkeypatch: pytest.Monk
     (200, '{"scores": [0.1, 0.2, 0.3, NaN]}', "a score is no probability"),
     (200, '{"scores": [0.1, 0.2, 0.3, "0.4"]}', "a score is no probability"),
 )
-def test_the_load_finds_a_wrong_answer(locustfile: Any, status: int, body: str, told: str) -> None:
+def test_the_load_finds_a_wrong_answer(locustfile: Any, status: int, body: str, why: str) -> None:
     _, (failure,) = asked_of(locustfile, status, body)
-    assert failure.startswith(told)
+    assert failure.startswith(why)
 
 
 README: Final = (DEPLOY / "README.md").read_text()

@@ -53,9 +53,9 @@ def test_a_span_whatever_the_time_of_day(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr("time.time_ns", lambda: 0)  # the clock is set back
         with tracer.start_as_current_span("work of the app"):
             pass
-    (one,) = kept.marks_of((tmp_path / str(os.getpid())).read_bytes()).marks
-    assert before <= one.begin_ns <= within <= one.end_ns <= marks.perf()
-    assert (one.kind, one.name, one.parent) == ("replica", "Front", "")
+    (mark,) = kept.marks_of((tmp_path / str(os.getpid())).read_bytes()).marks
+    assert before <= mark.begin_ns <= within <= mark.end_ns <= marks.perf()
+    assert (mark.kind, mark.name, mark.parent) == ("replica", "Front", "")
 
 
 def test_a_span_of_the_app_parts_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_a_span_of_the_app_parts_no_call(tmp_path: Path, monkeypatch: pytest.Mon
 
     contextvars.Context().run(answer)
     send, route, replica = kept.marks_of((tmp_path / str(os.getpid())).read_bytes()).marks
-    assert [one.kind for one in (send, route, replica)] == ["send", "route", "replica"]
+    assert [mark.kind for mark in (send, route, replica)] == ["send", "route", "replica"]
     assert (send.parent, route.parent, replica.parent) == (route.span, replica.span, client_id)
     assert contextvars.Context().run(marker.span) is None
 

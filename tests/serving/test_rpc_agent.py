@@ -54,21 +54,21 @@ def test_an_observer_asks_so_often_and_makes_its_states_outside_the_latency() ->
         time.sleep(0.001)
         return 0
 
-    told = episode(select_action, state, 5)
-    assert asked == [0, 1, 2, 3, 4] and len(told["latency_ns"]) == 5
-    assert min(told["latency_ns"]) >= 1_000_000
-    span_ns = told["ended_ns"] - told["began_ns"]
+    timed = episode(select_action, state, 5)
+    assert asked == [0, 1, 2, 3, 4] and len(timed["latency_ns"]) == 5
+    assert min(timed["latency_ns"]) >= 1_000_000
+    span_ns = timed["ended_ns"] - timed["began_ns"]
     assert span_ns >= 25_000_000
     # Each state took 4 ms, and none of it is latency.
-    assert sum(told["latency_ns"]) <= span_ns - 20_000_000
+    assert sum(timed["latency_ns"]) <= span_ns - 20_000_000
 
 
 def test_an_episode_lasts_from_the_first_to_the_last_of_its_observers() -> None:
-    told = [
+    episodes = [
         {"began_ns": 20, "ended_ns": 90, "latency_ns": [5, 6]},
         {"began_ns": 10, "ended_ns": 80, "latency_ns": [7, 8]},
     ]
-    assert figures((3, 4), told) == {
+    assert figures((3, 4), episodes) == {
         **{"agent_ns": [3, 4], "observer_ns": [[5, 6], [7, 8]], "began_ns": 10, "ended_ns": 90}
     }
 
@@ -140,10 +140,10 @@ def test_the_network_is_what_the_arguments_say_and_the_same_for_a_seed() -> None
 
     def layers(**changed: Any) -> list[Any]:
         model = Agent({**SPEC, **changed})._policy._model  # type: ignore[union-attr]
-        return [one for one in model if isinstance(one, torch.nn.Linear)]
+        return [layer for layer in model if isinstance(layer, torch.nn.Linear)]
 
     made = layers()
-    assert [(one.in_features, one.out_features) for one in made] == [(30, 6), (6, 6), (6, 6)]
+    assert [(layer.in_features, layer.out_features) for layer in made] == [(30, 6), (6, 6), (6, 6)]
     assert len(layers(nlayers=5, out_features=3)) == 6
     again, other = layers(), layers(seed=2)
     assert all(torch.equal(a.weight, b.weight) for a, b in zip(made, again, strict=True))

@@ -73,16 +73,16 @@ def test_reap_ends_the_marked_and_their_children_and_nothing_else(run_id: str) -
 
 
 def test_reaping_one_launch_leaves_the_other(run_id: str) -> None:
-    one, two = marked(run_id, "1"), marked(run_id, "2")
+    first, second = marked(run_id, "1"), marked(run_id, "2")
     (strays.run_directory(run_id) / "1").mkdir()
     (strays.run_directory(run_id) / "2").mkdir()
     strays.reap(run_id, "1")
-    assert one.wait(5) == -9
-    assert two.poll() is None
+    assert first.wait(5) == -9
+    assert second.poll() is None
     assert not (strays.run_directory(run_id) / "1").exists()
     assert (strays.run_directory(run_id) / "2").exists()
     strays.reap(run_id)
-    assert two.wait(5) == -9
+    assert second.wait(5) == -9
 
 
 def test_a_process_without_a_mark_is_found_by_a_file_it_holds_open(run_id: str) -> None:
@@ -186,13 +186,13 @@ def test_marks_of_another_user_are_not_believed(tmp_path: Path) -> None:
     try:
         assert "abcde1" not in strays.known_runs()
         assert "abcde1" not in strays.sweep()
-        assert other.pid not in [one.pid for one in strays.find("abcde1", place=victim)]
+        assert other.pid not in [process.pid for process in strays.find("abcde1", place=victim)]
         assert (victim / "precious").exists()
         assert holder.poll() is None and other.poll() is None
     finally:
-        for one in (holder, other):
-            one.kill()
-            one.communicate()
+        for process in (holder, other):
+            process.kill()
+            process.communicate()
 
 
 def test_a_link_in_the_place_of_a_directory_is_not_followed(tmp_path: Path) -> None:

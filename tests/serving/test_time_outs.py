@@ -51,10 +51,10 @@ def calls(tree: ast.AST, inside: tuple[ast.AST, ...] = ()) -> Iterator[tuple[ast
 def without_end(source: str) -> list[str]:
     """The calls of a module that may wait for ever."""
     found = []
-    every = list(calls(ast.parse(source)))
-    in_time = [call for call, _ in every if ast.unparse(call.func) == "in_time"]
+    all_calls = list(calls(ast.parse(source)))
+    in_time = [call for call, _ in all_calls if ast.unparse(call.func) == "in_time"]
     asked = {ast.unparse(argument) for call in in_time for argument in call.args}
-    for call, inside in every:
+    for call, inside in all_calls:
         name = ast.unparse(call.func)
         if name in ENDLESS:
             names = {node.name for node in inside if isinstance(node, ast.FunctionDef)}

@@ -124,7 +124,7 @@ def test_a_damaged_byte_costs_its_line_alone(tmp_path: Path) -> None:
     file.write_bytes(first + second.replace(b"aiohttp", b"aio\xffttp") + third)
     result = read(tmp_path)
     assert result.missing == (FIRST,)
-    assert [one.code for one in result.warnings] == ["broken-line"]
+    assert [warning.code for warning in result.warnings] == ["broken-line"]
 
 
 # A limit on the file's size makes the kernel cut a write short and then refuse it, as a full disk
