@@ -7,11 +7,13 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.benchmarks.versus.spec import VersusSpec
+from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import ServeMetricsFacts
 from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.result import PlannedTrial, RunStop, Trial
@@ -45,8 +47,10 @@ class VersusBench(SidesBench):
         trials = []
         for trial, early in zip(loaded.trials, before, strict=False):
             grown = MetricsGrowth(early, self._scrape(trial), 0, sys.maxsize).groups(False)
-            facts = built(ServeMetricsFacts, grown, "serve_metrics")
-            trials.append(replace(trial, serve_metrics=facts))
+            with suppress(FormatError):  # of another Ray: the row is kept without it
+                facts = built(ServeMetricsFacts, grown, "serve_metrics")
+                trial = replace(trial, serve_metrics=facts)
+            trials.append(trial)
         return replace(loaded, trials=tuple(trials))
 
     def _scrape(self, of: PlannedTrial | Trial) -> MetricSeries:
