@@ -36,8 +36,8 @@ from tests.suites import suite_with
 URL = "http://127.0.0.1:8000"
 
 
-def suite(load: dict[str, Any] | None = None, app: AppSpec | None = None, **flags: Any) -> Suite:
-    return suite_with({"load": load or {}}, "a.toml", Around(app=app), **flags)
+def suite(load: dict[str, Any] | None = None, user: AppSpec | None = None, **flags: Any) -> Suite:
+    return suite_with({"load": load or {}}, "a.toml", Around(app=user), **flags)
 
 
 def own_app() -> OwnApp:
@@ -102,11 +102,11 @@ def test_how_streams_are_read_is_of_the_file_or_the_flags() -> None:
 
 
 def test_an_app_of_ones_own_has_its_own_streams_and_one_protocol_of_grpc() -> None:
-    made = suite({"protocol": "stream", "clients": ["raw:2"]}, app=own_spec(own_app()))
+    made = suite({"protocol": "stream", "clients": ["raw:2"]}, user=own_spec(own_app()))
     (row,) = made.rows
     assert (row.label, row.stream_events) == ("2 connections, stream", None)
     assert load_of(made, row, URL, {}).request.url == f"{URL}/chat"
-    made = suite({"protocol": "grpc-stream", "clients": ["raw:2"]}, app=SERVICED)
+    made = suite({"protocol": "grpc-stream", "clients": ["raw:2"]}, user=SERVICED)
     (row,) = made.rows
     assert (row.label, row.client) == ("2 connections, grpc-stream", "grpc")
     load = load_of(made, row, URL, {})
@@ -140,9 +140,9 @@ def test_a_suite_of_rows_without_names_has_the_usual_metrics() -> None:
     ({"protocol": ["http", "stream"]}, {"users": "auto"}, "a load that grows takes one"),
     ({"protocol": ["http", "stream"]}, {"slo": "ttft_p95=1s"}, "--slo: ttft_p95: is measured of"),
     ({}, {"cell": {"event_gap_ms": 5.0}}, "event_gap_ms: is for rows of streams"),
-    ({"protocol": "grpc", **TWO}, {"app": own_spec(own_app())}, "grpc: is of apps with a serv"),
-    ({"protocol": ["http", "grpc"], **TWO}, {"app": SERVICED}, "grpc stands alone: there is one"),
-    ({"protocol": ["http", "handle"]}, {"app": HANDLED}, "handle stands alone"),
+    ({"protocol": "grpc", **TWO}, {"user": own_spec(own_app())}, "grpc: is of apps with a serv"),
+    ({"protocol": ["http", "grpc"], **TWO}, {"user": SERVICED}, "grpc stands alone: there is one"),
+    ({"protocol": ["http", "handle"]}, {"user": HANDLED}, "handle stands alone"),
 )
 def test_bad_protocols(load: dict[str, Any], flags: dict[str, Any], message: str) -> None:
     assert message in refusal(suite, load, **flags)
@@ -201,7 +201,7 @@ def test_a_handle_of_an_app_of_ones_own_calls_one_method() -> None:
         ({"quote": True}, "quote makes a stream: it is handle-stream"),
     ):
         assert said in refusal(replace(CALLED, calls=calls).check_call, "handle")
-    made = suite({"protocol": "handle", "clients": ["raw:2"]}, app=HANDLED)
+    made = suite({"protocol": "handle", "clients": ["raw:2"]}, user=HANDLED)
     request = load_of(made, made.rows[0], "http://127.0.0.1:6379", {}).request
     assert request.url == "http://127.0.0.1:6379/my%20app/quote"
     assert (request.body, request.headers) == (b"{}", QUOTE.headers)
