@@ -252,12 +252,12 @@ def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:
     tiered = [changed(trial, usage=tiers(5, 3)) for trial in (light, heavy)]
     expect(tiered[1], "app wait", beside=tiered)
     # Another client or launch is no rung of the ladder.
-    others = [
-        replace(light, launch="default-2"),
-        replace(light, row=replace(light.row, client="aiohttp")),
-        replace(light, flags=TrialFlags(profiled=True)),
-    ]
+    row, flags = replace(light.row, client="aiohttp"), TrialFlags(profiled=True)
+    others = [changed(light, **change) for change in ({"row": row}, {"flags": flags})]
+    others.append(replace(light, launch="default-2"))
     assert limited_by(heavy, beside=others).confidence == "low"
+    eight = measured(8, 20, usage(process(1, "proxy", 70), host=176))  # the host is full
+    expect(light, "offered load", beside=[eight])
     # A proxy that is busy is below what would make it the limit, and above what would rule it out.
     busy = usage(process(1, "proxy", 78, wait=1), process(2, "replica", 40, wait=1), host=160)
     words, light = "nothing is at its limit, proxy CPU 78 % of a core", measured(50, 400, busy)

@@ -35,8 +35,8 @@ class Growth:
     """Whether the server follows a load that grows, by other trials of the cell. `flat`: where the
     rate stays constant up to this trial, the clients of the lightest such load, those here, and the
     requests/s there. `follows`: the rate grew with the clients from the next lighter load on.
-    `heavier`: clients and requests/s of the best load with STEP times the clients, where it has
-    hardly more; None: more clients bring more requests, or none were measured."""
+    `heavier`: clients and requests/s of the best load with STEP times the clients (of one client,
+    on a host that is not full), if hardly more; None: more bring more, or none were measured."""
 
     flat: tuple[int, int, float] | None
     follows: bool
@@ -60,11 +60,11 @@ def compare_loads(trial: Trial, rate: float, beside: Iterable[Trial]) -> Growth:
     lightest = next(flat, None)
     fewer, before = lighter[-1] if lighter else (clients, 0.0)
     sound = []
-    for load in ladder:
-        failed, more = load.counts.failed_total, read_rate(load).per_s
+    for load in (load for load in ladder if load.row.connections >= limits.STEP * clients):
+        failed, more, host = load.counts.failed_total, read_rate(load).per_s, load.usage.host
         few = failed < limits.SOME_FAILED * (load.counts.completed + failed) or not failed
-        is_heavier = load.row.connections >= limits.STEP * clients
-        if is_heavier and few and more and not load.flags.cut:
+        is_full = (host.cpu_percent or 0.0) >= limits.NEAR * 100 * (host.cores or math.inf)
+        if few and more and not load.flags.cut and not (is_full and clients == 1):
             sound.append((load.row.connections, more))
     most = max(sound, key=itemgetter(1), default=None)
     return Growth(
