@@ -116,7 +116,7 @@ def read_perf_metrics(text: str | bytes, name: str) -> Result:
         for metric in json.loads(text)["perf_metrics"]:
             about = [metric[f"perf_metric_{part}"] for part in ("name", "value", "type")]
             label, value, kind = built(tuple[str, float, str], about, "perf_metrics")
-            if kind == "THROUGHPUT":
+            if kind == "THROUGHPUT" and "gigabytes" not in label:  # which is no rate of calls
                 row, rate = Row(label, "", 1), {MAIN: Metric("requests/s", "higher", (value,))}
                 known = "", "", 1.0, Warmup(0.0, True, 0), rate, Counts(1, 1, {}, 0), TrialSeconds()
                 trials.append(Trial(label, 1, "ray", {}, row, *known))

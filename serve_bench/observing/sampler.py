@@ -149,14 +149,12 @@ def gpu_summary(readings: Sequence[Sequence[GpuReading]]) -> Iterator[GpuUsage]:
 
 
 INTERVAL_S: Final = 0.2
-OWN_SHARE: Final = 0.01
-"""The share of a core that the sampler may use. If ticks cost more, they become rarer."""
+OWN_SHARE: Final = 0.01  # of a core, for the sampler; ticks that cost more become rarer
 
 LATE_ROLES: Final = ("replica", "proxy", "fallback_proxy", "haproxy_manager", "controller")
 """Actors that Serve starts while a load runs: more replicas, and what replaces one that ended."""
 
-LONGEST_TITLE: Final = 120
-"""Of a process in a reading of levels."""
+LONGEST_TITLE: Final = 120  # of a process in a reading of levels
 
 THREADS_EVERY_NS: Final = 1_000_000_000
 OTHERS_EVERY_NS: Final = 500_000_000
@@ -191,7 +189,7 @@ class Sampler:
     _looked_ns: int = 0
     _others: OtherPrograms | None = None
     _programs: Mapping[int, str] = field(default_factory=dict)
-    _quota: tuple[int, int] = (0, 0)  # at its begin
+    _quota: tuple[int, int] = (0, 0)  # at its begin; then by how much it grew
 
     def __enter__(self) -> Self:
         self.start()
@@ -233,6 +231,9 @@ class Sampler:
         if self._others is not None:
             self._read_others(self._others)
             self._programs = self._others.names(self._tracks)
+        stopped, periods = map(operator.sub, quota_periods(), self._quota)
+        # Of another cgroup than at the begin they do not compare.
+        self._quota = (stopped, periods) if 0 <= stopped <= periods else (0, 0)
 
     def summary(self, began_at_ns: int, duration_s: float) -> TrialUsage:
         """The use in a span that began at `began_at_ns` (of `time.time_ns`).
@@ -243,8 +244,8 @@ class Sampler:
         ticks, pauses = self._own_ns, max(0, len(self._own_ns) - 1)
         processes = (summary_of(track, begin, end) for track in self._tracks.values())
         host, others = host_summary(self._host, begin, end, os.cpu_count() or 1), None
-        stopped, periods = map(operator.sub, quota_periods(), self._quota)
-        if periods:
+        stopped, periods = self._quota
+        if periods and self._stop.is_set():
             host = structs.replace(host, throttled_percent=round(100 * stopped / periods, 1))
         if self._others is not None:
             others = others_summary(self._others.spans, self._programs, begin, end)
@@ -405,8 +406,7 @@ LEAST: Final = 0.05
 """The share of a core in an interval from which on a process is named: of the usual interval it is
 25 ms, more than what shells and timers take."""
 
-KERNEL_THREADS: Final = 2
-"""The pid of kthreadd, the parent of all threads of the kernel."""
+KERNEL_THREADS: Final = 2  # the pid of kthreadd, the parent of all threads of the kernel
 
 RAY_PARTS: Final = frozenset(
     """gcs raylet dashboard dashboard_agent runtime_env_agent log_monitor autoscaler_monitor

@@ -24,8 +24,7 @@ from serve_bench.core.result import VariantUsed
 from serve_bench.observing.host import free_memory_bytes
 from serve_bench.serving.apps.dlrm_shape import Shape
 
-BASE_BYTES: Final = 1_300_000_000
-"""Ray's and Serve's own processes, with one node."""
+BASE_BYTES: Final = 1_300_000_000  # Ray's and Serve's own processes, with one node
 
 RANKER_BYTES: Final = 520_000_000
 """A ranker replica beside its tables: torch, its threads, batches. Measured as proportional memory

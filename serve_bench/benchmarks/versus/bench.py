@@ -16,7 +16,7 @@ from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import ServeMetricsFacts
 from serve_bench.core.numbers import MOST_LAUNCHES
-from serve_bench.core.result import PlannedTrial, RunStop, Trial
+from serve_bench.core.result import RunStop, Trial
 from serve_bench.core.schema import built
 from serve_bench.observing.inside import MetricsAbsent, MetricSeries, MetricsGrowth, scrape
 from serve_bench.runner.model_needs import BASE_BYTES, needed_bytes
@@ -41,26 +41,27 @@ class VersusBench(SidesBench):
 
     def _load_part(self, pairing: Pairing) -> Loaded:
         """With what an app of the user's own did on each side, as Serve counts it."""
-        before = [*map(self._scrape, pairing.planned)]
+        before: dict[str, MetricSeries] = {}
+        for planned in pairing.planned:
+            with suppress(MetricsAbsent):  # then it says so after the load
+                before[planned.variant] = self._scrape(planned.variant)
         loaded = super()._load_part(pairing)
-        time.sleep(EXPORTED_S if any(before) else 0.0)
-        trials = []
-        for trial, early in zip(loaded.trials, before, strict=False):
-            grown = MetricsGrowth(early, self._scrape(trial), 0, sys.maxsize).groups(False)
-            with suppress(FormatError):  # of another Ray: the row is kept without it
-                facts = built(ServeMetricsFacts, grown, "serve_metrics")
-                trial = replace(trial, serve_metrics=facts)
-            trials.append(trial)
+        time.sleep(EXPORTED_S if any(before.values()) else 0.0)
+        trials = (self._with_work(trial, before.get(trial.variant, {})) for trial in loaded.trials)
         return replace(loaded, trials=tuple(trials))
 
-    def _scrape(self, of: PlannedTrial | Trial) -> MetricSeries:
-        up = self._ups.get(of.variant)
-        if up is None or not up.serving.spec.metrics:
-            return {}
+    def _with_work(self, trial: Trial, before: MetricSeries) -> Trial:
         try:
-            return scrape(up.serving.metrics_url or "")
-        except MetricsAbsent:
-            return {}
+            grown = MetricsGrowth(before, self._scrape(trial.variant), 0, sys.maxsize).groups(False)
+            facts = built(ServeMetricsFacts, grown, "serve_metrics")
+        except (MetricsAbsent, FormatError) as error:  # the row is kept without it
+            facts = ServeMetricsFacts(status="absent", why=str(error))
+        return replace(trial, serve_metrics=facts)
+
+    def _scrape(self, variant: str) -> MetricSeries:
+        up = self._ups.get(variant)
+        asked = up is not None and up.serving.spec.metrics
+        return scrape(up.serving.metrics_url or "") if up is not None and asked else {}
 
 
 @dataclass
