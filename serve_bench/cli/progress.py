@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Self, TextIO
 from serve_bench.analysis.statistics import latency_figures, read_rate
 from serve_bench.core.axes import AXES
 from serve_bench.core.errors import visible
-from serve_bench.core.figures import bound_sign
+from serve_bench.core.figures import bound_sign, counted
 from serve_bench.core.load_result import Progress
 from serve_bench.core.plan import label_of
 from serve_bench.core.redaction import hide_in_text
@@ -27,7 +27,9 @@ from serve_bench.core.result import Failure, Trial
 from serve_bench.runner.runner import RunStep
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
     from rich.live import Live
+    from rich.text import Text
 
 #: Without a terminal a line comes when something begins, and at most so often within it.
 PLAIN_EVERY_S = 10.0
@@ -124,7 +126,7 @@ class Display:
         self._live: Live | None = None
         self._last: object = None
         self._said_at = self._heard_at = clock()
-        self._words, self._since, self._since_text = "", 0.0, ""
+        self._words, self._since = "", 0.0
         self._turn = threading.RLock()
         self._over = threading.Event()
 
@@ -152,7 +154,8 @@ class Display:
         key = (step.who, step.round, step.cell, step.row, phase)
         self._view.load(step.load, key)
         silent = step.load is not None and step.load.silent_s >= SILENT_S
-        self._show(step_texts(step), (*key, silent), at_once=silent or step.row is None)
+        figures, words = step_texts(step)
+        self.show(words, (*key, silent), silent or step.row is None, figures)
 
     def trial(self, trial: Trial, number: int, of: int) -> None:
         """A line for a measured trial."""
@@ -163,34 +166,14 @@ class Display:
         """The failure and what explains it."""
         self._keep(failure_text(failure))
 
-    def show(self, text: str, key: object, at_once: bool = True) -> None:
+    def show(self, words: str, key: object, at_once: bool = True, figures: str = "") -> None:
         """The line of what goes on now. Without a terminal it is printed where `key` is another
         than before, unless it is not needed `at_once`, and every ten seconds of the same."""
-        self._show(("", text), key, at_once)
-
-    def tick(self) -> None:
-        """Says what is waited for, and since when, where nothing was shown for a while."""
         with self._turn:
             now = self._clock()
-            if not self._words or now - max(self._heard_at, self._said_at) < QUIET_S:
-                return
-            waited = f"for {now - self._since:.0f} s, since {self._since_text}"
-            self._view.words = f"{self._words} | {waited}"
-            if self._live is None:
-                self._said_at = now
-                self._print(self._view.words)
-
-    def _watch(self) -> None:
-        while not self._over.wait(TICK_S):
-            self.tick()
-
-    def _show(self, texts: tuple[str, str], key: object, at_once: bool) -> None:
-        with self._turn:
-            now = self._clock()
-            self._view.figures, self._view.words = texts
-            if texts[1] != self._words:
-                self._words, self._since = texts[1], now
-                self._since_text = time.strftime("%H:%M:%S")
+            self._view.figures, self._view.words = figures, words
+            if words != self._words:
+                self._words, self._since = words, now
             if self._live is not None:
                 self._heard_at = now
                 return  # it is drawn four times a second
@@ -200,7 +183,24 @@ class Display:
             self._last = key
             if at_once or not changed:
                 self._said_at = now
-                self._print(" | ".join(filter(None, texts)))
+                self._print(" | ".join(filter(None, (figures, words))))
+
+    def tick(self) -> None:
+        """Says what is waited for, and since when, where nothing was shown for a while."""
+        with self._turn:
+            now = self._clock()
+            if not self._words or now - max(self._heard_at, self._said_at) < QUIET_S:
+                return
+            waited_s = now - self._since
+            since = time.strftime("%H:%M:%S", time.localtime(time.time() - waited_s))
+            self._view.words = f"{self._words} | for {waited_s:.0f} s, since {since}"
+            if self._live is None:
+                self._said_at = now
+                self._print(self._view.words)
+
+    def _watch(self) -> None:
+        while not self._over.wait(TICK_S):
+            self.tick()
 
     def _keep(self, text: str) -> None:
         with self._turn:
@@ -219,10 +219,6 @@ class Display:
         except OSError:
             self._stream = None
 
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
-    from rich.text import Text
 
 SECONDS: Final = 30
 """How far back a chart shows, a column for each."""
@@ -246,8 +242,7 @@ def load_figures(now: Progress) -> str:
     latency = ""
     if now.p50_ns is not None and now.p99_ns is not None:
         latency = f"p50 {_ms(now.p50_ns)} p99 {_ms(now.p99_ns)} ms | "
-    errors = f"{now.failed:,} error{'' if now.failed == 1 else 's'}"
-    return f"{now.rate:,.0f} req/s | {latency}{errors}"
+    return f"{now.rate:,.0f} req/s | {latency}{counted(now.failed, 'error')}"
 
 
 def _ms(ns: int) -> str:
@@ -280,20 +275,16 @@ class LineView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         from rich.text import Text
 
-        for line in self.lines(options.max_width, console.size.height):
-            yield Text(line, overflow="ellipsis", no_wrap=True)
-
-    def lines(self, width: int, height: int) -> list[str]:
-        """The view in a terminal of this size."""
         samples, lines = self.samples, [line for line in (self.figures, self.words) if line]
-        wide = min(SECONDS, (width - _GAP) // 2)
-        if height < FEWEST_LINES or len(samples) < 2 or wide < len("requests/s, most 1,000"):
-            return lines
-        sides = [
-            chart(title, [sample[at] for sample in samples][-wide:], wide)
-            for title, at in (("requests/s", 1), ("p99 ms", 2))
-        ]
-        return lines + [f"{a:{wide + _GAP}}{b}".rstrip() for a, b in zip(*sides, strict=True)]
+        wide, height = min(SECONDS, (options.max_width - _GAP) // 2), console.size.height
+        if height >= FEWEST_LINES and len(samples) >= 2 and wide >= len("requests/s, most 1,000"):
+            sides = [
+                chart(title, [sample[place] for sample in samples][-wide:], wide)
+                for title, place in (("requests/s", 1), ("p99 ms", 2))
+            ]
+            lines += [f"{a:{wide + _GAP}}{b}".rstrip() for a, b in zip(*sides, strict=True)]
+        for line in lines:
+            yield Text(line, overflow="ellipsis", no_wrap=True)
 
 
 def chart(title: str, values: Sequence[float], width: int) -> list[str]:

@@ -196,7 +196,9 @@ def outcome_of(sitting: Sitting) -> Outcome:
     ):
         for name in ignored_environment() if sitting.set_env is not None else ():
             print_note(f"note: {name} of the shell is left out; {sitting.set_env}")
-        source = source_of(sitting.load_on, folder.path, run_id)
+        log = folder.path / "logs" / "nodes.log"  # Ray's own output
+        nodes = sitting.load_on
+        source = LocalLoads() if nodes is None else NodeLoads(nodes, run_id, log)
         display = Display(plain=sitting.plain, letters=sitting.letters)
         with display, contextlib.closing(source):
             work = sitting.work(Place(folder.path, run_id, source))
@@ -280,13 +282,6 @@ def _close(sitting: Sitting, outcome: Outcome, code: int, *, strict_host: bool) 
         return INTERRUPTED
     print_note(f"incomplete; {how}")
     return code or FAILED  # a broken gate is the verdict, whatever else failed
-
-
-def source_of(load_on: LoadOn | None, folder: Path, run_id: str) -> LocalLoads | NodeLoads:
-    """The source of a run's load. Ray's own output goes to a log in the folder."""
-    if load_on is None:
-        return LocalLoads()
-    return NodeLoads(load_on, run_id, folder / "logs" / "nodes.log")
 
 
 def next_launch(folder: Path) -> int:

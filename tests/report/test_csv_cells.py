@@ -12,7 +12,7 @@ from serve_bench.analysis.history import build_history
 from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.history import close_history, render_history
-from serve_bench.cli.profile_run import process_lines
+from serve_bench.cli.profile import process_lines
 from serve_bench.cli.progress import failure_text
 from serve_bench.core.result import Failure, result_of
 from serve_bench.observing.processes import InUse, ServeProcess
