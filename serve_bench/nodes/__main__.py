@@ -132,12 +132,12 @@ class NodeTask:
 
 class LoadActors:
     """The load actors, and the load that is under way. `say`: takes how it stands. `called_off`:
-    whether the parent wants its end."""
+    whether the parent wants its end. `answers`: that to the last load, should Ctrl-C lose it."""
 
     def __init__(self, say: Callable[..., None], called_off: Callable[[], bool]) -> None:
         self._say, self._called_off = say, called_off
         self._actors: dict[str, Any] = {}
-        self._tasks: list[NodeTask] = []
+        self._tasks, self.answers = list[NodeTask](), dict[int, dict[str, Any]]()
         self._skew_s: float | None = None
 
     def drive(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -174,10 +174,10 @@ class LoadActors:
         parts = {task.node: task.part for task in self._tasks if task.part is not None}
         # How differently long nodes took from the message to the first window.
         after = [part.opened_after_s for part in parts.values() if part.opened_after_s is not None]
-        skew_s = self._skew_s
-        if skew_s is not None and after:
-            skew_s = round(skew_s + max(after) - min(after), 6)
-        return {"parts": plain(parts), "skew_s": skew_s}
+        if self._skew_s is not None and after:
+            self._skew_s = round(self._skew_s + max(after) - min(after), 6)
+        self.answers = {spec["load"]: {"parts": plain(parts), "skew_s": self._skew_s}}
+        return self.answers[spec["load"]]
 
     @property
     def _working(self) -> list[NodeTask]:
@@ -251,7 +251,7 @@ def main() -> None:
     actions: Actions = {
         "join": list_nodes,
         "drive": loads.drive,
-        "call_off": lambda _: {"parts": {}},  # it ends a load, which answers; here none began
+        "call_off": lambda spec: loads.answers.get(spec["load"], {"parts": {}}),
     }
     answers.serve(iter(commands.get, None), actions)
 

@@ -127,19 +127,19 @@ class NodeCrew(ChildDriver):
             silent = time.monotonic() - heard > ASK_S
             return f"the program of the nodes said nothing for {ASK_S:.0f} s" if silent else None
 
-        body = {"mark": self._marks, "sample": sample, **plain({"loads": loads, "timing": timing})}
-        pressed = None
+        body = plain({"load": self._asked, "loads": loads, "timing": timing})
+        body |= {"mark": self._marks, "sample": sample}
         try:
-            answer = self._ask("drive", body, math.inf, note, is_silent)
-        except KeyboardInterrupt as interrupt:
-            pressed = interrupt
-            self._asked -= 1  # the answer to the load itself serves
-            answer = self._ask("call_off", {}, 2 * ASK_S)
-        result = self._combine(loads, answer)
+            result = self._combine(loads, self._ask("drive", body, math.inf, note, is_silent))
+        except KeyboardInterrupt as pressed:
+            self._asked -= 1  # the answer to the load itself serves, also one that came just before
+            answer = self._ask("call_off", {"load": body["load"]}, 2 * ASK_S)
+            result = self._combine(loads, answer)
+            if isinstance(result, LoadResult):
+                raise LoadInterrupted(result) from pressed
+            raise
         if isinstance(result, NodesFailed):
-            raise pressed or result
-        if pressed is not None:
-            raise LoadInterrupted(result) from pressed
+            raise result
         return result
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import DEFAULT, Mock
 
 import msgspec
 import psutil
@@ -135,7 +135,9 @@ def test_all_nodes_add_up_to_what_the_server_counted(
         crew.drive(gone, SHORT)
 
 
-def test_ctrl_c_gives_what_was_measured(crew: NodeCrew, cluster: RayNodes) -> None:
+def test_ctrl_c_gives_what_was_measured(
+    crew: NodeCrew, cluster: RayNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def press() -> None:
         raise KeyboardInterrupt
 
@@ -154,6 +156,12 @@ def test_ctrl_c_gives_what_was_measured(crew: NodeCrew, cluster: RayNodes) -> No
             crew.drive(loads, Timing(30, 60), on_progress=at("warmup", press))
         assert not isinstance(plain.value, LoadInterrupted)
         assert lost_of(crew.drive(loads, SHORT)) == {}
+        # Just after the nodes have answered, the row is whole.
+        monkeypatch.setattr(crew, "_combine", once := Mock(wraps=crew._combine))
+        once.side_effect = [KeyboardInterrupt, DEFAULT]
+        with pytest.raises(LoadInterrupted) as late:
+            crew.drive(loads, SHORT)
+        assert len(late.value.result.windows) == SHORT.windows
 
 
 PARENT = """

@@ -15,10 +15,10 @@ import pytest
 from scripts.planted_cases import TUNE, WAITS, Case, Field, Wait, client_trial, verdict_on
 from serve_bench.analysis.verdict.evidence import evidence_of
 from serve_bench.analysis.verdict.limits import OTHERS
+from serve_bench.cli.sitting import run_mark
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.result import Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from serve_bench.serving.strays import new_run
 from serve_bench.store import read
 from tests.integration.conftest import launched, own_place, run_checked
 from tests.load.test_client_bound import FAST_SERVER, pinned, running
@@ -128,9 +128,9 @@ def test_a_planted_collapse_is_found_at_its_row_and_a_flat_ladder_has_none(
 def test_a_client_that_takes_answers_apart_is_the_limit(tmp_path: Path) -> None:
     case = next(case for case in TUNE if case.name == "client")
     allowed = sorted(os.sched_getaffinity(0))
-    with running(FAST_SERVER, allowed[0]) as server:
+    with running(FAST_SERVER, allowed[0]) as server, run_mark() as run_id:
         assert server.stdout is not None
         url = f"http://127.0.0.1:{server.stdout.readline().strip()}/"
         with pinned(allowed[-1]):
-            verdict = verdict_on([client_trial(case, url, new_run(), tmp_path)])
+            verdict = verdict_on([client_trial(case, url, run_id, tmp_path)])
     assert verdict.cause == "client", verdict.text
