@@ -144,15 +144,6 @@ def test_of_several_runs_that_are_alike_the_newest_are_compared(tmp_path: Path, 
     assert f"A: the newest of 2 runs ({tmp_path}/a/1)" in out
 
 
-def test_a_cut_off_last_line_is_read_up_to_and_said(folders: tuple[str, str], call: Call) -> None:
-    file = Path(folders[1]) / "records.jsonl"
-    file.write_text(file.read_text()[:-200])
-    out, err = call("compare", *folders)
-    assert "warning: B: line 7, the last, is cut off: read up to it" in err
-    assert "inconclusive" in out and "3 and 2 launches" in " ".join(out.split())
-    assert "B: cut-off: line 7" in " ".join(out.split())
-
-
 def test_a_threshold_is_a_share() -> None:
     shares = {"5%": 0.05, "0.05": 0.05, " 2.5 % ": 0.025, "90%": 0.9, "1e-3": 0.001}
     threshold = GateOptions.options()["threshold"]

@@ -79,15 +79,6 @@ def test_chat_completions_have_tokens(tmp_path: Path, call: Call) -> None:
         assert b"content-type: application/json" in entry.head
 
 
-def test_bodies_are_posted_in_turn(tmp_path: Path, call: Call) -> None:
-    bodies = [json.dumps({"stream": True, "n": number}) for number in range(3)]
-    (tmp_path / "bodies").write_text("\n".join(bodies))
-    with serving(steps=lambda number: stream(CHAT)) as server:
-        words = ("--openai", "--bodies", tmp_path / "bodies", "-c", "1", "-n", "6")
-        call("load", server.url, *words, "--out", tmp_path / "out")
-    assert [json.loads(entry.body)["n"] for entry in server.log] == [0, 0, 1, 2, 0, 1, 2]
-
-
 @cases(
     "url, address",
     ("http://h:1", "http://h:1/v1/chat/completions"),

@@ -33,10 +33,7 @@ def _starts_nothing(monkeypatch: Patch) -> None:
     ("--master-addr 192.0.2.1", "--master-addr: 192.0.2.1 is no address of this machine"),
     (f"--output-file-path {__file__}", "test_cli_rpc.py exists already; nothing is overwritten"),
     ("--output-file-path /nowhere/x", "--output-file-path: the folder of /nowhere/x does not exi"),
-    ("--perf-metrics /nowhere/x", "--perf-metrics: the folder of /nowhere/x does not exist"),
-    (f"--resume {STORED} --world-size 3", "--resume follows the stored plan; it does not go with"),
     (f"--resume {STORED} -batch=True -nlayers 3", "it does not go with --batch, --nlayers"),
-    (f"--resume {STORED} --out y", "it does not go with --out"),
     ("--output-file-path x --perf-metrics ./x", "--output-file-path and --perf-metrics: both are"),
 )
 def test_bad_input_is_one_line_and_exit_code_2(line: str, message: str, refuses: Refuses) -> None:

@@ -78,7 +78,6 @@ def test_values_are_read_as_they_are_meant(text: str, values: tuple[Option, ...]
     "name, says",
     ("Rankr.num_replicas", "no deployment 'Rankr'; did you mean 'Ranker'?"),
     ("Ranker.num_replica", "Ranker takes no option 'num_replica'; did you mean 'num_replicas'"),
-    ("Ranker.ray_actor_options.cpus", "did you mean 'ray_actor_options.num_cpus'?"),
     ("Ranker.user_config.", "takes no option 'user_config.'"),
     ("num_replicas", "it takes Deployment.option=values, such as Shop.num_replicas=1,2"),
 )
@@ -93,8 +92,6 @@ def test_an_unknown_option_names_the_nearest(name: str, says: str) -> None:
     "asked, says",
     ([("Ranker.num_replicas", (1,)), ("Ranker.num_replicas", (2,))], "is given twice"),
     ([("Ranker.num_replicas", (1, 1))], "1 is given twice"),
-    ([("Ranker.num_replicas", (0,))], "it takes whole numbers from 1"),
-    ([("Ranker.num_replicas", ("auto",))], "it takes whole numbers from 1"),
     ([("Ranker.num_replicas", (True,))], "it takes whole numbers from 1"),
     ([("Ranker.max_ongoing_requests", ("",))], "at least one value is needed"),
 )
@@ -330,7 +327,6 @@ APP = own_spec(OwnApp("a:b", "a:b", "/", (OwnDeployment("One", 1),), ("num_repli
     ({"request": {"rout": "/"}}, "s.toml: request: unknown key 'rout'; did you mean 'route'?"),
     ({"request": {"headers": {"a:b": "c"}}}, "request.headers: header name 'a:b' is not allowed"),
     ({"request": {"route": "/", "paths_file": "p"}}, "paths_file: is asked for instead of s.toml"),
-    ({"serve": {"env": {"A": "x"}}}, "s.toml: serve: unknown key 'env'"),
     ({"app_name": ""}, "s.toml: app_name: '' is not allowed"),
 )
 def test_what_is_wrong_with_the_keys_of_a_request(data: dict[str, Any], says: str) -> None:

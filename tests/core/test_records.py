@@ -164,16 +164,10 @@ def wrong(path: str, value: object) -> dict[str, Any]:
 @cases(
     "path, value, message",
     ("key", 3, "trial.key: expected str, got int"),
-    ("warmup.steady", 1, "trial.warmup.steady: expected bool, got int"),
-    ("metrics.throughput.windows", "x", "trial.metrics[...].windows: expected array"),
     ("metrics.throughput.better", "up", "trial.metrics[...].better: invalid enum value 'up'"),
-    ("seconds", {"total": 1.0, "measured": -2}, "trial.seconds.measured: expected int >= 0"),
     ("window_s", 2**70, "trial.window_s: expected int <= 9223372036854775807"),
-    ("usage", {"processes": [{"pid": 2}]}, "usage.processes[0]: object missing required field ro"),
     ("client", {"status_codes": {"x": 1}}, "trial.client.status_codes: expected str matching"),
-    ("client", {"bytes_received": -1}, "trial.client.bytes_received: expected int >= 0"),
     ("metrics.latency", HISTOGRAM, "trial.metrics[...].histogram.index[0]: expected int <= "),
-    ("limits", {"A": {"replicas": 1, "each": "1"}}, "trial.limits[...].each: expected int, got"),
     ("metrics.throughput.windows", [], "metrics[...].windows: expected array of length"),
     ("metrics.latency", latency([5, 3], [1, 299], 5), "metrics.latency: the slots of a hist"),
     ("metrics.latency", latency([3, 3], [1, 299], 3), "metrics.latency: the slots of a hist"),
@@ -229,13 +223,8 @@ def test_a_record_with_what_is_no_number_costs_itself_alone(number: str, message
 
 @cases(
     "path",
-    *("client.verdict", "client.total", "client.in_windows", "client.busy_s", "client.waited"),
-    *("client.tokens", "client.slices", "client.batch_size", "client.agent_pid"),
-    *("client.processes", "client.workers", "client.status_codes", "client.drained"),
-    *("client.nodes", "client.asked", "client.asked.timeout_s", "client.asked.seed"),
-    *("usage.host", "usage.host.cores", "usage.processes", "usage.others", "usage.gpus"),
-    *("waits.seconds", "waits.rate", "waits.replicas", "slices.slice_s", "slices.bounds"),
-    *("course.losses", "course.due", "limits.A", "flags.cut", "seconds.measured"),
+    *("client.verdict", "client.busy_s", "client.nodes", "client.asked.timeout_s", "usage.host"),
+    *("usage.host.cores", "waits.replicas", "slices.bounds", "course.due", "limits.A", "flags.cut"),
 )
 def test_a_null_says_nothing_and_costs_the_record(path: str) -> None:
     """What is not known is left out, in these places."""

@@ -28,8 +28,6 @@ def test_a_fault(text: str, fault: PlannedFault, words: str) -> None:
     ("kill:replica", "it takes kill:replica@30s"),
     ("kill:replica@soon", "'soon' is not allowed; it takes a time"),
     ("kill@3s", "no target is not allowed; kill takes replica, proxy, controller, node"),
-    ("kill:proxy:Shop@3s", "proxy is not allowed; kill takes"),
-    ("kill:replica:@3s", "replica is not allowed; kill takes"),
     ("kill:replica@3s+2s", "kill has no duration"),
     ("stop:replica@3s", "stop takes how long"),
     ("stop:node@3s+2s", "node is not allowed; stop takes replica, proxy, controller"),
