@@ -62,6 +62,7 @@ BAD = {
         ("noop --port 0 --host 192.0.2.77", "--host: 192.0.2.77 is no address of this machine"),
         ("micro --suite /dev/zero", "/dev/zero: is not a file"),
         ("doctor --python nosuch", "--python: "),
+        (f"report {FORMATS}/2-load.jsonl -f classic", "--format: 'classic' is not allowed; it"),
         (f"report {MICRO} --threshold 2%", "--threshold: for the report of one run of versus"),
         ("bogus", "No such command 'bogus' (see"),
         ("press --app noop --clients 900000", "--clients: 900000 connections need"),

@@ -114,6 +114,16 @@ def run_checked(
     return done
 
 
+def measure(
+    line: str | Sequence[str], folder: Path, code: int = 0, timeout_s: float = 300
+) -> Result:
+    """The run that a command measures, or resumes, in `run` below this folder."""
+    words = line.split() if isinstance(line, str) else [*line]
+    out = [] if "--resume" in words else ["--out", "run"]
+    run_checked([*words, *out], folder, code, timeout_s)
+    return read(folder / "run")
+
+
 def ended(process: subprocess.Popen[str], code: int, timeout_s: float = 120) -> str:
     """The rest of what it writes until it ends, with this exit code."""
     output, _ = process.communicate(timeout=timeout_s)

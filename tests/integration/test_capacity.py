@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.store import read
-from tests.integration.conftest import ended, run_checked, start, wait_for_line
+from tests.integration.conftest import ended, measure, start, wait_for_line
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.ci]
 
@@ -16,17 +16,16 @@ ARGUMENTS = ("capacity", "noop", "--slo", "p99=200ms", "--launches", "1", "--lau
 
 
 def test_a_launch_that_was_broken_off_is_searched_anew(tmp_path: Path) -> None:
-    run = start(*ARGUMENTS, "--out", "r", cwd=tmp_path)
+    run = start(*ARGUMENTS, "--out", "run", cwd=tmp_path)
     wait_for_line(run, r"probe 2 \(raw\)")
     run.send_signal(signal.SIGINT)
     rest = ended(run, 130)
     assert re.search(r"Capacity (at least|above|below|\d)", rest), rest
-    assert "interrupted; resume: serve-bench capacity --resume r" in rest
-    before = read(tmp_path / "r")
+    assert "interrupted; resume: serve-bench capacity --resume run" in rest
+    before = read(tmp_path / "run")
     assert {trial.launch for trial in before.trials} == {"1"}
 
-    run_checked(["capacity", "--resume", "r"], tmp_path)
-    after = read(tmp_path / "r")
+    after = measure("capacity --resume run", tmp_path)
     assert {trial.launch for trial in after.trials} >= {"2"}
     second = [trial for trial in after.trials if trial.launch == "2" and trial.row.rate_per_s]
     assert second

@@ -16,6 +16,7 @@ from tests.cases import sure
 from tests.integration.conftest import (
     SHORT,
     ended,
+    measure,
     run_checked,
     start,
     wait_for_deploys,
@@ -175,13 +176,11 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     assert len(broken_off[0].metrics["throughput"].windows or ()) < 20
     assert [failure.key for failure in first.failures] == [broken_off[0].key]
 
-    run_checked(["micro", "--resume", "run"], tmp_path)
-    second = read(tmp_path / "run")
+    second = measure("micro --resume run", tmp_path)
     assert second.complete and len(second.trials) == 3
     assert not any(trial.flags.interrupted for trial in second.trials)
     assert {t.started_at for t in finished} < {t.started_at for t in second.trials}
-    run_checked(["micro", "--resume", "run"], tmp_path)
-    assert len(read(tmp_path / "run").launches) == len(second.launches)
+    assert len(measure("micro --resume run", tmp_path).launches) == len(second.launches)
 
 
 @pytest.mark.ci

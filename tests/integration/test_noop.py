@@ -17,6 +17,7 @@ import pytest
 from serve_bench.store import read
 from tests.integration.conftest import (
     cluster_child,
+    measure,
     own_place,
     run_checked,
     start,
@@ -130,8 +131,7 @@ def test_requests_of_a_load_are_traced(noop: Noop, tmp_path: Path) -> None:
 @pytest.mark.ptrace
 def test_a_load_is_repeated_with_py_spy(noop: Noop, tmp_path: Path) -> None:
     load = ["load", noop.url, "-c", "20", "-d", "1s", "--warmup", "0.2s"]
-    run_checked([*load, "--profile", "proxy,replica", "--out", "run"], tmp_path)
-    result = read(tmp_path / "run")
+    result = measure([*load, "--profile", "proxy,replica"], tmp_path)
     (trial,), (profiled,) = result.trials, result.profiled
     replicas = [part for part in profiled.profiles if part.role == "replica"]
     # The Serve behind the URL was sampled, so that the verdict is about it and not the host alone.

@@ -19,8 +19,7 @@ from serve_bench.cli.sitting import run_mark
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.result import Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from serve_bench.store import read
-from tests.integration.conftest import launched, own_place, run_checked
+from tests.integration.conftest import launched, measure, own_place
 from tests.load.test_client_bound import FAST_SERVER, pinned, running
 from tests.sheet_parts import ladders_of
 
@@ -113,9 +112,7 @@ def test_a_planted_collapse_is_found_at_its_row_and_a_flat_ladder_has_none(
     """Eight at once take 80 ms, 100 requests/s; 24 take 720 ms and 33/s, or 240 ms in a queue."""
     url = field.plant(Case(how, (), how, 80, 0))
     flags = ["--clients", "4,8,24", "--requests-per-client", "8", "--format", "json"]
-    command = ["press", f"--url=planted={url}", *flags, "--out", "r"]
-    run_checked(command, tmp_path)
-    result = read(tmp_path / "r")
+    result = measure(["press", f"--url=planted={url}", *flags], tmp_path)
     runs = Counter(trial.row.connections for trial in result.trials)
     assert runs == {4: 1, 8: 1, 24: 1} | fallen
     for trial in result.trials:

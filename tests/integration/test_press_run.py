@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.store import read
 from tests.cases import sure
-from tests.integration.conftest import run_checked
+from tests.integration.conftest import measure, run_checked
 
 pytestmark = pytest.mark.ray
 
@@ -16,8 +15,7 @@ ROWS = ["--clients", "1,4,30", "--requests-per-client", "40", "--max-row-seconds
 @pytest.mark.ci
 def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) -> None:
     command = ["press", "--app", "noop", "--log-level", "DEBUG,ERROR", *ROWS]
-    run_checked([*command, "--out", "r"], tmp_path)
-    result = read(tmp_path / "r")
+    result = measure(command, tmp_path)
     assert len(result.launches) == 1 and result.failures == ()
     first, second = result.deploys
     assert first.proof["first_request"]["status"] == 200
@@ -35,7 +33,6 @@ def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) 
         assert counts.completed > 0 == counts.failed_total
         assert trial.usage.processes and sum(trial.served.values()) >= counts.completed
     assert all(trial.flags.cut for trial in result.trials if trial.row.connections == 30)
-    classic = run_checked(["report", "r", "--format", "classic"], tmp_path).stdout
+    classic = run_checked(["report", "run", "--format", "classic"], tmp_path).stdout
     assert "json_1_200000_1_40" in classic
-    run_checked(["press", "--resume", "r"], tmp_path)
-    assert len(read(tmp_path / "r").launches) == 1
+    assert len(measure("press --resume run", tmp_path).launches) == 1

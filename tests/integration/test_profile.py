@@ -31,7 +31,7 @@ from serve_bench.runner.recording import read_stacks
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
 from tests.cases import sure
-from tests.integration.conftest import SHORT, get, launched, run_checked, run_to_end
+from tests.integration.conftest import SHORT, get, launched, measure, run_checked, run_to_end
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.ptrace]
 
@@ -212,9 +212,8 @@ def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
 def test_micro_with_profiles_samples_and_metrics_behind_haproxy(tmp_path: Path) -> None:
     """Of `default`: profiles above, samples in test_micro.py, metrics in test_press_run.py."""
     cell = "--num-replicas 1 --max-ongoing-requests 100 --clients 8 --window-seconds 0.7"
-    looks = "--variant optimized --profile proxy,replica --serve-metrics --out run"
-    run_checked(["micro", *SHORT, *cell.split(), *looks.split()], tmp_path)
-    result = read(tmp_path / "run")
+    looks = "--variant optimized --profile proxy,replica --serve-metrics"
+    result = measure(["micro", *SHORT, *cell.split(), *looks.split()], tmp_path)
     assert len(result.trials) == len(result.profiled) == 1 and result.complete
     for trial in (*result.trials, *result.profiled):
         shares = {process.role: process.cpu_percent or 0.0 for process in trial.usage.processes}

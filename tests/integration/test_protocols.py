@@ -21,7 +21,7 @@ from serve_bench.serving.own_apps import own_app
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
 from tests.cases import cases, sure
-from tests.integration.conftest import SHORT, put_on_path, run_checked
+from tests.integration.conftest import SHORT, measure, put_on_path, run_checked
 
 pytestmark = [pytest.mark.ray]
 
@@ -45,9 +45,8 @@ BODY = {
 def test_rows_of_all_protocols(tmp_path: Path) -> None:
     protocols = ("http", "stream", "grpc", "grpc-stream", "handle", "handle-stream")
     line = f"--protocol {','.join(protocols)} --stream-events 4 --clients raw:4 --num-replicas 1"
-    more = "--max-ongoing-requests 100 --variant default,optimized --slo p50=10s --out out"
-    run_checked(["micro", *SHORT, *f"{line} {more}".split()], tmp_path)
-    result = read(tmp_path / "out")
+    more = "--max-ongoing-requests 100 --variant default,optimized --slo p50=10s"
+    result = measure(["micro", *SHORT, *f"{line} {more}".split()], tmp_path)
     assert not result.failures and len(result.trials) == 12
     assert {trial.row.protocol for trial in result.trials} == set(protocols)
     for trial in result.trials:
@@ -69,9 +68,8 @@ def test_an_echo_by_every_protocol_and_through_a_deployment_in_front(tmp_path: P
     """Bodies are compared with what was sent; a stream's are counted."""
     line = "micro --protocol http,stream,grpc,grpc-stream,handle,handle-stream --quick"
     echo = "--response-size echo --data-size 3000 --stream-events 4 --intermediate-handle"
-    more = "--clients raw:2 --num-replicas 1 --variant optimized --out out"
-    run_checked(f"{line} {echo} {more}", tmp_path)
-    result = read(tmp_path / "out")
+    more = "--clients raw:2 --num-replicas 1 --variant optimized"
+    result = measure(f"{line} {echo} {more}", tmp_path)
     assert not result.failures and len(result.trials) == 6
     for trial in result.trials:
         assert trial.counts.completed > 0 and not trial.counts.failed
@@ -183,8 +181,8 @@ def test_an_app_of_ones_own_streams_and_completes_chats(resumed: bool, tmp_path:
     shutil.copy(STAND_IN, tmp_path)
     words = ["run", "stand_in.py:app", "--openai", "--model", "stand-in", "--quick"]
     words += ["--input-tokens", "30,5", "--output-tokens", f"{TOKENS}", "--clients", "raw:2,raw:4"]
-    run_checked([*words, "--slo", "ttft_p50=10s", "--out", "out"], tmp_path)
-    trials = read(tmp_path / "out").trials
+    words += ["--slo", "ttft_p50=10s"]
+    trials = measure(words, tmp_path).trials
     assert len(trials) == 2
     for trial in trials:
         requests, tokens = trial.counts.completed, sure(trial.client.tokens)
@@ -194,12 +192,11 @@ def test_an_app_of_ones_own_streams_and_completes_chats(resumed: bool, tmp_path:
         assert 20 < tokens.prompt / tokens.requests < 40
     if resumed:
         # A row that is missing is measured again, with the same chats.
-        records = tmp_path / "out" / "records.jsonl"
+        records = tmp_path / "run" / "records.jsonl"
         lines = records.read_text().splitlines(keepends=True)
         last = next(line for line in lines if '"kind":"trial"' in line and "/4-connections" in line)
         records.write_text("".join(line for line in lines if line != last))
-        run_checked([*words, "--slo", "ttft_p50=10s", "--resume", "out"], tmp_path)
-        (_, second) = read(tmp_path / "out").trials
+        (_, second) = measure([*words, "--resume", "run"], tmp_path).trials
         assert second.row.connections == 4 and sure(second.client.tokens).answer > 0
         # As a stream of which no more is known.
         line = f"run stand_in.py:app --protocol stream --route {CHAT} --quick --clients raw:2"
@@ -235,8 +232,7 @@ def test_an_app_without_the_method_is_refused_at_its_deploy(tmp_path: Path) -> N
     text = (tmp_path / "text.py").read_text()
     (tmp_path / "text.py").write_text(text.replace("async def Upper", "async def Lower"))
     words = ["run", "text.py:app", "--protocol", "grpc", "--grpc-servicer", "text_grpc.add_text"]
-    words += ["--route", "/examples.Text/Upper", "--quick", "--out", "out"]
-    run_checked(words, tmp_path, 1)
-    (failure,) = read(tmp_path / "out").failures
+    words += ["--route", "/examples.Text/Upper", "--quick"]
+    (failure,) = measure(words, tmp_path, 1).failures
     assert "/examples.Text/Upper on port" in failure.message
     assert "Tried to call a method 'Upper' that does not exist" in failure.message

@@ -15,6 +15,7 @@ from tests.integration.conftest import (
     SHORT,
     ended,
     get,
+    measure,
     run_checked,
     start,
     wait_for_deploys,
@@ -55,9 +56,9 @@ CELLS = [("plain", 1), ("plain", 2), ("tuned", 2)]
 
 def test_both_rankers_climb_and_a_kill_costs_its_step_alone(resumed: bool, tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
-    run = start("recsys", "--suite", "./small.toml", "--out", "r", cwd=tmp_path)
+    run = start("recsys", "--suite", "./small.toml", "--out", "run", cwd=tmp_path)
     wait_for_line(run, r"deploy$")
-    wait_for_deploys(run, tmp_path / "r", 1)
+    wait_for_deploys(run, tmp_path / "run", 1)
     wait_for_load_worker(run.pid, 0.8)  # the step of 2 users is warm and measured
     ours = [
         child.pid
@@ -66,7 +67,7 @@ def test_both_rankers_climb_and_a_kill_costs_its_step_alone(resumed: bool, tmp_p
     ]
     os.kill(ours[0], signal.SIGKILL)
     rest = ended(run, 1)
-    result = read(tmp_path / "r")
+    result = read(tmp_path / "run")
     hurt, *others = result.trials
     assert [trial.row.connections for trial in result.trials] == [2, 6] * len(CELLS)
     # Serve fails the requests that the replica had or, at times, lets all wait for the next one.
@@ -86,15 +87,13 @@ def test_both_rankers_climb_and_a_kill_costs_its_step_alone(resumed: bool, tmp_p
     check_climbed(replace(result, trials=tuple(others)))
     if resumed:
         # What is in doubt is measured again, and nothing else.
-        run_checked(["recsys", "--resume", "r"], tmp_path)
-        whole = read(tmp_path / "r")
+        whole = measure("recsys --resume run", tmp_path)
         assert whole.complete and {trial.key for trial in whole.trials} == {hurt.key} | {
             other.key for other in others
         }
         assert [trial for trial in whole.trials if trial.key != hurt.key] == others
         check_climbed(whole)
-        run_checked(["recsys", "--resume", "r"], tmp_path)
-        assert len(read(tmp_path / "r").launches) == 2
+        assert len(measure("recsys --resume run", tmp_path).launches) == 2
 
 
 def check_climbed(result: Result) -> None:

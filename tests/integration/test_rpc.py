@@ -23,7 +23,14 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, Trial
 from serve_bench.store import read
 from tests.cases import cases, sure
-from tests.integration.conftest import ended, run_checked, start, wait_until_clean, warden_of
+from tests.integration.conftest import (
+    ended,
+    measure,
+    run_checked,
+    start,
+    wait_until_clean,
+    warden_of,
+)
 
 TORCH = [pytest.mark.torch]
 RAY = [pytest.mark.torch, pytest.mark.ray]
@@ -233,10 +240,9 @@ def test_the_address_may_be_a_name_and_the_published_port_is_kept_to(tmp_path: P
     """Of this machine alone: nothing of a world listens to the network."""
     command = ["rpc", "-world_size=2", "-master_addr=localhost", "-state_size=4-5", "-nlayers=1"]
     more = ["--master-port", "0", "--episodes", "2", "--steps", "50", "-output_file_path=x.json"]
-    run_checked([*command, *more, "--out", "r"], tmp_path)
-    result = read(tmp_path / "r")
+    result = measure([*command, *more], tmp_path)
     (trial,), (deploy,), (launch,) = result.trials, result.deploys, result.launches
     assert trial.client.policy == "network" and trial.counts.completed == 100
     assert deploy.proof["open_to_network"] == [] and launch.proof["master_port"] > 0
     assert launch.proof["versions"]["torch"]
-    assert (tmp_path / "x.json").read_text() == (tmp_path / "r/benchmark_report.json").read_text()
+    assert (tmp_path / "x.json").read_text() == (tmp_path / "run/benchmark_report.json").read_text()

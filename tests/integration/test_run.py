@@ -7,7 +7,7 @@ import pytest
 
 from serve_bench.core.secrets import hash_value
 from serve_bench.store import read
-from tests.integration.conftest import run_checked
+from tests.integration.conftest import measure, run_checked
 
 pytestmark = [pytest.mark.ray]
 
@@ -17,9 +17,7 @@ EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "own_app"
 def test_an_app_is_swept_and_each_option_proven(tmp_path: Path) -> None:
     """The example's suite file, from a folder of the user's, then the same run gone on with."""
     shutil.copytree(EXAMPLE, tmp_path / "mine")
-    out = tmp_path / "out"
-    run_checked(["run", "mine/shop.toml", "--quick", "--out", str(out)], tmp_path)
-    result = read(out)
+    result = measure("run mine/shop.toml --quick", tmp_path)
     assert len(result.trials) == 4 and not result.failures
     assert all(trial.counts.completed > 0 and not trial.counts.failed for trial in result.trials)
     (launch,) = result.launches
@@ -34,10 +32,10 @@ def test_an_app_is_swept_and_each_option_proven(tmp_path: Path) -> None:
         assert {ranker["ray_actor_options.num_cpus"] for ranker in rankers} == {0.5}
         assert [replica["deployment"] for replica in replicas].count("Shop") == 1
     assert [deploy.in_place for deploy in result.deploys][1:] == [True] * 3
-    unnamed = run_checked(["run", "--resume", str(out)], tmp_path, 2)  # a record alone runs no app
+    unnamed = run_checked("run --resume run", tmp_path, 2)  # a record alone runs no app
     assert "the app mine/shop.py:app" in unnamed.stderr
-    run_checked(["run", "mine/shop.toml", "--quick", "--resume", str(out)], tmp_path)
-    assert len(read(out).trials) == 4  # nothing was left to be measured
+    again = measure("run mine/shop.toml --quick --resume run", tmp_path)
+    assert len(again.trials) == 4  # nothing was left to be measured
 
 
 HELPER = """

@@ -7,19 +7,12 @@ from pathlib import Path
 import pytest
 
 from serve_bench.benchmarks.scale.lens import LOAD_METRICS
-from serve_bench.core.result import Result
 from serve_bench.store import read
-from tests.integration.conftest import ended, run_checked, start, wait_for_load_worker
+from tests.integration.conftest import ended, measure, start, wait_for_load_worker
 
 pytestmark = [pytest.mark.ray]
 
 GRAPH_NAMES = ("throughput_mean_tps", "throughput_std_tps", "latency_mean_ms", "latency_std_ms")
-
-
-def measured(folder: Path, *command: str, code: int = 0) -> Result:
-    """The run of a command that ends with this exit code."""
-    run_checked([*command, "--out", "r"], folder, code)
-    return read(folder / "r")
 
 
 def perf_metrics(file: Path) -> dict[str, float]:
@@ -30,7 +23,7 @@ def perf_metrics(file: Path) -> dict[str, float]:
 @pytest.mark.long
 def test_an_ensemble_is_summed_right_by_handle_and_by_http(tmp_path: Path) -> None:
     sizes = ("--fanout", "3", "--duration", "1s", "--warmup", "0.5s", "--requests", "5")
-    result = measured(tmp_path, "scale", "ensemble", *sizes, "--perf-metrics", "p.json")
+    result = measure(["scale", "ensemble", *sizes, "--perf-metrics", "p.json"], tmp_path)
     rows = {trial.row.label.partition(", ")[2]: trial for trial in result.trials}
     assert list(rows) == [
         *("handle, throughput", "handle, latency"),
@@ -49,7 +42,7 @@ def test_an_ensemble_is_summed_right_by_handle_and_by_http(tmp_path: Path) -> No
 def test_each_raylet_with_a_proxy_is_loaded_and_published_names_are_told(tmp_path: Path) -> None:
     sizes = ("--replicas", "4", "--nodes", "2", "--duration", "2s", "--warmup", "0.5s")
     command = ("scale", "single", *sizes, "--perf-metrics", "p.json", "--published")
-    result = measured(tmp_path, *command)
+    result = measure(command, tmp_path)
     (trial,), (launch,) = result.trials, result.launches
     healthy = {node["node_id"] for node in launch.proof["proxies"] if node["status"] == "HEALTHY"}
     nodes = trial.client.nodes
@@ -67,7 +60,7 @@ def test_each_raylet_with_a_proxy_is_loaded_and_published_names_are_told(tmp_pat
 @pytest.mark.long
 def test_a_curve_tells_what_each_number_of_replicas_costs(tmp_path: Path) -> None:
     sizes = ("--replicas", "1,2,3", "--duration", "1s", "--warmup", "0.5s")
-    result = measured(tmp_path, "scale", "curve", *sizes)
+    result = measure(["scale", "curve", *sizes], tmp_path)
     assert [trial.cell["num_replicas"] for trial in result.trials] == [1, 2, 3]
     deploys = {deploy.cell["num_replicas"]: deploy for deploy in result.deploys}
     for trial in result.trials:
@@ -96,7 +89,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
 def test_the_load_of_micro_can_come_from_the_nodes_of_its_cluster(tmp_path: Path) -> None:
     cell = ("--num-replicas", "1", "--max-batch-size", "1", "--max-ongoing-requests", "100")
     row = ("--clients", "raw:4", "--quick", "--load-on", "ray")
-    result = measured(tmp_path, "micro", *cell, *row)
+    result = measure(["micro", *cell, *row], tmp_path)
     (trial,) = result.trials
     nodes = trial.client.nodes
     assert [node.connections for node in nodes] == [4]

@@ -8,7 +8,7 @@ import pytest
 
 from serve_bench.store import read
 from tests.integration import soak_app
-from tests.integration.conftest import ended, reported, run_checked, start, wait_for_line
+from tests.integration.conftest import ended, measure, reported, run_checked, start, wait_for_line
 
 pytestmark = [pytest.mark.ray]
 
@@ -39,6 +39,5 @@ def test_ctrl_c_keeps_its_blocks_and_a_resume_resumed(resumed: bool, tmp_path: P
     kept = read(tmp_path / "run")
     assert {"block 1", "block 2"} <= {trial.row.label for trial in kept.trials}
     if resumed:
-        run_checked(["soak", "--resume", "run"], tmp_path, timeout_s=120)
-        whole = read(tmp_path / "run")
+        whole = measure("soak --resume run", tmp_path, timeout_s=120)
         assert whole.complete and len(whole.trials) == 6 and len(whole.launches) == 2

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.store import read
 from tests.cases import sure
-from tests.integration.conftest import reported, run_checked, wait_until_clean
+from tests.integration.conftest import measure, reported, wait_until_clean
 
 pytestmark = [pytest.mark.ray]
 
@@ -17,9 +16,8 @@ def test_faults_on_the_clock(tmp_path: Path) -> None:
     one of a new version replaces them; all seconds are there, and nothing is left behind."""
     faults = ("deploy:in-place@1s", "kill:replica:Elastic@4s", "stop:replica@9s+1s", "deploy@12s")
     words = [word for fault in faults for word in ("--fault", fault)]
-    stages = ["--stages", "20:24s", "--launches", "1", "--out", "run"]
-    run_checked(["timeline", "rolling_update", *stages, *words], tmp_path, timeout_s=220)
-    result = read(tmp_path / "run")
+    words += ["--stages", "20:24s", "--launches", "1"]
+    result = measure(["timeline", "rolling_update", *words], tmp_path, timeout_s=220)
     (trial,) = result.trials
     course = trial.course
     assert course.due == (20,) * 24 and not result.failures
@@ -41,8 +39,7 @@ def test_replicas_that_serve_adds_and_takes_away(tmp_path: Path) -> None:
     """Replicas come when the load rises, by Serve's word and by the processes that are there."""
     option = "Elastic.autoscaling_config.max_replicas=3"
     stages = ["--stages", "10:2s,80:12s", "--after", "1s", "--option", option]
-    run_checked(["timeline", "autoscale_step", *stages, "--out", "run"], tmp_path, timeout_s=220)
-    (trial,) = read(tmp_path / "run").trials
+    (trial,) = measure(["timeline", "autoscale_step", *stages], tmp_path, timeout_s=220).trials
     changes = trial.course.changes
     assert changes[0].running == 1 and max(sure(change.wanted) for change in changes) == 3
     born = [life for life in trial.course.lives if life.role == "replica" and life.from_s]

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.store import read
-from tests.integration.conftest import run_checked
+from tests.integration.conftest import measure, run_checked
 
 pytestmark = [pytest.mark.ray]
 
@@ -59,8 +58,7 @@ app = Front.bind(Down.bind(), Last.bind())
 def test_the_hops_of_an_app_with_calls_and_a_batch(tmp_path: Path) -> None:
     (tmp_path / "way.py").write_text(APP)
     line = "run way.py:app --trace 10% --clients raw:1 --windows 4 --window-seconds 1"
-    run_checked(f"{line} --variant default,optimized --out out", tmp_path)
-    result = read(tmp_path / "out")
+    result = measure(f"{line} --variant default,optimized", tmp_path)
     assert len(result.trials) == 2
     for trial in result.trials:
         fall = trial.waterfall

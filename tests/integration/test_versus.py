@@ -10,8 +10,8 @@ from serve_bench.store import read
 from tests.cases import sure
 from tests.integration.conftest import (
     ended,
+    measure,
     reported,
-    run_checked,
     start,
     wait_for_line,
     wait_until_clean,
@@ -34,8 +34,7 @@ def test_default_against_optimized_broken_off_and_settled(resumed: bool, tmp_pat
     check_launches(first, 1)
     check_sliced(first)
     if resumed:
-        run_checked(["versus", "--resume", "run"], tmp_path, timeout_s=300)
-        result = read(tmp_path / "run")
+        result = measure("versus --resume run", tmp_path)
         assert result.complete and all(teardown.clean for teardown in result.teardowns)
         assert result.stop is not None and result.stop.why == "settled"
         rounds = result.stop.after_round
@@ -85,8 +84,7 @@ def check_sliced(result: Result) -> None:
 @pytest.mark.ci
 def test_three_sides_are_up_at_once_and_each_is_compared_with_a(tmp_path: Path) -> None:
     sides = ["--a", "default", "--b", "haproxy", "--b", "optimized", "--clients", "raw:20"]
-    run_checked(["versus", *sides, "--quick", "--rounds", "1", "--out", "run"], tmp_path)
-    result = read(tmp_path / "run")
+    result = measure(["versus", *sides, "--quick", "--rounds", "1"], tmp_path)
     assert result.complete and all(teardown.clean for teardown in result.teardowns)
     assert [trial.variant for trial in result.trials] == ["default", "haproxy", "optimized"]
     begun = [sure(trial.client.slices).begun_s for trial in result.trials]
