@@ -1,8 +1,10 @@
 """Results of a load that nobody drove, for tests of what comes after one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import structs
 
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import ClientVerdict, Counts, LoadResult, Warmup, WorkerReport
@@ -21,7 +23,6 @@ def a_result(latencies: Sequence[int], windows: tuple[int, ...], **change: Any) 
         warmup=Warmup(0.5, True, 7),
         latency=Histogram.of(latencies),
         service_time=Histogram.of(latencies),
-        send_lag=Histogram(),
         pickup=Histogram.of([1000, 3000]),
         failed_latency=Histogram.of([5, 6, 7]),
         censored=Histogram.of([5, 6, 7, 9, 9]),
@@ -34,14 +35,13 @@ def a_result(latencies: Sequence[int], windows: tuple[int, ...], **change: Any) 
         retried=1,
         reconnects=3,
         early=2,
-        waited=0,
         workers=(WorkerReport(1, 4, 0.5, 0.5, 0.1, 18.0, "none"),),
         verdict=ClientVerdict(False, (), 0.5, 0.1, 1000, 2000),
         started_at_ns=11,
         time_to_connect_s=0.1,
         connecting_s=0.05,
     )
-    return replace(result, **change)
+    return structs.replace(result, **change)
 
 
 def round_of(

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from serve_bench.core.axes import AXES
 from serve_bench.core.histogram import HistogramFacts
-from serve_bench.core.load_result import ClientVerdict, Counts, TokenCounts, WorkerReport
 from serve_bench.core.load_spec import Stage, Streaming
 from serve_bench.core.numbers import Amount, Connections, Count, Positive, Signed
 
 T = TypeVar("T")
 
-StatusCode: TypeAlias = Annotated[str, Meta(pattern="^[0-9]{1,3}$")]
+StatusCode: TypeAlias = Annotated[int, Meta(ge=0, le=999)]
 
 
 CELL_KINDS: Final[Mapping[str, Any]] = {
@@ -151,6 +151,88 @@ class TrialUsage(RecordPart, frozen=True):
     processes: tuple[ProcessUsage, ...] = ()
     others: Maybe[OthersUsage] = None
     gpus: tuple[GpuUsage, ...] = ()
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The accounting of some requests: those of the windows, or all within a stretch of the load.
+
+    Always: carried_in + sent == completed + sum(failed) + in_flight. `sent` counts requests
+    begun, also one whose connection could not be made. `carried_in` were in flight when the stretch
+    began, `in_flight` are so at its end. `unsent` were due (open loop) and still waited for a free
+    connection at its end. Requests of the windows are followed to the end of the drain: those that
+    are in flight then are unanswered, and none is carried in.
+    """
+
+    sent: Count
+    completed: Count
+    failed: Mapping[str, Count]
+    in_flight: Count
+    carried_in: Count = 0
+    unsent: Count = 0
+
+    @property
+    def failed_total(self) -> int:
+        """All failures, of whatever class."""
+        return sum(self.failed.values())
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the identity above holds."""
+        return self.carried_in + self.sent == self.completed + self.failed_total + self.in_flight
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """What came before the first window. `steady`: whether the rate had settled. `judged`: whether
+    there were enough requests to tell; None: its length was fixed, or its end asked for."""
+
+    seconds: Amount
+    steady: bool
+    completed: Count
+    judged: bool | None = None
+
+
+@dataclass(frozen=True)
+class WorkerReport:
+    """One worker process over the measured part.
+
+    `non_idle`: (running + waiting for a CPU) / wall, of the thread that sends and receives.
+    `run_queue_wait`: the waiting part alone. None where the kernel has no schedstat.
+    """
+
+    pid: Count
+    connections: Connections
+    cpu_s: Amount
+    non_idle: Amount | None
+    run_queue_wait: Amount | None
+    max_rss_mb: Amount
+    timer: str
+
+
+@dataclass(frozen=True)
+class ClientVerdict:
+    """Whether the client, not the server, set the figures; and the evidence. `added_ns`: what the
+    client adds to the latency, without waits for a connection, and `mean_latency_ns` that latency,
+    mean over the requests; None where it cannot be measured (gRPC, handles, TLS)."""
+
+    client_bound: bool
+    reasons: tuple[str, ...]
+    non_idle: Amount | None = None
+    run_queue_wait: Amount | None = None
+    pickup_p50_ns: Count | None = None
+    latency_p50_ns: Count | None = None
+    added_ns: Amount | None = None
+    mean_latency_ns: Amount | None = None
+
+
+@dataclass(frozen=True)
+class TokenCounts:
+    """Tokens of some requests, as their service counts them."""
+
+    requests: Count
+    prompt: Count
+    answer: Count
 
 
 class PortOwner(RecordPart, frozen=True):
@@ -322,8 +404,20 @@ class SlicesFacts(RecordPart, frozen=True, kw_only=True):
 
 class ClientFacts(RecordPart, frozen=True):
     """What the client of a trial tells beside its figures. Which fields there are depends on the
-    client: a load, slices of `versus`, rpc. `in_windows`: the account of what happened within the
-    windows, while `Trial.counts` follows each request of the windows to its end."""
+    client: a load, slices of `versus`, rpc.
+
+    `in_windows`: the account of what happened within the windows, while `Trial.counts` follows each
+    request of the windows to its end; `total`: that of the whole load, warm-up and drain included.
+    `mean_in_flight`: requests in flight, mean over the windows; `busy_s`: time in flight of all
+    requests within them. `drained`: requests that ended after the windows, whose latencies are
+    lower bounds. `stretched`: how windows differ from those asked for, in words. `waited`: requests
+    due while no connection was free (open loop). `events`: of streams within the windows, `merged`
+    of these in the same read as the one before; `bare`: streams that ended with `[DONE]` without
+    `data:`. `tokens`: of the requests that completed within the windows those whose service counted
+    tokens, and their tokens. `nodes`: the share of each, where several loaded (nodes.py); `skew_s`:
+    no two of them began to measure further apart than this. `seen`: what was seen of a failed
+    request, a short line for each class of failure, and for each status that was not expected.
+    """
 
     verdict: Maybe[ClientVerdict] = None
     workers: tuple[WorkerReport, ...] = ()

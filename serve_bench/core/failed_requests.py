@@ -99,14 +99,9 @@ def failures_of(trials: Iterable[Trial]) -> str:
     examples: dict[str, str] = {}
     for trial in trials:
         failed.update(trial.counts.failed)
-        statuses.update(statuses_of(trial))
+        statuses.update(trial.client.status_codes)
         examples = {**trial.client.seen, **examples}
     return failures(failed, statuses, examples)
-
-
-def statuses_of(trial: Trial) -> dict[int, int]:
-    """How often each status was seen; empty where the client did not tell."""
-    return {int(code): count for code, count in trial.client.status_codes.items()}
 
 
 def of_windows(trial: Trial) -> str:
@@ -150,7 +145,7 @@ def too_many_failed(trial: Trial) -> str | None:
 def given_up_after_s(trial: Trial, result: Result) -> float | None:
     """Serve's `request_timeout_s` where requests of a trial failed by it (status 408); None where
     none did, or the launch had no such limit."""
-    if not statuses_of(trial).get(GAVE_UP) or not trial.counts.failed.get("status"):
+    if not trial.client.status_codes.get(GAVE_UP) or not trial.counts.failed.get("status"):
         return None
     launch = next((launch for launch in result.launches if launch.id == trial.launch), None)
     return None if launch is None else launch.variant.http_options.get("request_timeout_s")

@@ -7,11 +7,19 @@ judges; the client's verdict is made in `load/merge.py`, statistics in `analysis
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from msgspec import field
+
+from serve_bench.core.facts import ClientFacts
+from serve_bench.core.facts import ClientVerdict as ClientVerdict
+from serve_bench.core.facts import Counts as Counts
+from serve_bench.core.facts import TokenCounts as TokenCounts
+from serve_bench.core.facts import Warmup as Warmup
+from serve_bench.core.facts import WorkerReport as WorkerReport
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.numbers import Amount, Connections, Count
+from serve_bench.core.numbers import Count
 
 Phase = Literal["connect", "warmup", "measure", "drain"]
 
@@ -114,66 +122,9 @@ class Progress:
         return f"drain: {self.left:,} left, at most {self.remaining_s:.0f} s"
 
 
-@dataclass(frozen=True)
-class Counts:
-    """The accounting of some requests: those of the windows, or all within a stretch of the load.
-
-    Always: carried_in + sent == completed + sum(failed) + in_flight. `sent` counts requests
-    begun, also one whose connection could not be made. `carried_in` were in flight when the stretch
-    began, `in_flight` are so at its end. `unsent` were due (open loop) and still waited for a free
-    connection at its end. Requests of the windows are followed to the end of the drain: those that
-    are in flight then are unanswered, and none is carried in.
-    """
-
-    sent: Count
-    completed: Count
-    failed: Mapping[str, Count]
-    in_flight: Count
-    carried_in: Count = 0
-    unsent: Count = 0
-
-    @property
-    def failed_total(self) -> int:
-        """All failures, of whatever class."""
-        return sum(self.failed.values())
-
-    @property
-    def balanced(self) -> bool:
-        """Whether the identity above holds."""
-        return self.carried_in + self.sent == self.completed + self.failed_total + self.in_flight
-
-
 REQUESTS_EACH = 10
 """Completed requests of each connection before the rate of a warm-up is judged. With fewer, a queue
 that still fills looks like a server at its pace: its first answers come as fast as later ones."""
-
-
-@dataclass(frozen=True)
-class Warmup:
-    """What came before the first window. `steady`: whether the rate had settled. `judged`: whether
-    there were enough requests to tell; None: its length was fixed, or its end asked for."""
-
-    seconds: Amount
-    steady: bool
-    completed: Count
-    judged: bool | None = None
-
-
-@dataclass(frozen=True)
-class WorkerReport:
-    """One worker process over the measured part.
-
-    `non_idle`: (running + waiting for a CPU) / wall, of the thread that sends and receives.
-    `run_queue_wait`: the waiting part alone. None where the kernel has no schedstat.
-    """
-
-    pid: Count
-    connections: Connections
-    cpu_s: Amount
-    non_idle: Amount | None
-    run_queue_wait: Amount | None
-    max_rss_mb: Amount
-    timer: str
 
 
 @dataclass(frozen=True)
@@ -190,22 +141,6 @@ class WorkerFailure:
     def who(self) -> str:
         """In words."""
         return f"load worker {self.pid}" if self.node is None else f"load node {self.node}"
-
-
-@dataclass(frozen=True)
-class ClientVerdict:
-    """Whether the client, not the server, set the figures; and the evidence. `added_ns`: what the
-    client adds to the latency, without waits for a connection, and `mean_latency_ns` that latency,
-    mean over the requests; None where it cannot be measured (gRPC, handles, TLS)."""
-
-    client_bound: bool
-    reasons: tuple[str, ...]
-    non_idle: Amount | None = None
-    run_queue_wait: Amount | None = None
-    pickup_p50_ns: Count | None = None
-    latency_p50_ns: Count | None = None
-    added_ns: Amount | None = None
-    mean_latency_ns: Amount | None = None
 
 
 @dataclass(frozen=True)
@@ -232,98 +167,69 @@ class Slice:
         return completed / self.length_s if self.length_s > 0 else 0.0
 
 
-@dataclass(frozen=True)
-class TokenCounts:
-    """Tokens of some requests, as their service counts them."""
-
-    requests: Count
-    prompt: Count
-    answer: Count
-
-
-@dataclass(frozen=True)
-class LoadResult:
-    """What one load measured.
+class LoadResult(ClientFacts, frozen=True, kw_only=True):
+    """What one load measured: what its Trial says of the client, and what figures are made of.
 
     `windows`: completed requests per window; each window is `window_s` long. `shares`: the same of
-    a closed loop, with the part of each response that lies in the window. `busy_s`: time in flight
-    of all requests within the windows. `drained`: latencies of requests that ended after the
-    windows, when no new ones were sent; they are in `latency` too. `stretched`: how windows differ
-    from those asked for, in words. `duration_s`: the measured part.
-    Histograms (ns) hold the requests due (open loop) or sent (closed loop) within
-    it, whenever they ended: `latency` from the moment the request was due, `service_time` from the
-    moment it was sent, `send_lag` sent minus due (open loop), `pickup` from the kernel receipt to
-    our read (sampled, within the windows), `handling` the same until the answer is in hand, and
-    before that from the call until the first byte is sent (aiohttp, sampled), `failed_latency`
-    those of failed requests, which are in no latency, and `failed_times` the same by status of the
-    answer or class of failure. `censored`: how long those lasted that were given up or had no
-    answer at all.
+    a closed loop, with the part of each response that lies in the window. `duration_s`: the
+    measured part. `measured`: the accounting of the requests due (open loop) or sent (closed loop)
+    within it. Histograms (ns) hold these, whenever they ended: `latency` from the moment the
+    request was due, `service_time` from the moment it was sent, `send_lag` sent minus due (open
+    loop), `pickup` from the kernel receipt to our read (sampled, within the windows), `handling`
+    the same until the answer is in hand, and before that from the call until the first byte is sent
+    (aiohttp, sampled), `failed_latency` those of failed requests, which are in no latency, and
+    `failed_times` the same by status of the answer or class of failure. `censored`: how long those
+    lasted that were given up or had no answer at all. `late`: latencies of requests that ended
+    after the windows, when no new ones were sent; they are in `latency` too.
     Of streams, those that failed later too: `ttfb`, `ttft` from the moment the request was due to
     its first byte and event, `itl` from one event to the next; `ttft_censored`, `itl_censored`: how
     long those were waited for that did not come, where the client gave up or the load ended.
-    `event_windows`: events that came within each window, `events` within all of them, `merged` of
-    these in the same read as the one before. `token_counts`: of the requests that completed within
-    the windows those whose service counted tokens, and their tokens, of prompts and of answers.
-    `measured` is the accounting of those requests, `in_windows` that of what happened within the
-    windows, `total` that of the whole load, warm-up and drain included. `mean_in_flight`: requests
-    in flight, mean over the windows.
-    `waited`: requests due while no connection was free (open loop). `cpu_s`: of all workers,
-    measured part. `started_at_ns`: wall clock (ns since 1970) of the first window's start.
-    `time_to_connect_s`: until all connections were open, the start of the workers included;
-    `connecting_s`: without it. `connection_rate_max`: the most requests/s that one connection
-    completed in one interval of 100 ms (`Load.connection_rates`). `nodes`: the share of each, where
-    several loaded (nodes.py). `early`: answers within the windows that came before their request
-    was sent whole (the raw client); `bare`: streams that ended with `[DONE]` without `data:`.
-    `examples`: what was seen of a failed request, a short line for each class of failure, and for
-    each status that was not expected.
+    `event_windows`: events that came within each window.
+    `cpu_s`: of all workers, measured part. `started_at_ns`: wall clock (ns since 1970) of the first
+    window's start. `time_to_connect_s`: until all connections were open, the start of the workers
+    included; `connecting_s`: without it. `connection_rate_max`: the most requests/s that one
+    connection completed in one interval of 100 ms (`Load.connection_rates`). `early`: answers
+    within the windows that came before their request was sent whole (the raw client).
     """
 
     windows: tuple[int, ...]
     window_s: float
     duration_s: float
     warmup: Warmup
-    latency: Histogram
-    service_time: Histogram
-    send_lag: Histogram
-    pickup: Histogram
-    failed_latency: Histogram
     measured: Counts
     in_windows: Counts
     total: Counts
-    status_codes: Mapping[int, int]
-    bytes_received: int
-    retried: int
-    reconnects: int
-    waited: int
-    workers: tuple[WorkerReport, ...]
-    verdict: ClientVerdict
+    verdict: ClientVerdict = ClientVerdict(False, ())
+    bytes_received: Count = 0
+    waited: Count = 0
     failures: tuple[WorkerFailure, ...] = ()
     started_at_ns: int = 0
     time_to_connect_s: float = 0.0
     connecting_s: float = 0.0
-    notes: tuple[str, ...] = ()
     connection_rate_max: float | None = None
-    nodes: tuple[Any, ...] = ()  # facts.NodeFacts, which are made of this
-    mean_in_flight: float | None = None
+    event_windows: tuple[int, ...] = ()
+    early: int = 0
+    shares: tuple[float, ...] = ()
+    latency: Histogram = field(default_factory=Histogram)
+    service_time: Histogram = field(default_factory=Histogram)
+    send_lag: Histogram = field(default_factory=Histogram)
+    pickup: Histogram = field(default_factory=Histogram)
+    handling: Histogram = field(default_factory=Histogram)
+    failed_latency: Histogram = field(default_factory=Histogram)
     censored: Histogram = field(default_factory=Histogram)
     ttfb: Histogram = field(default_factory=Histogram)
     ttft: Histogram = field(default_factory=Histogram)
     itl: Histogram = field(default_factory=Histogram)
     ttft_censored: Histogram = field(default_factory=Histogram)
     itl_censored: Histogram = field(default_factory=Histogram)
-    event_windows: tuple[int, ...] = ()
-    events: int = 0
-    merged: int = 0
-    token_counts: TokenCounts | None = None
-    early: int = 0
-    shares: tuple[float, ...] = ()
-    busy_s: float | None = None
-    stretched: str = ""
-    drained: Histogram = field(default_factory=Histogram)
-    handling: Histogram = field(default_factory=Histogram)
-    failed_times: Mapping[str, Histogram] = field(default_factory=dict)
-    bare: int = 0
-    examples: Mapping[str, str] = field(default_factory=dict)
+    late: Histogram = field(default_factory=Histogram)
+    failed_times: Mapping[str, Histogram] = {}
+
+    def facts(self, **fields: Any) -> ClientFacts:
+        """What its Trial says of the client, with these fields in the place of its own."""
+        return ClientFacts(
+            **{name: getattr(self, name) for name in ClientFacts.__struct_fields__} | fields
+        )
 
     @property
     def completed_in_windows(self) -> int:

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
-from msgspec import structs
-
 from serve_bench.core.app_spec import AppSpec, app_from_json
 from serve_bench.core.axes import AXES, Value
 from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.errors import BadInput
-from serve_bench.core.facts import ClientFacts, SettledFacts, TrialFlags, TrialSeconds
+from serve_bench.core.facts import SettledFacts, TrialFlags, TrialSeconds
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import FAILED_LATENCY, HISTOGRAMS, LoadResult
@@ -487,8 +485,8 @@ def trial_of(
         metrics["events"] = Metric("events/s", "higher", windows=events)
     histograms = {name: getattr(result, name) for name in HISTOGRAMS}
     timed = planned.row.loop == "closed" and planned.row.requests is None
-    many = FEWEST_EACH * result.drained.count > result.latency.count  # they bear on the percentiles
-    drained = result.drained if timed and many else Histogram()
+    many = FEWEST_EACH * result.late.count > result.latency.count  # they bear on the percentiles
+    drained = result.late if timed and many else Histogram()
     if drained.count:
         histograms["latency"] = result.latency.without(drained)
         histograms["censored"] = result.censored.joined(drained)
@@ -497,23 +495,13 @@ def trial_of(
     for name, histogram in histograms.items():
         if histogram.count or name == "latency":
             metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
-    kept = "verdict workers bytes_received retried reconnects total in_windows mean_in_flight"
-    kept += " waited notes nodes bare stretched"
-    kept += " events merged" if planned.row.traffic.streams else ""
-    client = ClientFacts(
-        **{name: getattr(result, name) for name in kept.split()},
-        status_codes={str(code): count for code, count in result.status_codes.items()},
-        tokens=result.token_counts,
-        busy_s=None if result.busy_s is None else round(result.busy_s, 6),
-        seen=result.examples,
-        drained=drained.count,
-    )
+    notes = result.notes
     if result.early:
         early = (
             f"{result.early:,} of {result.completed_in_windows:,} requests were answered before "
             "they were sent whole: MB/s counts their bodies in full"
         )
-        client = structs.replace(client, notes=(*client.notes, early))
+        notes = (*notes, early)
     return Trial(
         **vars(planned),
         launch=launch,
@@ -522,7 +510,7 @@ def trial_of(
         warmup=result.warmup,
         metrics=metrics,
         counts=result.measured,
-        client=client,
+        client=result.facts(notes=notes, drained=drained.count),
         seconds=TrialSeconds(
             total=round(total_s, 4),
             connect=round(result.time_to_connect_s, 4),

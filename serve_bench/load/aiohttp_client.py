@@ -292,7 +292,7 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
 
     def _account(self, client: SessionClient) -> None:
         wire = client.wire
-        self.tally.bytes += wire.bytes
+        self.tally.bytes_received += wire.bytes
         self.tally.reconnects += wire.opened
         wire.bytes = wire.opened = 0
         if wire.sent_at and wire.received_at:

@@ -322,7 +322,7 @@ class CallEngine(AsyncEngine[K]):
         return "body", 0
 
     def _account(self, client: K) -> None:
-        self.tally.bytes += client.received
+        self.tally.bytes_received += client.received
         client.received = 0
 
     def _turn(self, now: int) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
 
+from msgspec import structs
+
 from serve_bench.core.figures import counted
 from serve_bench.core.live_percentiles import percentiles_in_use
 from serve_bench.core.load_result import (
@@ -352,7 +354,7 @@ class _Drive:
         if not reports:
             raise self.crew.all_lost(failures)
         results = [done.results[0] for done in reports.values()]
-        result = replace(
+        result = structs.replace(
             merge(self.load, self.timing, warmup, results, bool(self.shared.words[ABORT])),
             failures=failures,
             notes=notes + losses(failures),
@@ -485,7 +487,7 @@ def drive_slices(
     results = []
     for number, result in enumerate(done.results):
         slices = [piece for piece in done.slices if piece.side == number]
-        side = replace(
+        side = structs.replace(
             result,
             windows=tuple(piece.completed for piece in slices),
             warmup=replace(result.warmup, seconds=plan.warmup_s),
@@ -563,7 +565,7 @@ def drive_windows(
 
 def joined(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     """The results of one load that ran several times, as one result of their total duration."""
-    return replace(
+    return structs.replace(
         combine(load, results),
         warmup=results[0].warmup,  # each window has one, all alike
         windows=tuple(count for result in results for count in result.windows),

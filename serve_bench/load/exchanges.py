@@ -359,7 +359,7 @@ class Exchanges(Engine):
     ) -> None:
         """An event outside the short path: nothing read yet, read and parsed, or an error."""
         if data is not None:
-            self.tally.bytes += len(data)
+            self.tally.bytes_received += len(data)
         if conn is None or (data is None and error is None):
             self._dispatch(fd, mask)
         elif error is not None:
@@ -397,7 +397,7 @@ class Exchanges(Engine):
             data = conn.receive()
             if data is None:
                 return False
-            self.tally.bytes += len(data)
+            self.tally.bytes_received += len(data)
             if conn.state >= FAST:
                 conn.framer.parser.feed_data(data)
         except (OSError, HttpParserError, HttpParserUpgrade) as error:

@@ -13,6 +13,8 @@ from itertools import chain
 from operator import sub
 from typing import Any, Final, TypeVar
 
+from msgspec import structs
+
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import (
     ERROR_CLASSES,
@@ -32,8 +34,6 @@ from serve_bench.load.tally import SUMMED, Tally
 
 BOTH: Final = ("latency", "service_time")
 """Times of which a tally has those that are alike but once, as `equal`."""
-
-NO_VERDICT = ClientVerdict(False, (), None, None, None, None)
 
 K = TypeVar("K")
 
@@ -62,14 +62,12 @@ def result_of(
         measured=measured,
         total=tally.snapshots["final"].counts,
         status_codes=dict(sorted(cohort.codes.items())),
-        bytes_received=end.bytes - begin.bytes,
-        examples=tally.examples,
+        seen=tally.examples,
         workers=() if worker is None else (worker,),
         waited=cohort.waited,
         shares=tally.shares if _in_parts(load) else (),
         busy_s=busy_ns / 1e9 if _in_parts(load) else None,
-        drained=Histogram.of(tally.drained),
-        verdict=NO_VERDICT,
+        late=Histogram.of(tally.drained),
         connection_rate_max=tally.connection_rate_max,
         in_windows=Counts(
             sent=after.sent - before.sent,
@@ -81,7 +79,7 @@ def result_of(
         ),
         mean_in_flight=tally.mean_in_flight,
         event_windows=tuple(tally.event_windows) if load.streaming is not None else (),
-        token_counts=TokenCounts(*map(sub, end.tokens, begin.tokens))
+        tokens=TokenCounts(*map(sub, end.tokens, begin.tokens))
         if load.streaming is not None and load.streaming.openai
         else None,
         failed_times=cohort.times,
@@ -130,8 +128,8 @@ def merge(
         raise BrokenAccount(f"workers report {sorted(lengths)} windows of one load")
     whole = _added_up(load, results)
     if not _by_count(load, whole.windows):
-        whole = replace(whole, window_s=timing.window_s)
-    return judged(replace(whole, warmup=replace(warmup, completed=whole.warmup.completed)))
+        whole = structs.replace(whole, window_s=timing.window_s)
+    return judged(structs.replace(whole, warmup=replace(warmup, completed=whole.warmup.completed)))
 
 
 def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
@@ -156,7 +154,7 @@ def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         pickup_p50_ns=whole.pickup.percentile(0.5),
         latency_p50_ns=whole.latency.joined(whole.censored).percentile(0.5),
     )
-    return with_added(replace(whole, verdict=verdict))
+    return with_added(structs.replace(whole, verdict=verdict))
 
 
 def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
@@ -165,11 +163,11 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     def across(*names: str) -> dict[str, list[Any]]:
         return {name: [getattr(part, name) for part in results] for name in names}
 
-    added: dict[str, Any] = {name: Histogram() for name in (*HISTOGRAMS, "drained")}
+    added: dict[str, Any] = {name: Histogram() for name in (*HISTOGRAMS, "late")}
     for name, parts in across(*added).items():
         for part in parts:
             added[name].merge(part)
-    for name, parts in across(*SUMMED, "bytes_received", "waited").items():
+    for name, parts in across(*SUMMED, "waited").items():
         added[name] = sum(parts)
     for name, parts in across("mean_in_flight", "busy_s").items():
         added[name] = None if None in parts else sum(parts)
@@ -181,15 +179,16 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         added[name] = _summed(parts)
     for name, parts in across("workers", "failures").items():
         added[name] = tuple(chain.from_iterable(parts))
-    tokens = [astuple(part.token_counts) for part in results if part.token_counts is not None]
+    if _by_count(load, first.windows):
+        added["window_s"] = added["duration_s"]
+    counted = [astuple(part.tokens) for part in results if part.tokens is not None]
     failed_times: dict[str, Histogram] = {}
     for kind, histogram in (pair for result in results for pair in result.failed_times.items()):
         failed_times[kind] = histogram.joined(failed_times.get(kind, Histogram()))
-    whole = replace(
+    whole = structs.replace(
         first,
         **added,
         failed_times=failed_times,
-        window_s=added["duration_s"] if _by_count(load, first.windows) else first.window_s,
         warmup=Warmup(
             max(part.warmup.seconds for part in results),
             all(part.warmup.steady for part in results),
@@ -197,10 +196,10 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
             None if first.warmup.judged is None else all(part.warmup.judged for part in results),
         ),
         status_codes=dict(sorted(_added([part.status_codes for part in results]).items())),
-        examples=dict(pair for part in reversed(results) for pair in part.examples.items()),
+        seen=dict(pair for part in reversed(results) for pair in part.seen.items()),
         notes=_unique(note for part in results for note in part.notes),
         connection_rate_max=highest(part.connection_rate_max for part in results),
-        token_counts=TokenCounts(*map(sum, zip(*tokens, strict=True))) if tokens else None,
+        tokens=TokenCounts(*map(sum, zip(*counted, strict=True))) if counted else None,
     )
     _check(whole)
     return whole
@@ -271,7 +270,7 @@ def added_share(added: Histogram, latency: Histogram) -> float | None:
 
 def judged(result: LoadResult) -> LoadResult:
     """The result with the verdict on its client."""
-    return with_added(replace(result, verdict=client_verdict(result)))
+    return with_added(structs.replace(result, verdict=client_verdict(result)))
 
 
 def with_added(result: LoadResult) -> LoadResult:
@@ -284,7 +283,7 @@ def with_added(result: LoadResult) -> LoadResult:
         return result
     added_ns = min(lag_ns + inside_ns, latency_ns)  # of samples: they may be the slow ones
     verdict = replace(result.verdict, added_ns=added_ns, mean_latency_ns=latency_ns)
-    return replace(result, verdict=verdict)
+    return structs.replace(result, verdict=verdict)
 
 
 def client_verdict(result: LoadResult) -> ClientVerdict:

@@ -38,7 +38,7 @@ requests that have not ended."""
 
 LIVE_WORDS = 8
 
-SUMMED: Final = ("retried", "reconnects", "early", "bare", "events", "merged")
+SUMMED: Final = ("bytes_received", "retried", "reconnects", "early", "bare", "events", "merged")
 """Counts of the windows, which have the same names in a tally and in a result."""
 
 KINDS = (
@@ -147,7 +147,6 @@ class Snapshot:
     """The counters at an instant. `tokens`: of how many requests, of their prompts and answers."""
 
     counts: Counts
-    bytes: int
     tokens: tuple[int, int, int]
     sums: Mapping[str, int]  # by the names of SUMMED
 
@@ -204,7 +203,7 @@ class Tally:
         }
         self._slots = {part: self._parts[part]["equal"][1:] for part in PARTS}
         self._use(REST)
-        self.sent = self.completed = self.bytes = self.events = self.merged = 0
+        self.sent = self.completed = self.bytes_received = self.events = self.merged = 0
         self.retried = self.reconnects = self.early = self.bare = 0
         self.examples: dict[str, str] = {}  # of failures, see `LoadResult`
         self.counted = self.prompt_tokens = self.answer_tokens = 0
@@ -476,7 +475,7 @@ class Tally:
         """
         self.sent += n
         self.completed += n
-        self.bytes += size
+        self.bytes_received += size
         if n and self.measure_ns:
             cohort = self.cohort
             cohort.sent += n
@@ -491,7 +490,6 @@ class Tally:
         in_flight, unsent = self._open_requests()
         return Snapshot(
             _counts(self, in_flight, unsent),
-            self.bytes,
             (self.counted, self.prompt_tokens, self.answer_tokens),
             {name: getattr(self, name) for name in SUMMED},
         )

@@ -11,11 +11,11 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_result import LoadResult, Progress
@@ -51,8 +51,6 @@ class NodeCrew(ChildDriver):
 
     `address`: HOST:PORT of the cluster, or `auto`. `env`: in place of this process's environment
     (tokens, say). `python`: an interpreter with the Ray of the cluster. `log` takes Ray's chatter.
-    `skew_s`: no two nodes of the last load began to measure further apart than this; None when it
-    is not known.
     """
 
     def __init__(
@@ -66,7 +64,6 @@ class NodeCrew(ChildDriver):
         self.address = address
         self.log = log
         self.nodes: tuple[Node, ...] = ()
-        self.skew_s: float | None = None
         self._marks = marks(run_id)
         self._env = dict(os.environ if env is None else env)
         self._python = python or sys.executable
@@ -170,6 +167,6 @@ class NodeCrew(ChildDriver):
             if part.refused:  # as all are
                 return NodesFailed(part.reason)
             return NodesFailed(f"no node could drive its load: {node.name}: {part.reason}")
-        facts = (node_fact(node, loads[node.node_id], part) for node, part in of_nodes)
-        self.skew_s = answer["skew_s"]
-        return replace(combine(next(iter(loads.values())), results), nodes=tuple(facts))
+        facts = tuple(node_fact(node, loads[node.node_id], part) for node, part in of_nodes)
+        whole = combine(next(iter(loads.values())), results)
+        return structs.replace(whole, nodes=facts, skew_s=answer["skew_s"])

@@ -208,7 +208,7 @@ class ServeBenchmark:
         if failed and not errors_allowed:
             raise RunFailed(
                 f"round {number}: {sum(failed.values()):,} of {count:,} requests failed: "
-                f"{failures(failed, result.status_codes, result.examples)}"
+                f"{failures(failed, result.status_codes, result.seen)}"
             )
         self._results.append(result)
         self._timer().loaded_s += result.duration_s

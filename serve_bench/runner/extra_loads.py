@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -139,8 +140,9 @@ def look(
     except (LoadError, LaunchFailed, FormatError) as error:
         return WaitsFacts(why_not=str(error))
     finally:
-        if begun:
-            _abandon_look(serving)
+        if begun:  # end the look without its result
+            with suppress(LaunchFailed):  # the cluster is gone, as the runner notices itself
+                serving.end_look(*[time.time_ns()] * 2)
     return WaitsFacts(
         seconds=round(result.duration_s, 3),
         rate=result.rate,
@@ -148,15 +150,6 @@ def look(
         alone_p50_ms=None if alone is None else _p50_ms(alone),
         replicas=replicas,
     )
-
-
-def _abandon_look(serving: Serving) -> None:
-    """Ends a look without its result."""
-    now_ns = time.time_ns()
-    try:
-        serving.end_look(now_ns, now_ns)
-    except LaunchFailed:
-        return  # the cluster is gone, and the look with it; the runner notices that itself
 
 
 def _p50_ms(result: LoadResult) -> float | None:

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
+from msgspec import structs
+
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_result import LoadResult, WorkerFailure
 from serve_bench.core.load_spec import Load, Stage, Timing
@@ -168,13 +170,13 @@ def with_losses(result: LoadResult) -> LoadResult:
     lost = tuple(
         WorkerFailure(0, node.lost, node.last_heard.completed, node=f"{node.hostname} ({node.ip})")
         for node in result.nodes
-        if node.lost is not None
+        if node.lost is not None and node.last_heard is not None
     )
     number = len(result.nodes)
     count = f"load from {number} node{'' if number == 1 else 's'} of a Ray cluster"
     shares = ", ".join(f"{node.ip} {node.completed:,}" for node in result.nodes)
     notes = (*result.notes, f"{count}; completed by each: {shares}", *losses(lost))
-    return replace(result, failures=(*result.failures, *lost), notes=notes)
+    return structs.replace(result, failures=(*result.failures, *lost), notes=notes)
 
 
 def read_load_on(text: str | None, nodes: int | None) -> LoadOn | None:

@@ -336,7 +336,7 @@ def test_refused_requests_are_slots_and_queue() -> None:
     counts = replace(trial.counts, failed={"rejected": 9000})
     limits = {"NoOp": {"replicas": 1, "each": 2, "queued": 5}}
     full = changed(trial, counts=counts, slots={"NoOp": 2}, limits=limits)
-    full = replace(full, client=structs.replace(full.client, status_codes={"429": 9000}))
+    full = replace(full, client=structs.replace(full.client, status_codes={429: 9000}))
     words = "concurrency limit, 30 clients for 2 slots and a queue of 5: 97.8 % refused (429), 20 r"
     verdict = expect(full, "concurrency limit", "medium", words, front="NoOp")
     assert "--expect-status 200,429" in verdict.hint

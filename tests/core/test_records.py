@@ -166,7 +166,7 @@ def wrong(path: str, value: object) -> dict[str, Any]:
     ("key", 3, "trial.key: expected str, got int"),
     ("metrics.throughput.better", "up", "trial.metrics[...].better: invalid enum value 'up'"),
     ("window_s", 2**70, "trial.window_s: expected int <= 9223372036854775807"),
-    ("client", {"status_codes": {"x": 1}}, "trial.client.status_codes: expected str matching"),
+    ("client", {"status_codes": {"x": 1}}, "trial.client.status_codes: expected int, got str"),
     ("metrics.latency", HISTOGRAM, "trial.metrics[...].histogram.index[0]: expected int <= "),
     ("metrics.throughput.windows", [], "metrics[...].windows: expected array of length"),
     ("metrics.latency", latency([5, 3], [1, 299], 5), "metrics.latency: the slots of a hist"),

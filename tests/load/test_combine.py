@@ -3,6 +3,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import (
@@ -53,7 +54,7 @@ def test_everything_is_added_up_and_nothing_is_lost() -> None:
     assert total.warmup == Warmup(0.5, True, 21)
     assert built(LoadResult, plain(total), "it") == total
     alone = combine(LOAD, [first])
-    assert alone == replace(first, verdict=alone.verdict)
+    assert alone == structs.replace(first, verdict=alone.verdict)
     whole, verdict = first.latency.joined(first.censored), alone.verdict
     assert verdict.pickup_p50_ns == first.pickup.percentile(0.5)
     assert verdict.added_ns == pytest.approx(2000, rel=0.01)
@@ -67,7 +68,7 @@ def test_the_client_is_not_blamed_for_a_server_that_stops_answering() -> None:
     made = a_result([143_000] * 60, (60,), workers=workers, send_lag=lag, censored=waits)
     assert judged(made).verdict.reasons == ()
     # Beside the answered ones alone that is 42 % of the latency.
-    assert judged(replace(made, censored=Histogram())).verdict.client_bound
+    assert judged(structs.replace(made, censored=Histogram())).verdict.client_bound
 
 
 def test_what_cannot_be_combined() -> None:
@@ -83,11 +84,11 @@ def test_what_cannot_be_combined() -> None:
     assert combine(LOAD, [whole, cut]).windows == (2, 4)
     assert combine(LOAD, [cut, whole]).measured.completed == 9
     good = a_result([MS] * 6, (6,))
-    bad = replace(good, measured=replace(good.measured, sent=good.measured.sent + 1))
+    bad = structs.replace(good, measured=replace(good.measured, sent=good.measured.sent + 1))
     with pytest.raises(BrokenAccount, match="account does not balance"):
         combine(LOAD, [good, bad])
     with pytest.raises(BrokenAccount, match="latencies"):
-        combine(LOAD, [good, replace(good, latency=Histogram.of([MS]))])
+        combine(LOAD, [good, structs.replace(good, latency=Histogram.of([MS]))])
 
 
 def test_the_highest_rate_of_one_connection() -> None:

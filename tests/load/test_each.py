@@ -165,8 +165,8 @@ def test_log_account_and_server_agree(options: dict[str, Any], timing: Timing) -
         assert 0 < result.connecting_s < result.time_to_connect_s
     if "each" in options and not result.retried:
         times = result.failed_times
-        assert set(result.examples) == {"rejected" if kind == "503" else kind for kind in times}
-        assert all(text.isprintable() for text in result.examples.values())
+        assert set(result.seen) == {"rejected" if kind == "503" else kind for kind in times}
+        assert all(text.isprintable() for text in result.seen.values())
         assert {"500", "503"} < set(times) and not {"status", "rejected"} & set(times)
         assert sum(histogram.count for histogram in times.values()) == expected.total()
 

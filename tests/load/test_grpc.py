@@ -153,7 +153,7 @@ def test_each_end_has_its_class(
     assert result.measured.failed == {failure: 6}
     assert code is None or result.status_codes == {code: 6}
     name = str(code) if failure == "status" else failure
-    assert [*result.examples] == [name] and result.examples[name].startswith(seen)
+    assert [*result.seen] == [name] and result.seen[name].startswith(seen)
     assert result.censored.count == (6 if failure in ("timeout", "stalled") else 0)
     assert result.itl_censored.count == (6 if failure == "stalled" else 0)
 

@@ -1,10 +1,10 @@
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from serve_bench.core.load_result import SlicedResult, Warmup
 from serve_bench.core.load_spec import Client, Load, Slices
@@ -140,7 +140,7 @@ def test_an_open_loop_meets_two_targets_in_turn() -> None:
         assert whole.completed_in_windows == sum(whole.windows) > 0
         assert whole.duration_s == pytest.approx(sum(part.length_s for part in mine))
         assert whole.measured.balanced and whole.total.balanced
-    again = replace(result.sides[0], warmup=Warmup(0.05, False, 9, False))
+    again = structs.replace(result.sides[0], warmup=Warmup(0.05, False, 9, False))
     assert joined(loads[0], [result.sides[0], again]).warmup == result.sides[0].warmup
     assert result.slices[0].begun_s == 0.0
     check_turns(result, (a, b))

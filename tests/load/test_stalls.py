@@ -2,10 +2,10 @@
 loop of the one that each connection had sent. How many are due in it is bounded from below, since
 a busy host moves the stall, which the server counts from its first request."""
 
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
 from serve_bench.analysis.checks import checks
 from serve_bench.analysis.comparing.values import doubts_of, rows_of, values_of
@@ -158,10 +158,10 @@ def test_percentiles_that_rest_on_what_never_came_are_lower_bounds() -> None:
 def test_a_curve_of_a_page_ends_where_requests_without_an_answer_leave_it_open() -> None:
     row = Row("row", "raw", 10)
     answered = a_result([MS * k for k in range(1, 91)], (40, 50))
-    whole = replace(answered, censored=Histogram.of([95 * MS] * 10))
+    whole = structs.replace(answered, censored=Histogram.of([95 * MS] * 10))
     points = dict(latency_curve([a_trial(whole, row)]))
     assert max(points) == 0.9 and points[0.9] == pytest.approx(90, rel=0.01)
-    closed = a_trial(replace(whole, censored=Histogram()), row)
+    closed = a_trial(structs.replace(whole, censored=Histogram()), row)
     assert max(dict(latency_curve([closed]))) > 0.98 - 1e-9
     load = Load(Request("http://h/"), connections=2)
     fact = node_fact(Node("ab", "10.1.0.2", "one"), load, NodePart(whole))
@@ -182,7 +182,7 @@ def test_noop_says_what_is_not_known() -> None:
     assert float(shown["mean"][1]) == pytest.approx((499 * 5 + 30_000) / 500, rel=1e-3)
     assert float(shown["p99"][0]) == pytest.approx(5.0, rel=1e-3) and shown["count"] == ["499"]
     assert ", p50 5.00 ms" in trial_text(trial, 1, 1)
-    half = replace(result, censored=Histogram.of([30_000 * MS] * 998))
+    half = structs.replace(result, censored=Histogram.of([30_000 * MS] * 998))
     assert ", p50 > 30000.00 ms" in trial_text(a_trial(half, trial.row), 1, 1)
 
 
@@ -193,5 +193,5 @@ def test_what_came_in_the_drain_is_in_no_count_of_the_windows() -> None:
     assert result.ended_in_windows == 11
     trial = a_trial(result, Row("1 client", "raw", 1, requests_each=13))
     assert trial.flags == TrialFlags(cut=True) and trial.ended_in_windows == 11
-    whole = replace(result, in_windows=result.measured)
+    whole = structs.replace(result, in_windows=result.measured)
     assert a_trial(whole, trial.row).flags == TrialFlags(cut=False)

@@ -231,7 +231,7 @@ def test_events_of_one_read_are_merged() -> None:
     bare: Steps = [(0.0, HEAD + EVENT), (0.01, chunks([b"[DONE]"]))]  # is accepted and counted
     with serving(steps=lambda number: bare) as server:
         result = run_here(stream_load(server, count=8))
-    assert (result.measured.completed, result.bare, result.examples) == (8, 8, {})
+    assert (result.measured.completed, result.bare, result.seen) == (8, 8, {})
 
 
 BROKEN_OFF: Final = "the connection ended within the answer"
@@ -261,7 +261,7 @@ def test_what_is_wrong_with_a_stream_is_a_class_of_failure(what: str, loop: str)
         result = run_here(load)
     assert result.measured.completed == 6
     assert result.measured.failed == {failure: 6}
-    assert result.examples == {failure: seen}
+    assert result.seen == {failure: seen}
     first = what not in ("no event", "no first event", "error", "refused")
     assert result.ttft.count == 6 + 6 * first
     given_up = failure in ("timeout", "stalled")

@@ -30,6 +30,10 @@ def test_traced_requests_are_those_that_carry_an_id(rate: float | None, method: 
     assert not result.total.failed and result.total.in_flight == 0
     sent = [found[1].decode() for entry in server.log if (found := PARENT.search(entry.head))]
     ids = [request.trace for request in log.requests]
+    (other,) = log.open(1)  # of the same load
+    log.close()
+    assert all(trace.startswith(other.prefix) for trace in ids)
+    assert TraceLog(0.01, 60.0)._prefix != other.prefix  # another load has other ids
     assert sorted(ids) == sorted(set(sent)) == sorted(sent)
     assert 40 <= len(ids) <= 60 + 0.02 * result.measured.completed
     for traced in log.requests:
@@ -62,13 +66,3 @@ def test_traced_requests_without_an_answer_are_there_too() -> None:
     assert 0 < len(failed) <= counts.failed_total + counts.in_flight
     assert 0 < len(log.requests) - len(failed) <= counts.completed
     assert len({request.trace for request in log.requests}) == len(log.requests)
-
-
-def test_another_load_has_other_ids() -> None:
-    ids = []
-    for _ in range(2):
-        with serving() as server:
-            log = TraceLog(0.5, 100.0)
-            drive_load(Load(Request(server.url), processes=1, connections=1), TIMING, traces=log)
-        ids.append({request.trace for request in log.requests})
-    assert ids[0] and ids[1] and not ids[0] & ids[1]

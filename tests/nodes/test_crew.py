@@ -57,7 +57,7 @@ def combine(**parts: NodePart) -> LoadResult | NodesFailed:
     crew = NodeCrew("auto", "ab12cd", Path("log"))
     crew.nodes = tuple(replace(NODE, node_id=name) for name in ("c", "a", "other", "b"))
     result = crew._combine(dict.fromkeys(parts, LOAD), {"parts": plain(parts), "skew_s": 0.01})
-    assert crew.skew_s == (0.01 if isinstance(result, LoadResult) else None)
+    assert not isinstance(result, LoadResult) or result.skew_s == 0.01
     return result
 
 

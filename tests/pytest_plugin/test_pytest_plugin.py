@@ -6,12 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from msgspec import structs
 
 import serve_bench.pytest_plugin.benchmark  # loaded here, a pytest within does not load it anew
 import serve_bench.pytest_plugin.target
@@ -174,7 +175,7 @@ CUT_OFF = "round 1 was cut off after 9 s: 7 of 50 requests had ended"
     ),
     (FIFTY, round_of(LOAD, 1.0, done=7), CUT_OFF),
     # The others came in the drain, of which no figure of the round is.
-    (FIFTY, replace(round_of(LOAD, 9.0), in_windows=Counts(50, 7, {}, 43)), CUT_OFF),
+    (FIFTY, structs.replace(round_of(LOAD, 9.0), in_windows=Counts(50, 7, {}, 43)), CUT_OFF),
     (FIFTY, LoadError("connect", "h", 1, "refused"), "could not be run: connect: h:1: refused"),
 )
 def test_a_missed_slo_or_a_round_that_is_not_whole_fails_the_test_in_one_line(
@@ -375,7 +376,7 @@ def test_latencies_are_of_all_rounds_in_milliseconds() -> None:
     assert found.p99_ms == pytest.approx(9.0, rel=0.01)
     assert found.max_ms == pytest.approx(9.0, rel=0.01)
     # The rate is of what was answered in the time.
-    found = figures(replace(round_of(EIGHT, 1.0), in_windows=Counts(100, 60, {}, 40)))
+    found = figures(structs.replace(round_of(EIGHT, 1.0), in_windows=Counts(100, 60, {}, 40)))
     assert found.completed == 60 and found.requests_per_s == pytest.approx(60.0)
 
 

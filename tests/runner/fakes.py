@@ -16,6 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
+from msgspec import structs
+
 from serve_bench.benchmarks.rpc.backend import RpcBackend, WorldPids
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
 from serve_bench.core.facts import LastHeard, TrialUsage
@@ -452,14 +454,14 @@ def interrupt(result: Any) -> Any:
 
 def silence(result: LoadResult) -> LoadResult:
     nothing = Counts(100, 0, {"reset": 100}, 0)
-    made = replace(result, windows=(0,), latency=Histogram(), service_time=Histogram())
-    return replace(made, measured=nothing, in_windows=nothing, total=nothing)
+    made = structs.replace(result, windows=(0,), latency=Histogram(), service_time=Histogram())
+    return structs.replace(made, measured=nothing, in_windows=nothing, total=nothing)
 
 
 def cut(result: LoadResult) -> LoadResult:
     counts, latency = Counts(100, 60, {}, 40), Histogram.of([1_000_000] * 60)
-    made = replace(result, windows=(60,), latency=latency, service_time=latency)
-    return replace(made, measured=counts, in_windows=counts)
+    made = structs.replace(result, windows=(60,), latency=latency, service_time=latency)
+    return structs.replace(made, measured=counts, in_windows=counts)
 
 
 #: What can go wrong with a call, by name.
@@ -472,7 +474,7 @@ TROUBLES: Mapping[str, Callable[[Script], BaseException | Change]] = {
     "refused-and-lost-part": lambda script: raise_after(script.lose(GONE), REFUSED),
     "broken": lambda script: script.lose("gcs 3 ended", broken="gcs 3 ended"),
     "lost-worker": lambda _: (
-        lambda result: replace(result, failures=(WorkerFailure(33, "killed", 5),))
+        lambda result: structs.replace(result, failures=(WorkerFailure(33, "killed", 5),))
     ),
     "lost-node": lambda _: (
         lambda parts: {**parts, "2": NodePart(reason="died", last_heard=LastHeard(10, 1, 0.0))}

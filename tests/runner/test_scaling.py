@@ -2,6 +2,8 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from msgspec import structs
+
 from serve_bench.core.facts import DeploymentLimits, SettledFacts
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.own_app import limits_of
@@ -79,7 +81,7 @@ def test_a_warm_up_waits_for_replicas_as_long_as_they_come() -> None:
 def test_what_ran_is_recorded(changes: list[tuple[float, int]], ran: list[int] | None) -> None:
     """Windows from second 10 to second 20 of the load."""
     zero_ns = time.perf_counter_ns()
-    load = replace(round_of(LOAD, 10.0), started_at_ns=time.time_ns() + int(10e9))
+    load = structs.replace(round_of(LOAD, 10.0), started_at_ns=time.time_ns() + int(10e9))
     with watch_of(ScalingServe(changes=[(zero_ns / 1e9 + s, n) for s, n in changes])) as watch:
         pass
     found = watch.add_to(replace(trial(planned()), limits=LIMITS), load).limits

@@ -63,14 +63,14 @@ def other_work(a: SideRow, b: SideRow) -> Iterator[str]:
 
 def _measure_answers(side: SideRow) -> Amounts:
     """What the client received; empty of few answers."""
-    codes, clients = Counter[str](), [trial.client for trial in side.trials]
+    codes, clients = Counter[int](), [trial.client for trial in side.trials]
     for client in clients:
         codes.update(client.status_codes)
     if (answers := codes.total()) < FEWEST:
         return {}
     received = sum(client.bytes_received or 0 for client in clients)
-    other = sorted(codes.keys() - {"200"})
-    shares = {("answers with status", code): 1e3 * codes[code] / answers for code in other}
+    other = sorted(codes.keys() - {200})
+    shares = {("answers with status", str(code)): 1e3 * codes[code] / answers for code in other}
     return {(BYTES, ""): received / answers} | shares
 
 

@@ -26,7 +26,7 @@ from serve_bench.analysis.verdict.usage import (
     waits_of,
 )
 from serve_bench.core.facts import Group, WaitsFacts
-from serve_bench.core.failed_requests import rejections, statuses_of
+from serve_bench.core.failed_requests import rejections
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import ClientVerdict
 from serve_bench.core.result import Trial
@@ -155,7 +155,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         slots_words=slots_words,
         queue=int(queue) if queue is not None and queue >= 0 else None,  # -1: any number
         refused=rejected / ended if ended and rejected >= WHOLE * failed else 0.0,
-        refused_by=rejections(trial.counts.failed, statuses_of(trial)) if rejected else (),
+        refused_by=rejections(trial.counts.failed, trial.client.status_codes) if rejected else (),
         batches=_batches(trial, most, measured) if most > 1 else None,
         forward=forward,
         ongoing=None if ongoing == "stale" else ongoing,

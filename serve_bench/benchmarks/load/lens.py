@@ -133,7 +133,7 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "not sent", f"{counts.unsent:,} were due, and waited for a free connection"
     if errors := failures_of([trial]):
         yield "errors", errors
-    if client.status_codes.keys() - {"200"}:
+    if client.status_codes.keys() - {200}:
         codes = client.status_codes.items()
         yield "status", ", ".join(f"{code}: {count:,}" for code, count in codes)
     if client.events and trial.row.traffic.client == "raw":

@@ -210,7 +210,6 @@ class ScaleBench(ListedBench[ScaleSpec]):
         drive = partial(crew.drive, on_progress=self._progress(planned))
         sample = suite.address is not None and suite.sample
         trial, result = self._driven(planned, partial(drive, loads, self._timing(), sample=sample))
-        trial = replace(trial, client=structs.replace(trial.client, skew_s=crew.skew_s))
         for node in result.nodes:
             if node.lost:
                 name = node.hostname or node.ip or node.node

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.core.facts import TrialUsage
@@ -169,11 +170,13 @@ def test_a_load_that_lost_a_worker_is_an_error_of_its_side(
 
     def windows(*given: Any, **more: Any) -> SlicedResult:
         found: SlicedResult = drive(*given, **more)
-        return replace(found, sides=(found.sides[0], replace(found.sides[1], failures=lost)))
+        return replace(
+            found, sides=(found.sides[0], structs.replace(found.sides[1], failures=lost))
+        )
 
     def alone(load: Load, *given: Any, **more: Any) -> LoadResult:
         found: LoadResult = drive(load, *given, **more)
-        return replace(found, failures=lost if load.request.port == right.port else ())
+        return structs.replace(found, failures=lost if load.request.port == right.port else ())
 
     monkeypatch.setattr(in_turn, broken, windows if broken == "drive_windows" else alone)
     with serving() as left, serving() as right:
