@@ -146,15 +146,9 @@ def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         raise ValueError("results with windows of different lengths cannot be combined")
     whole = _added_up(load, results)
     verdicts = [result.verdict for result in results]
-    verdict = ClientVerdict(
-        client_bound=any(verdict.client_bound for verdict in verdicts),
-        reasons=_unique(reason for verdict in verdicts for reason in verdict.reasons),
-        non_idle=highest(verdict.non_idle for verdict in verdicts),
-        run_queue_wait=highest(verdict.run_queue_wait for verdict in verdicts),
-        pickup_p50_ns=whole.pickup.percentile(0.5),
-        latency_p50_ns=whole.latency.joined(whole.censored).percentile(0.5),
-    )
-    return with_added(structs.replace(whole, verdict=verdict))
+    reasons = _unique(reason for verdict in verdicts for reason in verdict.reasons)
+    bound = any(verdict.client_bound for verdict in verdicts)
+    return structs.replace(whole, verdict=_verdict(whole, bound, reasons))
 
 
 def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
@@ -270,20 +264,27 @@ def added_share(added: Histogram, latency: Histogram) -> float | None:
 
 def judged(result: LoadResult) -> LoadResult:
     """The result with the verdict on its client."""
-    return with_added(structs.replace(result, verdict=client_verdict(result)))
+    return structs.replace(result, verdict=client_verdict(result))
 
 
-def with_added(result: LoadResult) -> LoadResult:
-    """The result with what its client adds to the latency: how late a request is sent, and how long
-    its answer waits for the client; of aiohttp also the client's own work on both."""
-    inside_ns = result.handling.mean or result.pickup.mean
-    lag_ns = result.send_lag.without_highest(result.waited).mean or 0.0
-    latency_ns = result.latency.joined(result.censored).mean
-    if inside_ns is None or latency_ns is None:
-        return result
-    added_ns = min(lag_ns + inside_ns, latency_ns)  # of samples: they may be the slow ones
-    verdict = replace(result.verdict, added_ns=added_ns, mean_latency_ns=latency_ns)
-    return structs.replace(result, verdict=verdict)
+def _verdict(result: LoadResult, bound: bool, reasons: Sequence[str]) -> ClientVerdict:
+    """A verdict with its evidence. What the client adds to the latency: how late a request is sent,
+    and how long its answer waits for the client; of aiohttp also the client's own work on both."""
+    latency, lag = result.latency.joined(result.censored), result.send_lag
+    added_ns, inside_ns = None, result.handling.mean or result.pickup.mean
+    if inside_ns is not None and latency.mean is not None:
+        lag_ns = lag.without_highest(result.waited).mean or 0.0
+        added_ns = min(lag_ns + inside_ns, latency.mean)  # of samples: they may be the slow ones
+    return ClientVerdict(
+        client_bound=bound,
+        reasons=tuple(reasons),
+        non_idle=highest(worker.non_idle for worker in result.workers),
+        run_queue_wait=highest(worker.run_queue_wait for worker in result.workers),
+        pickup_p50_ns=result.pickup.percentile(0.5),
+        latency_p50_ns=latency.percentile(0.5),
+        added_ns=added_ns,
+        mean_latency_ns=None if added_ns is None else latency.mean,
+    )
 
 
 def client_verdict(result: LoadResult) -> ClientVerdict:
@@ -318,11 +319,4 @@ def client_verdict(result: LoadResult) -> ClientVerdict:
     delayed, name = (first, "TTFT") if first.count else (latency, "latency")
     if (share := added_share(result.send_lag.without_highest(result.waited), delayed)) is not None:
         reasons.append(f"requests were sent late by {100 * share:.0f} % of their {name}")
-    return ClientVerdict(
-        client_bound=bool(reasons),
-        reasons=tuple(reasons),
-        non_idle=non_idle,
-        run_queue_wait=wait,
-        pickup_p50_ns=pickup.percentile(0.5),
-        latency_p50_ns=latency.percentile(0.5),
-    )
+    return _verdict(result, bool(reasons), reasons)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
+
+import msgspec
 
 from serve_bench.core.load_result import LoadResult, Slice
 from serve_bench.core.load_spec import Load, Slices, Timing
-from serve_bench.core.schema import plain
+from serve_bench.core.schema import encode_part
 from serve_bench.load.connection import Address
 from serve_bench.load.pacing import WorkerShare
 from serve_bench.load.request_log import LogOrder
@@ -65,4 +66,4 @@ class Messages:
 
 def line_of(message: Orders | Messages) -> bytes:
     """The line of JSON of a message."""
-    return json.dumps(plain(message)).encode() + b"\n"
+    return msgspec.json.encode(message, enc_hook=encode_part) + b"\n"

@@ -36,6 +36,7 @@ def test_everything_is_added_up_and_nothing_is_lost() -> None:
     second = a_result(
         [2 * MS] * 6, (4, 2), duration_s=2.5, notes=("two",), failures=(failure,), verdict=bound
     )
+    second = structs.replace(second, workers=(WorkerReport(2, 4, 0.5, 0.9, 0.2, 18.0, "none"),))
     third = a_result([3 * MS], (1, 0), verdict=replace(bound, reasons=("late",)))
     total = combine(LOAD, [first, second, third])
     assert total.windows == (7, 5) and total.window_s == 1.0 and total.duration_s == 2.5

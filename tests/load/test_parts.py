@@ -49,7 +49,7 @@ def judgeable(workers: list[WorkerReport], *times: list[int]) -> Any:
     """What the verdict looks at: times of pickup, latency, lag, and to the first event."""
     parts = zip(("pickup", "latency", "send_lag", "ttft"), (*times, [])[:4], strict=True)
     made = {name: Histogram.of(values) for name, values in parts}
-    empty = dict.fromkeys(("censored", "ttft_censored", "itl"), Histogram())
+    empty = dict.fromkeys(("censored", "ttft_censored", "itl", "handling"), Histogram())
     return SimpleNamespace(workers=workers, waited=0, **made, **empty)
 
 
