@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+from typing import ClassVar, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from serve_bench.core.failed_requests import why_failed
@@ -398,44 +398,31 @@ def run_at_once(
     called when a job raises something else or Ctrl-C comes, which is then raised, and with
     `all_or_none` on the first failure: None stands for those that it stopped.
     """
-    reports: queue.Queue[tuple[int, str | None]] = queue.Queue()
-    stopped: set[int] = set()
+    reports: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+    stopped: set[Future[T]] = set()
 
-    def put_end(place: int, _: Future[Any]) -> None:
-        reports.put((place, None))
-
-    def put_words(place: int, words: str) -> None:
+    def put(place: int, words: str) -> None:
         reports.put((place, words))
 
     with ThreadPoolExecutor(len(jobs)) as threads:
         try:
-            futures: list[Future[T]] = []
-            for place, job in enumerate(jobs):
-                futures.append(threads.submit(job, partial(put_words, place)))
-                futures[place].add_done_callback(partial(put_end, place))
-            running = set(range(len(jobs)))
+            futures = [threads.submit(job, partial(put, at)) for at, job in enumerate(jobs)]
+            running = {*futures}
             while running:
-                try:
-                    place, words = reports.get(timeout=_POLL_S)
-                except queue.Empty:
-                    continue
-                if words is not None:
-                    report(place, words)
-                    continue
-                running.discard(place)
-                error = futures[place].exception()
-                if error is None or place in stopped:
-                    continue
-                if not isinstance(error, failures):
-                    raise error
-                if all_or_none and running:
-                    stopped |= running
-                    stop()
+                done, running = wait(running, _POLL_S, FIRST_COMPLETED)
+                while not reports.empty():
+                    report(*reports.get())
+                for error in (future.exception() for future in done - stopped):
+                    if error is not None and not isinstance(error, failures):
+                        raise error
+                    if error is not None and all_or_none and running - stopped:
+                        stopped |= running
+                        stop()
         except BaseException:  # Ctrl-C as well: the other jobs would go on in their threads
             stop()
             raise
-    errors = [future.exception() for future in futures]
+    ends = ((future, future.exception()) for future in futures)
     return [
-        future.result(timeout=0) if error is None else None if place in stopped else error
-        for place, (future, error) in enumerate(zip(futures, errors, strict=True))
+        future.result(timeout=0) if error is None else None if future in stopped else error
+        for future, error in ends
     ]
