@@ -18,7 +18,6 @@ from serve_bench.view.document import (
     Number,
     ReportOptions,
     Table,
-    as_text,
     unfolded,
 )
 from serve_bench.view.ladders import LadderView, view_ladders
@@ -39,7 +38,7 @@ def tables(sheet: Document) -> list[Table]:
 
 
 def tiles(sheet: Document) -> list[str]:
-    return [as_text(cell).text for row in sheet.tiles().rows for cell in row.cells]
+    return [cell.text for row in sheet.tiles().rows for cell in row.cells]
 
 
 def charts(sheet: Document) -> list[Chart]:

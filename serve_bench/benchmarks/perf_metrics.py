@@ -25,7 +25,7 @@ from serve_bench.core.schema import built
 from serve_bench.core.usage import BATCH_SIZE
 from serve_bench.view.csv import json_of
 from serve_bench.view.document import ReportOptions
-from serve_bench.view.figures import FIGURES, scale
+from serve_bench.view.figures import FACTORS, FIGURES
 from serve_bench.view.frame import ViewRow
 
 Metric = tuple[str, float | None, str]
@@ -75,7 +75,7 @@ def _scale_metrics(rows: Sequence[ViewRow]) -> Iterator[Metric]:
         for name in CURVE_METRICS if curve else metric_names(row.load):
             figure, value = FIGURES[name], row.value(name)
             unit = f"_{figure.shown}" if curve and name != RATE else ""
-            shown = None if value is None else value * scale(figure.unit, figure.shown)
+            shown = None if value is None else value * FACTORS.get((figure.unit, figure.shown), 1.0)
             kind = "LATENCY" if figure.better == "lower" else "THROUGHPUT"
             yield f"{prefix}{name}{unit}", shown, kind
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import Final
 
 from rich.box import Box
@@ -47,14 +48,6 @@ def wrapped(
     return [f"{margin}{line.plain.rstrip()}" for margin, line in zip(margins, lines, strict=True)]
 
 
-def _least(cells: Sequence[str], whole: bool = False) -> int:
-    """The least width of a column: of its longest word, or `whole` line, and its indent."""
-    indent = max(len(cell) - len(cell.lstrip(" ")) for cell in cells)
-    parts = (cell.splitlines() if whole else cell.split() for cell in cells)
-    longest = max((cell_len(part) for split in parts for part in split), default=1)
-    return indent + min(longest, MOST_OF_A_WORD)
-
-
 def table_blocks(
     heads: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int], width: int
 ) -> list[list[str]]:
@@ -66,10 +59,15 @@ def table_blocks(
     gap = 0 if full + gaps <= width < full + 2 * gaps else 1  # closer, before a line is folded
     padding = (0, gap, 0, 0)
     table = Table(box=_BOX, show_edge=False, show_lines=True, padding=padding, pad_edge=False)
-    least = [_least(cells, at not in words) for at, cells in enumerate(columns)]
-    # There is room for "57.53 ± 4.00" in one line.
-    whole = sum(least) + (gap + 1) * gaps <= width
-    least = least if whole else [_least(cells) for cells in columns]
+    for whole in (True, False):  # is there room for "57.53 ± 4.00" in one line?
+        least = []  # widths of columns, of their longest words, or lines, and their indents
+        for at, texts in enumerate(columns):
+            lines = whole and at not in words
+            parts = chain.from_iterable(map(str.splitlines if lines else str.split, texts))
+            indent = max(len(text) - len(text.lstrip(" ")) for text in texts)
+            least.append(indent + min(max(map(cell_len, parts), default=1), MOST_OF_A_WORD))
+        if sum(least) + (gap + 1) * gaps <= width:
+            break
     for at, (head, room) in enumerate(zip(heads, least, strict=True)):
         side: JustifyMethod = "left" if at in words else "right"
         keep = whole and at not in words

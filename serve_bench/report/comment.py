@@ -15,7 +15,6 @@ from serve_bench.view.document import (
     Folded,
     Prose,
     Table,
-    as_text,
     cell_text,
     explain,
 )
@@ -73,7 +72,7 @@ def _table_lines(table: Table) -> list[str]:
 
 def _cell(cell: Cell) -> str:
     """A cell; what is a verdict against the run is bold."""
-    return f"**{cell_text(cell)}**" if as_text(cell).tone == "bad" else cell_text(cell)
+    return f"**{cell_text(cell)}**" if cell.tone == "bad" else cell_text(cell)
 
 
 def _remarks(table: Table) -> Iterator[str]:

@@ -35,7 +35,6 @@ from serve_bench.view.document import (
     Later,
     Prose,
     Section,
-    as_text,
     explain,
     unfolded,
 )
@@ -113,7 +112,6 @@ def environment() -> jinja2.Environment:
         "kind": lambda block: type(block).__name__,
         # The same JSON without a `<`, which could end a script block. It occurs in strings alone.
         "records": lambda text: text.decode("utf-8", "replace").replace("<", "\\u003c"),
-        "text": as_text,
     }
     env.globals |= {
         **{"draw": draw, "list_series": list_series, "shapes": DEFINED},

@@ -26,7 +26,7 @@ from serve_bench.report.theme import (
     write,
 )
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Document, as_text, unfolded
+from serve_bench.view.document import Document, unfolded
 
 KINDS: Final = (".svg", ".png")
 """The ends of the name of a picture."""
@@ -95,8 +95,7 @@ def draw_picture(documents: Sequence[Document], charts: Sequence[Chart]) -> str:
         figures = [*chain.from_iterable(pairs)]
         for place, (column, cell) in enumerate(figures):
             x = EDGE + place * ROOM / len(figures)
-            text = as_text(cell).text
-            figure = write(text, x, sheet.y + 46, font_size=15, font_weight="bold")
+            figure = write(cell.text, x, sheet.y + 46, font_size=15, font_weight="bold")
             name = write(f"{column.name} {column.unit}", x, sheet.y + 26, fill=QUIET)
             sheet.parts += [name, figure]
         sheet.y += 50 if figures else 0

@@ -33,7 +33,6 @@ from serve_bench.view.document import (
     Prose,
     Table,
     Tone,
-    as_text,
     explain,
 )
 
@@ -164,20 +163,20 @@ class _Writer(Layout):
                 break
         head, *blocks = drawn
         yield from ((line, "quiet") for line in head if any(map(str.strip, head)))
-        lines = iter(blocks)
-        for group, rows in table.groups():
-            if group:
-                yield from self._wrap(group, "plain")
-            for row in rows:
-                # Red where a figure of the row is a verdict against it: words say the rest.
-                against = any(as_text(cell).tone == "bad" for cell in row.cells)
-                yield from ((line, "bad" if against else "plain") for line in next(lines))
-                if self.verbose:
-                    indent = 4 if group else 2
-                    for text in as_text(row.cells[0]).below:
-                        yield from self._wrap(text, "quiet", indent)
-                    for finding in row.doubts:
-                        yield from self._finding(finding, indent)
+        group = ""
+        for row, lines in zip(table.rows, blocks, strict=True):
+            if row.group not in ("", group):
+                yield from self._wrap(row.group, "plain")
+            group = row.group
+            # Red where a figure of the row is a verdict against it: words say the rest.
+            against = any(cell.tone == "bad" for cell in row.cells)
+            yield from ((line, "bad" if against else "plain") for line in lines)
+            if self.verbose:
+                indent = 4 if group else 2
+                for text in row.cells[0].below:
+                    yield from self._wrap(text, "quiet", indent)
+                for finding in row.doubts:
+                    yield from self._finding(finding, indent)
         if self.verbose:
             for note in table.notes:
                 yield from self._wrap(note, "quiet")
@@ -216,7 +215,7 @@ def _draw(
     rows = []
     for row in table.rows:
         pairs = zip(table.columns, row.cells, strict=True)
-        first, *others = (as_text(cell) for column, cell in pairs if column in columns)
+        first, *others = (cell for column, cell in pairs if column in columns)
         texts = ("\n".join((cell.text, *cell.below)) for cell in others)
         seen = {finding.code for finding in row.doubts}
         warned = between.join(mark for code, mark in marks.items() if code in seen)

@@ -132,8 +132,8 @@ def inside_blocks(page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
             sampled.setdefault(caption, {})[page.loads[line.row]] = line.trials
         for launch, verdict in row.verdicts.items():
             reasons = "; ".join(dict.fromkeys(verdict.reasons + verdict.unseen)) or "-"
-            cells = (launch, verdict.text, reasons)
-            limits.append(TableRow(cells, group=row.name))
+            words = (launch, verdict.text, reasons)
+            limits.append(TableRow(tuple(map(Text, words)), group=row.name))
     if sampled:
         tables = starmap(usage_table, sampled.items())
         yield Folded("CPU and memory by process, in figures", tuple(tables))
@@ -198,5 +198,5 @@ def _proofs(launches: Sequence[Launch]) -> Table:
             Text("no", "bad", wrong) if wrong else proved,
         )
         alike.setdefault(cells, []).append(launch.id)
-    rows = (TableRow((", ".join(ids), *cells)) for cells, ids in alike.items())
+    rows = (TableRow((Text(", ".join(ids)), *cells)) for cells, ids in alike.items())
     return _word_table("Proof", ("launches", "variant", "in force", "requested"), rows)

@@ -43,7 +43,7 @@ from serve_bench.view.document import (
     sentences,
 )
 from serve_bench.view.figures import FIGURES, Value, declare, declare_all, known_values
-from serve_bench.view.frame import Field, TableSpec, make_spec, make_table, make_tiles, row_json
+from serve_bench.view.frame import Field, TableSpec, make_table, make_tiles, row_json
 from serve_bench.view.lens import FORMAT, View
 from serve_bench.view.rows import ViewRow
 from serve_bench.view.verdict_words import describe_comparing, describe_row, describe_side, headline
@@ -200,7 +200,8 @@ def about_sides(comparing: Comparing) -> Iterator[ViewRow]:
         yield ViewRow({"point": "alone", **vars(row)}, {}, row.row, notes=(alone_words(row),))
 
 
-HOPS: Final = make_spec("Hops of traced requests", "hop hop_time.A hop_time.B hop_grown hop_share")
+_shown = map(Field, "hop hop_time.A hop_time.B hop_grown hop_share".split())
+HOPS: Final = TableSpec("Hops of traced requests", tuple(_shown))
 
 
 def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
@@ -294,7 +295,7 @@ def comparison_document(comparing: Comparing, where: Sequence[str] = ()) -> Docu
         doubts=(
             *(Finding(text, "failed", "bad") for text in comparing.failures),
             *(Finding(text, unlike, "doubt") for text in comparing.unlike),
-            *sentences(comparing.warnings, "doubt"),
+            *(Finding(text, tone="doubt") for text in comparing.warnings),
         ),
         sections=(*view.sections, *view.charts),
         records=tuple(where),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, takewhile
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from serve_bench.view.charts import Chart as Chart
 
@@ -39,19 +39,14 @@ class Finding:
 
 
 def sentences(texts: Iterable[str], tone: Tone = "plain") -> tuple[Finding, ...]:
-    """Findings that are plain sentences."""
-    return tuple(Finding(text, tone=tone) for text in texts)
-
-
-def sentence(text: str) -> str:
-    """The text with one full stop. A name that it begins with stays as it is written."""
-    return f"{text.rstrip('.')}."
+    """Findings that are plain sentences, each with one full stop."""
+    return tuple(Finding(f"{text.rstrip('.')}.", tone=tone) for text in texts)
 
 
 def statement(text: str, names: Iterable[str] = ()) -> str:
-    """The same, with a capital where it does not begin with one of the names."""
+    """The text, with a capital where it does not begin with one of the names."""
     named = any(name and text.startswith(name) for name in names)
-    return sentence(text if named else f"{text[:1].upper()}{text[1:]}")
+    return text if named else f"{text[:1].upper()}{text[1:]}"
 
 
 def listed(words: Sequence[str]) -> str:
@@ -85,6 +80,8 @@ class Number:
     value: float | None
     tone: Tone = "plain"
     interval: bool = False  # whether its 95 % interval is in the text
+    below: ClassVar[tuple[str, ...]] = ()
+    link: ClassVar[str] = ""
 
 
 @dataclass(frozen=True)
@@ -97,20 +94,12 @@ class Text:
     link: str = ""
 
 
-Cell: TypeAlias = Number | Text | str
-
-
-def as_text(cell: Cell) -> Text:
-    """A cell as the words that it shows."""
-    if isinstance(cell, str):
-        return Text(cell)
-    return Text(cell.text, cell.tone) if isinstance(cell, Number) else cell
+Cell: TypeAlias = Number | Text
 
 
 def cell_text(cell: Cell) -> str:
     """A cell in one line, with what stands below it in brackets."""
-    about = as_text(cell)
-    return f"{about.text} ({', '.join(about.below)})" if about.below else about.text
+    return f"{cell.text} ({', '.join(cell.below)})" if cell.below else cell.text
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,9 @@ from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 from serve_bench.view.document import Tone
 from serve_bench.view.inside import gpu_percent, grouped_cpu, host_cpu
 
+FACTORS: Final = {("ns", "ms"): 1e-6, ("ns", "us"): 1e-3, ("ns", "s"): 1e-9}
+"""By what a value is multiplied to be shown in another unit than its own."""
+
 Compute: TypeAlias = Callable[[Line], Value | float | None]
 """What makes a figure of a row; None where it was not seen."""
 
@@ -48,7 +51,7 @@ class Figure:
         if value is None:
             return "-"
         unit = unit or self.shown
-        factor = scale(self.unit, unit)
+        factor = FACTORS.get((self.unit, unit), 1.0)
         scaled, ends = value.value * factor, (value.low, value.high) if self.digits else ()
         if self.digits:
             text = shorten(scaled, self.digits)
@@ -68,14 +71,9 @@ class Figure:
 
     def place(self, value: Value) -> tuple[float, float | None, float | None]:
         """A value and the ends of its interval, in the unit in which it is shown."""
-        factor = scale(self.unit, self.shown)
+        factor = FACTORS.get((self.unit, self.shown), 1.0)
         low, high = (None if end is None else end * factor for end in value.ends)
         return value.value * factor, low, high
-
-
-def scale(unit: str, shown: str) -> float:
-    """By what a value is multiplied to be shown."""
-    return {"ms": 1e-6, "us": 1e-3, "s": 1e-9}.get(shown, 1.0) if unit == "ns" else 1.0
 
 
 def shorten(value: float, digits: int = 3) -> str:

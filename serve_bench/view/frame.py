@@ -17,18 +17,8 @@ from serve_bench.analysis.statistics import LATENCY, MAIN, LowerBound
 from serve_bench.core.result import Trial
 from serve_bench.view.charts import Chart, Point, split_lines
 from serve_bench.view.csv import pick
-from serve_bench.view.document import (
-    Cell,
-    Column,
-    Detail,
-    Number,
-    Section,
-    Table,
-    TableRow,
-    Text,
-    cell_text,
-)
-from serve_bench.view.figures import FIGURES, Value, find_figure, scale
+from serve_bench.view.document import Cell, Column, Detail, Number, Section, Table, TableRow, Text
+from serve_bench.view.figures import FACTORS, FIGURES, Value, find_figure
 from serve_bench.view.rows import ViewRow as ViewRow
 
 
@@ -89,7 +79,7 @@ class Field:
         unit, seen = self.unit or figure.shown, len(value.launches)
         tone = row.tones.get(name) or (figure.tone if value.value else "plain")
         several = f", {seen} of {seen + value.missing}" if value.missing else ""
-        shown = value.value * scale(figure.unit, unit)
+        shown = value.value * FACTORS.get((figure.unit, unit), 1.0)
         interval = bool(figure.digits) and None not in (value.low, value.high)
         return Number(f"{figure.show(value, unit)}{several}", shown, tone, interval)
 
@@ -123,7 +113,7 @@ def make_table(spec: TableSpec, rows: Sequence[ViewRow], bare: bool = False) -> 
         gaps = ["" if item.name != main or main in row.values else row.gap for row in rows]
         pairs = zip(rows, gaps, strict=True)
         cells = [Text(gap, "doubt") if gap else item.cell(row) for row, gap in pairs]
-        if any(cell_text(cell) not in ("-", "") for cell in cells):
+        if any(cell.text not in ("-", "") or cell.below for cell in cells):
             kept.append((item.column(cells), cells))
     by_row = zip(rows, zip(*(cells for _, cells in kept), strict=True), strict=False)
     lines = tuple(TableRow(cells, row.warnings, row.group) for row, cells in by_row)

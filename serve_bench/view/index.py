@@ -42,8 +42,9 @@ def index_row(look: RunLook, where: str, link: str) -> tuple[str, TableRow]:
     finding = lead[-1] if lead else Finding("nothing was found")
     most = max((rate for row in look.view.rows if (rate := row.value(MAIN))), default=None)
     cells = (
-        *(moment(run.started_at)[:16], run.command, Text(where, link=link)),  # no seconds
-        *(Number(number(most), most), Text(finding.text, finding.tone), command_line(run)),
+        Text(moment(run.started_at)[:16]),  # no seconds
+        *(Text(run.command), Text(where, link=link), Number(number(most), most)),
+        *(Text(finding.text, finding.tone), Text(command_line(run))),
     )
     return run.asked.name or run.command, TableRow(cells)
 
@@ -57,7 +58,7 @@ def index_runs(runs: list[tuple[str, TableRow]], place: str, skipped: Sequence[s
         title=f"runs in {place}",
         command="report",
         findings=sentences([f"{counted(len(runs), 'run')} in {place}; the newest: {newest}"]),
-        doubts=sentences([f"passed over: {why}" for why in skipped], "doubt"),
+        doubts=tuple(Finding(f"passed over: {why}", tone="doubt") for why in skipped),
         sections=(
             Section("runs", "Runs", (table,), "headline"),
             Section("course", "Run by run", (Later(partial(_draw, runs)),)),

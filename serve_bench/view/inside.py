@@ -15,7 +15,7 @@ from serve_bench.core.figures import counted
 from serve_bench.core.proof import CHILD_OF_REPLICA
 from serve_bench.core.result import Result, Trial
 from serve_bench.core.usage import RoleUse, by_role
-from serve_bench.view.document import Column, Table, TableRow
+from serve_bench.view.document import Column, Table, TableRow, Text
 
 SHOWN_PERCENT: Final = 1.0
 """Roles below 1 % of a core in every column are added up as "the rest"."""
@@ -50,7 +50,7 @@ def usage_table(caption: str, columns: Mapping[str, Sequence[Trial]]) -> Table:
     heads = (Column("process", number=False), *map(Column, columns), Column("memory", "MB"))
     several = any("(" in cell for row in rows for cell in row[1:])
     notes = ("in brackets: the busiest of several processes",) if several else ()
-    return Table(caption, heads, tuple(map(TableRow, rows)), notes)
+    return Table(caption, heads, tuple(TableRow(tuple(map(Text, row))) for row in rows), notes)
 
 
 def _share(use: RoleUse | None) -> str:

@@ -25,7 +25,7 @@ from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import COLLAPSE, KNEE, Ladder, Next, Rung
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Later, Section, Tone, sentence, statement
+from serve_bench.view.document import Later, Section, Tone, statement
 from serve_bench.view.figures import FIGURES, Value, declare
 from serve_bench.view.frame import (
     BARS,
@@ -328,17 +328,17 @@ def _describe(
     collapses, and why each climb ended."""
     if lead is None or "best" not in lead.values:
         why = f"{lead.gap} ({lead.dims['end']})" if lead else "nothing was measured"
-        yield f"There is no knee and no best: {why}."
+        yield f"There is no knee and no best: {why}"
         return
     noun = views[0].noun
     few, most = (counted(lead.dims[users], noun) for users in ("users", "best_with"))
-    yield f"{lead.name} serves at most {lead.text('best')} requests/s with {most}."
-    yield sentence(f"{lead.name} at its knee, {few}: {describe_figures(lead)}; {lead.notes[0]}")
+    yield f"{lead.name} serves at most {lead.text('best')} requests/s with {most}"
+    yield f"{lead.name} at its knee, {few}: {describe_figures(lead)}; {lead.notes[0]}"
     yield from [note for row in compared for note in row.notes][:2]
     for point in {point.name: point for point in reversed(fallen)}.values():
         kept = f"{point.text(MAIN)} requests/s, {point.text('of_best')} of the best"
         where = f"{point.name}: collapse with {counted(point.dims['users'], noun)}"
-        yield sentence(f"{where}: {kept} ({'; '.join(point.notes)})")
+        yield f"{where}: {kept} ({'; '.join(point.notes)})"
     ended: dict[str, list[str]] = {}
     for knee in knees:
         ended.setdefault(knee.dims["end"], []).append(knee.name)

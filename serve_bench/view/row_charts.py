@@ -18,7 +18,17 @@ from serve_bench.core.histogram import Histogram, bounded, slot_middle
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.result import Trial
 from serve_bench.view.charts import Chart, Point, nines, split_lines, stack_bars
-from serve_bench.view.document import Block, Column, Folded, Later, Number, Section, Table, TableRow
+from serve_bench.view.document import (
+    Block,
+    Column,
+    Folded,
+    Later,
+    Number,
+    Section,
+    Table,
+    TableRow,
+    Text,
+)
 from serve_bench.view.figures import FIGURES
 from serve_bench.view.frame import BARS, ViewRow, differ
 from serve_bench.view.inside import OTHERS, mean_by_role, others_percent
@@ -170,5 +180,5 @@ def draw_histogram(histogram: Histogram) -> Iterator[Table]:
         end = last if place == BUCKETS else least + width * place
         bar = "■" * math.ceil(LONGEST * count / max(counts))
         name = f"to {number(end / NS_PER_MS, 3)} ms"
-        rows.append(TableRow((name, Number(f"{count:,}", count), bar)))
+        rows.append(TableRow((Text(name), Number(f"{count:,}", count), Text(bar))))
     yield Table("", (Column(""), Column(""), Column("", number=False)), tuple(rows))

@@ -21,7 +21,7 @@ from serve_bench.core.result import Failure, JsonObject, Launch, Result, Trial
 from serve_bench.core.traffic import Row
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Finding, ReportOptions, Tone
-from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values, known_values
+from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values
 from serve_bench.view.inside import describe_profiled, describe_trial
 
 NS_PER_MS: Final = 1e6
@@ -209,10 +209,12 @@ def _make_row(line: Line, result: Result, rules: RowRules, warnings: Sequence[Wa
     }
     describe = partial(describe_profiled, result=result) if profiled else describe_trial
     facts = (fact for trial in line.trials for fact in describe(trial))
+    values = dict(compute_values(line, (*ROW_FIGURES, *rules.figures)))
+    if limit is not None and limit.idle is not None:
+        values["idle_while_queued"] = Value(limit.idle)
     return ViewRow(
         dims=dims,
-        values=dict(compute_values(line, (*ROW_FIGURES, *rules.figures)))
-        | known_values(idle_while_queued=limit.idle if limit else None),
+        values=values,
         warnings=tuple(found),
         notes=tuple(dict.fromkeys(facts)),
         gap=gap,

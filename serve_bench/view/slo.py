@@ -75,7 +75,7 @@ def _table_row(row: RowSlo) -> TableRow:
     cells.append(Number(row.worst.margin_text, None if margin is None else 100 * margin))
     whys = (judgement.why_not for judgement in row.judgements if judgement.met is None)
     doubts = tuple(Finding(why, "not-judged", "doubt") for why in whys)
-    return TableRow((row.name, *cells, Text(row.word, TONES[row.word])), doubts)
+    return TableRow((Text(row.name), *cells, Text(row.word, TONES[row.word])), doubts)
 
 
 def slo_facts(row: RowSlo) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted, percent
 from serve_bench.core.result import RunStop
-from serve_bench.view.document import Finding, listed, sentence
+from serve_bench.view.document import Finding, listed
 from serve_bench.view.rows import engaged_of
 from serve_bench.view.waterfall import shift_sentence
 
@@ -103,19 +103,19 @@ def describe_comparing(comparing: Comparing) -> Iterator[str]:
     parts = comparing.split()
     for row in (row for row in comparing.rows if row.work):
         title = row_title(comparing, row)
-        yield f"{title}: A and {row.side} do other work: {'; '.join(row.work)}."
+        yield f"{title}: A and {row.side} do other work: {'; '.join(row.work)}"
     for part in parts:
-        yield f"{headline(replace(part, stop=part.stop if len(parts) == 1 else None))}."
+        yield headline(replace(part, stop=part.stop if len(parts) == 1 else None))
         for row in part.rows:
             title = ", ".join(filter(None, (part.of, row_title(part, row))))
             groups = f"{title}: {row.groups}" if row.groups else None
-            yield from (f"{said}." for said in (groups, shift_sentence(title, row.hops)) if said)
+            yield from filter(None, (groups, shift_sentence(title, row.hops)))
     if len(parts) > 1:
         if comparing.stop is not None:
-            yield sentence(stop_text(comparing.stop))
+            yield stop_text(comparing.stop)
         yield (
             f"Intervals have {percent(comparing.confidence)}, so that those of the {len(parts)} "
-            "sides hold at once for a figure in 95 % of runs; verdicts are corrected over all, too."
+            "sides hold at once for a figure in 95 % of runs; verdicts are corrected over all, too"
         )
     floors = comparing.floors
     if comparing.aa:
@@ -126,7 +126,7 @@ def describe_comparing(comparing: Comparing) -> Iterator[str]:
     if floors:
         run = f" of run {comparing.noise}" if comparing.noise else ""
         shares = ", ".join(f"{name} {percent(floor)}" for name, floor in floors.items())
-        yield f"Noise floor{run}: {shares}."
+        yield f"Noise floor{run}: {shares}"
 
 
 def describe_row(row: ComparedRow, paired: bool) -> Iterator[Finding]:

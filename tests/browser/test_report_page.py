@@ -21,7 +21,7 @@ from serve_bench.analysis.stacks import Stacks
 from serve_bench.report.flamegraph import flame_svg
 from serve_bench.report.page import Folder, html_text
 from serve_bench.view.charts import Chart, Point
-from serve_bench.view.document import Column, Document, Number, Section, Table, TableRow
+from serve_bench.view.document import Column, Document, Number, Section, Table, TableRow, Text
 from tests.conftest import BROWSERS
 from tests.html_sample import sheet
 from tests.places import execute
@@ -304,7 +304,8 @@ def test_columns_sort_by_what_they_show(tmp_path: Path) -> None:
         ("100", "1.26 s", Number("10.4", 10.4)),
         ("10,000", "12 s", Number("0.9", 0.9)),
     ]
-    plain = Table("Words", columns, tuple(TableRow(cell) for cell in cells))
+    rows = tuple(TableRow((*map(Text, words), ratio)) for *words, ratio in cells)
+    plain = Table("Words", columns, rows)
     unlike = replace(plain, caption="Unlike", unlike=True)
     whole = replace(sheet(), sections=(Section("more", "More", (plain, unlike)),))
     act = """

@@ -20,6 +20,7 @@ from serve_bench.view.document import (
     Section,
     Table,
     TableRow,
+    Text,
 )
 from tests import places
 from tests.cases import cases
@@ -104,9 +105,8 @@ def test_only_the_script_of_the_page_may_run_and_none_may_ask_the_network() -> N
 
 def test_figures_carry_their_value_as_json_writes_it() -> None:
     values = (1234.5678901234567, 0.1 + 0.2, 1e-09, 3, None, float("nan"))
-    rows = tuple(
-        TableRow(("a", Number(f"{value:.1f}" if value else "-", value))) for value in values
-    )
+    cells = (Number(f"{value:.1f}" if value else "-", value) for value in values)
+    rows = tuple(TableRow((Text("a"), cell)) for cell in cells)
     table = Table("t", (Column("row", number=False), Column("x", "1/s")), rows)
     read_page = Read(page(sheet(sections=(Section("s", "S", (table,)),))))
     shown = [about["data-value"] for about in read_page.all("td", **{"class": "number"})]

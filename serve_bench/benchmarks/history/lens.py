@@ -40,7 +40,7 @@ def documents(history: History) -> Iterator[Document]:
     """A document for each group of runs, the largest group first."""
     first, *others = (_make_document(history, group) for group in history.groups)
     words = "; ".join(f"{group.name}: {group.comparison.word}" for group in history.groups)
-    overview = [f"{len(history.groups)} histories: {words}."] if others else []
+    overview = [f"{len(history.groups)} histories: {words}"] if others else []
     passed = [run for run in history.passed if not run.late]
     lines = tuple(f"{run.where}: {run.why.removeprefix(f'{run.where}: ')}" for run in passed)
     skipped = Prose(lines, "quiet", listed=True)
@@ -68,11 +68,12 @@ def _make_document(history: History, group: Group) -> Document:
     asked, host = compared.about()
     about = Facts((*request, *asked.pairs[1:])), host  # A is several runs
     gaps = (Finding(text, "not judged", "doubt") for text in group.gaps)
+    notes = (Finding(text, tone="doubt") for text in group.notes)
     return replace(
         compared,
         title=f"{group.name} over {len(group.runs)} runs",
         about=lambda: about,
-        doubts=(*gaps, *compared.doubts, *sentences(group.notes, "doubt")),
+        doubts=(*gaps, *compared.doubts, *notes),
         sections=(
             compared.sections[0],
             Section("runs-over-time", "Runs over time", (Later(partial(_draw, rows)),)),

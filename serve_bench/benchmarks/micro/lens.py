@@ -14,7 +14,7 @@ from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import Rung
 from serve_bench.core.result import Failure, cell_slug
 from serve_bench.view import waterfall
-from serve_bench.view.document import Finding, Prose, Section, sentence
+from serve_bench.view.document import Finding, Prose, Section
 from serve_bench.view.figures import Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.lens import Lens, View
@@ -146,7 +146,7 @@ def _find(
 ) -> Iterator[str]:
     """The highest throughput and what limited it, collapses, ratios, hops. `top`: the rows that are
     not clearly slower than the first of them."""
-    if lead is None or not (most := lead.value(MAIN)):  # 0: why stands before it
+    if lead is None or not (most := lead.values[MAIN].value):  # 0: why stands before it
         yield "No row has a rate."
         return
     head = f"{lead.name}: {describe_figures(lead)}"
@@ -157,20 +157,20 @@ def _find(
     if (limit := lead.limited) is not None:
         its = "its limit is" if limit.cause == "unclear" else "it is limited by"
         head += f"; {its} {limit.text}"
-    yield sentence(head)
+    yield head
     texts = []
     for row in top[1:]:
         # Few counts differ by chance by more, but what would be a collapse is not called alike.
-        if (row.value(MAIN) or 0.0) >= ladder.COLLAPSE * most:
+        if (rate := row.values[MAIN].value) >= ladder.COLLAPSE * most:
             words = [part for part in row.name.split(", ") if part not in lead.name.split(", ")]
-            texts.append(f"{', '.join(words) or row.name} ({number(row.value(MAIN))})")
+            texts.append(f"{', '.join(words) or row.name} ({number(rate)})")
     if texts:
         more = f" and {len(texts) - MOST_LIKE} more" if len(texts) > MOST_LIKE else ""
-        yield sentence(f"Not clearly slower: {'; '.join(texts[:MOST_LIKE])}{more}")
+        yield f"Not clearly slower: {'; '.join(texts[:MOST_LIKE])}{more}"
     yield from _find_collapses(measured, page)
     yield from _find_ratios(measured, page, lead)
     for traced in waterfall.read_rows(measured):
-        yield from map(sentence, waterfall.sentences(traced))
+        yield from waterfall.sentences(traced)
 
 
 def _find_collapses(rows: Sequence[ViewRow], page: Page) -> Iterator[str]:
@@ -194,7 +194,7 @@ def _find_collapses(rows: Sequence[ViewRow], page: Page) -> Iterator[str]:
         text += f"with {top.clients} to {after}"
         if last.limited is not None and last.limited.cause != "unclear":
             text += f": limited by {last.limited.cause} ({last.limited.confidence} confidence)"
-        yield sentence(text)
+        yield text
 
 
 def _find_ratios(measured: Sequence[ViewRow], page: Page, shown: ViewRow) -> Iterator[str]:
@@ -216,7 +216,7 @@ def _find_ratios(measured: Sequence[ViewRow], page: Page, shown: ViewRow) -> Ite
             alike = PLACE(row.dims) == PLACE(farthest.dims) and row is not shown
             if alike and row.dims["variant"] in (variant, base) and row.limited is not None:
                 text += f"; {row.name}: {limit_words(row.limited)}"
-        yield sentence(text)
+        yield text
 
 
 _ROW: Final = re.compile(r"single client|\d+ clients")

@@ -23,7 +23,7 @@ from serve_bench.core.figures import counted, number
 from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.schema import built
 from serve_bench.view.csv import json_of, run_json
-from serve_bench.view.document import Finding, Section, sentence
+from serve_bench.view.document import Finding, Section
 from serve_bench.view.figures import Value, declare, declare_all, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.inside import grouped_cpu, mean_by_role
@@ -175,7 +175,7 @@ def _rank_backends(sound: Sequence[ViewRow]) -> str:
     for row in others:
         share = number(row.values[MAIN].value / best.values[MAIN].value, 2)
         words.append(f"{row.dims['variant']} {share} of that (p50 {row.text('latency_p50')} ms)")
-    return sentence("; ".join(words))
+    return "; ".join(words)
 
 
 REPORT_FILE: Final = "benchmark_report.json"

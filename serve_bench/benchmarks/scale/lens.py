@@ -34,15 +34,15 @@ from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Result, Trial
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Detail, Finding, Later, Section, sentence
+from serve_bench.view.document import Detail, Finding, Later, Section
 from serve_bench.view.figures import (
+    FACTORS,
     FIGURES,
     INSIDE,
     Value,
     declare,
     declare_all,
     known_values,
-    scale,
     tier_of,
 )
 from serve_bench.view.frame import (
@@ -184,7 +184,7 @@ for _name, _published in PUBLISHED.items():
     _unit = _figure.shown or _figure.unit
     declare(
         *(_name, _unit, f"as published: {_figure.meaning}"),
-        partial(_compute, _name, scale(_figure.unit, _unit)),
+        partial(_compute, _name, FACTORS.get((_figure.unit, _unit), 1.0)),
         title=_name,
         shown=_figure.shown,
         better="lower" if _unit == "ms" else "higher",
@@ -260,7 +260,7 @@ def build(page: Page) -> View:
     return View(
         rows=shown,
         points=[*growths, *nodes],
-        alarms=[sentence(line) for line in invalid_lines(shown)[:1]],
+        alarms=invalid_lines(shown)[:1],
         findings=(_describe_rates(timed, bool(growths)),),
         sections=sections,
         charts=tuple(chart_sections(timed)),
@@ -394,7 +394,7 @@ def _describe_rates(rows: Sequence[ViewRow], curve: bool) -> str:
         last = max(alike, key=lambda row: row.dims["replicas"])
         named = [best] if last is best else [best, last]
     words = [f"{row.name}: {describe_figures(row)}" for row in named]
-    return sentence("; ".join(words) or "Nothing was measured")
+    return "; ".join(words) or "Nothing was measured"
 
 
 LENS: Final = Lens(build, figures=(*INSIDE, *PUBLISHED), usage_of=_usage_of)

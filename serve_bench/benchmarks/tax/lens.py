@@ -21,7 +21,7 @@ from serve_bench.benchmarks.tax.spec import TaxSpec
 from serve_bench.core.facts import TrialUsage
 from serve_bench.core.result import Result
 from serve_bench.view.comparison import METRICS, compare_rows, mean_value, ratio_chart, scale_value
-from serve_bench.view.document import Finding, Later, Section, sentence
+from serve_bench.view.document import Finding, Later, Section
 from serve_bench.view.figures import Value, declare, mean_of
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_spec, make_table, make_tiles
 from serve_bench.view.lens import Lens, View
@@ -167,10 +167,10 @@ def _findings(rates: Sequence[ViewRow], steps: Sequence[ViewRow]) -> Iterator[st
     layer that costs most beside the one before."""
     for row in rates:
         if row.dims["layer"] in ("default", "optimized"):
-            yield sentence(f"{row.group}: {row.notes[0]}")
+            yield f"{row.group}: {row.notes[0]}"
     step = min(steps, key=lambda row: row.values["b_over_a"].value, default=None)
     if step is not None and step.values["b_over_a"].value < 1:
-        yield sentence(f"The largest step, {step.group}: {step.notes[0]}")
+        yield f"The largest step, {step.group}: {step.notes[0]}"
 
 
 LENS: Final = Lens(build, usage_of=lambda trial: TrialUsage())

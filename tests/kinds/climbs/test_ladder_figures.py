@@ -81,7 +81,7 @@ def test_a_ladder_that_was_broken_off_says_what_comes_next() -> None:
     whole, point = view_of(result(ladder, *trials)).points
     assert whole.dims["end"] == "the list is measured"
     ends = "the list is measured (optimized); 30 users come next (default)"
-    assert view_of(result(ladder, *trials)).findings[-1] == f"Climb: {ends}."
+    assert view_of(result(ladder, *trials)).findings[-1] == f"Climb: {ends}"
     assert point.dims["end"] == "30 users come next"
     assert point.gap == "not climbed to its end" and not point.values
     assert "best_with" not in point.dims
@@ -160,7 +160,7 @@ def test_a_step_with_many_errors_is_no_best_but_can_be_a_collapse() -> None:
 )
 def test_without_a_sound_step_no_figure_is_claimed(trials: list[Trial], said: str) -> None:
     view = view_of(result(LISTED, *trials))
-    assert list(view.findings) == [f"There is no knee and no best: {said}."]
+    assert list(view.findings) == [f"There is no knee and no best: {said}"]
     assert not any(point.values for point in view.points)
 
 

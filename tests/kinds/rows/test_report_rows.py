@@ -91,7 +91,7 @@ def test_a_matrix_is_a_heat_map_for_each_load() -> None:
 
 def test_the_histogram_of_a_load_is_bars_of_signs_the_last_one_open() -> None:
     (table,) = draw_histogram(Histogram.decode(LATENCY))
-    shown = [(row.cells[0], cell_text(row.cells[1]), len(str(row.cells[2]))) for row in table.rows]
+    shown = [(*map(cell_text, row.cells[:2]), len(row.cells[2].text)) for row in table.rows]
     assert (shown[0], shown[-1]) == (("to 3.00 ms", "989", 40), ("to 9.00 ms", "0", 0))
     assert not [*draw_histogram(Histogram.of([]))]
 
@@ -241,7 +241,7 @@ def measured(seen: dict[str, Any], *, profiled: bool = False, rate: float = 100)
 def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:
     shares = {"proxy": 0.4, "replica": 0.2, "child_of_replica": 0.1, "raylet": 0.9, "gcs": 0.8}
     table = usage_table("CPU", {"CPU": [measured(used(*shares.items()))]})
-    names = [row.cells[0] for row in table.rows]
+    names = [row.cells[0].text for row in table.rows]
     beside = ["the rest", "others on the host", "host, all processes"]
     assert names == ["proxy", "replica", "child of replica", *beside]
 
