@@ -179,18 +179,6 @@ def test_a_plot_and_a_report_go_to_a_new_file_each_and_replace_none(
     assert to.read_text().startswith("**micro noop: n9 against the 8 runs before: ")
 
 
-def test_a_page_is_written_and_written_anew(results: Path, monkeypatch: Patch, call: Call) -> None:
-    monkeypatch.chdir(results / "n1")
-    for _ in range(2):
-        out, err = call("history", results, "-f", "html")
-        assert out == "" and err.startswith("wrote history.html (")
-    to = Path("history.html")
-    assert "micro noop over 9 runs" in to.read_text() and to.stat().st_size < 3_000_000
-    to.write_text("mine")
-    call("history", results, "-f", "html", code=2)
-    assert to.read_text() == "mine"
-
-
 def test_a_folder_that_cannot_be_read_is_told_and_breaks_the_gate(
     tmp_path: Path, monkeypatch: Patch, call: Call
 ) -> None:

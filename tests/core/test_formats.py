@@ -22,7 +22,8 @@ from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.cli.history import render_history
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite
-from serve_bench.core.result import FORMAT_VERSION, Result
+from serve_bench.core.record_lines import from_json, to_line
+from serve_bench.core.result import FORMAT_VERSION, Record, Result
 from serve_bench.report import COMPARED
 from serve_bench.report.page import html_text
 from serve_bench.store import read
@@ -107,6 +108,11 @@ def test_it_is_read_whole_and_every_request_is_accounted_for(name: str) -> None:
         latency = trial.metrics.get("latency")
         if latency is not None and latency.histogram is not None:
             assert sum(latency.histogram["count"]) == counts.completed, trial.key
+    records: list[Record] = [result.run, *result.resumes, *result.launches, *result.deploys]
+    for record in (*records, *result.trials, *result.failures, *result.teardowns):
+        line = to_line(record)
+        assert line.startswith('{"kind":') and line.count("\n") == 1
+        assert from_json(json.loads(line)) == record
 
 
 @pytest.mark.parametrize("name", files_of("micro", "noop", "recsys", "press", "sweep", *SUITES))

@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_bench.core.errors import FormatError
-from serve_bench.core.facts import HostFacts
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.record_lines import from_json, parse, to_line
 from serve_bench.core.result import (
     FORMAT_VERSION,
-    Deploy,
     Failure,
     Record,
     Resume,
@@ -32,25 +30,6 @@ RESUME = Resume(argv=("serve-bench",), started_at=AT)
 def to_json(record: Record) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(to_line(record))
     return data
-
-
-EVERY: list[Record] = [
-    run(FIRST, SECOND),
-    Resume(argv=("a", "b"), started_at=AT, host=HostFacts(logical_cores=2)),
-    launch(),
-    Deploy("default-1", cell(), 1.25, True, {"replicas": [{"pid": 1}]}),
-    trial(FIRST, 1.5, 2.0, failed={"reset": 2}, latency=Histogram.of([1, 5, 50, 5000]).encode()),
-    Failure("trial", "no answer", AT, key=FIRST.key, cell=cell(), row=ROWS[0], detail=("x", "y")),
-    Teardown("default-1", 0.5, 12, False, ("pid 3",)),
-]
-
-
-@pytest.mark.parametrize("record", EVERY, ids=lambda record: record.KIND)
-def test_a_record_comes_back_as_it_was(record: Record) -> None:
-    line = to_line(record)
-    assert line.endswith("\n") and line.count("\n") == 1
-    assert next(iter(json.loads(line))) == "kind"
-    assert from_json(json.loads(line)) == record
 
 
 @given(
