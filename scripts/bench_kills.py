@@ -1,38 +1,41 @@
 """SIGKILL at drawn moments: `kills [--rounds 20] [--seed 1]`.
 
 In turn the CLI and the cluster child are killed, in launch, warm-up, trial and teardown. After 10 s
-no process and no directory of ours may be left, the records must be readable, and `--resume` must
-complete the run without repeating a finished trial.
+no process and no directory of the run may be left, the records must be readable, and `--resume`
+must complete the run without repeating a finished trial.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 
-from serve_bench.serving.strays import DIRECTORY_PREFIX, RUN_MARK, temp_root
 from serve_bench.store import read
+from tests.integration.conftest import SERVE_BENCH, cluster_child, wait_for_line, wait_until_clean
+from tests.places import begin, execute
 
 #: For each stage: what is waited for in the output, and how long after it the kill may come (s).
 STAGES = {
     "launch": ("launch: loading Ray", 0.0, 7.0),
-    "warm-up": ("| deploy", 2.0, 4.0),
+    "warm-up": (r"\| deploy", 2.0, 4.0),
     "trial": ("req/s", 0.0, 1.5),
-    "teardown": ("| teardown", 0.0, 0.3),
+    "teardown": (r"\| teardown", 0.0, 0.3),
 }
 ARGUMENTS = (
     *("micro", "--max-ongoing-requests", "1,100", "--num-replicas", "2"),
     *("--clients", "1,raw:10", "--windows", "3", "--window-seconds", "0.4"),
 )
-OURS = ("raylet", "gcs_server", "ray::", "haproxy", "serve_bench/serving/cluster")
 WITHIN_S = 10.0
 
 
@@ -48,98 +51,48 @@ def main() -> None:
         victim = ("cli", "child")[number % 2]
         stage = list(STAGES)[number // 2 % len(STAGES)]
         variant = ("default", "optimized")[number // 8 % 2]
-        with tempfile.TemporaryDirectory() as place:
-            faults += _round(number + 1, victim, stage, variant, Path(place), draw)
+        # Short: HAProxy's socket paths are limited. By this place all of the run is known.
+        place = tempfile.TemporaryDirectory(prefix="k", dir="/tmp")
+        with tempfile.TemporaryDirectory() as folder, place as name:
+            env = {**os.environ, "TMPDIR": name}
+            said, bad = _round(victim, stage, variant, draw, Path(folder, "run"), env)
+        print(f"{number + 1:2} {variant:9} {victim:5} in {stage:8} {said}", flush=True)
+        faults += bad
     print(f"{asked.rounds} rounds, {faults} with a fault")
     sys.exit(1 if faults else 0)
 
 
 def _round(
-    number: int, victim: str, stage: str, variant: str, place: Path, draw: random.Random
-) -> int:
-    command = [sys.executable, "-m", "serve_bench", *ARGUMENTS, "--variant", variant]
-    process = subprocess.Popen(
-        [*command, "--out", str(place / "run")],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    text, earliest_s, latest_s = STAGES[stage]
+    victim: str, stage: str, variant: str, draw: random.Random, run: Path, env: Mapping[str, str]
+) -> tuple[str, bool]:
+    """What came of one kill, and whether anything was left or lost."""
+    command = (*SERVE_BENCH, *ARGUMENTS, "--variant", variant)
+    process = begin(*command, "--out", run, env=env, stderr=subprocess.STDOUT)
+    line, earliest_s, latest_s = STAGES[stage]
     delay_s = draw.uniform(earliest_s, latest_s)
-    _wait_for(process, text)
+    wait_for_line(process, line)
     time.sleep(delay_s)
-    target: psutil.Process | subprocess.Popen[str] | None = process
-    if victim == "child":
-        target = _child(process.pid)
-    if target is not None:
-        target.kill()
+    killed = "no child then"
+    with contextlib.suppress(StopIteration, psutil.NoSuchProcess):
+        (process if victim == "cli" else cluster_child(process)).kill()
+        killed = "killed"
     process.communicate(timeout=60)
-    left = _left()
-    deadline = time.monotonic() + WITHIN_S
-    while left and time.monotonic() < deadline:
-        time.sleep(0.1)
-        left = _left()
-    finished, resumed = _records(place / "run", command)
-    bad = bool(left) or not resumed
-    print(
-        f"{number:2} {variant:9} {victim:5} in {stage:8} +{delay_s:.2f} s: "
-        f"{'killed' if target else 'no child then'}, {finished} finished before, "
-        f"{left if left else 'nothing left'}, resume {'ok' if resumed else 'FAILED'}",
-        flush=True,
-    )
-    return int(bad)
+    left = wait_until_clean(WITHIN_S, Path(env["TMPDIR"]))
+    finished, resumed = _records(run, command[:4], env)
+    said = f"+{delay_s:.2f} s: {killed}, {finished} finished before, {left or 'nothing left'}"
+    return f"{said}, resume {'ok' if resumed else 'FAILED'}", bool(left) or not resumed
 
 
-def _wait_for(process: subprocess.Popen[str], text: str) -> None:
-    assert process.stderr is not None
-    for line in process.stderr:
-        if text in line:
-            return
-
-
-def _child(pid: int) -> psutil.Process | None:
-    try:
-        for child in psutil.Process(pid).children():
-            if "serve_bench/serving/cluster" in " ".join(child.cmdline()):
-                return child
-    except psutil.NoSuchProcess:
-        return None
-    return None
-
-
-def _left() -> list[str]:
-    found = [str(path) for path in temp_root().glob(f"{DIRECTORY_PREFIX}??????")]
-    for process in psutil.process_iter(["cmdline", "name", "status"]):
-        line = " ".join(process.info["cmdline"] or [process.info["name"] or ""])
-        if process.info["status"] == psutil.STATUS_ZOMBIE:
-            continue
-        if any(part in line for part in OURS) or _marked(process):
-            found.append(line[:60])
-    return found
-
-
-def _marked(process: psutil.Process) -> bool:
-    try:
-        return RUN_MARK in process.environ()
-    except (psutil.Error, OSError):
-        return False
-
-
-def _records(folder: Path, command: list[str]) -> tuple[int, bool]:
+def _records(run: Path, command: tuple[str, ...], env: Mapping[str, str]) -> tuple[int, bool]:
     """Trials finished before the kill, and whether a resume completes the run, repeating none."""
-    if not (folder / "records.jsonl").exists() or not (folder / "records.jsonl").stat().st_size:
+    records = run / "records.jsonl"
+    if not records.exists() or not records.stat().st_size:
         return 0, True  # killed before the first record: there is nothing to go on with
-    finished = [trial.key for trial in read(folder).trials]
-    again = subprocess.run(
-        [*command[:4], "--resume", str(folder)], capture_output=True, text=True, check=False
-    )
-    lines = (folder / "records.jsonl").read_text().splitlines()
-    keys = [
-        record["key"]
-        for record in map(json.loads, (line for line in lines if line.startswith("{")))
-        if record["kind"] == "trial"
-    ]
-    whole = read(folder).complete and len(keys) == len(set(keys)) and again.returncode == 0
+    finished = [trial.key for trial in read(run).trials]
+    again = execute(*command, "--resume", run, env=env, timeout_s=600)
+    lines = (line for line in records.read_text().splitlines() if line.startswith("{"))
+    keys = [record["key"] for record in map(json.loads, lines) if record["kind"] == "trial"]
+    whole = read(run).complete and len(keys) == len(set(keys)) and again.returncode == 0
     return len(finished), whole and keys[: len(finished)] == finished
 
 

@@ -12,25 +12,28 @@ compiler.
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import re
 import shutil
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load.driver import drive_load
+from serve_bench.observing.host import fingerprint
+from serve_bench.serving.launch_spec import free_block
+from serve_bench.store import now_iso
+from tests.integration.conftest import start, wait_for_line
 
 HERE = Path(__file__).parent
 CONNECTIONS = (1, 8, 100, 1000)
@@ -46,15 +49,6 @@ class Run:
 
     rate: float
     cpu_us: float
-
-
-# -- servers --------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager
@@ -80,7 +74,7 @@ def running(command: Sequence[str], port: int) -> Iterator[str]:
 @contextmanager
 def nginx(folder: Path, sizes: Sequence[int] = (), tls: bool = False) -> Iterator[str]:
     """`ok` at /, and a body of each size (bytes) at /SIZE, by one worker."""
-    port = free_port()
+    port, *_ = free_block(1)
     folder.chmod(0o755)
     for size in sizes:
         (folder / str(size)).write_bytes(b"a" * size)
@@ -116,7 +110,7 @@ def tiny(folder: Path, form: str) -> Iterator[str]:
             raise SystemExit("bench: no C compiler (cc) on PATH for the small server")
         source = str(HERE / "bench_servers" / "tiny.c")
         subprocess.run([compiler, "-O2", "-o", str(program), source], check=True)
-    port = free_port()
+    port, *_ = free_block(1)
     with running([str(program), str(port), form], port) as url:
         yield url
 
@@ -140,9 +134,6 @@ def servers(folder: Path) -> dict[str, tuple[Callable[[], AbstractContextManager
 def pin(*cores: int) -> None:
     """Keep this process, and what it starts, on these cores where the machine has them."""
     os.sched_setaffinity(0, set(cores) & ALL_CORES or ALL_CORES)
-
-
-# -- clients --------------------------------------------------------------------------------------
 
 
 def ours(client: Client, url: str, c: int, seconds: float, body: bytes | None = b"ok") -> Run:
@@ -212,8 +203,6 @@ def available() -> list[str]:
     return [name for name in PEERS if shutil.which(name)]
 
 
-# -- figures --------------------------------------------------------------------------------------
-
 Rows = Iterator[Sequence[str]]
 """Of a table, its head first."""
 
@@ -232,8 +221,8 @@ def ratios(args: argparse.Namespace, folder: Path) -> Rows:
     """raw against wrk: requests/s and CPU a request."""
     head = ("raw req/s", "wrk req/s", "raw / wrk", "CPU us raw, wrk", "CPU ratio")
     yield ("server", "body", "c", *head)
-    for server, (start, cells) in servers(folder).items():
-        with start() as base:
+    for server, (launch, cells) in servers(folder).items():
+        with launch() as base:
             for c, size in cells:
                 url, body = (base, b"ok") if size is None else (f"{base}{size}", None)
                 pairs = []
@@ -291,20 +280,11 @@ def lag(args: argparse.Namespace, folder: Path) -> Rows:
 @contextmanager
 def noop(variant: str, folder: Path) -> Iterator[str]:
     """`serve-bench noop --blocking` with 8 replicas until the block ends; gives its URL."""
-    command = [sys.executable, "-m", "serve_bench", "noop", "--blocking", "--port", "0"]
-    command += ["--variant", variant, "--out", str(folder / f"noop-{variant}")]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    words = ("--port", "0", "--variant", variant, "--out", f"noop-{variant}")
+    process = start("noop", "--blocking", *words, cwd=folder)
     try:
-        assert process.stdout is not None
-        url, ready = "", False
-        for line in process.stdout:
-            url = url or next(iter(re.findall(r"http://[\d.]+:\d+/noop", line)), "")
-            if ready := "serving until" in line:
-                break
-        if not ready or not url:
-            raise SystemExit(f"bench: noop --variant {variant} did not come up")
+        url = wait_for_line(process, r"http://[\d.]+:\d+/noop")[0]
+        wait_for_line(process, "serving until")
         yield url
     finally:
         process.terminate()
@@ -339,9 +319,6 @@ FIGURES: dict[str, Callable[[argparse.Namespace, Path], Rows]] = {
 }
 
 
-# -- report ---------------------------------------------------------------------------------------
-
-
 def version_of(program: str) -> str:
     """The version that wrk or ab prints; empty if it prints none."""
     flag = "-v" if program == "wrk" else "-V"
@@ -351,16 +328,12 @@ def version_of(program: str) -> str:
 
 
 def host_line() -> str:
-    from importlib.metadata import version
-
-    model = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+    host = fingerprint()
     programs = [f"{name} {version_of(name)}" for name in ("wrk", "ab") if shutil.which(name)]
-    return (
-        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {len(ALL_CORES)} cores, "
-        f"{model[1] if model else 'unknown CPU'}, Linux {os.uname().release}, "
-        f"Python {sys.version.split()[0]}, httptools {version('httptools')}, "
-        f"aiohttp {version('aiohttp')}, {', '.join(programs)}"
-    )
+    libraries = [f"{name} {metadata.version(name)}" for name in ("httptools", "aiohttp")]
+    about = (now_iso()[:10], f"{len(ALL_CORES)} cores", host.cpu, host.kernel)
+    words = (*about, f"Python {host.python}", *libraries, *programs)
+    return f"{', '.join(map(str, words))}, load average {os.getloadavg()[0]:.1f}"
 
 
 def main() -> None:
@@ -378,7 +351,7 @@ def main() -> None:
     if "wrk" not in available():
         parser.error("wrk is not on PATH")
     pin(CLIENT_CORE)
-    print(f"{host_line()}, load average {os.getloadavg()[0]:.1f}", flush=True)
+    print(host_line(), flush=True)
     with tempfile.TemporaryDirectory() as name:
         for figure in wanted:
             print(f"{figure}: {(FIGURES[figure].__doc__ or figure).splitlines()[0]}", flush=True)

@@ -43,7 +43,6 @@ NO_SERVE = "none"
 class Run:
     """One case, planted and driven once."""
 
-    set: str
     case: str
     variant: str
     number: int
@@ -113,7 +112,7 @@ def drive(asked: argparse.Namespace, cases: dict[str, Case]) -> Iterator[Run]:
                 for number in range(1, asked.runs + 1):
                     for case in chosen:
                         trials = field.trials(case)
-                        yield Run(asked.set, case.name, variant, number, trials)
+                        yield Run(case.name, variant, number, trials)
 
 
 def _clients(
@@ -126,7 +125,7 @@ def _clients(
                 pin(CLIENT_CORE)
                 trial = client_trial(case, url, run_id, folder)
                 pin(*ALL_CORES)
-            yield Run(asked.set, case.name, NO_SERVE, number, [trial])
+            yield Run(case.name, NO_SERVE, number, [trial])
 
 
 def judge(run: Run, case: Case) -> tuple[str, Cause]:

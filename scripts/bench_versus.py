@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -164,7 +164,7 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     write_apps(asked.out)
     if asked.part == "table":
-        print(table(asked.figures))
+        print(*coverage_lines(asked.figures), sep="\n")
         return
     for case, launch in product(asked.case.split(","), range(1, asked.launches + 1)):
         about = {"part": asked.part, "case": case, "variant": asked.variant, "launch": launch}
@@ -366,7 +366,7 @@ def coverage_lines(file: Path) -> Iterator[str]:
         name = f"{run['case']} {run['launch']} {run['with']}".strip()
         for metric, key in METRICS.items():
             found, known, holds, agrees = run[metric], "-", "-", "-"
-            size = None if len(sizes) < 2 else size_of([line[key] for line in sizes])
+            size: Any = None if len(sizes) < 2 else paired([line[key] for line in sizes])
             if run["case"] == "same":
                 size = Size(1.0, 1.0, 1.0)
             if size is not None and found["interval"] is not None:
@@ -393,21 +393,10 @@ class Size(NamedTuple):
     high: float
 
 
-def size_of(logarithms: Sequence[float]) -> Size:
-    """Of launches, with the 95 % interval of their mean."""
-    found = paired(logarithms)
-    return Size(found.ratio, found.low, found.high)
-
-
 def words_for(size: Any) -> str:
     """A ratio with its interval, of three numbers or with names."""
     ratio, low, high = size if isinstance(size, list | tuple) else (size.ratio, size.low, size.high)
     return f"{ratio:.3f} ({low:.3f} to {high:.3f})"
-
-
-def table(file: Path) -> str:
-    """All that is there."""
-    return "\n".join(coverage_lines(file))
 
 
 if __name__ == "__main__":
