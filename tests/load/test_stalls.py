@@ -15,13 +15,13 @@ from serve_bench.cli.progress import trial_text
 from serve_bench.core.facts import TrialFlags
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.load_result import LoadResult
-from serve_bench.core.load_spec import Client, Load, Slices, Timing
+from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.nodes import Node, NodePart, node_fact
 from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Result, Run, Trial
 from serve_bench.core.traffic import Row
-from serve_bench.load.driver import drive_load, drive_slices
+from serve_bench.load.driver import drive_load
 from serve_bench.view.row_charts import latency_curve
 from tests.cases import sure
 from tests.rounds import MS, a_result
@@ -112,19 +112,6 @@ def test_a_row_that_was_not_answered_says_so_in_every_figure() -> None:
     assert side.failed_share >= waiting / 160
     assert "lower-bound" in {doubt.code for doubt in doubts_of("A", side, {})}
     assert sure(trial.client.in_windows).in_flight > 0
-
-
-def test_slices_wait_for_their_answers() -> None:
-    """A slice ends with its last answer, however long a stall keeps it."""
-    wait = lambda since_s: 0.7 - since_s if 0.3 <= since_s < 0.7 else 0.0  # noqa: E731
-    with serving(delay_s=0.002, stall=wait) as left, serving(delay_s=0.002) as right:
-        loads = tuple(Load(Request(at.url), connections=3) for at in (left, right))
-        result = drive_slices((loads[0], loads[1]), Slices(pairs=8, slice_s=0.05, warmup_s=0.0))
-    for side in result.sides:
-        assert side.measured.sent == side.measured.completed == sum(side.windows)
-        assert side.measured.in_flight == side.total.in_flight == 0
-    longest = result.sides[0].latency.max
-    assert longest is not None and longest > 0.1e9
 
 
 def test_percentiles_that_rest_on_what_never_came_are_lower_bounds() -> None:

@@ -176,24 +176,18 @@ def test_tls_to_a_server_without_it(client: Client) -> None:
 
 
 @CLIENTS
-def test_ipv6(client: Client) -> None:
-    if "0" * 31 + "1" not in Path("/proc/net/if_inet6").read_text(encoding="ascii"):
-        return  # this host has no ::1
-    with serving(host="::1") as server:
-        result = run(Request(server.url), client)
-    assert result.total.completed == 30
-    assert f"Host: [::1]:{server.port}".encode() in server.log[0].head
-
-
-@CLIENTS
-def test_a_unix_socket(client: Client, tmp_path: Path) -> None:
+def test_unix_sockets_and_ipv6(client: Client, tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with serving(servers.every_nth(7, "close_before"), unix_path=path) as server:
-        request = Request("http://localhost/x", unix_socket=path)
-        result = run(request, client, timeout_s=2.0)
+        result = run(Request("http://localhost/x", unix_socket=path), client)
     assert result.total.sent == 30 == len(server.log)
     assert result.total.failed == {"reset": 4}
     assert b"GET /x HTTP/1.1" in server.log[0].head
+    if "0" * 31 + "1" in Path("/proc/net/if_inet6").read_text(encoding="ascii"):  # ::1 is there
+        with serving(host="::1") as server:
+            result = run(Request(server.url), client)
+        assert result.total.completed == 30
+        assert f"Host: [::1]:{server.port}".encode() in server.log[0].head
 
 
 PATHS = ("/recsys/?user_id=0", "/recsys/?user_id=1", "/other")
