@@ -24,7 +24,7 @@ from typing import Any, Final
 import psutil
 from msgspec import structs
 
-from serve_bench.core.facts import SlicesFacts, WaterfallFacts
+from serve_bench.core.facts import WaterfallFacts
 from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
 from serve_bench.core.load_spec import HANDLE, Load, Slices, Timing
 from serve_bench.core.marks import ProcessMarks
@@ -121,18 +121,27 @@ class SideRows:
             later = [_now(target) for target in targets]
         _check_whole(loads, result.sides)
         total_s = time.monotonic() - began
-        short = slicing.short(_drains(len(loads), result.slices, slicing))
-        trials = []
+        drains, trials = _drains(len(loads), result.slices, slicing), []
         for side, planned in enumerate(pairing.planned):
-            sliced, part = result.sides[side], targets[side].part
-            trial = trial_of(planned, part.number if part else "", started_at, sliced, total_s)
-            trial = _as_slices(
-                trial, result.slices, side, slicing, pairing.seed, sliced.total.completed
+            parts = [part for part in result.slices if part.side == side]
+            load, alone, part = result.sides[side], steady[side], targets[side].part
+            about = {"seed": pairing.seed, "requests": load.total.completed} | cpus[side].facts
+            load = structs.replace(load, slices=slicing.facts(parts, drains[side], **about))
+            launch = part.number if part else ""
+            trial = trial_of(planned, launch, started_at, load, total_s)
+            even = alone.rates if alone.windows else (alone.rate,) * STEADY_WINDOWS
+            rates = {"throughput": [piece.rate for piece in parts], "steady_throughput": even}
+            metrics = {
+                name: Metric("requests/s", "higher", tuple(of)) for name, of in rates.items()
+            }
+            trial = replace(
+                trial,
+                metrics={**trial.metrics, **metrics},
+                warmup=alone.warmup,
+                waterfall=falls.get(side, WaterfallFacts()),
             )
-            trial = _with_steady(trial, steady[side])
-            trial = replace(trial, waterfall=falls.get(side, WaterfallFacts()))
             trial = cpus[side].added_to(trial)
-            if short:
+            if slicing.short(drains):
                 trial = trial.flagged("short_slices")
             if sampler is not None:
                 its_pids = {process.pid for process in (*processes[side], *later[side])}
@@ -312,41 +321,6 @@ def _drains(sides: int, slices: Sequence[Slice], slicing: Slicing) -> tuple[floa
     return tuple(drain_of(slices, side, slicing.slice_s) for side in range(sides))
 
 
-def _as_slices(
-    trial: Trial, slices: Sequence[Slice], side: int, slicing: Slicing, seed: int, requests: int
-) -> Trial:
-    """The trial with a rate for each slice, and what a comparison needs of them. `requests`: all
-    that were completed while CPU was counted, those of the warm-up of windows too."""
-    parts = sorted((part for part in slices if part.side == side), key=lambda part: part.pair)
-    sliced = slicing.method == "slices"
-    record = SlicesFacts(
-        method=slicing.method,
-        slice_s=slicing.slice_s,
-        connections=slicing.connections,
-        why=slicing.why,
-        chosen_drain_s=slicing.drain_s,
-        drain_s=round(drain_of(parts, side, slicing.slice_s), 6) if sliced else 0.0,
-        seed=seed,
-        begun_s=tuple(round(part.begun_s, 6) for part in parts),
-        length_s=tuple(round(part.length_s, 9) for part in parts),
-        completed=tuple(part.completed for part in parts),
-        failed=tuple(part.failed for part in parts),
-        requests=requests,
-    )
-    rates = tuple(part.rate for part in parts)
-    metrics = {**trial.metrics, "throughput": Metric("requests/s", "higher", windows=rates)}
-    return replace(trial, metrics=metrics, client=structs.replace(trial.client, slices=record))
-
-
-def _with_steady(trial: Trial, steady: LoadResult) -> Trial:
-    """The rate without slices beside, and the warm-up that came before it."""
-    rates = steady.rates if steady.windows else (steady.rate,) * STEADY_WINDOWS
-    metric = Metric("requests/s", "higher", windows=rates)
-    return replace(
-        trial, metrics={**trial.metrics, "steady_throughput": metric}, warmup=steady.warmup
-    )
-
-
 def _now(target: Target) -> Sequence[Process]:
     """The processes of a side at the end; none where its launch has ended."""
     try:
@@ -399,16 +373,15 @@ class SideCpu:
         for role, cores in self.idle.items():
             self.seconds[role] = max(0.0, self.seconds[role] - cores * span_s)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Of the slices of a side; nothing of one that is not metered."""
+        idle_all = None if self.idle_all is None else round(self.idle_all, 6)
+        used = {"cpu_s": _rounded(self.seconds), "idle_cores": _rounded(self.idle)}
+        return {**used, "idle_all_cores": idle_all} if self.metered else {}
+
     def added_to(self, trial: Trial) -> Trial:
         """The trial with this; none where a process on the way is not known, came or ended."""
-        if self.metered and trial.client.slices is not None:
-            slices = structs.replace(
-                trial.client.slices,
-                cpu_s=_rounded(self.seconds),
-                idle_cores=_rounded(self.idle),
-                idle_all_cores=None if self.idle_all is None else round(self.idle_all, 6),
-            )
-            trial = replace(trial, client=structs.replace(trial.client, slices=slices))
         if not self.whole:
             return trial.flagged("way_changed")
         if not self.seconds:

@@ -13,7 +13,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from serve_bench.core.facts import SliceMethod, SlicesFacts
 from serve_bench.core.load_result import Slice
@@ -72,6 +72,22 @@ class Slicing:
         if self.method != "slices":
             return False
         return self.slice_s < DRAINS * max(drains_s, default=0.0)
+
+    def facts(self, parts: Sequence[Slice], drain_s: float, **more: Any) -> SlicesFacts:
+        """The record of a side that was loaded in these parts. `more`: other fields of it."""
+        return SlicesFacts(
+            method=self.method,
+            slice_s=self.slice_s,
+            connections=self.connections,
+            why=self.why,
+            chosen_drain_s=self.drain_s,
+            drain_s=round(drain_s, 6) if self.method == "slices" else 0.0,
+            begun_s=tuple(round(part.begun_s, 6) for part in parts),
+            length_s=tuple(round(part.length_s, 9) for part in parts),
+            completed=tuple(part.completed for part in parts),
+            failed=tuple(part.failed for part in parts),
+            **more,
+        )
 
 
 def slicing_from(record: SlicesFacts) -> Slicing:

@@ -179,7 +179,7 @@ def test_cpu_of_a_layer_is_without_what_it_uses_while_others_are_loaded() -> Non
     trial = sliced(PlannedTrial("k", 1, "default", {}, ROWS[2]), 1.0)
     made = cpu.added_to(trial)
     assert made.metrics["server_cpu"].windows == pytest.approx((2.1,))
-    assert sure(made.client.slices).cpu_s == {"proxy": 1.6, "replica": 0.5}
+    assert cpu.facts["cpu_s"] == {"proxy": 1.6, "replica": 0.5}
     cpu.add(before, {7: ("proxy", 3_000_000_000)})  # a process ended: not judged
     bare = replace(trial, metrics={})
     assert "server_cpu" not in cpu.added_to(bare).metrics and cpu.added_to(bare).flags.way_changed
