@@ -140,7 +140,7 @@ def ours(client: Client, url: str, c: int, seconds: float, body: bytes | None = 
     """One of our clients with everything on: body (None: not) and status checked, diagnosis
     sampled."""
     result = load_result(url, seconds, body, client=client, connections=c, processes=1)
-    return Run(result.rate, result.cpu_s / max(1, result.measured.completed) * 1e6)
+    return Run(result.rate, result.workers[0].cpu_s / max(1, result.measured.completed) * 1e6)
 
 
 def load_result(

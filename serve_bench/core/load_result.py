@@ -145,30 +145,19 @@ class WorkerFailure:
 
 @dataclass(frozen=True)
 class Slice:
-    """One slice of a load that alternates between targets.
-
-    `begun_s` since the first measured slice; `length_s` until its last response; `cpu_s` of the
-    worker while it lasted. `share`: of a window in place of a slice, as `LoadResult.shares`.
-    """
+    """One slice of a load that alternates between targets. `begun_s` since the first measured
+    slice; `length_s` until its last response."""
 
     side: int
-    pair: int
     begun_s: float
     length_s: float
     completed: int
     failed: int
-    cpu_s: float
-    share: float | None = None
-
-    @property
-    def rate(self) -> float:
-        """Completed requests per second, to the last response."""
-        completed = self.completed if self.share is None else self.share
-        return completed / self.length_s if self.length_s > 0 else 0.0
 
 
 class LoadResult(ClientFacts, frozen=True, kw_only=True):
-    """What one load measured: what its Trial says of the client, and what figures are made of.
+    """What one load measured: what its Trial says of the client, and what figures are made of. In
+    that of a target that was loaded in turn with others a window is a slice, or a load of its own.
 
     `windows`: completed requests per window; each window is `window_s` long. `shares`: the same of
     a closed loop, with the part of each response that lies in the window. `duration_s`: the
@@ -184,12 +173,12 @@ class LoadResult(ClientFacts, frozen=True, kw_only=True):
     Of streams, those that failed later too: `ttfb`, `ttft` from the moment the request was due to
     its first byte and event, `itl` from one event to the next; `ttft_censored`, `itl_censored`: how
     long those were waited for that did not come, where the client gave up or the load ended.
-    `event_windows`: events that came within each window.
-    `cpu_s`: of all workers, measured part. `started_at_ns`: wall clock (ns since 1970) of the first
-    window's start. `time_to_connect_s`: until all connections were open, the start of the workers
-    included; `connecting_s`: without it. `connection_rate_max`: the most requests/s that one
-    connection completed in one interval of 100 ms (`Load.connection_rates`). `early`: answers
-    within the windows that came before their request was sent whole (the raw client).
+    `event_windows`: events that came within each window. `started_at_ns`: wall clock (ns since
+    1970) of the first window's start. `time_to_connect_s`: until all connections were open, the
+    start of the workers included; `connecting_s`: without it. `connection_rate_max`: the most
+    requests/s that one connection completed in one interval of 100 ms (`Load.connection_rates`).
+    `early`: answers within the windows that came before their request was sent whole (the raw
+    client).
     """
 
     windows: tuple[int, ...]
@@ -251,23 +240,9 @@ class LoadResult(ClientFacts, frozen=True, kw_only=True):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The same for each window."""
+        """The same for each window, or slice."""
         if not self.windows:
             return (self.rate,)
-        return tuple(count / self.window_s for count in self.shares or self.windows)
-
-    @property
-    def cpu_s(self) -> float:
-        """CPU seconds of all workers in the measured part."""
-        return sum(worker.cpu_s for worker in self.workers)
-
-
-@dataclass(frozen=True)
-class SlicedResult:
-    """Targets loaded in turn: a result for each, and every slice in the order it was run.
-
-    In the results a window is a slice, and `duration_s` is the sum of the slices' lengths.
-    """
-
-    sides: tuple[LoadResult, ...]
-    slices: tuple[Slice, ...]
+        counts = self.shares or self.windows
+        lengths = [self.window_s] * len(counts) if self.slices is None else self.slices.length_s
+        return tuple(n / s if s > 0 else 0.0 for n, s in zip(counts, lengths, strict=True))

@@ -16,17 +16,10 @@ from itertools import pairwise, zip_longest
 
 from msgspec import structs
 
+from serve_bench.core.facts import SliceMethod, SlicesFacts
 from serve_bench.core.figures import counted
 from serve_bench.core.live_percentiles import percentiles_in_use
-from serve_bench.core.load_result import (
-    REQUESTS_EACH,
-    LoadResult,
-    Phase,
-    Progress,
-    Slice,
-    SlicedResult,
-    Warmup,
-)
+from serve_bench.core.load_result import REQUESTS_EACH, LoadResult, Phase, Progress, Slice, Warmup
 from serve_bench.core.load_spec import (
     FEWEST_WINDOWS,
     LONGEST_RESPONSE_S,
@@ -451,8 +444,8 @@ def drive_slices(
     *,
     on_progress: OnProgress | None = None,
     mark: Mapping[str, str] | None = None,
-) -> SlicedResult:
-    """Load the targets in turn and return their results and every slice.
+) -> tuple[LoadResult, ...]:
+    """Load the targets in turn and return their results, each with its slices.
 
     The loads must be closed loops of one client with the same number of connections, without a
     count; SpecError says which is not. Raises LoadError as `drive_load` does.
@@ -495,9 +488,10 @@ def drive_slices(
             started_at_ns=started_at_ns,
             connecting_s=crew.connecting_s,
             notes=notes,
+            slices=slices_facts("slices", first, plan, slices, result.total.completed),
         )
         results.append(judged(side))
-    return SlicedResult(tuple(results), done.slices)
+    return tuple(results)
 
 
 def _await_slices(
@@ -531,7 +525,7 @@ def drive_windows(
     on_progress: OnProgress | None = None,
     mark: Mapping[str, str] | None = None,
     drives: Sequence[Drive | None] = (),
-) -> SlicedResult:
+) -> tuple[LoadResult, ...]:
     """Load the targets in turn, in windows of `plan.slice_s`; the warm-up of the plan comes
     before each. Requests that differ begin at the same one on all targets, drawn for each turn.
     `drives`: what runs a window of each; None: `drive_load`. Raises LoadError as `drive_load` does;
@@ -539,7 +533,7 @@ def drive_windows(
     by = [drive or drive_load for drive in drives or [None] * len(loads)]
     timing = Timing(plan.warmup_s, plan.warmup_s, 1, plan.slice_s, plan.drain_s)
     results: list[list[LoadResult]] = [[] for _ in loads]
-    slices: list[Slice] = []
+    slices: list[list[Slice]] = [[] for _ in loads]
     began_ns = 0
     for pair in range(plan.pairs):
         draw = random.Random(f"{plan.seed}/{pair}")
@@ -549,18 +543,37 @@ def drive_windows(
             result = by[side](load, timing, on_progress=on_progress, mark=mark)
             began_ns = began_ns or result.started_at_ns
             results[side].append(result)
-            window = Slice(
-                side=side,
-                pair=pair,
-                begun_s=(result.started_at_ns - began_ns) / 1e9,
-                length_s=result.duration_s,
-                completed=result.completed_in_windows,
-                failed=result.measured.failed_total,
-                cpu_s=result.cpu_s,
-                share=sum(result.shares) if result.shares else None,
-            )
-            slices.append(window)
-    return SlicedResult(tuple(map(joined, loads, results)), tuple(slices))
+            begun_s, failed = (result.started_at_ns - began_ns) / 1e9, result.measured.failed_total
+            counts = result.completed_in_windows, failed
+            slices[side].append(Slice(side, begun_s, result.duration_s, *counts))
+    sides = []
+    for load, parts, result in zip(loads, slices, map(joined, loads, results), strict=True):
+        facts = slices_facts("windows", load, plan, parts, result.total.completed)
+        sides.append(structs.replace(result, slices=facts))
+    return tuple(sides)
+
+
+def slices_facts(
+    method: SliceMethod, load: Load, plan: Slices, parts: Sequence[Slice], requests: int
+) -> SlicesFacts:
+    """The record of a target that was loaded in these parts; how these were chosen is the caller's
+    affair. `requests`: all that were completed, those of the warm-up of windows too. A drain is
+    what a slice took beyond its length: the median."""
+    drains = [max(0.0, part.length_s - plan.slice_s) for part in parts]
+    return SlicesFacts(
+        method=method,
+        slice_s=plan.slice_s,
+        connections=load.connections,
+        chosen_drain_s=0.0,
+        why="",
+        drain_s=round(statistics.median(drains or [0.0]), 6) if method == "slices" else 0.0,
+        seed=plan.seed,
+        begun_s=tuple(round(part.begun_s, 6) for part in parts),
+        length_s=tuple(round(part.length_s, 9) for part in parts),
+        completed=tuple(part.completed for part in parts),
+        failed=tuple(part.failed for part in parts),
+        requests=requests,
+    )
 
 
 def joined(load: Load, results: Sequence[LoadResult]) -> LoadResult:

@@ -71,40 +71,35 @@ def run_slices(engines: Sequence[Engine], plan: Slices, start: int) -> list[Slic
     )
     length_ns, drain_ns = int(plan.slice_s * 1e9), int(drain_s * 1e9) + LATE_NS
 
-    def pair_of_slices(pair: int, begin: int) -> list[Slice]:
+    def pair_of_slices(begin: int) -> list[Slice]:
         order = [*range(len(engines))]
         draw.shuffle(order)
-        return [run_slice(engines[k], k, pair, begin, length_ns, drain_ns) for k in order]
+        return [run_slice(engines[k], k, begin, length_ns, drain_ns) for k in order]
 
     warm_until = start + int(plan.warmup_s * 1e9)
     while perf() < warm_until:
-        pair_of_slices(-1, start)
+        pair_of_slices(start)
     begin = perf()
     for engine in engines:
         engine.tally.begin_slices(begin)
-    slices = [piece for pair in range(plan.pairs) for piece in pair_of_slices(pair, begin)]
+    slices = [piece for _ in range(plan.pairs) for piece in pair_of_slices(begin)]
     end = perf()
     for engine in engines:
         engine.tally.end_slices(end)
     return slices
 
 
-def run_slice(
-    engine: Engine, side: int, pair: int, begin: int, length_ns: int, drain_ns: int
-) -> Slice:
+def run_slice(engine: Engine, side: int, begin: int, length_ns: int, drain_ns: int) -> Slice:
     """Load one side for a slice of time. `begin`: of the first measured slice."""
     tally = engine.tally
     completed, failed = tally.completed, sum(tally.failed.values())
-    cpu_ns = time.process_time_ns()
     begun = engine.run_slice(length_ns, drain_ns)
     return Slice(
         side=side,
-        pair=pair,
         begun_s=(begun - begin) / 1e9,
         length_s=max(0, tally.last_ns - begun) / 1e9,
         completed=tally.completed - completed,
         failed=sum(tally.failed.values()) - failed,
-        cpu_s=(time.process_time_ns() - cpu_ns) / 1e9,
     )
 
 

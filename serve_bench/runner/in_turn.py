@@ -18,14 +18,16 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
+from operator import add
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 from msgspec import structs
 
-from serve_bench.core.facts import WaterfallFacts
-from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
+from serve_bench.core.facts import SlicesFacts, WaterfallFacts
+from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import HANDLE, Load, Slices, Timing
 from serve_bench.core.marks import ProcessMarks
 from serve_bench.core.plan import client_of, trial_of
@@ -40,15 +42,7 @@ from serve_bench.runner.traced import trace_log, waterfall
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import marks
 from serve_bench.spec.sides import QUIET_S, Pairing, SidesSpec
-from serve_bench.spec.slicing import (
-    DRAINS,
-    DrainSample,
-    Slicing,
-    choose,
-    drain_of,
-    in_windows,
-    slicing_from,
-)
+from serve_bench.spec.slicing import DRAINS, DrainSample, Slicing, choose, in_windows, slicing_from
 from serve_bench.store import now_iso
 
 REQUEST_WAY: Final = ("haproxy", "proxy", "fallback_proxy", "replica", "uvicorn")
@@ -117,37 +111,34 @@ class SideRows:
         processes = [cpu.processes for cpu in cpus]
         watch = self._sampler(processes) if self.spec.sample else nullcontext()
         with watch as sampler:
-            result = self._with_cpu(pairing, loads, targets, slicing, cpus)
+            results = self._with_cpu(pairing, loads, targets, slicing, cpus)
             later = [_now(target) for target in targets]
-        _check_whole(loads, result.sides)
+        _check_whole(loads, results)
         total_s = time.monotonic() - began
-        drains, trials = _drains(len(loads), result.slices, slicing), []
+        short, trials = slicing.short(_slices_of(result).drain_s for result in results), []
         for side, planned in enumerate(pairing.planned):
-            parts = [part for part in result.slices if part.side == side]
-            load, alone, part = result.sides[side], steady[side], targets[side].part
-            about = {"seed": pairing.seed, "requests": load.total.completed} | cpus[side].facts
-            load = structs.replace(load, slices=slicing.facts(parts, drains[side], **about))
+            chosen = {"chosen_drain_s": slicing.drain_s, "why": slicing.why} | cpus[side].facts
+            facts = structs.replace(_slices_of(results[side]), **chosen)
+            result = structs.replace(results[side], slices=facts)
+            alone, part = steady[side], targets[side].part
             launch = part.number if part else ""
-            trial = trial_of(planned, launch, started_at, load, total_s)
-            even = alone.rates if alone.windows else (alone.rate,) * STEADY_WINDOWS
-            rates = {"throughput": [piece.rate for piece in parts], "steady_throughput": even}
-            metrics = {
-                name: Metric("requests/s", "higher", tuple(of)) for name, of in rates.items()
-            }
+            trial = trial_of(planned, launch, started_at, result, total_s)
+            rates = alone.rates if alone.windows else (alone.rate,) * STEADY_WINDOWS
+            even = {"steady_throughput": Metric("requests/s", "higher", windows=rates)}
             trial = replace(
                 trial,
-                metrics={**trial.metrics, **metrics},
+                metrics={**trial.metrics, **even},
                 warmup=alone.warmup,
                 waterfall=falls.get(side, WaterfallFacts()),
             )
             trial = cpus[side].added_to(trial)
-            if slicing.short(drains):
+            if short:
                 trial = trial.flagged("short_slices")
             if sampler is not None:
                 its_pids = {process.pid for process in (*processes[side], *later[side])}
                 both = (*processes, *later)
                 others = {process.pid for listed in both for process in listed} - its_pids
-                trial = self._with_usage(trial, sampler, result, others)
+                trial = self._with_usage(trial, sampler, results, others)
             trials.append(trial)
         return tuple(trials)
 
@@ -167,7 +158,7 @@ class SideRows:
             looked = Slicing("slices", next_, connections, connections)
             pairs = FEW_LOOK_PAIRS if slow or next_ > LONG_LOOK_S else LOOK_PAIRS
             seen = self._slices(pairing, loads, targets, looked, pairs)
-            looks.append(DrainSample(next_, max(_drains(len(loads), seen.slices, looked))))
+            looks.append(DrainSample(next_, max(_slices_of(side).drain_s for side in seen)))
             next_ = choose(connections, looks, self.spec.slice_s)
         return next_
 
@@ -206,7 +197,7 @@ class SideRows:
         targets: Sequence[Target],
         slicing: Slicing,
         cpus: Sequence[SideCpu],
-    ) -> SlicedResult:
+    ) -> tuple[LoadResult, ...]:
         """Loads the sides in turn, and adds to `cpus` what their processes use for it."""
         if self.spec.metered and slicing.method == "windows":
             pairs = zip(targets, cpus, strict=True)
@@ -219,17 +210,17 @@ class SideRows:
             for cpu, early in zip(cpus, quiet, strict=True):
                 cpu.note_idle(_grown(early, _clocks(cpu.processes, None)), time.monotonic() - began)
         before, began = [_clocks(cpu.processes) for cpu in cpus], time.monotonic()
-        result = self._in_turn(pairing, loads, targets, slicing)
+        results = self._in_turn(pairing, loads, targets, slicing)
         span_s = time.monotonic() - began
         for side, (cpu, target) in enumerate(zip(cpus, targets, strict=True)):
             cpu.add(before[side], _clocks(_now(target)))
-            loaded_s = sum(part.length_s for part in result.slices if part.side == side)
+            loaded_s = sum(_slices_of(results[side]).length_s)
             cpu.without_idle(max(0.0, span_s - loaded_s))
-        return result
+        return results
 
     def _in_turn(
         self, pairing: Pairing, loads: tuple[Load, ...], targets: Sequence[Target], slicing: Slicing
-    ) -> SlicedResult:
+    ) -> tuple[LoadResult, ...]:
         pairs = slicing.pairs(self.spec.side_s)
         if slicing.method == "slices":
             return self._slices(pairing, loads, targets, slicing, pairs)
@@ -245,7 +236,7 @@ class SideRows:
         targets: Sequence[Target],
         slicing: Slicing,
         pairs: int,
-    ) -> SlicedResult:
+    ) -> tuple[LoadResult, ...]:
         # No slices of warm-up: all sides are warm, and CPU is read right before the first one. A
         # drain waits as long as a request may take, or two sides would be loaded at once.
         plan = Slices(pairs, slicing.slice_s, 0.0, loads[0].timeout_s, pairing.seed)
@@ -266,13 +257,15 @@ class SideRows:
         return Sampler((process for listed in processes for process in listed), self._gpus)
 
     def _with_usage(
-        self, trial: Trial, sampler: Sampler, result: SlicedResult, others: set[int]
+        self, trial: Trial, sampler: Sampler, results: Sequence[LoadResult], others: set[int]
     ) -> Trial:
         """What the processes of this side used, and those that belong to no side, from the first
         slice to the last: the share of a process is of that whole time, in half of which its side
         was not loaded."""
-        began_ns = min(side.started_at_ns for side in result.sides)
-        span_s = max((part.begun_s + part.length_s for part in result.slices), default=0.0)
+        began_ns = min(result.started_at_ns for result in results)
+        parts = [_slices_of(result) for result in results]
+        ends = (map(add, side.begun_s, side.length_s) for side in parts)
+        span_s = max(chain.from_iterable(ends), default=0.0)
         usage = sampler.summary(began_ns, span_s)
         processes = tuple(process for process in usage.processes if process.pid not in others)
         samples = [read for read in sampler.samples(trial.key) if read.get("pid") not in others]
@@ -317,8 +310,9 @@ def _check_whole(loads: Sequence[Load], results: Sequence[LoadResult]) -> None:
             raise LoadError("worker", load.request.host, load.request.port, why)
 
 
-def _drains(sides: int, slices: Sequence[Slice], slicing: Slicing) -> tuple[float, ...]:
-    return tuple(drain_of(slices, side, slicing.slice_s) for side in range(sides))
+def _slices_of(result: LoadResult) -> SlicesFacts:
+    assert result.slices is not None, "it was loaded in turn"
+    return result.slices
 
 
 def _now(target: Target) -> Sequence[Process]:

@@ -10,13 +10,11 @@ what it saw.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from serve_bench.core.facts import SliceMethod, SlicesFacts
-from serve_bench.core.load_result import Slice
 from serve_bench.spec.forms import LONGEST_SLICE_S
 
 SHORTEST_S: Final = 0.05
@@ -73,33 +71,11 @@ class Slicing:
             return False
         return self.slice_s < DRAINS * max(drains_s, default=0.0)
 
-    def facts(self, parts: Sequence[Slice], drain_s: float, **more: Any) -> SlicesFacts:
-        """The record of a side that was loaded in these parts. `more`: other fields of it."""
-        return SlicesFacts(
-            method=self.method,
-            slice_s=self.slice_s,
-            connections=self.connections,
-            why=self.why,
-            chosen_drain_s=self.drain_s,
-            drain_s=round(drain_s, 6) if self.method == "slices" else 0.0,
-            begun_s=tuple(round(part.begun_s, 6) for part in parts),
-            length_s=tuple(round(part.length_s, 9) for part in parts),
-            completed=tuple(part.completed for part in parts),
-            failed=tuple(part.failed for part in parts),
-            **more,
-        )
-
 
 def slicing_from(record: SlicesFacts) -> Slicing:
     """What a stored trial says of how it was loaded."""
     drain_s, why = record.chosen_drain_s, record.why
     return Slicing(record.method, record.slice_s, record.connections, drain_s, why)
-
-
-def drain_of(slices: Iterable[Slice], side: int, slice_s: float) -> float:
-    """The median drain of a side, seconds; 0 without slices."""
-    drains = [max(0.0, piece.length_s - slice_s) for piece in slices if piece.side == side]
-    return statistics.median(drains) if drains else 0.0
 
 
 def in_windows(connections: int, drain_s: float, why: str) -> Slicing:

@@ -1,12 +1,14 @@
+import statistics
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import truediv
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from serve_bench.core.load_result import SlicedResult, Warmup
+from serve_bench.core.load_result import LoadResult, Warmup
 from serve_bench.core.load_spec import Client, Load, Slices
 from serve_bench.core.request_spec import Draw, Request, SpecError
 from serve_bench.core.schema import built, plain
@@ -25,10 +27,19 @@ def load_of(url: str, client: Client = "raw", **options: Any) -> Load:
     return Load(Request(url, expect_body=b"ok"), client=client, connections=3, **options)
 
 
-def check_turns(result: SlicedResult, servers: Sequence[KnownServer]) -> None:
+def turns_of(results: Sequence[LoadResult]) -> list[tuple[float, float, int]]:
+    """Begin, end and side of all parts, in the order of time."""
+    facts = [sure(result.slices) for result in results]
+    return sorted(
+        (begun_s, begun_s + length_s, side)
+        for side, parts in enumerate(facts)
+        for begun_s, length_s in zip(parts.begun_s, parts.length_s, strict=True)
+    )
+
+
+def check_turns(results: Sequence[LoadResult], servers: Sequence[KnownServer]) -> None:
     """Parts follow each other, and never is one server busy while the other is."""
-    spans = [(part.begun_s, part.begun_s + part.length_s) for part in result.slices]
-    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+    assert all(end <= begin + 1e-6 for (_, end, _), (begin, _, _) in pairwise(turns_of(results)))
     busy = sorted((e.received_ns, e.answered_ns, k) for k, s in enumerate(servers) for e in s.log)
     for (_, answered, side), (received, _, other) in pairwise(busy):
         assert side == other or received >= answered
@@ -38,28 +49,30 @@ def check_turns(result: SlicedResult, servers: Sequence[KnownServer]) -> None:
 def test_two_targets_in_turn(client: Client) -> None:
     plan = Slices(pairs=8, slice_s=0.03, warmup_s=0.1, seed=4)
     with serving(delay_s=0.002) as fast, serving(delay_s=0.006) as slow:
-        result = drive_slices((load_of(fast.url, client), load_of(slow.url, client)), plan)
-    assert len(result.slices) == 16
-    assert [piece.pair for piece in result.slices] == [k // 2 for k in range(16)]
-    orders = {tuple(piece.side for piece in result.slices[k : k + 2]) for k in range(0, 16, 2)}
-    assert orders == {(0, 1), (1, 0)}
+        results = drive_slices((load_of(fast.url, client), load_of(slow.url, client)), plan)
+    order = [side for _, _, side in turns_of(results)]
+    assert {tuple(order[k : k + 2]) for k in range(0, 16, 2)} == {(0, 1), (1, 0)}
+    assert len(order) == 16
     # Each connection was opened once (and the address tried once), and kept through all slices.
     assert fast.connections == slow.connections == 4
-    for side, server in zip(result.sides, (fast, slow), strict=True):
-        mine = [piece for piece in result.slices if piece.side == result.sides.index(side)]
-        assert side.windows == tuple(piece.completed for piece in mine)
+    for side, server in zip(results, (fast, slow), strict=True):
+        facts = sure(side.slices)
+        assert side.windows == facts.completed and len(facts.length_s) == 8
+        assert side.rates == pytest.approx([*map(truediv, facts.completed, facts.length_s)])
+        assert all(length_s >= plan.slice_s for length_s in facts.length_s)
+        beyond_s = statistics.median(facts.length_s) - plan.slice_s  # what a slice took to drain
+        assert facts.drain_s == pytest.approx(beyond_s, abs=1e-6) and facts.drain_s > 0
         assert side.measured.completed == sum(side.windows) == side.latency.count
         assert side.measured.carried_in == side.measured.in_flight == 0
         assert side.total.completed == len(server.log)
-        assert side.duration_s == pytest.approx(sum(piece.length_s for piece in mine))
+        assert side.duration_s == pytest.approx(sum(facts.length_s))
         # Each side's times are its own server's, and never more than three requests were on the
         # way (Little's law). How fast the two are is the machine's affair.
         shortest = min(e.answered_ns - e.received_ns for e in server.log)
         assert sure(side.latency.min) >= 0.999 * shortest
         assert 0 < side.rate * sure(side.latency.mean) / 1e9 <= 3.01
-    assert all(part.length_s >= plan.slice_s for part in result.slices)
-    check_turns(result, (fast, slow))
-    assert built(SlicedResult, plain(result), "it") == result
+    check_turns(results, (fast, slow))
+    assert built(tuple[LoadResult, ...], [plain(result) for result in results], "it") == results
 
 
 @cases("drive", drive_slices, drive_windows)
@@ -87,10 +100,10 @@ def test_requests_that_differ_come_in_the_same_order_to_all(drive: Any, draw: Dr
 def test_failures_do_not_stop_the_turns(client: Client) -> None:
     plan = Slices(pairs=4, slice_s=0.03, warmup_s=0.0)
     with serving() as good, serving(servers.every_nth(5, "close_before")) as bad:
-        result = drive_slices((load_of(good.url, client), load_of(bad.url, client)), plan)
-    assert result.sides[0].total.failed == {}
-    assert result.sides[1].total.failed == {"reset": bad.actions["close_before"]}
-    assert sum(piece.failed for piece in result.slices) == bad.actions["close_before"]
+        left, right = drive_slices((load_of(good.url, client), load_of(bad.url, client)), plan)
+    assert left.total.failed == {} and sum(sure(left.slices).failed) == 0
+    assert right.total.failed == {"reset": bad.actions["close_before"]}
+    assert sum(sure(right.slices).failed) == bad.actions["close_before"]
 
 
 def test_a_slice_waits_until_the_time_out_of_its_last_request_has_been_seen() -> None:
@@ -129,18 +142,18 @@ def test_an_open_loop_meets_two_targets_in_turn() -> None:
         loads = tuple(
             Load(Request(at.url, expect_body=b"ok"), connections=2, rate=100.0) for at in (a, b)
         )
-        result = drive_windows((loads[0], loads[1]), plan)
-    assert [part.pair for part in result.slices] == [0, 0, 1, 1, 2, 2]
-    assert {part.side for part in result.slices[:2]} == {0, 1}
-    for side, whole in enumerate(result.sides):
-        mine = [part for part in result.slices if part.side == side]
-        assert whole.windows == tuple(part.completed for part in mine)
+        results = drive_windows((loads[0], loads[1]), plan)
+    turns = turns_of(results)
+    assert [sorted(side for _, _, side in turns[k : k + 2]) for k in (0, 2, 4)] == [[0, 1]] * 3
+    for whole in results:
+        facts = sure(whole.slices)
+        assert whole.windows == facts.completed and facts.drain_s == 0.0
         # Each window's requests are followed to their end, each window counts what came in it.
         assert whole.measured.completed == whole.measured.sent == whole.latency.count == 60
         assert whole.completed_in_windows == sum(whole.windows) > 0
-        assert whole.duration_s == pytest.approx(sum(part.length_s for part in mine))
+        assert whole.duration_s == pytest.approx(sum(facts.length_s))
         assert whole.measured.balanced and whole.total.balanced
-    again = structs.replace(result.sides[0], warmup=Warmup(0.05, False, 9, False))
-    assert joined(loads[0], [result.sides[0], again]).warmup == result.sides[0].warmup
-    assert result.slices[0].begun_s == 0.0
-    check_turns(result, (a, b))
+    again = structs.replace(results[0], warmup=Warmup(0.05, False, 9, False), slices=None)
+    assert joined(loads[0], [results[0], again]).warmup == results[0].warmup
+    assert turns[0][0] == 0.0
+    check_turns(results, (a, b))

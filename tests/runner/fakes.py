@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -22,19 +22,13 @@ from serve_bench.benchmarks.rpc.backend import RpcBackend, WorldPids
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
 from serve_bench.core.facts import LastHeard, TrialUsage
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_result import (
-    Counts,
-    LoadResult,
-    Progress,
-    Slice,
-    SlicedResult,
-    WorkerFailure,
-)
+from serve_bench.core.load_result import Counts, LoadResult, Progress, Slice, WorkerFailure
 from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.nodes import Node, NodePart
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Failure, Record, Trial
 from serve_bench.core.schema import built, plain
+from serve_bench.load.driver import slices_facts
 from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.nodes.crew import NodeCrew
 from serve_bench.observing import inside, sampler
@@ -128,13 +122,14 @@ class Script:
     def slices(
         self, loads: tuple[Load, ...], plan: Slices, *, on_progress: Any, mark: object
     ) -> Any:
-        sides = [self.drive(load, Timing(), on_progress=on_progress) for load in loads]
-        parts = [
-            Slice(side, pair, 0.1 * pair + 0.05 * side, 0.05, 10, 0, 0.01)
-            for pair in range(plan.pairs)
-            for side in range(len(loads))
-        ]
-        return self.call("slices", plan.pairs, SlicedResult(tuple(sides), tuple(parts)))
+        sides = []
+        for side, load in enumerate(loads):
+            made = self.drive(load, Timing(), on_progress=on_progress)
+            begins = (0.1 * pair + 0.05 * side for pair in range(plan.pairs))
+            parts = [Slice(side, begun_s, 0.05, 10, 0) for begun_s in begins]
+            facts = slices_facts("slices", load, plan, parts, made.total.completed)
+            sides.append(structs.replace(made, windows=(10,) * plan.pairs, slices=facts))
+        return self.call("slices", plan.pairs, tuple(sides))
 
     def step(self, step: Any) -> None:
         self.steps.append(step)
@@ -454,7 +449,9 @@ def interrupt(result: Any) -> Any:
 
 def silence(result: LoadResult) -> LoadResult:
     nothing = Counts(100, 0, {"reset": 100}, 0)
-    made = structs.replace(result, windows=(0,), latency=Histogram(), service_time=Histogram())
+    made = structs.replace(
+        result, windows=(0,) * len(result.windows), latency=Histogram(), service_time=Histogram()
+    )
     return structs.replace(made, measured=nothing, in_windows=nothing, total=nothing)
 
 
@@ -480,9 +477,7 @@ TROUBLES: Mapping[str, Callable[[Script], BaseException | Change]] = {
         lambda parts: {**parts, "2": NodePart(reason="died", last_heard=LastHeard(10, 1, 0.0))}
     ),
     "silent": lambda _: silence,
-    "silent-side": lambda _: (
-        lambda result: replace(result, sides=(result.sides[0], silence(result.sides[1])))
-    ),
+    "silent-side": lambda _: lambda results: (results[0], silence(results[1])),
     "cut": lambda _: cut,
     "full": lambda _: StoreError("FOLDER: cannot write: no space left"),
     "ctrl-c": lambda _: KeyboardInterrupt(),

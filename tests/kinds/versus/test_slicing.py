@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 import pytest
 
 from serve_bench.core.facts import SlicesFacts
-from serve_bench.core.load_result import Slice
 from serve_bench.core.schema import built
 from serve_bench.spec.forms import LONGEST_SLICE_S
 from serve_bench.spec.slicing import (
@@ -16,7 +15,6 @@ from serve_bench.spec.slicing import (
     DrainSample,
     Slicing,
     choose,
-    drain_of,
     in_windows,
     slicing_from,
 )
@@ -80,14 +78,6 @@ def test_pairs_fill_the_time_and_a_round_whose_drains_have_grown_is_short() -> N
     sliced = Slicing("slices", 0.05, 100, drain_s=0.008)
     assert not sliced.short((0.001, 0.0099)) and sliced.short((0.001, 0.0101))
     assert not replace(sliced, method="windows").short((9.0, 9.0))
-
-
-def test_a_drain_is_what_a_slice_took_beyond_its_length() -> None:
-    lengths = [(0, 0.06), (0, 0.07), (0, 0.20), (1, 0.05), (1, 0.049)]
-    slices = [Slice(side, k, 0.0, length, 1, 0, 0.0) for k, (side, length) in enumerate(lengths)]
-    assert drain_of(slices, 0, 0.05) == pytest.approx(0.02)
-    assert drain_of(slices, 1, 0.05) == 0.0
-    assert drain_of([], 0, 0.05) == 0.0
 
 
 def test_a_choice_comes_back_from_a_trial() -> None:

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.core.facts import TrialUsage
-from serve_bench.core.load_result import LoadResult, SlicedResult, WorkerFailure
+from serve_bench.core.load_result import LoadResult, WorkerFailure
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.request_spec import Request
@@ -168,11 +168,9 @@ def test_a_load_that_lost_a_worker_is_an_error_of_its_side(
     lost = (WorkerFailure(7, "it ran out of memory", 12),)
     drive = getattr(in_turn, broken)
 
-    def windows(*given: Any, **more: Any) -> SlicedResult:
-        found: SlicedResult = drive(*given, **more)
-        return replace(
-            found, sides=(found.sides[0], structs.replace(found.sides[1], failures=lost))
-        )
+    def windows(*given: Any, **more: Any) -> tuple[LoadResult, ...]:
+        left, right = drive(*given, **more)
+        return left, structs.replace(right, failures=lost)
 
     def alone(load: Load, *given: Any, **more: Any) -> LoadResult:
         found: LoadResult = drive(load, *given, **more)
