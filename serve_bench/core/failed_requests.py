@@ -9,24 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from serve_bench.core.load_result import REJECTIONS
+from serve_bench.core.load_result import ERROR_WORDS, REJECTIONS
 from serve_bench.core.result import Result, Trial
-
-#: The error classes in words; `status` is told by the codes that were seen.
-_WORDS: Final = {
-    "connect": "without a connection",
-    "reset": "reset",
-    "timeout": "timed out",
-    "rejected": "rejected",
-    "malformed": "malformed",
-    "truncated": "truncated",
-    "body": "with another body",
-    "too-large": "with a head above 1 MiB, or an event or message above 16 MB",
-    "event": "with a malformed event, or without any",
-    "stalled": "stalled between two events",
-    "exception": "ended by an exception of the app",
-    "node": "lost with their node",
-}
 
 #: By which Serve answers a request that it gave up after `request_timeout_s`.
 GAVE_UP: Final = 408
@@ -53,7 +37,8 @@ def failures(
     what was seen of each class or status; it follows in brackets.
     """
     codes = " or ".join(map(str, rejections(failed, statuses or {})))
-    words = _WORDS | {"rejected": f"rejected with status {codes}" if codes else "rejected"}
+    words = {**ERROR_WORDS, "node": "lost with their node"}
+    words["rejected"] += f" with status {codes}" if codes else ""
     counts = {name: count for name, count in failed.items() if count and name != "status"}
     parts = [(name, count, f"{count:,} {words.get(name, name)}") for name, count in counts.items()]
     if failed.get("status"):

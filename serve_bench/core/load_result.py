@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import field
 
@@ -23,18 +23,21 @@ from serve_bench.core.numbers import Count
 
 Phase = Literal["connect", "warmup", "measure", "drain"]
 
-HTTP_ERRORS: tuple[str, ...] = (
-    "connect",
-    "reset",
-    "timeout",
-    "status",
-    "rejected",
-    "malformed",
-    "truncated",
-    "body",
-    "too-large",
-)
-"""Why a request failed.
+ERROR_WORDS: Final[Mapping[str, str]] = {
+    "connect": "without a connection",
+    "reset": "reset",
+    "timeout": "timed out",
+    "status": "with another status",
+    "rejected": "rejected",
+    "malformed": "malformed",
+    "truncated": "truncated",
+    "body": "with another body",
+    "too-large": "with a head above 1 MiB, or an event or message above 16 MB",
+    "event": "with a malformed event, or without any",
+    "stalled": "stalled between two events",
+    "exception": "ended by an exception of the app",
+}
+"""Why a request failed: the class, and how it is reported.
 
 connect: no connection (refused, unresolved, TLS, no answer in `connect_timeout_s`).
 reset: the connection broke (RST) or ended before the first byte of the response.
@@ -46,22 +49,15 @@ truncated: the connection ended inside the head or the body of the response, or 
 event or before the end that it announces.
 body: a whole response with the expected status and another body than expected.
 too-large: a head or trailers above 1 MiB, an event or a message of gRPC above 16 MB.
+event: of a stream, an event that is malformed, or a whole response without any.
+stalled: of a stream, no further event within `event_timeout_s` of the last.
+exception: of the application, by a call of a handle.
 """
+
+ERROR_CLASSES: Final = tuple(ERROR_WORDS)
 
 REJECTIONS: tuple[int, ...] = (503, 429)
 """Service Unavailable, Too Many Requests: Serve takes either (`BackpressureConfig`)."""
-
-STREAM_ERRORS: tuple[str, ...] = ("event", "stalled")
-"""Why a response that is a stream failed beside that.
-
-event: an event that is malformed, or a whole response without any.
-stalled: no further event within `event_timeout_s` of the last.
-"""
-
-HANDLE_ERRORS: tuple[str, ...] = ("exception",)  # of the application, by a call of a handle
-
-ERROR_CLASSES: tuple[str, ...] = (*HTTP_ERRORS, *STREAM_ERRORS, *HANDLE_ERRORS)
-"""Why any request failed."""
 
 GIVEN_UP: tuple[str, ...] = ("timeout", "stalled")
 """Failures by which the client gave a request up: it takes at least as long as that lasted."""
@@ -80,14 +76,12 @@ CENSORED_BY: Mapping[str, str] = {
 """Histograms whose figures are of all requests; each has one of those that were given up or had no
 end: how long they were waited for."""
 
-STREAM_HISTOGRAMS: tuple[str, ...] = (*STREAM_TIMES, "ttft_censored", "itl_censored")
-
 FAILED_LATENCY = "failed_latency"
 """How long failed requests took; of those with one status or of one class `failed_latency.503`."""
 
 HISTOGRAMS: tuple[str, ...] = (
     *("latency", "service_time", "send_lag", "pickup", "handling", FAILED_LATENCY),
-    *("censored", *STREAM_HISTOGRAMS),
+    *("censored", *STREAM_TIMES, "ttft_censored", "itl_censored"),
 )
 """Histograms of a load; those that hold anything enter its Trial."""
 

@@ -16,13 +16,7 @@ from operator import add
 from typing import Final
 
 from serve_bench.core.histogram import SLOTS, Histogram, slot
-from serve_bench.core.load_result import (
-    ANSWERED,
-    ERROR_CLASSES,
-    GIVEN_UP,
-    STREAM_HISTOGRAMS,
-    Counts,
-)
+from serve_bench.core.load_result import ANSWERED, ERROR_CLASSES, GIVEN_UP, HISTOGRAMS, Counts
 from serve_bench.load.failures import BrokenAccount
 
 START, MEASURE, ABORT, WINDOWS, WINDOW_NS = range(5)
@@ -41,11 +35,7 @@ LIVE_WORDS = 8
 SUMMED: Final = ("bytes_received", "retried", "reconnects", "early", "bare", "events", "merged")
 """Counts of the windows, which have the same names in a tally and in a result."""
 
-KINDS = (
-    *("equal", "latency", "service_time", "send_lag", "pickup", "handling", "failed_latency"),
-    "censored",
-    *STREAM_HISTOGRAMS,
-)
+KINDS = ("equal", *HISTOGRAMS)
 """Histograms of a board. `equal` has values that are both latency and service time, so that the
 closed loop records one value a request; the parent adds them to both."""
 
