@@ -72,7 +72,7 @@ def _scale_metrics(rows: Sequence[ViewRow]) -> Iterator[Metric]:
         dims, curve = row.dims, row.dims.get("workload") == "curve"
         prefix = "" if dims["variant"] == rows[0].dims["variant"] else f"{dims['variant']}_"
         prefix += f"replicas_{dims['replicas']}_" if curve else ""
-        for name in CURVE_METRICS if curve else metric_names(row.load):
+        for name in CURVE_METRICS if curve else metric_names(row.line):
             figure, value = FIGURES[name], row.value(name)
             unit = f"_{figure.shown}" if curve and name != RATE else ""
             shown = None if value is None else value * FACTORS.get((figure.unit, figure.shown), 1.0)

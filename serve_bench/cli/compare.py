@@ -19,10 +19,11 @@ from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate, read_flags
 from serve_bench.cli.report import target_of, write_text
-from serve_bench.cli.show import layout_for, print_warnings, render
+from serve_bench.cli.show import print_warnings, render
 from serve_bench.cli.stored import CompareOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
+from serve_bench.report import Layout
 from serve_bench.store.search import beside, search
 from serve_bench.view.comparison import comparison_document, comparison_json
 from serve_bench.view.csv import json_of
@@ -113,6 +114,6 @@ def compare(options: CompareOptions) -> int:
 
     documents = (comparison_document(*pair) for pair in done)
     runs = [comparing.sides[1].run.id for comparing in comparings]
-    layout = layout_for(form, to is not None, options.verbose)
+    layout = Layout(verbose=options.verbose, fitted=to is None)
     write_text(to, render(form, documents, data, runs, layout))
     return gate.close(*comparings, gaps=skipped if gate.fail_on == "inconclusive" else left)

@@ -11,7 +11,7 @@ from serve_bench.benchmarks.history.lens import documents, history_json, late_ru
 from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli.gate import Gate, metric_names
 from serve_bench.cli.report import check_plot, target_of, write_plot, write_text
-from serve_bench.cli.show import layout_for, print_warnings, render
+from serve_bench.cli.show import print_warnings, render
 from serve_bench.cli.stored import HistoryOptions
 from serve_bench.core.errors import BadInput, FormatError, visible
 from serve_bench.core.result import Result
@@ -67,7 +67,8 @@ def history(options: HistoryOptions) -> int:
         last=options.last,
         force=options.force,
     )
-    write_text(to, render_history(whole, form, layout_for(form, to is not None, options.verbose)))
+    layout = Layout(verbose=options.verbose, fitted=to is None)
+    write_text(to, render_history(whole, form, layout))
     if plot is not None:
         write_plot(plot, [*documents(whole)])
     return close_history(whole, options.fail_on)

@@ -11,18 +11,11 @@ from serve_bench.analysis.comparing import floors_of, of_runs, of_versus
 from serve_bench.benchmarks.registry import index_of, newest_run, read_rows, run_schema
 from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate, read_flags
-from serve_bench.cli.show import (
-    ReportRequest,
-    check_target,
-    layout_for,
-    print_warnings,
-    render,
-    text_of,
-)
+from serve_bench.cli.show import SIDES, ReportRequest, check_target, print_warnings, render, text_of
 from serve_bench.cli.stored import ReportCommandOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
-from serve_bench.report import FORMS
+from serve_bench.report import FORMS, Layout
 from serve_bench.report.page import MADE_BY, Folder, folder_of, html_text
 from serve_bench.report.picture import KINDS, charts_of, picture
 from serve_bench.store import RECORDS_FILE, RESULTS, read
@@ -49,7 +42,7 @@ def _show_index(place: Path, options: ReportCommandOptions) -> int:
         forms = f"it takes {', '.join(FORMS)}, html"
         raise BadInput(f"--format: {options.format!r} is not for an index; {forms}")
     to = target_of(options.output, place / PAGE if html else None)
-    layout = layout_for(options.format, to is not None, options.verbose, options.wide)
+    layout = Layout(verbose=options.verbose, wide=options.wide, fitted=to is None)
     document = index_of(place, print_note)
     write_text(to, render(options.format, [document], layout=layout))
     return 0
@@ -86,20 +79,6 @@ def judged_by(result: Result, gate: Gate) -> Result:
     return replace(result, run=replace(result.run, suite=suite))
 
 
-def _check(request: ReportRequest, runs: int, html: bool) -> None:
-    """BadInput unless the report can be made."""
-    most = SIDES if request.format in FORMS else 1
-    if runs > most and not html:
-        raise BadInput(f"--format {request.format}: takes at most {most}; there are {runs} runs")
-    for name in ("perf_metrics", "trace_out", "published", "exclude_connect") if runs > 1 else ():
-        if getattr(request, name) and not (html and name == "published"):
-            flag_name = f"--{name.replace('_', '-')}"
-            raise BadInput(f"{flag_name}: takes the records of one run; there are {runs}")
-    if html and request.exclude_connect:
-        raise BadInput("--exclude-connect: is not for --format html")
-    request.check()
-
-
 def target_of(output: str | None, page: Path | None = None) -> Path | None:
     """Where a report goes; None for stdout. A report in words is a new file; a `page` of that name,
     without --output, replaces a page of serve-bench and nothing else. Raises BadInput."""
@@ -130,7 +109,6 @@ def target_of(output: str | None, page: Path | None = None) -> Path | None:
 # `serve-bench report --format html`.
 
 PAGE = "report.html"
-SIDES = 2  # runs that are compared
 
 
 def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
@@ -184,7 +162,7 @@ def report(options: ReportCommandOptions) -> int:
         return _show_index(folders[0], options)
     asked = pick(options, *(field.name for field in fields(ReportRequest)))
     request = ReportRequest(**asked | ({"format": "table"} if html else {}))
-    _check(request, len(folders), html)
+    request.check(len(folders), html)
     to = None if html else target_of(output)
     if options.plot is not None or options.chart is not None:
         check_plot(options.plot, options.chart)
@@ -209,7 +187,7 @@ def report(options: ReportCommandOptions) -> int:
     ]
     if options.plot is not None:  # a chart that is not there is refused before anything is printed
         write_plot(options.plot, [report.document for report in reports], options.chart)
-    layout = layout_for(request.format, to is not None, request.verbose, request.wide)
+    layout = Layout(verbose=request.verbose, wide=request.wide, fitted=to is None)
     if html:
         text = _page_of(folders, reports)
     elif len(reports) == SIDES:

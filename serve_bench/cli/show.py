@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from serve_bench.benchmarks.registry import CLASSIC, find_lens
 from serve_bench.cli import print_note
 from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
-from serve_bench.report import COMPARED, FORMATS, PLAIN, Layout
+from serve_bench.report import COMPARED, FORMATS, FORMS, PLAIN, Layout
 from serve_bench.store.files import check_reachable, write_output
 from serve_bench.view.csv import csv_text
 from serve_bench.view.document import Document, ReportOptions
@@ -61,20 +61,13 @@ def render(
     return "\n".join(terminal_text(document, layout) for document in documents)
 
 
-def layout_for(form: str, to_file: bool, verbose: bool = False, wide: bool = False) -> Layout:
-    """How a text is laid out on stdout, or in a file: without colours."""
-    width, color = 80, False
-    if form == "table" and not to_file:
-        from serve_bench.report.terminal import terminal
-
-        width, color = terminal(sys.stdout)
-    return Layout(width, color, verbose, wide)
-
-
 def print_warnings(result: Result, of: str = "") -> None:
     """Prints on stderr what was passed over while reading a run, `of` this folder."""
     for warning in result.warnings:
         print_note(f"warning: {of}{': ' if of else ''}{warning.message}")
+
+
+SIDES: Final = 2  # runs that are compared
 
 
 @dataclass(frozen=True)
@@ -89,8 +82,19 @@ class ReportRequest:
     wide: bool = False
     trace_out: Path | None = None
 
-    def check(self) -> None:
-        """BadInput unless the files beside it can be had. To be called before anything starts."""
+    def check(self, runs: int = 1, html: bool = False) -> None:
+        """BadInput unless the report of so many runs can be made, and the files beside it can be
+        had. To be called before anything starts."""
+        most = SIDES if self.format in FORMS else 1
+        if runs > most and not html:
+            raise BadInput(f"--format {self.format}: takes at most {most}; there are {runs} runs")
+        of_one_run = ("perf_metrics", "trace_out", "published", "exclude_connect")
+        for name in of_one_run if runs > 1 else ():
+            if getattr(self, name) and not (html and name == "published"):
+                flag = f"--{name.replace('_', '-')}"
+                raise BadInput(f"{flag}: takes the records of one run; there are {runs}")
+        if html and self.exclude_connect:
+            raise BadInput("--exclude-connect: is not for --format html")
         for path, flag in ((self.perf_metrics, "--perf-metrics"), (self.trace_out, "--trace-out")):
             if path == Path("-"):  # stdout has the report
                 raise BadInput(f"{flag}: - is not allowed; it takes a file")
@@ -109,7 +113,7 @@ class ReportRequest:
         """Prints the report, and on stderr what was passed over while reading; writes the files.
         RunFailed when one cannot be written."""
         print_warnings(report.page.result)
-        layout = layout_for(self.format, False, self.verbose, self.wide)
+        layout = Layout(verbose=self.verbose, wide=self.wide, fitted=True)
         print(text_of(report, self.format, layout), end="", flush=True)
         self.write_beside(report.page.result)
 

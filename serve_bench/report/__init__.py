@@ -10,12 +10,14 @@ from typing import Final
 @dataclass(frozen=True)
 class Layout:
     """How a text is laid out. `width`: characters of a line; `verbose`: with what few readers
-    need; `wide`: tables with all their columns, however wide."""
+    need; `wide`: tables with all their columns, however wide. `fitted`: width and colour are those
+    that stdout can have."""
 
     width: int = 80
     color: bool = False
     verbose: bool = False
     wide: bool = False
+    fitted: bool = False
 
 
 PLAIN: Final = Layout()

@@ -8,6 +8,7 @@ Colour only repeats what words and signs say.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TextIO
@@ -72,6 +73,8 @@ def terminal(file: TextIO) -> tuple[int, bool]:
 
 def terminal_text(document: Document, layout: Layout) -> str:
     """The document as text that ends with a newline."""
+    if layout.fitted:
+        layout = Layout(*terminal(sys.stdout), layout.verbose, layout.wide)
     system = ColorSystem.STANDARD if layout.color else None
     return "".join(
         f"{STYLES[tone].render(visible(line), color_system=system)}\n"

@@ -49,10 +49,10 @@ def _send_rate(line: Line) -> float | None:
     return mean_of(sent / seconds for sent, seconds in spans if seconds)
 
 
+_meaning = "connections of the load, mean of the launches"
 declare(
-    *("connections_used", "connections", "connections of the load, mean of the launches"),
-    _connections_used,
-    title="connections",
+    ("connections_used", "connections", _meaning, "connections"),
+    compute=_connections_used,
     shown="",
 )
 for _name, _unit, _title, _meaning, _compute in (
@@ -70,7 +70,7 @@ for _name, _unit, _title, _meaning, _compute in (
         lambda line: mean_of(added[0] for trial in line.trials if (added := added_of(trial))),
     ),
 ):
-    declare(_name, _unit, f"{_meaning}, mean of the launches", _compute, title=_title)
+    declare((_name, _unit, f"{_meaning}, mean of the launches", _title), compute=_compute)
 
 EXECUTION: Final = ("connections_used", "send_rate", "measured_time", "warmup", "client_adds")
 """What proves that a row ran as it was asked."""
@@ -126,7 +126,7 @@ def inside_blocks(page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
     sampled: dict[str, dict[str, Sequence[Trial]]] = {}
     limits = []
     for row in page.rows:
-        line = row.load
+        line = row.line
         if line.status != "profiled" and mean_by_role(line.trials):
             caption = f"Variant {line.variant}: {cell_title(line.cell)}, % of a core"
             sampled.setdefault(caption, {})[page.loads[line.row]] = line.trials

@@ -42,7 +42,7 @@ from serve_bench.view.document import (
     Tone,
     sentences,
 )
-from serve_bench.view.figures import FIGURES, Value, declare, declare_all, known_values
+from serve_bench.view.figures import FIGURES, Value, declare, known_values
 from serve_bench.view.frame import Field, TableSpec, make_table, make_tiles, row_json
 from serve_bench.view.lens import FORMAT, View
 from serve_bench.view.rows import ViewRow
@@ -57,13 +57,13 @@ METRICS: Final[Mapping[str, str]] = {
 }
 """The figure of each metric that is compared; its members A and B are the values of the sides."""
 
-declare("request_cpu", "ns", "CPU on a request's way", title="CPU", shown="us", better="lower")
-declare("b_over_a", "1", "B divided by A, with its 95 % interval", title="B/A", digits=4)
-declare("b_over_a_strict", "1", "B/A with the interval that Holm's correction asks for", digits=4)
-declare("hop_time", "ns", "time of a hop, mean over launches", title="time")
-declare("hop_grown", "ns", "time of a hop in B less that in A", title="B - A", digits=3)
-declare("hop_share", "%", "share of the difference that a hop has", title="of it")
-declare_all(
+declare(("request_cpu", "ns", "CPU on a request's way", "CPU"), shown="us", better="lower")
+declare(("b_over_a", "1", "B divided by A, with its 95 % interval", "B/A"), digits=4)
+declare(("b_over_a_strict", "1", "B/A with the interval that Holm's correction asks for"), digits=4)
+declare(("hop_time", "ns", "time of a hop, mean over launches", "time"))
+declare(("hop_grown", "ns", "time of a hop in B less that in A", "B - A"), digits=3)
+declare(("hop_share", "%", "share of the difference that a hop has", "of it"))
+declare(
     ("p_value", "1", "chance of such a ratio where nothing changed"),
     ("p_adjusted", "1", "the same by Holm's correction"),
     ("alpha", "1", "share of the error that Holm's correction leaves"),

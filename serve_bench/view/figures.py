@@ -86,33 +86,22 @@ FIGURES: Final[dict[str, Figure]] = {}
 
 
 def declare(
-    name: str,
-    unit: str,
-    meaning: str,
+    *figures: tuple[str, ...],
     compute: Compute = lambda line: None,
-    *,
-    title: str = "",
-    shown: str | None = None,
+    shown: str | Mapping[str, str] | None = None,
     better: Better | None = None,
     tone: Tone = "plain",
     digits: int = 0,
 ) -> None:
-    """Declares a figure. Raises ValueError where its name is taken."""
-    if name in FIGURES:
-        raise ValueError(f"the figure {name} is declared twice")
-    title = title or name.replace("_", " ")
-    shown = ("ms" if unit == "ns" else unit) if shown is None else shown
-    FIGURES[name] = Figure(name, unit, meaning, title, shown, compute, better, tone, digits)
-
-
-def declare_all(
-    *figures: tuple[str, ...], shown: Mapping[str, str] | None = None, digits: int = 0
-) -> None:
     """Declares figures of (name, unit, meaning) or (name, unit, meaning, title). `shown`: in which
-    unit those of a unit are shown, where it is another. Raises ValueError where a name is taken."""
+    unit, or those of a unit, where it is another. Raises ValueError where a name is taken."""
     for name, unit, meaning, *title in figures:
-        other = None if shown is None else shown.get(unit)
-        declare(name, unit, meaning, title="".join(title), shown=other, digits=digits)
+        if name in FIGURES:
+            raise ValueError(f"the figure {name} is declared twice")
+        words = "".join(title) or name.replace("_", " ")
+        other = shown.get(unit) if isinstance(shown, Mapping) else shown
+        in_words = ("ms" if unit == "ns" else unit) if other is None else other
+        FIGURES[name] = Figure(name, unit, meaning, words, in_words, compute, better, tone, digits)
 
 
 def find_figure(name: str) -> Figure | None:
@@ -149,9 +138,9 @@ def mean_of(values: Iterable[float | None]) -> float | None:
     return statistics.fmean(numbers) if numbers else None
 
 
-declare(MAIN, "requests/s", "completed requests in a second of the windows", better="higher")
-declare("events", "1/s", "events of streams in a second of the windows", title="events/s")
-declare("server_cpu", "s", "CPU of the server in each window")
+declare((MAIN, "requests/s", "completed requests in a second of the windows"), better="higher")
+declare(("events", "1/s", "events of streams in a second of the windows", "events/s"))
+declare(("server_cpu", "s", "CPU of the server in each window"))
 
 _TIMES: Final[Mapping[str, str]] = {
     "latency": "from the moment a request was due until its answer",
@@ -179,21 +168,28 @@ TIME_NAMES: Final = {
 for _metric, _meaning in _TIMES.items():
     for _statistic in STATISTICS:
         _is_time = _metric != BATCH_SIZE and _statistic != "count"
+        _unit = "ns" if _is_time else "1" if _statistic == "count" else "requests"
         _title = {"p99_9": "p99.9", "count": "values"}.get(_statistic, _statistic)
+        _time = TIME_NAMES[_metric]
+        _short = f"{_time} {_title}".removeprefix("latency ")
         declare(
-            f"{_metric}_{_statistic}",
-            "ns" if _is_time else "1" if _statistic == "count" else "requests",
-            f"{_title} of the {TIME_NAMES[_metric]}: {_meaning}",
-            title=f"{TIME_NAMES[_metric]} {_title}".removeprefix("latency "),
+            (f"{_metric}_{_statistic}", _unit, f"{_title} of the {_time}: {_meaning}", _short),
             shown=None if _is_time else "mean" if _statistic == "mean" else "",
             better=None if _statistic == "count" else "lower",
         )
 
 
-declare("completed", "requests", "answered requests", lambda line: line.completed, shown="")
-declare("errors", "requests", "failed requests", lambda line: line.errors, shown="", tone="bad")
+declare(
+    ("completed", "requests", "answered requests"), compute=lambda line: line.completed, shown=""
+)
+declare(
+    ("errors", "requests", "failed requests"),
+    compute=lambda line: line.errors,
+    shown="",
+    tone="bad",
+)
 _meaning = "requests/s over those of the same row under the first variant"
-declare("launch_ratio", "1", _meaning, lambda line: line.ratio, title="ratio")
+declare(("launch_ratio", "1", _meaning, "ratio"), compute=lambda line: line.ratio)
 
 _TIERS: Final = {
     **{"replica Ranker": "ranker", "replica Ingress": "ingress", "replica": "replicas"},
@@ -220,7 +216,7 @@ for _group, _name, _meaning in (
     *((_side, "service", "the service"), (_side, "client", "the load workers")),
 ):
     _words = f"CPU of all processes of {_meaning}, % of a core"
-    declare(f"cpu_{_name.lower()}", "%", _words, partial(_cpu, _group, _name), title=_name)
+    declare((f"cpu_{_name.lower()}", "%", _words, _name), compute=partial(_cpu, _group, _name))
 
 
 def _host(line: Line) -> Value | None:
@@ -228,18 +224,20 @@ def _host(line: Line) -> Value | None:
     return None if host is None else Value(host, of=100.0 * cores if cores else None)
 
 
-declare("cpu_host", "%", "CPU of all that runs on the host, of all its cores", _host, title="host")
 declare(
-    *("gpu", "%", "use of all GPUs together"),
-    # What others do on a GPU of the host is not its use.
-    lambda line: mean_of(map(gpu_percent, line.trials if line.cell.get("device") != "cpu" else ())),
-    title="GPU",
+    ("cpu_host", "%", "CPU of all that runs on the host, of all its cores", "host"), compute=_host
 )
 declare(
-    *("forward", "ns", "the model for a batch, from features as they came to scores"),
-    lambda line: mean_forward_ns(trial.forward for trial in line.trials),
+    ("gpu", "%", "use of all GPUs together", "GPU"),
+    compute=lambda line: mean_of(
+        map(gpu_percent, line.trials if line.cell.get("device") != "cpu" else ())
+    ),
 )
-declare("idle_while_queued", "%", "slots idle in a look inside, while requests waited for them")
+declare(
+    ("forward", "ns", "the model for a batch, from features as they came to scores"),
+    compute=lambda line: mean_forward_ns(trial.forward for trial in line.trials),
+)
+declare(("idle_while_queued", "%", "slots idle in a look inside, while requests waited for them"))
 
 
 def _level(name: str, line: Line) -> float | None:
@@ -254,7 +252,7 @@ for _name, _meaning in (
     ("router_queue", "requests that wait in routers"),
 ):
     _words, _compute = f"{_meaning}, by Serve's own metrics", partial(_level, _name)
-    declare(_name, "requests", _words, _compute, shown="")
+    declare((_name, "requests", _words), compute=_compute, shown="")
 
 
 def tokens_per_s(line: Line) -> float | None:
@@ -268,7 +266,7 @@ def tokens_per_s(line: Line) -> float | None:
 
 
 _meaning = "tokens of answers in a second, as the service counts them"
-declare("tokens", "1/s", _meaning, tokens_per_s, title="tokens/s")
+declare(("tokens", "1/s", _meaning, "tokens/s"), compute=tokens_per_s)
 
 ROW_FIGURES: Final = ("completed", "errors", "launch_ratio")
 INSIDE: Final = (

@@ -154,7 +154,7 @@ def row_json(row: ViewRow) -> dict[str, Any]:
         "dims": {name: value for name, value in row.dims.items() if value is not None},
         "figures": {name: value_json(name, value) for name, value in row.values.items()},
     }
-    if row.line is not None:
+    if row.line.keys:
         data |= {"limited_by": row.verdicts, "failed": row.line.failed}
     return data
 

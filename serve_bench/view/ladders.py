@@ -41,9 +41,9 @@ from serve_bench.view.frame import (
 from serve_bench.view.lens import View
 from serve_bench.view.rows import limit_words
 
-declare("best", "requests/s", "the most of any step", shown="requests/s", better="higher")
-declare("of_best", "1", "requests/s over those of the best step", title="of the best")
-declare("served_of_base", "1", "the requests/s of one setting over those of another", title="ratio")
+declare(("best", "requests/s", "the most of any step"), shown="requests/s", better="higher")
+declare(("of_best", "1", "requests/s over those of the best step", "of the best"))
+declare(("served_of_base", "1", "the requests/s of one setting over those of another", "ratio"))
 
 QUIET: Final = {"DEBUG": 1, "INFO": 2, "WARNING": 3, "ERROR": 4}
 """Log levels by how little they log."""
@@ -101,7 +101,7 @@ def view_ladders(result: Result, rows: Sequence[ViewRow]) -> list[LadderView]:
     app, groups = result.run.asked.target, defaultdict[tuple[str, str], list[ViewRow]](list)
     settings: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
-        if row.line is not None and row.dims["status"] != "profiled":
+        if row.dims["status"] != "profiled":
             variant, cell = row.line.variant, row.line.cell
             key = (variant, cell_slug(cell))
             groups[key].append(row)

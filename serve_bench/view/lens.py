@@ -188,7 +188,7 @@ class RunLook:
 
     def _row_json(self, row: ViewRow) -> dict[str, Any]:
         data = row_json(row)
-        if row.line is not None:
+        if row.line.keys:
             if slo := judge_rows(self.result.run, [row]):
                 data["slo"] = slo_facts(slo[0])
             data |= pick(row.line, "row", "keys") | pick(row, "failures")

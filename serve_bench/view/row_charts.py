@@ -78,7 +78,7 @@ def _draw_rates(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
     """Requests/s of all rows, as a heat map where cells differ in several axes and at least half of
     it would be filled: the axis with the most values is across, the others and the variant are
     down. Else as dots, the variants of a load beside each other."""
-    cells = [row.line.cell for row in rows if row.line is not None]
+    cells = [row.line.cell for row in rows]
     axes = differ(rows, dict.fromkeys(chain(*cells)))
     sizes = {axis: len({str(row.dims.get(axis)) for row in rows}) for axis in axes}
     across = max(axes, key=sizes.__getitem__, default="")

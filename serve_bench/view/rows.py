@@ -42,13 +42,18 @@ def cell_title(cell: JsonObject) -> str:
     return ", ".join(f"{name} {value}" for name, value in cell.items()) or "app as it is"
 
 
+NO_LOAD: Final = Line("", {}, Row("", "", 0), (), (), "not measured")
+"""Of a row that stands for no load: it has no key."""
+
+
 @dataclass(frozen=True)
 class ViewRow:
     """What was observed somewhere. `dims`: what tells it from the others; `name`: the same in few
     words; `group`: a heading over it and others. `gap`: what is missing of it; `notes`: small
-    print. `line`: the load that it is of, or the one that a derived row stands for, with its
-    `trials`, `failures` and, where CPU was sampled, its `verdicts` by launch and `limited`, that of
-    most, with a `hint` of what to try against that, where it is known."""
+    print. `line`: the load that it is of, or the one that a derived row stands for (NO_LOAD: none),
+    with its `cell`, and its `place`, the name without the load. Its `trials`, `failures` and, where
+    CPU was sampled, its `verdicts` by launch and `limited`, that of most, with a `hint` of what to
+    try against that, where it is known."""
 
     dims: Mapping[str, Any]
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -58,7 +63,9 @@ class ViewRow:
     notes: tuple[str, ...] = ()
     gap: str = ""
     tones: Mapping[str, Tone] = field(default_factory=dict)
-    line: Line | None = None
+    line: Line = NO_LOAD
+    cell: str = ""
+    place: str = ""
     trials: Sequence[Trial] = ()
     failures: tuple[Failure, ...] = ()
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
@@ -72,12 +79,6 @@ class ViewRow:
     def text(self, figure: str) -> str:
         """A figure in words."""
         return FIGURES[figure].show(self.values.get(figure))
-
-    @property
-    def load(self) -> Line:
-        """The load that it is of; an AssertionError of a row that stands for none."""
-        assert self.line is not None, f"{self.name} stands for no load"
-        return self.line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,20 +134,6 @@ class Page:
             bad = tuple(seen for seen in row.warnings if seen.tone == "bad")
             yield replace(row, warnings=bad)
 
-    def name_cell(self, line: Line) -> str:
-        """What sets a cell apart: `batch 1, ongoing 10000`."""
-        shown = (axis for axis in self.axes if axis in line.cell)
-        return cell_title({BRIEFS.get(axis, axis): line.cell[axis] for axis in shown})
-
-    def name(self, line: Line, load: bool = True) -> str:
-        """`8 clients, num_replicas 2, optimized`: what sets a row apart from all others of the run;
-        without its `load`, from those that differ in the rest."""
-        words = [self.loads[line.row]] if load and (len(self.loads) > 1 or not self.axes) else []
-        words += [self.name_cell(line)] if self.axes else []
-        words += [line.variant] if self.variants[1:] else []
-        mark = " (profiled)" if line.status == "profiled" else ""
-        return f"{', '.join(words) or self.loads[line.row]}{mark}"
-
 
 def make_page(result: Result, rules: RowRules = RowRules()) -> Page:
     """The loads of a run, planned ones that were not measured too."""
@@ -175,13 +162,13 @@ def make_page(result: Result, rules: RowRules = RowRules()) -> Page:
         failures=tuple(failure for failure in result.failures if failure.key not in keys),
         all_failures=tuple(sorted(struck, key=lambda failure: failure.key in keys)),
     )
-    made = [(page.name(line), _make_row(line, result, rules, warnings)) for line in lines]
-    return replace(page, rows=[replace(row, name=name) for name, row in made])
+    return replace(page, rows=[_make_row(line, page, rules, warnings) for line in lines])
 
 
-def _make_row(line: Line, result: Result, rules: RowRules, warnings: Sequence[Warning]) -> ViewRow:
-    """A load with all that is about it; of several launches a warning names its own."""
-    profiled, gap = line.status == "profiled", ""
+def _make_row(line: Line, page: Page, rules: RowRules, warnings: Sequence[Warning]) -> ViewRow:
+    """A load with all that is about it; of several launches a warning names its own. Its name is
+    what sets it apart from all others of the run: `8 clients, num_replicas 2, optimized`."""
+    result, profiled, gap = page.result, line.status == "profiled", ""
     found: list[Finding] = []
     if line.status == "not measured":
         gap = line.status
@@ -207,6 +194,11 @@ def _make_row(line: Line, result: Result, rules: RowRules, warnings: Sequence[Wa
         "status": line.status,
         "limit": limit.cause if limit else None,
     }
+    varied = {BRIEFS.get(axis, axis): line.cell[axis] for axis in page.axes if axis in line.cell}
+    cell, load = cell_title(varied), page.loads[line.row]
+    place = [*([cell] if page.axes else []), *([line.variant] if page.variants[1:] else [])]
+    words = [load, *place] if len(page.loads) > 1 or not page.axes else place
+    mark = " (profiled)" if profiled else ""
     describe = partial(describe_profiled, result=result) if profiled else describe_trial
     facts = (fact for trial in line.trials for fact in describe(trial))
     values = dict(compute_values(line, (*ROW_FIGURES, *rules.figures)))
@@ -215,10 +207,13 @@ def _make_row(line: Line, result: Result, rules: RowRules, warnings: Sequence[Wa
     return ViewRow(
         dims=dims,
         values=values,
+        name=f"{', '.join(words)}{mark}",
         warnings=tuple(found),
         notes=tuple(dict.fromkeys(facts)),
         gap=gap,
         line=line,
+        cell=cell,
+        place=f"{', '.join(place) or load}{mark}",
         trials=line.trials,
         failures=failures,
         verdicts=verdicts,

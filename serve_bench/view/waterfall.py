@@ -24,11 +24,11 @@ from serve_bench.core.facts import HopTimes, TracedCall, WaterfallFacts
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.view.charts import Chart, stack_bars
 from serve_bench.view.document import Later, Prose, Section, Table
-from serve_bench.view.figures import FIGURES, Value, declare_all
+from serve_bench.view.figures import FIGURES, Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table
 from serve_bench.view.rows import NS_PER_MS
 
-declare_all(
+declare(
     ("hop_mean", "ns", "mean time in a hop of traced requests", "mean"),
     ("hop_of_latency", "%", "mean time in a hop over the mean latency", "share"),
     ("hop_p99", "ns", "p99 of the time in a hop", "p99"),

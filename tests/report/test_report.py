@@ -322,7 +322,7 @@ def test_no_row_is_offered_load_that_others_refute(name: str, tmp_path: Path) ->
     shutil.copy(list_runs()[name], tmp_path / "records.jsonl")
     ladders: dict[str, list[tuple[int, float, str]]] = {}
     for entry in make_page(read(tmp_path)).rows:
-        line, cause = entry.load, "" if entry.limited is None else entry.limited.cause
+        line, cause = entry.line, "" if entry.limited is None else entry.limited.cause
         if MAIN in line.spreads and line.row.loop == "closed":
             place = f"{line.variant} {line.cell} {line.row.client}"
             step = (line.row.connections, line.spreads[MAIN].value, cause)

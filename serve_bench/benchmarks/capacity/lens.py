@@ -27,12 +27,12 @@ from serve_bench.core.traffic import Row
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Finding, Later, Section, Tone, statement
-from serve_bench.view.figures import Value, declare_all, find_figure, known_values, mean_of
+from serve_bench.view.figures import Value, declare, find_figure, known_values, mean_of
 from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_tiles, table_section
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
 from serve_bench.view.rows import Page
 
-declare_all(
+declare(
     ("slo_time", "ns", "what a probe has for an objective that is a time", "SLO"),
     ("slo_share", "%", "what a probe has for an objective that is a share of requests", "SLO"),
     ("capacity", "requests/s", "the highest rate at which the SLO is met"),
@@ -138,8 +138,8 @@ def find_cells(searches: Searches, page: Page) -> Iterator[SearchedCell]:
     loads = {trial.key: row for row in page.rows for trial in row.trials}
     loops = [row for row in page.rows if row.trials and row.dims["rate_per_s"] is None]
     for loop in loops:
-        place = (loop.load.variant, cell_slug(loop.load.cell))
-        name = page.name(loop.load, load=False) if len(loops) > 1 else loop.load.variant
+        place = (loop.line.variant, cell_slug(loop.line.cell))
+        name = loop.place if len(loops) > 1 else loop.line.variant
         probes: list[ViewRow] = []
         for search in searches.of(place):
             pairs = zip(search.trials, search.probes, strict=True)
@@ -313,7 +313,7 @@ def find(points: Sequence[ViewRow], fresh: bool) -> Iterator[str]:
     yield from (text for _, text in judge_need(points))
     if dims["binds"]:
         cliff = f", a cliff: beyond it {dims['beyond']}" if dims["cliff"] else ""
-        limit, load = best.limited, best.line and best.line.row.label
+        limit, load = best.limited, best.line.row.label
         seen = f"({load}): {limit.text}" if limit else "there: not seen"
         yield f"what binds: {dims['binds']}{cliff}; limit {seen}"
 

@@ -27,7 +27,7 @@ from serve_bench.view.frame import Field, TableSpec, differ, line_chart, make_ta
 from serve_bench.view.lens import FORMAT
 from serve_bench.view.rows import ViewRow
 
-declare("of_first", "1", "a value over that of the first run that has a value", title="ratio")
+declare(("of_first", "1", "a value over that of the first run that has a value", "ratio"))
 
 VALUES: Final = TableSpec(
     "Each row, the last runs",

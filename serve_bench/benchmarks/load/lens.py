@@ -13,13 +13,13 @@ from serve_bench.core.figures import counted
 from serve_bench.core.load_result import FAILED_LATENCY, STREAM_TIMES
 from serve_bench.core.result import Trial
 from serve_bench.view.document import Block, Facts, Prose, Section, statement
-from serve_bench.view.figures import TIME_NAMES, Value, declare_all, known_values
+from serve_bench.view.figures import TIME_NAMES, Value, declare, known_values
 from serve_bench.view.frame import ViewRow, describe_figures, make_spec, make_table, table_section
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.row_charts import PARTS_OF_LATENCY, chart_sections, draw_histogram
 from serve_bench.view.rows import Page, limit_words
 
-declare_all(
+declare(
     ("within_std", "%", "values within one standard deviation of the mean"),
     ("most", "requests/s", "the highest of all windows", "max"),
     ("rates_within_std", "%", "windows within one standard deviation of the mean", "within std"),

@@ -31,16 +31,15 @@ def _payload(line: Line) -> float | None:
 
 
 declare(
-    *("payload", "MB/s", "bodies of requests and responses in a second", _payload),
-    title="MB/s",
+    ("payload", "MB/s", "bodies of requests and responses in a second", "MB/s"),
+    compute=_payload,
     better="higher",
 )
 declare(
-    *("launch_spread", "requests/s", "std over launches (ddof 1)"),
-    lambda line: line.spreads[MAIN].launch_std if MAIN in line.spreads else None,
-    title="std over launches",
+    ("launch_spread", "requests/s", "std over launches (ddof 1)", "std over launches"),
+    compute=lambda line: line.spreads[MAIN].launch_std if MAIN in line.spreads else None,
 )
-declare("published", "requests/s", "what others published of such a row, on other hardware")
+declare(("published", "requests/s", "what others published of such a row, on other hardware"))
 
 PLACE: Final = itemgetter("cell", "load")
 """Of a row, what its variants have in common."""
@@ -64,23 +63,28 @@ def build(page: Page) -> View:
     """The rows of a run, those of the same cell and load under all variants beside each other. A
     row of the table is called by its load, below its cell; else by its cell, below its load.
     Headings are those of which there are fewer; a matrix is always of a load."""
-    cells = len({cell_slug(row.load.cell) for row in page.rows})
+    cells = len({cell_slug(row.line.cell) for row in page.rows})
     by_load = not page.axes or (len(page.loads) >= cells and len(page.axes) < 2)
     rows = [_name_row(row, page, by_load) for row in page.rows]
     places = list(dict.fromkeys(PLACE(row.dims) for row in rows))
     rows.sort(key=lambda row: places.index(PLACE(row.dims)))
     groups = list(dict.fromkeys(row.group for row in rows))
     measured = [row for row in rows if MAIN in row.values and row.dims["status"] != "profiled"]
-    named = {row.load.keys: row for row in measured}
-    top = [named[line.keys] for line in best(row.load for row in measured)]
-    sound = [row for row in measured if not row.load.broken]
+    named = {row.line.keys: row for row in measured}
+    top = [named[line.keys] for line in best(row.line for row in measured)]
+    sound = [row for row in measured if not row.line.broken]
     lead = next(iter(top or sound or measured), None)
-    cell = rows[0].load.cell if rows else {}
+    cell = rows[0].line.cell if rows else {}
     same = {axis: value for axis, value in cell.items() if axis not in page.axes}
     published = reference(MICRO)["notes"] if page.options.published else ()
     notes = (f"every cell: {cell_title(same)}", *published)
-    fields = (*_name_fields(page, by_load), *FIGURES)
-    spec = TableSpec("Throughput, latency and limit by row", fields, notes)
+    fields = [Field("load", noted=True)] if by_load else []
+    for axis in () if by_load else page.axes:
+        deployment, _, option = axis.rpartition(".")
+        title = BRIEFS.get(axis, option)
+        fields.append(Field(axis, title, head=deployment, noted=axis == page.axes[0]))
+    fields += [Field("variant")] if page.variants[1:] else []
+    spec = TableSpec("Throughput, latency and limit by row", (*fields, *FIGURES), notes)
     hints = [lead.hint] if lead is not None and lead.hint else []
     launches = max((len(row.values[MAIN].launches) for row in measured), default=FEWEST)
     if launches < FEWEST and len(measured) > 1:
@@ -103,7 +107,7 @@ def build(page: Page) -> View:
 
 def _name_row(row: ViewRow, page: Page, by_load: bool) -> ViewRow:
     """The row under its names, with its warnings and the figures of this kind."""
-    line, values = row.load, dict(row.values)
+    line, values = row.line, dict(row.values)
     profiled, base = line.status == "profiled", page.variants[0] if page.variants[1:] else None
     if base == line.variant and line.trials and not profiled:
         values[RATIO] = Value(1.0)
@@ -113,7 +117,7 @@ def _name_row(row: ViewRow, page: Page, by_load: bool) -> ViewRow:
         broken = Finding("its load was broken off", "interrupted", "doubt")
         row = replace(row, warnings=(*row.warnings, broken))
     load = f"{page.loads[line.row]}{' (profiled)' if profiled else ''}"
-    dims = {**row.dims, "load": load, "cell": page.name_cell(line)}
+    dims = {**row.dims, "load": load, "cell": row.cell}
     if cause := dims["limit"]:
         count = sum(limit.cause == cause for limit in row.verdicts.values())
         if count < len(row.verdicts):
@@ -128,19 +132,6 @@ def _name_row(row: ViewRow, page: Page, by_load: bool) -> ViewRow:
     )
 
 
-def _name_fields(page: Page, by_load: bool) -> Iterator[Field]:
-    """What names a row: its load, or its cell with a column for each axis; its variant."""
-    if by_load:
-        yield Field("load", noted=True)
-    else:
-        for axis in page.axes:
-            deployment, _, option = axis.rpartition(".")
-            title = BRIEFS.get(axis, option)
-            yield Field(axis, title, head=deployment, noted=axis == page.axes[0])
-    if page.variants[1:]:
-        yield Field("variant")
-
-
 def _find(
     lead: ViewRow | None, top: Sequence[ViewRow], measured: Sequence[ViewRow], page: Page
 ) -> Iterator[str]:
@@ -151,7 +142,7 @@ def _find(
         return
     head = f"{lead.name}: {describe_figures(lead)}"
     if top:
-        higher = any(row.values[MAIN].value > most for row in measured if not row.load.broken)
+        higher = any(row.values[MAIN].value > most for row in measured if not row.line.broken)
         which = "throughput without a failed request" if higher else "throughput"
         head = f"{lead.name} has the highest {which}: {describe_figures(lead)}"
     if (limit := lead.limited) is not None:
@@ -177,7 +168,7 @@ def _find_collapses(rows: Sequence[ViewRow], page: Page) -> Iterator[str]:
     """A sentence on each cell and kind of clients whose throughput collapses with more of them."""
     ladders: dict[tuple[object, ...], dict[int, ViewRow]] = {}
     for row in rows:
-        line = row.load
+        line = row.line
         if line.row.loop == "closed" and not line.broken:
             place = (line.variant, cell_slug(line.cell), line.row.client, line.row.traffic)
             ladders.setdefault(place, {})[line.row.connections] = row
@@ -189,7 +180,7 @@ def _find_collapses(rows: Sequence[ViewRow], page: Page) -> Iterator[str]:
         last = steps[lower[-1].clients]
         after = " and ".join(f"{number(step.throughput)} with {step.clients}" for step in lower)
         several = page.axes or page.variants[1:]
-        text = page.name(last.load, load=False) if several else "The throughput"
+        text = last.place if several else "The throughput"
         text += f" collapses with more clients, from {number(top.throughput)} requests/s "
         text += f"with {top.clients} to {after}"
         if last.limited is not None and last.limited.cause != "unclear":
@@ -236,7 +227,7 @@ def classic_text(page: Page, view: View) -> str:
         lines += _failed(failure for failure in page.failures if failure.variant == variant)
         cell = None
         for row in view.rows:
-            line = row.load
+            line = row.line
             load = (line.variant, line.row.loop, line.row.client)
             if load != (variant, "closed", "aiohttp") or line.status == "profiled":
                 continue
@@ -254,9 +245,9 @@ def _failed(failures: Iterable[Failure]) -> list[str]:
 
 
 def _classic_row(row: ViewRow) -> str:
-    value, size, errors = row.values.get(MAIN), row.load.row.data_size, row.load.errors
+    value, size, errors = row.values.get(MAIN), row.line.row.data_size, row.line.errors
     data = f"{size} data" if size in ("small", "large") else f"{size} bytes data"
-    text = f"{_INDENT}{row.load.row.label} {data} "
+    text = f"{_INDENT}{row.line.row.label} {data} "
     if value is None:
         text += row.gap or "no rate recorded"
     else:

@@ -10,7 +10,7 @@ from typing import Final
 from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.core.result import Result
 from serve_bench.view.document import Finding
-from serve_bench.view.figures import INSIDE, declare, declare_all, known_values, mean_of
+from serve_bench.view.figures import INSIDE, declare, known_values, mean_of
 from serve_bench.view.frame import Field, ViewRow
 from serve_bench.view.ladders import view_ladders, view_run
 from serve_bench.view.lens import Lens, View
@@ -23,8 +23,8 @@ FIELDS: Final = (
     Field("latency_p50", detail=True),
 )
 CONNECTED: Final = (Field("connected", unit="us"), Field("connected_rate"))
-declare("cut", "requests", "requests that time kept from being answered", shown="", tone="doubt")
-declare_all(
+declare(("cut", "requests", "requests that time kept from being answered"), shown="", tone="doubt")
+declare(
     ("asked", "requests", "requests that were asked for, of all launches"),
     ("late", "requests", "requests that ended in the drain, after time had ended the row"),
     ("unaccounted", "requests", "asked - completed - failed - cut, which must be 0"),
@@ -51,7 +51,7 @@ def _count(row: ViewRow, result: Result) -> ViewRow:
     """The row with its published name, in which time stands in place of the requests where it alone
     ends a row, and the account of its requests: those that time, or Ctrl-C, left unanswered are
     cut."""
-    asked_of, line, cut, late = result.run.asked, row.load, 0, 0
+    asked_of, line, cut, late = result.run.asked, row.line, 0, 0
     timeout_ms = round(1e3 * asked_of.timeout_s)
     last = line.row.requests_each or f"{asked_of.max_row_s:g}s"
     dims = {**row.dims, "test_name": f"json_1_{timeout_ms}_{line.row.connections}_{last}"}

@@ -24,7 +24,7 @@ from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.schema import built
 from serve_bench.view.csv import json_of, run_json
 from serve_bench.view.document import Finding, Section
-from serve_bench.view.figures import Value, declare, declare_all, known_values
+from serve_bench.view.figures import Value, declare, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.inside import grouped_cpu, mean_by_role
 from serve_bench.view.lens import Lens, View
@@ -48,8 +48,8 @@ GROUPS: Final = {"agent": "cpu_agent", "observer": "cpu_observers"}
 for _metric in METRICS:
     _unit = "requests/s" if _metric in RATES.values() else "ns"
     for _name in ("p95",) if _unit == "ns" else (*SHARES, "mean", "std"):
-        declare(f"{_metric}_{_name}", _unit, f"{_name} of the {METRICS[_metric]}", title=_name)
-declare_all(
+        declare((f"{_metric}_{_name}", _unit, f"{_name} of the {METRICS[_metric]}", _name))
+declare(
     ("cpu_agent", "%", "CPU of the agent of a world, % of a core"),
     ("cpu_observers", "%", "CPU of the observers of a world, % of a core"),
     ("cpu_others", "%", "CPU of the other processes of a world and of the tool, % of a core"),
@@ -85,7 +85,7 @@ def build(page: Page) -> View:
         key=lambda row: xs.index(x_of(row.dims, x_axis)),
     )
     measured = [row for row in worlds if f"{LATENCY}_p95" in row.values and row.value(MAIN)]
-    sound = [row for row in measured if not row.load.broken]
+    sound = [row for row in measured if not row.line.broken]
     example = [*published_rows(RPC)] if page.options.published else []
     table = make_table(RESULTS, [replace(row, group="") for row in (*worlds, *example)])
     return View(
@@ -102,7 +102,7 @@ def build(page: Page) -> View:
 def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
     """The world by its place on the x axis, of `several` backends by its backend too, with its
     figures, what was full and what broke off. Raises FormatError."""
-    line = row.load
+    line = row.line
     batch_size = built(World, line.cell, f"{line.keys[0]}: cell").batch_size
     if x_axis not in line.cell:
         raise FormatError(f"{line.keys[0]}: its cell has no {x_axis}")

@@ -35,16 +35,7 @@ from serve_bench.core.result import Result, Trial
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Detail, Finding, Later, Section
-from serve_bench.view.figures import (
-    FACTORS,
-    FIGURES,
-    INSIDE,
-    Value,
-    declare,
-    declare_all,
-    known_values,
-    tier_of,
-)
+from serve_bench.view.figures import FACTORS, FIGURES, INSIDE, Value, declare, known_values, tier_of
 from serve_bench.view.frame import (
     BARS,
     Field,
@@ -65,7 +56,7 @@ from serve_bench.view.rows import Page
 KB: Final = 1024.0
 Figures: TypeAlias = Mapping[str, float | None]
 
-declare_all(
+declare(
     ("connection_rate_mean", "requests/s", "requests/s of a connection, the mean of a node"),
     ("connection_rate_max", "requests/s", "requests/s of the fastest connection of a node"),
     ("received", "KB", "what a node received, in 1024 bytes"),
@@ -183,9 +174,8 @@ for _name, _published in PUBLISHED.items():
     _figure = FIGURES[_published[-1]]
     _unit = _figure.shown or _figure.unit
     declare(
-        *(_name, _unit, f"as published: {_figure.meaning}"),
-        partial(_compute, _name, FACTORS.get((_figure.unit, _unit), 1.0)),
-        title=_name,
+        (_name, _unit, f"as published: {_figure.meaning}", _name),
+        compute=partial(_compute, _name, FACTORS.get((_figure.unit, _unit), 1.0)),
         shown=_figure.shown,
         better="lower" if _unit == "ms" else "higher",
     )
@@ -201,12 +191,12 @@ for _name, _unit, _meaning, _short in (
     ("teardown_time", "s", "from the removal of an app until all replicas are gone", "teardown"),
 ):
     CURVE_METRICS.append(_name)
-    declare(_name, _unit, _meaning, title=_short, better="lower")
+    declare((_name, _unit, _meaning, _short), better="lower")
 
-declare("exponent", "1", "b of y = a n^b over n replicas, and its 95 % interval", digits=3)
-declare("std_error", "1", "standard error of the exponent")
-declare("factor", "", "a of y = a n^b over n replicas, in the unit of y")
-declare("fitted", "", "sizes with a positive value, which are fitted", title="sizes")
+declare(("exponent", "1", "b of y = a n^b over n replicas, and its 95 % interval"), digits=3)
+declare(("std_error", "1", "standard error of the exponent"))
+declare(("factor", "", "a of y = a n^b over n replicas, in the unit of y"))
+declare(("fitted", "", "sizes with a positive value, which are fitted", "sizes"))
 
 ROWS: Final = make_spec(
     "Each size",
@@ -239,7 +229,7 @@ def build(page: Page) -> View:
     sizes = [*merge_sizes(shown)]
     nodes = [*(node for row in shown for node in _node_rows(row)), *_unloaded_nodes(page.result)]
     growths = [*_growth_points(sizes)] if workload == "curve" else []
-    timed = [row for row in shown if row.load.row.requests_each is None]
+    timed = [row for row in shown if row.line.row.requests_each is None]
     sections = [table_section("results", "Results", ROWS, [*map(_hide_rate, shown)], "headline")]
     if growths:
         cost = (make_table(GROWTH, growths), Later(partial(_draw_costs, sizes)))
@@ -281,7 +271,7 @@ def _list_metrics(columns: Sequence[ViewRow]) -> Iterator[ViewRow]:
 
 def _hide_rate(row: ViewRow) -> ViewRow:
     """The row as its table has it: requests one after the other make no throughput."""
-    hidden = () if row.load.row.requests_each is None else (MAIN, "launch_ratio")
+    hidden = () if row.line.row.requests_each is None else (MAIN, "launch_ratio")
     values = {name: value for name, value in row.values.items() if name not in hidden}
     return replace(row, values=values)
 

@@ -31,7 +31,6 @@ from serve_bench.view.figures import (
     Value,
     compute_values,
     declare,
-    declare_all,
     known_values,
     mean_of,
 )
@@ -53,8 +52,8 @@ for _level, _unit in LEVELS.items():
         ("warm_up", _unit, "growth beside the slope before it levelled off"),
     ):
         _name, _digits = f"{_level}_{_part}", 4 if _part in ("begin", "end") else 3
-        declare(_name, _of, f"{_level}: {_meaning}", title=_part.replace("_", "-"), digits=_digits)
-declare_all(
+        declare((_name, _of, f"{_level}: {_meaning}", _part.replace("_", "-")), digits=_digits)
+declare(
     ("million_requests", "million", "requests between the first readings and the last", "requests"),
     ("minutes", "min", "of load between the same", "time"),
     ("mb_per_hour", "MB", "what the slope is in an hour at the rate of the soak", "an hour"),

@@ -28,10 +28,10 @@ from serve_bench.view.lens import Lens, View
 from serve_bench.view.rows import Page
 from serve_bench.view.verdict_words import make_finding
 
-declare("way_cpu", "us", "CPU of a role for a request", title="CPU", digits=3)
-declare("idle_cpu", "%", "CPU of a role without any load, % of a core", digits=3)
-declare("p50_added", "ns", "median latency that a layer adds", title="p50 adds", digits=3)
-declare("cpu_added", "ns", "CPU for a request that a layer adds", title="CPU adds", shown="us")
+declare(("way_cpu", "us", "CPU of a role for a request", "CPU"), digits=3)
+declare(("idle_cpu", "%", "CPU of a role without any load, % of a core"), digits=3)
+declare(("p50_added", "ns", "median latency that a layer adds", "p50 adds"), digits=3)
+declare(("cpu_added", "ns", "CPU for a request that a layer adds", "CPU adds"), shown="us")
 
 LAYERS: Final = TableSpec(
     "Each layer",

@@ -39,12 +39,12 @@ from serve_bench.core.timeline import Timeline
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Finding, Later, Section, statement
-from serve_bench.view.figures import Value, declare, declare_all, known_values, mean_of, shorten
+from serve_bench.view.figures import Value, declare, known_values, mean_of, shorten
 from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_tiles, table_section
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
 from serve_bench.view.rows import Page, limit_words
 
-declare_all(
+declare(
     ("due", "requests", "requests that were due"),
     ("sent", "requests", "requests that were sent in a second"),
     ("answered", "requests", "requests that were due and were answered"),
@@ -77,10 +77,10 @@ declare_all(
     digits=3,
 )
 _meaning = "requests that failed or had no end, also by class; after a fault until the next one"
-declare("lost", "requests", _meaning, shown="", tone="bad", digits=3)
+declare(("lost", "requests", _meaning), shown="", tone="bad", digits=3)
 _meaning = "median latency of the last stage over that of the first, at one rate, in second halves"
-declare("scar", "1", _meaning, shown="", digits=3)
-declare("out_s", "s", "seconds out of the SLO", title="out of SLO", better="lower", digits=3)
+declare(("scar", "1", _meaning), shown="", digits=3)
+declare(("out_s", "s", "seconds out of the SLO", "out of SLO"), better="lower", digits=3)
 
 COURSE: Final = {
     "Load": ("due", "ended", "waiting", "lost"),
@@ -274,8 +274,8 @@ def find(result: Result, slo: Slo, cells: Sequence[tuple[ViewRow, Launches]]) ->
         out = f"{row.text('out_s')} of {seconds} s are out of the SLO ({slo.text})"
         yield f"{about}{out}; lost: {lost:,} of {due:,} requests{why}"
     if ranked:
-        routed = has_own_router(result, row.load.cell)
-        wait_s = None if routed else read_flag_s(result.launches, row.load.variant, ROUTER_WAIT)
+        routed = has_own_router(result, row.line.cell)
+        wait_s = None if routed else read_flag_s(result.launches, row.line.variant, ROUTER_WAIT)
         yield from filter(None, [describe_stop(launches, wait_s)])
 
 
@@ -335,8 +335,8 @@ def build(page: Page) -> View:
     cells: list[tuple[ViewRow, Launches]] = []
     points, charts = list[ViewRow](), list[Later]()
     for row in rows:
-        line = row.load
-        name = page.name(line, load=False) if len(rows) > 1 else line.variant
+        line = row.line
+        name = row.place if len(rows) > 1 else line.variant
         trials = (trial for trial in line.trials if trial.course != CourseFacts())
         stop_s = read_flag_s(result.launches, line.variant, HARD_STOP)
         launches = [(trial, read_transient(trial, timeline, slo, stop_s)) for trial in trials]
