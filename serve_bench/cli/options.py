@@ -28,7 +28,8 @@ MATRIX = "max_batch_size max_ongoing_requests num_replicas batch_wait_timeout_s"
 MODEL = "ranker device threads table_rows gpu_fraction"
 RUN_HERE = "no_sample strict_host serve_metrics dry_run live"
 RUN = f"load_on load_nodes {RUN_HERE}"
-REQUEST = "route paths method header headers draw body bodies expect_status request_timeout_s"
+REQUEST = """route paths method header headers draw body bodies requests_file expect_status
+    request_timeout_s"""
 
 
 def format_flag(*forms: str) -> Any:

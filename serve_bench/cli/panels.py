@@ -36,7 +36,7 @@ PANELS: Final[Mapping[str, str]] = {
             unix_socket insecure cacert seconds episodes steps rounds all_rounds launches quick
             budget max_row_seconds num_queries batch start precision launch_time need protocol
             events event_timeout bodies soak_time openai model input_tokens output_tokens
-            allow_late""",
+            allow_late requests_file""",
         "Server": """variant env a_env b_env python a_python b_python host port address nodes
             replicas master_addr master_port backend request_timeout_s grpc_servicer call""",
         "Output": """out output format published perf_metrics trace_out exclude_connect as_json

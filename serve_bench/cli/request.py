@@ -7,39 +7,40 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import check_client, name_place
 from serve_bench.cli.options import SloOptions
 from serve_bench.cli.rows import add_flags
-from serve_bench.core.chat import PROMPTS, Completions, Lengths, chat_path, check_bodies
+from serve_bench.core.chat import PROMPTS, Completions, Lengths, chat_url, check_bodies
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import Asked
-from serve_bench.core.request_spec import Headers, Request, SpecError, is_json, path_fault
+from serve_bench.core.request_spec import Headers, Request, SpecError, check_path, is_json
 from serve_bench.core.secrets import MOST, hash_value
 from serve_bench.core.traffic import GRPC, HANDLES
 from serve_bench.spec.content import Content
 from serve_bench.spec.request import RequestKeys, add_request_flags, check_protocol, places_of
+from serve_bench.spec.request_list import read_har, read_line
 from serve_bench.spec.suite import protocols_of
 from serve_bench.spec.target import read_service
+from serve_bench.store.files import why as explain
 
 T = TypeVar("T")
 
+print_note_once = cache(print_note)  # several sides have the same file
+
 
 def add_all_flags(content: Content, options: SloOptions) -> Content:
-    """The content of a suite file with all flags over it that say what is measured. Raises
-    BadInput."""
-    return _set_chat(add_flags(add_request_flags(content, options.given), options))
-
-
-def _set_chat(content: Content) -> Content:
-    """The content with the protocol of chat completions, where it asks for them. Raises BadInput on
-    what does not go with them, before bodies are made."""
+    """The content of a suite file with all flags over it, and with the protocol of chat completions
+    where it asks for them. Raises BadInput on what does not go with them."""
+    content = add_flags(add_request_flags(content, options.given), options)
     chat, places = content.get("load.openai"), places_of(content)
     keys = RequestKeys.read(content)
     for name in ("model", "input_tokens", "output_tokens"):
@@ -66,8 +67,7 @@ def read_request(
     keys, places = RequestKeys.read(content), places_of(content)
     check_protocol(content, protocol)
     grpc, handle, openai = protocol in GRPC, protocol in HANDLES, content.get("load.openai")
-    bodies = tuple(read_text(text, places["body"]) for text in keys.body or ())
-    bodies += _read_each(keys.bodies, places["bodies"], _read_body, "body; it takes one a line")
+    methods, paths, sets, bodies = read_lists(content, url)
     chat = None
     if openai and not any(bodies):
         if keys.model is None:
@@ -82,20 +82,17 @@ def read_request(
         raise BadInput(f"{places['body']}: is no JSON, which its content-type says that it is")
     if handle and (odd := [name for name, _ in headers if name.lower() != "content-type"]):
         raise BadInput(f"{places['header']}: {odd[0]}: a handle has none but content-type")
-    paths = read_paths(keys.paths, places["paths"])
-    sets = _read_each(keys.headers, places["headers"], _read_headers, f"headers; {_LIKE}")
     route = keys.route or "/"
-    route = paths[0] if paths else chat_path(route) if openai else route
+    route = paths[0] if paths else chat_url(route) if openai else route
     most = max(len(paths), len(sets), len(bodies) if chat is None else PROMPTS)
     if keys.draw is not None and most < 2:
-        raise BadInput(
-            f"{places['draw']}: give --bodies, --paths or --headers with two or more lines"
-        )
+        takes = "give --bodies, --paths or --headers with two or more lines"
+        raise BadInput(f"{places['draw']}: {takes}")
     usual = "POST" if any(bodies) or openai or grpc or handle else "GET"
     body, *more = bodies or (b"",)
     asked = Asked(
         route=route if url is None else "",
-        method=(keys.method or usual).upper(),
+        method=methods[0] if methods else (keys.method or usual).upper(),
         headers=headers,
         body=b"" if more else body,
         expect_status=keys.expect_status,
@@ -105,9 +102,11 @@ def read_request(
         bodies=bodies if more else (),
         chat=chat,
         call=keys.call or ("__call__" if handle else None),
+        methods=methods,
     )
     places |= {"header_sets": places["headers"], "openai": content.where("load.openai")}
     places["url"] = places["paths" if paths else "route"] if url is None else where
+    places["methods"] = places["requests_file"]
     try:
         made = asked.request("http://127.0.0.1" if url is None else url)
         if grpc:
@@ -117,6 +116,36 @@ def read_request(
     except SpecError as error:
         raise BadInput(name_place(str(error), places)) from None
     return asked
+
+
+def read_lists(content: Content, url: str | None = None) -> tuple[tuple[Any, ...], ...]:
+    """Methods, paths, sets of headers and bodies in turn: of a file for each, or of one of whole
+    requests, in which headers of flags replace others. `url`: of a service. Raises BadInput."""
+    keys, places = RequestKeys.read(content), places_of(content)
+    file, where = keys.requests_file, places["requests_file"]
+    if file is None:
+        bodies = tuple(read_text(text, places["body"]) for text in keys.body or ())
+        bodies += _read_each(
+            keys.bodies, places["bodies"], os.fsencode, "body; it takes one a line"
+        )
+        like = "path; it takes one a line, such as /item?id=1"
+        paths = _read_each(keys.paths, places["paths"], check_path, like)
+        like = 'headers; it takes an object of texts a line, such as {"x-user": "7"}'
+        return (), paths, _read_each(keys.headers, places["headers"], _read_headers, like), bodies
+    if file.lower().endswith(".har"):
+        har = _read_bytes(file, where, secret=False)  # what is sent is, and is far less
+        listed, others = read_har(har, f"{where}: {file}", url)
+        if others:
+            print_note_once(f"{file}: requests to other hosts are left out: {others}")
+    else:
+        like = 'request; it takes GET /path or {"path": "/path", "body": ...} a line'
+        listed = [*_read_each(file, where, read_line, like)]
+    methods, paths, sets, bodies = zip(*listed, strict=True)
+    given = {name.lower() for name, _ in keys.sent_headers}
+    sets = tuple(tuple(pair for pair in named if pair[0] not in given) for named in sets)
+    for value in (*(value for named in sets for _, value in named), *bodies):
+        hash_value(value)
+    return methods, paths, sets, bodies
 
 
 def services_of(content: Content, urls: Sequence[str]) -> dict[str, Request]:
@@ -158,70 +187,42 @@ def read_text(text: str, flag: str) -> bytes:
     return _read_bytes(text[1:], flag)
 
 
-def read_paths(file: str | None, flag: str) -> tuple[str, ...]:
-    """The paths in a file, one a line; empty lines and those that begin with # are none."""
-    return _read_each(file, flag, _read_path, "path; it takes one a line, such as /item?id=1")
+def _read_headers(line: str) -> Headers:
+    return tuple(msgspec.json.decode(line, type=dict[str, str]).items())
 
 
-def _read_path(line: str, where: str) -> str:
-    fault = path_fault(line)
-    if fault is not None:
-        raise BadInput(f"{where}: {fault}")
-    return line
-
-
-def _read_body(line: str, _: str) -> bytes:
-    return line.encode(errors="surrogateescape")
-
-
-_LIKE: Final = 'it takes an object of texts a line, such as {"x-user": "7"}'
-
-
-def _read_headers(line: str, where: str) -> Headers:
-    """Headers in a file: a JSON object of texts a line, each for one request of the turn."""
-    try:
-        return tuple(msgspec.json.decode(line, type=dict[str, str]).items())
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        raise BadInput(f"{where}: is not allowed; {_LIKE}") from None
-
-
-def _read_each(
-    file: str | None, flag: str, read: Callable[[str, str], T], lacks: str
-) -> tuple[T, ...]:
+def _read_each(file: str | None, flag: str, read: Callable[[str], T], takes: str) -> tuple[T, ...]:
+    """A value for each line that is not empty and does not begin with #."""
     if file is None:
         return ()
-    values = tuple(read(line, where) for where, line in _read_lines(file, flag))
-    if not values:
-        raise BadInput(f"{flag}: {file} holds no {lacks}")
-    return values
-
-
-def _read_lines(file: str, flag: str) -> Iterator[tuple[str, str]]:
-    if file in ("", "-"):
-        raise BadInput(f"{flag}: {file!r} is not allowed; it takes a file")
+    values = list[T]()
     # A byte that is no UTF-8 is kept, so that the refusal names its line.
     text = _read_bytes(file, flag).decode(errors="surrogateescape")
-    for number, line in enumerate(text.split("\n"), start=1):
-        content = line.strip()
-        if content and not content.startswith("#"):
-            yield f"{flag}: {file}, line {number}", content
+    for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
+        try:
+            values += [read(line)] if line and not line.startswith("#") else []
+        except (ValueError, RecursionError) as error:
+            like = f"is not allowed; {takes.partition('; ')[2]}"
+            why = error if isinstance(error, SpecError) else like
+            raise BadInput(f"{flag}: {file}, line {number}: {why}") from None
+    if not values:
+        raise BadInput(f"{flag}: {file} holds no {takes}")
+    return tuple(values)
 
 
-def _read_bytes(file: str, flag: str) -> bytes:
-    if "\0" in file:
-        raise BadInput(f"{flag}: {file!r} is not allowed; it takes the name of a file")
+def _read_bytes(file: str, flag: str, secret: bool = True) -> bytes:
+    """The content of a file, all lines of which may be secrets."""
+    if file in ("", "-") or "\0" in file:
+        raise BadInput(f"{flag}: {file!r} is not allowed; it takes a file")
     path = Path(file)
     try:
         if path.exists() and not path.is_dir() and not path.is_file():
             raise BadInput(f"{flag}: {file} is no regular file")
-        if path.is_file() and path.stat().st_size > MOST_BYTES:
-            raise BadInput(
-                f"{flag}: {file} has {path.stat().st_size:,} bytes; allowed: {MOST_BYTES:,}"
-            )
+        if (size := path.stat().st_size if path.is_file() else 0) > MOST_BYTES:
+            raise BadInput(f"{flag}: {file} has {size:,} bytes; allowed: {MOST_BYTES:,}")
         content = path.read_bytes()
     except OSError as error:
-        reason = (error.strerror or "error").lower()
-        raise BadInput(f"{flag}: {file} cannot be read: {reason}") from None
-    for value in (content, *content.splitlines()[:MOST]):
+        raise BadInput(f"{flag}: {file} cannot be read: {explain(error)}") from None
+    for value in (content, *content.splitlines()[:MOST]) if secret else ():
         hash_value(value)
     return content

@@ -15,7 +15,7 @@ from typing import Any, Final
 from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import FLAGS, name_place
 from serve_bench.cli.options import REQUEST, OwnAppOptions, TargetOptions
-from serve_bench.cli.request import add_all_flags, read_paths, read_request, services_of
+from serve_bench.cli.request import add_all_flags, read_lists, read_request, services_of
 from serve_bench.cli.rows import add_flags, read_content, suite_of
 from serve_bench.core.app_spec import own_spec
 from serve_bench.core.errors import BadInput
@@ -200,8 +200,8 @@ def _beside(content: Content) -> Content:
     folder, app = Path(content.file).parent, content.text("app", "")
     if split_target(app)[0].endswith(".py"):
         content = content.set("app", f"{folder / app}", content.where("app"))
-    files = [RequestKeys.options()[name].key for name in ("paths", "bodies", "headers")]
-    for key in (*files, "request.body"):
+    keys = (option.key for option in RequestKeys.options().values())
+    for key in (*(key for key in keys if key.endswith("_file")), "request.body"):
         value, mark = content.get(key), "@" if key == "request.body" else ""
         texts = value if isinstance(value, list) else [value]
         found = [*texts]
@@ -275,7 +275,7 @@ def _choose(
     """The content with the route of the application of a config file that is loaded, and its name:
     that of this `name`, else the one that the route leads to. Raises BadInput."""
     keys = RequestKeys.read(content)
-    paths = read_paths(keys.paths, content.where("request.paths_file"))
+    _, paths, _, _ = read_lists(content)
     route = None if servicers else keys.route or next(iter(paths), None)
     chosen = config.choose(name, route)
     for line in config.notices(chosen, bool(name or route), servicers):

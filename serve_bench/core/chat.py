@@ -15,8 +15,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 from serve_bench.core.request_spec import Request, require
 
-COMPLETIONS: Final = "/chat/completions"
-
 PROMPTS: Final = 1000
 """Different bodies of a load, requested in turn; fewer where they have more than MOST_WORDS."""
 
@@ -43,11 +41,6 @@ class Lengths:
     mean: float
     std: float = 0.0
 
-    @property
-    def text(self) -> str:
-        """`200 ± 50`."""
-        return f"{self.mean:g} ± {self.std:g}" if self.std else f"{self.mean:g}"
-
     def draw(self, source: random.Random) -> int:
         """One of them."""
         return min(MOST_TOKENS, max(1, round(source.gauss(self.mean, self.std))))
@@ -68,16 +61,12 @@ def read_lengths(text: str) -> Lengths:
 
 
 def chat_url(url: str) -> str:
-    """The address of the completions of a service: of one without a path its `/v1`, of one that
-    ends with `/v1` below it, else as it is."""
+    """The address, or the path alone, of the completions of a service: of one without a path its
+    `/v1`, of one that ends with `/v1` below it, else as it is."""
     parts = urlsplit(url)
-    return urlunsplit(parts._replace(path=chat_path(parts.path)))
-
-
-def chat_path(path: str) -> str:
-    """The same of a path."""
-    bare = path.rstrip("/")
-    return f"{bare or '/v1'}{COMPLETIONS}" if not bare or bare.endswith("/v1") else path
+    bare = parts.path.rstrip("/") or "/v1"
+    below = parts._replace(path=f"{bare}/chat/completions")
+    return urlunsplit(below) if bare.endswith("/v1") else url
 
 
 @dataclass(frozen=True)

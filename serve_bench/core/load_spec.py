@@ -259,7 +259,7 @@ class Load:
         if self.client == "grpc":
             self._check_grpc()
         elif self.client == HANDLE:
-            for url in self.request.all_urls:
+            for url, *_ in self.request.turns:
                 _names_method(url, "an application", "/application/method")
         elif self.client == "aiohttp":
             reachable = self.request.unix_socket is None or self.request.scheme == "http"
@@ -281,12 +281,12 @@ class Load:
 
     def _check_grpc(self) -> None:
         request = self.request
-        for url in request.all_urls:
+        for url, *_ in request.turns:
             _names_method(url, "gRPC", "/package.Service/Method")
         takes = (
             "it takes letters, digits, _ . and -, and no -bin at the end, whose values are no text"
         )
-        for header in (name for headers in request.all_headers for name, _ in headers):
+        for header in (name for _, _, headers, _ in request.turns for name, _ in headers):
             known = re.fullmatch(r"[0-9A-Za-z_.-]+(?<!-bin)", header, re.ASCII | re.IGNORECASE)
             require(bool(known), f"header {header}: is no name of metadata of gRPC; {takes}")
         streaming = self.streaming or Streaming()

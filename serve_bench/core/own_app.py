@@ -72,9 +72,9 @@ class OwnDeployment:
 class Asked:
     """The request that a load makes of the app. `expect_status` empty means any 2xx.
 
-    `bodies`, `paths`, `header_sets` and `draw` as in `Request`; the app counts as up when the first
-    of them is answered, and `route` is then the first path. `chat`: the bodies are these. `call`:
-    the method of the ingress that a handle calls, in place of the route; None: HTTP or gRPC.
+    `bodies`, `paths`, `header_sets`, `methods` and `draw` as in `Request`; the app is up when the
+    first is answered, and `route` is then the first path. `chat`: the bodies are these. `call`: the
+    method of the ingress that a handle calls, in place of the route; None: HTTP or gRPC.
     """
 
     route: str = "/"
@@ -88,6 +88,7 @@ class Asked:
     bodies: tuple[bytes, ...] = ()
     chat: Completions | None = None
     call: str | None = None
+    methods: tuple[str, ...] = ()
 
     def request(self, url: str) -> Request:
         """The same of a server at `url` (without a path). Raises SpecError."""

@@ -9,19 +9,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 Draw = Literal["cycle", "random"]
 Headers: TypeAlias = tuple[tuple[str, str], ...]
-
-SCHEMES: tuple[str, ...] = ("http", "https")
-
-MAX_LABEL = 63
-"""Characters of a part of a host name (RFC 1035, 2.3.4)."""
-
-MAX_UNIX_PATH = 107
-"""Bytes of a unix socket's path (sun_path, without its final 0)."""
 
 MAX_PATHS = 1_000_000
 """Upper end of the paths: each worker holds a request for every one (0.4 kB; aiohttp 0.7 kB)."""
@@ -44,10 +37,10 @@ def require(ok: bool, message: str) -> None:
 class Request:
     """One kind of request, and what its response must be.
 
-    `bodies` (used instead of `body` when not empty), `paths` (path and query, used instead of the
-    URL's own when not empty) and `header_sets` (each goes over `headers`) are cycled in order or
-    drawn at random. Together they make as many requests as the longest has entries: request k takes
-    of each the entry k modulo its length, and these requests are what is cycled or drawn (`turns`).
+    `bodies` (used instead of `body` when not empty), `methods` likewise, `paths` (path and query,
+    used instead of the URL's own) and `header_sets` (each goes over `headers`) are cycled in order
+    or drawn at random. Together they make as many requests as the longest has entries: request k
+    takes of each the entry k modulo its length, and these are what is cycled or drawn (`turns`).
     Each load worker cycles by itself from the request of the seed on: through bodies all workers
     alike; with `paths` or `header_sets`, worker w of n begins w/n of the way on, so that no two ask
     for the same in step.
@@ -68,27 +61,33 @@ class Request:
     verify_tls: bool = True
     ca_file: str | None = None
     header_sets: tuple[Headers, ...] = ()
+    methods: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_url(self.url)
-        require(
-            self.method.isascii() and self.method.isalpha() and self.method.isupper(),
-            f"method must be capital letters, such as GET or POST, got {self.method!r}",
-        )
-        sets = self.header_sets
-        require(
-            len(sets) <= MAX_PATHS, f"header_sets: {len(sets):,} of them; allowed: {MAX_PATHS:,}"
-        )
-        for headers in (self.headers, *sets):
+        methods = {self.method, *self.methods}
+        for method in methods:
+            fits = re.fullmatch("[A-Z]+", method) is not None
+            require(fits, f"method must be capital letters, such as GET or POST, got {method!r}")
+        # All answers of a connection are framed in one way, and those to HEAD have no body.
+        require("HEAD" not in methods or len(methods) == 1, "methods: HEAD does not go with others")
+        for name, count in (("paths", len(self.paths)), ("header_sets", len(self.header_sets))):
+            require(count <= MAX_PATHS, f"{name}: {count:,} of them; allowed: {MAX_PATHS:,}")
+        for headers in (self.headers, *self.header_sets):
             _check_headers(headers)
-        _check_paths(self.paths, self.all_bodies)
+        for path in self.paths:
+            check_path(path, "paths: ")
+        sizes = [*map(len, self.all_bodies)]
+        repeated = sum(islice(cycle(sizes), len(self.paths)))
+        size = f"repeated for {len(self.paths):,} paths, are {repeated:,} bytes"
+        require(repeated <= MAX_REPEATED, f"paths: the bodies, {size}; allowed: {MAX_REPEATED:,}")
         require(self.draw in ("cycle", "random"), f"draw must be cycle or random: {self.draw!r}")
         for status in self.expect_status:
             require(200 <= status <= 599, f"expect_status must be 200 to 599, got {status}")
         if self.unix_socket is not None:
-            size = len(self.unix_socket.encode(errors="surrogateescape"))
-            takes = f"a path of 1 to {MAX_UNIX_PATH} bytes"
-            require(1 <= size <= MAX_UNIX_PATH, f"unix_socket must be {takes}, got {size}")
+            count = len(self.unix_socket.encode(errors="surrogateescape"))
+            fits = 1 <= count <= 107  # sun_path, without its final 0
+            require(fits, f"unix_socket must be a path of 1 to 107 bytes, got {count}")
 
     @property
     def scheme(self) -> str:
@@ -111,29 +110,14 @@ class Request:
         return self.bodies or (self.body,)
 
     @property
-    def all_urls(self) -> tuple[str, ...]:
-        """The URLs in use: its own, or one for each of `paths`."""
-        if not self.paths:
-            return (self.url,)
-        parts = urlsplit(self.url)
-        return tuple(f"{parts.scheme}://{parts.netloc}{path}" for path in self.paths)
-
-    @property
-    def all_headers(self) -> tuple[Headers, ...]:
-        """The headers in use: its own, or those with each of `header_sets` over them."""
-        if not self.header_sets:
-            return (self.headers,)
-        return tuple(_over(self.headers, header_set) for header_set in self.header_sets)
-
-    @property
-    def turns(self) -> list[tuple[str, bytes, Headers]]:
-        """URL, body and headers of each request that is made, in the order of their turns."""
-        urls, bodies, headers = self.all_urls, self.all_bodies, self.all_headers
-        count = max(len(urls), len(bodies), len(headers))
-        return [
-            (urls[k % len(urls)], bodies[k % len(bodies)], headers[k % len(headers)])
-            for k in range(count)
-        ]
+    def turns(self) -> list[tuple[str, bytes, Headers, str]]:
+        """URL, body, headers and method of each request that is made, in the order of turns."""
+        parts, bodies, methods = urlsplit(self.url), self.all_bodies, self.methods
+        urls = [f"{parts.scheme}://{parts.netloc}{path}" for path in self.paths] or [self.url]
+        headers = [_over(self.headers, named) for named in self.header_sets] or [self.headers]
+        count = max(map(len, (urls, bodies, headers, methods)))
+        turns = zip(cycle(urls), cycle(bodies), cycle(headers), cycle(methods or (self.method,)))
+        return [*islice(turns, count)]
 
 
 def is_json(headers: Headers) -> bool:
@@ -142,16 +126,15 @@ def is_json(headers: Headers) -> bool:
     return any(type.partition(";")[0].strip().lower() == "application/json" for type in types)
 
 
-def path_fault(path: str) -> str | None:
-    """What is wrong with a path and query, in words; None when both clients take it alike."""
+def check_path(path: str, where: str = "") -> str:
+    """The path and query. Raises SpecError, behind `where`, unless both clients take it alike."""
     shown = _without_query(path if len(path) <= 80 else path[:77] + "...")
-    if not path.startswith("/"):
-        return f"{shown} does not begin with /"
-    if _odd(path):
-        return f"a space, control or non-ASCII character in {shown}; percent-encode it"
-    if "#" in path:
-        return f"a # in {shown}: a fragment is not sent; percent-encode it"
-    return None
+    require(path.startswith("/"), f"{where}{shown} does not begin with /")
+    odd = f"a space, control or non-ASCII character in {shown}"
+    require(not _odd(path), f"{where}{odd}; percent-encode it")
+    fragment = f"a # in {shown}: a fragment is not sent"
+    require("#" not in path, f"{where}{fragment}; percent-encode it")
+    return path
 
 
 def _without_query(text: str) -> str:
@@ -171,27 +154,12 @@ def _over(headers: Headers, more: Headers) -> Headers:
 
 def _check_headers(headers: Headers) -> None:
     for name, value in headers:
-        require(
-            bool(name) and name.isascii() and not set(name) & set(" :\r\n\t"),
-            f"header name {name!r} is not allowed",
-        )
+        fits = bool(name) and name.isascii() and not set(name) & set(" :\r\n\t")
+        require(fits, f"header name {name!r} is not allowed")
         require(not set(value) & set("\r\n\0"), f"header {name}: a line end in the value")
         require(value.isascii(), f"header {name}: only ASCII is allowed in the value")
-        require(
-            name.lower() != "transfer-encoding",
-            f"header {name}: is not allowed; a body is sent with its Content-Length",
-        )
-
-
-def _check_paths(paths: tuple[str, ...], bodies: tuple[bytes, ...]) -> None:
-    require(len(paths) <= MAX_PATHS, f"paths: {len(paths):,} of them; allowed: {MAX_PATHS:,}")
-    for path in paths:
-        fault = path_fault(path)
-        require(fault is None, f"paths: {fault}")
-    rounds, rest = divmod(len(paths), len(bodies))
-    repeated = rounds * sum(map(len, bodies)) + sum(map(len, bodies[:rest]))
-    size = f"repeated for {len(paths):,} paths, are {repeated:,} bytes"
-    require(repeated <= MAX_REPEATED, f"paths: the bodies, {size}; allowed: {MAX_REPEATED:,}")
+        instead = "is not allowed; a body is sent with its Content-Length"
+        require(name.lower() != "transfer-encoding", f"header {name}: {instead}")
 
 
 def _check_url(url: str) -> None:
@@ -201,21 +169,18 @@ def _check_url(url: str) -> None:
         parts = urlsplit(url)
     except ValueError as error:
         raise SpecError(f"url: {shown} cannot be read: {error}") from None
-    require(
-        parts.scheme in SCHEMES,
-        f"url: unknown scheme {parts.scheme!r} in {shown}; allowed: http://, https://",
-    )
+    scheme = f"unknown scheme {parts.scheme!r} in {shown}; allowed: http://, https://"
+    require(parts.scheme in ("http", "https"), f"url: {scheme}")
     require(bool(parts.hostname), f"url: no host in {shown}")
     try:
         port = parts.port
     except ValueError:
-        raise SpecError(f"url: bad port in {shown}; allowed: 1 to 65535") from None
-    require(port != 0, f"url: port 0 in {shown}; allowed: 1 to 65535")
+        port = 0
+    require(port != 0, f"url: bad port in {shown}; allowed: 1 to 65535")
     odd = f"a space, control or non-ASCII character in {shown}; percent-encode it"
     require(not _odd(url), f"url: {odd}")
     instead = "give a header instead, 'Authorization: Basic ...'"
     require("@" not in parts.netloc, f"url: a user and password in the URL are not sent; {instead}")
     labels = (parts.hostname or "").removesuffix(".").split(".")
-    takes = f"each part has 1 to {MAX_LABEL} characters"
-    fits = all(1 <= len(label) <= MAX_LABEL for label in labels)
-    require(fits, f"url: {parts.hostname!r} is no host name; {takes}")
+    fits = all(1 <= len(label) <= 63 for label in labels)  # RFC 1035, 2.3.4
+    require(fits, f"url: {parts.hostname!r} is no host name; each part has 1 to 63 characters")

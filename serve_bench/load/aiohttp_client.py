@@ -212,7 +212,7 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
         self._url = URL(load.request.url, encoded=True)
         sets = load.request.header_sets
         parts = ((URL(url, encoded=True), *rest) for url, *rest in load.request.turns)
-        turns = [(url, body, named if sets else None) for url, body, named in parts]
+        turns = [(url, body, named if sets else None, method) for url, body, named, method in parts]
         self._draw = next_turn(load, work.share, turns)
         timed = STAMPED and self._tls is None and load.pickup_every > 0
         self._every = self._countdown = load.pickup_every if timed else NEVER
@@ -268,14 +268,14 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
         return True
 
     async def _attempt(
-        self, client: SessionClient, turn: tuple[URL, bytes, Headers | None]
+        self, client: SessionClient, turn: tuple[URL, bytes, Headers | None, str]
     ) -> tuple[str | None, int]:
-        request, (url, body, headers) = self.load.request, turn
+        request, (url, body, headers, method) = self.load.request, turn
         self._countdown = self._countdown - 1 or self._every
         client.wire.clear(timed=self._countdown == self._every)
         try:
             async with client.session.request(
-                request.method, url, data=body or None, headers=headers, allow_redirects=False
+                method, url, data=body or None, headers=headers, allow_redirects=False
             ) as response:
                 seen, expected = await _read(response.content, request.expect_body)
                 status = response.status

@@ -67,9 +67,9 @@ class GrpcEngine(CallEngine[ChannelClient]):
         request = work.load.request
         sets = {  # made once: grpcio would make them anew for each call
             named: grpc.aio.Metadata(*((name.lower(), value) for name, value in named))
-            for named in request.all_headers
+            for named in {named for _, _, named, _ in request.turns}
         }
-        turns = [(urlsplit(url).path, body, sets[named]) for url, body, named in request.turns]
+        turns = [(urlsplit(url).path, body, sets[named]) for url, body, named, _ in request.turns]
         self._paths = tuple(dict.fromkeys(path for path, _, _ in turns))
         self._draw = next_turn(work.load, work.share, turns)
 

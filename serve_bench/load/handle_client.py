@@ -45,7 +45,7 @@ class HandleEngine(CallEngine[CallClient]):
         super().__init__(work)
         turns = [
             (urlsplit(url).path.rpartition("/")[2], arguments(body, headers))
-            for url, body, headers in work.load.request.turns
+            for url, body, headers, _ in work.load.request.turns
         ]
         self._draw = next_turn(work.load, work.share, turns)
         self._size = size_of
@@ -74,7 +74,7 @@ class HandleEngine(CallEngine[CallClient]):
         of its own wants that of its caller."""
         application = unquote(urlsplit(self.load.request.url).path.split("/")[1])
         handle: Any = serve.get_app_handle(application)
-        names = {urlsplit(url).path.rpartition("/")[2] for url in self.load.request.all_urls}
+        names = {urlsplit(url).path.rpartition("/")[2] for url, *_ in self.load.request.turns}
         streams = self._streaming is not None
         return {name: handle.options(method_name=name, stream=streams) for name in names}
 

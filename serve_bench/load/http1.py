@@ -57,7 +57,7 @@ def request_headers(request: Request, named: Headers, keepalive: bool) -> dict[s
 def request_bytes(request: Request, keepalive: bool = True) -> list[bytes]:
     out = []
     made: dict[Headers, list[str]] = {}
-    for url, body, named in request.turns:
+    for url, body, named, method in request.turns:
         names = {name.lower() for name, _ in named}
         if named not in made:
             sent = request_headers(request, named, keepalive)
@@ -65,8 +65,8 @@ def request_bytes(request: Request, keepalive: bool = True) -> list[bytes]:
         headers = made[named]
         parts = urlsplit(url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        lines = [f"{request.method} {target} HTTP/1.1", *headers]
-        wants_length = bool(body) or request.method in ("POST", "PUT", "PATCH")
+        lines = [f"{method} {target} HTTP/1.1", *headers]
+        wants_length = bool(body) or method in ("POST", "PUT", "PATCH")
         if wants_length and "content-length" not in names:
             lines.append(f"Content-Length: {len(body)}")
         if body and "content-type" not in names:

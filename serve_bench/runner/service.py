@@ -73,7 +73,7 @@ def with_request(trial: Trial, load: Load) -> Trial:
     request, described = load.request, plain(load)
     described["request"] = {
         "url": request.url,
-        "method": request.method,
+        "method": ", ".join(dict.fromkeys(request.methods)) or request.method,
         "paths": len(request.paths),
         "header_sets": len(request.header_sets),
     }

@@ -45,12 +45,8 @@ class Content:
         if value is None:
             return self
         above, _, name = key.rpartition(".")
-        data = {**self.data}
-        if above:
-            data[above] = {**self.table(above), name: value}
-        else:
-            data[name] = value
-        return replace(self, data=data, places={**self.places, key: place})
+        entry = {above: {**self.table(above), name: value}} if above else {name: value}
+        return replace(self, data={**self.data, **entry}, places={**self.places, key: place})
 
     def without(self, *keys: str) -> Content:
         """The same without some keys."""
@@ -58,7 +54,7 @@ class Content:
         for key in (key for key in keys if key in self):
             above, _, name = key.rpartition(".")
             table = {**(content.table(above) if above else content.data)}
-            table.pop(name, None)
+            del table[name]
             content = replace(content, data={**content.data, above: table} if above else table)
         return content
 

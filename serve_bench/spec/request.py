@@ -7,40 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 from msgspec import Meta
 
-from serve_bench.core.axes import Form
+from serve_bench.core.axes import Form, Value
 from serve_bench.core.chat import LENGTHS, Lengths, read_lengths
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_TIMEOUT_S
-from serve_bench.core.request_spec import Draw, Headers, path_fault
+from serve_bench.core.request_spec import Draw, Headers, SpecError, check_path
 from serve_bench.core.secrets import hash_value
 from serve_bench.core.traffic import GRPC, HANDLES
 from serve_bench.spec.base import Opt, Spec
 from serve_bench.spec.content import Content, check_once
 from serve_bench.spec.forms import Time
 
-if TYPE_CHECKING:
-    from serve_bench.core.own_app import Option
-
 _SERVICER: Final = "my_pb2_grpc.add_MyServicer_to_server"
 
 Tokens: TypeAlias = Annotated[Lengths, Form(read_lengths, LENGTHS, "MEAN[,STD]", str)]
-
-
-def _read_call(text: str) -> str:
-    if not (text.isascii() and text.isidentifier()):
-        raise ValueError(text)
-    return text
-
-
-def _read_servicer(text: str) -> str:
-    parts = text.split(".")
-    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
-        raise ValueError(text)
-    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +35,7 @@ class RequestKeys(Spec):
     table: ClassVar[str] = "request"
 
     route: Annotated[str | None, Opt("Path of the requests [/]", launched=True)] = None
-    paths: Annotated[
-        str | None,
-        Opt("File of paths with queries, one on a line, in turn", key="request.paths_file"),
-    ] = None
+    paths: Annotated[str | None, Opt("File of paths, in turn", key="request.paths_file")] = None
     method: Annotated[
         Annotated[str, Meta(pattern="^[A-Za-z]+$")] | None,
         Opt("HTTP method [GET; POST with a body]", spellings=("-X", "--method"), takes="letters"),
@@ -71,55 +52,50 @@ class RequestKeys(Spec):
         list[str] | None,
         Opt("Request body; repeatable: bodies in turn", None, ("-b", "--body"), empty=True),
     ] = None
-    bodies: Annotated[
-        str | None, Opt("File of bodies, one on a line, in turn", key="request.bodies_file")
-    ] = None
+    bodies: Annotated[str | None, Opt("File of bodies, in turn", key="request.bodies_file")] = None
+    requests_file: Annotated[str | None, Opt("HAR or file of requests, in turn", "FILE")] = None
     expect_status: Annotated[
         tuple[Annotated[int, Meta(ge=200, le=599)], ...],
         Opt("Status codes that are no failure [any 2xx]"),
     ] = ()
     call: Annotated[
-        str | None,
+        Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")] | None,
         Opt(
-            "Method of the ingress that a handle calls, its argument the body [__call__]",
-            read=_read_call,
+            "Method that a handle calls with the body [__call__]",
             takes="the name of a method",
             launched=True,
         ),
     ] = None
     model: Annotated[str | None, Opt("Model of --openai, as the service names it")] = None
-    input_tokens: Annotated[Tokens | None, Opt("Tokens of prompts, normally distributed [200]")] = (
-        None
-    )
-    output_tokens: Annotated[
-        Tokens | None, Opt("Longest answers in tokens, drawn likewise [100]")
-    ] = None
+    input_tokens: Annotated[Tokens | None, Opt("Tokens of prompts, drawn [200]")] = None
+    output_tokens: Annotated[Tokens | None, Opt("Longest answers in tokens, drawn [100]")] = None
 
     @classmethod
     def read(cls, content: Content, **others: Any) -> Self:
         """As every Spec; headers may stand in a table, too."""
         key = cls.options()["header"].key
         if isinstance(table := content.get(key), Mapping):
-            place, lines = content.where(key), []
-            for name, value in table.items():
-                if ":" in name:
-                    raise BadInput(f"{place}: header name {name!r} is not allowed")
-                lines.append(f"{name}: {value}")
+            place = content.where(key)
+            if odd := [name for name in table if ":" in name]:
+                raise BadInput(f"{place}: header name {odd[0]!r} is not allowed")
+            lines = [f"{name}: {value}" for name, value in table.items()]
             content = content.without(key).set(key, lines or None, place)
         return super().read(content, **others)
 
     def checked(self, places: Mapping[str, str]) -> Self:
-        if self.route is not None and self.paths is not None:
-            other = places["route"]
-            raise BadInput(f"{places['paths']}: is asked for instead of {other}: give one of them")
-        fault = None if self.route is None else path_fault(self.route)
-        if fault is not None:
-            raise BadInput(f"{places['route']}: {fault}")
-        for line in self.header or ():
-            if ":" not in line:
-                shown = hash_value(line)
-                place = places["header"]
-                raise BadInput(f"{place}: {shown!r} is not allowed; it takes 'Name: value'")
+        for name, others in (("paths", ("route",)), ("requests_file", _WHOLE)):
+            given = [other for other in others if getattr(self, other) is not None]
+            if given and getattr(self, name) is not None:
+                instead = f"is asked for instead of {places[given[0]]}: give one of them"
+                raise BadInput(f"{places[name]}: {instead}")
+        if self.route is not None:
+            try:
+                check_path(self.route)
+            except SpecError as error:
+                raise BadInput(f"{places['route']}: {error}") from None
+        if odd := [line for line in self.header or () if ":" not in line]:
+            shown = hash_value(odd[0])
+            raise BadInput(f"{places['header']}: {shown!r} is not allowed; it takes 'Name: value'")
         return self
 
     @property
@@ -129,39 +105,25 @@ class RequestKeys(Spec):
         return tuple((name.strip(), value.strip()) for name, _, value in parts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServiceRequestKeys(RequestKeys):
-    """The same of a published benchmark, which makes its requests itself."""
-
-    header: Annotated[
-        list[str] | None,
-        Opt(
-            "Header of the requests to --url; repeatable",
-            spellings=("-H", "--header"),
-            key="request.headers",
-        ),
-    ] = None
-
-
 #: Options that say nothing of a request of gRPC, and of a call of a handle.
-_OF_HTTP: Final = ("method", "expect_status", "route", "paths", "headers")
+_OF_HTTP: Final = ("requests_file", "method", "expect_status", "route", "paths", "headers")
 
-#: What a flag takes the place of, where a suite file has it.
-_INSTEAD: Final[Mapping[str, Sequence[str]]] = {
-    "route": ("paths",),
-    "paths": ("route",),
-    "body": ("bodies",),
-    "bodies": ("body",),
-    "model": ("body", "bodies"),
-}
+#: What each request of a file of them says itself.
+_WHOLE: Final = ("route", "paths", "method", "headers", "body", "bodies", "model")
+
+#: Pairs of options of which a flag takes the place of the other in a suite file.
+_INSTEAD: Final = [
+    *map(str.split, ("route paths", "body bodies", "model body", "model bodies")),
+    *(["requests_file", name] for name in _WHOLE),
+]
 
 
 def add_request_flags(content: Content, flags: Mapping[str, Any]) -> Content:
     """The content with the flags of the request and of Serve that are given, by name."""
     options = RequestKeys.options()
-    for name, others in _INSTEAD.items():
-        if flags.get(name) is not None:
-            content = content.without(*(options[other].key for other in others))
+    given = {name for name in options if flags.get(name) is not None}
+    others = {name for pair in _INSTEAD if given & {*pair} for name in pair if name not in given}
+    content = content.without(*(options[name].key for name in others))
     return ServeKeys.add_flags(RequestKeys.add_flags(content, flags), flags)
 
 
@@ -175,7 +137,7 @@ def places_of(content: Content) -> dict[str, str]:
 
 def check_protocol(content: Content, protocol: str) -> None:
     """BadInput on what says nothing of a request by this protocol."""
-    useless = _OF_HTTP[:2] if protocol in GRPC else _OF_HTTP if protocol in HANDLES else ()
+    useless = _OF_HTTP[:3] if protocol in GRPC else _OF_HTTP if protocol in HANDLES else ()
     for name in useless:
         key = RequestKeys.options()[name].key
         if key in content:
@@ -197,19 +159,16 @@ class ServeKeys(Spec):
 
     app_name: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
-        Opt(
-            "Name of the app in Serve, or in a config file [default]", key="app_name", launched=True
-        ),
+        Opt("Name of the app in Serve or its config [default]", key="app_name", launched=True),
     ] = None
     request_timeout_s: Annotated[
         Annotated[Time, Meta(gt=0, le=86_400)] | None,
         Opt("Longest time of a request in Serve [no end]", launched=True),
     ] = None
     grpc_servicer: Annotated[
-        list[str] | None,
+        list[Annotated[str, Meta(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)+$")]] | None,
         Opt(
             "Function that adds a gRPC service, as my_pb2_grpc.add_Mine_to_server; repeatable",
-            read=_read_servicer,
             takes=f"module.function, such as {_SERVICER}",
             key="serve.grpc_servicers",
             launched=True,
@@ -221,9 +180,9 @@ class ServeKeys(Spec):
         return self
 
 
-def read_option_table(content: Content) -> dict[str, Sequence[Option]]:
+def read_option_table(content: Content) -> dict[str, Sequence[Value]]:
     """The values of the options of an app of the user's in a suite file. Raises BadInput."""
-    options: dict[str, Sequence[Option]] = {}
+    options: dict[str, Sequence[Value]] = {}
     where = content.where("options")
     for name, value in content.table("options").items():
         if isinstance(value, Mapping):
@@ -253,18 +212,12 @@ def read_servicers(
     functions = tuple(ServeKeys.read(content).grpc_servicer or ())
     where = content.where("serve.grpc_servicers")
     servicers = Servicers(functions, where) if functions else of_config
-    if protocol in GRPC:
-        if servicers is None:
-            adds = f"the function that adds the app's service, such as {_SERVICER}"
-            raise BadInput(f"--protocol {protocol}: give --grpc-servicer, {adds}")
-        return servicers
-    if servicers is not None and not servicers.optional:
+    if protocol in GRPC and servicers is None:
+        adds = f"the function that adds the app's service, such as {_SERVICER}"
+        raise BadInput(f"--protocol {protocol}: give --grpc-servicer, {adds}")
+    if protocol not in GRPC and servicers is not None and not servicers.optional:
         raise BadInput(f"{servicers.where}: goes with --protocol grpc or grpc-stream")
-    return None
-
-
-BEYOND_TIMEOUT_S: Final = 5.0
-"""The client waits so much longer than Serve, which is to be the first that gives up."""
+    return servicers if protocol in GRPC else None
 
 
 def read_timeout(content: Content, protocol: str) -> dict[str, float]:
@@ -277,6 +230,5 @@ def read_timeout(content: Content, protocol: str) -> dict[str, float]:
 
 
 def client_timeout_s(http_options: Mapping[str, Any]) -> float:
-    """How long a client waits for a Serve that gives requests up."""
-    longest_s = float(http_options["request_timeout_s"]) + BEYOND_TIMEOUT_S
-    return min(max(30.0, longest_s), MAX_TIMEOUT_S)
+    """How long a client waits for a Serve that gives requests up, and is to be the first."""
+    return min(max(30.0, float(http_options["request_timeout_s"]) + 5.0), MAX_TIMEOUT_S)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import psutil
@@ -24,22 +25,45 @@ from tests.servers import serving
 pytestmark = pytest.mark.process
 
 
-def said_by_itself(err: str) -> list[str]:
-    """The lines but for those of progress, which a slow host has, and of what other tests left."""
-    return [line for line in err.splitlines() if not re.search(r" \| | of dead run ", line)]
-
-
 @cases("draw", "cycle", "random")
-def test_paths_of_a_file_are_asked_for(draw: str, tmp_path: Path, call: Call) -> None:
-    file = tmp_path / "paths"
-    file.write_bytes(b"# users\n/r?u=1\r\n\n  /r?u=2  \n#/no\n/r?u=3")
+def test_requests_of_a_file_are_asked_for(draw: str, tmp_path: Path, call: Call) -> None:
+    put = b'{"path": "/r?u=2", "method": "put", "headers": {"X-A": "1"}, "body": {"n": 1}}'
+    (tmp_path / "list").write_bytes(b"# users\nGET /r?u=1\r\n\n  " + put + b"  \n#/no\nGET /r?u=3")
     with serving() as server:
-        words = ("load", server.url + "own", "-c", "1", "-n", "60", "--paths", file)
-        call(*words, "--draw", draw, "--out", tmp_path / "run")
+        words = ("load", server.url + "own", "-c", "1", "-n", "60", "--requests-file")
+        call(*words, tmp_path / "list", "--draw", draw, "--out", tmp_path / "run")
     asked = [exchange.head.split(b" ", 2)[1] for exchange in server.log]
     cycled = [b"/r?u=1", b"/r?u=2", b"/r?u=3"] * 20
-    assert set(asked) == set(cycled) and len(asked) == 60
-    assert (asked == cycled) == (draw == "cycle")
+    assert set(asked) == set(cycled) and (asked == cycled) == (draw == "cycle") and len(asked) == 60
+    of_put = {(asked.method, asked.body) for asked in server.log if b"u=2" in asked.head}
+    assert of_put == {("PUT", b'{"n": 1}')}
+
+
+FORM = {"mimeType": "application/x-www-form-urlencoded", "params": [{"name": "a", "value": "é"}]}
+IMAGE = {"mimeType": "image/png", "text": "AP8=", "encoding": "base64"}
+
+
+@cases("client", "raw", "aiohttp")
+def test_a_har_is_sent_as_it_was_recorded(client: str, tmp_path: Path, call: Call) -> None:
+    sent = {":authority": "h", "Host": "h", "Cookie": "s=secret1", "cookie": "t=2", "X-B": "old"}
+    headers = [{"name": name, "value": value} for name, value in sent.items()]
+    with serving() as server:
+        requests: list[dict[str, Any]] = [
+            {"method": "GET", "url": f"{server.url}a?b=1#c", "headers": headers},
+            {"method": "POST", "url": "https://other.test/", "postData": {"params": [{}]}},
+            {"method": "POST", "url": f"{server.url}form", "postData": FORM},
+            {"method": "PUT", "url": server.url, "postData": IMAGE},
+        ]
+        har = {"log": {"entries": [{"request": request} for request in requests]}}
+        (tmp_path / "shop.HAR").write_text(json.dumps(har))
+        words = f"load {server.url} -c 1 -n 3 --client {client} --out {tmp_path}/run -H x-b:new"
+        _, err = call(*words.split(), "--requests-file", tmp_path / "shop.HAR")
+    assert "requests to other hosts are left out: 1 to other.test:443" in err
+    bodies, (get, *_) = [(asked.method, asked.body) for asked in server.log], server.log
+    assert bodies == [("GET", b""), ("POST", b"a=%C3%A9"), ("PUT", b"\0\xff")]
+    assert b"GET /a?b=1 HTTP" in get.head and b"cookie: s=secret1; t=2\r\n" in get.head.lower()
+    assert b"new\r\n" in get.head and b"old" not in get.head and b"authority" not in get.head
+    assert "secret1" not in (tmp_path / "run" / "records.jsonl").read_text()
 
 
 def test_the_account_of_requests_is_shown_and_kept(call: Call, tmp_path: Path) -> None:
@@ -202,7 +226,8 @@ def test_sigterm_while_the_warm_up_lasts_is_one_line(tmp_path: Path) -> None:
         process.terminate()
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")
-    assert said_by_itself(err) == ["interrupted; nothing was measured"]
+    said = [line for line in err.splitlines() if not re.search(r" \| | of dead run ", line)]
+    assert said == ["interrupted; nothing was measured"]
     assert not [*tmp_path.iterdir()]
 
 
@@ -210,6 +235,5 @@ def test_no_serve_behind_a_unix_socket(tmp_path: Path, monkeypatch: Patch, call:
     monkeypatch.setattr(service, "behind", behind := Mock(return_value=[]))
     url, path = "http://localhost:8000/", str(tmp_path / "app.sock")
     with serving(unix_path=path):
-        words = ("load", url, "--unix-socket", path, "-n", "5", "-c", "1")
-        call(*words, "--out", tmp_path / "r")
+        call("load", url, "--unix-socket", path, "-n", "5", "-c", "1", "--out", tmp_path / "r")
     behind.assert_called_once_with(url, path)

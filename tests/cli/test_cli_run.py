@@ -12,7 +12,7 @@ from serve_bench.core.result import Result
 from serve_bench.store import RECORDS_FILE
 from tests import places, records
 from tests.cases import cases, sure
-from tests.fixtures import Call, Refuses
+from tests.fixtures import Call, Patch, Refuses
 
 EXAMPLE = places.TOP / "examples" / "own_app"
 MICRO = places.TOP / "scenarios" / "micro.toml"
@@ -26,7 +26,7 @@ GRPC_FILE = '[serve]\ngrpc_servicers = ["c.d"]\n[load]\nprotocol = "grpc"'
     ('body = "@none"', "s.toml: request.body: "),
     (r'body = "@a\u0000"', "s.toml: request.body: '"),
     ("body = 2020-01-01", "s.toml: request.body: datetime.date(2020, 1, 1) is not allowed"),
-    ('bodies_file = "none"', "s.toml: request.bodies_file: "),
+    ('paths_file = "p"\nroute = "/"', "s.toml: request.paths_file: is asked for instead of"),
     ('[serve]\ngrpc_servicers = "c.d"', "s.toml: serve.grpc_servicers: goes with --protocol"),
     (f'method = "PUT"\n{GRPC_FILE}', "s.toml: request.method: has no use with --protocol grpc"),
 )
@@ -35,32 +35,27 @@ def test_bad_suites_are_named(lines: str, says: str, refuses: Refuses, beside: P
     refuses(f"run {beside / 's.toml'}", f"{beside}/{says}")
 
 
-def test_files_of_bodies(refuses: Refuses, beside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refuses("run a:b --body @/dev/zero", "--body: /dev/zero is no regular file")
-    monkeypatch.setattr("serve_bench.cli.request.MOST_BYTES", 3)
-    (beside / "body").write_bytes(b"1234")
-    refuses(f"run a:b --body @{beside / 'body'}", "has 4 bytes; allowed: 3")
-
-
-def test_files_of_paths_and_headers_are_told_by_their_line(refuses: Refuses, beside: Path) -> None:
-    (beside / "p").write_text("/a\n\n# none\nb\n")
-    paths, headers = beside / "p", beside / "h"
-    refuses(f"run a:b --paths {paths}", f"--paths: {paths}, line 4: 'b' does not begin")
-    for content, says in (
-        (b"", " holds no path; it takes one a line"),
-        (b"/a\x0c\x1d/b\n/\xff", ", line 1: a space, control or non-ASCII"),
-        (b"/a\n/\xff", ", line 2: a space, control or non-ASCII character"),
-    ):
-        paths.write_bytes(content)
-        refuses(f"load http://h/ --paths {paths} --out run", f"--paths: {paths}{says}")
-    (beside / "h").write_text('{"x": "1"}\n{"x": 2}\n')
-    refuses(f"run a:b --headers {headers}", f"{headers}, line 2: is not allowed; it takes")
-    (beside / "h").write_text("# nothing\n")
-    refuses(f"load http://h/ --headers {beside / 'h'}", "holds no headers; it takes an object of")
-    (beside / "p").write_text("/a\n")
-    refuses(f"run a:b --paths {paths} --route /x", "--paths: is asked for instead of --route")
-    (beside / "s.toml").write_text('app = "a:b"\n[request]\npaths_file = "p"\nroute = "/"\n')
-    refuses(f"run {beside / 's.toml'}", "s.toml: request.paths_file: is asked for instead of")
+@cases(
+    "flag, content, says",
+    ("bodies", "x" * 100, " has 100 bytes; allowed: 99"),
+    ("paths", "/a\n\n# none\nb\n", ", line 4: 'b' does not begin with /"),
+    ("paths", "/a\x0c\x1d/b\n/\udcff", ", line 1: a space, control or non-ASCII"),
+    ("paths", "/a\n/\udcff", ", line 2: a space, control or non-ASCII character"),
+    ("headers", '{"x": "1"}\n{"x": 2}\n', ", line 2: is not allowed; it takes an object of"),
+    ("headers", "# nothing\n", " holds no headers; it takes an object of"),
+    ("requests-file", "GET /a\nX-A: 1", ", line 2: method must be capital"),
+    ("requests-file", '{"path": "/", "header": {}}', ", line 1: is not allowed; it takes GET "),
+    ("requests-file.har", "[]", ": is no HAR (TypeError("),
+    ("requests-file.har", '{"log": {"entries": []}}', ": holds no request by HTTP"),
+    ("requests-file.har", '{"log": {"entries": [{}]}}', ", log.entries[0]: is no HAR (KeyError("),
+)
+def test_files_of_requests_are_told_by_their_line(
+    flag: str, content: str, says: str, refuses: Refuses, beside: Path, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr("serve_bench.cli.request.MOST_BYTES", 99)
+    file, flag = beside / flag, flag.removesuffix(".har")
+    file.write_text(content, errors="surrogateescape")
+    refuses(f"load http://h/ --{flag} {file} --out run", f"--{flag}: {file}{says}")
 
 
 def test_a_plan_refuses_the_folder_that_the_run_would(

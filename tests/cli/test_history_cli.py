@@ -18,7 +18,6 @@ from tests.records import ROWS
 
 ROW = ROWS[2]
 NAME = "default/bs1-ongoing10000-rep8/100 connections (raw)"
-EXPORTS = ("otava", "otava-config", "bencher", "github-action-benchmark")
 
 
 @pytest.fixture
@@ -155,7 +154,7 @@ def test_github_action_benchmark_reads_the_newest_run(results: Path, call: Call)
 
 def test_other_tools_take_one_history(results: Path, call: Call) -> None:
     store(results, [night(20 + at, {ROW: [500.0]}, suite={"windows": 3}) for at in range(2)])
-    for form in EXPORTS:
+    for form in ("otava", "otava-config", "bencher", "github-action-benchmark"):
         out, err = call("history", results, "--format", form, code=2)
         assert "--format: the runs are 2 histories (micro noop; micro noop, windows 3)" in err
         assert out == ""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from serve_bench.cli.command import argument, flag
 from serve_bench.cli.options import MATRIX, MODEL, REQUEST, RUN, LadderOptions, TargetOptions
 from serve_bench.cli.panels import Command
-from serve_bench.spec.request import ServiceRequestKeys
-from serve_bench.spec.suite_keys import SuiteKeys
 
 
 class SweepOptions(LadderOptions, TargetOptions):
@@ -40,7 +38,6 @@ class RecsysOptions(LadderOptions):
     """
 
     command = "recsys"
-    specs = (ServiceRequestKeys, SuiteKeys)
     order = f"""ranker_replicas variant ranker device users duration threads gpu_fraction
         table_rows max_batch_size launches env url header quick suite out resume trace {RUN} slo
         format published perf_metrics trace_out"""

@@ -14,7 +14,7 @@ from serve_bench.report import FORMATS
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 from serve_bench.spec.base import Opt
 from serve_bench.spec.forms import Step
-from serve_bench.spec.request import ServiceRequestKeys
+from serve_bench.spec.request import RequestKeys
 from serve_bench.spec.suite_keys import SuiteKeys
 
 
@@ -39,7 +39,7 @@ class PressOptions(LadderOptions):
     """
 
     command = "press"
-    specs = (ServiceRequestKeys, PressKeys)
+    specs = (RequestKeys, PressKeys)
     order = f"""clients requests_per_client samples log_level device variant callable app
         timeout_ms max_row_seconds num_replicas max_ongoing_requests max_queued_requests ranker
         max_batch_size batch_wait_timeout_s threads table_rows gpu_fraction launches env url

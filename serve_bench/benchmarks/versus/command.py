@@ -187,7 +187,7 @@ def audit(side: Side) -> list[Side]:
 
 def repeat(asked: R) -> R:
     """The first of several requests alone. Raises BadInput where there is one."""
-    first = {name: getattr(asked, name)[:1] for name in ("paths", "bodies", "header_sets")}
+    first = {name: getattr(asked, name)[:1] for name in "paths bodies header_sets methods".split()}
     if (once := replace(asked, **first)) == asked:
         raise BadInput("--audit: takes requests that differ: --paths, --headers or several -b")
     return once
