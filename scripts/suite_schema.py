@@ -15,11 +15,11 @@ import msgspec
 
 from serve_bench.benchmarks.rpc.spec import RpcSpec
 from serve_bench.benchmarks.scale.spec import WORKLOADS
-from serve_bench.benchmarks.timeline.spec import TimelineKeys
 from serve_bench.core.axes import AXES
 from serve_bench.core.row_places import MetricNames
+from serve_bench.core.spec import Opt, Option
+from serve_bench.core.timeline import Timeline
 from serve_bench.core.variants import VariantTable
-from serve_bench.spec.base import Opt, Option
 from serve_bench.spec.request import RequestKeys, ServeKeys
 from serve_bench.spec.suite_keys import SuiteKeys
 
@@ -56,7 +56,7 @@ def suite_schema() -> Schema:
         "options": {"type": "object", "additionalProperties": {"anyOf": [_ANY, _listed(_ANY)]}},
         "request": _table(_of_options(RequestKeys.options()) | {"headers": {}}),  # a table too
         "serve": _table(_of_options({k: v for k, v in ServeKeys.options().items() if v.key != k})),
-        **{"timeline": _table(_of_options(TimelineKeys.options())), "scale": _table(sizes)},
+        **{"timeline": _table(_of_options(Timeline.options())), "scale": _table(sizes)},
         "rpc": _table(_of_options(RpcSpec.options())),
     }
     about = {

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from serve_bench.core.content import Content
 from serve_bench.core.plan import Suite
-from serve_bench.spec.content import Content
 from serve_bench.spec.suite import Around, read_suite
 
 

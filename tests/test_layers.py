@@ -50,8 +50,8 @@ MEASURING: Final = frozenset(
 #: What pure modules may use of the standard library: no clock, no file, no process, no network.
 PURE: Final = frozenset(
     """__future__ abc base64 bisect collections copy csv dataclasses difflib enum fnmatch
-    functools hashlib heapq html io ipaddress itertools json math msgspec operator random re shlex
-    statistics string struct textwrap types typing urllib""".split()
+    functools hashlib heapq html inspect io ipaddress itertools json math msgspec operator random re
+    shlex statistics string struct textwrap types typing urllib""".split()
 )
 
 #: What loads modules of this package, or figures that are shipped in it.

@@ -1,6 +1,6 @@
 """Typed options of commands.
 
-A command declares its options as a Spec (spec/base.py), whose docstring is its help: fields with a
+A command declares its options as a Spec (core/spec.py), whose docstring is its help: fields with a
 `flag` or an `argument`, most of them inherited from the groups in options.py. `order` names its
 parameters as `--help` shows them. A name in it that is no field is a flag of the registry of axes
 (core/axes.py). An axis that the registry gives to the command needs no mention: its flag follows
@@ -16,11 +16,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING as MISSING
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
-from typing import Any, ClassVar, Final, Self, dataclass_transform
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, dataclass_transform
 
+from serve_bench.core.axes import Form
 from serve_bench.core.redaction import hide_option
+from serve_bench.core.spec import OPT, Opt, Option, Spec
 from serve_bench.spec.axes import axis_options
-from serve_bench.spec.base import OPT, Opt, Option, Spec
+
+
+def _read_path(text: str) -> Path:
+    if not text or text.startswith("--"):
+        raise ValueError(text)
+    return Path(text)
+
+
+FilePath: TypeAlias = Annotated[
+    Path, Form(_read_path, "a path (./--name for one that begins with --)", "PATH", str)
+]
+"""A file or folder. A flag is not taken for one."""
 
 MOST: Final = 1_000_000
 """Upper end of a number, unless its flag has another."""

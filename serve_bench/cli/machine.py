@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
-from serve_bench.cli.command import MISSING, Options, argument, flag
+from serve_bench.cli.command import MISSING, FilePath, Options, argument, flag
 from serve_bench.cli.panels import Command, CommandGroup
 from serve_bench.spec.profile import ProfileSpec
 
@@ -28,7 +27,7 @@ class ProfileOptions(Options):
     recipe: str | None = flag(None, "Use a recipe of profiles/; other flags override it.")
     list_: bool = flag(False, "Show the Serve processes.", "--list")
     dump: bool = flag(False, "Print the stacks now.")
-    out: Path | None = flag(
+    out: FilePath | None = flag(
         None, "Flamegraph to write, .svg [named by role and pid].", "-o", "--out", metavar="FILE"
     )
 
@@ -45,7 +44,7 @@ class DiffOptions(Options):
 
     a: str = argument(MISSING, "Raw stacks, a folder of them, or a cell with --run.", metavar="A")
     b: str = argument(MISSING, "The same, which is compared with A.", metavar="B")
-    run: Path | None = flag(None, "Folder of the run that holds A and B.")
+    run: FilePath | None = flag(None, "Folder of the run that holds A and B.")
     target: Literal["proxy", "replica", "controller"] = flag(
         "replica", "Role whose profiles are read from folders: proxy, replica, controller."
     )

@@ -7,19 +7,18 @@ all commands; a command whose help or default differs declares the field again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
 
-from serve_bench.cli.command import MOST, Options, argument, flag
+from serve_bench.cli.command import MOST, FilePath, Options, argument, flag
 from serve_bench.cli.panels import USUAL_SHARE
 from serve_bench.core.errors import BadInput
+from serve_bench.core.forms import Rounds, SliceTime, Threshold, Time, TracedShare
 from serve_bench.core.load_spec import MAX_RATE
 from serve_bench.core.numbers import MOST_LAUNCHES
+from serve_bench.core.spec import Opt, Spec
 from serve_bench.report import COMPARED, FORMATS
-from serve_bench.spec.base import Opt, Spec
-from serve_bench.spec.forms import Rounds, SliceTime, Threshold, Time, TracedShare
 from serve_bench.spec.request import RequestKeys, ServeKeys
 from serve_bench.spec.suite_keys import SuiteKeys
 
@@ -63,7 +62,7 @@ class SloOptions(Options):
         launched=True,
         resume=True,
     )
-    out: Path | None = flag(None, "Folder of the run [results/<time>].")
+    out: FilePath | None = flag(None, "Folder of the run [results/<time>].")
     live: str = flag(
         "auto", "Progress: auto (live view) or plain lines.", takes=("auto", "plain"), resume=True
     )
@@ -83,10 +82,10 @@ class FormatOptions(Options):
 
     format: str = format_flag(*COMPARED)
     published: bool = flag(False, "Show the published figures too.", resume=True)
-    perf_metrics: Path | None = flag(
+    perf_metrics: FilePath | None = flag(
         None, "Write the perf_metrics JSON of Ray's release tooling.", resume=True
     )
-    trace_out: Path | None = flag(
+    trace_out: FilePath | None = flag(
         None, "Write single traced requests here, for Perfetto.", launched=True, resume=True
     )
     exclude_connect: bool = flag(
@@ -100,7 +99,7 @@ class RunOptions(FormatOptions, SloOptions):
     url: list[str] | None = flag(
         None, "Load a service that is up already, as [NAME=]URL; repeatable."
     )
-    log_requests: Path | None = None
+    log_requests: FilePath | None = None
 
     @property
     def urls(self) -> list[str]:
@@ -114,7 +113,7 @@ class RunOptions(FormatOptions, SloOptions):
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
 
     suite: str = flag("", "Suite file, or the name of a shipped one.", launched=True)
-    resume: Path | None = flag(
+    resume: FilePath | None = flag(
         None, "Resume the run in this folder with its plan.", launched=True, resume=True
     )
     dry_run: bool = flag(False, "Print the plan and its expected time.", resume=True)
@@ -192,7 +191,7 @@ class GateOptions(Options):
         takes=FAIL_ON,
         resume=True,
     )
-    noise: Path | None = flag(
+    noise: FilePath | None = flag(
         None, "Folder of an A/A run (versus --aa), whose noise is the floor.", resume=True
     )
 

@@ -21,7 +21,7 @@ from serve_bench.cli import find
 from serve_bench.cli.command import Options
 from serve_bench.cli.completion import COMPLETED, complete
 from serve_bench.core.errors import BadInput
-from serve_bench.spec.base import Option
+from serve_bench.core.spec import Option
 
 USUAL_SHARE: Final = "1%"
 """Of a `--trace` without a share."""
@@ -57,7 +57,7 @@ COMMON: Final = frozenset(
     """option app url a b aa each_flag num_replicas max_batch_size max_ongoing_requests
     ranker_replicas layers world_size backend batch metric last route method body header
     clients connections count users windows quick launches rounds duration soak_time rate
-    stages fault need num_queries variant blocking port out output verbose plot format
+    stages faults need num_queries variant blocking port out output verbose plot format
     published slo threshold fail_on dry_run resume profile help help_all""".split()
 )
 

@@ -14,6 +14,7 @@ from serve_bench.cli import INTERRUPTED, print_note
 from serve_bench.cli.machine import DiffOptions, ProfileOptions
 from serve_bench.cli.progress import Display
 from serve_bench.cli.sitting import run_mark, signals
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput, RunFailed, visible
 from serve_bench.core.figures import counted
 from serve_bench.observing.processes import (
@@ -31,7 +32,6 @@ from serve_bench.report.profile_text import difference_text, profile_text
 from serve_bench.report.terminal import terminal
 from serve_bench.runner.recording import Wish, by_role, find_stacks, raw_beside, record_all
 from serve_bench.serving.strays import marks
-from serve_bench.spec.content import Content
 from serve_bench.spec.profile import ProfileSpec, read_profile
 from serve_bench.store.files import read_toml, shipped, write_output
 

@@ -19,13 +19,13 @@ from serve_bench.cli.flag_values import check_client, name_place
 from serve_bench.cli.options import SloOptions
 from serve_bench.cli.rows import add_flags
 from serve_bench.core.chat import PROMPTS, Completions, Lengths, chat_url, check_bodies
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import Asked
 from serve_bench.core.request_spec import Headers, Request, SpecError, check_path, is_json
 from serve_bench.core.secrets import MOST, hash_value
 from serve_bench.core.traffic import GRPC, HANDLES
-from serve_bench.spec.content import Content
 from serve_bench.spec.request import RequestKeys, add_request_flags, check_protocol, places_of
 from serve_bench.spec.request_list import read_har, read_line
 from serve_bench.spec.suite import protocols_of

@@ -8,13 +8,13 @@ from dataclasses import replace
 from serve_bench.cli import print_note
 from serve_bench.cli.options import LadderOptions, RowOptions, SloOptions
 from serve_bench.core.axes import MODEL_APPS
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.plan import Suite
 from serve_bench.core.variants import parse_env
 from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowed
 from serve_bench.runner.model_needs import with_device
-from serve_bench.spec.content import Content
 from serve_bench.spec.request import RequestKeys, ServeKeys
 from serve_bench.spec.suite import Around, read_suite
 from serve_bench.store.files import read_toml, suite_file

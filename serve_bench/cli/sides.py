@@ -21,6 +21,7 @@ from serve_bench.cli.sitting import Place, Sitting, done, settings_text
 from serve_bench.cli.targets import check_built_in, import_app, read_pairs
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.axes import Value
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.core.own_app import arguments_of, option_values, read_options
@@ -34,7 +35,6 @@ from serve_bench.runner.sides import SideRounds
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.own_apps import check_options
 from serve_bench.spec.axes import axis_named, read_axis
-from serve_bench.spec.content import Content
 from serve_bench.spec.request import client_timeout_s, protocol_of, read_servicers, read_timeout
 from serve_bench.spec.sides import Side, SidesSpec, name_apart, rounds_in_all
 from serve_bench.spec.slicing import Slicing, turns_words

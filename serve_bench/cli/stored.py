@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
-from serve_bench.cli.command import MISSING, MOST, argument, flag
+from serve_bench.cli.command import MISSING, MOST, FilePath, argument, flag
 from serve_bench.cli.options import FAIL_ON, FormatOptions, GateOptions, format_flag
 from serve_bench.cli.panels import Command
+from serve_bench.core.forms import Threshold
+from serve_bench.core.spec import Opt
 from serve_bench.report import COMPARED, FORMATS
-from serve_bench.spec.base import Opt
-from serve_bench.spec.forms import Threshold
 
 
 class ReportCommandOptions(FormatOptions, GateOptions):
@@ -27,7 +26,7 @@ class ReportCommandOptions(FormatOptions, GateOptions):
     order = """folders format output published perf_metrics trace_out exclude_connect threshold
         gate fail_on noise verbose wide plot chart schema"""
 
-    folders: list[Path] | None = argument(
+    folders: list[FilePath] | None = argument(
         None,
         "Runs, records.jsonl files, or a folder of runs [newest in results].",
         metavar="[RUN]...",
@@ -37,7 +36,7 @@ class ReportCommandOptions(FormatOptions, GateOptions):
         None, "Write it here [-: stdout; html: report.html in the run's folder].", "--output", "-o"
     )
     wide: bool = flag(False, "Tables with all their columns, however wide.")
-    plot: Path | None = flag(None, "Draw a picture too, .svg or .png: finding and main chart.")
+    plot: FilePath | None = flag(None, "Draw a picture too, .svg or .png: finding and main chart.")
     chart: Annotated[
         str | None, Opt("Draw charts with these words in their title; '' draws all", empty=True)
     ] = None
@@ -63,8 +62,8 @@ class CompareOptions(GateOptions):
     order = """run_a run_b threshold gate fail_on noise variant_a variant_b session_sd force
         format output verbose"""
 
-    run_a: Path = argument(MISSING, "Folder of a run, or of several, as the base.", metavar="RUN_A")
-    run_b: Path = argument(MISSING, "Folder of what is compared with it.", metavar="RUN_B")
+    run_a: FilePath = argument(MISSING, "Folder of a run or several, as the base.", metavar="RUN_A")
+    run_b: FilePath = argument(MISSING, "Folder of what is compared with it.", metavar="RUN_B")
     variant_a: str | None = flag(None, "Compare this variant of RUN_A [of the same name].")
     variant_b: str | None = flag(None, "Compare it with this variant of RUN_B [the same].")
     session_sd: Threshold | None = flag(None, "Spread between runs [of the runs beside both].")
@@ -88,7 +87,7 @@ class HistoryOptions(GateOptions):
     order = """dirs metric variant cell row last threshold fail_on force format output plot
         verbose"""
 
-    dirs: list[Path] = argument(
+    dirs: list[FilePath] = argument(
         MISSING, "Folders with runs; JSON files of perf_metrics.", metavar="DIR..."
     )
     metric: str = flag("throughput", "Metrics: throughput, p50, p99, cpu, ttft_p99, itl_p99.")
@@ -104,7 +103,7 @@ class HistoryOptions(GateOptions):
         *"table markdown json html otava otava-config bencher github-action-benchmark".split()
     )
     output: str | None = flag(None, "Write it here [-; html: history.html].", "--output", "-o")
-    plot: Path | None = flag(None, "Draw it too, into this file: .png or .svg.")
+    plot: FilePath | None = flag(None, "Draw it too, into this file: .png or .svg.")
 
 
 history = Command(HistoryOptions, "cli.history:history")

@@ -18,6 +18,7 @@ from serve_bench.cli.options import REQUEST, OwnAppOptions, TargetOptions
 from serve_bench.cli.request import add_all_flags, read_lists, read_request, services_of
 from serve_bench.cli.rows import add_flags, read_content, suite_of
 from serve_bench.core.app_spec import own_spec
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.own_app import (
@@ -43,7 +44,6 @@ from serve_bench.serving.own_apps import (
     with_arguments,
 )
 from serve_bench.spec.axes import axis_named, read_axis
-from serve_bench.spec.content import Content
 from serve_bench.spec.request import (
     RequestKeys,
     ServeKeys,

@@ -1,22 +1,25 @@
 """What a timeline is asked for: stages of an open loop, and faults on its clock. Pure words.
 
-Rule: times count from the first second of the first stage. What is checked here needs no app; that
-a target is there is checked by `check_faults`, before anything starts.
+Rule: times count from the first second of the first stage. That the deployment of a fault is there
+is checked by `check_faults`, once the app is known and before anything starts.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
+
+from msgspec import Meta
 
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import MAX_DURATION_S, Arrivals, Stage
-from serve_bench.core.numbers import Amount, Connections, Count, Positive
+from serve_bench.core.forms import Duration, Instant, Stages, write_stages
+from serve_bench.core.load_spec import Arrivals
+from serve_bench.core.numbers import Amount, Connections, Positive
+from serve_bench.core.spec import Opt, Spec, read_value
 
 FaultAction: TypeAlias = Literal["kill", "stop", "deploy"]
 ACTIONS: Final[tuple[str, ...]] = ("kill", "stop", "deploy")
@@ -77,21 +80,87 @@ class PlannedFault:
         return f"{self.action} {article} {self.target}{of} {at}{lasts}"
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """A load over time. `after_s`: how long the service is observed behind the last stage;
-    `connections` of the open loop at first, `most_connections` at most; `nodes`: raylets of the
-    cluster, all on this host; `slo`: what has to hold in each second, as core/slo.py reads it."""
+def read_fault(text: str) -> PlannedFault:
+    """A fault of a text such as `kill:replica@30s`. Raises ValueError, or BadInput that says why
+    it is none."""
+    what, sign, when = text.partition("@")
+    action, _, target = what.partition(":")
+    if not sign or action not in ACTIONS:
+        raise ValueError(text)
+    at, plus, lasts = when.partition("+")
+    at_s = read_value(Instant, at, text)
+    for_s = read_value(Duration, lasts, text) if plus else None
+    target, named_one, deployment = target.partition(":")
+    if action == "deploy":
+        if target not in ("", IN_PLACE) or deployment or plus:
+            takes = f"it takes deploy@60s or deploy:{IN_PLACE}@60s"
+            raise BadInput(f"{text!r} is not allowed; {takes}")
+        return PlannedFault("deploy", at_s, target)
+    allowed = TARGETS if action == "kill" else STOPPABLE
+    if target not in allowed or (named_one and (target != REPLICA or not deployment)):
+        takes = f"{action} takes {', '.join(allowed)}, or {REPLICA}:DEPLOYMENT"
+        raise BadInput(f"{text!r}: {target or 'no target'} is not allowed; {takes}")
+    if (action == "stop") != bool(plus):
+        need = "takes how long, as stop:replica@30s+5s" if action == "stop" else "has no duration"
+        raise BadInput(f"{text!r}: {action} {need}")
+    named: Any = action
+    return PlannedFault(named, at_s, target, deployment or None, for_s)
 
-    stages: tuple[Stage, ...]
-    ramp: bool = False
-    arrivals: Arrivals = "constant"
-    after_s: Amount = 0.0
-    faults: tuple[PlannedFault, ...] = ()
-    connections: Connections = CONNECTIONS
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline(Spec):
+    """A load over time, and what is done to the service meanwhile. `connections` of the open loop
+    at first, `most_connections` at most; `slo`: what has to hold in each second, as core/slo.py
+    reads it."""
+
+    table: ClassVar[str] = "timeline"
+
+    stages: Annotated[Stages, Opt("Load over time, such as 50:20s,500:30s,50:40s")] = ()
+    ramp: Annotated[bool, Opt("Move the rate linearly from each stage to the next")] = False
+    faults: Annotated[
+        list[PlannedFault],
+        Opt(
+            "Fault, such as kill:replica@30s; repeatable",
+            "FAULT",
+            ("--fault",),
+            read=read_fault,
+            takes=EXAMPLE,
+            launched=True,
+        ),
+    ] = field(default_factory=list)
+    after_s: Annotated[
+        Instant,
+        Opt(
+            "Watch replicas for so long behind the last stage",
+            spellings=("--after",),
+            key="timeline.after",
+        ),
+    ] = 0.0
+    arrivals: Annotated[Arrivals, Opt("Arrivals: constant or poisson")] = "constant"
+    connections: Annotated[
+        int, Meta(ge=1, le=MOST_CONNECTIONS), Opt("Connections at first; up to 4000 as needed")
+    ] = CONNECTIONS
     most_connections: Connections = MOST_CONNECTIONS
-    nodes: Count = 1
+    nodes: Annotated[
+        int, Meta(ge=1, le=8), Opt("Nodes of the cluster, all on this host", launched=True)
+    ] = 1
     slo: str = ERRORS_ALONE
+
+    def checked(self, places: Mapping[str, str]) -> Self:
+        place, whole_s = places["stages"], sum(stage.duration_s for stage in self.stages)
+        if not self.stages:
+            raise BadInput(f"{place}: say the load over time, as 50:20s,500:30s,50:40s")
+        if self.stages[0].rate <= 0:
+            raise BadInput(f"{place}: the first stage warms up too: its rate is above 0")
+        if whole_s > MOST_S:
+            raise BadInput(f"{place}: take {whole_s:g} s; {MOST_S:g} s is the most")
+        for fault in self.faults:
+            wrong = f"{places['faults']}: {fault.source}: "
+            if fault.at_s >= whole_s:
+                raise BadInput(f"{wrong}the load is over by then, after {whole_s:g} s")
+            if fault.target == NODE and self.nodes < 2:
+                raise BadInput(f"{wrong}the cluster has one node; --nodes 2 gives two")
+        return replace(self, faults=sorted(self.faults, key=lambda fault: fault.at_s))
 
     @property
     def seconds(self) -> int:
@@ -107,66 +176,8 @@ class Timeline:
     @property
     def source(self) -> str:
         """The stages as they are written on a command line."""
-        text = ",".join(f"{stage.rate:g}:{stage.duration_s:g}s" for stage in self.stages)
+        text = write_stages(self.stages)
         return f"{text} ramp" if self.ramp else text
-
-
-def seconds_of(text: str, where: str, zero: bool = False) -> float:
-    """A time such as 500ms, 10s, 2m or 0.5, in seconds. `where`: what a message names.
-
-    Raises BadInput.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?", text.strip(), re.ASCII)
-    units = {"ms": 1e-3, "m": 60, "h": 3600, "d": 86_400}
-    seconds = float(match[1]) * units.get(match[2], 1) if match else -1
-    if seconds < 0 or (seconds == 0 and not zero):
-        takes = f"a time {'0 or more' if zero else 'above 0'}, such as 500ms, 10s or 2m"
-        raise BadInput(f"{where}: {text!r} is not allowed; it takes {takes}")
-    if seconds > MAX_DURATION_S:
-        most = f"{MAX_DURATION_S / 3600:g}h"
-        raise BadInput(f"{where}: {text[:20]!r} is not allowed; it takes at most {most}")
-    return seconds
-
-
-def stages_of(text: str | None, where: str = "--stages") -> tuple[Stage, ...]:
-    """`RATE:DURATION,...` as stages. Raises BadInput or SpecError."""
-    stages = []
-    for part in text.split(",") if text is not None else ():
-        rate, colon, duration = part.partition(":")
-        try:
-            number = float(rate)
-        except ValueError:
-            number, colon = 0.0, ""
-        if not colon:
-            raise BadInput(f"{where}: {part!r} is not allowed; it takes RATE:DURATION, as 100:30s")
-        stages.append(Stage(number, seconds_of(duration, where)))
-    return tuple(stages)
-
-
-def parse_fault(text: str, where: str) -> PlannedFault:
-    """A fault of a text such as `kill:replica@30s`. Raises BadInput in one line."""
-    what, sign, when = text.strip().partition("@")
-    action, _, target = what.partition(":")
-    if not sign or action not in ACTIONS:
-        raise BadInput(f"{where}: {text!r} is not allowed; it takes {EXAMPLE}")
-    at, plus, lasts = when.partition("+")
-    at_s = seconds_of(at, f"{where}: {text}", zero=True)
-    for_s = seconds_of(lasts, f"{where}: {text}") if plus else None
-    target, named_one, deployment = target.partition(":")
-    if action == "deploy":
-        if target not in ("", IN_PLACE) or deployment or plus:
-            takes = f"it takes deploy@60s or deploy:{IN_PLACE}@60s"
-            raise BadInput(f"{where}: {text!r} is not allowed; {takes}")
-        return PlannedFault("deploy", at_s, target)
-    allowed = TARGETS if action == "kill" else STOPPABLE
-    if target not in allowed or (named_one and (target != REPLICA or not deployment)):
-        takes = f"{action} takes {', '.join(allowed)}, or {REPLICA}:DEPLOYMENT"
-        raise BadInput(f"{where}: {text!r}: {target or 'no target'} is not allowed; {takes}")
-    if (action == "stop") != bool(plus):
-        need = "takes how long, as stop:replica@30s+5s" if action == "stop" else "has no duration"
-        raise BadInput(f"{where}: {text!r}: {action} {need}")
-    named: Any = action
-    return PlannedFault(named, at_s, target, deployment or None, for_s)
 
 
 def check_faults(faults: Sequence[PlannedFault], deployments: Collection[str], where: str) -> None:

@@ -8,7 +8,7 @@ from typing import cast
 
 from serve_bench.core.axes import AXES, Axis, Value, nearest
 from serve_bench.core.errors import BadInput
-from serve_bench.spec.base import Opt, Option
+from serve_bench.core.spec import Opt, Option
 
 
 @cache

@@ -8,9 +8,9 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
-from serve_bench.spec.base import Opt, Spec
-from serve_bench.spec.content import Content
-from serve_bench.spec.forms import Time
+from serve_bench.core.content import Content
+from serve_bench.core.forms import Time
+from serve_bench.core.spec import Opt, Spec
 
 Role: TypeAlias = Literal["proxy", "replica", "controller", "all"]
 

@@ -13,14 +13,14 @@ from msgspec import Meta
 
 from serve_bench.core.axes import Form, Value
 from serve_bench.core.chat import LENGTHS, Lengths, read_lengths
+from serve_bench.core.content import Content, check_once
 from serve_bench.core.errors import BadInput
+from serve_bench.core.forms import Time
 from serve_bench.core.load_spec import MAX_TIMEOUT_S
 from serve_bench.core.request_spec import Draw, Headers, SpecError, check_path
 from serve_bench.core.secrets import hash_value
+from serve_bench.core.spec import Opt, Spec
 from serve_bench.core.traffic import GRPC, HANDLES
-from serve_bench.spec.base import Opt, Spec
-from serve_bench.spec.content import Content, check_once
-from serve_bench.spec.forms import Time
 
 _SERVICER: Final = "my_pb2_grpc.add_MyServicer_to_server"
 

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 from serve_bench.core.app_spec import APPS, AppSpec, app_from_json
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.core.forms import Rounds
 from serve_bench.core.load_spec import Streaming
 from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.own_app import Asked
@@ -36,11 +37,10 @@ from serve_bench.core.plan import (
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.result import PlannedTrial, Result, VariantUsed
 from serve_bench.core.schema import built, built_with, plain, stored_suite
+from serve_bench.core.spec import Spec
 from serve_bench.core.suite_facts import side_letters, split_turns
 from serve_bench.core.traffic import HANDLES, Row
 from serve_bench.core.variants import SETS
-from serve_bench.spec.base import Spec
-from serve_bench.spec.forms import Rounds
 from serve_bench.spec.slicing import WINDOW_S
 
 THRESHOLD: Final = 0.05

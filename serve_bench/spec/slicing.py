@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serve_bench.core.facts import SliceMethod, SlicesFacts
-from serve_bench.spec.forms import LONGEST_SLICE_S
+from serve_bench.core.forms import LONGEST_SLICE_S
 
 SHORTEST_S: Final = 0.05
 """Below it little is gained: the noise of 8 s a side is 1.7 % with 50 ms and 1.4 % with 20 ms."""

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from serve_bench.core.app_spec import APPS, AppSpec, app_named, check_cell
 from serve_bench.core.axes import AXES, Value, cell_defaults, nearest
+from serve_bench.core.content import Content, check_once
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.core.load_spec import Streaming
@@ -35,7 +36,6 @@ from serve_bench.core.traffic import (
 )
 from serve_bench.core.variants import BUILT_IN_VARIANTS, all_with_env, parse_env, read_variant
 from serve_bench.spec.axes import axis_named, read_axis
-from serve_bench.spec.content import Content, check_once
 from serve_bench.spec.suite_keys import SuiteKeys
 
 _TRAFFIC: Final = ("protocol", "stream_events", "data_size", "response_size")

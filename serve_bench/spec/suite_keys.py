@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar, Final, Self, TypeAlias
 from msgspec import Meta
 
 from serve_bench.core.errors import BadInput
+from serve_bench.core.forms import RowText, Step, Time
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Events
 from serve_bench.core.numbers import MOST_LAUNCHES
-from serve_bench.spec.base import Opt, Spec
-from serve_bench.spec.forms import RowText, Step, Time
+from serve_bench.core.spec import Opt, Spec
 
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=86_400)]

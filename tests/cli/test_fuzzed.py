@@ -11,8 +11,8 @@ from typing import Any, Final, cast
 from serve_bench.benchmarks.rpc.spec import read_rpc
 from serve_bench.benchmarks.scale.spec import WORKLOADS, read_scale
 from serve_bench.cli.program import load_command, run
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
-from serve_bench.spec.content import Content
 from serve_bench.spec.suite import read_suite
 from serve_bench.store.files import shipped
 from tests.core.test_damaged import PARTS, fields_of, in_parts

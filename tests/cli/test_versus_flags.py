@@ -18,7 +18,9 @@ from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.cli import sides as cli_sides
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.request import add_all_flags, read_request
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
+from serve_bench.core.forms import Rounds
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
 from serve_bench.core.redaction import differs, hide_suite
@@ -26,8 +28,6 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.secrets import hash_value
 from serve_bench.core.variants import SETS
 from serve_bench.runner import in_turn
-from serve_bench.spec.content import Content
-from serve_bench.spec.forms import Rounds
 from serve_bench.spec.sides import Times
 from serve_bench.store import read
 from tests import servers

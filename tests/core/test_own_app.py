@@ -12,6 +12,7 @@ import pytest
 
 from serve_bench.core.app_spec import app_from_json, deploy_spec, own_spec
 from serve_bench.core.chat import Completions, Lengths
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import (
@@ -40,7 +41,6 @@ from serve_bench.nodes.crew import NodeCrew, NodesFailed
 from serve_bench.runner import model_needs
 from serve_bench.serving import strays
 from serve_bench.serving.launch_spec import check_interpreter
-from serve_bench.spec.content import Content
 from serve_bench.spec.request import RequestKeys, ServeKeys, read_option_table
 from serve_bench.spec.suite import Around
 from tests.cases import cases, sure

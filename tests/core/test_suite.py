@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.rpc.spec import read_rpc
-from serve_bench.benchmarks.timeline.spec import read_timeline
 from serve_bench.cli.command import Options, flag
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite, label_of, parse_row, plan, without
+from serve_bench.core.timeline import Timeline
 from serve_bench.core.traffic import Traffic
 from serve_bench.runner.agenda import Agenda
 from serve_bench.spec.axes import axis_options
-from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, shipped, suite_file
 from tests.cases import cases
 from tests.refused import refusal
@@ -55,7 +55,7 @@ def test_every_shipped_suite_loads(file: Path) -> None:
     if kind == "rpc":  # of worlds, not of cells on a Serve
         assert read_rpc(Content(file.name, data), {}).episodes > 0
     elif kind == "timeline":
-        assert read_timeline(Content(file.name, data)).seconds <= 60
+        assert Timeline.read(Content(file.name, data)).seconds <= 60
     elif kind is None:
         suite = suite_with(data, file.name)
         assert suite.name == file.stem and suite.cells and suite.variants

@@ -1,8 +1,7 @@
-from serve_bench.benchmarks.timeline.spec import read_timeline
+from serve_bench.core.content import Content
 from serve_bench.core.load_spec import Stage
 from serve_bench.core.schema import built, plain
-from serve_bench.core.timeline import PlannedFault, Timeline, check_faults, parse_fault
-from serve_bench.spec.content import Content
+from serve_bench.core.timeline import PlannedFault, Timeline, check_faults, read_fault
 from tests.cases import cases
 from tests.refused import refusal
 
@@ -18,9 +17,9 @@ STOPPED = PlannedFault("stop", 30.0, "replica", None, 5.0)
     ("deploy:in-place@2", PlannedFault("deploy", 2.0, "in-place"), "deploy in place at 2 s"),
 )
 def test_a_fault(text: str, fault: PlannedFault, words: str) -> None:
-    assert parse_fault(text, "--fault") == fault
+    assert read_fault(text) == fault
     assert fault.text == words
-    assert parse_fault(fault.source, "--fault") == fault
+    assert read_fault(fault.source) == fault
 
 
 @cases(
@@ -35,12 +34,12 @@ def test_a_fault(text: str, fault: PlannedFault, words: str) -> None:
     ("deploy:later@3s", "it takes deploy@60s or deploy:in-place@60s"),
 )
 def test_a_fault_that_is_refused(text: str, why: str) -> None:
-    said = refusal(parse_fault, text, "--fault")
-    assert said.startswith("--fault: ") and why in said
+    said = refusal(timeline_of, stages="50:10s", faults=[text])
+    assert said.startswith("a.toml: timeline.faults: ") and why in said
 
 
 def timeline_of(**keys: object) -> Timeline:
-    return read_timeline(Content("a.toml", {"timeline": keys}))
+    return Timeline.read(Content("a.toml", {"timeline": keys}))
 
 
 def test_a_timeline() -> None:
@@ -55,13 +54,12 @@ def test_a_timeline() -> None:
 
 @cases(
     "keys, why",
-    ({"stages": "50:0s"}, "stages: '0s' is not allowed"),
+    ({"stages": "50:0s"}, "stages: 50:0s: '0s' is not allowed"),
     ({"stages": "0:10s,50:10s"}, "stages: the first stage warms up too"),
     ({"stages": "1:7h"}, "stages: take 25200 s; 21600 s is the most"),
     ({"stages": "-1:7s"}, "stages: rate must be 0 or more, got -1"),
     ({"faults": ["kill:node@3s"]}, "the cluster has one node; --nodes 2 gives two"),
     ({"faults": ["deploy@11s"]}, "faults: deploy@11s: the load is over by then, after 10 s"),
-    ({"stage": "5:1s"}, "unknown key 'stage'; did you mean 'stages'?"),
 )
 def test_a_timeline_that_is_refused(keys: dict[str, object], why: str) -> None:
     said = refusal(timeline_of, **{"stages": "50:10s", **keys})
@@ -69,7 +67,7 @@ def test_a_timeline_that_is_refused(keys: dict[str, object], why: str) -> None:
 
 
 def test_a_deployment_that_is_not_there() -> None:
-    there, gone = (parse_fault(f"kill:replica:{name}@3s", "--fault") for name in ("Shop", "Shpo"))
+    there, gone = (read_fault(f"kill:replica:{name}@3s") for name in ("Shop", "Shpo"))
     check_faults([there], ["Shop"], "--fault")
     said = refusal(check_faults, [gone], ["Shop", "Ranker"], "--fault")
     assert "no deployment Shpo; did you mean 'Shop'?" in said

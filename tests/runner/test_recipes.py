@@ -2,9 +2,9 @@ import json
 import re
 from pathlib import Path
 
+from serve_bench.core.content import Content
 from serve_bench.observing.profiler import SpyOptions
 from serve_bench.runner.recording import Wish, raw_beside
-from serve_bench.spec.content import Content
 from serve_bench.spec.profile import read_profile
 from serve_bench.store.files import read_toml, shipped
 from tests.cases import cases

@@ -21,6 +21,7 @@ from serve_bench.benchmarks.versus.bench import VersusRounds
 from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.cli.sitting import done
 from serve_bench.core.axes import cell_defaults
+from serve_bench.core.content import Content
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.plan import list_trials, parse_row, plan
 from serve_bench.core.request_spec import Request
@@ -32,7 +33,6 @@ from serve_bench.runner.in_turn import chosen_of
 from serve_bench.runner.runner import Journal, run
 from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.runner.service import Service
-from serve_bench.spec.content import Content
 from serve_bench.spec.sides import Side, SidesSpec
 from serve_bench.spec.suite import read_services
 from serve_bench.store import RunFolder, StoreError, read

@@ -10,9 +10,9 @@ from msgspec import inspect
 
 from serve_bench.benchmarks.rpc.spec import RpcSpec
 from serve_bench.benchmarks.scale.spec import WORKLOADS
-from serve_bench.benchmarks.timeline.spec import TimelineKeys
-from serve_bench.spec.base import Option, Spec
-from serve_bench.spec.content import Content
+from serve_bench.core.content import Content
+from serve_bench.core.spec import Option, Spec
+from serve_bench.core.timeline import Timeline
 from serve_bench.spec.profile import ProfileSpec
 from serve_bench.spec.request import RequestKeys, ServeKeys
 from serve_bench.spec.suite_keys import SuiteKeys
@@ -23,10 +23,12 @@ MODELS: Final[dict[str, type[Spec]]] = {
     **WORKLOADS,
     "suite": SuiteKeys,
     "profile": ProfileSpec,
-    "timeline": TimelineKeys,
+    "timeline": Timeline,
     "request": RequestKeys,
     "serve": ServeKeys,
 }
+#: With what a timeline cannot be without.
+EMPTY: Final = Content("f.toml", {"timeline": {"stages": "9:9s"}})
 #: The shortest warm-up is at most the longest.
 TOGETHER: Final = ("warmup_seconds", "warmup_max_seconds")
 OPTIONS: Final = [
@@ -38,11 +40,11 @@ each_option = pytest.mark.parametrize(("model", "option"), OPTIONS)
 
 
 def file(option: Option, value: Any) -> Content:
-    return Content("f.toml").set(option.key, value, f"f.toml: {option.key}")
+    return EMPTY.set(option.key, value, f"f.toml: {option.key}")
 
 
-def flags(model: type[Spec], given: dict[str, str], content: Content | None = None) -> Content:
-    return model.add_flags(content or Content("f.toml"), given)
+def flags(model: type[Spec], given: dict[str, str], content: Content = EMPTY) -> Content:
+    return model.add_flags(content, given)
 
 
 def number_of(option: Option) -> inspect.IntType | inspect.FloatType | None:
@@ -98,7 +100,7 @@ def test_what_is_at_a_bound_is_taken_from_a_flag_and_a_file(
         read = (
             model.read(flags(model, {option.name: f" {value} "})),
             model.read(file(option, value)),
-            model.read(file(option, [value]) if option.listed else Content("f.toml")),
+            model.read(file(option, [value]) if option.listed else EMPTY),
         )
         assert getattr(read[0], option.name) == getattr(read[1], option.name) == known
         assert not option.listed or getattr(read[2], option.name) == known
@@ -109,7 +111,7 @@ def test_a_flag_goes_before_the_file_and_a_value_stands_once(
     model: type[Spec], option: Option
 ) -> None:
     known = (option.default or (None,))[0] if option.listed else option.default
-    if known is None or isinstance(known, bool):
+    if known in (None, ()) or isinstance(known, bool):
         return
     again = model.read(flags(model, {option.name: str(known)}, file(option, {"a": 1})))
     assert getattr(again, option.name) == ((known,) if option.listed else known)

@@ -10,8 +10,8 @@ from serve_bench.cli.command import argument, flag
 from serve_bench.cli.options import REQUEST, TargetOptions
 from serve_bench.cli.panels import Command
 from serve_bench.core.capacity import CLOSED, MOST_LAUNCHES
+from serve_bench.core.forms import Duration, Rate, Threshold, Time
 from serve_bench.core.load_spec import MAX_DURATION_S, Arrivals
-from serve_bench.spec.forms import Duration, Rate, Threshold, Time
 
 LEAST_LAUNCH_S: Final = 10.0
 """Of a search: a few probes of three seconds."""

@@ -17,8 +17,10 @@ from serve_bench.cli.progress import Display
 from serve_bench.cli.request import add_all_flags, read_request, read_text
 from serve_bench.cli.sitting import Sitting
 from serve_bench.core.chat import chat_url
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.failed_requests import too_many_failed, why_failed
+from serve_bench.core.forms import write_stages
 from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
 from serve_bench.core.plan import A_RATE, Suite, duration_text, row_of
@@ -36,7 +38,6 @@ from serve_bench.observing.profiler import check_process, to_profile
 from serve_bench.runner.load_source import read_load_on
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
 from serve_bench.serving.launch_spec import port_owner
-from serve_bench.spec.content import Content
 from serve_bench.spec.suite import protocols_of, read_services, read_streaming
 from serve_bench.spec.suite_keys import SuiteKeys
 from serve_bench.store import check_new
@@ -91,11 +92,11 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
         return ServedClusters(**fields, bench=partial(LoadBench, self.load, self.timing))
 
     def plan_lines(self) -> Iterator[str]:
-        load, options, (row,) = self.load, self.options, self.asked.rows
+        load, (row,) = self.load, self.asked.rows
         words = [f"{row.label} ({row.client})"]
         words += [f"{load.count:,} requests"] if load.count is not None else []
         words += [f"{load.rate:g} requests/s"] if load.rate is not None else []
-        words += [f"stages {options.stages}"] if load.stages else []
+        words += [f"stages {write_stages(load.stages)}"] if load.stages else []
         words += ["once more with py-spy"] if self.profile else []
         guess = "" if load.count is None or load.rate else f" at {A_RATE:g} requests/s"
         yield f"{', '.join(words)}; about {duration_text(self.agenda.expected_s())} in all{guess}"

@@ -11,6 +11,7 @@ from serve_bench.cli.command import MISSING, argument, flag
 from serve_bench.cli.options import RowOptions, format_flag
 from serve_bench.cli.panels import Command
 from serve_bench.core.errors import BadInput
+from serve_bench.core.forms import Rate, Stages, Time
 from serve_bench.core.load_spec import (
     MAX_DURATION_S,
     MAX_TIMEOUT_S,
@@ -21,11 +22,9 @@ from serve_bench.core.load_spec import (
     Timing,
 )
 from serve_bench.core.request_spec import Request
-from serve_bench.core.timeline import stages_of
+from serve_bench.core.spec import Opt
 from serve_bench.core.traffic import GRPC, HANDLES
 from serve_bench.report import COMPARED
-from serve_bench.spec.base import Opt
-from serve_bench.spec.forms import Rate, Time
 
 DURATION_S: Final = 10.0
 WARMUP_S: Final = 0.5
@@ -62,7 +61,7 @@ class LoadOptions(RowOptions):
     count: int | None = flag(None, "Stop after so many requests; no warm-up.", "-n", "--requests")
     rate: Rate | None = flag(None, "Open loop: requests/s that are due.", "-r", "--rate")
     arrivals: Arrivals = flag("constant", "Open loop: constant or poisson arrivals.")
-    stages: str | None = flag(None, "Open loop in stages, such as 100:30s,500:30s.")
+    stages: Stages = flag((), "Open loop in stages, such as 100:30s,500:30s.")
     ramp: bool = flag(False, "Move linearly from stage to stage.")
     client: Literal["raw", "aiohttp", "grpc"] = flag("raw", "Client: raw, aiohttp or grpc.")
     processes: int | None = flag(None, "Number of worker processes [as the load needs].")
@@ -129,7 +128,7 @@ class LoadOptions(RowOptions):
             honor_retry_after=self.honor_retry_after,
             rate=self.rate,
             arrivals=self.arrivals,
-            stages=stages_of(self.stages),
+            stages=self.stages,
             ramp=self.ramp,
             count=self.count,
             max_connections=self.max_connections,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from serve_bench.cli.command import argument, flag
 from serve_bench.cli.options import REQUEST, RUN, RUN_HERE, OwnAppOptions, RowOptions
 from serve_bench.cli.panels import Command
-from serve_bench.spec.forms import TracedShare
+from serve_bench.core.forms import TracedShare
 from serve_bench.spec.request import RequestKeys, ServeKeys
 from serve_bench.spec.suite_keys import DEFAULT_CLIENTS, SuiteKeys
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Self
 
-from serve_bench.cli.command import flag
+from serve_bench.cli.command import FilePath, flag
 from serve_bench.cli.options import RUN, LadderOptions, format_flag
 from serve_bench.cli.panels import Command
+from serve_bench.core.forms import Step
+from serve_bench.core.spec import Opt
 from serve_bench.report import FORMATS
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES
-from serve_bench.spec.base import Opt
-from serve_bench.spec.forms import Step
 from serve_bench.spec.request import RequestKeys
 from serve_bench.spec.suite_keys import SuiteKeys
 
@@ -56,7 +55,7 @@ class PressOptions(LadderOptions):
         launched=True,
     )
     quick: bool = flag(False, "Measure 1 to 200 clients.")
-    log_requests: Path | None = flag(
+    log_requests: FilePath | None = flag(
         None, "Write requests as CSV: client, start, latency, status.", resume=True
     )
 

@@ -16,11 +16,11 @@ from serve_bench.cli import FAILED, print_note
 from serve_bench.cli.experiment import ListedExperiment
 from serve_bench.cli.show import check_target
 from serve_bench.cli.sitting import list_launches
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.core.plan import duration_text, list_trials
 from serve_bench.core.result import Result
-from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, same_file, suite_file, why, write_whole
 from serve_bench.view.document import ReportOptions
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from serve_bench.benchmarks.rpc.spec import RpcSpec
-from serve_bench.cli.command import flag
+from serve_bench.cli.command import FilePath, flag
 from serve_bench.cli.options import RunOptions
 from serve_bench.cli.panels import Command
 
@@ -48,7 +47,7 @@ class RpcOptions(RunOptions):
         perf_metrics"""
 
     suite: str = flag("rpc")
-    output_file_path: Path | None = flag(
+    output_file_path: FilePath | None = flag(
         None, "New file for the report as JSON [in the run's folder]."
     )
 

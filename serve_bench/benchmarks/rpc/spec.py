@@ -14,14 +14,14 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from msgspec import Meta
 
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.core.plan import LaunchPlan, plan_launches, without
 from serve_bench.core.result import JsonObject, VariantUsed
 from serve_bench.core.schema import built
+from serve_bench.core.spec import Opt, Spec
 from serve_bench.core.traffic import Row
-from serve_bench.spec.base import Opt, Spec
-from serve_bench.spec.content import Content
 
 Backend: TypeAlias = Literal["torch", "ray", "serve"]
 """torch.distributed.rpc over TensorPipe; Ray actors; a Serve DeploymentHandle."""

@@ -12,10 +12,10 @@ from serve_bench.benchmarks.scale.spec import ScaleSpec, read_scale, stored_scal
 from serve_bench.cli.experiment import ListedExperiment
 from serve_bench.cli.rows import add_suite_flags
 from serve_bench.cli.sitting import list_launches
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
-from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, suite_file
 
 

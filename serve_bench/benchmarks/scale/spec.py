@@ -12,17 +12,17 @@ from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 from msgspec import Meta
 
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
 from serve_bench.core.figures import counted
+from serve_bench.core.forms import Time
 from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
 from serve_bench.core.plan import LaunchPlan, plan_launches, without
 from serve_bench.core.result import JsonObject, PlannedTrial, Trial, VariantUsed
 from serve_bench.core.slo import read_slo
+from serve_bench.core.spec import Opt, Spec
 from serve_bench.core.traffic import Row
-from serve_bench.spec.base import Opt, Spec
-from serve_bench.spec.content import Content
-from serve_bench.spec.forms import Time
 from serve_bench.spec.suite import variants_of
 
 AS_IT_IS: Final = "as-it-is"

@@ -9,9 +9,9 @@ from msgspec import Meta
 from serve_bench.cli.command import argument, flag
 from serve_bench.cli.options import REQUEST, TargetOptions
 from serve_bench.cli.panels import Command
+from serve_bench.core.forms import Time
 from serve_bench.core.load_spec import MAX_RATE, Arrivals
 from serve_bench.core.soak import LEAK
-from serve_bench.spec.forms import Time
 
 LEAST_S: Final = 30.0
 

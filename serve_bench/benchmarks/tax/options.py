@@ -7,7 +7,7 @@ from typing import Annotated
 from serve_bench.cli.command import argument, flag
 from serve_bench.cli.options import REQUEST, SidesOptions, rounds_option
 from serve_bench.cli.panels import Command
-from serve_bench.spec.forms import Rounds, Threshold
+from serve_bench.core.forms import Rounds, Threshold
 
 
 class TaxOptions(SidesOptions):

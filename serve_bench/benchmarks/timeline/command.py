@@ -10,22 +10,21 @@ from typing import Any
 
 from serve_bench.benchmarks.timeline.bench import LOOK_S, WARMUP_S, TimelineBench
 from serve_bench.benchmarks.timeline.options import TimelineOptions
-from serve_bench.benchmarks.timeline.spec import TimelineKeys, read_timeline
 from serve_bench.cli import print_note
 from serve_bench.cli.experiment import SuiteExperiment
 from serve_bench.cli.sitting import list_launches
 from serve_bench.cli.targets import named_target, target_suite
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.core.plan import Suite, duration_text
 from serve_bench.core.result import Result
 from serve_bench.core.slo import check_limits, parse_slo, read_slo
-from serve_bench.core.timeline import ERRORS_ALONE, NODE, check_faults
+from serve_bench.core.timeline import ERRORS_ALONE, NODE, Timeline, check_faults
 from serve_bench.core.traffic import Row
 from serve_bench.observing.processes import behind
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.served_bench import ServedClusters
-from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, shipped
 from serve_bench.view.lens import View
 
@@ -51,10 +50,12 @@ class TimelineExperiment(SuiteExperiment[TimelineOptions]):
         content = Content(target, {"timeline": {}}, {"timeline.stages": "--stages"})
         if target.endswith(".toml"):
             content = Content(target, read_toml(Path(target)))
-        content = TimelineKeys.add_flags(content, options.given)
+        content = Timeline.add_flags(content, options.given)
         content = content.set("slo", options.slo, "--slo")
+        Timeline.check_keys(content)
         where = content.where("slo")
-        timeline = read_timeline(content, read_slo(content.text("slo", ERRORS_ALONE), where).source)
+        slo = read_slo(content.text("slo", ERRORS_ALONE), where).source
+        timeline = Timeline.read(content, slo=slo)
         suite = target_suite(options, target, timeline=True)
         if suite.app.own_app is not None:
             names = [deployment.name for deployment in suite.app.own_app.deployments]

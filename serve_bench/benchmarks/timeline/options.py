@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from serve_bench.benchmarks.timeline.spec import TimelineKeys
 from serve_bench.cli.command import argument, flag
 from serve_bench.cli.options import REQUEST, TargetOptions
 from serve_bench.cli.panels import Command
+from serve_bench.core.timeline import Timeline
 
 
 class TimelineOptions(TargetOptions):
@@ -17,8 +17,8 @@ class TimelineOptions(TargetOptions):
     """
 
     command = "timeline"
-    spec = TimelineKeys
-    order = f"""target url stages ramp fault after option app_name {REQUEST} arrivals connections
+    spec = Timeline
+    order = f"""target url stages ramp faults after_s option app_name {REQUEST} arrivals connections
         launches nodes variant env out resume dry_run live slo fail_on strict_host format"""
 
     target: str | None = argument(

@@ -32,6 +32,7 @@ from serve_bench.cli.sides import (
     read_side,
 )
 from serve_bench.cli.sitting import Place, Sitting
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import Asked
 from serve_bench.core.plan import Suite, client_of
@@ -42,7 +43,6 @@ from serve_bench.core.traffic import GRPC, HANDLES
 from serve_bench.load.workers import usable_cores
 from serve_bench.observing.host import free_memory_bytes
 from serve_bench.serving.launch_spec import check_tracing
-from serve_bench.spec.content import Content
 from serve_bench.spec.sides import Side
 from serve_bench.spec.slicing import Slicing
 from serve_bench.view.verdict_words import stop_text

@@ -7,7 +7,7 @@ from typing import Literal
 from serve_bench.cli.command import flag
 from serve_bench.cli.options import REQUEST, SidesOptions
 from serve_bench.cli.panels import Command
-from serve_bench.spec.forms import Duration
+from serve_bench.core.forms import Duration
 
 
 class VersusOptions(SidesOptions):

@@ -10,13 +10,13 @@ from serve_bench.analysis.capacity.launch import LaunchSearch, Searches
 from serve_bench.benchmarks.capacity.bench import CapacityClusters, Progressing, timing_of
 from serve_bench.benchmarks.capacity.command import find_searches, launches_left, plan_lines
 from serve_bench.core.capacity import CapacitySearch, closed_row
+from serve_bench.core.content import Content
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.plan import Suite, plan
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Failure, Metric
 from serve_bench.core.slo import parse_slo
 from serve_bench.runner.agenda import Agenda
-from serve_bench.spec.content import Content
 from serve_bench.spec.suite import read_services
 from serve_bench.store.files import read_toml, suite_file
 from tests.analysis.test_probes import climb

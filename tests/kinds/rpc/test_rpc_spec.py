@@ -16,9 +16,9 @@ from serve_bench.benchmarks.rpc.spec import (
     read_rpc,
     x_of,
 )
+from serve_bench.core.content import Content
 from serve_bench.core.plan import list_trials
 from serve_bench.core.schema import built
-from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, suite_file
 from tests import places
 from tests.cases import cases

@@ -16,9 +16,9 @@ from serve_bench.benchmarks.scale.spec import (
     on_nodes,
     read_scale,
 )
+from serve_bench.core.content import Content
 from serve_bench.core.plan import list_trials
 from serve_bench.core.result import VariantUsed
-from serve_bench.spec.content import Content
 from serve_bench.store.files import read_toml, suite_file
 from tests.cases import cases
 from tests.refused import refusal

@@ -11,17 +11,17 @@ import pytest
 from serve_bench.analysis.course import bounds_of, transient_of
 from serve_bench.benchmarks.timeline import bench
 from serve_bench.benchmarks.timeline.bench import load_of, timing_of, with_course
-from serve_bench.benchmarks.timeline.spec import read_timeline
 from serve_bench.cli.program import run
+from serve_bench.core.content import Content
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial
 from serve_bench.core.slo import parse_slo
+from serve_bench.core.timeline import Timeline
 from serve_bench.core.traffic import Row
 from serve_bench.load.driver import drive_load
 from serve_bench.load.request_log import RequestLog
-from serve_bench.spec.content import Content
 from serve_bench.store import read
 from tests.places import begin
 from tests.stepped_server import SteppedServer
@@ -33,7 +33,7 @@ SLO = parse_slo("p99=700ms,errors=1%")
 def course_of(server: SteppedServer, stages: str, *changes: tuple[float, int, int]) -> Any:
     """The trial of a load over time on the server, and its figures; `changes`: what Serve would
     have said, as moments (s), wanted and running replicas."""
-    timeline = read_timeline(Content("a.toml", {"timeline": {"stages": stages, "connections": 50}}))
+    timeline = Timeline.read(Content("a.toml", {"timeline": {"stages": stages, "connections": 50}}))
     zero: list[int] = []
 
     def begin(measure_ns: int) -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from serve_bench.analysis.course import Figures
 from serve_bench.benchmarks.timeline.lens import condensed, mean_values, measure_scar
-from serve_bench.benchmarks.timeline.spec import read_timeline
 from serve_bench.cli.program import run
+from serve_bench.core.content import Content
 from serve_bench.core.facts import CourseFacts
 from serve_bench.core.histogram import Histogram
-from serve_bench.spec.content import Content
+from serve_bench.core.timeline import Timeline
 from serve_bench.store import read
 from serve_bench.view.figures import Value
 from tests.cases import cases
@@ -69,7 +69,7 @@ def test_a_scar_is_what_latency_an_overload_left(stages: str, scar: float) -> No
     """Of the second half of the first stage and the last one; 0: none, of rates that differ."""
     times = (9, 1, 50, 9, 9, 3, 3)  # ms by second
     latency = tuple(Histogram.of([ms * 10**6]).encode() for ms in times)
-    timeline = read_timeline(Content("a.toml", {"timeline": {"stages": stages}}))
+    timeline = Timeline.read(Content("a.toml", {"timeline": {"stages": stages}}))
     assert (measure_scar(CourseFacts(latency=latency), timeline) or 0) == pytest.approx(scar, 0.02)
 
 

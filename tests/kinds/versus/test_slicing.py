@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from serve_bench.core.facts import SlicesFacts
+from serve_bench.core.forms import LONGEST_SLICE_S
 from serve_bench.core.schema import built
-from serve_bench.spec.forms import LONGEST_SLICE_S
 from serve_bench.spec.slicing import (
     DRAINS,
     MOST_LOOKS,

@@ -13,8 +13,8 @@ from serve_bench.analysis.comparing import of_versus
 from serve_bench.benchmarks.versus.bench import SHORTEST_SIDE_S, VersusRounds
 from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.core.errors import BadInput
+from serve_bench.core.forms import Rounds
 from serve_bench.core.result import Record, Result, Resume, RunStop, result_of
-from serve_bench.spec.forms import Rounds
 from serve_bench.spec.sides import rounds_in_all
 from serve_bench.view.verdict_words import headline
 from tests.cases import cases

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from inspect import get_annotations
-from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import (
     Annotated,
@@ -29,11 +28,11 @@ from typing import (
 import msgspec
 
 from serve_bench.core.axes import Form, suggest
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.numbers import whole_number, written
 from serve_bench.core.schema import built, plain
 from serve_bench.core.secrets import hide
-from serve_bench.spec.content import Content
 
 _UNIONS: Final = (Union, UnionType)
 
@@ -136,6 +135,8 @@ class Option:
         given = value.strip() if isinstance(value, str) and not self.opt.empty else value
         text = given
         try:
+            if self.reader is not None and isinstance(text, list | dict):
+                raise ValueError(text)
             if self.reader is not None and isinstance(text, str | int | float):
                 text = self.reader(str(text))
             elif self.is_whole and isinstance(text, str) and whole_number(text) is None:
@@ -144,10 +145,10 @@ class Option:
                 self.opt.words and text not in self.opt.words
             ):
                 raise ValueError(text)
-            return msgspec.convert(
-                text, self.kind, strict=not isinstance(text, str), dec_hook=_path
-            )
-        except (ValueError, BadInput):
+            return msgspec.convert(text, self.kind, strict=not isinstance(text, str))
+        except BadInput as error:  # a reader says itself what is wrong
+            raise BadInput(f"{place}: {error}") from None
+        except ValueError:
             shown = hide(repr(given))
             shown = shown if len(shown) <= 32 else f"{shown[:31]}{shown[0]}"
             near = suggest(value, self.words)
@@ -184,7 +185,8 @@ class Spec:
                 continue
             kind, metas = hints[known.name]
             inner = get_args(kind)[0] if get_origin(kind) in _UNIONS else kind
-            listed, repeated = get_origin(inner) is tuple, get_origin(inner) is list
+            whole = any(isinstance(meta, Form) for meta in metas)  # of all that the text holds
+            listed, repeated = get_origin(inner) is tuple and not whole, get_origin(inner) is list
             kind = get_args(inner)[0] if listed or repeated else kind
             kept = [meta for meta in metas if isinstance(meta, msgspec.Meta | Form)]
             if opt.bounds is not None:
@@ -240,6 +242,12 @@ class Spec:
         return plain(self)
 
 
+def read_value(kind: Any, value: object, place: str) -> Any:
+    """A value of a type with its bounds, as a flag or a file has it. Raises BadInput, which begins
+    with `place`."""
+    return Option("value", "value", Opt(""), kind, False, None).read(value, place)
+
+
 def _take_apart(kind: Any) -> tuple[Any, list[Any]]:
     """The type of a value that may be left out, which a union has first, and all that annotates it:
     what stands further out comes first."""
@@ -259,8 +267,6 @@ def _describe(kind: Any, words: Sequence[str] = ()) -> str:
     form = next((meta for meta in metas if isinstance(meta, Form)), None)
     if kind is bool:
         return "true or false"
-    if kind is Path:
-        return "a path (./--name for one that begins with --)"
     if kind not in (int, float):
         return "a text that is not empty" if form is None else form.what
     what, example = ("a whole number" if kind is int else "a number"), ""
@@ -277,13 +283,6 @@ def _describe(kind: Any, words: Sequence[str] = ()) -> str:
     elif gt is not None:
         what += f" above {write(gt)}" + (" and up" if le is not None else "")
     return what + ("" if le is None else f" to {write(le)}") + example
-
-
-def _path(kind: type, value: Any) -> Any:
-    """For msgspec, which knows no paths. A flag is not taken for one."""
-    if kind is not Path or not isinstance(value, str) or value.startswith("--"):
-        raise ValueError(value)
-    return Path(value)
 
 
 def _write(bound: float) -> str:

@@ -7,14 +7,28 @@ it looks like behind a flag or in a file is said here once. A narrower one adds 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
 from serve_bench.core.axes import Form
-from serve_bench.core.load_spec import MAX_DURATION_S, MAX_RATE, ROWS, STEPS, read_client, read_step
+from serve_bench.core.errors import BadInput
+from serve_bench.core.load_spec import (
+    MAX_DURATION_S,
+    MAX_RATE,
+    ROWS,
+    STEPS,
+    Stage,
+    read_client,
+    read_step,
+)
 from serve_bench.core.numbers import MOST_LAUNCHES, whole_number, written
-from serve_bench.core.timeline import seconds_of
+from serve_bench.core.request_spec import SpecError
+from serve_bench.core.spec import read_value
+
+_UNITS: Final = {"ms": 1e-3, "m": 60, "h": 3600, "d": 86_400}
 
 
 def write_time(seconds: float) -> str:
@@ -30,13 +44,15 @@ def _read_number(text: str) -> float:
     return float(text)
 
 
-_TIME: Final = Form(
-    lambda text: seconds_of(text, "", zero=True),
-    "a time",
-    "DURATION",
-    write_time,
-    ", such as 500ms, 10s or 2m",
-)
+def _read_time(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?", text, re.ASCII)
+    seconds = float(match[1]) * _UNITS.get(match[2], 1) if match else -1
+    if not 0 <= seconds <= MAX_DURATION_S:
+        raise ValueError(text)
+    return seconds
+
+
+_TIME: Final = Form(_read_time, "a time", "DURATION", write_time, ", such as 500ms, 10s or 2m")
 _SHARE: Final = Form(
     lambda text: _read_number(text.removesuffix("%")) / (100 if text.endswith("%") else 1),
     "a share",
@@ -69,6 +85,39 @@ Time: TypeAlias = Annotated[float, _TIME]
 
 Duration: TypeAlias = Annotated[Time, Meta(gt=0, le=MAX_DURATION_S)]
 """Seconds of what lasts."""
+
+Instant: TypeAlias = Annotated[Time, Meta(ge=0, le=MAX_DURATION_S)]
+"""Seconds from a begin."""
+
+
+def write_stages(stages: Iterable[Stage]) -> str:
+    """As on a command line: `50:20s,500:30s`."""
+    return ",".join(f"{stage.rate:g}:{stage.duration_s:g}s" for stage in stages)
+
+
+def _read_stages(text: str) -> tuple[Stage, ...]:
+    stages = list[Stage]()
+    for part in text.split(","):
+        rate, colon, duration = part.partition(":")
+        try:
+            number = float(rate)
+        except ValueError:
+            colon = ""
+        if not colon:
+            raise BadInput(f"{part!r} is not allowed; it takes {_STAGES}")
+        try:
+            stages.append(Stage(number, read_value(Duration, duration, part)))
+        except SpecError as error:
+            raise BadInput(str(error).removeprefix("stages: ")) from None
+    return tuple(stages)
+
+
+_STAGES: Final = "RATE:DURATION, as 100:30s"
+
+Stages: TypeAlias = Annotated[
+    tuple[Stage, ...], Form(_read_stages, _STAGES, "RATE:DURATION,...", write_stages)
+]
+"""Parts of an open-loop load, one after the other."""
 
 Share: TypeAlias = Annotated[float, _SHARE]
 """A part of 1."""
