@@ -107,6 +107,12 @@ class Options(Spec):
         return {name: known[name] for name in names if name in known}
 
     @classmethod
+    def flags(cls) -> dict[str, str]:
+        """What a message calls its options, by name."""
+        flags = {name: option.flag for name, option in cls.parameters().items()}
+        return {**flags, "streaming": "--protocol stream"}
+
+    @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """The options from what a command line gives: texts, several of them, switches. Raises
         BadInput."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Final
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
@@ -25,20 +24,7 @@ def check_client(load: Load) -> None:
         raise BadInput("--protocol grpc: grpcio is not installed: pip install grpcio")
 
 
-#: Fields of a load and its request with the flag of each that is called otherwise.
-FLAGS: Final[Mapping[str, str]] = {
-    "streaming": "--protocol stream",
-    "count": "--requests",
-    **{
-        name: f"--{name.removesuffix('_s').replace('_', '-')}"
-        for name in """unix_socket events max_connections expect_status expect_body connections
-        processes retries honor_retry_after client stages rate ramp spin connect_timeout_s
-        event_timeout_s timeout_s""".split()
-    },
-}
-
-
-def name_place(message: str, places: Mapping[str, str] = FLAGS) -> str:
+def name_place(message: str, places: Mapping[str, str]) -> str:
     """The message with a place, such as a flag, instead of the field that it begins with."""
     first, space, rest = message.partition(" ")
     field = first.removesuffix(":")

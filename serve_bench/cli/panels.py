@@ -29,13 +29,13 @@ USUAL_SHARE: Final = "1%"
 PANELS: Final[Mapping[str, str]] = {
     name: panel
     for panel, names in {
-        "Load": """clients connections users rate arrivals stages ramp count duration timeout
-            connect_timeout timeout_ms windows window_seconds warmup warmup_s max_connections
+        "Load": """clients connections users rate arrivals stages ramp count duration timeout_s
+            connect_timeout_s timeout_ms windows window_seconds warmup warmup_s max_connections
             processes client keepalive retries honor_retry_after route method header headers body
             paths draw expect_status expect_body requests_per_client requests samples data_size
             unix_socket insecure cacert seconds episodes steps rounds all_rounds launches quick
             budget max_row_seconds num_queries batch start precision launch_time need protocol
-            events event_timeout bodies soak_time openai model input_tokens output_tokens
+            events event_timeout_s bodies soak_time openai model input_tokens output_tokens
             allow_late requests_file""",
         "Server": """variant env a_env b_env python a_python b_python host port address nodes
             replicas master_addr master_port backend request_timeout_s grpc_servicer call""",
@@ -44,7 +44,7 @@ PANELS: Final[Mapping[str, str]] = {
             slo strict_host""",
         "Advanced": """suite resume dry_run profile trace no_sample serve_metrics load_on load_nodes
             seed slice spin noise recipe native gil idle threads
-            policy_ms timeout_s force session_sd""",
+            policy_ms force session_sd""",
     }.items()
     for name in names.split()
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from serve_bench.cli import print_note
-from serve_bench.cli.flag_values import FLAGS, name_place
+from serve_bench.cli.flag_values import name_place
 from serve_bench.cli.options import REQUEST, OwnAppOptions, TargetOptions
 from serve_bench.cli.request import add_all_flags, read_lists, read_request, services_of
 from serve_bench.cli.rows import add_flags, read_content, suite_of
@@ -179,7 +179,7 @@ def _service_suite(options: TargetOptions, climb: Ladder | None) -> Suite:
         for request in services.values():
             load_with(request, suite, rows_of(suite)[0])
     except SpecError as error:
-        raise BadInput(name_place(str(error), {**FLAGS, "url": "--url"})) from None
+        raise BadInput(name_place(str(error), options.flags())) from None
     return suite
 
 

@@ -242,6 +242,13 @@ class Spec:
         return plain(self)
 
 
+def take_fields(kind: type[Any], *items: object) -> dict[str, Any]:
+    """The values that these objects have of the fields of a dataclass, where they are not None."""
+    pairs = ((item, known.name) for item in items for known in fields(kind))
+    values = ((name, getattr(item, name, None)) for item, name in pairs)
+    return {name: value for name, value in values if value is not None}
+
+
 def read_value(kind: Any, value: object, place: str) -> Any:
     """A value of a type with its bounds, as a flag or a file has it. Raises BadInput, which begins
     with `place`."""

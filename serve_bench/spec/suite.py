@@ -45,10 +45,8 @@ _TOP: Final = (
 )
 _OWN: Final = ("app_name", "request", "serve", "options")
 _ROW: Final = ("client", *_TRAFFIC, "cells", "metrics", "windows", "window_seconds")
-_LOAD: Final = (
-    *_TRAFFIC,
-    *(name for name, option in SuiteKeys.options().items() if option.key != name),
-)
+_KEYS: Final = [option.key.rpartition(".") for option in SuiteKeys.options().values()]
+_LOAD: Final = (*_TRAFFIC, *(key for table, _, key in _KEYS if table))
 
 
 @dataclass(frozen=True)
@@ -316,7 +314,7 @@ def read_streaming(
         where = content.where("load.events")
         raise BadInput(f"{where}: {events}: of {calls[0]} each message is an event")
     try:
-        return Streaming(events, keys.event_timeout, keys.openai)
+        return Streaming(events, keys.event_timeout_s, keys.openai)
     except SpecError as error:
         raise BadInput(f"{content.where('load.protocol')}: {error}") from None
 

@@ -53,9 +53,13 @@ class SuiteKeys(Spec):
     ] = 60.0
     timeout_ms: Annotated[Milliseconds, Opt("Longest time of a request", "MS")] = 30_000.0
     events: Annotated[Events | None, Opt("Events of a stream: sse, lines or chunks [sse]")] = None
-    event_timeout: Annotated[
+    event_timeout_s: Annotated[
         Annotated[Time, Meta(gt=0, le=MAX_TIMEOUT_S)] | None,
-        Opt("Longest time between two events [that of the request]"),
+        Opt(
+            "Longest time between two events [that of the request]",
+            spellings=("--event-timeout",),
+            key="load.event_timeout",
+        ),
     ] = None
     openai: Annotated[bool, Opt("Post chat completions, as OpenAI's API has them, as a stream")] = (
         False

@@ -30,7 +30,7 @@ class CapacityOptions(TargetOptions):
 
     command = "capacity"
     order = f"""target slo url option app_name {REQUEST} protocol grpc_servicer call events
-        event_timeout replicas arrivals start connections launches launch_time precision budget
+        event_timeout_s replicas arrivals start connections launches launch_time precision budget
         quick need variant env out resume no_sample strict_host serve_metrics dry_run live format"""
 
     target: str | None = argument(

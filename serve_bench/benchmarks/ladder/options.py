@@ -15,7 +15,7 @@ class SweepOptions(LadderOptions, TargetOptions):
 
     command = "sweep"
     order = f"""target arguments users duration quick option arg app_name {REQUEST} protocol
-        grpc_servicer call events event_timeout app {MATRIX} {MODEL} variant env launches url out
+        grpc_servicer call events event_timeout_s app {MATRIX} {MODEL} variant env launches url out
         resume trace {RUN} slo format perf_metrics trace_out"""
 
     target: str = argument(

@@ -27,6 +27,7 @@ from serve_bench.core.plan import A_RATE, Suite, duration_text, row_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import PlannedTrial, Result, Trial
+from serve_bench.core.spec import take_fields
 from serve_bench.core.traffic import Protocol, Row, Traffic
 from serve_bench.load.connection import lacking_descriptors, tls_context
 from serve_bench.load.driver import drive_load
@@ -64,9 +65,10 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
         streaming = read_streaming(content, SuiteKeys.read(content), rows)
         try:
             request = _read_request(options, content, protocol)
-            load = options.make_load(request, client, streaming)
+            asked = {**take_fields(Load, options), "client": client}
+            load = Load(request, streaming=streaming, **asked)
         except SpecError as error:
-            raise BadInput(name_place(str(error))) from None
+            raise BadInput(name_place(str(error), options.flags())) from None
         _check_here(load)
         self.load, self.timing = load, (timing := options.make_timing(load))
         return replace(

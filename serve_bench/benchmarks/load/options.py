@@ -12,16 +12,7 @@ from serve_bench.cli.options import RowOptions, format_flag
 from serve_bench.cli.panels import Command
 from serve_bench.core.errors import BadInput
 from serve_bench.core.forms import Rate, Stages, Time
-from serve_bench.core.load_spec import (
-    MAX_DURATION_S,
-    MAX_TIMEOUT_S,
-    Arrivals,
-    Client,
-    Load,
-    Streaming,
-    Timing,
-)
-from serve_bench.core.request_spec import Request
+from serve_bench.core.load_spec import MAX_DURATION_S, MAX_TIMEOUT_S, Arrivals, Client, Load, Timing
 from serve_bench.core.spec import Opt
 from serve_bench.core.traffic import GRPC, HANDLES
 from serve_bench.report import COMPARED
@@ -50,8 +41,8 @@ class LoadOptions(RowOptions):
     command = "load"
     order = """target connections duration count rate arrivals stages ramp client processes
         max_connections allow_late spin method header body bodies paths headers requests_file
-        draw openai model input_tokens output_tokens protocol events event_timeout keepalive timeout
-        connect_timeout retries honor_retry_after expect_status expect_body unix_socket insecure
+        draw openai model input_tokens output_tokens protocol events event_timeout_s keepalive timeout_s
+        connect_timeout_s retries honor_retry_after expect_status expect_body unix_socket insecure
         cacert warmup seed profile trace load_on load_nodes no_sample strict_host dry_run live slo
         out format trace_out"""
 
@@ -69,8 +60,10 @@ class LoadOptions(RowOptions):
     allow_late: bool = flag(False, "Open loop: exit code 0 though connections were too few.")
     spin: bool = flag(False, "Open loop: wait by spinning; needs a spare core.")
     keepalive: bool = flag(True, "Reuse connections.", "--keepalive/--no-keepalive")
-    timeout: TimeOut = flag(30.0, "Longest time of a request.")
-    connect_timeout: TimeOut = flag(5.0, "Longest time to open a connection.")
+    timeout_s: TimeOut = flag(30.0, "Longest time of a request.", "--timeout")
+    connect_timeout_s: TimeOut = flag(
+        5.0, "Longest time to open a connection.", "--connect-timeout"
+    )
     retries: int = flag(0, "Further attempts at a failed request.")
     honor_retry_after: bool = flag(False, "Wait before a retry as long as Retry-After says.")
     expect_body: Annotated[str | None, Opt("Body that every response must have", empty=True)] = None
@@ -113,29 +106,6 @@ class LoadOptions(RowOptions):
         if self.client == "aiohttp":
             raise BadInput(f"--client: {self.client} speaks no gRPC; leave it out")
         return "grpc"
-
-    def make_load(self, request: Request, client: Client, streaming: Streaming | None) -> Load:
-        """The load of these requests. Raises BadInput, SpecError."""
-        return Load(
-            request,
-            client=client,
-            connections=self.connections,
-            processes=self.processes,
-            timeout_s=self.timeout,
-            connect_timeout_s=self.connect_timeout,
-            keepalive=self.keepalive,
-            retries=self.retries,
-            honor_retry_after=self.honor_retry_after,
-            rate=self.rate,
-            arrivals=self.arrivals,
-            stages=self.stages,
-            ramp=self.ramp,
-            count=self.count,
-            max_connections=self.max_connections,
-            seed=self.seed,
-            spin=self.spin,
-            streaming=streaming,
-        )
 
     def make_timing(self, load: Load) -> Timing:
         """For how long it is loaded. Raises BadInput."""

@@ -28,7 +28,7 @@ class SoakOptions(TargetOptions):
 
     command = "soak"
     order = f"""target soak_time rate clients arrivals url option app_name {REQUEST} protocol
-        grpc_servicer call events event_timeout quick variant env out resume leak fail_on slo
+        grpc_servicer call events event_timeout_s quick variant env out resume leak fail_on slo
         dry_run live format"""
 
     target: str | None = argument(

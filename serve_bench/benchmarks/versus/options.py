@@ -21,7 +21,7 @@ class VersusOptions(SidesOptions):
 
     command = "versus"
     order = f"""a b rounds all_rounds app clients rate {REQUEST} protocol grpc_servicer call events
-        event_timeout aa each_flag audit quick threshold gate fail_on noise budget a_env b_env
+        event_timeout_s aa each_flag audit quick threshold gate fail_on noise budget a_env b_env
         a_python
         b_python a_option b_option slice seed suite out resume trace no_sample strict_host dry_run
         live format"""
