@@ -41,10 +41,10 @@ class LoadOptions(RowOptions):
     command = "load"
     order = """target connections duration count rate arrivals stages ramp client processes
         max_connections allow_late spin method header body bodies paths headers requests_file
-        draw openai model input_tokens output_tokens protocol events event_timeout_s keepalive timeout_s
-        connect_timeout_s retries honor_retry_after expect_status expect_body unix_socket insecure
-        cacert warmup seed profile trace load_on load_nodes no_sample strict_host dry_run live slo
-        out format trace_out"""
+        draw openai model input_tokens output_tokens protocol events event_timeout_s keepalive
+        timeout_s connect_timeout_s retries honor_retry_after expect_status expect_body
+        unix_socket insecure cacert warmup seed profile trace load_on load_nodes no_sample
+        strict_host dry_run live slo out format trace_out"""
 
     target: str = argument(MISSING, "Address that is loaded, http:// or https://.", metavar="URL")
     connections: int = flag(10, "Connections, or clients with aiohttp.", "-c", "--connections")
