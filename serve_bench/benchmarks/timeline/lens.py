@@ -120,7 +120,8 @@ Launches: TypeAlias = Sequence[tuple[Trial, Transient]]
 
 def read_timeline(result: Result) -> tuple[Timeline, Slo]:
     """What the run was asked for. Raises BadInput for a damaged suite."""
-    timeline = result.run.part("timeline", Timeline)
+    places = {name: f"suite.timeline.{name}" for name in Timeline.options()}
+    timeline = result.run.part("timeline", Timeline).checked(places)
     return timeline, parse_slo(timeline.slo, "suite.timeline.slo")
 
 
