@@ -97,8 +97,8 @@ def sheet(name: str = "a row", **changes: Any) -> Document:
         Prose(("one thing", name), listed=True),
     )
     profiles = (
-        Flamegraph(f"replica {name}", "profiles/replica.raw.txt", f"json took 40 %: {name}"),
-        Flamegraph("proxy", "profiles/gone.raw.txt", "flamegraph of the proxy"),
+        Flamegraph(f"replica {name}", "profiles/replica.raw.txt"),
+        Flamegraph("proxy", "profiles/gone.raw.txt"),
     )
     given: dict[str, Any] = {
         "title": f"The micro matrix: {name}",

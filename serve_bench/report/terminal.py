@@ -108,9 +108,8 @@ class _Writer(Layout):
             is_titled = body and (number > 0 or section.detail != "headline")
             lines += [("", "plain")] if body else []
             lines += [(section.title, None), *body] if is_titled else body
-        headline = [*self._wrap(document.headline, None)]
-        if headline and len(lines) - len(headline) > SCREEN:
-            lines += [("", "plain"), *headline]
+        if len(lines) > SCREEN and (headline := [*self._wrap(document.headline, None)]):
+            lines += [("", "plain"), *headline] if len(lines) - len(headline) > SCREEN else []
         if self.verbose:
             lines.append(("", "plain"))
             for facts in document.about():

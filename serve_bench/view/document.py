@@ -177,11 +177,10 @@ class Code:
 
 @dataclass(frozen=True)
 class Flamegraph:
-    """A flamegraph of raw `stacks`, a file in the folder of the run; `words`: what is seen."""
+    """A flamegraph of raw `stacks`, a file in the folder of the run."""
 
     title: str
     stacks: str
-    words: str = "flamegraph: the wider a frame, the more samples had it on the stack"
 
 
 @dataclass(frozen=True)

@@ -226,7 +226,7 @@ def test_other_work_is_said_before_the_ratio_and_only_where_it_is_done() -> None
     assert text == "bytes of an answer 200 against 6,500"
     found = against(500.0, 100.0)
     found = replace(found, rows=(replace(found.rows[0], work=(loads,)),))
-    words = f"100 connections: A and B do other work: {loads}."
+    words = f"100 connections: A and B do other work: {loads}"
     assert next(describe_comparing(found)) == words
 
 

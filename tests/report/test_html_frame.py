@@ -122,7 +122,7 @@ def test_stacks_that_are_none_or_of_another_folder_are_said_to_be_missing(tmp_pa
     (tmp_path / "out.raw.txt").write_bytes(STACKS)
     beyond = ("../out.raw.txt", "../ring/a", "/")
     for stacks in ("none.raw.txt", *beyond, "gone", "a\0b", "x" * 5000):
-        graph = Folded("more", (Flamegraph("replica", stacks, "words"),))
+        graph = Folded("more", (Flamegraph("replica", stacks),))
         document = sheet(sections=(Section("profiles", "Profiles", (graph,)),))
         read_page = Read(page(document, folders=(folder_of(home, document, "records.jsonl"),)))
         assert not read_page.all("svg", **{"class": "flame"})
