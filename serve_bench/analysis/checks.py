@@ -76,12 +76,6 @@ last connection."""
 ADDED: Final = 0.20
 """Above this share of the latency a client that the user may change is warned of."""
 
-#: How to give a client more room; by whether it is the raw one already.
-_MORE_CLIENT: Final = {
-    False: "the raw client, more processes or more cores",
-    True: "more load processes, or another machine for it",
-}
-
 
 @dataclass(frozen=True)
 class Warning:
@@ -135,7 +129,9 @@ def _client(trial: Trial) -> Iterator[Warning]:
     verdict = trial.client.verdict
     if verdict is not None and verdict.client_bound:
         reasons = "; ".join(verdict.reasons) or "no reason given"
-        hint = f"use {_MORE_CLIENT[trial.row.client != 'aiohttp']}"
+        hint = "use more load processes, or another machine for it"
+        if trial.row.client == "aiohttp":
+            hint = "use the raw client, more processes or more cores"
         message = f"{client_words(verdict)}: {reasons}"
         yield Warning("client-bound", message, hint, trial.key)
     added = added_of(trial)

@@ -44,11 +44,6 @@ class ConnectionWait:
         return falls_short(self.sent, self.due)
 
     @property
-    def needed(self) -> int:
-        """The fewest connections for the rate, if each request holds one for as long as now."""
-        return max(self.connections + 1, math.ceil(self.connections * self.due / self.sent))
-
-    @property
     def part_text(self) -> str:
         """`5.49 of 5.68 s are the wait for them`."""
         which = "it" if self.connections == 1 else "them"
@@ -63,7 +58,9 @@ class ConnectionWait:
         if not self.missed:
             return f"{subject} busy at times: {took}"
         sent = f"{figure(self.sent)} of {figure(self.due)} requests/s could be sent: {subject} busy"
-        return f"{sent}; {took}; {figure(self.due)}/s need {self.needed:,} connections or more"
+        # If each request holds a connection for as long as now.
+        needed = max(self.connections + 1, math.ceil(self.connections * self.due / self.sent))
+        return f"{sent}; {took}; {figure(self.due)}/s need {needed:,} connections or more"
 
 
 def falls_short(sent: float, due: float) -> bool:

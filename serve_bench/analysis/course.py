@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from serve_bench.analysis.capacity.launch import Requests
 from serve_bench.core.errors import FormatError
-from serve_bench.core.facts import CourseFacts, ProbeSlices
+from serve_bench.core.facts import CourseFacts, ProbeSlices, SliceCounts
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.slo import Slo
 from serve_bench.core.timeline import REPLICA
@@ -222,45 +222,25 @@ def all_replicas(lines: Sequence[ReplicaLine]) -> ReplicaLine:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the objectives of an SLO count in each slice of `step_s`: requests, and those beyond.
-
-    Made by `bounds_of`, which checks the record.
-    """
+    """The objectives of an SLO, each with the share or the mean that it allows and what is counted
+    of it in each slice of `step_s`. Made by `bounds_of`, which checks the record."""
 
     step_s: float
-    slo: Slo
-    of: Mapping[str, Sequence[float]]
-    bad: Mapping[str, Sequence[float]]
+    parts: tuple[tuple[float, SliceCounts], ...]
 
     def holds(self, begin: int, end: int) -> bool | None:
         """Whether the SLO holds over the slices [begin, end); None: nothing was due."""
-        judged = False
-        for objective in self.slo.objectives:
-            of, bad = (sum(counts[objective.name][begin:end]) for counts in (self.of, self.bad))
-            if not of:
-                continue
-            judged = True
-            most = objective.limit if objective.allowed is None else objective.allowed
-            if bad / of > most + 1e-12:
-                return False
-        return True if judged else None
-
-    def place(self, moment_s: float) -> int:
-        """The slice that begins at a moment, or next after it."""
-        return max(0, math.ceil(moment_s / self.step_s - 1e-9))
-
-    def second(self, begin: int) -> bool | None:
-        """Whether it holds in a second, the first of which is 0."""
-        steps = round(1 / self.step_s)
-        return self.holds(begin * steps, (begin + 1) * steps)
+        sums = ((most, sum(at.of[begin:end]), sum(at.bad[begin:end])) for most, at in self.parts)
+        due = [(most, bad / of) for most, of, bad in sums if of]
+        return all(value <= most + 1e-12 for most, value in due) if due else None
 
     def held_from(self, begin_s: float, end_s: float) -> float | None:
         """The first moment of a span from which the SLO holds for HOLD_S seconds, each for itself,
         or to its end, for a second at least; None: there is none. Seconds without a request do not
         count against it."""
-        count = len(next(iter(self.of.values()), ()))
-        steps, last = round(1 / self.step_s), min(count, self.place(end_s))
-        begin = self.place(begin_s)
+        # The slices that begin at these moments, or next after them.
+        begin, end = (max(0, math.ceil(at_s / self.step_s - 1e-9)) for at_s in (begin_s, end_s))
+        steps, last = round(1 / self.step_s), min(len(self.parts[0][1].of), end)
         for start in range(begin, max(begin + (begin < last), last - steps + 1)):
             until = min(last, start + HOLD_S * steps)
             seconds = [self.holds(k, min(k + steps, until)) for k in range(start, until, steps)]
@@ -271,17 +251,17 @@ class Bounds:
 
 def bounds_of(slices: ProbeSlices, slo: Slo) -> Bounds:
     """The counts of a trial. Raises FormatError where they are not those of the SLO."""
-    of, bad = {}, {}
+    parts = []
     for objective in slo.objectives:
         if (counts := slices.bounds.get(objective.name)) is None:
             raise FormatError(f"slices.bounds: {objective.name} is missing")
-        of[objective.name], bad[objective.name] = counts.of, counts.bad
-    if len({len(shares) for shares in (*of.values(), *bad.values())}) != 1:
+        parts.append((objective.limit if objective.allowed is None else objective.allowed, counts))
+    if len({len(shares) for _, counts in parts for shares in (counts.of, counts.bad)}) != 1:
         raise FormatError("slices.bounds: the objectives have not the same slices")
     step_s = slices.slice_s or 0.0
     if not 0.001 <= step_s <= 1.0:
         raise FormatError(f"slices.slice_s: {step_s:g} is no part of a second")
-    return Bounds(step_s, slo, of, bad)
+    return Bounds(step_s, tuple(parts))
 
 
 Figures: TypeAlias = dict[str, float | None]
@@ -310,10 +290,11 @@ def transient_of(
     hard_stop_s: float | None = None,
 ) -> Transient:
     """The figures of a trial. `stages`: begin and end of each; `hard_stop_s`: see `events_of`."""
-    events = tuple(events_of(course, hard_stop_s))
     lines = replica_lines(course)
     replicas = all_replicas(lines)
-    held = map(bounds.second, range(len(course.due)))
+    events = tuple(events_of(course, replicas, hard_stop_s))
+    steps = round(1 / bounds.step_s)
+    held = (bounds.holds(steps * n, steps * n + steps) for n in range(len(course.due)))
     out = tuple(None if holds is None else not holds for holds in held)
     made = tuple(_stage(course, bounds, lines, replicas, out, *stage) for stage in stages)
     whole_s = stages[-1][1] if stages else 0.0
@@ -523,7 +504,9 @@ def count_near(course: CourseFacts, events: Iterable[CourseEvent]) -> Figures:
     return {**near}
 
 
-def events_of(course: CourseFacts, hard_stop_s: float | None) -> list[CourseEvent]:
+def events_of(
+    course: CourseFacts, replicas: ReplicaLine, hard_stop_s: float | None
+) -> list[CourseEvent]:
     """What happened while the load ran, in order: faults, replicas that came, were ready and went,
     proxies that did, reloads of HAProxy. `hard_stop_s`: so long after one that of before goes on;
     then it cuts what it still has."""
@@ -544,7 +527,6 @@ def events_of(course: CourseFacts, hard_stop_s: float | None) -> list[CourseEven
             came = sorted(pids - ready)
             events += [(change.at_s, "replica ready", f"{name} {pid}") for pid in came]
         ready |= pids
-    replicas = all_replicas(replica_lines(course))
     reloads = [life.from_s or 0.0 for life in course.lives if life.role == "haproxy"]
     for life in course.lives:
         role, died, who = life.role, life.to_s, str(life.pid)

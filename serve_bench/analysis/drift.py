@@ -1,4 +1,4 @@
-"""Whether a level, such as the memory of a process, grows with the requests that it served. Pure.
+"""How a quantity grows: a level, such as memory, with the requests of a process. Pure.
 
 A level y over x (millions of requests) is a + b x, a + b x + c (1 - exp(-x / tau)) where it also
 warms up, plus noise that is autocorrelated. The slope b and its interval are of feasible
@@ -16,11 +16,12 @@ told where Schwarz's criterion prefers it.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from serve_bench.analysis.ratios import quantile
+from serve_bench.analysis.ratios import CONFIDENCE, quantile
 
 FEWEST: Final = 12
 """Readings below which no slope is told: three to four for each parameter."""
@@ -42,8 +43,6 @@ NEAR: Final = (0.8, 0.87, 0.94, 1.0, 1.07, 1.15, 1.25)  # around the best of TAU
 UNIT_ROOT: Final = {False: 26.0, True: 45.0}
 """n (1 - rho) of residuals that a random walk has with 97.5 % at most."""
 
-LEVEL: Final = 0.95
-
 LEAST_DF: Final = 2.0  # degrees of freedom
 
 DriftWord: TypeAlias = Literal["grows", "does not grow", "too short to say"]
@@ -60,17 +59,25 @@ class LevelDrift:
     """
 
     slope: float
-    low: float
-    high: float
     error: float
     df: float
     rho: float
     warm_up: float = 0.0
     slows: bool = False
 
+    @property
+    def low(self) -> float:
+        """The lower end of its interval."""
+        return self.slope - self.half()
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        return self.slope + self.half()
+
     def half(self, series: int = 1) -> float:
         """Half of the interval that holds for so many series at once [Bonferroni]."""
-        return quantile(self.df, 1 - (1 - LEVEL) / 2 / series) * self.error
+        return quantile(self.df, 1 - (1 - CONFIDENCE) / 2 / series) * self.error
 
     def word(self, threshold: float, series: int = 1) -> DriftWord:
         """The verdict against the slope that matters, on one of so many series: the more there are,
@@ -104,7 +111,7 @@ def drift_of(xs: Sequence[float], ys: Sequence[float]) -> LevelDrift | None:
         xs, ys = [xs[number] for number in kept], [ys[number] for number in kept]
     n, span = len(xs), xs[-1] - xs[0]
     if max(ys) == min(ys):
-        return LevelDrift(0.0, 0.0, 0.0, 0.0, float(n), 0.0)
+        return LevelDrift(0.0, 0.0, float(n), 0.0)
     us, levels = (np.array(xs) - xs[0]) / span, np.array(ys, float)
     straight = [np.ones(n), us]
 
@@ -125,12 +132,9 @@ def drift_of(xs: Sequence[float], ys: Sequence[float]) -> LevelDrift | None:
     k = len(columns)
     free = (n - k) if rho == 1 else n * (1 - rho) / (1 + rho) - k
     df = max(LEAST_DF, min(free, n - k))
-    slope, error = beta[1] / span, errors[1] / span
-    half = quantile(df, 0.5 + LEVEL / 2) * error
-    if not (math.isfinite(slope) and math.isfinite(half)):
-        return None
     warm_up = beta[2] if warms else 0.0
-    return LevelDrift(slope, slope - half, slope + half, error, df, rho, warm_up, slows)
+    drift = LevelDrift(beta[1] / span, errors[1] / span, df, rho, warm_up, slows)
+    return drift if math.isfinite(drift.low) and math.isfinite(drift.high) else None
 
 
 def _slows(columns: Sequence[Any], us: Any, ys: Any, rho: float) -> bool:
@@ -159,15 +163,11 @@ def joined(drifts: Sequence[LevelDrift]) -> LevelDrift:
         return min(drifts, key=lambda drift: drift.error)
     weights = [1 / max(drift.error**2, 1e-300) for drift in drifts]
     slope = sum(w * drift.slope for w, drift in zip(weights, drifts, strict=True)) / sum(weights)
-    error, df = sum(weights) ** -0.5, sum(drift.df for drift in drifts)
-    half = quantile(df, 0.5 + LEVEL / 2) * error
     return replace(
         drifts[0],
         slope=slope,
-        low=slope - half,
-        high=slope + half,
-        error=error,
-        df=df,
+        error=sum(weights) ** -0.5,
+        df=sum(drift.df for drift in drifts),
         rho=max(drift.rho for drift in drifts),
         slows=any(drift.slows for drift in drifts),
     )
@@ -232,3 +232,35 @@ def _rho(columns: Sequence[Any], ys: Any) -> float:
     if rho > 1 - UNIT_ROOT[len(columns) > 2] / n:
         return 1.0
     return max(0.0, rho + (2 + 4 * rho) / n)
+
+
+# How a quantity grows with a size, such as the number of replicas: a power of it.
+
+FEWEST_SIZES: Final = 3
+"""Sizes below which no exponent is fitted: two parameters and one residual."""
+
+
+class PowerFit(NamedTuple):
+    """y = factor n^exponent, with the 95 % interval of the exponent and its standard error."""
+
+    exponent: float
+    low: float
+    high: float
+    std_error: float
+    factor: float
+
+
+def fit_power(points: Sequence[tuple[int, float]]) -> PowerFit | None:
+    """Fits (n, y), a point a size; None where too few sizes have a positive value. The interval is
+    that of Student's t and takes the residuals as chance: where a quantity bends, it says little.
+    """
+    usable = [(math.log(n), math.log(value)) for n, value in points if n > 0 and value > 0]
+    xs, ys = [x for x, _ in usable], [y for _, y in usable]
+    if len({*xs}) < FEWEST_SIZES:
+        return None
+    slope, offset = statistics.linear_regression(xs, ys)
+    residuals = sum((y - offset - slope * x) ** 2 for x, y in usable)
+    degrees = len(usable) - 2
+    error = math.sqrt(residuals / degrees / (statistics.pvariance(xs) * len(xs)))
+    half = quantile(degrees, 0.975) * error
+    return PowerFit(slope, slope - half, slope + half, error, math.exp(offset))

@@ -358,6 +358,8 @@ def _mark_late(
         if (result := stored.get(run.where)) is not None:
             subject = match.subject_of(result)
             places = [group for group in groups if group[0].subject == subject]
-            alike = [runs for runs in places if not match.unlike(runs[0].result, result, ({}, {}))]
+            alike = [
+                runs for runs in places if not any(match.unlike(runs[0].result, result, ({}, {})))
+            ]
         newest = [other.run.started_at for group in alike or places for other in group]
         yield replace(run, late=bool(newest) and run.started_at > max(newest) > "")

@@ -100,11 +100,6 @@ class Interval:
         """Launches of the side with fewer."""
         return min(self.n_a, self.n_b)
 
-    @property
-    def distance(self) -> float:
-        """|ratio - 1| of the end that is farther from 1: the noise floor, of A against itself."""
-        return max(abs(self.low - 1), abs(self.high - 1))
-
     def at(self, confidence: float) -> Interval:
         """The interval at another confidence (a share)."""
         return replace(self, confidence=confidence)
@@ -167,20 +162,28 @@ def unpaired(
         if not (math.isfinite(value) and value > 0):
             raise ValueError(f"a ratio is made of values above 0, got {value}")
     a, b = [math.log(value) for value in a_values], [math.log(value) for value in b_values]
+    found = welch(a, b)
+    if runs is None:
+        return found
+    # A run's value has the spread of its launches in it already.
+    frees = len(a) - 1, len(b) - 1
+    pooled = (frees[0] * statistics.variance(a) + frees[1] * statistics.variance(b)) / sum(frees)
+    between = max(0.0, 2 * (runs.sd**2 - pooled / runs.launches))
+    if not between:
+        return found
+    rest = found.se**2 - 2 * pooled / runs.launches
+    df = freedom((2 * runs.sd**2, runs.df), (rest, found.df))
+    return replace(found, se=math.sqrt(found.se**2 + between), df=df, between=between)
+
+
+def welch(a: Sequence[float], b: Sequence[float]) -> Interval:
+    """Welch's interval of mean(b) - mean(a), of logarithms or other values, two or more a side."""
     _finite(a)
     _finite(b)
-    squares, frees = [*map(statistics.variance, (a, b))], (len(a) - 1, len(b) - 1)
-    squared, between = squares[0] / len(a) + squares[1] / len(b), 0.0
-    df = freedom((squares[0] / len(a), frees[0]), (squares[1] / len(b), frees[1]))
-    if runs is not None:
-        # A run's value has the spread of its launches in it already.
-        pooled = (frees[0] * squares[0] + frees[1] * squares[1]) / sum(frees)
-        between = max(0.0, 2 * (runs.sd**2 - pooled / runs.launches))
-        if between:
-            rest = squared - 2 * pooled / runs.launches
-            squared, df = squared + between, freedom((2 * runs.sd**2, runs.df), (rest, df))
+    squares = statistics.variance(a) / len(a), statistics.variance(b) / len(b)
+    df = freedom((squares[0], len(a) - 1), (squares[1], len(b) - 1))
     center = statistics.fmean(b) - statistics.fmean(a)
-    return Interval(center, math.sqrt(squared), df, len(a), len(b), pairs=False, between=between)
+    return Interval(center, math.sqrt(sum(squares)), df, len(a), len(b), pairs=False)
 
 
 RUNS_KNOWN: Final = 4

@@ -6,6 +6,7 @@ profile, so two profiles of different length can be compared. The layers of stac
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -205,10 +206,8 @@ def noise_points(share_percent: float, samples: int) -> float:
 
     Binomial: samples of one thread depend on each other, so the true error is larger.
     """
-    if samples <= 0:
-        return 100.0
-    share = min(max(share_percent, 0.0), 100.0) / 100.0
-    return float(200.0 * (share * (1.0 - share) / samples) ** 0.5)
+    share = share_percent / 100.0
+    return 200.0 * math.sqrt(share * (1.0 - share) / samples) if samples else 100.0
 
 
 @dataclass

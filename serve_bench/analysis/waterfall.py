@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import mean, stdev, variance
+from statistics import mean, stdev
 from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from serve_bench.analysis.ratios import FEWEST, freedom, quantile
+from serve_bench.analysis.ratios import FEWEST, Interval, welch
 from serve_bench.core.facts import HopTimes, TracedCall, TracedRequestFacts, WaterfallFacts
 from serve_bench.core.marks import HAPROXY, HopMark
 
@@ -349,13 +349,12 @@ def _shift(name: str, sides: Sequence[Sequence[Mapping[str, HopTimes]]], pairs: 
         return HopShift(name, of_a, of_b)
     if pairs:
         differences = [late - early for early, late in zip(a, b, strict=True)]
-        df, error = len(a) - 1.0, stdev(differences) / math.sqrt(len(a))
+        found = Interval(
+            mean(differences), stdev(differences) / math.sqrt(len(a)), len(a) - 1, 0, 0
+        )
     else:
-        squares = variance(a) / len(a), variance(b) / len(b)
-        error = math.sqrt(sum(squares))
-        df = freedom((squares[0], len(a) - 1), (squares[1], len(b) - 1))
-    grown, half = mean(b) - mean(a), quantile(df, 0.975) * error
-    return HopShift(name, of_a, of_b, grown - half, grown + half)
+        found = welch(a, b)
+    return HopShift(name, of_a, of_b, found.center - found.half, found.center + found.half)
 
 
 def _figures(values: Sequence[int], slowest: Sequence[int]) -> HopTimes:

@@ -96,9 +96,7 @@ def test_it_finds_the_place_of_a_service_without_noise(slope: float) -> None:
     assert found.binds == "p99" and not found.cliff and not found.drift and not found.doubts
     assert asks[:2] == [Ask(10.0, 3.0), Ask(20.0, 3.0)]
     assert sum(ask.seconds for ask in asks) <= BUDGET_S
-
-
-def test_overload_is_short_and_the_boundary_is_long() -> None:
+    # Overload is short, and the boundary is long.
     _, asks, _ = found_of({"p99": power(640.0, 15.0)}, start=1200.0)
     assert max(ask.seconds for ask in asks if ask.rate > 1.2 * 640) <= 5
     sides = [ask.rate > 640 for ask in asks if ask.seconds >= 10]
@@ -164,22 +162,6 @@ def test_a_broken_off_probe_is_measured_again_and_says_nothing() -> None:
     for _ in range(ATTEMPTS - 1):
         search.add(broken)
     assert search.next() is None
-
-
-@cases("name", "M/M/1", "bucket", "stalls")
-def test_a_search_is_a_function_of_its_probes(name: str) -> None:
-    of = server(name)
-    live, search = of.launch(3), RateSearch(of.bounds, start=400.0)
-    steps = []
-    while (step := search.next()) is not None:
-        steps.append(step)
-        search.add(live.probe(step.rate, step.seconds))
-    again = RateSearch(of.bounds, start=400.0)
-    for step, probe in zip(steps, search.probes, strict=True):
-        assert again.next() == step and again.expected_left_s == again.left_s > 0
-        again.add(probe)
-    assert again.next() == search.next() and again.expected_left_s == 0
-    assert estimate(again.probes, of.bounds) == estimate(search.probes, of.bounds)
 
 
 def test_the_lowest_of_two_bounds_is_the_capacity_and_a_mean_is_bounded_too() -> None:

@@ -80,6 +80,12 @@ def answered(latency_ms: float, count: int = 300, **changes: Any) -> Trial:
     return good(metrics=metrics, **changes)
 
 
+def behind(more: int) -> Trial:
+    """An open loop with so many answers more than were due."""
+    done = {**asdict(good().counts), "completed": good().counts.completed + more}
+    return changed(good(row=OPEN), client={"in_windows": done})
+
+
 @cases(
     "record, code, message",
     (good(), None, None),
@@ -108,6 +114,8 @@ def answered(latency_ms: float, count: int = 300, **changes: Any) -> Trial:
     (answered(9.1), None, None),  # 9 % of the time in the client
     (answered(8.5), "littles-law", ""),  # 15 % of the time nothing was in flight
     (answered(10.9), "littles-law", ""),  # 1.09 requests in flight: cannot be
+    (behind(0), None, None),
+    (behind(150), "backlog", "150 of "),
     # It is of a closed loop that ends as a whole.
     (good(row=OPEN), None, None),
     (good(row=replace(OPEN, loop="closed")), "littles-law", ""),
@@ -240,15 +248,6 @@ def test_a_variant_that_is_not_engaged() -> None:
     assert "pid 4 raylet" in found[0].message
 
 
-def test_an_open_loop_that_answers_more_than_was_due_was_behind() -> None:
-    row = Row("500/s", "raw", 50, 1, loop="open", rate_per_s=500.0)
-    trial = good(row=row)
-    more = {**asdict(trial.counts), "completed": trial.counts.completed + 150}
-    found = doubts(changed(trial, client={"in_windows": more}))
-    assert {warning.code: warning.message for warning in found}["backlog"].startswith("150 of ")
-    assert "backlog" not in codes(changed(trial, client={"in_windows": asdict(trial.counts)}))
-
-
 BEFORE = [50.0, 48.0, 52.0, 19.0]
 """The service stops in the last of these windows."""
 
@@ -282,6 +281,11 @@ def test_from_when_on_nothing_succeeds(trial: Trial, window: int | None) -> None
 def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
     (line,) = summarize(result_of([run(), STOPPED]))
     assert line.spreads[MAIN].value == 50 and line.spreads[MAIN].windows == 3
+    at_once = stopped(30.0, *[0.0] * 9)
+    assert read_rate(at_once).per_s == 0.0
+    assert MAIN not in summarize(result_of([run(), at_once]))[0].spreads
+    found = [warning for check in TRIAL_CHECKS for warning in check(at_once)]
+    assert any(warning.hint.startswith("so there is no rate") for warning in found)
     warnings = of_trial(STOPPED)
     assert warnings["standstill"] == "no request succeeded from second 4 to the end (6 s)"
     assert "unsteady-windows" not in warnings
@@ -298,17 +302,9 @@ def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
     seen = changed(STOPPED, waits={"seconds": 0.8, "replicas": [replica]})
     words = "a standstill from second 4 to the end: the batch queue of predict, in which 8 requests"
     verdict = expect(seen, "app wait", "medium", words)
-    stopped = changed(seen, course={"due": [50] * 10, "ended": [50] * 4 + [0] * 6})
-    launch: Any = (stopped, SimpleNamespace(out=()))
+    stalled = changed(seen, course={"due": [50] * 10, "ended": [50] * 4 + [0] * 6})
+    launch: Any = (stalled, SimpleNamespace(out=()))
     assert describe_stop([launch], None) == f"limited by {verdict.text}"
-
-
-def test_a_service_that_stands_still_in_the_first_window_has_no_rate() -> None:
-    stopped_at_once = stopped(30.0, *[0.0] * 9)
-    assert read_rate(stopped_at_once).per_s == 0.0
-    assert MAIN not in summarize(result_of([run(), stopped_at_once]))[0].spreads
-    warnings = [warning for check in TRIAL_CHECKS for warning in check(stopped_at_once)]
-    assert any(warning.hint.startswith("so there is no rate") for warning in warnings)
 
 
 def waiting(
@@ -340,6 +336,9 @@ def test_a_rate_that_is_missed_for_connections_names_how_many_it_takes() -> None
     trial = waiting(40, 21, 4, {0: 4, 5500: 396})
     wait = connection_wait(trial)
     assert wait is not None and wait.missed
+    for known in ("waited", "in_windows"):
+        rest = structs.replace(trial.client, **{known: None})
+        assert connection_wait(replace(trial, client=rest)) is None
     assert wait.text == (
         "21 of 40 requests/s could be sent: all 4 connections were busy; 5.45 of 5.63 s are the "
         "wait for them, the service took 190 ms; 40/s need 8 connections or more"
@@ -358,13 +357,6 @@ def test_a_rate_that_is_missed_for_connections_names_how_many_it_takes() -> None
     assert wait.text.startswith("the only connection was busy at times: 50 of 240 ms are the wait")
     assert limited_by(trial).cause == "offered load"
     assert connection_wait(waiting(20, 20, 5, {0: 195, 200: 5})) is None  # 2.5 % of the latency
-
-
-@cases("known", "waited", "in_windows")
-def test_what_is_not_recorded_is_not_known(known: str) -> None:
-    trial = waiting(40, 21, 4, {0: 4, 5500: 396})
-    rest = structs.replace(trial.client, **{known: None})
-    assert connection_wait(replace(trial, client=rest)) is None
 
 
 def test_failures_have_their_latency_beside_that_of_the_others() -> None:

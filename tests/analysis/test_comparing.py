@@ -147,7 +147,7 @@ def test_a_side_that_fails_cannot_win(a: float, b: float, side: str, word: str) 
     failing: dict[str, Any] = {side: {"failed": 500}}
     found = against(a, b, **failing)
     assert found.word == word
-    (line,) = found.gated
+    (line,) = (line for _, line in found.pairs if line.gated)
     if (side, word) != ("b", "regressed") or b >= a:
         right = line.judged.word == "improved" == word
         assert right or "requests failed: figures invalid" in line.judged.why
@@ -183,7 +183,12 @@ def test_slices_are_not_judged_as_windows() -> None:
     assert [shown.value, shown.low, shown.high] == pytest.approx([0.8] * 3)
 
 
-def test_a_run_with_looks_has_wider_intervals_by_the_rounds_of_its_first_plan() -> None:
+@cases("b, wobble, settled", (500.0, 0.1, True), (440.0, 1.0, True), (497.0, 9.0, False))
+def test_settled_once_every_gated_figure_is(b: float, wobble: float, settled: bool) -> None:
+    rows = {ROWS[0]: rates(500.0, 500.0, wobble=0.1), ROWS[1]: rates(500.0, b, wobble=wobble)}
+    result = versus_result(rows, looks=True, gate=["throughput"])
+    assert of_versus(result).settled is settled
+    # A run with looks has wider intervals, by the rounds of its first plan.
     plain = versus_result({ROW: rates(500.0, 498.0, wobble=3.0)})
     looks = versus_result({ROW: rates(500.0, 498.0, wobble=3.0)}, looks=True)
     lines = (of_versus(result).rows[0].line("throughput") for result in (plain, looks))
@@ -191,16 +196,8 @@ def test_a_run_with_looks_has_wider_intervals_by_the_rounds_of_its_first_plan() 
     assert (once.planned, again.planned) == (None, 6) and again.half > 1.1 * once.half
 
 
-@cases("b, wobble, settled", (500.0, 0.1, True), (440.0, 1.0, True), (497.0, 9.0, False))
-def test_settled_once_every_gated_figure_is(b: float, wobble: float, settled: bool) -> None:
-    rows = {ROWS[0]: rates(500.0, 500.0, wobble=0.1), ROWS[1]: rates(500.0, b, wobble=wobble)}
-    result = versus_result(rows, looks=True, gate=["throughput"])
-    assert of_versus(result).settled is settled
-    assert not of_versus(versus_result({ROW: rates(500.0, 500.0, rounds=2)}, looks=True)).settled
-
-
 def test_a_metric_that_is_never_measured_does_not_keep_a_run_going() -> None:
-    """As CPU per request, where replicas come and go."""
+    """As CPU per request, where replicas come and go. Two rounds are never enough."""
     gated: dict[str, Any] = {"looks": True, "gate": ["throughput", "cpu"]}
     blind: dict[str, Any] = {"cpu_us": None}
     result = versus_result({ROW: rates(500.0, 440.0)}, a=blind, b=blind, **gated)
@@ -261,11 +258,11 @@ def test_the_noise_floor_is_the_farther_end() -> None:
     result = versus_result({ROW: rates(500.0, 490.0, wobble=0.1)}, threshold=0.015)
     plain, floored = of_versus(result), of_versus(judged_by(result, Gate(noise=noise)))
     assert (plain.word, floored.word) == ("regressed", "inconclusive")  # never the same
-    assert "not one beyond the noise floor of" in floored.gated[0].judged.why
+    assert "not one beyond the noise floor of" in floored.pairs[0][1].judged.why
     assert " needed" not in headline(floored)  # a change is proven
     alike = versus_result({ROW: rates(500.0, 500.0, wobble=0.1)}, threshold=0.015, floors=floors)
     assert of_versus(alike).word == "same"
-    assert floored.gated[0].judged.threshold == floors["throughput"]
+    assert floored.pairs[0][1].judged.threshold == floors["throughput"]
     # Of several rows the noisiest is the floor.
     rows = {ROWS[at]: rates(500.0, 500.0, wobble=wobble) for at, wobble in ((0, 1.0), (1, 4.0))}
     both = floors_of(of_versus(versus_result(rows, labels=TWINS)))

@@ -45,12 +45,14 @@ def with_host(result: Result, **facts: Any) -> Result:
 def test_fewer_than_three_launches_are_inconclusive(few: int) -> None:
     found = alike_runs(*runs(b=SLOWER[:few]))
     assert found.word == "inconclusive"
-    assert found.gated[0].judged.why == f"3 and {few} launches: a verdict takes 3"
-    assert found.gated[0].judged.rounds_needed == 3
+    assert found.pairs[0][1].judged.why == f"3 and {few} launches: a verdict takes 3"
+    assert found.pairs[0][1].judged.rounds_needed == 3
     assert broken(found, "regressed") == []
     assert broken(found, "inconclusive") != []
     even = alike_runs(*runs(BEFORE[:few], SLOWER[:few]))
-    assert even.gated[0].judged.why.startswith(f"{few} launch{'es' * (few > 1)} a side: a verdict")
+    assert even.pairs[0][1].judged.why.startswith(
+        f"{few} launch{'es' * (few > 1)} a side: a verdict"
+    )
 
 
 def test_what_one_run_alone_has_is_listed() -> None:
@@ -83,7 +85,7 @@ def test_variants_are_matched_by_name() -> None:
     matched = [row.variants for row in found.rows]
     assert matched == [("default", "default"), ("optimized", "optimized")]
     assert found.notes == ("B alone has variant haproxy",)
-    levels = sorted(line.judged.alpha or 0 for line in found.gated)
+    levels = sorted(line.judged.alpha or 0 for _, line in found.pairs if line.gated)
     assert levels == pytest.approx([0.025, 0.05])
     # One variant a run is matched though the names differ.
     a, b = micro_result({ROW: BEFORE}), micro_result({ROW: SLOWER}, "x", variants=("optimized",))

@@ -125,8 +125,8 @@ def test_the_slo_holds_from_the_first_moment_of_three_good_seconds() -> None:
     assert bounds(*bad, *bad, *bad, *good).held_from(0, 4) == 3.0
     assert bounds(*bad, *bad).held_from(0, 2) is None
     assert bounds(*good, *bad, *good).held_from(1, 3) == 2.0
-    assert bounds(*good).second(0) is True and bounds(*bad).second(0) is False
-    assert bounds(*good, size=0).second(0) is None
+    assert bounds(*good).holds(0, 10) is True and bounds(*bad).holds(0, 10) is False
+    assert bounds(*good, size=0).holds(0, 10) is None
     assert bounds(*[0] * 30, size=0).held_from(0, 3) is None
 
 

@@ -102,18 +102,14 @@ def trials(name: str, slope: float, runs: int) -> tuple[float, Counter[str]]:
 
 
 @pytest.mark.parametrize("name", NOISES)
-def test_what_does_not_grow_is_not_said_to(name: str) -> None:
-    """At most 5 % of series, whatever the noise; of 40, three may be."""
+def test_what_grows_is_told_from_what_does_not(name: str) -> None:
+    """At most 5 % of series without a growth, whatever the noise: of 40, three may be."""
     held, words = trials(name, 0.0, 40)
     assert words["grows"] <= 3
-    assert name.endswith("(logarithm)") or held >= 0.85  # 90 % is 36 of 40, with an SD of 2
-
-
-@pytest.mark.parametrize("name", [name for name in NOISES if not name.endswith("(logarithm)")])
-def test_a_leak_of_a_kilobyte_a_request_is_seen(name: str) -> None:
-    held, words = trials(name, 1000.0, 40)
-    assert held >= 0.8
-    assert words["does not grow"] == 0 and words["grows"] >= 36
+    if not name.endswith("(logarithm)"):
+        assert held >= 0.85  # 90 % is 36 of 40, with an SD of 2
+        held, words = trials(name, 1000.0, 40)  # a kilobyte a request
+        assert held >= 0.8 and words["does not grow"] == 0 and words["grows"] >= 36
 
 
 def line(slope: float, n: int = 60, noise: float = 0.1) -> tuple[list[float], list[float]]:

@@ -71,9 +71,7 @@ def test_a_profiled_trial_enters_no_mean() -> None:
     assert lines_of(run(*plan), *records[2:])[2].ratio is None
     zero = [trial(plan[0], 0.0), trial(plan[2], 5.0)]
     assert lines_of(run(plan[0], plan[2]), *zero)[1].ratio is None
-
-
-def test_failures_are_added_by_class_the_most_frequent_first() -> None:
+    # Failures are added by class, the most frequent first.
     first, second = planned(round_=1), planned(round_=2)
     failing = trial(first, failed={"reset": 1, "timeout": 1, "status": 0})
     (line,) = lines_of(run(first, second), failing, trial(second, failed={"timeout": 4}))
@@ -112,10 +110,8 @@ def test_cells_that_cannot_be_told_from_the_best(
     assert [replicas(line) for line in best(lines(*rates, failed=failed))] == found
     first, second, third = lines([100.0], [300.0], [200.0])  # never that of a broken cluster
     assert best([first, replace(second, broken=True), third])[0] is third
-
-
-def test_windows_that_spread_keep_cells_from_being_told_apart() -> None:
+    # Windows that spread keep cells from being told apart.
     rough = result_of([run(), trial(planned(of=cell(replicas=1)), 40.0, 56.0, 70.0)])
     other = trial(planned(of=cell(replicas=2)), 33.0, 47.0, 60.0)
-    found = best(summarize(replace(rough, trials=(*rough.trials, other))))
-    assert [replicas(line) for line in found] == [1, 2]
+    alike = best(summarize(replace(rough, trials=(*rough.trials, other))))
+    assert [replicas(line) for line in alike] == [1, 2]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Literal
 
 from serve_bench.analysis.capacity.boundary import CORRELATIONS, REACH, Boundary, boundary
@@ -100,10 +101,11 @@ def ceiling(probes: Sequence[Probe]) -> float | None:
     return bound[AGREED - 1] if len(bound) >= AGREED else None
 
 
-def counts(probe: Probe, bound: Bound) -> tuple[float, float]:
-    """What the bound allows in the requests of a probe, and what there was."""
-    slices = probe.slices.get(bound.name)
-    return (bound.most * math.fsum(slices.of), math.fsum(slices.bad)) if slices else (0.0, 0.0)
+def counts(probes: Iterable[Probe], bound: Bound) -> tuple[float, float]:
+    """What the bound allows in the requests of probes, and what there was."""
+    slices = [part for probe in probes if (part := probe.slices.get(bound.name))]
+    of, bad = chain(*(part.of for part in slices)), chain(*(part.bad for part in slices))
+    return bound.most * math.fsum(of), math.fsum(bad)
 
 
 def _ratio(bound: Bound, expected: float, bad: float) -> float:
@@ -125,8 +127,7 @@ def levels_of(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[RateLeve
     for bound in bounds:
         pools: list[tuple[list[float], float, float]] = []
         for rate in rates:
-            pairs = [counts(probe, bound) for probe in probes if probe.rate == rate]
-            pool = ([rate], sum(e for e, _ in pairs), sum(b for _, b in pairs))
+            pool = ([rate], *counts((probe for probe in probes if probe.rate == rate), bound))
             while pools and _ratio(bound, *pools[-1][1:]) > _ratio(bound, *pool[1:]):
                 last = pools.pop()
                 pool = (last[0] + pool[0], last[1] + pool[1], last[2] + pool[2])
@@ -182,7 +183,7 @@ def fresh(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
 
 def _alone(probe: Probe, bounds: Sequence[Bound]) -> float:
     """The ratio of a probe alone."""
-    return max(_ratio(bound, *counts(probe, bound)) for bound in bounds)
+    return max(_ratio(bound, *counts([probe], bound)) for bound in bounds)
 
 
 def estimate(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate:
@@ -205,7 +206,10 @@ def estimate(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate
         if (low and high) or min(logs) <= found[0][1].place <= above:
             return _fitted(found, bounds, low, high, drift)
     ends = (low.rate if low else None, high.rate if high else None)
-    binds = _worst(kept, bounds, high) if high else None
+    binds = None
+    if high is not None:  # the bound that is farthest beyond there
+        missed = [probe for probe in kept if probe.rate == high.rate]
+        binds = max(bounds, key=lambda bound: _ratio(bound, *counts(missed, bound))).name
     if low is not None and high is not None:
         rate, error = math.sqrt(low.rate * high.rate), gap(low, high) / math.sqrt(12)
         short = _short(kept, bounds, (low.rate, high.rate), FEWEST_BAD)
@@ -226,7 +230,7 @@ def _short(
     """Of each bound that is a share: how many requests at `rates` it takes before `allowed` of them
     may be beyond it, where there were fewer."""
     for bound in bounds:
-        expected = math.fsum(counts(probe, bound)[0] for probe in kept if probe.rate in rates)
+        expected, _ = counts((probe for probe in kept if probe.rate in rates), bound)
         if bound.kind == "share" and bound.most and expected < allowed:
             yield _needs(bound, allowed, f"{expected / bound.most:,.0f} were measured")
 
@@ -287,17 +291,6 @@ def boundaries(kept: Sequence[Probe], bounds: Sequence[Bound]) -> list[tuple[str
             if (edge := boundary(kept, bound, middle)) is not None:
                 found.append((bound.name, edge))
     return sorted(found, key=lambda pair: pair[1].place)
-
-
-def _worst(probes: Sequence[Probe], bounds: Sequence[Bound], level: RateLevel) -> str:
-    """The bound that is farthest beyond at a rate."""
-    worst = [probe for probe in probes if probe.rate == level.rate]
-
-    def over(bound: Bound) -> float:
-        pairs = [counts(probe, bound) for probe in worst]
-        return _ratio(bound, sum(e for e, _ in pairs), sum(b for _, b in pairs))
-
-    return max(bounds, key=over).name
 
 
 def over_launches(estimates: Sequence[LaunchEstimate], precision: float = PRECISION) -> Capacity:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import Final, TypeAlias
 
@@ -106,13 +106,30 @@ def _counts(
     limits: Sequence[int],
 ) -> tuple[int, int]:
     """What a request adds to the two counts of an objective. `until_ns`: from its due time to its
-    end, of one without an end to that of the probe."""
+    end, of one without an end to that of the probe. A failed one has no latency; its events count
+    where they came."""
     if objective.kind == "errors":
         return 1, error is not None and objective.error in (None, error)
     if objective.kind == "goodput":
         return 1, error is not None or until_ns > (objective.within_ns or 0.0)
-    count, beyond, sum_ns, since_ns = _times(objective, until_ns, error, stream, limits)
-    if since_ns is None or error not in NO_LATENCY:
+    # How many times are over, how many of them are beyond the limit, their sum; and since when,
+    # from its due time, the request has waited for one more.
+    count, beyond, sum_ns, since_ns = 0, 0, 0.0, 0.0
+    if objective.metric == ITL:
+        first_ns, gaps, gaps_ns, late = stream or (None, 0, 0, ())
+        if first_ns is None:
+            return 0, 0
+        count, beyond, sum_ns = gaps, late[limits.index(round(objective.limit))], gaps_ns
+        since_ns = first_ns + gaps_ns
+        waits = error in NO_LATENCY
+    else:
+        took_ns = until_ns if error is None else None
+        if objective.metric == TTFT:
+            took_ns = None if stream is None else stream[0]
+        if took_ns is not None:
+            count, beyond, sum_ns = 1, took_ns > objective.limit, took_ns
+        waits = took_ns is None and error in NO_LATENCY
+    if not waits:
         return count, round(sum_ns) if objective.kind == "mean" else beyond
     if objective.kind != "mean":
         return count + 1, beyond + 1
@@ -120,30 +137,6 @@ def _counts(
     if error == "cut":  # how long the others waited is known
         waited_ns = max(waited_ns, objective.limit)
     return count + 1, round(sum_ns + waited_ns)
-
-
-def _times(
-    objective: Objective,
-    until_ns: float,
-    error: str | None,
-    stream: Stream | None,
-    limits: Sequence[int],
-) -> tuple[int, int, float, float | None]:
-    """The times of a request that an objective is about: how many are over, how many of them are
-    beyond its limit, their sum, and since when, from its due time, the request has waited for one
-    more (None: for none). A failed one has no latency; its events count where they came."""
-    if objective.metric == ITL:
-        first_ns, gaps, gaps_ns, late = stream or (None, 0, 0, ())
-        if first_ns is None:
-            return 0, 0, 0.0, None
-        since_ns = None if error is None else first_ns + gaps_ns
-        return gaps, late[limits.index(round(objective.limit))], gaps_ns, since_ns
-    took_ns: float | None = until_ns if error is None else None
-    if objective.metric == TTFT:
-        took_ns = None if stream is None else stream[0]
-    if took_ns is None:
-        return 0, 0, 0.0, 0.0
-    return 1, took_ns > objective.limit, took_ns, None
 
 
 def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) -> Probe | None:
@@ -212,7 +205,8 @@ def _sound(bound: Bound, counts: SliceCounts) -> bool:
 
 def meets(probe: Probe, bounds: Sequence[Bound]) -> bool:
     """Whether the probe, taken as it is, meets all bounds; one without a request meets none."""
-    return all(bound.met_by(probe.slices[bound.name]) for bound in bounds)
+    values = ((bound.most, probe.slices[bound.name].value) for bound in bounds)
+    return all(value is not None and value <= most for most, value in values)
 
 
 @dataclass
@@ -231,7 +225,6 @@ class LaunchSearch:
     trials: list[Trial] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
     failed: int = 0  # loads in a row that gave nothing
-    _search: RateSearch | None = None
     _estimate: LaunchEstimate | None = None  # by the probes so far, once it is asked for
 
     def next(self) -> PlannedTrial | None:
@@ -276,16 +269,14 @@ class LaunchSearch:
         """What the search asks for."""
         return self.search.next()
 
-    @property
+    @cached_property
     def search(self) -> RateSearch:
         """The search, from what the closed loop served on."""
-        if self._search is None:
-            start = self.asked.start or self.start
-            if start is None and (served := self.closed_rate):
-                start = START * served
-            limits = self.asked.precision, self.asked.launch_s
-            self._search = RateSearch(bounds_of(self.slo), *limits, start, LEAST_RATE, MAX_RATE)
-        return self._search
+        start = self.asked.start or self.start
+        if start is None and (served := self.closed_rate):
+            start = START * served
+        limits = self.asked.precision, self.asked.launch_s
+        return RateSearch(self.bounds, *limits, start, LEAST_RATE, MAX_RATE)
 
     @property
     def closed_rate(self) -> float | None:
@@ -402,21 +393,19 @@ LEAST_LIMIT_S: Final = 0.1
 """Of an SLO with a shorter time: connections and the wait for the last answers."""
 
 
+@dataclass
 class Searches:
     """All searches of a run, by variant, cell and round; those of `earlier` records go on, of each
     round those of its last launch."""
 
-    def __init__(
-        self,
-        asked: CapacitySearch,
-        slo: Slo,
-        traffic: Traffic | None = None,
-        front: str | None = None,
-        earlier: Result | None = None,
-    ) -> None:
-        self.asked, self.slo = asked, slo
-        self._traffic, self._front = traffic, front
-        self._searches: dict[tuple[str, str, int], LaunchSearch] = {}
+    asked: CapacitySearch
+    slo: Slo
+    traffic: Traffic | None = None
+    front: str | None = None
+    earlier: InitVar[Result | None] = None
+    _searches: dict[tuple[str, str, int], LaunchSearch] = field(default_factory=dict)
+
+    def __post_init__(self, earlier: Result | None) -> None:
         groups: dict[tuple[str, str, int], list[Trial]] = {}
         trials_before = () if earlier is None else earlier.trials
         for trial in sorted(trials_before, key=lambda trial: trial.started_at):
@@ -435,9 +424,9 @@ class Searches:
         if place not in self._searches:
             found = [search.estimate() for search in self.of((variant, slug)) if search.finished]
             rates = [estimate.rate for estimate in found if estimate.rate is not None]
-            about = self.asked, self.slo, variant, round_, cell, self._traffic
+            about = self.asked, self.slo, variant, round_, cell, self.traffic
             start = statistics.median(rates) if rates else None
-            self._searches[place] = LaunchSearch(*about, start=start, front=self._front)
+            self._searches[place] = LaunchSearch(*about, start=start, front=self.front)
         return self._searches[place]
 
     def renew(self, variant: str, round_: int, cell: JsonObject) -> LaunchSearch:

@@ -31,10 +31,6 @@ class Bound:
     kind: Literal["share", "mean"] = "share"
     limit_ns: float | None = None
 
-    def met_by(self, counts: SliceCounts) -> bool:
-        """Whether counts are within it; those without a request are not."""
-        return counts.value is not None and counts.value <= self.most
-
 
 @dataclass(frozen=True)
 class Probe:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from serve_bench.analysis.capacity.boundary import BEND, BLOCK_S
@@ -79,40 +80,28 @@ ATTEMPTS: Final = 3
 """Probes of one rate that are broken off in a row before the search gives up."""
 
 
+@dataclass
 class RateSearch:
-    """The search on one launch. `start`: a rate near the capacity (requests/s), where one is
-    known. `least`, `most`: rates that bound the search."""
+    """The search on one launch, and the probes so far. `start`: a rate near the capacity
+    (requests/s), where one is known. `least`, `most`: rates that bound the search."""
 
-    def __init__(
-        self,
-        bounds: Sequence[Bound],
-        precision: float = PRECISION,
-        budget_s: float = BUDGET_S,
-        start: float | None = None,
-        least: float = 1.0,
-        most: float = 1e6,
-    ) -> None:
-        self._bounds = tuple(bounds)
-        self._precision = precision
-        self._budget_s = budget_s
-        self._least, self._most = least, most
-        self._hint = start
-        self._probes: list[Probe] = []
-        self._move: Ask | None = None  # what follows from them
-        self._decided = False
-
-    @property
-    def probes(self) -> tuple[Probe, ...]:
-        """All that were added."""
-        return tuple(self._probes)
+    bounds: Sequence[Bound]
+    precision: float = PRECISION
+    budget_s: float = BUDGET_S
+    start: float | None = None
+    least: float = 1.0
+    most: float = 1e6
+    probes: list[Probe] = field(default_factory=list)
+    _moves: dict[int, Ask | None] = field(default_factory=dict)
+    """What follows from so many probes."""
 
     @property
     def left_s(self) -> float:
         """What is left of the budget, in measured seconds. Probes that say nothing since Serve
         changed the replicas are measured beside it, for as long again at most."""
-        of_use = math.fsum(probe.seconds for probe in of_replicas(self._probes, self._bounds))
-        all_s = math.fsum(probe.seconds for probe in self._probes)
-        return min(self._budget_s - of_use, 2 * self._budget_s - all_s)
+        of_use = math.fsum(probe.seconds for probe in of_replicas(self.probes, self.bounds))
+        all_s = math.fsum(probe.seconds for probe in self.probes)
+        return min(self.budget_s - of_use, 2 * self.budget_s - all_s)
 
     @property
     def expected_left_s(self) -> float:
@@ -121,29 +110,29 @@ class RateSearch:
 
     def add(self, probe: Probe) -> None:
         """A probe was measured."""
-        self._probes.append(probe)
-        self._decided = False
+        self.probes.append(probe)
 
     def next(self) -> Ask | None:
         """The next probe; None at the end."""
-        if not self._decided:
-            self._move, self._decided = self._next(), True
-        return self._move
+        count = len(self.probes)
+        if count not in self._moves:
+            self._moves[count] = self._next()
+        return self._moves[count]
 
     def _next(self) -> Ask | None:
-        newest = self._probes[-ATTEMPTS:]
+        newest = self.probes[-ATTEMPTS:]
         broken_off = len(newest) == ATTEMPTS and not any(probe.whole for probe in newest)
         if broken_off or self.left_s < SHORT_S:
             return None
         if newest and self._is_doubted(newest[-1]):
             return self._ask(newest[-1].rate, SHORT_S)
-        kept = fresh(self._probes, self._bounds)
-        levels = levels_of(kept, self._bounds)
+        kept = fresh(self.probes, self.bounds)
+        levels = levels_of(kept, self.bounds)
         if not levels:
-            if (most := ceiling(self._probes)) is not None:
-                lowest = most <= self._least * (1 + 1e-9)
+            if (most := ceiling(self.probes)) is not None:
+                lowest = most <= self.least * (1 + 1e-9)
                 return None if lowest else self._ask(most / 2, 0.0)
-            return self._ask(self._hint or FIRST_RATE, 0.0)
+            return self._ask(self.start or FIRST_RATE, 0.0)
         low, high = bracket(levels)
         if low is None:
             return self._down(levels)
@@ -161,7 +150,7 @@ class RateSearch:
     def _doubted(self, kept: Sequence[Probe], low: RateLevel, high: RateLevel) -> float | None:
         """The end of the bracket that one probe alone has set, where the newest ones are all far on
         the other side of the bound: luck, or the service has changed."""
-        newest = [level for probe in kept[-AGREED:] for level in levels_of([probe], self._bounds)]
+        newest = [level for probe in kept[-AGREED:] for level in levels_of([probe], self.bounds)]
         if low.probes < AGREED and all(probe.ratio > CLIFF_FACTOR for probe in newest):
             return low.rate
         if high.probes < AGREED and all(probe.ratio < 1 / CLIFF_FACTOR for probe in newest):
@@ -171,14 +160,14 @@ class RateSearch:
     def _is_doubted(self, last: Probe) -> bool:
         """Whether the last probe is not to be relied on."""
         if last.client_bound:
-            lower = (probe for probe in self._probes if probe.rate <= last.rate)
+            lower = (probe for probe in self.probes if probe.rate <= last.rate)
             return sum(probe.client_bound for probe in lower) < AGREED
         return not (last.whole and last.steady)
 
     def _up(self, levels: Sequence[RateLevel]) -> Ask | None:
-        top, most = levels[-1], ceiling(self._probes)
+        top, most = levels[-1], ceiling(self.probes)
         at_ceiling = most is not None and most <= top.rate * math.exp(CLOSE)
-        if at_ceiling or top.rate >= self._most:
+        if at_ceiling or top.rate >= self.most:
             return None
         factor, seconds = self._step(top.ratio > NEARLY, top.ratio > NEARLY / 10)
         rate = top.rate * factor
@@ -188,7 +177,7 @@ class RateSearch:
 
     def _down(self, levels: Sequence[RateLevel]) -> Ask | None:
         bottom = levels[0]
-        if bottom.rate <= self._least * (1 + 1e-9):
+        if bottom.rate <= self.least * (1 + 1e-9):
             return self._ask(bottom.rate, SHORT_S) if bottom.probes < AGREED else None
         factor, seconds = self._step(bottom.ratio < 1 / NEARLY, bottom.ratio < 10 / NEARLY)
         return self._ask(bottom.rate / factor, seconds)
@@ -196,8 +185,8 @@ class RateSearch:
     def _step(self, next_to: bool, near: bool) -> tuple[float, float]:
         """The factor of a step, small near the boundary, where overload is dear, and first from a
         hint; and the seconds of its probe."""
-        steps = len({probe.rate for probe in self._probes})
-        hinted = {1: 1.25, 2: 1.5}.get(steps, 2.0) if self._hint else 2.0
+        steps = len({probe.rate for probe in self.probes})
+        hinted = {1: 1.25, 2: 1.5}.get(steps, 2.0) if self.start else 2.0
         if next_to:
             return min(hinted, 1.2), LONG_S
         return (min(hinted, 1.5), SHORT_S) if near else (hinted, 0.0)
@@ -209,7 +198,7 @@ class RateSearch:
         for end in (low, high):
             if end.seconds < LONG_S:
                 return self._ask(end.rate, LONG_S)
-        if gap(low, high) <= self._precision / 4:
+        if gap(low, high) <= self.precision / 4:
             return None
         return self._ask(math.sqrt(low.rate * high.rate), LONG_S)
 
@@ -219,15 +208,15 @@ class RateSearch:
             return None
         if self.left_s - seconds < BLOCK_S:
             seconds = min(LONGEST_S, self.left_s)
-        found = boundaries(kept, self._bounds)
+        found = boundaries(kept, self.bounds)
         if not found:
             return self._ask(math.sqrt(low.rate * high.rate), seconds)
         edge = found[0][1]
         if edge.seconds >= BELIEVED_S and edge.error is not None:
-            estimated = estimate(self._probes, self._bounds)
-            if estimated.error is not None and estimated.error <= SHARE * self._precision:
+            estimated = estimate(self.probes, self.bounds)
+            if estimated.error is not None and estimated.error <= SHARE * self.precision:
                 return None
-        most = ceiling(self._probes)
+        most = ceiling(self.probes)
         if most is not None and math.exp(edge.place) >= most:
             return None
         # The bracket needs no line: it holds back one that few blocks have led astray.
@@ -246,8 +235,8 @@ class RateSearch:
     def _ask(self, rate: float, seconds: float) -> Ask:
         """A probe, long enough for the percentile with the fewest requests beyond it; of 0 s: as
         short as can be, far from the boundary."""
-        rate = min(self._most, max(self._least, float(f"{rate:.4g}")))
-        shares = [bound.most for bound in self._bounds if bound.kind == "share"]
+        rate = min(self.most, max(self.least, float(f"{rate:.4g}")))
+        shares = [bound.most for bound in self.bounds if bound.kind == "share"]
         tightest = min((share for share in shares if share >= TIGHTEST), default=1.0)
         needed = math.ceil(2 * BEYOND / tightest / rate) / 2
         length = max(seconds, min(LONGEST_S, needed)) if seconds else SHORT_S

@@ -7,20 +7,17 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from serve_bench.analysis import ratios
 from serve_bench.analysis.checks import Warning, checks, unfair_sentences
 from serve_bench.analysis.comparing.groups import describe_groups
 from serve_bench.analysis.comparing.match import (
-    doubtful,
+    check_alike,
     few,
     matched,
-    unlike,
     unlike_axes,
     unlike_hosts,
-    unlike_rows,
-    versions_of,
 )
 from serve_bench.analysis.comparing.model import (
     GATE,
@@ -215,10 +212,10 @@ def _slicing(a: SideRow, b: SideRow) -> JsonObject:
     sliced = [trial.client.slices for trial in trials if trial.client.slices is not None]
     if not sliced:
         return {}
-    drains: dict[str, list[float]] = {"drain.A": [], "drain.B": []}
-    for name, side in zip(drains, (a, b), strict=True):
-        found = (trial.client.slices for trial in side.trials)
-        drains[name] += (slices.drain_s for slices in found if slices is not None)
+    drains = {
+        f"drain.{letter}": [part.drain_s for at in side.trials if (part := at.client.slices)]
+        for letter, side in (("A", a), ("B", b))
+    }
     figures = {
         "slices": sum(len(part.completed) for part in sliced) // 2,
         "slice_length": sliced[0].slice_s,
@@ -313,7 +310,10 @@ def of_runs(
             raise BadInput(f"{where[side]}: {error}") from None
         sides.append({(pair, place): row for pair, rows in of_pairs for place, row in rows.items()})
     mine, theirs = sides
-    differences, doubts = ((), ()) if alike else _checked(a, b, pairs, (mine, theirs), where, force)
+    differences, doubts = ((), ()) if alike else check_alike(a, b, pairs, (mine, theirs))
+    if differences and not force:
+        words = f"{where[0]} and {where[1]} are unlike: {'; '.join(differences)}"
+        raise BadInput(f"{words} (--force compares them)")
     doubts_a, doubts_b = checks(a), checks(b)
     known = by_key(a, doubts_a), by_key(b, doubts_b)
     several = len(pairs) > 1
@@ -374,9 +374,6 @@ def of_runs(
     )
 
 
-PairedRows: TypeAlias = Mapping[tuple[tuple[str, str], RowPlace], SideRow]
-"""The rows of a side, each with the variants of A and B that are compared."""
-
 Spreads = Mapping[tuple[str, RowPlace], Mapping[str, ratios.RunSpread]]
 """How far runs of a suite differ, by variant and row, then metric."""
 
@@ -385,26 +382,6 @@ ASSUMED_TEXT: Final = (
     f"{ratios.RUNS_KNOWN} other runs of this suite lie beside these two "
     "(set it with --session-sd 3%)"
 )
-
-
-def _checked(
-    a: Result,
-    b: Result,
-    pairs: Sequence[tuple[str, str]],
-    rows: tuple[PairedRows, PairedRows],
-    where: tuple[str, str],
-    force: bool,
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """In what the runs are unlike and what may be: BadInput where they are, unless forced."""
-    versions = [[versions_of(a, mine), versions_of(b, other)] for mine, other in pairs]
-    found = [difference for of in versions for difference in unlike(a, b, of)]
-    found += unlike_rows(*rows)
-    differences = tuple(dict.fromkeys(map(str, found)))
-    if differences and not force:
-        words = f"{where[0]} and {where[1]} are unlike: {'; '.join(differences)}"
-        raise BadInput(f"{words} (--force compares them)")
-    doubts = dict.fromkeys(doubt for of in versions for doubt in doubtful(a, b, of))
-    return differences, tuple(doubts)
 
 
 def _launches(result: Result, *names: str) -> tuple[Any, ...]:
@@ -443,9 +420,10 @@ def floors_of(noise: Comparing) -> dict[str, float]:
         raise BadInput(f"--noise: run {run.id} is no A/A run; serve-bench versus --aa makes one")
     floors: dict[str, float] = {}
     for _, line in noise.pairs:
-        interval = line.judged.interval
-        far = 0.0 if interval is None else interval.distance
-        if interval is not None and interval.fewest >= ratios.FEWEST and math.isfinite(far):
+        if (interval := line.judged.interval) is None or interval.fewest < ratios.FEWEST:
+            continue
+        far = max(abs(interval.low - 1), abs(interval.high - 1))
+        if math.isfinite(far):
             floors[line.metric] = max(floors.get(line.metric, 0.0), far)
     if MAIN not in floors:
         raise BadInput(f"--noise: run {run.id} has fewer than {ratios.FEWEST} rounds of throughput")

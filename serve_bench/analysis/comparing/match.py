@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from serve_bench.analysis.comparing.values import SideRow
@@ -209,11 +210,24 @@ class Difference:
         return f"{self.what} {self.a} against {self.b}"
 
 
-def unlike(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple[Difference, ...]:
+def unlike(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> Iterator[Difference]:
     """What forbids to compare: hosts, Ray versions (`versions` of A and B), commands, suites."""
-    mine, theirs = (version.get("ray") for version in versions)  # None of a service that was there
-    ray = [Difference("Ray", mine, theirs)] if mine and theirs and mine != theirs else []
-    return (*unlike_hosts(a.run.host, b.run.host), *ray, *_suites(a, b))
+    yield from unlike_hosts(a.run.host, b.run.host)
+    ray, other = (version.get("ray") for version in versions)  # None of a service that was there
+    if ray and other and ray != other:
+        yield Difference("Ray", ray, other)
+    if a.run.command != b.run.command:
+        yield _difference("command", a.run.command, b.run.command)
+    mine, theirs = a.run.suite, b.run.suite
+    for name in mine:
+        if name in theirs and name not in NO_SETTING:
+            yield from _settings(name, mine[name], theirs[name])
+    places = ["from this host"] * 2
+    for side, on in enumerate(run.asked.load_on for run in (a.run, b.run)):
+        if on is not None:
+            places[side] = f"from {on.nodes or 'all'} nodes of {on.address or 'its cluster'}"
+    if places[0] != places[1]:
+        yield Difference("load", *places)
 
 
 def differences_of(a: Result, b: Result) -> list[Difference]:
@@ -261,6 +275,22 @@ def unlike_apps(a: Result, b: Result) -> Iterator[Difference]:
         yield Difference("folder of the app", mine.folder, theirs.folder)
 
 
+def check_alike(
+    a: Result,
+    b: Result,
+    pairs: Sequence[tuple[str, str]],
+    rows: tuple[Mapping[_P, SideRow], Mapping[_P, SideRow]],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """In what two runs are unlike, by these pairs of variants and their rows, and what may be."""
+    versions = [[versions_of(a, mine), versions_of(b, other)] for mine, other in pairs]
+    found = [
+        *(difference for of in versions for difference in unlike(a, b, of)),
+        *unlike_rows(*rows),
+    ]
+    doubts = (doubt for of in versions for doubt in doubtful(a, b, of))
+    return tuple(dict.fromkeys(map(str, found))), tuple(dict.fromkeys(doubts))
+
+
 def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     """What may make the runs unlike, as warnings in one line each."""
     doubts = []
@@ -284,13 +314,17 @@ def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tup
 def versions_of(result: Result, *names: str) -> dict[str, str]:
     """Versions that the proof of the launches of these variants tells; several of one kind are
     joined."""
-    versions: dict[str, dict[str, None]] = {}
-    for launch in result.launches:
-        if launch.variant.name in names:
-            for name, value in launch.proved.versions.items():
-                if value:
-                    versions.setdefault(name, {})[value] = None
-    return {name: " and ".join(values) for name, values in versions.items()}
+    launches = (launch for launch in result.launches if launch.variant.name in names)
+    versions = (launch.proved.versions.items() for launch in launches)
+    return _join((name, value) for name, value in chain(*versions) if value)
+
+
+def _join(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """What each name stands beside, joined where that differs."""
+    values: dict[str, dict[str, None]] = {}
+    for name, value in pairs:
+        values.setdefault(name, {})[value] = None
+    return {name: " and ".join(several) for name, several in values.items()}
 
 
 # What was measured, as launches prove it: the app's commit and sources, the packages beside it.
@@ -302,18 +336,14 @@ MOST_CHANGES: Final = 8
 def software_of(launches: Iterable[Launch]) -> dict[str, str]:
     """By `app commit`, `app sources` and the name of each package what launches prove, joined where
     they differ."""
-    found: dict[str, dict[str, None]] = {}
-    for launch in launches:
-        app = launch.proved.app
-        if app.commit:
-            changes = f" ({counted(app.changes, 'uncommitted change')})" if app.changes else ""
-            found.setdefault("app commit", {})[f"{app.commit[:7]}{changes}"] = None
-        if app.sources:
-            found.setdefault("app sources", {})[app.sources[:8]] = None
-        for package in launch.proved.packages:
-            name, _, version = package.partition("==")
-            found.setdefault(name, {})[version] = None
-    return {name: " and ".join(values) for name, values in found.items()}
+    found: list[tuple[str, str]] = []
+    for proof in (launch.proved for launch in launches):
+        app = proof.app
+        changes = f" ({counted(app.changes, 'uncommitted change')})" if app.changes else ""
+        found += [("app commit", f"{app.commit[:7]}{changes}")] if app.commit else []
+        found += [("app sources", app.sources[:8])] if app.sources else []
+        found += [(name, of) for name, _, of in (text.partition("==") for text in proof.packages)]
+    return _join(found)
 
 
 def software_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -353,21 +383,6 @@ def _line(kernel: object) -> str:
     """`Linux 6.8.0-45-generic` -> `Linux 6.8`: what its scheduler and network stack belong to."""
     match = re.match(r"\S+ \d+\.\d+", str(kernel))
     return match.group() if match else str(kernel)
-
-
-def _suites(a: Result, b: Result) -> Iterator[Difference]:
-    if a.run.command != b.run.command:
-        yield _difference("command", a.run.command, b.run.command)
-    mine, theirs = a.run.suite, b.run.suite
-    for name in mine:
-        if name in theirs and name not in NO_SETTING:
-            yield from _settings(name, mine[name], theirs[name])
-    places = ["from this host"] * 2
-    for side, on in enumerate(run.asked.load_on for run in (a.run, b.run)):
-        if on is not None:
-            places[side] = f"from {on.nodes or 'all'} nodes of {on.address or 'its cluster'}"
-    if places[0] != places[1]:
-        yield Difference("load", *places)
 
 
 def _settings(name: str, a: Any, b: Any) -> Iterator[Difference]:

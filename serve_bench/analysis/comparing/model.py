@@ -127,6 +127,11 @@ class Alone:
     row: str
     client: str
 
+    def __str__(self) -> str:
+        """`100 connections (raw) of bs1-ongoing1-rep1`."""
+        of = ", ".join(word for word in (self.variant, cell_slug(self.cell)) if word)
+        return f"{self.row} ({self.client}) of {of}"
+
 
 @dataclass(frozen=True)
 class Comparing:
@@ -181,11 +186,6 @@ class Comparing:
     def pairs(self) -> list[tuple[ComparedRow, Compared]]:
         """All metrics of all rows, with the row."""
         return [(row, line) for row in self.rows for line in row.lines]
-
-    @property
-    def gated(self) -> tuple[Compared, ...]:
-        """The metrics that the gate looks at."""
-        return tuple(line for _, line in self.pairs if line.gated)
 
     @property
     def paired(self) -> bool:
@@ -275,15 +275,9 @@ def variant_of(row: ComparedRow) -> str | None:
     return None if row.variants is None else " and ".join(dict.fromkeys(row.variants))
 
 
-def row_words(row: Alone) -> str:
-    """`100 connections (raw) of bs1-ongoing1-rep1`."""
-    of = ", ".join(word for word in (row.variant, cell_slug(row.cell)) if word)
-    return f"{row.row} ({row.client}) of {of}"
-
-
 def alone_words(row: Alone) -> str:
     """`100 connections (raw) of bs1-ongoing1-rep1: only in A`."""
-    return f"{row_words(row)}: only in {row.side}"
+    return f"{row}: only in {row.side}"
 
 
 def subject(comparing: Comparing) -> str:

@@ -23,7 +23,7 @@ from serve_bench.analysis.comparing import (
     judged_rows,
 )
 from serve_bench.analysis.comparing.match import Subject, subject_of, unlike, versions_of
-from serve_bench.analysis.comparing.model import About, Alone, Comparing, row_words
+from serve_bench.analysis.comparing.model import About, Alone, Comparing
 from serve_bench.analysis.comparing.values import RowPlace, SideRow, by_key, rows_of
 from serve_bench.analysis.ratios import ASSUMED, RUNS_KNOWN, RunSpread
 from serve_bench.analysis.statistics import variants
@@ -104,7 +104,7 @@ def compare_newest(
         variant = place[0] if several else None
         only = Alone("B", variant, row.cell, place[1].row, place[1].client)
         if measured:
-            invalid.append(f"{row_words(only)}: of the runs before too many requests failed")
+            invalid.append(f"{only}: of the runs before too many requests failed")
         else:
             alone.append(only)
     for (name, at), row in earlier[-1].rows.items():
@@ -162,7 +162,7 @@ def measure_spreads(a: Result, b: Result, others: Sequence[Result]) -> Spreads:
     """How far runs of the suite of A and B differ, from other runs that are alike, by row and
     metric; nothing of what fewer than RUNS_KNOWN of them measured."""
     further = (other for other in others if other.run.id not in (a.run.id, b.run.id))
-    alike = [other for other in further if not unlike(a, other, ({}, {}))]
+    alike = [other for other in further if not any(unlike(a, other, ({}, {})))]
     alike.sort(key=lambda other: other.run.started_at)
     logs: dict[tuple[Place, str], list[list[float]]] = {}
     for other in alike:

@@ -141,7 +141,10 @@ def values_of(trial: Trial) -> dict[str, float]:
     bound is no value: what was given up would make a side look faster than it is."""
     if not answered(trial):
         return {}
-    figures: dict[str, float | None] = {MAIN: _throughput(trial), "cpu": _cpu_ns(trial)}
+    sliced, rate = trial.client.slices, read_rate(trial).mean
+    if sliced is not None and sliced.method == "slices":
+        rate = sum(sliced.completed) / (sum(sliced.length_s) or math.inf)
+    figures: dict[str, float | None] = {MAIN: rate, "cpu": _cpu_ns(trial)}
     for metric, prefix in PREFIXES.items():
         if metric in trial.metrics and trial.metrics[metric].unit == "ns":
             known = latency_figures([trial], [*SHARES.values()], metric)
@@ -158,14 +161,6 @@ def overdue(trial: Trial) -> int:
         waited_s = seconds.total - seconds.connect - seconds.warmup
         return 0 if trial.row.connections / rate > waited_s else trial.unanswered
     return trial.unanswered
-
-
-def _throughput(trial: Trial) -> float | None:
-    sliced = trial.client.slices
-    if sliced is not None and sliced.method == "slices":
-        seconds = sum(sliced.length_s)
-        return sum(sliced.completed) / seconds if seconds > 0 else None
-    return read_rate(trial).mean
 
 
 def _cpu_ns(trial: Trial) -> float | None:
@@ -242,24 +237,23 @@ def doubts_of(side: str, row: SideRow, known: Mapping[str, Sequence[Warning]]) -
 
 def _of_trial(trial: Trial) -> Iterator[Warning]:
     """Doubts that matter to a comparison alone."""
-    key = trial.key
     if trial.flags.cut:
-        yield Warning("cut", "ended by time", "its rate is that until then", key)
+        yield Warning("cut", "ended by time", "its rate is that until then")
     figures = zip(("p50", "p99"), latency_figures([trial], (0.5, 0.99)), strict=True)
     if open_ := [name for name, value in figures if isinstance(value, LowerBound)]:
         message = f"{' and '.join(open_)} {'are lower bounds' if open_[1:] else 'is a lower bound'}"
         hint = "some requests had no response, so it is not compared"
-        yield Warning("lower-bound", message, hint, key)
+        yield Warning("lower-bound", message, hint)
     if trial.flags.short_slices:
         message = "its slices are shorter than five drains"
-        yield Warning("short-slices", message, "give longer ones, or fewer connections", key)
+        yield Warning("short-slices", message, "give longer ones, or fewer connections")
     if trial.flags.way_changed:
         message = "CPU not judged: processes on the request's way started or ended"
-        yield Warning("way-changed", message, "hold the number of replicas fixed", key)
+        yield Warning("way-changed", message, "hold the number of replicas fixed")
     steal, cores = trial.usage.host.steal_percent, trial.usage.host.cores
     if steal is not None and cores and steal > 100 * STEAL_SHARE * cores:
         message = f"a hypervisor took {steal / cores:.0f} % of all cores"
-        yield Warning("steal", message, "repeat when the host is quieter", key)
+        yield Warning("steal", message, "repeat when the host is quieter")
 
 
 ODD_MADS: Final = 5.0
@@ -298,17 +292,15 @@ def weighed(
     limited = (doubt for doubt in doubts if doubt.code == CLIENT)
     bound = {doubt.side for doubt in limited if 2 * doubt.launches >= doubt.of}
     both = len(bound) == 2 and metric != "cpu"  # which is of the server, whoever waits
+    whys = []
     if judged.word == "same" and both:
-        why = "the client was the limit on both sides: a difference would not show"
-        return replace(judged, word="inconclusive", why=why, weighed=True)
+        whys.append("the client was the limit on both sides: a difference would not show")
     for letter, row in sides.items():
-        invalid = row.failed_share > INVALID_SHARE
         losing = ("improved", "faster") if letter == "A" else ("regressed", "slower")
-        loses = judged.word in losing
-        if invalid and not loses and judged.word != "inconclusive":
-            why = f"{share_text(row.failed_share)} of {letter}'s requests failed: figures invalid"
-            return replace(judged, word="inconclusive", why=why, weighed=True)
-    return judged
+        if row.failed_share > INVALID_SHARE and judged.word not in (*losing, "inconclusive"):
+            failed = share_text(row.failed_share)
+            whys.append(f"{failed} of {letter}'s requests failed: figures invalid")
+    return replace(judged, word="inconclusive", why=whys[0], weighed=True) if whys else judged
 
 
 def worse(a: SideRow, b: SideRow, letter: str) -> str:

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from serve_bench.analysis.growth import fit_power
+from serve_bench.analysis.drift import fit_power
 from serve_bench.analysis.statistics import (
     CENSORED,
     LATENCY,

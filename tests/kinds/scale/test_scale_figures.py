@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.checks import checks
-from serve_bench.analysis.growth import fit_power
+from serve_bench.analysis.drift import fit_power
 from serve_bench.analysis.statistics import LowerBound
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.scale import lens

@@ -63,13 +63,13 @@ def test_each_side_is_compared_with_a_as_by_itself_and_corrected_for_all() -> No
 
 
 def test_a_proof_by_itself_is_none_among_others() -> None:
-    ratio = math.exp(2.9 * sure(of_versus(run_of(1.0)).gated[0].judged.interval).se)
+    ratio = math.exp(2.9 * sure(of_versus(run_of(1.0)).pairs[0][1].judged.interval).se)
     assert of_versus(run_of(ratio)).word == "faster"
     found = of_versus(run_of(ratio, 1.0, 1.0))
     (line,) = (line for line in found.rows[0].lines if line.gated)
     assert line.judged.word != "faster" and found.word != "faster"
     # After two sure ones the last takes the whole error: it is proven, though not its interval.
-    (last,) = of_versus(run_of(ratio, 2.0, 2.0)).split()[0].gated
+    last = of_versus(run_of(ratio, 2.0, 2.0)).split()[0].pairs[0][1]
     interval = sure(last.judged.interval)
     assert last.judged.word == "faster" and interval.low < 1 < interval.high
     assert "faster (" in figures(last) and "between" not in figures(last)
