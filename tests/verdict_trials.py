@@ -148,9 +148,3 @@ def of_readme(connections: int, rate: float, host: float, p50_ms: float, **cpu: 
 DEFAULT_1 = of_readme(1, 187.7, 136, 5.07, load_worker=11, proxy=69, replica=48, controller=3)
 DEFAULT_8 = of_readme(8, 282.9, 168, 27.6, load_worker=11, proxy=86, replica=60, controller=3)
 DEFAULT_100 = of_readme(100, 484.8, 170, 199, load_worker=2, proxy=96, replica=59, controller=2)
-OPTIMIZED_1 = of_readme(
-    1, 1689, 136, 0.535, load_worker=38, haproxy_manager=15, fallback_proxy=2, replica=44, gcs=2
-)
-OPTIMIZED_100 = of_readme(
-    100, 5179, 162, 17.5, load_worker=12, haproxy_manager=14, replica=88, haproxy=29
-)

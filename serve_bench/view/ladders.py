@@ -18,7 +18,7 @@ from typing import Any, Final
 from serve_bench.analysis.climb import Climb, climbs_of
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.verdict.limits import SOME_FAILED
-from serve_bench.analysis.verdict.router import ROUTER_WAIT, read_flag_s, router_words
+from serve_bench.analysis.verdict.timers import ROUTER_WAIT, read_flag_s, router_words
 from serve_bench.core import ladder
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.figures import counted, number

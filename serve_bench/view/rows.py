@@ -245,7 +245,7 @@ def _judge(
         if ended is not None and is_whole and trial.key in result.broken:
             verdict = Verdict("unclear", "unclear", "none", reasons=(ended,))
         else:
-            verdict = limited_by(replace(trial, usage=usage), front, beside=beside)
+            verdict = limited_by(replace(trial, usage=usage), front, beside, result.launches)
         verdicts[trial.launch] = verdict
     return verdicts
 

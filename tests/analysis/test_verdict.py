@@ -14,8 +14,6 @@ from tests.verdict_trials import (
     DEFAULT_8,
     DEFAULT_100,
     IDLE,
-    OPTIMIZED_1,
-    OPTIMIZED_100,
     bound,
     expect,
     measured,
@@ -41,13 +39,9 @@ THREE = (
 #: A trial, its cause, how sure it is, its figures, and what comes next; "" is not looked at.
 CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
     "a client, default": (DEFAULT_1, "offered load", "high", "offered load, 1 connection", ""),
-    "a client, optimized": (OPTIMIZED_1, "offered load", "high", "offered load, 1 connection", ""),
     "eight clients nearly fill the proxy": (DEFAULT_8, "proxy CPU", "low", "", ""),
     "100 connections fill the proxy": (
         *(DEFAULT_100, "proxy CPU", "high", "proxy CPU 96 % of a core", "host 170 of 200 %"),
-    ),
-    "100 connections nearly fill the replica": (
-        *(OPTIMIZED_100, "replica CPU", "low", "replica CPU 88 % of a core", "host 162 of 200 %"),
     ),
     "a replica burns": (
         measured(20, 50, serving((25, 2), (98, 1.5, 97), host=130)),
@@ -180,12 +174,6 @@ def test_threads_that_wait_together_hold_up_a_process_no_longer_than_it_is_not_r
     held_up = {use.role: (use.held_up or 0.0, use.level) for use in evidence_of(trial).uses}
     starved = {role: wait / (level + wait) for role, (wait, level) in held_up.items()}
     assert starved == {"proxy": pytest.approx(0.03), "replica": pytest.approx(0.29)}
-
-
-def test_client_and_server_both_at_their_limit_is_unclear() -> None:
-    client = bound(0.95, 0.02, WORKED.format(95))
-    trial = measured(100, 400, serving((96, 1), (40, 1), host=180), client=client)
-    expect(trial, "unclear", "none", "client 95 % not idle; proxy CPU 96 % of a core")
 
 
 def test_a_busiest_thread_without_the_cpu_of_its_process_says_nothing_of_it() -> None:

@@ -1,4 +1,5 @@
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -9,8 +10,8 @@ from serve_bench.analysis.verdict import limited_by, worth_a_look
 from serve_bench.core.facts import TrialUsage
 from serve_bench.core.result import JsonObject, Trial
 from tests.cases import cases
-from tests.records import cell, changed
-from tests.verdict_trials import IDLE, bound, expect, measured, process, usage
+from tests.records import cell, changed, launch
+from tests.verdict_trials import IDLE, bound, expect, measured, process, usage, with_metric
 
 
 def replica(*places: tuple[str, str, float], name: str = "Shop", **more: Any) -> dict[str, Any]:
@@ -305,6 +306,11 @@ def test_slots_left_idle(held: float, served: int, haproxy: bool, idle: int | No
     verdict = expect(trial, cause, "high", f"{cause}, {words} (high", front="Shop")
     assert ("Shop.request_router_config.max_backoff_s" in verdict.hint) is bool(idle)
     assert idle is None or verdict.idle == pytest.approx(idle, abs=1)
+    assert ("router sleeps up to 500 ms between its tries" in find_timer(trial, "Shop")) is bool(
+        idle
+    )
+    rare = changed(trial, waits=structs.replace(trial.waits, seconds=99.0))
+    assert not find_timer(rare, "Shop")  # slots are idle for longer than it sleeps
 
 
 def test_a_replica_that_is_slower_than_the_others() -> None:
@@ -364,13 +370,10 @@ def test_of_a_deployment_that_serve_scales_the_replicas_are_told() -> None:
     assert "3 replicas of Shop ran then" in str(then.unseen)
     # It has all replicas that it may have: more slots or more replicas are what is left.
     assert "max_ongoing_requests (async" in limited_by(scaled(4), "Shop").hint
-
-
-@cases("ran", (1, 3, 4), (4, 1, 4))
-def test_a_row_while_serve_scales_is_no_steady_state(ran: tuple[int, ...]) -> None:
     words = "unclear: Shop went from 1 to 4 replicas during the row: not a steady state"
-    assert "timeline" in expect(scaled(*ran), "unclear", words=words, front="Shop").hint
-    assert not worth_a_look(scaled(*ran), "Shop")
+    for ran in ((1, 3, 4), (4, 1, 4)):
+        assert "timeline" in expect(scaled(*ran), "unclear", words=words, front="Shop").hint
+        assert not worth_a_look(scaled(*ran), "Shop")
 
 
 def two_apps(*replicas: dict[str, Any], busy: float = 8) -> Trial:
@@ -559,3 +562,73 @@ def test_a_hop_with_less_than_half_of_the_time_or_a_full_cpu_decides_otherwise()
     full = usage(process(1, "proxy", 20, wait=1), process(2, "replica", 98, wait=1), host=130)
     at = changed(measured(10, 200, full), waterfall=traced(latency=43.0, router=40.0))
     assert limited_by(at).cause == "replica CPU"
+
+
+CHANCE: Final = random.Random(44)
+
+
+def looked(latencies_ms: Sequence[float], *places: tuple[str, str, float], **more: Any) -> Trial:
+    """A row with a look in which requests wait for none, and these latencies beside 1 to 5 ms of
+    Serve."""
+    connections = more.pop("connections", 20)
+    trial = seen(replica(*places, **more), alone_ms=630, connections=connections)
+    return take(trial, latencies_ms)
+
+
+def take(trial: Trial, latencies_ms: Sequence[float]) -> Trial:
+    values = (round(1e6 * (ms + CHANCE.uniform(1, 5))) for ms in latencies_ms)
+    return with_metric(trial, "latency", "ns", *values)
+
+
+def find_timer(trial: Trial, front: str | None = None) -> str:
+    """The words on a timer in the verdict; empty without."""
+    reasons = limited_by(trial, front, launches=[launch()]).reasons
+    return next((words for words in reasons if "not load" in words), "")
+
+
+def draw(kind: Callable[[], float], count: int = 2000) -> list[float]:
+    return [kind() for _ in range(count)]
+
+
+FIFTY: Final = [50.0] * 300
+EVEN: Final = draw(lambda: CHANCE.uniform(1000, 2000))
+FILLS: Final = {"predict": BATCH | {"wait_s": 0.05, "held": 1.0}}
+FILLED: Final = {"predict": FILLS["predict"] | {"waiting": 0.0, "running": 1.0, "held": 64}}
+QUEUE: Final = ("serve.batch Shop.predict", "shop.py:109", 0.95)
+BATCHES: Final[dict[str, Any]] = {**cell(32, 100), "batch_wait_timeout_s": 0.05}
+NAMED: Final = "a timer, not load: 100 % of the latencies are 50 to 75 ms, and batch_wait_timeout_s"
+DRAWN: Final = "a drawn time, not load: latencies lie evenly from"
+BURNS: Final = usage(process(2, "replica", 60, wait=1), host=60)
+
+
+@cases(
+    "trial, words",
+    (looked(FIFTY, QUEUE, batches=FILLS, connections=1), f"{NAMED} is 0.05 s"),
+    (take(measured(8, 150, IDLE, of=BATCHES), FIFTY), f"{NAMED} is 0.05 s"),
+    (looked(FIFTY, QUEUE, batches=FILLED, connections=1), ""),
+    (looked([120.0] * 300, QUEUE, batches=FILLS, connections=1), ""),
+    (looked(FIFTY, sleep(20.0)), ""),  # a handler that sleeps is no timer of Serve
+    (looked(EVEN, sleep(20.0)), f"{DRAWN} 1 to 2 s"),
+    (looked(EVEN, sleep(1.0)), "model of a request (RAY_SERVE_MULTIPLEXED_MODEL_ID_MATCHING_"),
+    (looked(draw(lambda: CHANCE.uniform(200, 600)), sleep(1.0)), f"{DRAWN} 0.2 to 0.6 s"),
+    (looked(EVEN[:99], sleep(20.0)), ""),
+    (changed(looked(EVEN, sleep(20.0)), waits={}), ""),  # they may wait for one another
+    (changed(looked([ms / 50 for ms in EVEN], sleep(20.0)), usage=BURNS), ""),
+    (looked(EVEN, sleep(20.0), batches=FILLED), ""),  # they wait for one that runs
+)
+def test_a_timer_is_named_with_the_setting_that_has_its_time(trial: Trial, words: str) -> None:
+    found = find_timer(trial)
+    assert words in found if words else not found
+
+
+@cases(
+    "kind",
+    lambda: CHANCE.gauss(1500, 150),
+    lambda: 100 + CHANCE.expovariate(1 / 300),
+    lambda: CHANCE.triangular(1000, 2000),
+    lambda: CHANCE.choice((1000, 1500, 2000)) + CHANCE.gauss(0, 60),
+    lambda: 1000 + 1000 * CHANCE.random() ** 2,
+)
+def test_a_plain_app_has_no_timer(kind: Callable[[], float]) -> None:
+    for trial in (looked(draw(kind), sleep(20.0)), looked(draw(kind), connections=1)):
+        assert not find_timer(trial) and not find_timer(changed(trial, waits={}))

@@ -40,21 +40,23 @@ from serve_bench.analysis.verdict.case import (
     placed,
 )
 from serve_bench.analysis.verdict.evidence import evidence_of
+from serve_bench.analysis.verdict.timers import timer_words
 from serve_bench.analysis.verdict.usage import figure, short_name
 from serve_bench.core.facts import TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.own_app import rescaled, scaling_hint
-from serve_bench.core.result import Trial
+from serve_bench.core.result import Launch, Trial
 
 
 @dataclass(frozen=True)
 class Verdict:
     """What limited a trial.
 
-    `figures` and `runner_up`: words with numbers and units. `reasons`: why a verdict is unclear, or
-    what contradicts it. `unseen`: what could not be observed. `confidence` is "none" if the cause
-    is "unclear". `idle`: of the slots that HTTP reaches while requests waited for them, %.
+    `figures` and `runner_up`: words with numbers and units. `reasons`: why a verdict is unclear,
+    what contradicts it, a timer behind it. `unseen`: what could not be observed. `confidence` is
+    "none" if the cause is "unclear". `idle`: of the slots that HTTP reaches while requests waited
+    for them, %.
     """
 
     cause: Cause
@@ -78,11 +80,17 @@ class Verdict:
         return f"{self.figures} ({self.confidence} confidence{why}{then})"
 
 
-def limited_by(trial: Trial, front: str | None = None, beside: Sequence[Trial] = ()) -> Verdict:
+def limited_by(
+    trial: Trial,
+    front: str | None = None,
+    beside: Sequence[Trial] = (),
+    launches: Sequence[Launch] = (),
+) -> Verdict:
     """What limited a trial.
 
     `front`: the deployment that HTTP reaches; without it, it is inferred if possible. `beside`:
-    other trials of the run; those of the same cell and client form a ladder.
+    other trials of the run; those of the same cell and client form a ladder. `launches`: of the
+    run, whose flags of Serve may have the value of a timer.
     """
     case = case_of(trial, front, beside)
     verdict = next(answer for ask in list_questions(case) if (answer := ask(case)) is not None)
@@ -95,6 +103,8 @@ def limited_by(trial: Trial, front: str | None = None, beside: Sequence[Trial] =
     if doubts and verdict.cause != "unclear":
         less = WORDS[max(1, WORDS.index(verdict.confidence) - 1)]
         verdict = replace(verdict, confidence=less, reasons=(*verdict.reasons, *doubts))
+    if words := timer_words(case, verdict.cause, verdict.deployment, launches):
+        verdict = replace(verdict, reasons=(words, *verdict.reasons))
     hint = scaling_hint(verdict.deployment or "", trial.limits) if trial.limits else None
     if hint is None or verdict.cause not in OF_REPLICAS:
         return verdict

@@ -137,6 +137,9 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     failed, ended = trial.counts.failed_total, trial.counts.completed + trial.counts.failed_total
     rejected = trial.counts.failed.get("rejected", 0)
     most = int(trial.cell.get("max_batch_size") or 1)
+    wait_ms = 1e3 * float(trial.cell.get("batch_wait_timeout_s") or 0.0)
+    fill = None if sizes.mean is None else sizes.mean / most
+    waited_ms = _by_deployment(metrics.deployments, "batch_wait_ms").get(measured or "")
     fall = trial.waterfall
     times = {"latency": fall.total, **fall.hops} if fall.total.mean else {}
     seconds = read_rate(trial).seconds
@@ -156,7 +159,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         queue=int(queue) if queue is not None and queue >= 0 else None,  # -1: any number
         refused=rejected / ended if ended and rejected >= WHOLE * failed else 0.0,
         refused_by=rejections(trial.counts.failed, trial.client.status_codes) if rejected else (),
-        batches=_batches(trial, most, measured) if most > 1 else None,
+        batches=Batches(most, wait_ms, fill, waited_ms) if most > 1 else None,
         forward=forward,
         ongoing=None if ongoing == "stale" else ongoing,
         router_wait_ms=_by_deployment(metrics.routers, "wait_ms"),
@@ -254,11 +257,11 @@ def _offered(trial: Trial) -> Offered:
     inside = sent if trial.row.loop == "open" and sent.count else latency
     lost = merged([trial], "failed_latency")
     spent_s = sum((part.mean or 0.0) * part.count for part in (inside, lost)) / 1e9
-    in_flight = spent_s / rate.seconds if inside.count and rate.seconds > 0 else None
-    seen = trial.client.mean_in_flight
-    if seen is not None:  # of the accounting: the latencies of a few windows miss long waits
-        in_flight = seen
-    if in_flight is None and trial.row.loop == "closed":
+    # The accounting comes first: the latencies of a few windows miss long waits.
+    in_flight = trial.client.mean_in_flight
+    if in_flight is None and inside.count and rate.seconds > 0:
+        in_flight = spent_s / rate.seconds
+    elif in_flight is None and trial.row.loop == "closed":
         in_flight = float(trial.row.connections)
     if in_flight is not None and (trial.flags.cut or trial.row.loop == "closed"):
         # Requests without an end when the windows ended may have no latency, and waited too.
@@ -279,17 +282,6 @@ def _offered(trial: Trial) -> Offered:
         late=behind / due if due else 0.0,
         failed=counts.failed_total / ended if ended else 0.0,
         wait=connection_wait(trial) if trial.row.loop == "open" else None,
-    )
-
-
-def _batches(trial: Trial, most: int, measured: str | None) -> Batches:
-    sizes = merged([trial], BATCH_SIZE)
-    waits = _by_deployment(trial.serve_metrics.deployments, "batch_wait_ms")
-    return Batches(
-        most=most,
-        wait_ms=1e3 * float(trial.cell.get("batch_wait_timeout_s") or 0.0),
-        fill=None if sizes.mean is None else sizes.mean / most,
-        waited_ms=waits.get(measured or ""),
     )
 
 

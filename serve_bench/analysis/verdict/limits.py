@@ -131,7 +131,7 @@ QUEUES: Final = 3.0
 """A request with this multiple of its time alone mostly waits for others."""
 
 ALIKE: Final = 1.5
-"""Up to this multiple a request takes as long under the load as alone."""
+"""Up to this multiple a request takes as long under the load as alone, or as long as a timer."""
 
 DIFFER: Final = 3.0
 """A replica is slower than the others if its requests take this multiple of theirs, and it answers
@@ -151,3 +151,11 @@ on two cores (README)."""
 TRACED_MOST: Final = 0.5
 """A wait that traced requests spend more than half of their time in is what they wait for: it was
 measured, and nothing else can hold as much."""
+
+
+SHAPED: Final = 100
+"""With fewer latencies their shape is not judged (evidence/verdicts.md, timers)."""
+
+EVEN: Final = 0.08
+"""Latencies lie evenly if each percentile is so near the line from the first to the 99th, as a
+share of its rise: so 99 % of 400 even ones pass, and 1 % of 400 triangular ones."""

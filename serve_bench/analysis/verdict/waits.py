@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from serve_bench.analysis.verdict import limits
-from serve_bench.analysis.verdict.candidates import Candidate, slots_candidate
+from serve_bench.analysis.verdict.candidates import HINTS, Candidate, slots_candidate
 from serve_bench.analysis.verdict.evidence import Evidence
 from serve_bench.analysis.verdict.usage import WaitPlace, count_places, figure, short_name
-from serve_bench.core.facts import CallFacts, PoolFacts
+from serve_bench.core.facts import BatchQueueFacts, CallFacts, PoolFacts
 from serve_bench.core.figures import counted
 
 HANDLE: Final = "ray.DeploymentResponse"
@@ -218,6 +219,16 @@ def waits_in_turn(seen: Evidence) -> bool:
     return bool(alone and inside) and max(inside) >= limits.QUEUES * (alone or 0.0)
 
 
+def measure_filling(queues: Sequence[BatchQueueFacts]) -> float:
+    """How often batches of a function were seen to wait for more requests; 0: not most of the
+    time, or they are full."""
+    waiting = statistics.fmean(queue.waiting for queue in queues)
+    running = statistics.fmean(queue.running for queue in queues)
+    held = statistics.fmean(queue.held for queue in queues)
+    is_full = held >= limits.BATCH_FULL * max(queue.most for queue in queues)
+    return waiting if waiting > running and waiting >= limits.WAIT_SHARE and not is_full else 0.0
+
+
 def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candidate | None:
     """Requests that wait in `serve.batch`: for others to come, or for its function."""
     function = at.awaited.removeprefix(BATCH).rpartition(".")[2]
@@ -225,8 +236,6 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
     batches = [look.batches[function] for look in looks if function in look.batches]
     if not batches:
         return None
-    waiting = statistics.fmean(look.waiting for look in batches)
-    running = statistics.fmean(look.running for look in batches)
     most, wait_s = max(look.most for look in batches), max(look.wait_s for look in batches)
     held = statistics.fmean(look.held for look in batches)
     name, short = at.deployment, f"batch function {function}"
@@ -241,13 +250,14 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
             "replica counts as healthy: catch it there, and restart the replica"
         )
         return Candidate("app wait", share, _named(seen, name, words), short, name, hint=hint)
-    if waiting >= limits.WAIT_SHARE and waiting > running and held < limits.BATCH_FULL * most:
+    if waiting := measure_filling(batches):
         words = (
             f"batch wait: batches of {function} wait {figure(1e3 * wait_s)} ms for more, "
             f"about {held:.0f} of {most:.0f} in one"
         )
-        short = f"batch wait of {function}"
-        return Candidate("batch wait", waiting, _named(seen, name, words), short, name)
+        short = f"wait for batches of {function} to fill"
+        named, hint = _named(seen, name, words), HINTS["batch wait"]
+        return Candidate("batch wait", waiting, named, short, name, hint=hint)
     words = f"the batch function {function}, for which {count:.0f} requests wait"
     if inside := count_places(seen.waits.of[at.deployment], "own"):
         words += f", itself at {max(inside, key=lambda place: inside[place]).line}"

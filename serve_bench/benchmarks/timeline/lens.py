@@ -29,7 +29,7 @@ from serve_bench.analysis.course import (
 from serve_bench.analysis.ratios import quantile
 from serve_bench.analysis.statistics import MAIN, read_rate
 from serve_bench.analysis.verdict import limited_by
-from serve_bench.analysis.verdict.router import HARD_STOP, ROUTER_WAIT, read_flag_s, router_words
+from serve_bench.analysis.verdict.timers import HARD_STOP, ROUTER_WAIT, read_flag_s, router_words
 from serve_bench.core.facts import CourseFacts, ProbeSlices, TrialUsage
 from serve_bench.core.figures import counted
 from serve_bench.core.histogram import Histogram
