@@ -13,6 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+#: An access log is a line per request; Ray's own benchmarks silence it too.
+QUIET = {"log_level": "WARNING", "enable_access_log": False}
+
 
 def of_cluster(name: str) -> Any:
     """A module of the program of the cluster, whose modules know each other by plain names."""

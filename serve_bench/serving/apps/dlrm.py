@@ -164,7 +164,7 @@ class TunedRanker(Ranker):
         self._model = _Model(shape, self.device, seed)
         one_thread = self.device.type == "cpu" and torch.get_num_threads() == 1
         self._chunk_rows = CHUNK_ROWS if one_thread else CHUNK_ROWS_OF_THREADS
-        self._memory = _Memory(self._model, shape.rows_per_request)
+        self._memory = _Memory(self._model, self._chunk_rows)
         self._workspaces: dict[int, _Workspace] = {}
 
     def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
@@ -185,14 +185,9 @@ class TunedRanker(Ranker):
         return [scores[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
     def _workspace(self, rows: int) -> _Workspace:
-        kept = self._workspaces.get(rows)
-        if kept is not None:
-            return kept
-        if rows > self._memory.rows:
-            self._memory = _Memory(self._model, min(2 * rows, self._chunk_rows))
-            self._workspaces.clear()
-        made = self._workspaces[rows] = _Workspace(self._model, self._memory, rows)
-        return made
+        if rows not in self._workspaces:
+            self._workspaces[rows] = _Workspace(self._model, self._memory, rows)
+        return self._workspaces[rows]
 
 
 class _Model:
@@ -233,7 +228,6 @@ class _Memory:
 
     def __init__(self, model: _Model, rows: int) -> None:
         shape, device, places = model.shape, model.device, model.places
-        self.rows = rows
         self.ids = torch.zeros(rows, places, dtype=torch.int32, device=device)
         self.vectors = torch.empty(rows, places, shape.width, device=device)
         self.products = torch.empty(rows, places, places, device=device)

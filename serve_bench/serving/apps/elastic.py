@@ -12,6 +12,8 @@ from typing import Any
 from ray import serve
 from starlette.responses import PlainTextResponse
 
+from . import QUIET
+
 SERVICE_S = 0.1
 SLOTS = 5
 MOST = 4
@@ -35,7 +37,7 @@ SCALING = {
     autoscaling_config=SCALING,
     user_config={"service_s": SERVICE_S},
     graceful_shutdown_timeout_s=5.0,
-    logging_config={"log_level": "WARNING", "enable_access_log": False},
+    logging_config=QUIET,
 )
 class Elastic:
     """Answers after `service_s` of its user_config."""

@@ -18,12 +18,10 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
+from . import QUIET
 from .tally import ReplicaTally, folders
 
 ANSWER = "hi"
-
-#: An access log is a line per request; Ray's own benchmarks silence it too.
-QUIET = {"log_level": "WARNING", "enable_access_log": False}
 
 #: No request is under way when an application is removed: nothing is to be waited for.
 SHUTDOWN_WAIT_S = 0.1

@@ -15,6 +15,7 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 
+from . import QUIET
 from .noop_answers import ANSWER, EVENT, asked, body_of, query_of
 from .tally import Batching, ReplicaTally, folders
 
@@ -87,8 +88,7 @@ class NoOp(Batching, Methods):
 
     async def answer(self, message: bytes = b"", *body: bytes) -> bytes:
         query = query_of(message)
-        self._counts.add(0)
-        await self._in_batch(query)
+        await self._count(query)
         if asked(query, b"echo"):
             return body[0] if body else message
         return body_of(query)
@@ -97,16 +97,15 @@ class NoOp(Batching, Methods):
         query, event = query_of(message), EVENT
         if asked(query, b"echo"):
             event = b"data: %b\n\n" % body[0] if body else message
-        self._counts.add(0)
-        await self._in_batch(query)
+        await self._count(query)
         for _ in range(asked(query, b"events")):
             if self._gap_s:
                 await asyncio.sleep(self._gap_s)
             yield event
 
-    async def _in_batch(self, request: Any) -> None:
-        if self._max_batch_size > 1:
-            await self._batched(request)
+    async def _count(self, request: Any) -> Any:
+        self._counts.add(0)
+        return await self._batched(request) if self._max_batch_size > 1 else None
 
     async def __call__(self, request: Request | bytes) -> Any:
         if isinstance(request, Request) and request.scope["query_string"]:
@@ -118,9 +117,7 @@ class NoOp(Batching, Methods):
 
 
 @serve.deployment(
-    name="Forwarder",
-    max_ongoing_requests=INTERMEDIATE_CONCURRENCY,
-    logging_config={"log_level": "WARNING", "enable_access_log": False},
+    name="Forwarder", max_ongoing_requests=INTERMEDIATE_CONCURRENCY, logging_config=QUIET
 )
 class Forwarder(Methods):
     """Passes each request on through a handle, as a composed model does."""

@@ -30,10 +30,8 @@ class SampleScorer(_Ranker):  # type: ignore[misc]  # what a deployment wraps ha
 
     tally = SharedTally
 
-    def __init__(
-        self, kind: str, shape: Shape, device: str, threads: int | None, seed: int
-    ) -> None:
-        super().__init__(kind, shape, device, threads, seed)
+    def __init__(self, kind: str, shape: Shape, *more: Any) -> None:
+        super().__init__(kind, shape, *more)
         self._kind, self._shape = kind, shape
         # `tuned` computes in memory of its own: one thread at a time. `plain` makes all anew.
         self._turn: Any = threading.Lock() if kind == "tuned" else contextlib.nullcontext()

@@ -70,15 +70,13 @@ class _Handler:
 
     async def _answer(self, body: bytes) -> Response:
         began_ns, payload = time.perf_counter_ns(), self._read(body)
-        if isinstance(payload, Response):
-            return payload
-        return self._reply(await self._worker(payload), began_ns)
+        refused = isinstance(payload, Response)
+        return payload if refused else self._reply(await self._worker(payload), began_ns)
 
     def _answer_now(self, body: bytes) -> Response:
         began_ns, payload = time.perf_counter_ns(), self._read(body)
-        if isinstance(payload, Response):
-            return payload
-        return self._reply(self._worker.now(payload), began_ns)
+        refused = isinstance(payload, Response)
+        return payload if refused else self._reply(self._worker.now(payload), began_ns)
 
 
 class AsyncHandler(_Handler):

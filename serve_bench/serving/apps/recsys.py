@@ -23,6 +23,7 @@ from ray.serve.exceptions import RayServeException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from . import QUIET
 from .dlrm_features import FORMS, Answer, Payload, as_scores, features, scores_json
 from .dlrm_shape import Shape
 from .tally import Batching, ReplicaTally, folders
@@ -36,9 +37,6 @@ MAX_ONGOING_REQUESTS = 1000
 INGRESS_PER_RANKER = 2
 MAX_BATCH_SIZE = 100
 BATCH_WAIT_TIMEOUT_S = 0.05
-
-#: An access log is a line per request; Ray's own benchmarks silence it too.
-QUIET = {"log_level": "WARNING", "enable_access_log": False}
 
 JSON_HEADERS = [(b"content-type", b"application/json")]
 
@@ -193,11 +191,9 @@ _Ranker: Any = RankerReplica.func_or_class
 class OneTier(_Ranker):  # type: ignore[misc]  # what a deployment wraps has no type
     """Makes the candidates of a user and scores them in the same replica: GET ?user_id=N."""
 
-    def __init__(
-        self, kind: str, shape: Shape, device: str, threads: int | None, seed: int
-    ) -> None:
-        super().__init__(kind, shape, device, threads, seed)
-        self._form, self._shape, self._seed = FORMS[kind], shape, seed
+    def __init__(self, kind: str, shape: Shape, *more: Any) -> None:
+        super().__init__(kind, shape, *more)
+        self._form, self._shape, self._seed = FORMS[kind], shape, more[-1]
 
     async def __call__(self, request: Request) -> Response:
         """The scores of the user's candidates; 422 to what is no whole number."""

@@ -49,10 +49,9 @@ def ask_replicas(
     app of the user, which does not report settings itself."""
     import ray
 
-    question = _own_settings if of_user else _replica_settings
     prefix = f"SERVE_REPLICA::{app}#{deployment}#"
     settings, silent = [], []
-    for answer in ask_all(lambda name: name.startswith(prefix), question).values():
+    for answer in ask_all(lambda name: name.startswith(prefix), _settings, of_user).values():
         if isinstance(answer, ray.exceptions.RayTaskError):  # its constructor has not ended, say
             silent.append(f"a replica cannot tell what it uses: {one_line(answer)}")
         elif not isinstance(answer, Exception):  # else it is on its way out: the caller counts
@@ -71,13 +70,13 @@ def ask_all(
     return dict(zip(names, answers(references), strict=True))
 
 
-def answers(references: Sequence[Any], timeout_s: float = ANSWER_TIMEOUT_S) -> Iterator[Any]:
+def answers(references: Sequence[Any]) -> Iterator[Any]:
     """What came of questions that were put, in their order: the answer, or what Ray raises. All
     share one time-out, since many replicas may be pending at once."""
     import ray
 
     if references:
-        ray.wait(list(references), num_returns=len(references), timeout=timeout_s)
+        ray.wait(list(references), num_returns=len(references), timeout=ANSWER_TIMEOUT_S)
     for reference in references:
         try:
             yield ray.get(reference, timeout=0)
@@ -243,34 +242,28 @@ def _in_force(_: Any, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, s
     return flags, ours
 
 
-def _replica_settings(replica: Any) -> dict[str, Any]:
-    """Runs inside a replica: its pid, and what it uses now."""
-    inner = getattr(replica, "_replica_impl", replica)
-    user = inner._user_callable_wrapper._callable
-    settings: dict[str, Any] = {
-        "pid": os.getpid(),
-        "max_ongoing_requests": inner._deployment_config.max_ongoing_requests,
-        "max_queued_requests": inner._deployment_config.max_queued_requests,
-    }
-    if hasattr(user, "settings"):
-        settings.update(user.settings())
-    return settings
-
-
-def _own_settings(replica: Any) -> dict[str, Any]:
-    """Runs inside a replica of the user's app: its pid, and what it was resources, by option."""
+def _settings(replica: Any, of_user: bool) -> dict[str, Any]:
+    """Runs inside a replica: its pid and what it uses now, by option; of an app of ours, what that
+    reports."""
     import ray
 
-    config = getattr(replica, "_replica_impl", replica)._deployment_config
+    inner = getattr(replica, "_replica_impl", replica)
+    config = inner._deployment_config
+    settings: dict[str, Any] = {
+        "pid": os.getpid(),
+        "max_ongoing_requests": getattr(config, "max_ongoing_requests", None),
+        "max_queued_requests": getattr(config, "max_queued_requests", None),
+    }
+    if not of_user:
+        report = getattr(inner._user_callable_wrapper._callable, "settings", dict)
+        return settings | report()
     scaled = getattr(config, "autoscaling_config", None)
     context: Any = ray.get_runtime_context()  # without types
     resources = context.get_assigned_resources()
     user = config.user_config if isinstance(config.user_config, dict) else {}
     scalars = {k: v for k, v in user.items() if isinstance(v, (int, float, str, bool))}
     return {
-        "pid": os.getpid(),
-        "max_ongoing_requests": getattr(config, "max_ongoing_requests", None),
-        "max_queued_requests": getattr(config, "max_queued_requests", None),
+        **settings,
         "autoscaling_config.max_replicas": getattr(scaled, "max_replicas", None),
         "ray_actor_options.num_cpus": resources.get("CPU", 0.0),
         "ray_actor_options.num_gpus": resources.get("GPU", 0.0),
@@ -333,7 +326,8 @@ def last_raised(lines: list[str]) -> str | None:
 
 
 def traceback_in(lines: list[str]) -> list[str]:
-    """The last traceback among the lines of a log, without the frames of libraries."""
+    """The last traceback that is whole among the lines of a log, without the frames of libraries.
+    The end of a log may be written yet."""
     heads = [number for number, line in enumerate(lines) if FRAME.match(line)]
     if not heads:
         return []
@@ -343,6 +337,8 @@ def traceback_in(lines: list[str]) -> list[str]:
         first -= 1
     while last < len(lines) and (_indent(lines[last]) >= deep or not lines[last].strip()):
         last += 1
+    if last == len(lines):
+        return traceback_in(lines[:first])
     frames: list[list[str]] = []
     for line in lines[first:last]:
         if FRAME.match(line):
@@ -353,7 +349,7 @@ def traceback_in(lines: list[str]) -> list[str]:
     return [
         "Traceback (most recent call last):",
         *(line.rstrip() for texts in of_app for line in texts),
-        *(line.strip() for line in lines[last : last + 1]),
+        lines[last].strip(),
     ]
 
 

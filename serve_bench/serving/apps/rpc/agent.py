@@ -10,10 +10,10 @@ Times are ns of `time.perf_counter_ns`, which all processes of a Linux host shar
 from __future__ import annotations
 
 import math
-import select
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn
 
 from .. import of_cluster
 
@@ -116,15 +116,22 @@ class Broken(Refused):  # type: ignore[misc]  # of the program of the cluster
     """A world cannot go on: one line that names the process."""
 
 
-class RpcWorld(Protocol):
-    """One agent and its observers, up and connected."""
+class RpcWorld(ABC):
+    """One agent and its observers, up and connected, with their pids by rank."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self._spec, self._pids = dict(spec), dict[int, int]()
 
     def people(self) -> dict[str, Any]:
         """`agent`: its pid; `observers`: theirs, in their order."""
+        agent, *observers = self._pids.values()
+        return {"agent": agent, "observers": observers}
 
+    @abstractmethod
     def episode(self, steps: int) -> dict[str, Any]:
         """All observers at once, `steps` calls each. Raises Broken."""
 
+    @abstractmethod
     def stop(self) -> None:
         """Ends all processes of the world."""
 
@@ -159,13 +166,6 @@ def figures(agent_ns: Sequence[int], reports: Sequence[Mapping[str, Any]]) -> di
     }
 
 
-def end_if_orphan() -> None:
-    """Ends the launch if the parent has gone."""
-    if select.select([PARENT], [], [], 0)[0]:
-        end_launch()
-
-
-def end_launch() -> None:
-    """Goes on as the program of the cluster that ends a launch: the parent has gone, and its warden
-    may have. It does not return."""
-    of_cluster("ending").become()
+end_launch: Callable[[], NoReturn] = of_cluster("ending").become
+"""Goes on as the program of the cluster that ends a launch: the parent has gone, and its warden may
+have."""

@@ -8,13 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 from collections.abc import Mapping
 from typing import Any
 
 import numpy
 import ray
 
-from .agent import Agent, Broken, end_if_orphan, ended, episode, figures, now_ns, one_line, stopped
+from .agent import (
+    PARENT,
+    Agent,
+    Broken,
+    RpcWorld,
+    end_launch,
+    ended,
+    episode,
+    figures,
+    now_ns,
+    one_line,
+    stopped,
+)
 
 LOOK_S = 0.2
 
@@ -61,8 +74,9 @@ class RayAgent(AsyncAgent):
         return await mine
 
 
-class Watcher:
-    """What observers of Ray and of Serve share; `_ask` carries the call."""
+@ray.remote(num_cpus=0, max_restarts=0)
+class RayObserver:
+    """An observer that calls the agent as an actor, or by its handle of Serve."""
 
     def __init__(self, spec: Mapping[str, Any], rank: int, agent: Any) -> None:
         self._drawn = numpy.random.default_rng([int(spec["seed"]), rank])
@@ -80,36 +94,24 @@ class Watcher:
         return episode(self._ask, lambda: self._drawn.random(self._size, numpy.float32), steps)
 
     def _ask(self, state: Any) -> int:
-        raise NotImplementedError
+        answer = self._method.remote(state)
+        if isinstance(answer, ray.ObjectRef):
+            return int(ray.get(answer, timeout=self._timeout_s))
+        return int(answer.result(timeout_s=self._timeout_s))
 
 
-@ray.remote(num_cpus=0, max_restarts=0)
-class RayObserver(Watcher):
-    """An observer that calls the agent as an actor."""
-
-    def _ask(self, state: Any) -> int:
-        return int(ray.get(self._method.remote(state), timeout=self._timeout_s))
-
-
-class RayWorld:
+class RayWorld(RpcWorld):
     """The actors of one world; made by starting them."""
 
-    observer: Any = RayObserver
-
     def __init__(self, spec: Mapping[str, Any]) -> None:
-        self._spec = dict(spec)
+        super().__init__(spec)
         self._observers: list[Any] = []
-        self._pids: dict[int, int] = {}
         self._agent = self._start_agent()
         self._pids[0] = int(self._ask_agent("pid"))
         ranks = range(1, int(spec["observers"]) + 1)
-        self._observers = [self.observer.remote(self._spec, rank, self._agent) for rank in ranks]
+        self._observers = [RayObserver.remote(self._spec, rank, self._agent) for rank in ranks]
         pids = self._gathered([observer.pid.remote() for observer in self._observers])
         self._pids.update(zip(ranks, pids, strict=True))
-
-    def people(self) -> dict[str, Any]:
-        ranks = range(1, len(self._observers) + 1)
-        return {"agent": self._pids[0], "observers": [self._pids[rank] for rank in ranks]}
 
     def episode(self, steps: int) -> dict[str, Any]:
         reports = self._gathered([observer.episode.remote(steps) for observer in self._observers])
@@ -147,7 +149,8 @@ class RayWorld:
     def _look(self) -> None:
         """Ends the launch if the parent has gone; breaks the world if the agent's process has:
         Serve would start another in its place, and only make the calls wait."""
-        end_if_orphan()
+        if select.select([PARENT], [], [], 0)[0]:
+            end_launch()
         pid = self._pids.get(0)
         if pid is not None:
             try:

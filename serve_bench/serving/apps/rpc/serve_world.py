@@ -13,11 +13,11 @@ from typing import Any
 import ray
 from ray import serve
 
+from .. import QUIET
 from .agent import ended, now_ns, one_line
-from .ray_world import AsyncAgent, RayWorld, Watcher
+from .ray_world import AsyncAgent, RayWorld
 
 APP = "rpc"
-QUIET = {"log_level": "WARNING", "enable_access_log": False}
 
 
 @serve.deployment(name="Agent")
@@ -41,18 +41,8 @@ class ServeAgent(AsyncAgent):
         return self._agent.select([state for state, _ in requests], first_ns)
 
 
-@ray.remote(num_cpus=0, max_restarts=0)
-class ServeObserver(Watcher):
-    """An observer that calls the agent by its handle."""
-
-    def _ask(self, state: Any) -> int:
-        return int(self._method.remote(state).result(timeout_s=self._timeout_s))
-
-
 class ServeWorld(RayWorld):
     """The same, the agent behind a handle."""
-
-    observer = ServeObserver
 
     def _start_agent(self) -> Any:
         # More than there are calls at once: a replica that is full makes the router pause.

@@ -30,6 +30,7 @@ from .agent import (
     PARENT,
     Agent,
     Broken,
+    RpcWorld,
     end_launch,
     ended,
     episode,
@@ -66,12 +67,11 @@ def listen(address: str, port: int) -> socket.socket:
     return listener
 
 
-class TorchWorld:
+class TorchWorld(RpcWorld):
     """The processes of one world; made by starting them. `spec["observers"]` of them observe."""
 
     def __init__(self, spec: Mapping[str, Any], listener: socket.socket) -> None:
-        self._spec = spec
-        self._pids: list[int] = []
+        super().__init__(spec)
         self._statuses: dict[int, int] = {}  # of those that have ended and were waited for
         self._lines: list[Connection] = []
         for rank in range(int(spec["observers"]) + 1):
@@ -82,7 +82,7 @@ class TorchWorld:
                     line.close()
                 _be(rank, spec, theirs, listener)
             theirs.close()
-            self._pids.append(pid)
+            self._pids[rank] = pid
             self._lines.append(ours)
         try:
             self._connect()
@@ -100,9 +100,6 @@ class TorchWorld:
             self._hear(turn)
         self._hear(everyone)  # and that all know each other
 
-    def people(self) -> dict[str, Any]:
-        return {"agent": self._pids[0], "observers": self._pids[1:]}
-
     def episode(self, steps: int) -> dict[str, Any]:
         for rank in range(1, len(self._pids)):
             self._say(rank, {"steps": steps})
@@ -112,14 +109,14 @@ class TorchWorld:
 
     def stop(self) -> None:
         """Ends all processes: nothing of theirs is needed any more."""
-        left = [pid for pid in self._pids if pid not in self._statuses]
+        left = set(self._pids.values()) - self._statuses.keys()
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         for pid in left:
             os.waitpid(pid, 0)
         for line in self._lines:
             line.close()
-        self._pids, self._lines = [], []
+        self._pids, self._lines = {}, []
 
     def _say(self, rank: int, message: Mapping[str, Any]) -> None:
         try:
@@ -153,7 +150,7 @@ class TorchWorld:
         their broken connection first; of a call that took too long whoever holds all up."""
         deadline = time.monotonic() + GRACE_S
         while TIMED_OUT not in why and time.monotonic() < deadline:
-            for other, pid in enumerate(self._pids):
+            for other, pid in self._pids.items():
                 status = self._status(pid)
                 if status is not None and (os.WIFSIGNALED(status) or other == 0 != rank):
                     return self._ended(other)
@@ -161,8 +158,7 @@ class TorchWorld:
         if TIMED_OUT not in why:
             return ended(rank, self._pids[rank], f"failed: {why}")
         waited = f"waited {self._spec['timeout_s']:g} s for an action"
-        culprit = stopped(dict(enumerate(self._pids)))
-        return culprit or ended(rank, self._pids[rank], waited)
+        return stopped(self._pids) or ended(rank, self._pids[rank], waited)
 
     def _status(self, pid: int, how: int = os.WNOHANG) -> int | None:
         """How a process ended; None while it runs."""
