@@ -171,13 +171,19 @@ def own_app(
     return _described(question, config, asked or Asked())
 
 
-def _described(question: _Question, config: Mapping[str, Any], asked: Asked) -> OwnApp:
+def _described(question: _Question, config: Mapping[str, Any], asked: Asked | None) -> OwnApp:
+    """`asked`: what it is asked; None: it is deployed beside the app that is."""
     about = dict(config)
     target, import_path, servicers = question.target, question.import_path, question.servicers
+    is_loaded, asked = asked is not None, asked or Asked()
     if servicers is not None:
         bodies = [base64.b64encode(body).decode() for body in asked.bodies or (asked.body,)]
         about |= {"paths": asked.paths or (asked.route,), "bodies": bodies}
     answer = question.ask(about)
+    if is_loaded and not answer["calls"]:
+        name = answer["deployments"][-1]["name"]
+        lacks = f"{name} has no method to be called: give it __call__, or routes of FastAPI"
+        raise BadInput(f"{question.where}: {target}: {lacks}")
     grpc = None
     if servicers is not None:
         grpc = built(OwnGrpc, {"servicers": servicers.functions, **answer}, servicers.where)
@@ -226,7 +232,7 @@ def app_of_config(
         place, named = f"{where}: {listed.import_path}", listed.import_path
         path = [listed.folder(_here(where, target), lambda path: Path(path).exists(), where)]
         question = _Question(target, place, named, path, python, servicers if is_main else None)
-        apps.append(_described(question, listed.config, asked if is_main else Asked()))
+        apps.append(_described(question, listed.config, asked if is_main else None))
     _check_names(apps, where)
     main = next(app for app in apps if app.name == chosen)
     beside = []

@@ -16,7 +16,12 @@ from tests.servers import Steps, serving
 
 ROUTES = {"/-/routes": (200, {"/": "app"})}
 SOCKETS = "the path takes websockets alone, and loads are of HTTP requests"
-FASTAPI = {**ROUTES, "/openapi.json": (200, {"paths": {"/a": {}, "/b": {}}})}
+NEEDED = [
+    {"name": name, "in": "query", "required": name != "other"} for name in ("a", "b", "other")
+]
+PATHS = {"/a": {}, "/b/{n}": {"post": {"parameters": [{"name": "n", "in": "path"}, *NEEDED]}}}
+FASTAPI = {**ROUTES, "/openapi.json": (200, {"paths": PATHS})}
+NO_PATH = "the app has no such path, name one with --route"
 
 
 @pytest.fixture
@@ -56,9 +61,9 @@ def refused(
 
 @cases(
     "answers, status, says",
-    (FASTAPI, 404, "the app has no such path, name one with --route; the app has /a, /b"),
-    (ROUTES, 404, "the app has no such path, name one with --route"),
-    ({}, 404, "the app has no such path, name one with --route"),
+    (FASTAPI, 404, f"{NO_PATH}; the app has /a, POST /b/{{n}} (query a&b)"),
+    ({**ROUTES, "/openapi.json": (200, {"paths": ["/a"]})}, 404, NO_PATH),
+    ({}, 404, NO_PATH),
     ({**FASTAPI, "/": (404, {})}, 404, SOCKETS),
     (ROUTES, 405, "the path takes another --method"),
     (ROUTES, 422, "the path takes another query (--route), --body or --header"),
@@ -115,7 +120,10 @@ def test_a_traceback_in_a_log_is_told_by_the_frames_of_the_app(deployer: Any) ->
         "           ~~~~~^^^^^^^",
         "shop.NoKey: key",
     ]
-    assert refusal.traceback_in(LOG[:2]) == []
+    assert refusal.traceback_in(LOG[:2]) == refusal.traceback_in(LOG[:6]) == []
+    assert refusal.traceback_in([*LOG, *LOG[:5]]) == refusal.traceback_in(
+        LOG
+    )  # cut: the one before
     lines = ["RuntimeError: Traceback (most recent call last):", '  File "x"', "ValueError: bad"]
     assert refusal.last_raised(lines) == "ValueError: bad"
     assert refusal.last_raised(["The deployment failed to start 3 times in a row."]) is None
@@ -135,6 +143,8 @@ def test_a_500_is_told_with_the_log_and_a_dead_replica_by_its_last_line(
     taken = [*LOG[:-2], 'TypeError: can only concatenate str (not "Request") to str']
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: taken)
     assert "takes no HTTP request: --protocol handle" in refused(deployer, ROUTES, 500)
+    taken = [*LOG[:6], '    return request.query_params["word"]', "KeyError: 'word'"]
+    assert "'word'; it takes a query: --route with / (query word)" in refused(deployer, ROUTES, 500)
     wrote = [":actor_name:ServeReplica:default:Dies", "going down", ""]
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: wrote)
     refusal = deployer._failed("default", "DEPLOY_FAILED", ["start failed", "ActorDiedError()"], 0)

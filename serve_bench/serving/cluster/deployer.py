@@ -74,6 +74,9 @@ _ADVICE: dict[int | None, str] = {
 #: How an app fails for which a Request is no argument; one that is passed on raises the last.
 _NO_REQUEST = re.compile("['\"]Request['\"]|'__call__' that does not exist|KeyError: 'app'")
 
+#: How a traceback ends of an app that takes a parameter of the query where there is none.
+_NO_QUERY = re.compile(r"query_params\[['\"](\w+)['\"]\].*KeyError: '\1'", re.DOTALL)
+
 #: What an answer says, in statuses of HTTP and in codes of gRPC: there is no replica yet; the proxy
 #: or the app does not know what is asked for.
 _NOT_YET = {False: 503, True: 14}
@@ -223,9 +226,11 @@ class Deployer:
             trace = traceback_in(_logged(spec["name"], "serve/replica_*.log", since))
             if trace and trace[-1].strip() not in answer:
                 line += f": {trace[-1].strip()}"
-        raise Refused(line + self._advice(status, ready, line), trace)
+        raise Refused(line + self._advice(status, ready, line, trace), trace)
 
-    def _advice(self, status: int | None, ready: dict[str, Any], line: str) -> str:
+    def _advice(
+        self, status: int | None, ready: dict[str, Any], line: str, trace: list[str]
+    ) -> str:
         """Which flag would change what the app answers; a FastAPI app tells its own paths."""
         if ready.get("grpc") is not None:
             return _GRPC_ADVICE.get(status or 0, "")
@@ -235,8 +240,13 @@ class Deployer:
             return ""
         if status == 500 and _NO_REQUEST.search(line):
             return "; it takes no HTTP request: --protocol handle with --body or --call, or grpc"
-        paths = (self._json_at("/openapi.json") or {}).get("paths")
-        shown = list(paths)[:MOST_PATHS] if isinstance(paths, dict) else []
+        if status == 500 and (lacks := _NO_QUERY.search("".join(trace))):
+            return f"; it takes a query: --route with {ready['path']} (query {lacks[1]})"
+        paths: Any = (self._json_at("/openapi.json") or {}).get("paths")
+        try:
+            shown = [_request_of(*path) for path in list(paths.items())[:MOST_PATHS]]
+        except (AttributeError, KeyError, TypeError):  # another document than OpenAPI's, or none
+            shown = []
         return _ADVICE[status] + (f"; the app has {', '.join(shown)}" if shown else "")
 
     def _upgrades(self, ready: dict[str, Any]) -> bool:
@@ -277,6 +287,16 @@ class Deployer:
             return None, one_line(error), b""
         finally:
             connection.close()
+
+
+def _request_of(path: str, methods: dict[str, Any]) -> str:
+    """What a path of an OpenAPI document takes: its method where that is not GET, and the names in
+    its query, whose values would be hidden."""
+    method, about = next(iter(methods.items()), ("get", dict[str, Any]()))
+    parameters: list[dict[str, Any]] = about.get("parameters", [])
+    query = [it["name"] for it in parameters if it["in"] == "query" and it.get("required")]
+    words = [path] if method == "get" else [method.upper(), path]
+    return " ".join([*words, *([f"(query {'&'.join(query)})"] if query else [])])
 
 
 def _body(response: http.client.HTTPResponse, patience_s: float) -> bytes:

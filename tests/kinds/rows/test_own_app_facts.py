@@ -26,11 +26,11 @@ places = {"accelerator_type": "T4", "resources": {"node:__internal_head__": 0.00
 class Ranker: pass
 @serve.deployment(num_replicas=3)
 class Shop:
-    def __init__(self, ranker): self.ranker = ranker
+    __init__ = lambda self, ranker: None; __call__ = print
 @serve.deployment(num_replicas="auto")
-class Auto: pass
+class Auto: __call__ = print
 @serve.deployment(ray_actor_options=places)
-class Kind: pass
+class Kind: __call__ = print
 app = Shop.bind(Ranker.bind())
 auto = Auto.bind()
 kind = Kind.bind()
@@ -150,6 +150,11 @@ def test_its_own_modules_are_told_and_none_that_is_installed_below_its_folder(sh
     ("def none(): pass", "none", "none() gives NoneType, and not an application of Serve"),
     (TYPED, "typed", "and raised ValidationError: word: Field required"),
     ("import fastapi\nweb = fastapi.FastAPI()", "web", "web is an app of FastAPI, and no appl"),
+    (
+        "e = serve.deployment(type('Empty', (), {})).bind()",
+        "e",
+        "e: Empty has no method to be called",
+    ),
     ("", "", "has 3 applications; name one: app, auto, kind"),
     ("del app, auto, kind", "", "no application; name a deployment or builder after a colon: Ran"),
     ("del app, auto, kind\ndef add(a, b): 0\ndef z(): 0", "", "Shop, Auto, Kind, build, z"),

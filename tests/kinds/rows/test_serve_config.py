@@ -95,13 +95,13 @@ applications:
 ONE = """
 from ray import serve
 @serve.deployment
-class Helper: pass
+class Helper: __call__ = print
 def build(args): return Helper.bind(args["word"])
 """
 TWO = """
 from ray import serve
 @serve.deployment(max_ongoing_requests=7)
-class Shop: pass
+class Shop: __call__ = print
 app = Shop.bind()
 """
 
