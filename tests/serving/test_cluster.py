@@ -15,7 +15,7 @@ from tests.places import CLUSTER, git
 from tests.servers import Steps, serving
 
 ROUTES = {"/-/routes": (200, {"/": "app"})}
-SOCKETS = "the path takes websockets alone, and loads are of HTTP requests"
+SOCKETS = "the path takes websockets alone, and loads ask by HTTP: --route names another"
 NEEDED = [
     {"name": name, "in": "query", "required": name != "other"} for name in ("a", "b", "other")
 ]

@@ -62,8 +62,8 @@ def _only_application(module: ModuleType) -> str:
                 and len(inspect.signature(value).parameters) <= 1
             )
         ]
-        advice = "; name a deployment or builder after a colon: " if makers else ""
-        raise NoApp(f"has no application{advice}{', '.join(makers)}")
+        named = f"name a deployment or builder after a colon: {', '.join(makers)}"
+        raise NoApp(f"has no application; {named if makers else 'make one: app = Name.bind()'}")
     if len(names) > 1:
         raise NoApp(f"has {len(names)} applications; name one: {', '.join(names.values())}")
     return next(iter(names.values()))

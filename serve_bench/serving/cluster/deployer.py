@@ -235,7 +235,7 @@ class Deployer:
         if ready.get("grpc") is not None:
             return _GRPC_ADVICE.get(status or 0, "")
         if status in _NOT_HTTP and self._upgrades(ready):
-            return ": the path takes websockets alone, and loads are of HTTP requests"
+            return ": the path takes websockets alone, and loads ask by HTTP: --route names another"
         if status not in _ADVICE:
             return ""
         if status == 500 and _NO_REQUEST.search(line):

@@ -158,7 +158,7 @@ def test_its_own_modules_are_told_and_none_that_is_installed_below_its_folder(sh
     ("", "", "has 3 applications; name one: app, auto, kind"),
     ("del app, auto, kind", "", "no application; name a deployment or builder after a colon: Ran"),
     ("del app, auto, kind\ndef add(a, b): 0\ndef z(): 0", "", "Shop, Auto, Kind, build, z"),
-    ("globals().clear()", "", "shop.py:: has no application"),
+    ("globals().clear()", "", "shop.py:: has no application; make one: app"),
     ("import shop.part", "app", "No module named 'shop.part'; 'shop' is not a package"),
     ("import nowhere", "app", "ModuleNotFoundError: No module named 'nowhere' (shop.py, line "),
     ("1 +", "app", "SyntaxError: invalid syntax (shop.py, line "),
