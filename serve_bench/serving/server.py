@@ -94,8 +94,8 @@ class Deployed:
 
 def read_marks(folder: Path) -> list[ProcessMarks]:
     """The marks of traced requests so far, by process."""
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
-    marks = [marks_of(file.read_bytes()) for file in files if file.name.isdigit()]
+    files = [file for file in sorted(folder.glob("*")) if file.name.isdigit()]
+    marks = [marks_of(file.read_bytes()) for file in files]
     log = folder / HAPROXY_LOG
     if log.is_file():
         ahead_ns = time.time_ns() - time.perf_counter_ns()
@@ -352,22 +352,22 @@ class Serving(ChildDriver):
         return None
 
     def begin_look(self) -> None:
-        self._ask("look", {}, LOOK_TIMEOUT_S)
+        self._ask("begin_look", {}, LOOK_TIMEOUT_S)
 
     def end_look(self, from_ns: int, to_ns: int) -> list[Mapping[str, Any]]:
         body = {"from_ns": from_ns, "to_ns": to_ns}
-        return list(self._ask("look", body, LOOK_TIMEOUT_S)["replicas"])
+        return list(self._ask("end_look", body, LOOK_TIMEOUT_S)["replicas"])
 
     def begin_course(self, every_s: float | None = None) -> None:
         """Starts to read what Serve says of its replicas. Raises LaunchFailed."""
-        self._ask("course", {} if every_s is None else {"every_s": every_s}, LOOK_TIMEOUT_S)
+        self._ask("begin_course", {} if every_s is None else {"every_s": every_s}, LOOK_TIMEOUT_S)
 
     def replica_states(self) -> Mapping[str, Any]:
-        return dict(self._ask("course", {"now": True}, LOOK_TIMEOUT_S)["states"])
+        return dict(self._ask("replica_states", {}, LOOK_TIMEOUT_S)["states"])
 
     def end_course(self) -> Mapping[str, Any]:
         """What was read since: serving/cluster/course.py. Raises LaunchFailed."""
-        return self._ask("course", {"end": True}, LOOK_TIMEOUT_S)
+        return self._ask("end_course", {}, LOOK_TIMEOUT_S)
 
     def forget(self, pid: int) -> None:
         """A process that is ended on purpose: it is no casualty, whatever its role."""
@@ -381,8 +381,7 @@ class Serving(ChildDriver):
     def forward_ns(self) -> dict[int, ReplicaCounts]:
         """Nanoseconds in the model so far, in all (as `requests`) and by batch size, by pid."""
         folder = self.spec.counts_folder
-        beside = folder.with_name(folder.name + FORWARD_SUFFIX)
-        return _counts_in(beside) if beside.is_dir() else {}
+        return _counts_in(folder.with_name(folder.name + FORWARD_SUFFIX))
 
     def marks(self) -> list[ProcessMarks]:
         return read_marks(self.spec.marks_folder)
@@ -460,7 +459,7 @@ class Serving(ChildDriver):
 
 
 def _counts_in(folder: Path) -> dict[int, ReplicaCounts]:
-    return {int(file.name): counts_of(file.read_bytes()) for file in sorted(folder.iterdir())}
+    return {int(file.name): counts_of(file.read_bytes()) for file in sorted(folder.glob("*"))}
 
 
 _P = TypeVar("_P", bound=Process)

@@ -280,7 +280,6 @@ def test_the_end_of_the_parent_in_a_line(rest: str, monkeypatch: pytest.MonkeyPa
     program = runpy.run_path(str(CLUSTER / "__main__.py"))
     ended = queue.Queue[str]()
     monkeypatch.setattr(program["ending"], "become", lambda: ended.put("became the end"))
-    monkeypatch.setattr(program["Cluster"], "leave", lambda *_: None)
     monkeypatch.setattr(os, "_exit", lambda code: ended.put(f"exit {code}"))
     monkeypatch.setattr(sys, "stdin", io.StringIO('{"command": "proof"}\n' + rest))
     commands = program["read_commands"](program["Cluster"](Mock()).end)

@@ -42,7 +42,7 @@ class Cluster:
         self._deployer = Deployer(self._phase_ended)
         self._applications = Applications(self._phase_ended)
         self._course = Course()
-        self.attached: Attached | None = None
+        self._attached = Attached(self._applications, self._phase_ended)
 
     def _phase_ended(self, name: str) -> None:
         self._say(event="phase", name=name)
@@ -53,66 +53,43 @@ class Cluster:
         self._deployer.grpc_port = (spec.get("grpc") or {}).get("port", 0)
         return start(spec, self._phase_ended)
 
-    def attach(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Connects to a cluster of others. Returns what is there."""
-        self.attached = Attached(self._applications, self._phase_ended)
-        return self.attached.attach(spec)
-
     def put(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Deploys applications beside those that there are, and waits until they answer."""
-        return self._applications.put(spec, beside_others=self.attached is not None)
-
-    def look(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Starts to look at what replicas wait in; with two moments: what they saw between."""
-        if "from_ns" in spec:
-            return {"replicas": look.end(spec["from_ns"], spec["to_ns"])}
-        look.begin()
-        return {}
-
-    def course(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Starts to read what Serve says of its replicas; with `now` the newest reading, with `end`
-        what was read."""
-        if spec.get("now"):
-            return {"states": self._course.states}
-        if spec.get("end"):
-            return self._course.end()
-        self._course.begin(**spec)
-        return {}
+        return self._applications.put(spec, beside_others=self._attached.begun)
 
     def proof(self, spec: dict[str, Any]) -> dict[str, Any]:
         """What is engaged, and what is measured."""
         return {**actors.proof(spec["names"]), **measured.measured(spec["sources"])}
 
-    def leave(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Leaves an attached cluster as it was: seconds, and what could not be taken away."""
-        return {"seconds": 0.0, "leftovers": []} if self.attached is None else self.attached.leave()
-
     def commands(self) -> Actions:
         """What the parent can ask for."""
         return {
             "launch": self.launch,
-            "attach": self.attach,
+            "attach": self._attached.attach,
             "deploy": self._deployer.deploy,
             "proof": self.proof,
             "put": self.put,
             "remove": lambda _: {"seconds": self._applications.remove()},
             "proxies": lambda _: {"proxies": proxies()},
             "controller": lambda _: {"controller": actors.controller()},
-            "look": self.look,
-            "course": self.course,
-            "leave": self.leave,
+            "begin_look": lambda _: look.begin(),
+            "end_look": lambda spec: {"replicas": look.end(**spec)},
+            "begin_course": lambda spec: self._course.begin(**spec),
+            "replica_states": lambda _: {"states": self._course.states},
+            "end_course": lambda _: self._course.end(),
+            "leave": lambda _: self._attached.leave(),
         }
 
     def end(self) -> None:
         """The parent is dead: what was launched is ended, since the warden may be dead too. A
         cluster of others is left as it was first: nobody else would."""
-        if self.attached is None:
+        if not self._attached.begun:
             ending.become()
         end = threading.Timer(LEAVE_TIMEOUT_S + 2.0, os._exit, (1,))
         end.daemon = True
         end.start()
         try:
-            self.leave({})
+            self._attached.leave()
         except Exception:  # noqa: BLE001 - nobody is left to be told, but the log
             traceback.print_exc()
 

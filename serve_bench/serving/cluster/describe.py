@@ -24,9 +24,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-#: Options of a deployment that a cell cannot set.
-LEFT_OUT = ("name",)
-
 #: Modules of an app that are named.
 MOST_SOURCES = 2_000
 
@@ -339,7 +336,7 @@ def options() -> list[str]:
     names = []
     for name, field in _fields(schema.DeploymentSchema).items():
         inner = _model_in(getattr(field, "annotation", None) or getattr(field, "outer_type_", None))
-        if name in LEFT_OUT:
+        if name == "name":  # which a cell cannot set
             continue
         if name == "user_config":
             names.append(f"{name}.*")

@@ -18,8 +18,8 @@ from typing import Any
 
 from actors import Refused, one_line
 
-Actions = dict[str, Callable[[dict[str, Any]], dict[str, Any]]]
-"""Commands by name: each takes the body of a command and returns its answer."""
+Actions = dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]]
+"""Commands by name: each takes the body of a command and returns its answer, if it has one."""
 
 
 def read_commands(at_end: Callable[[], None]) -> Queue[dict[str, Any]]:
@@ -58,7 +58,7 @@ class Answers:
             action = actions[command.pop("command")]
             self._numbered = {"number": command.pop("number")} if "number" in command else {}
             try:
-                self.say(event="done", **action(command))
+                self.say(event="done", **(action(command) or {}))
             except Refused as refused:
                 self.say(event="refused", message=str(refused), detail=refused.detail)
             except Exception as error:  # noqa: BLE001 - whatever is raised must reach the parent

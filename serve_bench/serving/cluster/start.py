@@ -306,12 +306,12 @@ NO_PROXIES = ("Disabled", "NoServer", "None")
 
 
 class Attached:
-    """One cluster of others. `package`: the name of the package of our applications."""
+    """One cluster of others. `begun`: whether it was asked to join one."""
 
     def __init__(self, applications: Applications, phase_ended: Callable[[str], None]) -> None:
         self._applications, self._phase_ended = applications, phase_ended
         self._package = ""
-        self._connected = self._serve_is_ours = False
+        self.begun = self._connected = self._serve_is_ours = False
         self._left: dict[str, Any] | None = None
         self._turn = threading.Lock()
 
@@ -321,6 +321,7 @@ class Attached:
         `names`: applications that are about to be put. One of ours with such a name is from a run
         that was killed, and is removed; one of others is refused.
         """
+        self.begun = True
         import ray
         from ray import serve
 

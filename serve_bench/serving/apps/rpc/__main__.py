@@ -54,12 +54,11 @@ class Program:
         assert self._world is not None, "make a world first"
         return self._world.episode(int(spec["steps"]))
 
-    def end(self, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def end(self) -> None:
         """Ends the processes of the world."""
         world, self._world = self._world, None
         if world is not None:
             world.stop()
-        return {}
 
     def _torch(self, spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RpcWorld]:
         from .torch_world import TorchWorld, listen
@@ -112,7 +111,7 @@ def main() -> None:
         "launch": program.launch,
         "world": program.world,
         "episode": program.episode,
-        "end": program.end,
+        "end": lambda _: program.end(),
     }
     of_cluster("protocol").Answers().serve(_lines(), actions)
 
