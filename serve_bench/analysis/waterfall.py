@@ -21,7 +21,7 @@ from msgspec import structs
 
 from serve_bench.analysis.ratios import FEWEST, Interval, welch
 from serve_bench.core.facts import HopTimes, TracedCall, TracedRequestFacts, WaterfallFacts
-from serve_bench.core.marks import HAPROXY, HopMark
+from serve_bench.core.marks import HAPROXY, HopMark, TracedRequest
 
 BETWEEN: Final = "between"
 """What no mark covers."""
@@ -59,17 +59,6 @@ ORDER: Final = (
     *("answer to HAProxy", "HAProxy to client", "answer back", "client read", BETWEEN),
 )
 """Hops in the order of a request's way."""
-
-
-@dataclass(frozen=True)
-class ClientTimes:
-    """A traced request at its client, ns of the monotonic clock. `first_ns`: its first byte."""
-
-    trace: str
-    due_ns: int
-    sent_ns: int
-    first_ns: int
-    end_ns: int
 
 
 class HopTime(NamedTuple):
@@ -136,7 +125,7 @@ class _Call:
         return moments
 
 
-def waterfall_of(client: ClientTimes, marks: Sequence[HopMark]) -> Waterfall | None:
+def waterfall_of(client: TracedRequest, marks: Sequence[HopMark]) -> Waterfall | None:
     """The hops of a request that was answered; None where marks of the proxy or the first replica
     are lost (a call that it made would stand in its place), or where one lies outside its time at
     the client (then it is not of one clock)."""
@@ -181,7 +170,7 @@ ANSWERED: Final = "answer"
 """Where a request failed that was answered: with an error."""
 
 
-def lost_in(client: ClientTimes, marks: Sequence[HopMark]) -> str:
+def lost_in(client: TracedRequest, marks: Sequence[HopMark]) -> str:
     """The hop in which a request was that failed, by its last mark; ANSWERED where its replica was
     done. A process that is killed leaves no mark of what it did last."""
     proxy = next((mark for mark in marks if mark.kind == "proxy"), None)
@@ -219,8 +208,8 @@ SLOWEST_KEPT: Final = 20
 
 
 def summary_of(
-    requests: Sequence[ClientTimes],
-    failed: Sequence[ClientTimes],
+    requests: Sequence[TracedRequest],
+    failed: Sequence[TracedRequest],
     marks: Mapping[str, Sequence[HopMark]],
     lost: int,
     ahead_ns: int = 0,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 FOLDER: Final = "SERVE_BENCH_MARKS"
 """The variable that tells a process of Serve the folder."""
@@ -51,6 +51,18 @@ class HopMark:
     end_ns: int
     kind: str
     name: str
+
+
+class TracedRequest(NamedTuple):
+    """A traced request at its client, ns of the monotonic clock. `first_ns`: its first byte,
+    `end_ns`: NEVER (load/tally.py) without one; `status` 0: it failed."""
+
+    trace: str
+    due_ns: int
+    sent_ns: int
+    first_ns: int
+    end_ns: int
+    status: int = 200
 
 
 @dataclass(frozen=True)

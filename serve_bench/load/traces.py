@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from serve_bench.core.marks import TracedRequest
 from serve_bench.load.request_log import WorkerFiles, write_columns
 
 COLUMNS: Final = "QqqqqH"
@@ -31,17 +32,6 @@ class TraceOrder(NamedTuple):
     prefix: str
     share: float
     per_s: float
-
-
-class TracedRequest(NamedTuple):
-    """One traced request at the client; times in ns of perf_counter, `end` NEVER without one."""
-
-    trace: str
-    due: int
-    sent: int
-    first: int
-    end: int
-    status: int
 
 
 def trace_id(prefix: str, number: int) -> str:
@@ -124,4 +114,4 @@ class TraceLog(WorkerFiles):
             TracedRequest(trace_id(self._prefix, number), *rest)
             for number, *rest in zip(*columns, strict=True)
         ]
-        self.requests = tuple(sorted(rows, key=lambda request: request.due))
+        self.requests = tuple(sorted(rows, key=lambda request: request.due_ns))

@@ -10,11 +10,11 @@ from typing import Final
 import psutil
 from msgspec import structs
 
-from serve_bench.analysis.waterfall import ClientTimes, summary_of
+from serve_bench.analysis.waterfall import summary_of
 from serve_bench.core.facts import WaterfallFacts
-from serve_bench.core.marks import FOLDER, ProcessMarks, by_trace
+from serve_bench.core.marks import FOLDER, ProcessMarks, TracedRequest, by_trace
 from serve_bench.load.tally import NEVER
-from serve_bench.load.traces import TracedRequest, TraceLog
+from serve_bench.load.traces import TraceLog
 
 FEWEST_TRACED: Final = 50
 """Of the windows of a row, at least."""
@@ -34,11 +34,9 @@ def waterfall(
     requests: Sequence[TracedRequest], marks: Callable[[], Sequence[ProcessMarks]]
 ) -> WaterfallFacts:
     """Where the time of the traced requests went. Reads the marks once Serve has made the last."""
-    ended = [file for file in requests if file.end < NEVER]
-    answered, failed = list[ClientTimes](), list[ClientTimes]()
-    for file in ended:
-        times = ClientTimes(file.trace, file.due, file.sent, file.first, file.end)
-        (answered if file.status else failed).append(times)
+    ended = [request for request in requests if request.end_ns < NEVER]
+    answered = [request for request in ended if request.status]
+    failed = [request for request in ended if not request.status]
     began_s = time.monotonic()
     while True:
         time.sleep(MARKS_S)

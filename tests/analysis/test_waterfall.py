@@ -12,7 +12,6 @@ from serve_bench.analysis.waterfall import (
     BETWEEN,
     MOST_KEPT,
     SLOWEST_KEPT,
-    ClientTimes,
     lost_in,
     shifts,
     slowest_of,
@@ -20,7 +19,15 @@ from serve_bench.analysis.waterfall import (
     waterfall_of,
 )
 from serve_bench.core.facts import HopTimes, WaterfallFacts
-from serve_bench.core.marks import HEADER_BYTES, SLOT, HopMark, by_trace, haproxy_marks, marks_of
+from serve_bench.core.marks import (
+    HEADER_BYTES,
+    SLOT,
+    HopMark,
+    TracedRequest,
+    by_trace,
+    haproxy_marks,
+    marks_of,
+)
 from tests.cases import cases, sure
 
 TRACE = "ab" * 16
@@ -36,7 +43,7 @@ def mark(
     return HopMark(TRACE, span, parent, begin, end, kind, name)
 
 
-CLIENT = ClientTimes(TRACE, 0, 10, 900, 950)
+CLIENT = TracedRequest(TRACE, 0, 10, 900, 950)
 
 #: Through the proxy, with a call of another deployment and a batch there.
 DEFAULT = (
@@ -99,7 +106,7 @@ def test_the_way_through_the_proxy() -> None:
     assert (post.hops["argument"], post.hops["router"], post.hops["user code"]) == (505, 5, 10)
 
 
-def hops_of(marks: Iterable[HopMark], client: ClientTimes = CLIENT) -> dict[str, int]:
+def hops_of(marks: Iterable[HopMark], client: TracedRequest = CLIENT) -> dict[str, int]:
     """The hops of a request of 950 ns, which add up."""
     hops = sure(waterfall_of(client, tuple(marks))).hops
     assert sum(hops.values()) == 950
@@ -110,7 +117,7 @@ def test_the_way_past_the_proxy_of_a_stream_and_of_a_request_that_was_sent_back(
     hops = hops_of(OPTIMIZED)
     assert hops["client to replica"] == 70
     assert hops["batch wait"] == 200 and hops["user code"] == 480
-    stream = hops_of(OPTIMIZED, ClientTimes(TRACE, 0, 10, 400, 950))  # its code is not at its end
+    stream = hops_of(OPTIMIZED, TracedRequest(TRACE, 0, 10, 400, 950))  # its code is not at its end
     assert stream["user code"] + stream["batch wait"] == 280
     assert stream["client read"] == 550 and "answer back" not in stream
     again = hops_of((*DEFAULT, mark("send", 70, 70, parent="r")))
@@ -144,7 +151,7 @@ def test_a_call_does_not_stand_in_the_place_of_a_request_whose_marks_are_lost(lo
     assert waterfall_of(CLIENT, [hop for hop in DEFAULT if hop.span != lost]) is None
     assert waterfall_of(CLIENT, [hop for hop in OPTIMIZED if hop.span != "f"]) is None
     assert waterfall_of(CLIENT, ()) is None
-    assert waterfall_of(ClientTimes(TRACE, 500, 510, 900, 950), DEFAULT) is None  # another clock
+    assert waterfall_of(TracedRequest(TRACE, 500, 510, 900, 950), DEFAULT) is None  # another clock
 
 
 @given(
@@ -198,7 +205,7 @@ def test_a_file_of_marks_that_went_round() -> None:
     lines = [f"{begun} 1005 0/1/2/3/6 200", f"{begun} - 0/1/2/-1/6 503", f"{begun} 1005 0/1", ""]
     (line,) = haproxy_marks("\n".join(lines), ahead_ns=400).marks
     assert (line.begin_ns, line.end_ns, line.kind) == (999_600, 1_004_600, "haproxy")
-    requests = [ClientTimes(TRACE, 0, 0, 10, 20), ClientTimes("c" * 32, 0, 0, 10, 20)]
+    requests = [TracedRequest(TRACE, 0, 0, 10, 20), TracedRequest("c" * 32, 0, 0, 10, 20)]
     other = replace(line, trace="c" * 32, name="0/0/0/-1/2")
     made = summary_of(requests, [], {TRACE: (line,), "c" * 32: (other,)}, 0)
     assert made.haproxy_ms == {"TR": 0, "Tw": 1, "Tc": 2, "Tr": 3, "Ta": 6}
@@ -210,7 +217,7 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
     for at in range(200):
         late = 400 * MS if at == 7 else 0
         trace = f"{at:032x}"
-        requests.append(ClientTimes(trace, 0, 0, 60 * MS + late, 60 * MS + late))
+        requests.append(TracedRequest(trace, 0, 0, 60 * MS + late, 60 * MS + late))
         marks[trace] = [
             mark("proxy", MS, 61 * MS + late, "p", CLIENT_ID),
             mark("route", 2 * MS, 3 * MS, "r", "p", "Front"),
@@ -220,8 +227,8 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
             mark("user", 4 * MS + late, 58 * MS + late, parent="f"),
             mark("batch", 5 * MS + late, 56 * MS + late, parent="f"),
         ]
-    requests.append(ClientTimes("f" * 32, 0, 0, 1, 2))
-    failed = [ClientTimes("e" * 32, 0, 0, 1, 2)]
+    requests.append(TracedRequest("f" * 32, 0, 0, 1, 2))
+    failed = [TracedRequest("e" * 32, 0, 0, 1, 2)]
     made = summary_of(requests, failed, marks, 3, ahead_ns=7)
     assert (made.traced, made.unseen, made.lost_marks) == (202, 1, 3)
     assert made.failed == {"client to replica": 1}
@@ -287,7 +294,7 @@ def test_two_calls_that_wait_25_ms_are_a_timer_of_25() -> None:
         calls.append(mark("user", begin, begin + 27 * MS, parent=call))
         calls.append(mark("batch", begin, begin + 26 * MS, parent=call))
     traces = [f"{at:016x}{CLIENT_ID}" for at in range(10)]
-    requests = [ClientTimes(trace, 0, 0, 70 * MS, 70 * MS) for trace in traces]
+    requests = [TracedRequest(trace, 0, 0, 70 * MS, 70 * MS) for trace in traces]
     made = summary_of(requests, [], dict.fromkeys(traces, calls), 0)
     assert made.timers == {"Down: batch wait": 25.0}
     assert made.hops["Down: batch wait"].p50 == 52 * MS

@@ -37,7 +37,8 @@ def test_traced_requests_are_those_that_carry_an_id(rate: float | None, method: 
     assert sorted(ids) == sorted(set(sent)) == sorted(sent)
     assert 40 <= len(ids) <= 60 + 0.02 * result.measured.completed
     for traced in log.requests:
-        assert traced.due <= traced.sent <= traced.first <= traced.end and traced.status == 200
+        assert traced.due_ns <= traced.sent_ns <= traced.first_ns <= traced.end_ns
+        assert traced.status == 200
 
 
 @cases("share, per_s, traced", (0.01, 60.0, 59), (0.1, 60.0, 99))
