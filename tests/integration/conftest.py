@@ -33,6 +33,7 @@ from serve_bench.store import read
 from tests.places import begin, execute
 
 Found = TypeVar("Found")
+Cluster = TypeVar("Cluster", bound=Serving)
 
 SERVE_BENCH = (sys.executable, "-m", "serve_bench")
 
@@ -186,12 +187,19 @@ def warden_of(process: subprocess.Popen[str]) -> psutil.Process:
     return child_of(process, "serve_bench.serving.strays")
 
 
-@contextlib.contextmanager
-def launched(variant: VariantUsed, log: Path) -> Iterator[Serving]:
+def launched(variant: VariantUsed, log: Path) -> contextlib.AbstractContextManager[Serving]:
     """A cluster of a variant; nothing of it stays."""
+    return launched_as(Serving, variant, log)
+
+
+@contextlib.contextmanager
+def launched_as(
+    kind: Callable[[LaunchSpec], Cluster], variant: VariantUsed, log: Path, **about: Any
+) -> Iterator[Cluster]:
+    """The same of a kind of cluster, with other fields of its LaunchSpec."""
     run_id = new_run()
     try:
-        with Serving(LaunchSpec(variant, run_id, "1", log)) as serving:
+        with kind(LaunchSpec(variant, run_id, "1", log, **about)) as serving:
             serving.start()
             yield serving
         assert serving.close().leftovers == ()

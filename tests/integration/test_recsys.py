@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serve_bench.core.app_spec import APPS_PACKAGE
+from serve_bench.core.app_spec import app_named, deploy_spec
+from serve_bench.core.axes import Value, cell_defaults
 from serve_bench.core.usage import counts_of
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.serving.server import Serving
@@ -29,32 +30,15 @@ SEVENS = ("?user_id=7", "?user_id=07", "?user_id=%2B7", "?user_id=7.0", "?user_i
 
 
 def spec_of(ranker: str, batch_size: int, wait_s: float, route: str = "/recsys") -> dict[str, Any]:
-    """What the cluster child is told, in the form of app_spec.deploy_spec."""
-    sizes = {"table_rows": SHAPE.table_rows, "sparse_features": SHAPE.sparse_features}
-    user_config = {"max_batch_size": batch_size, "batch_wait_timeout_s": wait_s}
-    ready = f"{route.rstrip('/')}/?user_id=0"
-    expect = {
-        "max_batch_size": batch_size,
-        "queue_max_batch_size": batch_size,
-        "batch_wait_timeout_s": wait_s,
-        "ranker": ranker,
-        "device": "cpu",
-        "threads": 1,
+    """What the cluster child is told of the app with small tables."""
+    cell: dict[str, Value] = {
+        **{**cell_defaults("recsys"), "ranker": ranker, "seed": SEED, "device": "cpu"},
+        **{"table_rows": SHAPE.table_rows, "sparse_features": SHAPE.sparse_features},
+        **{"max_batch_size": batch_size, "batch_wait_timeout_s": wait_s},
     }
-    return {
-        "name": "recsys",
-        "import_path": f"{APPS_PACKAGE}.recsys:build",
-        "route_prefix": route,
-        "ready": {"path": ready, "method": "GET", "headers": {}, "body": None, "statuses": [200]},
-        "args": {"ranker": ranker, "seed": SEED, "device": "cpu", "threads": 1, **sizes},
-        "deployments": [
-            {"name": "Ranker", "num_replicas": 1, "user_config": user_config},
-            {"name": "Ingress", "num_replicas": 2},
-        ],
-        "checks": [{"deployment": "Ranker", "replicas": 1, "expect": expect, "told": {}}],
-        "own": False,
-        "timeout_s": 90.0,
-    }
+    spec = deploy_spec(app_named("recsys", "test"), cell)
+    spec["ready"]["path"] = f"{route.rstrip('/')}/?user_id=0"
+    return {**spec, "route_prefix": route}
 
 
 def answered_directly(url: str) -> bool:
@@ -128,6 +112,7 @@ def refuses_as_serve_does(serving: Serving, ranker: str) -> None:
     """A ranker that takes one request, and lets one wait: the rest is 503."""
     spec = spec_of(ranker, 50, 0.2)
     spec["deployments"][0] |= {"max_ongoing_requests": 1, "max_queued_requests": 1}
+    spec["checks"][0]["expect"]["max_ongoing_requests"] = 1
     serving._ask("deploy", spec, 180)
 
     def statuses() -> set[int]:

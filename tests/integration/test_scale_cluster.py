@@ -3,7 +3,6 @@ what is left of it all in a cluster of others."""
 
 import contextlib
 import dataclasses
-import shutil
 import sys
 import urllib.error
 import urllib.request
@@ -21,11 +20,10 @@ from serve_bench.core.load_spec import Timing
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
-from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.serving.strays import new_run, reap
 from tests.cases import cases
-from tests.integration.conftest import AUTH, RayNodes, ray_nodes, until
+from tests.integration.conftest import AUTH, RayNodes, launched_as, ray_nodes, until
 from tests.places import begin
 
 pytestmark = [pytest.mark.ray]
@@ -80,23 +78,10 @@ def check_windows(result: LoadResult, may_lose: bool = False) -> None:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
     """Two nodes, with every application on them."""
-    run = new_run()
-    spec = LaunchSpec(
-        BUILT_IN_VARIANTS["default"],
-        run,
-        "1",
-        tmp_path_factory.mktemp("own") / "log",
-        most_replicas=10,
-        raylets=2,
-        proxy_location="EveryNode",
-    )
-    try:
-        with OwnCluster(spec) as cluster:
-            cluster.start()
-            yield cluster
-        assert cluster.close().leftovers == ()
-    finally:
-        reap(run)
+    variant, log = BUILT_IN_VARIANTS["default"], tmp_path_factory.mktemp("own") / "log"
+    nodes: dict[str, Any] = {"raylets": 2, "proxy_location": "EveryNode", "most_replicas": 10}
+    with launched_as(OwnCluster, variant, log, **nodes) as cluster:
+        yield cluster
 
 
 @pytest.mark.long
@@ -157,9 +142,7 @@ def test_what_cannot_be_built_is_refused_and_removed_is_gone(both: OwnCluster) -
 
 @pytest.mark.long
 def test_behind_haproxy_all_is_the_same(tmp_path: Path) -> None:
-    spec = LaunchSpec(BUILT_IN_VARIANTS["optimized"], new_run(), "1", tmp_path / "log")
-    with OwnCluster(spec) as cluster:
-        cluster.start()
+    with launched_as(OwnCluster, BUILT_IN_VARIANTS["optimized"], tmp_path / "log") as cluster:
         # A handle is used again for an application that is put again.
         for these in ([*SINGLE, *ENSEMBLE], SINGLE):
             cluster.put(these)
@@ -170,7 +153,6 @@ def test_behind_haproxy_all_is_the_same(tmp_path: Path) -> None:
             assert node.healthy and node.url == cluster.url and node.why is None
             assert cluster.prove()["port_owner"]["role"] == "haproxy"
             cluster.remove()
-    shutil.rmtree(spec.directory.parent)
 
 
 @pytest.fixture(scope="module")
