@@ -64,9 +64,7 @@ def test_a_plan_refuses_the_folder_that_the_run_would(
     (beside / "file").touch()
     plan = f"run {MICRO} --dry-run --out"
     refuses(f"{plan} {beside}", "is not empty; name a new folder")
-    refuses(f"{plan} {beside / 'file'}", "is a file; a run needs a new or empty folder")
     refuses(f"{plan} {beside / 'file' / 'a'}", "cannot make a folder for the run")
-    refuses(f"{plan} /proc/x", "/proc/x: cannot make a folder for the run")
     call(*plan.split(), beside / "a" / "b")
     assert not (beside / "a").exists()
 

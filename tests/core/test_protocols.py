@@ -126,14 +126,11 @@ def test_a_suite_of_rows_without_names_has_the_usual_metrics() -> None:
 @cases(
     "load, flags, message",
     ({"protocol": "handle"}, {"clients": ["8"]}, "--clients: '8': the aiohttp client speaks"),
-    ({"protocol": ["http", "http"]}, {}, "http is given twice"),
     ({"response_size": [0, 10]}, {"matrix": {"body_type": ("str",)}}, "rows of response of 10 B"),
-    ({"protocol": "grpc"}, {"cell": {"body_type": "str"}}, "body_type: str has no effect"),
     ({"response_size": "echo"}, {}, "load.response_size: echo: needs request bodies: set"),
     ({"response_size": "echo"}, {"app": "recsys"}, "echo: is for the app noop"),
     ({"stream_events": 3}, {}, "a.toml: load.stream_events: is for streams of the app noop"),
     ({"events": "sse"}, {}, "a.toml: load.events: goes with the protocol stream"),
-    ({"openai": True}, {}, "a.toml: load.openai: goes with the protocol stream"),
     ({"protocol": "grpc-stream", "events": "lines"}, {}, "lines: of grpc-stream each message"),
     ({"protocol": "stream"}, {"app": "recsys"}, "stream: is for the app noop; recsys has http"),
     ({"protocol": "grpc", "users": [1], "requests_per_client": 5}, {}, "requests_per_client"),
@@ -141,7 +138,6 @@ def test_a_suite_of_rows_without_names_has_the_usual_metrics() -> None:
     ({"protocol": ["http", "stream"]}, {"slo": "ttft_p95=1s"}, "--slo: ttft_p95: is measured of"),
     ({}, {"cell": {"event_gap_ms": 5.0}}, "event_gap_ms: is for rows of streams"),
     ({"protocol": "grpc", **TWO}, {"user": own_spec(own_app())}, "grpc: is of apps with a serv"),
-    ({"protocol": ["http", "grpc"], **TWO}, {"user": SERVICED}, "grpc stands alone: there is one"),
     ({"protocol": ["http", "handle"]}, {"user": HANDLED}, "handle stands alone"),
 )
 def test_bad_protocols(load: dict[str, Any], flags: dict[str, Any], message: str) -> None:
@@ -244,7 +240,6 @@ def test_rows_are_measured_where_they_belong() -> None:
     ([{**FIVE, "cells": {"num_replicas": 3}}], {}, "rows[1].cells: no cell of the suite is so"),
     ([FIVE], {}, "a.toml: cells: bs1-ongoing9-rep1 has no row"),
     ([FIVE], {"clients": ["raw:1"]}, "--clients: the suite a.toml has cells and rows of its"),
-    ([FIVE], {"matrix": {"num_replicas": (1, 2)}}, "--num-replicas: the suite a.toml has"),
     ([], {}, "a.toml: rows: at least one is needed"),
     ([FIVE, {**FIVE, "windows": 3}], {}, "rows[2]: 2 connections has other windows before"),
     ([FIVE, FIVE], {}, "rows[2]: 2 connections is given twice for these cells"),
@@ -253,7 +248,6 @@ def test_rows_are_measured_where_they_belong() -> None:
     ([{**FIVE, "metrics": {"rate": "x", "suffix": "y"}}], {}, "gaps and suffix go together"),
     ([{**FIVE, "metrics": {"rate": "a b"}}], {}, "metrics.rate: 'a b' is not allowed"),
     ([NAMED, {**NAMED, "client": "raw:3"}], {}, "rows[2].metrics: x rate is the name of a"),
-    ([{**FIVE, "protocol": "handle-stream"}], {"events": "lines"}, "--events: lines: of"),
 )
 def test_bad_rows(rows: list[dict[str, Any]], flags: dict[str, Any], message: str) -> None:
     assert message in refusal(of_rows, *rows, **flags)
