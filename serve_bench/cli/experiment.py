@@ -235,11 +235,24 @@ class SuiteExperiment(Experiment[S, Suite]):
         """What measures the agenda, of the fields that all kinds have."""
         return ServedClusters(**fields)
 
+    def suite(self) -> Suite:
+        """What is measured, wherever its load comes from. Raises BadInput."""
+        raise NotImplementedError
+
+    def check(self, suite: Suite) -> None:
+        """Raises BadInput for a suite of another kind."""
+
+    def read(self) -> Suite:
+        load_on = read_load_on(self.options.load_on, self.options.load_nodes)
+        return replace(self.suite(), load_on=load_on)
+
     def restore(self, stored: Mapping[str, Any]) -> Suite:
         return Suite.from_json(stored)
 
     def prepare(self, asked: Suite, earlier: Result | None) -> Suite:
         options = self.options
+        if not asked.services:
+            self.check(asked)
         if self.part and getattr(asked, self.part) is None:
             raise BadInput(f"the stored suite cannot be resumed: suite.{self.part} is missing")
         self.profile = targets_of(options.profile) if isinstance(options, RowOptions) else ()
@@ -409,33 +422,3 @@ def sitting_of(
         set_env=None if suite.services else "use --env to set it",
         **more,
     )
-
-
-class _Rows(SuiteExperiment[SuiteOptions]):
-    """Rows of cells, or a load that grows. `checked`: raises BadInput for another suite."""
-
-    def __init__(
-        self,
-        options: SuiteOptions,
-        suite: Callable[[], Suite],
-        checked: Callable[[Suite], None] | None,
-    ) -> None:
-        super().__init__(options)
-        self._suite, self._checked = suite, checked
-        self._load_on = read_load_on(options.load_on, options.load_nodes)
-
-    def read(self) -> Suite:
-        return replace(self._suite(), load_on=self._load_on)
-
-    def prepare(self, asked: Suite, earlier: Result | None) -> Suite:
-        if self._checked is not None and not asked.services:
-            self._checked(asked)
-        return super().prepare(asked, earlier)
-
-
-def measure(
-    options: SuiteOptions, suite: Callable[[], Suite], check: Callable[[Suite], None] | None = None
-) -> int:
-    """Measures the rows or ladders of a suite. Returns the exit code. `check`: raises BadInput for
-    a suite of another kind."""
-    return _Rows(options, suite, check).run()

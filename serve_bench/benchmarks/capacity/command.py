@@ -41,7 +41,7 @@ class CapacityExperiment(SuiteExperiment[CapacityOptions]):
 
     part = "capacity"
 
-    def read(self) -> Suite:
+    def suite(self) -> Suite:
         options = self.options
         if options.slo is None:
             raise BadInput("--slo: say what has to hold, such as --slo p99=50ms,errors=0.1%")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from serve_bench.benchmarks.ladder.options import RecsysOptions, SweepOptions
-from serve_bench.cli.experiment import measure
+from serve_bench.cli.experiment import SuiteExperiment
 from serve_bench.cli.request import add_all_flags, services_of
 from serve_bench.cli.rows import climb_of, read_content, suite_of
 from serve_bench.cli.targets import target_suite
@@ -20,17 +20,19 @@ from serve_bench.core.request_spec import Request
 from serve_bench.spec.suite import Around, read_services
 
 
-def sweep(options: SweepOptions) -> int:
-    """Measures a ladder of users for each cell. Returns the exit code."""
-    climb = climb_of(options.quick, start=1, runs=COLLAPSE_RUNS)
-    return measure(options, lambda: target_suite(options, climb=climb))
+class SweepRun(SuiteExperiment[SweepOptions]):
+    """A ladder of users for each cell."""
+
+    def suite(self) -> Suite:
+        climb = climb_of(self.options.quick, start=1, runs=COLLAPSE_RUNS)
+        return target_suite(self.options, climb=climb)
 
 
-def recsys(options: RecsysOptions) -> int:
-    """Measures a ladder of users for each number of rankers. Returns the exit code."""
-    climb = climb_of(options.quick)
+class RecsysRun(SuiteExperiment[RecsysOptions]):
+    """A ladder of users for each number of rankers."""
 
-    def suite() -> Suite:
+    def suite(self) -> Suite:
+        options, climb = self.options, climb_of(self.options.quick)
         content = read_content(options.suite)
         if options.quick:
             content = content.set("load.users", "auto", "--quick")
@@ -42,12 +44,10 @@ def recsys(options: RecsysOptions) -> int:
         grows = options.quick or "users" in options.given
         return suite_of(content, Around(climb=climb if grows else None))
 
-    def check(suite: Suite) -> None:
+    def check(self, suite: Suite) -> None:
         if suite.app.name != "recsys" or suite.ladder is None:
             needs = 'needs app = "recsys", and users in its [load]'
-            raise BadInput(f"--suite: {options.suite} {needs}")
-
-    return measure(options, suite, check)
+            raise BadInput(f"--suite: {self.options.suite} {needs}")
 
 
 def _ask_for_users(request: Request) -> Request:

@@ -24,7 +24,7 @@ class SweepOptions(LadderOptions, TargetOptions):
     app: str | None = flag(None, "App: noop, ranker or recsys [noop].", launched=True)
 
 
-sweep = Command(SweepOptions, "benchmarks.ladder.command:sweep")
+sweep = Command(SweepOptions, "benchmarks.ladder.command:SweepRun.measure")
 
 
 class RecsysOptions(LadderOptions):
@@ -45,4 +45,4 @@ class RecsysOptions(LadderOptions):
     suite: str = flag("recsys")
 
 
-recsys = Command(RecsysOptions, "benchmarks.ladder.command:recsys")
+recsys = Command(RecsysOptions, "benchmarks.ladder.command:RecsysRun.measure")

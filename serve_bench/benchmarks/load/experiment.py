@@ -36,7 +36,6 @@ from serve_bench.load.workers import enough_processes, usable_cores
 from serve_bench.observing.host import CpuWatch
 from serve_bench.observing.processes import behind
 from serve_bench.observing.profiler import check_process, to_profile
-from serve_bench.runner.load_source import read_load_on
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
 from serve_bench.serving.launch_spec import port_owner
 from serve_bench.spec.suite import protocols_of, read_services, read_streaming
@@ -55,9 +54,8 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
         super().__init__(options)
         self._watch = watch
 
-    def read(self) -> Suite:
+    def suite(self) -> Suite:
         options = self.options
-        nodes = read_load_on(options.load_on, options.load_nodes)
         content = add_all_flags(Content(options.command, {"name": options.command}), options)
         options.check_together()
         (protocol,) = protocols_of(content)
@@ -81,7 +79,6 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
             warmup_max_s=timing.warmup_max_s,
             requests=load.count,
             streaming=None,  # that of the load
-            load_on=nodes,
         )
 
     def prepare(self, asked: Suite, earlier: Result | None) -> Suite:

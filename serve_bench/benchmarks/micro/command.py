@@ -17,7 +17,7 @@ import typer
 from serve_bench.analysis.statistics import CENSORED, LATENCY, distribution, latency_figures, merged
 from serve_bench.benchmarks.micro.options import MicroOptions, NoopOptions
 from serve_bench.cli.exits import close_slo
-from serve_bench.cli.experiment import check_load, measure, sitting_of
+from serve_bench.cli.experiment import SuiteExperiment, check_load, sitting_of
 from serve_bench.cli.rows import add_flags, read_content, suite_of, targets_of
 from serve_bench.cli.sitting import outcome_of, signals
 from serve_bench.core.errors import RunFailed
@@ -113,14 +113,12 @@ def how_to_load(serving: Serving, route: str, body_type: str) -> str:
     )
 
 
-def micro(options: MicroOptions) -> int:
-    """Measures the rows of each cell. Returns the exit code."""
+class MicroRun(SuiteExperiment[MicroOptions]):
+    """The rows of each cell."""
 
-    def suite() -> Suite:
-        content = add_flags(read_content(options.suite), options)
-        return suite_of(content.set("app", options.app, "--app"))
-
-    return measure(options, suite)
+    def suite(self) -> Suite:
+        content = add_flags(read_content(self.options.suite), self.options)
+        return suite_of(content.set("app", self.options.app, "--app"))
 
 
 def noop(options: NoopOptions) -> int:

@@ -26,7 +26,7 @@ class MicroOptions(RowOptions):
     app: str | None = flag(None, "App: noop, ranker (a DLRM) or recsys [noop].")
 
 
-micro = Command(MicroOptions, "benchmarks.micro.command:micro")
+micro = Command(MicroOptions, "benchmarks.micro.command:MicroRun.measure")
 
 
 class NoopOptions(SloOptions):

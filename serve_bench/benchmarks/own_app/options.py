@@ -41,7 +41,7 @@ class OwnRunOptions(RowOptions, OwnAppOptions):
     )
 
 
-run = Command(OwnRunOptions, "benchmarks.own_app.command:run")
+run = Command(OwnRunOptions, "benchmarks.own_app.command:OwnAppRun.measure")
 
 
 class TraceRunOptions(OwnRunOptions):
@@ -64,4 +64,4 @@ class TraceRunOptions(OwnRunOptions):
     trace: TracedShare | None = flag(0.01)
 
 
-trace = Command(TraceRunOptions, "benchmarks.own_app.command:trace")
+trace = Command(TraceRunOptions, "benchmarks.own_app.command:TraceRun.measure")

@@ -7,10 +7,9 @@ A service of `--url` takes the same request as ours: POST, JSON, so many samples
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from serve_bench.benchmarks.press.options import PressOptions
-from serve_bench.cli.experiment import measure
+from serve_bench.cli.experiment import SuiteExperiment
 from serve_bench.cli.request import add_all_flags, services_of
 from serve_bench.cli.rows import read_content, suite_of
 from serve_bench.cli.show import check_target
@@ -47,42 +46,44 @@ def _check_reach(ladder: Ladder | None) -> None:
         raise BadInput(f"--clients: {lacking}")
 
 
-def _suite(options: PressOptions) -> Suite:
-    """That of a file, or of --url as the file loads it. Raises BadInput."""
-    if options.app is not None and options.suite != "press":
-        raise BadInput("--app: a suite names its app; it goes with the shipped suite press")
-    if options.quick and "clients" in options.given:
-        raise BadInput(f"--quick: stands for --clients {QUICK_CLIENTS}; give one of the two")
-    shipped = options.app == "noop" and options.suite == "press"
-    content = read_content("press_noop" if shipped else options.suite)
-    if options.suite == "press":
-        content = content.set("cell.num_replicas", max(1, usable_cores() // 2), "--num-replicas")
-    content = content.set("cell.rows_per_request", options.samples, "--samples")
-    content = content.set("load.users", QUICK_CLIENTS if options.quick else None, "--quick")
-    content = add_all_flags(content, options)
-    if not options.url:
-        return suite_of(content)
-    cell = {"rows_per_request": options.samples or SAMPLES, "sparse_features": 2}
-    services = services_of(content, options.url)
-    for name, asked in services.items():
-        headers, posted = (*JSON, *asked.headers), bodies(cell)
-        request = replace(asked, method="POST", headers=headers, bodies=posted)
-        services[name] = replace(request, expect_status=(200,))
-    suite = read_services(content, services)
-    _check_reach(suite.ladder)
-    return suite
+class PressRun(SuiteExperiment[PressOptions]):
+    """A ladder of clients for each cell of a file, or for --url as the file loads it."""
 
+    def __init__(self, options: PressOptions) -> None:
+        super().__init__(options)
+        _check_log(options)
 
-def press(options: PressOptions) -> int:
-    """Measures a ladder of clients for each cell. Returns the exit code."""
-    _check_log(options)
+    def suite(self) -> Suite:
+        options = self.options
+        if options.app is not None and options.suite != "press":
+            raise BadInput("--app: a suite names its app; it goes with the shipped suite press")
+        if options.quick and "clients" in options.given:
+            raise BadInput(f"--quick: stands for --clients {QUICK_CLIENTS}; give one of the two")
+        shipped = options.app == "noop" and options.suite == "press"
+        content = read_content("press_noop" if shipped else options.suite)
+        if options.suite == "press":
+            content = content.set(
+                "cell.num_replicas", max(1, usable_cores() // 2), "--num-replicas"
+            )
+        content = content.set("cell.rows_per_request", options.samples, "--samples")
+        content = content.set("load.users", QUICK_CLIENTS if options.quick else None, "--quick")
+        content = add_all_flags(content, options)
+        if not options.url:
+            return suite_of(content)
+        cell = {"rows_per_request": options.samples or SAMPLES, "sparse_features": 2}
+        services = services_of(content, options.url)
+        for name, asked in services.items():
+            headers, posted = (*JSON, *asked.headers), bodies(cell)
+            request = replace(asked, method="POST", headers=headers, bodies=posted)
+            services[name] = replace(request, expect_status=(200,))
+        suite = read_services(content, services)
+        _check_reach(suite.ladder)
+        return suite
 
-    def check(suite: Suite) -> None:
+    def check(self, suite: Suite) -> None:
         if suite.app.bodies is None or suite.requests_per_client is None:
             raise BadInput(
-                f'--suite: {options.suite} needs app = "press" or "press_noop", and '
+                f'--suite: {self.options.suite} needs app = "press" or "press_noop", and '
                 "requests_per_client and users in its [load]"
             )
         _check_reach(suite.ladder)
-
-    return measure(options, partial(_suite, options), check)

@@ -67,4 +67,4 @@ class PressOptions(LadderOptions):
         return super().of(values)
 
 
-press = Command(PressOptions, "benchmarks.press.command:press")
+press = Command(PressOptions, "benchmarks.press.command:PressRun.measure")

@@ -37,7 +37,7 @@ class SoakExperiment(SuiteExperiment[SoakOptions]):
         """What is observed beside a block would be in each record."""
         return ServedClusters(**{**fields, "inside": None}, bench=SoakBench)
 
-    def read(self) -> Suite:
+    def suite(self) -> Suite:
         options = self.options
         if "slo" in options.fail_on and options.slo is None:
             raise BadInput("--fail-on: slo goes with --slo")

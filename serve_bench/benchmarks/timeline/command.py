@@ -44,7 +44,7 @@ class TimelineExperiment(SuiteExperiment[TimelineOptions]):
             **fields, bench=TimelineBench, raylets=timeline.nodes, beside_s=beside_s
         )
 
-    def read(self) -> Suite:
+    def suite(self) -> Suite:
         options = self.options
         target = "" if options.urls else _file(named_target(options))
         content = Content(target, {"timeline": {}}, {"timeline.stages": "--stages"})
