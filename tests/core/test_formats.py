@@ -153,23 +153,6 @@ def test_csv_has_the_figures_of_the_json_in_the_units_of_their_columns(name: str
             assert float(digits) == pytest.approx(value, rel=0.02, abs=half), text
 
 
-def bars(line: str) -> int:
-    return len(re.findall(r"(?<!\\)\|", line))
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_the_tables_of_markdown_are_whole(name: str) -> None:
-    text = render(stored(name), "markdown", where=WHERE)
-    lines = text.splitlines()
-    tables = [at for at, line in enumerate(lines) if re.fullmatch(r"\|[-:| ]*-[-:| ]*\|", line)]
-    for at in tables:
-        end = at
-        while end < len(lines) and lines[end].startswith("|"):
-            end += 1
-        assert {bars(line) for line in lines[at - 1 : end]} == {bars(lines[at])}
-    assert tables or not stored(name).trials
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_the_page_is_made(name: str) -> None:
     result = stored(name)
