@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from serve_bench.core.result import Result, result_of
 from serve_bench.store import read
 from tests import records
 from tests.cases import cases
+from tests.core.test_kept import store_with
 from tests.fixtures import Call, Capture, Patch, Refuses
 from tests.places import FORMATS, TOP
 from tests.records import changed
@@ -52,12 +52,9 @@ def test_a_suite_file_has_one_too_and_a_flag_goes_before_it(
 
 
 def test_a_resumed_run_keeps_its_own(beside: Path, call: Call, refuses: Refuses) -> None:
-    first, *rest = (FORMATS / "2-micro.jsonl").read_text().splitlines()
-    content = json.loads(first)
-    content["suite"]["slo"] = "p99=50ms"
-    (beside / "records.jsonl").write_text("\n".join([json.dumps(content), *rest]) + "\n")
+    resume = store_with(beside, slo="p99=50ms").split()
     for flags in ([], ["--slo", "p99=50ms"]):
-        out, _ = call("micro", "--resume", beside, "--dry-run", *flags)
+        out, _ = call(*resume, "--dry-run", *flags)
         assert out.endswith("\nslo: p99 <= 50 ms, errors <= 1 % (default)\n")
     for stored, slo in ((beside, "p99=50ms"), (FORMATS / "2-micro.jsonl", "none; leave it out")):
         refuses(f"micro --resume {stored} --slo p99=1s", f"a run keeps its own, which is {slo}")
