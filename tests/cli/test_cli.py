@@ -1,7 +1,6 @@
 import os
 import pty
 import signal
-import socket
 import subprocess
 import sys
 from importlib import metadata
@@ -18,14 +17,6 @@ from tests.fixtures import Call, Patch, Refuses
 from tests.places import FORMATS, GOLDEN, execute
 
 SERVE_BENCH = (sys.executable, "-m", "serve_bench")
-
-
-def test_a_taken_port_names_its_owner(call: Call) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        _, err = call("noop", "--port", port, code=2)
-    assert f"--port: {port} on 127.0.0.1 cannot be used: address already in use" in err
-    assert f"taken by pid {os.getpid()}" in err and err.count("\n") == 1
 
 
 def test_without_ray_it_says_what_to_install(refuses: Refuses, monkeypatch: Patch) -> None:
