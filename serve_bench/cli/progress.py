@@ -84,17 +84,13 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
     (p50,) = latency_figures([trial], (0.5,))
     if p50 is not None:
         figures.append(f"p50 {bound_sign(p50)}{p50 / 1e6:.2f} ms")
-    if trial.counts.failed_total:
-        figures.append(f"{trial.counts.failed_total} errors")
-    if trial.flags.invalid:
-        figures.append("INVALID")
-    if trial.flags.interrupted:
-        figures.append("interrupted")
-    elif trial.flags.cut:
-        figures.append("cut off")
-    profiled = ", profiled" if trial.flags.profiled else ""
+    failed, flags = trial.counts.failed_total, trial.flags
+    signs = {counted(failed, "error"): failed, "INVALID": flags.invalid}
+    signs |= {"interrupted": flags.interrupted, "cut off": flags.cut and not flags.interrupted}
+    figures += [sign for sign, holds in signs.items() if holds]
+    profiled = ", profiled" if flags.profiled else ""
     head = f"[{number}/{of}] {_place(trial)} ({trial.row.client}{profiled})"
-    return visible(": ".join([head, *([", ".join(figures)] if figures else [])]))
+    return visible(": ".join(filter(None, (head, ", ".join(figures)))))
 
 
 def failure_text(failure: Failure) -> str:
@@ -125,7 +121,7 @@ class Display:
         self._view = LineView()
         self._live: Live | None = None
         self._last: object = None
-        self._said_at = self._heard_at = clock()
+        self._said_at = clock()
         self._words, self._since = "", 0.0
         self._turn = threading.RLock()
         self._over = threading.Event()
@@ -175,7 +171,7 @@ class Display:
             if words != self._words:
                 self._words, self._since = words, now
             if self._live is not None:
-                self._heard_at = now
+                self._said_at = now
                 return  # it is drawn four times a second
             changed = key != self._last
             if not changed and now - self._said_at < PLAIN_EVERY_S:
@@ -189,7 +185,7 @@ class Display:
         """Says what is waited for, and since when, where nothing was shown for a while."""
         with self._turn:
             now = self._clock()
-            if not self._words or now - max(self._heard_at, self._said_at) < QUIET_S:
+            if not self._words or now - self._said_at < QUIET_S:
                 return
             waited_s = now - self._since
             since = time.strftime("%H:%M:%S", time.localtime(time.time() - waited_s))
