@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -102,15 +102,6 @@ def declare(
         other = shown.get(unit) if isinstance(shown, Mapping) else shown
         in_words = ("ms" if unit == "ns" else unit) if other is None else other
         FIGURES[name] = Figure(name, unit, meaning, words, in_words, compute, better, tone, digits)
-
-
-def find_figure(name: str) -> Figure | None:
-    """A figure, or the member of a family; None where the name is none of a figure."""
-    family, _, member = name.partition(".")
-    figure = FIGURES.get(family)
-    if figure is None or not member:
-        return figure
-    return replace(figure, name=name, title=f"{figure.title} {member}")
 
 
 def compute_values(line: Line, names: Iterable[str]) -> Iterator[tuple[str, Value]]:

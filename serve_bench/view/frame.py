@@ -18,7 +18,7 @@ from serve_bench.core.result import Trial
 from serve_bench.view.charts import Chart, Point, split_lines
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Cell, Column, Detail, Number, Section, Table, TableRow, Text
-from serve_bench.view.figures import FACTORS, FIGURES, Value, find_figure
+from serve_bench.view.figures import FACTORS, FIGURES, Value
 from serve_bench.view.rows import ViewRow as ViewRow
 
 
@@ -50,10 +50,11 @@ class Field:
 
     def column(self, cells: Sequence[Cell]) -> Column:
         """The head of these cells. What is bad is a detail where it is 0 in all of them."""
-        figure = find_figure(self.name)
-        shown = (figure.title, figure.shown.removeprefix("1")) if figure is not None else ("", "")
-        title = self.title or shown[0] or self.name.replace("_", " ")
-        unit = self.head or self.unit or shown[1]
+        family, _, member = self.name.partition(".")
+        figure = FIGURES.get(family)
+        usual = f"{figure.title} {member}".strip() if figure else self.name.replace("_", " ")
+        title = self.title or usual
+        unit = self.head or self.unit or (figure.shown.removeprefix("1") if figure else "")
         seen = [cell for cell in cells if isinstance(cell, Number)]
         if " %" not in unit and any(cell.interval for cell in seen):
             unit = f"{unit} (95 %)".strip()
@@ -63,7 +64,7 @@ class Field:
 
     def cell(self, row: ViewRow) -> Cell:
         name = f"{row.dims[self.of]}.{self.name}".removesuffix(".") if self.of else self.name
-        figure, value = find_figure(name), row.values.get(name)
+        figure, value = FIGURES.get(name.partition(".")[0]), row.values.get(name)
         if figure is None or (value is None and name in row.dims):
             dim: Any = row.name if self.name == "name" else row.dims.get(self.name)
             is_number = isinstance(dim, int | float) and not isinstance(dim, bool)
@@ -107,7 +108,8 @@ def make_table(spec: TableSpec, rows: Sequence[ViewRow], bare: bool = False) -> 
     """A table without the columns that hold nothing. What is missing of a row stands in place of
     its first figure. `bare`: without what is said of each row."""
     rows = [replace(row, warnings=(), notes=()) for row in rows] if bare else rows
-    main = next((item.name for item in spec.fields if find_figure(item.name)), "")
+    names = (item.name for item in spec.fields)
+    main = next((name for name in names if name.partition(".")[0] in FIGURES), "")
     kept: list[tuple[Column, list[Cell]]] = []
     for item in spec.fields:
         gaps = ["" if item.name != main or main in row.values else row.gap for row in rows]

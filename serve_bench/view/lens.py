@@ -189,7 +189,7 @@ class RunLook:
     def _row_json(self, row: ViewRow) -> dict[str, Any]:
         data = row_json(row)
         if row.line.keys:
-            if slo := judge_rows(self.result.run, [row]):
+            if self.slo and (slo := judge_rows(self.result.run, [row])):
                 data["slo"] = slo_facts(slo[0])
             data |= pick(row.line, "row", "keys") | pick(row, "failures")
             data["trials"] = {trial.launch: trial_json(trial) for trial in row.trials}

@@ -77,8 +77,8 @@ class ViewRow:
         return self.values[figure].value if figure in self.values else None
 
     def text(self, figure: str) -> str:
-        """A figure in words."""
-        return FIGURES[figure].show(self.values.get(figure))
+        """A figure, or the member of a family, in words."""
+        return FIGURES[figure.partition(".")[0]].show(self.values.get(figure))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from serve_bench.core.traffic import Row
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Finding, Later, Section, Tone, statement
-from serve_bench.view.figures import Value, declare, find_figure, known_values, mean_of
+from serve_bench.view.figures import Value, declare, known_values, mean_of
 from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_tiles, table_section
 from serve_bench.view.lens import Lens, View, plan_row, replace_rows
 from serve_bench.view.rows import Page
@@ -185,9 +185,9 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
     # The closed loop stands in for a probe that there is not, or whose limit is not the service.
     last = cell.beyond or cell.loop
     misses = [
-        f"{goal.name} is {figure.show(last.values[figure.name])} {figure.shown}"
+        f"{goal.name} is {last.text(figure)} {'ms' if goal.timed else '%'}"
         for goal in search.slo.objectives
-        if (figure := find_figure(name_figure(goal))) and last.tones.get(figure.name) == "bad"
+        if last.tones.get(figure := name_figure(goal)) == "bad"
     ]
     limits = ((row, row.limited) for row in (last, cell.loop))
     seen = next((row for row, limit in limits if limit and limit.cause not in NO_LIMIT), None)
