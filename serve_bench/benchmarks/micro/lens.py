@@ -140,11 +140,12 @@ def _find(
     if lead is None or not (most := lead.values[MAIN].value):  # 0: why stands before it
         yield "No row has a rate."
         return
-    head = f"{lead.name}: {describe_figures(lead)}"
+    said = describe_figures(lead)
+    head = f"{lead.name}: {said}"
     if top:
         higher = any(row.values[MAIN].value > most for row in measured if not row.line.broken)
         which = "throughput without a failed request" if higher else "throughput"
-        head = f"{lead.name} has the highest {which}: {describe_figures(lead)}"
+        head = f"{lead.name} has the highest {which}: {said}"
     if (limit := lead.limited) is not None:
         its = "its limit is" if limit.cause == "unclear" else "it is limited by"
         head += f"; {its} {limit.text}"
