@@ -15,8 +15,9 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -26,14 +27,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
-SLOTS = 1000
 
 
-def burn(ms: float) -> None:
+def burn(ms: float, work: Callable[[], object] = lambda: sum(range(200))) -> None:
     """So much CPU (ms) of this thread."""
     end = time.thread_time() + ms / 1e3
     while time.thread_time() < end:
-        sum(range(200))
+        work()
 
 
 class App:
@@ -45,13 +45,11 @@ class App:
         self.helper = helper
         self.lock = asyncio.Lock()
         self.few = asyncio.Semaphore(3)
-        self.thread_lock = threading.Lock()
         self.one_thread = ThreadPoolExecutor(1)
         self.pool: asyncio.Queue[Any] | None = None
         self.jobs: asyncio.Queue[Any] = asyncio.Queue()
-        self.tick = asyncio.Event()
+        self.tick, self.file, self.drawn = asyncio.Event(), args["file"], 0.0
         self.task: asyncio.Task[None] | None = None
-        self.file = args["file"]
 
     async def __call__(self, request: Request) -> Any:
         return PlainTextResponse(await self.called())
@@ -73,6 +71,14 @@ class Block(App):
 class Sleep(App):
     async def work(self) -> None:
         await asyncio.sleep(self.ms / 1e3)
+
+
+class Drawn(App):
+    """Up to twice as long, evenly: by the golden ratio, so that few draws are even too."""
+
+    async def work(self) -> None:
+        self.drawn = (self.drawn + 0.618034) % 1
+        await asyncio.sleep((1 + self.drawn) * self.ms / 1e3)
 
 
 class Burn(App):
@@ -102,8 +108,7 @@ class Pool(App):
 
 class Executor(App):
     async def work(self) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self.one_thread, time.sleep, self.ms / 1e3)
+        await asyncio.get_running_loop().run_in_executor(self.one_thread, time.sleep, self.ms / 1e3)
 
 
 class Batch(App):
@@ -120,11 +125,9 @@ class Differs(App):
 
     def __init__(self, args: dict[str, str]) -> None:
         super().__init__(args)
-        try:
+        with suppress(FileExistsError):
             os.symlink(str(os.getpid()), self.file)
-            self.slow = True
-        except FileExistsError:
-            self.slow = os.readlink(self.file) == str(os.getpid())
+        self.slow = os.readlink(self.file) == str(os.getpid())
 
     async def work(self) -> None:
         await asyncio.sleep(self.ms / 1e3 * (20 if self.slow else 1))
@@ -226,10 +229,7 @@ class HashThread(App):
     """CPU in a pool of one thread, in code that lets the interpreter go."""
 
     def digest(self) -> None:
-        end = time.thread_time() + self.ms / 1e3
-        block = bytes(1 << 20)
-        while time.thread_time() < end:
-            hashlib.sha256(block).digest()
+        burn(self.ms, lambda: hashlib.sha256(bytes(1 << 20)).digest())
 
     async def work(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self.one_thread, self.digest)
@@ -289,13 +289,12 @@ class InThreads:
 def deployed(name: str, of: Any, **given: Any) -> Any:
     """A deployment of so many slots, unless it is told otherwise."""
     made: Any = serve.deployment(of, name=name, logging_config=QUIET)
-    return made.options(**{"max_ongoing_requests": SLOTS, **given})
+    return made.options(**{"max_ongoing_requests": 1000, **given})
 
 
 def build(args: dict[str, str]) -> Any:
     """Args: kind, ms, port, file, behind, and options of Front ("front") as JSON."""
-    kind = args["kind"]
-    options = json.loads(args["front"])
+    kind, options = args["kind"], json.loads(args["front"])
     if kind == "InThreads":
         return deployed("Front", serve.ingress(api)(InThreads), **options).bind()
     front = deployed("Front", KINDS[kind], **options)
