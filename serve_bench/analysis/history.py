@@ -9,7 +9,6 @@ that brought it.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,13 +22,9 @@ from serve_bench.analysis.comparing.values import MEASURES, Measure, RowPlace
 from serve_bench.analysis.ratios import FEWEST, THRESHOLD, Interval, paired
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput, FormatError
-from serve_bench.core.facts import TrialSeconds
 from serve_bench.core.failed_requests import INVALID_SHARE
 from serve_bench.core.figures import counted
-from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.result import JsonObject, Metric, Result, Run, Trial, cell_slug
-from serve_bench.core.schema import built
-from serve_bench.core.traffic import Row
+from serve_bench.core.result import JsonObject, Result, Run, cell_slug
 
 FEWEST_ALIKE: Final = 2  # runs that make a history
 
@@ -107,22 +102,6 @@ class History:
     total: int
     passed: tuple[PassedOver, ...] = field(default=())
     forced: bool = False
-
-
-def read_perf_metrics(text: str | bytes, name: str) -> Result:
-    """The rates in a file of Ray's release tooling, as a run of no time. Raises FormatError."""
-    trials = []
-    try:
-        for metric in json.loads(text)["perf_metrics"]:
-            about = [metric[f"perf_metric_{part}"] for part in ("name", "value", "type")]
-            label, value, kind = built(tuple[str, float, str], about, "perf_metrics")
-            if kind == "THROUGHPUT" and "gigabytes" not in label:  # which is no rate of calls
-                row, rate = Row(label, "", 1), {MAIN: Metric("requests/s", "higher", (value,))}
-                known = "", "", 1.0, Warmup(0.0, True, 0), rate, Counts(1, 1, {}, 0), TrialSeconds()
-                trials.append(Trial(label, 1, "ray", {}, row, *known))
-    except (LookupError, TypeError, ValueError, RecursionError) as error:
-        raise FormatError(f"holds no perf_metrics of Ray ({error!r})") from None
-    return Result(Run(name, (), "perf_metrics", "", ""), trials=tuple(trials))
 
 
 def build_history(

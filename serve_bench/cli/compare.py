@@ -12,18 +12,20 @@ from serve_bench.analysis.comparing import Spreads, of_runs
 from serve_bench.analysis.comparing.match import RunPair, few, pair_runs
 from serve_bench.analysis.comparing.model import GATE, Comparing
 from serve_bench.analysis.comparing.pooled import measure_spreads
-from serve_bench.analysis.comparing.values import NAMES, rows_of
+from serve_bench.analysis.comparing.values import NAMES, describe_errors, rows_of
 from serve_bench.analysis.ratios import THRESHOLD, RunSpread
 from serve_bench.analysis.statistics import variants
 from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate, read_flags
+from serve_bench.cli.other_tools import read_stored
 from serve_bench.cli.report import target_of, write_text
 from serve_bench.cli.show import print_warnings, render
 from serve_bench.cli.stored import CompareOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.report import Layout
+from serve_bench.store import RECORDS_FILE
 from serve_bench.store.search import beside, search
 from serve_bench.view.comparison import comparison_document, comparison_json
 from serve_bench.view.csv import json_of
@@ -36,7 +38,7 @@ def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list
     where no run of a side can be read."""
     sides, left = [], []
     for place in (options.run_a, options.run_b):
-        runs, unreadable = search([place], read_rows)
+        runs, unreadable = search([place], read_stored)
         if not runs:
             raise BadInput(unreadable[0].reason)
         sides.append({str(folder): run for folder, run in runs.items()})
@@ -67,7 +69,9 @@ def _compare_pairs(
                 where=pair.where,
                 spreads=_spreads(pair, options.session_sd),
             )
-            yield replace(comparing, of=pair.of, notes=(*comparing.notes, *pair.notes)), pair.where
+            notes = (*comparing.notes, *pair.notes)
+            warnings = (*comparing.warnings, *describe_errors(*pair.runs))
+            yield replace(comparing, of=pair.of, notes=notes, warnings=warnings), pair.where
         except BadInput as error:
             left.append(str(error))
 
@@ -79,7 +83,7 @@ def _spreads(pair: RunPair, session_sd: float | None) -> Spreads:
         given = dict.fromkeys(NAMES, RunSpread(session_sd))
         return {(name, place): given for name in variants(a) for place in rows_of(a, name)}
     alike = partial(read_rows, like=a.run)
-    places = [path if path.is_dir() else path.parent for path in map(Path, pair.where)]
+    places = [path.parent if path.name == RECORDS_FILE else path for path in map(Path, pair.where)]
     homes = dict.fromkeys(place.resolve().parent for place in places)
     stored = [beside(home, NEWEST, alike) for home in homes]
     return measure_spreads(a, b, [run for runs in stored for run in runs.values()])

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from serve_bench.analysis.history import History, PassedOver, build_history, read_perf_metrics
+from serve_bench.analysis.history import History, PassedOver, build_history
 from serve_bench.analysis.ratios import THRESHOLD
 from serve_bench.benchmarks.history.exports import EXPORTS, export
 from serve_bench.benchmarks.history.lens import documents, history_json, late_runs
-from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli.gate import Gate, metric_names
+from serve_bench.cli.other_tools import read_stored
 from serve_bench.cli.report import check_plot, target_of, write_plot, write_text
 from serve_bench.cli.show import print_warnings, render
 from serve_bench.cli.stored import HistoryOptions
-from serve_bench.core.errors import BadInput, FormatError, visible
-from serve_bench.core.result import Result
+from serve_bench.core.errors import BadInput, visible
 from serve_bench.report import PLAIN, Layout
 from serve_bench.store.files import same_file
 from serve_bench.store.search import search
@@ -36,16 +35,6 @@ def close_history(history: History, fail_on: str | None) -> int:
     return Gate(fail_on=fail_on).close(*comparings, gaps=[*gaps, *late_runs(history)])
 
 
-def _read(path: Path) -> Result:
-    """A stored run, or a JSON file of Ray's perf_metrics. Raises BadInput."""
-    if path.suffix != ".json" or path.is_dir():
-        return read_rows(path)
-    try:
-        return read_perf_metrics(path.read_bytes(), path.resolve().parent.name)
-    except (OSError, FormatError) as error:
-        raise BadInput(f"{path}: {error}") from None
-
-
 def history(options: HistoryOptions) -> int:
     """Shows the history of stored runs. Returns the exit code."""
     form, output, plot = options.format, options.output, options.plot
@@ -54,7 +43,7 @@ def history(options: HistoryOptions) -> int:
     to = target_of(output, Path("history.html") if form == "html" else None)
     if to is not None and plot is not None and same_file(to, plot):
         raise BadInput(f"--output and --plot: both are {plot}")
-    runs, unreadable = search(options.dirs, _read)
+    runs, unreadable = search(options.dirs, read_stored)
     for folder, result in runs.items():
         print_warnings(result, str(folder))
     chosen = {"variant": options.variant, "cell": options.cell, "row": options.row}

@@ -49,7 +49,8 @@ report = Command(ReportCommandOptions, "cli.report:report")
 class CompareOptions(GateOptions):
     """Compare two stored runs, with a verdict for each row.
 
-    Of folders of runs, those of one app and suite are compared.
+    Of folders of runs, those of one app and suite are compared. CSV of locust and JSON of
+    pytest-benchmark are read too.
 
     A verdict is regressed, slower, improved, faster, same or inconclusive.
 

@@ -1,4 +1,3 @@
-import json
 import math
 import random
 from collections.abc import Sequence
@@ -9,9 +8,8 @@ import pytest
 
 from serve_bench.analysis import ratios
 from serve_bench.analysis.comparing import broken
-from serve_bench.analysis.history import Group, PassedOver, Series, build_history, read_perf_metrics
+from serve_bench.analysis.history import Group, PassedOver, Series, build_history
 from serve_bench.analysis.statistics import MAIN
-from serve_bench.core.errors import FormatError
 from serve_bench.core.result import Result
 from tests import refused
 from tests.cases import cases, sure
@@ -268,19 +266,6 @@ def test_of_two_copies_the_longer_one_counts() -> None:
     assert "results/n2 is unlike results/n1: CPU Test CPU against" in refusal([first, other])
     empty = replace(night(2, {ROW: [500.0]}), trials=())
     assert "results/n3: empty: no row was measured" in refusal([empty])
-
-
-def test_files_of_perf_metrics_are_runs_in_the_order_given() -> None:
-    stored, metric = {}, {"perf_metric_name": "puts", "perf_metric_type": "THROUGHPUT"}
-    for name, rate in zip(("2.8", "2.9", "2.10", "2.11", "2.12"), (*QUIET[:4], 300.0), strict=True):
-        content = {"perf_metrics": [{**metric, "perf_metric_value": rate}]}
-        stored[name] = read_perf_metrics(json.dumps(content), name)
-    (group,) = build_history(stored).groups
-    assert [run.run.id for run in group.runs] == [*stored] and words(group) == {"puts": "regressed"}
-    huge = json.dumps({"perf_metrics": [{**metric, "perf_metric_value": 10**400}]})
-    for text in ("[]", "{}", '{"perf_metrics": [{}]}', "puts", "[" * 200_000, huge):
-        with pytest.raises(FormatError, match="holds no perf_metrics of Ray"):
-            read_perf_metrics(text, "2.8")
 
 
 def test_a_person_chooses_what_to_see() -> None:

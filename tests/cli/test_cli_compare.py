@@ -88,6 +88,49 @@ def test_unlike_runs_are_refused_unless_forced(tmp_path: Path, call: Call) -> No
     assert "! unlike runs, compared with --force: Ray 2.60.0" in call("compare", a, b, "--force")[0]
 
 
+STATS = """Type,Name,Request Count,Failure Count,Requests/s,Failures/s,50%,99%
+GET,/a,{n},0,{n},0.0,55,{p99}
+,Aggregated,{n},0,{n},0.0,55,{p99}
+,None,0,0,0,0,N/A,N/A
+"""
+COLUMNS = "Total Request Count,Total Failure Count,Total Median Response Time"
+SECONDS = f"""Timestamp,Type,Name,Requests/s,Failures/s,50%,99%,{COLUMNS}
+100,,Aggregated,0,0,N/A,N/A,0,0,0
+102,,Aggregated,9,0,54,60,{{n}},0,55
+"""
+
+
+def rounds(mean: float) -> str:
+    stats = {"rounds": 400, "mean": mean, "stddev": 0.1 * mean, "median": mean}
+    about = {"node": "n", "cpu": {"brand_raw": "c", "count": 4}}
+    found = {"machine_info": about, "benchmarks": [{"fullname": "t.py::sum", "stats": stats}]}
+    return json.dumps(found)
+
+
+@cases(
+    "name, texts, rows, warned",
+    ("a_stats.csv", [STATS.format(n=n, p99=n) for n in (250, 200)], 2, "p99 0.75 to 0.853"),
+    ("a_stats.csv", [STATS.format(n=n, p99=210) for n in (50, 40)], 2, "1.07 (no difference show"),
+    ("a_stats_history.csv", [SECONDS.format(n=n) for n in (100, 80)], 1, "p50 0.975 to 1.03 (no "),
+    ("a.json", [rounds(mean) for mean in (0.001, 0.00125)], 1, "throughput 0.789 to 0.811"),
+)
+def test_files_of_other_tools_prove_nothing(
+    name: str, texts: list[str], rows: int, warned: str, tmp_path: Path, call: Call
+) -> None:
+    files = [tmp_path / side / name for side in "ab"]
+    for file, text in zip(files, texts, strict=True):
+        file.parent.mkdir()
+        file.write_text(text)
+    found = json.loads(call("compare", *files, "--format", "json")[0])
+    lines = [line for line in found["comparisons"] if line["dims"]["metric"] == "throughput"]
+    assert [line["figures"]["b_over_a"]["value"] for line in lines] == [pytest.approx(0.8)] * rows
+    assert {line["dims"]["verdict"] for line in lines} == {"inconclusive"}
+    (text,) = [text for text in found["warnings"][-1:] if warned in text]
+    assert ": one run a side is no evidence on others; within these files B/A is " in text
+    files[1].write_text("x,y\n1,2")
+    assert f"{files[1]}: holds no rows of " in call("compare", *files, code=2)[1]
+
+
 def test_runs_of_two_folders_are_paired_by_app_and_suite(tmp_path: Path, call: Call) -> None:
     """The ranker of B is slower; beside it lies in each folder what the other has no like of."""
     a, b = sides = tmp_path / "a", tmp_path / "b"

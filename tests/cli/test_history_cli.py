@@ -249,3 +249,20 @@ def test_a_night_that_could_not_be_judged_is_past_when_the_next_one_can(
     made = nights({ROW: QUIET})
     folder = store(tmp_path / "results", [*made[:7], failed(made[7], 1.0), made[8]])
     call("history", folder, "--fail-on", "regressed")
+
+
+def test_files_of_perf_metrics_are_runs_in_the_order_given(tmp_path: Path, call: Call) -> None:
+    metric, files = {"perf_metric_name": "puts", "perf_metric_type": "THROUGHPUT"}, list[Path]()
+    for name, rate in zip(("2.8", "2.9", "2.10", "2.11", "2.12"), (*QUIET[:4], 300.0), strict=True):
+        files.append(tmp_path / name / "microbenchmark.json")
+        files[-1].parent.mkdir()
+        found = {"perf_metrics": [{**metric, "perf_metric_value": rate}]}
+        files[-1].write_text(json.dumps(found))
+    whole = json.loads(call("history", *files, "--format", "json")[0])
+    (group,) = whole["groups"]
+    assert [row["name"] for row in group["rows"]] == [file.parent.name for file in files]
+    huge = json.dumps({"perf_metrics": [{**metric, "perf_metric_value": 10**400}]})
+    for text in ("[]", "{}", '{"perf_metrics": [{}]}', "puts", "[" * 200_000, huge):
+        files[0].write_text(text)
+        _, err = call("history", files[0], code=2)
+        assert "holds no rows of perf_metrics of Ray (" in err and err.count("\n") == 1

@@ -149,8 +149,28 @@ def values_of(trial: Trial) -> dict[str, float]:
         if metric in trial.metrics and trial.metrics[metric].unit == "ns":
             known = latency_figures([trial], [*SHARES.values()], metric)
             figures |= zip((f"{prefix}{name}" for name in SHARES), known, strict=True)
+    read = {name: metric.windows for name, metric in trial.metrics.items() if name in SHARES}
+    figures |= {name: statistics.fmean(windows) for name, windows in read.items() if windows}
     sound = ((name, of) for name, of in figures.items() if not isinstance(of, LowerBound))
     return {name: float(of) for name, of in sound if of is not None and 0 < of < math.inf}
+
+
+def describe_errors(a: Result, b: Result) -> Iterator[str]:
+    """Between what B/A is by what is known of figures within a launch (`p50_error`, a share), a row
+    each: of files of other tools, which are one launch."""
+    others = {trial.key: trial for trial in b.trials}
+    for sides in ((trial, others[trial.key]) for trial in a.trials if trial.key in others):
+        spans, (of_a, of_b) = list[str](), map(values_of, sides)
+        for name in (name for name in NAMES if name in of_a and name in of_b):
+            found = [side.metrics.get(f"{name}_error") for side in sides]
+            shares = [share for known in found if known for share in known.windows or ()]
+            factor, ratio = math.exp(math.hypot(*shares)), of_b[name] / of_a[name]
+            same = " (no difference shows)" if ratio / factor <= 1 <= ratio * factor else ""
+            span = f"{name} {ratio / factor:.3g} to {ratio * factor:.3g}{same}"
+            spans += [span] if shares else []
+        if spans:
+            within = f"within these files B/A is {', '.join(spans)}"
+            yield f"{sides[0].key}: one run a side is no evidence on others; {within}"
 
 
 def overdue(trial: Trial) -> int:

@@ -1,0 +1,55 @@
+"""Files of other tools beside stored runs: Ray's perf_metrics, locust, pytest-benchmark."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from serve_bench.benchmarks.registry import read_rows
+from serve_bench.core.errors import BadInput
+from serve_bench.core.facts import HostFacts
+from serve_bench.core.result import Result, Run, Trial
+from serve_bench.core.schema import built, plain
+from serve_bench.store.locust import make_trial, read_locust
+
+_FAULTS: Final = (OSError, csv.Error, ArithmeticError, LookupError, TypeError, ValueError)
+
+
+def read_stored(path: Path) -> Result:
+    """A stored run, or a file of another tool as a run of no time. Raises BadInput."""
+    if path.suffix not in (".csv", ".json") or path.is_dir():
+        return read_rows(path)
+    place, host, known = path.resolve(), HostFacts(), "perf_metrics of Ray"
+    try:
+        text, name = path.read_text(encoding="utf-8"), f"{place.parent.name}/{place.name}"
+        if path.suffix == ".csv":
+            known, trials = "locust", read_locust(csv.DictReader(text.splitlines()))
+        elif "benchmarks" in (content := json.loads(text)):
+            known, about = "pytest-benchmark", content["machine_info"]
+            host = HostFacts(about["node"], about["cpu"]["brand_raw"], about["cpu"]["count"])
+            trials = map(_read_rounds, content["benchmarks"])
+        else:
+            name, trials = place.parent.name, _read_perf_metrics(content)
+        found = Result(Run(name, (str(place),), known, "", "", host=host), trials=tuple(trials))
+        return built(Result, plain(found), "file")
+    except (*_FAULTS, RecursionError) as error:
+        raise BadInput(f"{path}: holds no rows of {known} ({error!r})") from None
+
+
+def _read_perf_metrics(content: Mapping[str, Any]) -> Iterator[Trial]:
+    for metric in content["perf_metrics"]:
+        label, value, kind = (metric[f"perf_metric_{part}"] for part in ("name", "value", "type"))
+        if kind == "THROUGHPUT" and "gigabytes" not in label:  # which is no rate of calls
+            yield make_trial(label, 1, 0, value)
+
+
+def _read_rounds(benchmark: Mapping[str, Any]) -> Trial:
+    """A round counts as a request; the error of the mean is that of 95 %."""
+    parts = (float(benchmark["stats"][name]) for name in ("rounds", "mean", "stddev", "median"))
+    rounds, mean, std, median = parts
+    others = {"p50": 1e9 * median, "throughput_error": 1.96 * std / mean / math.sqrt(rounds)}
+    return make_trial(benchmark["fullname"], int(rounds), 0, 1 / mean, **others)
