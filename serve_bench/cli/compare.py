@@ -25,7 +25,6 @@ from serve_bench.cli.stored import CompareOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.report import Layout
-from serve_bench.store import RECORDS_FILE
 from serve_bench.store.search import beside, search
 from serve_bench.view.comparison import comparison_document, comparison_json
 from serve_bench.view.csv import json_of
@@ -83,7 +82,7 @@ def _spreads(pair: RunPair, session_sd: float | None) -> Spreads:
         given = dict.fromkeys(NAMES, RunSpread(session_sd))
         return {(name, place): given for name in variants(a) for place in rows_of(a, name)}
     alike = partial(read_rows, like=a.run)
-    places = [path.parent if path.name == RECORDS_FILE else path for path in map(Path, pair.where)]
+    places = [path if path.is_dir() else path.parent for path in map(Path, pair.where)]
     homes = dict.fromkeys(place.resolve().parent for place in places)
     stored = [beside(home, NEWEST, alike) for home in homes]
     return measure_spreads(a, b, [run for runs in stored for run in runs.values()])

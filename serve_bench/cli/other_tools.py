@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Final
 
 from serve_bench.benchmarks.registry import read_rows
 from serve_bench.core.errors import BadInput
-from serve_bench.core.facts import HostFacts
-from serve_bench.core.result import Result, Run, Trial
+from serve_bench.core.facts import HostFacts, TrialSeconds
+from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.result import Metric, Result, Run, Trial
 from serve_bench.core.schema import built, plain
-from serve_bench.store.locust import make_trial, read_locust
+from serve_bench.core.traffic import Row
+from serve_bench.store.locust import read_locust
 
 _FAULTS: Final = (OSError, csv.Error, ArithmeticError, LookupError, TypeError, ValueError)
 
@@ -24,10 +27,12 @@ def read_stored(path: Path) -> Result:
     if path.suffix not in (".csv", ".json") or path.is_dir():
         return read_rows(path)
     place, host, known = path.resolve(), HostFacts(), "perf_metrics of Ray"
+    trials: Iterable[Trial]
     try:
         text, name = path.read_text(encoding="utf-8"), f"{place.parent.name}/{place.name}"
         if path.suffix == ".csv":
-            known, trials = "locust", read_locust(csv.DictReader(text.splitlines()))
+            lines = csv.DictReader(text.splitlines())
+            known, trials = "locust", starmap(_make_trial, read_locust(lines))
         elif "benchmarks" in (content := json.loads(text)):
             known, about = "pytest-benchmark", content["machine_info"]
             host = HostFacts(about["node"], about["cpu"]["brand_raw"], about["cpu"]["count"])
@@ -40,11 +45,20 @@ def read_stored(path: Path) -> Result:
         raise BadInput(f"{path}: holds no rows of {known} ({error!r})") from None
 
 
+def _make_trial(name: str, sent: int, failed: int, rate: float, more: Mapping[str, float]) -> Trial:
+    """A row of a file with its rate; `more`: times (ns), and shares as `p50_error`."""
+    metrics = {figure: Metric("ns", "lower", (float(value),)) for figure, value in more.items()}
+    metrics["throughput"] = Metric("requests/s", "higher", (float(rate),))
+    counts = Counts(sent, sent - failed, {"status": failed}, 0)
+    known = "", "", 1.0, Warmup(0.0, True, 0), metrics, counts, TrialSeconds()
+    return Trial(name, 1, "file", {}, Row(name, "", 1), *known)
+
+
 def _read_perf_metrics(content: Mapping[str, Any]) -> Iterator[Trial]:
     for metric in content["perf_metrics"]:
         label, value, kind = (metric[f"perf_metric_{part}"] for part in ("name", "value", "type"))
         if kind == "THROUGHPUT" and "gigabytes" not in label:  # which is no rate of calls
-            yield make_trial(label, 1, 0, value)
+            yield _make_trial(label, 1, 0, value, {})
 
 
 def _read_rounds(benchmark: Mapping[str, Any]) -> Trial:
@@ -52,4 +66,4 @@ def _read_rounds(benchmark: Mapping[str, Any]) -> Trial:
     parts = (float(benchmark["stats"][name]) for name in ("rounds", "mean", "stddev", "median"))
     rounds, mean, std, median = parts
     others = {"p50": 1e9 * median, "throughput_error": 1.96 * std / mean / math.sqrt(rounds)}
-    return make_trial(benchmark["fullname"], int(rounds), 0, 1 / mean, **others)
+    return _make_trial(benchmark["fullname"], int(rounds), 0, 1 / mean, others)

@@ -7,24 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from serve_bench.core.facts import TrialSeconds
-from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.result import Metric, Trial
-from serve_bench.core.traffic import Row
 
-
-def make_trial(label: str, sent: int, failed: int, throughput: float, **others: float) -> Trial:
-    """A row of a file with its rate; `others`: times (ns), and shares as `p50_error`."""
-    metrics = {name: Metric("ns", "lower", (float(value),)) for name, value in others.items()}
-    metrics["throughput"] = Metric("requests/s", "higher", (float(throughput),))
-    counts = Counts(sent, sent - failed, {"status": failed}, 0)
-    known = "", "", 1.0, Warmup(0.0, True, 0), metrics, counts, TrialSeconds()
-    return Trial(label, 1, "file", {}, Row(label, "", 1), *known)
-
-
-def read_locust(lines: Iterable[Mapping[str, str]]) -> Iterator[Trial]:
-    """The statistics, or the first and the last line of each row of their history, whose rates are
-    means of several seconds. Raises LookupError, TypeError and ValueError."""
+def read_locust(
+    lines: Iterable[Mapping[str, str]],
+) -> Iterator[tuple[str, int, int, float, dict[str, float]]]:
+    """Name, requests, failures, rate, and others by name of each row of the statistics; of their
+    history by its first and its last line, since its rates are means of several seconds. Raises
+    LookupError, TypeError and ValueError."""
     rows = dict[str, tuple[Mapping[str, str], Mapping[str, str]]]()
     for line in lines:
         label = f"{line['Type']} {line['Name']}".strip()
@@ -45,4 +34,4 @@ def read_locust(lines: Iterable[Mapping[str, str]]) -> Iterator[Trial]:
         for name, ms in ((name, float(text)) for name, text in times_ms.items()):
             step_ms = 10.0 ** min(3, max(0, len(str(int(ms))) - 2))  # two digits from 100 ms on
             others |= {name: 1e6 * ms, f"{name}_error": step_ms / max(ms, 1.0)}
-        yield make_trial(label, sent, failed, rate, **others)
+        yield label, sent, failed, rate, others
