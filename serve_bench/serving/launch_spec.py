@@ -134,6 +134,16 @@ class LaunchSpec:
         return float(self.variant.env.get(METRICS_INTERVAL, METRICS_INTERVAL_MS)) / 1000.0
 
 
+def python_environment(
+    env: Mapping[str, str], places: Iterable[str | Path], ours: bool = True
+) -> dict[str, str]:
+    """`env`, in which Python finds modules in these places first, and then in those of the shell if
+    it is this interpreter (`ours`); Ray reports no usage."""
+    last = [env["PYTHONPATH"]] if ours and env.get("PYTHONPATH") else []
+    path = os.pathsep.join([*map(str, places), *last])
+    return {**env, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+
+
 def program_environment(
     directory: Path, run_id: str, name: str, folders: Sequence[str] = (), *, ours: bool = True
 ) -> dict[str, str]:
@@ -141,15 +151,8 @@ def program_environment(
     it, `default` would not be the default. It imports our apps from the launch's `directory`, and
     from `folders`. `ours`: it runs in this interpreter; another must not see our packages."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    path = [str(directory / "p"), *folders]
-    path += [env["PYTHONPATH"]] if ours and env.get("PYTHONPATH") else []
-    return {
-        **env,
-        **marks(run_id),
-        LAUNCH_MARK: f"{run_id}.{name}",
-        "PYTHONPATH": os.pathsep.join(path),
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
+    env = python_environment(env, [directory / "p", *folders], ours)
+    return {**env, **marks(run_id), LAUNCH_MARK: f"{run_id}.{name}"}
 
 
 def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
@@ -220,8 +223,7 @@ def attaching_environment(path: Path) -> dict[str, str]:
     by itself then. What it starts is in the cluster, and no process of this machine.
     """
     env = {k: v for k, v in os.environ.items() if k not in (*MARKS, counts.FOLDER)}
-    paths = [str(path), *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])]
-    return env | {"PYTHONPATH": os.pathsep.join(paths), "RAY_USAGE_STATS_ENABLED": "0"}
+    return python_environment(env, [path])
 
 
 def ignored_environment() -> list[str]:

@@ -29,6 +29,7 @@ from serve_bench.core.own_app import (
     argument_key,
 )
 from serve_bench.core.schema import built
+from serve_bench.serving.launch_spec import python_environment
 from serve_bench.spec.request import Servicers
 from serve_bench.spec.serve_config import ServeConfig
 from serve_bench.spec.target import APP, read_target
@@ -109,13 +110,11 @@ class _Question:
 
     def ask(self, about: Mapping[str, Any]) -> dict[str, Any]:
         """The answer of the program. Raises BadInput."""
-        where, servicers, paths = self.where, self.servicers, list(self.path)
+        where, servicers = self.where, self.servicers
         of_app = f"{where}: {self.target}"
         functions = {} if servicers is None else {"servicers": servicers.functions}
-        about = {"folder": paths[0], **functions, **about}
+        about = {"folder": self.path[0], **functions, **about}
         env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-        if self.python is None and env.get("PYTHONPATH"):
-            paths.append(env["PYTHONPATH"])
         try:
             done = subprocess.run(
                 [self.python or sys.executable, str(_PROGRAM), self.import_path],
@@ -124,7 +123,7 @@ class _Question:
                 text=True,
                 timeout=IMPORT_TIMEOUT_S,
                 check=False,
-                env={**env, "PYTHONPATH": os.pathsep.join(paths), "RAY_USAGE_STATS_ENABLED": "0"},
+                env=python_environment(env, self.path, ours=self.python is None),
             )
         except OSError as error:
             reason = (error.strerror or "cannot be run").lower()
@@ -144,7 +143,7 @@ class _Question:
                 "body": "--body: ",
                 "servicers": "" if servicers is None else f"{servicers.where}: ",
             }[answer["of"]]
-            advice = _module_form(self.target, answer["missing"], paths[0])
+            advice = _module_form(self.target, answer["missing"], self.path[0])
             raise BadInput(f"{about_what}{answer['refused']}{advice}")
         return answer
 

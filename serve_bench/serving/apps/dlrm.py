@@ -311,12 +311,3 @@ def build(kind: str, shape: Shape, device: str = "auto", seed: int = 0) -> Ranke
     ranker = RANKERS[kind](shape, resolve_device(device), seed)
     ranker.answers([FORMS[kind](*features(0, shape, seed))])
     return ranker
-
-
-def set_threads(wanted: int | None) -> None:
-    """Sets the number of threads of torch's operators.
-
-    Also when it stays the same: until it is set, MKL takes fewer threads for products that it finds
-    small, and two rankers would not be given the same.
-    """
-    torch.set_num_threads(int(torch.get_num_threads()) if wanted is None else wanted)

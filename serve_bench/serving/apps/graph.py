@@ -38,11 +38,6 @@ def _text(answer: Any) -> PlainTextResponse:
     return PlainTextResponse(str(answer))
 
 
-def _input(request: Request | int) -> int:
-    """The number that came by a handle, or with a request: its parameter `input`, or 0."""
-    return int(request.query_params.get("input", 0)) if isinstance(request, Request) else request
-
-
 def _deployed(cls: type, name: str, args: Mapping[str, Any]) -> Any:
     return serve.deployment(
         cls,
@@ -111,9 +106,10 @@ class Adder:
         self._counts = ReplicaTally(folders()[0])
 
     async def __call__(self, request: Request | int) -> Any:
-        """The sum; as text to an HTTP request."""
+        """The sum; as text to an HTTP request, whose number is its parameter `input`, or 0."""
         self._counts.add(0)
-        answer = _input(request) + self._plus
+        given = request.query_params.get("input", 0) if isinstance(request, Request) else request
+        answer = int(given) + self._plus
         if len(self._following) == 1:
             answer = await self._following[0].remote(answer)
         elif self._following:

@@ -58,9 +58,13 @@ class RankerReplica(Batching):
     def __init__(
         self, kind: str, shape: Shape, device: str, threads: int | None, seed: int
     ) -> None:
+        import torch
+
         from . import dlrm
 
-        dlrm.set_threads(threads)
+        # Also when it stays the same: until it is set, MKL takes fewer threads for products that it
+        # finds small, and two rankers would not be given the same.
+        torch.set_num_threads(threads or torch.get_num_threads())
         self._ranker = dlrm.build(kind, shape, device, seed)
         self._max_batch_size = MAX_BATCH_SIZE
         batches, forward_ns = folders()

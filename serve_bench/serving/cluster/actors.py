@@ -42,23 +42,6 @@ def proof(names: Sequence[str]) -> dict[str, Any]:
     return {"flags": flags, "environment": environment}
 
 
-def ask_replicas(
-    app: str, deployment: str, of_user: bool = False
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """The settings of a deployment's replicas, by pid; and why others gave none. `of_user`: of an
-    app of the user, which does not report settings itself."""
-    import ray
-
-    prefix = f"SERVE_REPLICA::{app}#{deployment}#"
-    settings, silent = [], []
-    for answer in ask_all(lambda name: name.startswith(prefix), _settings, of_user).values():
-        if isinstance(answer, ray.exceptions.RayTaskError):  # its constructor has not ended, say
-            silent.append(f"a replica cannot tell what it uses: {one_line(answer)}")
-        elif not isinstance(answer, Exception):  # else it is on its way out: the caller counts
-            settings.append(answer)
-    return sorted(settings, key=lambda replica: int(replica["pid"])), silent
-
-
 def ask_all(
     wanted: Callable[[str], bool], question: Callable[..., Any], *arguments: Any
 ) -> dict[str, Any]:
@@ -201,10 +184,8 @@ def log_level(_: Any) -> str:
 
 def deployers(app: str) -> list[str]:
     """The jobs of Ray that deployed an application; none where this Serve does not know."""
-    for jobs in ask_all(lambda name: name.startswith("SERVE_CONTROLLER"), _deployers).values():
-        if not isinstance(jobs, Exception):
-            return list(jobs.get(app, []))
-    return []
+    asked = ask_all(lambda name: name.startswith("SERVE_CONTROLLER"), _jobs_of, app).values()
+    return [job for jobs in asked if not isinstance(jobs, Exception) for job in jobs]
 
 
 def controller() -> dict[str, Any]:
@@ -214,13 +195,11 @@ def controller() -> dict[str, Any]:
     return {"control_loop_ms": None if mean_s is None else 1000.0 * mean_s}
 
 
-def _deployers(controller: Any) -> dict[str, list[str]]:
-    """Runs inside the controller: by application, the jobs that deployed its deployments."""
-    jobs: dict[str, list[str]] = {}
-    for deployment, state in controller.deployment_state_manager._deployment_states.items():
-        job = str(state.target_info.deployer_job_id)
-        jobs.setdefault(deployment.app_name, []).append(job)
-    return jobs
+def _jobs_of(controller: Any, app: str) -> list[str]:
+    """Runs inside the controller: the jobs that deployed the deployments of an application."""
+    states = controller.deployment_state_manager._deployment_states.items()
+    mine = [state for deployment, state in states if deployment.app_name == app]
+    return [str(state.target_info.deployer_job_id) for state in mine]
 
 
 def module_of_user(replica: Any) -> str:
@@ -242,7 +221,7 @@ def _in_force(_: Any, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, s
     return flags, ours
 
 
-def _settings(replica: Any, of_user: bool) -> dict[str, Any]:
+def settings_of(replica: Any, of_user: bool) -> dict[str, Any]:
     """Runs inside a replica: its pid and what it uses now, by option; of an app of ours, what that
     reports."""
     import ray

@@ -65,11 +65,10 @@ class Applications:
         self._wait_routes(routed, max(1.0, deadline - time.monotonic()))
         seconds = time.monotonic() - began
         self._say("proxies")
-        running = [found for found in all_replicas() if word_of(found[2]["state"]) == "RUNNING"]
         replicas = [
             {"pid": replica["pid"], "node_id": replica["node_id"], "app": app, "deployment": name}
-            for app, name, replica in running
-            if app in wanted
+            for app, name, replica in all_replicas()
+            if app in wanted and word_of(replica["state"]) == "RUNNING"
         ]
         return {"seconds": seconds, "replicas": replicas}
 
@@ -82,12 +81,8 @@ class Applications:
         ready = self._wait_healthy(min(deadline, time.monotonic() + HEALTHY_TIMEOUT_S))
         if not ready:
             raise Refused("no node has a healthy HTTP proxy")
-        checked: set[tuple[str, str, int]] = set()
-        for proxy in ready:
-            address = (str(proxy["place"]), proxy["host"], proxy["port"])
-            if address in checked:
-                continue
-            checked.add(address)
+        by_address = {(proxy["place"], proxy["host"], proxy["port"]): proxy for proxy in ready}
+        for proxy in by_address.values():
             host = bound_host(proxy["host"])
             times = ANSWERS_OF_SHARED * len(proxy["shared_with"]) + 1
             left_s = max(1.0, deadline - time.monotonic())

@@ -23,7 +23,6 @@ from actors import (
     ORDER_TIMEOUT_S,
     Refused,
     ask_all,
-    ask_replicas,
     bound_host,
     in_time,
     last_raised,
@@ -34,6 +33,7 @@ from actors import (
     serve_actors,
     serve_client,
     serve_details,
+    settings_of,
     statuses,
     traceback_in,
     word_of,
@@ -384,14 +384,19 @@ def _contradicted(spec: dict[str, Any]) -> list[str]:
 
 
 def _replicas(spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The settings of the replicas of the checked deployments; and why others gave none."""
-    settings: list[dict[str, Any]] = []
-    silent: list[str] = []
-    for check in spec["checks"]:
-        replicas, why = ask_replicas(spec["name"], check["deployment"], of_user=spec["own"])
-        settings += [{**setting, "deployment": check["deployment"]} for setting in replicas]
-        silent += why
-    return settings, silent
+    """The settings of the replicas of the checked deployments, by pid; and why others gave none."""
+    import ray
+
+    names = [check["deployment"] for check in spec["checks"]]
+    starts = tuple(f"SERVE_REPLICA::{spec['name']}#{name}#" for name in names)
+    settings, silent = list[dict[str, Any]](), list[str]()
+    asked = ask_all(lambda actor: actor.startswith(starts), settings_of, spec["own"])
+    for actor, answer in asked.items():
+        if isinstance(answer, ray.exceptions.RayTaskError):  # its constructor has not ended, say
+            silent.append(f"a replica cannot tell what it uses: {one_line(answer)}")
+        elif not isinstance(answer, Exception):  # else it is on its way out: the caller counts
+            settings.append({**answer, "deployment": actor.split("#")[-2]})
+    return sorted(settings, key=lambda it: (names.index(it["deployment"]), it["pid"])), silent
 
 
 def _failed(name: str, status: str, messages: list[str], since: float) -> Refused:

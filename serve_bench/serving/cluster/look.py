@@ -11,6 +11,7 @@ replica by value.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import math
 import os
@@ -185,7 +186,7 @@ class LookThread(threading.Thread):
             "max_ongoing": config.max_ongoing_requests,
             "ongoing": _mean([sample["ongoing"] for sample in taken]) or 0.0,
             "served": len(served),
-            "mean_ms": _mean(served) if served else None,
+            "mean_ms": _mean(served),
             "ingress": bool(getattr(self._inner, "_ingress", False)),
             "answers": [span for span in spans if from_ns <= span[1] and span[2] <= to_ns],
             "places": _ranked(taken, "places"),
@@ -220,7 +221,9 @@ class LookThread(threading.Thread):
         in_app: Counter[Place] = Counter()
         batches: dict[str, Any] = {}
         followed: set[Any] = set()
-        tasks = list(_tasks(self._loop))[:MOST_TASKS]
+        tasks: list[Any] = []
+        with contextlib.suppress(RuntimeError):  # the set may change while it is copied
+            tasks = list(asyncio.all_tasks(self._loop))[:MOST_TASKS]
         chains = {task: list(_frames(task.get_coro())) for task in tasks}
         # Those that Serve began come first: others that call it may be a part of them.
         for task in sorted(tasks, key=lambda task: not any(map(_is_serve, chains[task][:1]))):
@@ -270,14 +273,6 @@ class LookThread(threading.Thread):
             },
             "batches": batches,
         }
-
-
-def _tasks(loop: Any) -> Iterator[Any]:
-    """The tasks of a loop, from another thread: the set may change while it is copied."""
-    try:
-        yield from asyncio.all_tasks(loop)
-    except RuntimeError:
-        return
 
 
 def _frames(awaited: Any) -> Iterator[Frame]:
@@ -387,8 +382,8 @@ def _is_app(file: str) -> bool:
     return os.path.isabs(file) and not of_others  # else it is made up, or compiled (grpc)
 
 
-def _line(frame: Any, line: int | None = None) -> str:
-    return f"{os.path.basename(frame.f_code.co_filename)}:{line or frame.f_lineno}"
+def _line(frame: Any) -> str:
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def _place(frames: list[Frame]) -> Place | None:
