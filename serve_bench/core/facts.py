@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from serve_bench.core.axes import AXES
 from serve_bench.core.histogram import HistogramFacts
-from serve_bench.core.load_spec import Stage, Streaming
+from serve_bench.core.load_spec import LoadShape
 from serve_bench.core.numbers import Amount, Connections, Count, Positive, Signed
 
 T = TypeVar("T")
@@ -353,30 +353,11 @@ class RequestFacts(RecordPart, frozen=True):
     header_sets: Count = 0
 
 
-class LoadFacts(RecordPart, frozen=True):
-    """The load that was asked for: `load_spec.Load` as an object."""
+@dataclass(frozen=True, kw_only=True)
+class LoadFacts(LoadShape):
+    """The load that was asked for."""
 
-    request: RequestFacts = RequestFacts()
-    client: str = ""
-    connections: Connections = 0
-    processes: Count | None = None
-    timeout_s: Maybe[Amount] = None
-    connect_timeout_s: Amount | None = None
-    keepalive: bool | None = None
-    retries: Count | None = None
-    honor_retry_after: bool = False
-    rate: Amount | None = None
-    arrivals: str = ""
-    stages: tuple[Stage, ...] = ()
-    ramp: bool = False
-    count: Count | None = None
-    max_connections: Connections | None = None
-    each: Count | None = None
-    seed: Maybe[Signed] = None
-    spin: bool = False
-    pickup_every: Count | None = None
-    connection_rates: bool = False
-    streaming: Streaming | None = None
+    request: RequestFacts = field(default_factory=RequestFacts)
 
 
 SliceMethod: TypeAlias = Literal["slices", "windows"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from serve_bench.core.numbers import whole_number
+from serve_bench.core.numbers import Amount, Connections, Count, whole_number
 from serve_bench.core.request_spec import Request, require
 from serve_bench.core.traffic import Row, Traffic
 
@@ -169,9 +169,9 @@ class Streaming:
         require(not self.openai or self.events == "sse", "openai is for events sse")
 
 
-@dataclass(frozen=True)
-class Load:
-    """How requests are sent.
+@dataclass(frozen=True, kw_only=True)
+class LoadShape:
+    """How requests are sent, whatever they are.
 
     Closed loop (each connection sends when its response is in) unless `rate` or `stages` is set;
     then open loop: requests are due at fixed times, whether responses come or not.
@@ -183,6 +183,34 @@ class Load:
     `pickup_every`: one read in so many asks the kernel for its receive time; 0 means none.
     `connection_rates`: also take the rate of each connection each 100 ms (client raw, closed loop).
     `streaming`: responses are streams, of which each event is timed (clients raw, grpc, handle).
+    """
+
+    client: Client = "raw"
+    connections: Connections = 1
+    processes: Count | None = None
+    timeout_s: Amount = 30.0
+    connect_timeout_s: Amount = 5.0
+    keepalive: bool = True
+    retries: Count = 0
+    honor_retry_after: bool = False
+    rate: Amount | None = None
+    arrivals: Arrivals = "constant"
+    stages: tuple[Stage, ...] = ()
+    ramp: bool = False
+    count: Count | None = None
+    max_connections: Connections | None = None
+    each: Count | None = None
+    seed: int = 1
+    spin: bool = False
+    pickup_every: Count = 64
+    connection_rates: bool = False
+    streaming: Streaming | None = None
+
+
+@dataclass(frozen=True)
+class Load(LoadShape):
+    """A load of requests like this one.
+
     The client grpc calls the method that is the path of the URL, `/package.Service/Method`, with
     the body as its message and the headers as metadata. The client handle is a driver of the Ray
     cluster whose GCS is at the host and port of the URL, and calls a method of the ingress of an
@@ -191,26 +219,6 @@ class Load:
     """
 
     request: Request
-    client: Client = "raw"
-    connections: int = 1
-    processes: int | None = None
-    timeout_s: float = 30.0
-    connect_timeout_s: float = 5.0
-    keepalive: bool = True
-    retries: int = 0
-    honor_retry_after: bool = False
-    rate: float | None = None
-    arrivals: Arrivals = "constant"
-    stages: tuple[Stage, ...] = ()
-    ramp: bool = False
-    count: int | None = None
-    max_connections: int | None = None
-    each: int | None = None
-    seed: int = 1
-    spin: bool = False
-    pickup_every: int = 64
-    connection_rates: bool = False
-    streaming: Streaming | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -257,9 +257,8 @@ def _trial(load: Load, result: LoadResult) -> Trial:
 def _load(text: str, request: Asked, requests: int, timeout_s: float) -> Load:
     row = parse_row(text, Traffic(), f"{WHERE}: load")
     client: Any = row.client  # parse_row knows raw and aiohttp alone
-    return Load(
-        request.request(NOWHERE), client, row.connections, count=requests, timeout_s=timeout_s
-    )
+    made, size = request.request(NOWHERE), row.connections
+    return Load(made, client=client, connections=size, count=requests, timeout_s=timeout_s)
 
 
 @dataclass(frozen=True)

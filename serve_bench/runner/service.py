@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from serve_bench.core.facts import LoadFacts
-from serve_bench.core.load_spec import Load
+from serve_bench.core.facts import LoadFacts, RequestFacts
+from serve_bench.core.load_spec import Load, LoadShape
 from serve_bench.core.marks import ProcessMarks
 from serve_bench.core.plan import Cell, Suite, load_with
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Trial
-from serve_bench.core.schema import built, plain
+from serve_bench.core.spec import take_fields
 from serve_bench.core.traffic import Row
 from serve_bench.core.usage import ReplicaCounts
 from serve_bench.observing.processes import ServeProcess, behind, is_here
@@ -70,12 +70,11 @@ class Service:
 
 def with_request(trial: Trial, load: Load) -> Trial:
     """The trial with what a load asked of a service that was up already."""
-    request, described = load.request, plain(load)
-    described["request"] = {
-        "url": request.url,
-        "method": ", ".join(dict.fromkeys(request.methods)) or request.method,
-        "paths": len(request.paths),
-        "header_sets": len(request.header_sets),
-    }
-    asked = built(LoadFacts, described, "asked")
+    request = RequestFacts(
+        url=load.request.url,
+        method=", ".join(dict.fromkeys(load.request.methods)) or load.request.method,
+        paths=len(load.request.paths),
+        header_sets=len(load.request.header_sets),
+    )
+    asked = LoadFacts(request=request, **take_fields(LoadShape, load))
     return replace(trial, client=structs.replace(trial.client, asked=asked))
