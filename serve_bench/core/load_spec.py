@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from serve_bench.core.numbers import Amount, Connections, Count, whole_number
+from serve_bench.core.numbers import MOST, Amount, Connections, Count, Whole, whole_number
 from serve_bench.core.request_spec import Request, require
 from serve_bench.core.traffic import Row, Traffic
 
@@ -200,7 +200,7 @@ class LoadShape:
     count: Count | None = None
     max_connections: Connections | None = None
     each: Count | None = None
-    seed: int = 1
+    seed: Whole = 1
     spin: bool = False
     pickup_every: Count = 64
     connection_rates: bool = False
@@ -235,6 +235,7 @@ class Load(LoadShape):
         timeouts = {"timeout_s": self.timeout_s, "connect_timeout_s": self.connect_timeout_s}
         _at_most(MAX_TIMEOUT_S, **timeouts)
         _at_most(MAX_RATE, rate=self.rate)
+        require(abs(self.seed) <= MOST, f"seed must be at most {MOST:,}, got {self.seed:,}")
         honored = not self.honor_retry_after or (self.retries > 0 and self.client == "raw")
         require(honored, "honor_retry_after is for retries of the raw client")
         stages, open_loop = bool(self.stages), self.open_loop

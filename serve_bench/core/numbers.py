@@ -13,6 +13,9 @@ MOST: Final = 2**63 - 1
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=MOST)]
 """A whole number from 0: requests, bytes, nanoseconds, a process id."""
 
+Whole: TypeAlias = Annotated[int, Meta(ge=-MOST, le=MOST)]
+"""Any whole number: a seed."""
+
 Connections: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
 Amount: TypeAlias = Count | Annotated[float, Meta(ge=0, le=float(MOST))]
