@@ -217,5 +217,5 @@ class SidesOptions(RunOptions, OwnAppOptions, GateOptions):
         None, "Open loop at this rate; in windows, which are noisier.", takes=(0.1, MAX_RATE)
     )
     quick: bool = flag(False, "Measure at most 3 rounds of 4 s on each side.")
-    slice: SliceTime | None = flag(None, "Length of a slice, 10ms to 2s [7 drains].")
+    slice_s: SliceTime | None = flag(None, "Length of a slice, 10ms to 2s [7 drains].", "--slice")
     seed: int = flag(1, "Seed of the orders of sides and requests.", takes=(0, MOST))

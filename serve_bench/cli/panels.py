@@ -34,7 +34,7 @@ PANELS: Final[Mapping[str, str]] = {
             processes client keepalive retries honor_retry_after route method header headers body
             paths draw expect_status expect_body requests_per_client requests samples data_size
             unix_socket insecure cacert seconds episodes steps rounds all_rounds launches quick
-            budget max_row_seconds num_queries batch start precision launch_time need protocol
+            budget_s max_row_seconds num_queries batch start precision launch_s need protocol
             events event_timeout_s bodies soak_time openai model input_tokens output_tokens
             allow_late requests_file""",
         "Server": """variant env a_env b_env python a_python b_python host port address nodes
@@ -43,7 +43,7 @@ PANELS: Final[Mapping[str, str]] = {
             plot chart verbose live log_requests output_file_path threshold gate fail_on leak
             slo strict_host""",
         "Advanced": """suite resume dry_run profile trace no_sample serve_metrics load_on load_nodes
-            seed slice spin noise recipe native gil idle threads
+            seed slice_s spin noise recipe native gil idle threads
             policy_ms force session_sd""",
     }.items()
     for name in names.split()

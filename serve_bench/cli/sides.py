@@ -28,13 +28,14 @@ from serve_bench.core.own_app import arguments_of, option_values, read_options
 from serve_bench.core.plan import Suite, duration_text
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.result import Result
+from serve_bench.core.spec import read_value, take_fields
 from serve_bench.core.traffic import Row
 from serve_bench.core.variants import parse_env, with_env
 from serve_bench.runner.in_turn import chosen_of
 from serve_bench.runner.sides import SideRounds
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.own_apps import check_options
-from serve_bench.spec.axes import axis_named, read_axis
+from serve_bench.spec.axes import axis_named
 from serve_bench.spec.request import client_timeout_s, protocol_of, read_servicers, read_timeout
 from serve_bench.spec.sides import Side, SidesSpec, name_apart, rounds_in_all
 from serve_bench.spec.slicing import Slicing, turns_words
@@ -125,7 +126,7 @@ def _read_settings(flags: SideFlags, app: AppSpec) -> dict[str, Value]:
             raise BadInput(f"{place}: {name} is no option of the app {app.name}")
         if axis.name in settings:
             raise BadInput(f"{place}: {axis.name} is given twice")
-        settings[axis.name] = read_axis(axis, value, place)
+        settings[axis.name] = read_value(axis.kind, value, place)
     return settings
 
 
@@ -160,31 +161,24 @@ def make_spec(
 ) -> S:
     """The spec of sides, or of one and itself. `others`: fields that not all kinds have. Raises
     BadInput."""
-    if options.slice is not None and options.rate is not None:
+    if options.slice_s is not None and options.rate is not None:
         raise BadInput("--slice: an open loop (--rate) cannot be sliced; leave one out")
     times = kind.quick if options.quick else kind.usual
     asked, resumed = options.rounds, options.resume is not None
     if asked is not None and asked.more and not resumed:
         raise BadInput(f"--rounds: +{asked.number} adds rounds to a run: it goes with --resume")
-    return kind(
-        suite.name,
-        name_apart(sides if len(sides) > 1 else [*sides, *sides]),
-        suite.cells,
-        tuple(_open_row(row, options.rate) for row in suite.rows),
-        times.rounds if asked is None or resumed else asked.number,
-        times.side_s,
-        times.steady_s,
-        options.slice,
-        seed=options.seed,
-        sample=not options.no_sample,
-        timeout_s=suite.timeout_s,
-        streaming=suite.streaming,
-        threshold=gate.threshold or kind.threshold,
-        gate=kind.gate if gate.metrics is None else gate.metrics,
-        floors={} if gate.noise is None else floors_of(gate.noise),
-        noise=None if gate.noise is None else gate.noise.sides[0].run.id,
-        **others,
-    )
+    known = {
+        **take_fields(kind, suite, times, options),
+        "sides": name_apart(sides if len(sides) > 1 else [*sides, *sides]),
+        "rows": tuple(_open_row(row, options.rate) for row in suite.rows),
+        "rounds": times.rounds if asked is None or resumed else asked.number,
+        "sample": not options.no_sample,
+        "gate": kind.gate if gate.metrics is None else gate.metrics,
+        "floors": {} if gate.noise is None else floors_of(gate.noise),
+        "noise": None if gate.noise is None else gate.noise.sides[0].run.id,
+        "urls": None,
+    }
+    return kind(**known, **others)
 
 
 def _open_row(row: Row, rate: float | None) -> Row:

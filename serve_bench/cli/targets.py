@@ -32,6 +32,7 @@ from serve_bench.core.own_app import (
 )
 from serve_bench.core.plan import Suite, load_with, rows_of
 from serve_bench.core.request_spec import SpecError
+from serve_bench.core.spec import read_value
 from serve_bench.core.traffic import HANDLES
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.own_apps import (
@@ -43,7 +44,7 @@ from serve_bench.serving.own_apps import (
     read_config,
     with_arguments,
 )
-from serve_bench.spec.axes import axis_named, read_axis
+from serve_bench.spec.axes import axis_named
 from serve_bench.spec.request import (
     RequestKeys,
     ServeKeys,
@@ -147,7 +148,7 @@ def _add_matrix(content: Content, options: OwnAppOptions, alone: bool) -> Conten
         if axis.name in {*matrix, *options.given}:
             raise BadInput(f"--option: {axis.name} is given twice")
         where = f"--option: {axis.name}"
-        matrix[axis.name] = [read_axis(axis, value, where) for value in option_values(values)]
+        matrix[axis.name] = [read_value(axis.kind, value, where) for value in option_values(values)]
     if alone:
         matrix = {"num_replicas": [1], **matrix}
     if matrix:

@@ -14,7 +14,7 @@ from itertools import chain, count
 from typing import Final
 
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import STEPS, read_step
+from serve_bench.core.load_spec import STEPS
 from serve_bench.core.numbers import Connections, Count
 from serve_bench.core.traffic import Traffic
 
@@ -113,27 +113,18 @@ class Stop:
     why: str
 
 
-def parse_ladder(
-    text: str, flag: str, ceiling: int = 10_000, published: tuple[int, ...] = PUBLISHED
+def read_ladder(
+    steps: Sequence[str], flag: str, ceiling: int = 10_000, published: tuple[int, ...] = PUBLISHED
 ) -> Ladder:
-    """The word auto, the word published, or numbers of clients with commas in the order to run.
-
-    Raises BadInput.
-    """
-    if text.strip() == "auto":
+    """A load that grows in steps that `read_step` has taken: the word auto, the word published, or
+    numbers of clients in the order to run. BadInput where a word does not stand alone."""
+    if [*steps] == ["auto"]:
         return Ladder(ceiling=ceiling)
-    if text.strip() == "published":
+    if [*steps] == ["published"]:
         return Ladder(steps=published)
-    steps = []
-    for part in (part.strip() for part in text.split(",")):
-        try:
-            number = int(read_step(part))
-        except ValueError:
-            raise BadInput(f"{flag}: {part!r} is not allowed; it takes {STEPS}") from None
-        if number in steps:
-            raise BadInput(f"{flag}: {number} stands there twice")
-        steps.append(number)
-    return Ladder(steps=tuple(steps))
+    if words := {"auto", "published"} & {*steps}:
+        raise BadInput(f"{flag}: {min(words)!r} is not allowed; it takes {STEPS}")
+    return Ladder(steps=tuple(map(int, steps)))
 
 
 def decide(ladder: Ladder, measured: Sequence[Rung]) -> Next | Stop:

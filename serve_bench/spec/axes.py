@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import cast
 
-from serve_bench.core.axes import AXES, Axis, Value, nearest
+from serve_bench.core.axes import AXES, Axis, nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.spec import Opt, Option
 
@@ -30,12 +29,6 @@ def axis_options(command: str) -> Mapping[str, Option]:
             name, key = flag.name or axis.name, f"{table}.{axis.name}"
             options[name] = Option(name, key, opt, axis.kind, flag.swept, default)
     return options
-
-
-def read_axis(axis: Axis, value: object, where: str) -> Value:
-    """A value of a flag or a file. Raises BadInput, which begins with `where`."""
-    option = Option(axis.name, axis.name, Opt(axis.help), axis.kind, False, axis.default)
-    return cast("Value", option.read(value, where))
 
 
 def axis_named(name: str, where: str) -> Axis:

@@ -16,7 +16,7 @@ from serve_bench.core.app_spec import APPS, AppSpec, app_named, check_cell
 from serve_bench.core.axes import AXES, Value, cell_defaults, nearest
 from serve_bench.core.content import Content, check_once
 from serve_bench.core.errors import BadInput
-from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
+from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder, read_ladder
 from serve_bench.core.load_spec import Streaming
 from serve_bench.core.own_app import Option
 from serve_bench.core.plan import Cell, Suite, label_of, parse_row, step_row
@@ -24,6 +24,7 @@ from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import VariantUsed, cell_slug
 from serve_bench.core.row_places import MetricNames, PlacedRow
 from serve_bench.core.slo import LATENCY, METRICS, read_slo
+from serve_bench.core.spec import read_value
 from serve_bench.core.traffic import (
     ECHO,
     GRPC,
@@ -35,7 +36,7 @@ from serve_bench.core.traffic import (
     body_bytes,
 )
 from serve_bench.core.variants import BUILT_IN_VARIANTS, all_with_env, parse_env, read_variant
-from serve_bench.spec.axes import axis_named, read_axis
+from serve_bench.spec.axes import axis_named
 from serve_bench.spec.suite_keys import SuiteKeys
 
 _TRAFFIC: Final = ("protocol", "stream_events", "data_size", "response_size")
@@ -112,7 +113,8 @@ def _base(
         replace(variant, http_options={**variant.http_options, **around.http_options})
         for variant in variants_of(content)
     )
-    keys, ladder = SuiteKeys.read(content), _ladder(content, around.climb, traffics)
+    keys = SuiteKeys.read(content)
+    ladder = _ladder(content, keys, around.climb, traffics)
     if keys.requests_per_client is not None:
         where = content.where("load.requests_per_client")
         if ladder is None:
@@ -296,7 +298,9 @@ def _values(content: Content, name: str) -> tuple[list[Value], str]:
     """The values of an axis of a load, and where they stand."""
     key, axis = f"load.{name}", AXES[name]
     where = content.where(key)
-    return [read_axis(axis, value, where) for value in content.values(key, axis.default)], where
+    return [
+        read_value(axis.kind, value, where) for value in content.values(key, axis.default)
+    ], where
 
 
 def read_streaming(
@@ -331,19 +335,15 @@ def _rows(content: Content, traffics: Sequence[Traffic]) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _ladder(content: Content, climb: Ladder | None, traffics: Sequence[Traffic]) -> Ladder | None:
-    if "load.users" not in content:
+def _ladder(
+    content: Content, keys: SuiteKeys, climb: Ladder | None, traffics: Sequence[Traffic]
+) -> Ladder | None:
+    if not keys.users:
         return None
     if "load.clients" in content:
         raise BadInput(f"{content.where('load.clients')}: the suite has users; give one of the two")
-    listed = ",".join(map(str, content.values("load.users", [])))
-    counted = "load.requests_per_client" in content
-    ladder = parse_ladder(
-        listed,
-        content.where("load.users"),
-        max(PRESS) if counted else 10_000,
-        PRESS if counted else PUBLISHED,
-    )
+    counted = () if keys.requests_per_client is None else (max(PRESS), PRESS)
+    ladder = read_ladder(keys.users, content.where("load.users"), *counted)
     if climb is not None:
         ladder = replace(climb, steps=ladder.steps)
     if len(traffics) > 1:
@@ -432,7 +432,9 @@ def _settings(content: Content, table: str, app: str, *, listed: bool = False) -
         if axis.name in settings:
             raise BadInput(f"{place}: {axis.name} is given twice ({key})")
         if listed:
-            known = [read_axis(axis, part, where) for part in content.values(f"{table}.{key}", [])]
+            known = [
+                read_value(axis.kind, part, where) for part in content.values(f"{table}.{key}", [])
+            ]
             check_once([str(part) for part in known], where)
-        settings[axis.name] = known if listed else read_axis(axis, value, where)
+        settings[axis.name] = known if listed else read_value(axis.kind, value, where)
     return settings

@@ -70,7 +70,7 @@ def test_two_variants_of_the_shipped_suite() -> None:
     suite = planned(a="optimized", aa=True)
     assert suite.aa and [side.label for side in suite.sides] == ["optimized (A)", "optimized (B)"]
     assert suite.sides[0].unnamed == suite.sides[1].unnamed
-    assert planned(**BOTH, budget=600.0) == replace(planned(**BOTH), budget_s=600.0)
+    assert planned(**BOTH, budget_s=600.0) == replace(planned(**BOTH), budget_s=600.0)
 
 
 def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so() -> None:
@@ -277,7 +277,7 @@ def test_throughput_and_cpu_are_gated_but_for_services_whose_processes_are_not_k
     ({**BOTH, "b_option": ["replica=2"]}, "--b-option: unknown key 'replica'; did you mean"),
     ({**BOTH, "b_option": ["width=1"]}, "--b-option: width is no option of the app noop"),
     ({**BOTH, "b_option": ["num_replicas=1", "num-replicas=2"]}, "--b-option: num_replicas"),
-    ({**BOTH, "slice": 0.1, "rate": 5.0}, "--slice: an open loop .--rate. cannot be sliced"),
+    ({**BOTH, "slice_s": 0.1, "rate": 5.0}, "--slice: an open loop .--rate. cannot be sliced"),
     ({**BOTH, "aa": True}, "--aa: runs A against itself; it does not go with --b"),
     ({"a": "optimized", "aa": True, "each_flag": True}, "--aa: .* does not go with --each-flag"),
     ({"a": "default", "each_flag": True}, "--each-flag: default has no flag to be taken away"),

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import (
-    PUBLISHED,
     Ladder,
     Next,
     Rung,
@@ -16,9 +16,10 @@ from serve_bench.core.ladder import (
     decide,
     knee,
     merged,
-    parse_ladder,
+    read_ladder,
     rung_above,
 )
+from serve_bench.spec.suite_keys import SuiteKeys
 from tests.cases import cases, sure
 
 
@@ -120,12 +121,11 @@ def test_rungs(clients: int, above: int) -> None:
 
 
 def test_auto_and_lists_are_read_and_what_is_no_ladder_is_refused() -> None:
-    assert parse_ladder("auto", "--users", ceiling=70) == Ladder(ceiling=70)
-    assert parse_ladder(" 1, 10,20", "--users").steps == (1, 10, 20)
-    assert parse_ladder(",".join(map(str, PUBLISHED)), "--users").steps == PUBLISHED
-    for text in ("", "0", "-1", "1.5", "ten", "1,,2", "1000001", "²"):
+    assert [read_ladder([step], "") for step in ("auto", "7")] == [Ladder(), Ladder(steps=(7,))]
+    for text in ("", "0", "-1", "1.5", "ten", "1,,2", "1000001", "²", "auto,1", "2,published"):
         with pytest.raises(BadInput, match=r"--users: '.*' is not allowed; it takes auto"):
-            parse_ladder(text, "--users")
+            keys = SuiteKeys.read(Content("f.toml").set("load.users", text, "--users"))
+            read_ladder(keys.users, "--users")
 
 
 @given(

@@ -13,20 +13,13 @@ from serve_bench.cli import print_note
 from serve_bench.cli.experiment import SuiteExperiment
 from serve_bench.cli.sitting import list_launches
 from serve_bench.cli.targets import target_suite
-from serve_bench.core.capacity import (
-    BUDGET_S,
-    LAUNCH_S,
-    LAUNCHES,
-    MOST_LAUNCHES,
-    PRECISION,
-    CapacitySearch,
-    closed_row,
-)
+from serve_bench.core.capacity import BUDGET_S, MOST_LAUNCHES, CapacitySearch, closed_row
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan, rows_of
 from serve_bench.core.result import Result
 from serve_bench.core.schema import built
 from serve_bench.core.slo import check_limits, parse_slo
+from serve_bench.core.spec import take_fields
 from serve_bench.core.suite_facts import SuiteFacts
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.served_bench import ServedClusters
@@ -67,7 +60,7 @@ class CapacityExperiment(SuiteExperiment[CapacityOptions]):
         """With the budget of the command line, in a resumed run too."""
         if asked.capacity is not None:
             usual_s = len(asked.cells) * len(asked.variants) * BUDGET_S
-            budget_s = self.options.budget or usual_s
+            budget_s = self.options.budget_s or usual_s
             asked = replace(asked, capacity=replace(asked.capacity, budget_s=budget_s))
         return super().prepare(asked, earlier)
 
@@ -102,18 +95,9 @@ def _search_in(suite: Suite) -> CapacitySearch:
 
 
 def _asked(options: CapacityOptions, slo: str) -> CapacitySearch:
-    launches, quick = options.launches or LAUNCHES, options.quick
-    return CapacitySearch(
-        slo,
-        arrivals=options.arrivals,
-        precision=options.precision or (QUICK_PRECISION if quick else PRECISION),
-        launches=launches,
-        most_launches=1 if launches == 1 else MOST_LAUNCHES,
-        launch_s=options.launch_time or (QUICK_LAUNCH_S if quick else LAUNCH_S),
-        start=options.start,
-        need=options.need,
-        connections=options.connections,
-    )
+    quick = {"precision": QUICK_PRECISION, "launch_s": QUICK_LAUNCH_S} if options.quick else {}
+    known = {**quick, **take_fields(CapacitySearch, options), "slo": slo}
+    return CapacitySearch(**known, most_launches=1 if options.launches == 1 else MOST_LAUNCHES)
 
 
 def _scaled(suite: Suite, options: CapacityOptions) -> Suite:

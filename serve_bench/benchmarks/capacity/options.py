@@ -30,7 +30,7 @@ class CapacityOptions(TargetOptions):
 
     command = "capacity"
     order = f"""target slo url option app_name {REQUEST} protocol grpc_servicer call events
-        event_timeout_s replicas arrivals start connections launches launch_time precision budget
+        event_timeout_s replicas arrivals start connections launches launch_s precision budget_s
         quick need variant env out resume no_sample strict_host serve_metrics dry_run live format"""
 
     target: str | None = argument(
@@ -57,11 +57,14 @@ class CapacityOptions(TargetOptions):
     precision: Threshold | None = flag(
         None, "Width of the 95 % interval that is narrow enough [5%]."
     )
-    budget: Duration | None = flag(
-        None, "Longest time of the run, or of its rest [20m for each cell].", resume=True
+    budget_s: Duration | None = flag(
+        None,
+        "Longest time of the run, or of its rest [20m for each cell].",
+        "--budget",
+        resume=True,
     )
-    launch_time: Annotated[Time, Meta(ge=LEAST_LAUNCH_S, le=MAX_DURATION_S)] | None = flag(
-        None, "Measured time of the search on each launch [2m]."
+    launch_s: Annotated[Time, Meta(ge=LEAST_LAUNCH_S, le=MAX_DURATION_S)] | None = flag(
+        None, "Measured time of the search on each launch [2m].", "--launch-time"
     )
     quick: bool = flag(False, "Search 60 s on each launch, to a precision of 10 %.")
     need: Rate | None = flag(None, "Rate to hold, such as 2000/s: exit code 3 if no cell holds it.")

@@ -19,7 +19,7 @@ class TaxOptions(SidesOptions):
     """
 
     command = "tax"
-    order = f"""target layers rounds clients protocol {REQUEST} option quick threshold slice seed
+    order = f"""target layers rounds clients protocol {REQUEST} option quick threshold slice_s seed
         suite out resume no_sample strict_host dry_run live format"""
 
     target: str = argument(

@@ -49,8 +49,8 @@ from serve_bench.view.verdict_words import stop_text
 
 #: Flags of clusters that are started, and looked into: none with services that are up already.
 OF_LAUNCHES: Final = frozenset(
-    """app each_flag a_env b_env a_python b_python a_option b_option budget route request_timeout_s
-    grpc_servicer call no_sample trace""".split()
+    """app each_flag a_env b_env a_python b_python a_option b_option budget_s route
+    request_timeout_s grpc_servicer call no_sample trace""".split()
 )
 
 R = TypeVar("R", Asked, Request)
@@ -167,8 +167,7 @@ def read_versus(options: VersusOptions, gate: Gate) -> tuple[VersusSpec, tuple[R
                 raise BadInput(f"--each-flag: {sides[0].label} has no flag to be taken away")
         check_sides(sides)
         suite = fit_app(options, suite, sides[0].app)
-    about: dict[str, Any] = {"aa": options.aa, "looks": not options.all_rounds, "request": asked}
-    about["budget_s"] = options.budget
+    about = {"looks": not options.all_rounds, "request": asked}
     spec = make_spec(VersusSpec, options, suite, sides, gate, **about)
     if services:
         urls = zip(spec.letters, (request.url for request in requests), strict=True)

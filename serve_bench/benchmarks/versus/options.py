@@ -21,10 +21,9 @@ class VersusOptions(SidesOptions):
 
     command = "versus"
     order = f"""a b rounds all_rounds app clients rate {REQUEST} protocol grpc_servicer call events
-        event_timeout_s aa each_flag audit quick threshold gate fail_on noise budget a_env b_env
-        a_python
-        b_python a_option b_option slice seed suite out resume trace no_sample strict_host dry_run
-        live format"""
+        event_timeout_s aa each_flag audit quick threshold gate fail_on noise budget_s a_env b_env
+        a_python b_python a_option b_option slice_s seed suite out resume trace no_sample
+        strict_host dry_run live format"""
 
     a: str | None = flag(None, "First side: VARIANT, APP, VARIANT,APP or [NAME=]http://HOST:PORT.")
     b: list[str] | None = flag(None, "Side that is compared with A; repeatable.")
@@ -32,7 +31,9 @@ class VersusOptions(SidesOptions):
     aa: bool = flag(False, "Compare A (default) with itself: the noise floor.")
     each_flag: bool = flag(False, "Compare A with itself without each of its flags in turn.")
     audit: Literal["cache"] | None = flag(None, "Compare one request (A) with many (B): cache.")
-    budget: Duration | None = flag(None, "Longest time of the run, such as 10m [none].")
+    budget_s: Duration | None = flag(
+        None, "Longest time of the run, such as 10m [none].", "--budget"
+    )
     a_env: list[str] | None = flag(None, "Variable of the environment of A; repeatable.")
     b_env: list[str] | None = flag(None, "Variable of the environment of each B; repeatable.")
     a_python: str | None = flag(None, "Python interpreter of A, with a Ray of its own.")
