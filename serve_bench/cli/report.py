@@ -82,10 +82,9 @@ def judged_by(result: Result, gate: Gate) -> Result:
 def target_of(output: str | None, page: Path | None = None) -> Path | None:
     """Where a report goes; None for stdout. A report in words is a new file; a `page` of that name,
     without --output, replaces a page of serve-bench and nothing else. Raises BadInput."""
-    if output == "-" or (output is None and page is None):
+    to = page if output is None else Path(output)
+    if to is None or output == "-":
         return None
-    to = Path(output) if output is not None else page
-    assert to is not None
     if page is None:
         check_target(to, "--output")
         return to
