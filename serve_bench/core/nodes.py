@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 from msgspec import structs
 
@@ -65,7 +65,7 @@ class NodeState:
     at_gate: bool = False
 
 
-_ORDER: Final[Sequence[Phase]] = ("connect", "warmup", "measure", "drain")
+_ORDER: Final[Sequence[Phase]] = get_args(Phase)
 
 
 def sum_progress(nodes: Iterable[Progress | None]) -> Progress | None:

@@ -45,15 +45,12 @@ class RequestsFile:
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._file.fileno(), self._whole)
-            self._drop_buffered()
+            # Bytes that are buffered must not follow the cut when the disk has room again.
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._file.fileno())
+            os.close(null)
             why = error.strerror or str(error)
             raise StoreError(f"{self.path}: cannot write: {why}") from None
-
-    def _drop_buffered(self) -> None:
-        """Keeps buffered bytes from following the cut when the disk has room again."""
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, self._file.fileno())
-        os.close(null)
 
     def flush(self) -> None:
         """Writes the buffers to the file. Raises OSError."""

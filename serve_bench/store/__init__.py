@@ -65,7 +65,9 @@ class RunFolder:
         """
         result = read(path)  # first: its messages are the better ones
         folder = path if path.is_dir() else path.parent
-        _refuse_links(folder)
+        for place in folder.rglob("*"):
+            if place.is_symlink():  # what is appended would go elsewhere
+                raise BadInput(f"{place}: is a link; a run is resumed in its own folder alone")
         try:
             fd = os.open(folder / RECORDS_FILE, os.O_RDWR | os.O_APPEND)
         except OSError as error:
@@ -162,13 +164,6 @@ def _claim(path: Path) -> Path:
         raise BadInput(f"{path}: is not empty; name a new folder, {way}")
     path.mkdir(parents=True, exist_ok=True)
     return path
-
-
-def _refuse_links(folder: Path) -> None:
-    """BadInput where anything in the folder is a link: what is appended would go elsewhere."""
-    for path in folder.rglob("*"):
-        if path.is_symlink():
-            raise BadInput(f"{path}: is a link; a run is resumed in its own folder alone")
 
 
 def _lock(fd: int, folder: Path) -> None:
