@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
-from typing import Final
+from typing import Final, NamedTuple
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import STEPS
@@ -132,8 +132,8 @@ def decide(ladder: Ladder, measured: Sequence[Rung]) -> Next | Stop:
     if (fallen := _to_repeat(ladder, measured)) is not None:
         return Next(fallen, "repeat")
     move = onward(ladder, measured)
-    top = best(measured)
-    if isinstance(move, Stop) and top is not None and collapses(measured):
+    shape = find_shape(measured)
+    if isinstance(move, Stop) and (top := shape.best) is not None and shape.collapses:
         # The best of many noisy steps is too high: what others fell from is to be as sure as they.
         runs = sum(1 for step in measured if step.clients == top.clients)
         if runs < ladder.runs:
@@ -180,30 +180,28 @@ def merged(measured: Iterable[Rung]) -> tuple[Rung, ...]:
     )
 
 
-def best(measured: Iterable[Rung]) -> Rung | None:
-    """The step with the highest throughput; of equal ones that with the fewest clients. None when
-    nothing was measured, or nothing was served."""
+class LadderShape(NamedTuple):
+    """What steps say together: `steps`, one for each number of clients. `best` has the highest
+    throughput, of equal ones that with the fewest clients; None when nothing was served. `knee` has
+    the fewest clients that reach KNEE of it: more of them add latency and hardly any throughput.
+    `collapses` have more clients than the best and are below COLLAPSE of its throughput."""
+
+    steps: tuple[Rung, ...]
+    best: Rung | None = None
+    knee: Rung | None = None
+    collapses: tuple[Rung, ...] = ()
+
+
+def find_shape(measured: Iterable[Rung]) -> LadderShape:
+    """The best of these steps, the knee below it and the collapse above."""
     steps = merged(measured)
     top = max(steps, key=lambda step: (step.throughput, -step.clients), default=None)
-    return top if top is not None and top.throughput > 0 else None
-
-
-def knee(measured: Iterable[Rung]) -> Rung | None:
-    """The step with the fewest clients that reaches KNEE of the best throughput: more clients add
-    latency and hardly any throughput."""
-    steps = merged(measured)
-    if (top := best(steps)) is None:
-        return None
-    return next(step for step in steps if step.throughput >= KNEE * top.throughput)
-
-
-def collapses(measured: Iterable[Rung]) -> tuple[Rung, ...]:
-    """The steps with more clients than the best that fall below COLLAPSE of its throughput."""
-    steps = merged(measured)
-    if (top := best(steps)) is None:
-        return ()
+    if top is None or top.throughput <= 0:
+        return LadderShape(steps)
+    knee = next(step for step in steps if step.throughput >= KNEE * top.throughput)
     more = [step for step in steps if step.clients > top.clients]
-    return tuple(step for step in more if step.throughput < COLLAPSE * top.throughput)
+    fallen = [step for step in more if step.throughput < COLLAPSE * top.throughput]
+    return LadderShape(steps, top, knee, (*fallen,))
 
 
 def _to_repeat(ladder: Ladder, measured: Sequence[Rung]) -> int | None:
@@ -247,8 +245,8 @@ def _gains_no_more(grown: Sequence[Rung]) -> bool:
 def _between(measured: Sequence[Rung]) -> int | None:
     """A number of clients halfway from the best step to the wider of its gaps; None when both
     neighbours are close, or nothing was served."""
-    steps = merged(measured)
-    if (top := best(steps)) is None:
+    steps, top, *_ = find_shape(measured)
+    if top is None:
         return None
     at = steps.index(top)
     gaps = []

@@ -69,12 +69,6 @@ def without_method(title: str) -> str:
     return f"{beginning}{colon}{last.partition('.')[0]}" if title.startswith("ray::") else title
 
 
-def expected_owner(variant: VariantUsed) -> str:
-    """The role that must own the HTTP port."""
-    enabled = variant.env.get(HA_PROXY_FLAG, "0").lower() in _TRUE
-    return "haproxy" if enabled else "proxy"
-
-
 def same_value(wanted: str, value: Any) -> bool:
     """Whether a flag's text resolved to this value, as Serve reads booleans, numbers, text."""
     if isinstance(value, bool):
@@ -90,16 +84,15 @@ def same_value(wanted: str, value: Any) -> bool:
 def contradictions(variant: VariantUsed, proof: LaunchProof) -> list[str]:
     """One line for each thing that is not as the variant asks; empty when all holds."""
     wrong: list[str] = []
-    owner = proof.port_owner
+    owner, has_haproxy = proof.port_owner, variant.env.get(HA_PROXY_FLAG, "0").lower() in _TRUE
+    expected = "haproxy" if has_haproxy else "proxy"
     if owner is UNSET:  # nothing of it serves HTTP
         return wrong
     if owner is None:
         wrong.append(f"nobody listens on port {proof.port}")
-    elif owner.role != expected_owner(variant):
-        wrong.append(
-            f"port {proof.port} belongs to {owner.name} ({owner.role}), "
-            f"expected {expected_owner(variant)}"
-        )
+    elif owner.role != expected:
+        at_port = f"port {proof.port} belongs to {owner.name} ({owner.role})"
+        wrong.append(f"{at_port}, expected {expected}")
     for role, flags in proof.flags.items():
         seen = proof.environment.get(role, {})
         for name, wanted in variant.env.items():

@@ -81,14 +81,6 @@ class Traffic:
             return "grpc"
         return "handle" if self.protocol in HANDLES else "raw"
 
-    @property
-    def payload(self) -> int:
-        """Bytes of the bodies of a request and its response, where they are asked for."""
-        sent = body_bytes(self.data_size)
-        if self.echoes:
-            return sent + sent * (self.stream_events or 1)
-        return sent + body_bytes(self.response_size)
-
 
 @dataclass(frozen=True)
 class Row:

@@ -161,7 +161,7 @@ def _view_ladder(
         done = sum(run.value("completed") or 0.0 for run in group)
         if ended and errors < SOME_FAILED * max(1, done + errors):
             served.append(Rung(users, rate))
-    best, knee = ladder.best(served), ladder.knee(served)
+    _, best, knee, _ = ladder.find_shape(served)
     served_at = {users: step.values[MAIN].value for users, step in steps.items()}
     most, at = (best.throughput, best.clients) if best else (0.0, 0)
     fallen = [users for users, rate in served_at.items() if users > at and rate < COLLAPSE * most]

@@ -11,10 +11,8 @@ from serve_bench.core.ladder import (
     Next,
     Rung,
     Stop,
-    best,
-    collapses,
     decide,
-    knee,
+    find_shape,
     merged,
     read_ladder,
     rung_above,
@@ -65,7 +63,7 @@ def test_the_steps_of_a_ladder_and_its_end(
 def test_one_step_without_gain_does_not_end_it() -> None:
     measured, _, _ = climb(PLAIN, lambda n: 150.0 if n == 20 else min(400.0, n * 10.0))
     assert max(step.clients for step in measured) > 40
-    assert sure(best(measured)).throughput == 400
+    assert sure(find_shape(measured).best).throughput == 400
     # Two small gains that add up are still measured against the best before.
     steps = [Rung(10, 100.0), Rung(15, 101.0), Rung(20, 102.5)]
     assert isinstance(decide(PLAIN, steps), Stop)
@@ -73,7 +71,7 @@ def test_one_step_without_gain_does_not_end_it() -> None:
     # A server that serves nothing ends it soon.
     measured, _, _ = climb(Ladder(), lambda clients: 0.0)
     assert len(measured) == 3
-    assert best(measured) is None and knee(measured) is None and collapses(measured) == ()
+    assert find_shape(measured)[1:] == (None, None, ())
 
 
 def test_refinement_looks_around_the_best() -> None:
@@ -81,20 +79,21 @@ def test_refinement_looks_around_the_best() -> None:
     refined = [step.clients for step, why in zip(measured, whys, strict=True) if why == "refine"]
     assert 1 <= len(refined) <= 4
     assert all(75 < clients < 200 for clients in refined)
-    assert abs(sure(best(measured)).clients - 120) <= 5
+    assert abs(sure(find_shape(measured).best).clients - 120) <= 5
 
 
 def test_knee_best_and_collapse() -> None:
     steps = [Rung(10, 500.0), Rung(20, 949.0), Rung(30, 950.0), Rung(40, 1000.0), Rung(50, 990.0)]
-    assert knee(steps) == Rung(30, 950.0)  # the first step at 95 %
-    assert best([Rung(30, 5.0), Rung(10, 5.0), Rung(20, 5.0)]) == Rung(10, 5.0)  # the fewest
+    assert find_shape(steps).knee == Rung(30, 950.0)  # the first step at 95 %
+    equal = [Rung(30, 5.0), Rung(10, 5.0), Rung(20, 5.0)]
+    assert find_shape(equal).best == Rung(10, 5.0)  # the fewest
     # A collapse is a later step more than 20 % below the best.
     steps = [Rung(10, 700.0), Rung(20, 1000.0), Rung(30, 800.0), Rung(40, 799.0), Rung(50, 300.0)]
-    assert collapses(steps) == (Rung(40, 799.0), Rung(50, 300.0))
-    assert collapses([Rung(1, 10.0), Rung(10, 1000.0)]) == ()
+    assert find_shape(steps).collapses == (Rung(40, 799.0), Rung(50, 300.0))
+    assert find_shape([Rung(1, 10.0), Rung(10, 1000.0)]).collapses == ()
     steps = [Rung(10, 100.0), Rung(20, 10.0), Rung(20, 99.0), Rung(20, 98.0)]
     assert merged(steps) == (Rung(10, 100.0), Rung(20, 98.0))  # by their median
-    assert collapses(steps) == ()
+    assert find_shape(steps).collapses == ()
 
 
 @cases(
@@ -148,8 +147,9 @@ def test_every_ladder_ends(noise: list[float], ceiling: int, start: int, refinem
 @given(st.dictionaries(st.integers(1, 1000), st.floats(0.1, 1e6), min_size=1))
 def test_knee_best_and_collapse_hold_together(found: dict[int, float]) -> None:
     steps = [Rung(clients, throughput) for clients, throughput in found.items()]
-    top, bend = sure(best(steps)), sure(knee(steps))
+    _, best, knee, lower = find_shape(steps)
+    top, bend = sure(best), sure(knee)
     assert top.throughput == max(found.values())
     assert bend.clients <= top.clients and bend.throughput > 0.95 * top.throughput * (1 - 1e-9)
-    for step in collapses(steps):
+    for step in lower:
         assert step.clients > top.clients and step.throughput < 0.8 * top.throughput

@@ -2,7 +2,7 @@ from typing import Any
 
 from serve_bench.core import proof as proof_module
 from serve_bench.core.facts import LaunchProof
-from serve_bench.core.proof import expected_owner, role_of, same_value, without_method
+from serve_bench.core.proof import HA_PROXY_FLAG, role_of, same_value, without_method
 from serve_bench.core.result import VariantUsed
 from serve_bench.core.schema import built
 from serve_bench.core.variants import BUILT_IN_VARIANTS
@@ -17,7 +17,7 @@ def contradictions(variant: VariantUsed, proof: dict[str, Any]) -> list[str]:
 
 def proof_of(variant: VariantUsed, **changes: Any) -> dict[str, Any]:
     flags = {name: value == "1" for name, value in variant.env.items()}
-    owner = expected_owner(variant)
+    owner = "haproxy" if HA_PROXY_FLAG in variant.env else "proxy"
     return {
         "port": 8000,
         "port_owner": {"pid": 1, "name": owner, "role": owner},

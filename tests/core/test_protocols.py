@@ -5,6 +5,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from serve_bench.analysis.statistics import MAIN, Line, Value
+from serve_bench.benchmarks.micro.lens import _payload
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.cli.experiment import check_load
 from serve_bench.core.app_spec import AppSpec, deploy_spec, own_spec
@@ -167,7 +169,9 @@ def test_an_echo_has_the_body_of_its_request_by_every_protocol() -> None:
         *("2 connections", "2 connections, stream of 3", "2 connections, grpc"),
         *("2 connections, grpc-stream of 3", "2 callers, handle"),
     ]
-    assert [row.traffic.payload for row in rows[:5]] == [40, 80, 40, 80, 40]
+    million = {MAIN: Value(1e6)}  # requests/s
+    lines = [Line("", {}, row, (), (), "measured", spreads=million) for row in rows[:5]]
+    assert [_payload(line) for line in lines] == [40, 80, 40, 80, 40]
     assert len({row.label for row in made.rows}) == len(made.rows) == 20
     requests = [load_of(made, row, "http://a", made.cells[0]).request for row in rows]
     assert [urlsplit(sent.url).query for sent in requests[:2]] == ["echo=1", "events=3&echo=1"]

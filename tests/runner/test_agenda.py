@@ -5,7 +5,7 @@ import pytest
 
 from serve_bench.analysis.climb import Climb, climbs_of, throughput_of
 from serve_bench.core.facts import ProfileFacts, TrialFlags
-from serve_bench.core.ladder import Ladder, Rung, collapses
+from serve_bench.core.ladder import Ladder, Rung, find_shape
 from serve_bench.core.plan import Suite, expected_trial_s, label_of, plan, setup_s, step_row
 from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, result_of
 from serve_bench.runner.agenda import PROFILING_S, Agenda, Climbing, rest_of
@@ -160,7 +160,7 @@ def test_a_step_that_fell_is_measured_three_times_at_once() -> None:
     taken = pressed(rates)
     assert [(step.row.connections, step.row.run) for step in taken][5:] == [(10, 2)]
     measured = [Rung(step.row.connections, rate) for step, rate in zip(taken, rates, strict=True)]
-    assert collapses(measured) == ()
+    assert find_shape(measured).collapses == ()
 
 
 def test_the_time_left_follows_the_rate_and_is_bounded_for_each_row() -> None:

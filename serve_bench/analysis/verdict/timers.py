@@ -100,12 +100,12 @@ def timer_words(
     # Requests that come while a batch runs wait evenly for its end.
     if seen.batches or queues or latency.count < limits.SHAPED or seen.offered.loop != "closed":
         return None
-    return _describe_shape(case, percent, read_flag_s(launches, variant, MODEL_WAIT))
+    return _describe_shape(case, percent, launches)
 
 
-def _describe_shape(case: Case, percent: Sequence[float], model_s: float | None) -> str | None:
+def _describe_shape(case: Case, percent: Sequence[float], launches: Sequence[Launch]) -> str | None:
     """A time that is drawn evenly, where requests wait neither for one another nor for a CPU.
-    `percent`: percentiles 0 to 100 of the latency, ms; `model_s`: of MODEL_WAIT."""
+    `percent`: percentiles 0 to 100 of the latency, ms."""
     offered, look, low, high = case.seen.offered, case.seen.waits, percent[1], percent[99]
     alone = offered.connections == 1 or case.growth.follows
     alone = alone or (look.longer or math.inf) <= limits.ALIKE
@@ -119,6 +119,7 @@ def _describe_shape(case: Case, percent: Sequence[float], model_s: float | None)
     words = f"a drawn time, not load: latencies lie evenly from {least:g} to {most:g} s"
     inside = math.fsum(replica.ongoing for replica in look.replicas)
     outside = look.replicas and inside < limits.WAIT_SHARE * offered.connections
-    if outside and (least, most) == (model_s, 2 * (model_s or 0.0)):
+    model_s = read_flag_s(launches, case.trial.variant, MODEL_WAIT) if outside else None
+    if model_s is not None and (least, most) == (model_s, 2 * model_s):
         words += f", as the router seeks a replica with the model of a request ({MODEL_WAIT})"
     return words

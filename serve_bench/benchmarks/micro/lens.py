@@ -13,6 +13,7 @@ from serve_bench.core import ladder
 from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import Rung
 from serve_bench.core.result import Failure, cell_slug
+from serve_bench.core.traffic import body_bytes
 from serve_bench.view import waterfall
 from serve_bench.view.document import Finding, Prose, Section
 from serve_bench.view.figures import Value, declare
@@ -25,8 +26,10 @@ from serve_bench.view.rows import BRIEFS, Page, cell_title, limit_words
 
 def _payload(line: Line) -> float | None:
     """None where bodies have no size that is known."""
-    size = line.row.traffic.payload
-    rate = line.spreads.get(MAIN)
+    traffic, rate = line.row.traffic, line.spreads.get(MAIN)
+    size = sent = body_bytes(traffic.data_size)
+    echoed = sent * (traffic.stream_events or 1)
+    size += echoed if traffic.echoes else body_bytes(traffic.response_size)
     return rate.value * size / 1e6 if rate is not None and size else None
 
 
@@ -175,7 +178,7 @@ def _find_collapses(rows: Sequence[ViewRow], page: Page) -> Iterator[str]:
             ladders.setdefault(place, {})[line.row.connections] = row
     for steps in ladders.values():
         rungs = [Rung(users, row.values[MAIN].value) for users, row in steps.items()]
-        top, lower = ladder.best(rungs), ladder.collapses(rungs)
+        _, top, _, lower = ladder.find_shape(rungs)
         if top is None or not lower:
             continue
         last = steps[lower[-1].clients]
