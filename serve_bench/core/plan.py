@@ -25,6 +25,7 @@ from serve_bench.core.load_spec import (
     LoadOn,
     Streaming,
     Timing,
+    make_row,
     read_client,
 )
 from serve_bench.core.redaction import hide_settings
@@ -219,11 +220,9 @@ def step_row(
     """A step of a ladder: so many closed-loop users, each a connection of the raw client; clients
     each with so many `requests` to make. `run` counts how often the step is measured; `traffic`
     None: plain HTTP."""
-    traffic = traffic or Traffic()
     noun = "user" if requests is None else "client"
-    label = f"{users} {noun}{'' if users == 1 else 's'}{traffic.suffix}"
-    label += "" if run == 1 else f", run {run}"
-    return Row(label, traffic.client, users, requests_each=requests, run=run, **vars(traffic))
+    row = make_row(users, noun, traffic, requests_each=requests, run=run)
+    return row if run == 1 else replace(row, label=f"{row.label}, run {run}")
 
 
 #: The three axes of the published matrix, in its order: every cell is named by them.
@@ -529,20 +528,12 @@ that ended behind them are lower bounds: a good part of their time no new load w
 
 def row_of(load: Load) -> Row:
     """The row that a load of its own makes."""
-    things = "client" if load.client == "aiohttp" else "connection"
-    label = f"{load.connections} {things}{'' if load.connections == 1 else 's'}"
+    noun = "client" if load.client == "aiohttp" else "connection"
     size = str(max(len(body) for body in load.request.all_bodies))
     streams = load.streaming is not None
     protocol: Protocol = "stream" if streams else "http"
     if load.client == "grpc":
         protocol = "grpc-stream" if streams else "grpc"
-    traffic = Traffic(size, protocol)
-    return Row(
-        label=label + traffic.suffix,
-        client=load.client,
-        connections=load.connections,
-        processes=load.processes,
-        loop="open" if load.open_loop else "closed",
-        rate_per_s=load.rate,
-        **vars(traffic),
-    )
+    about = {"client": load.client, "processes": load.processes, "rate_per_s": load.rate}
+    loop = "open" if load.open_loop else "closed"
+    return make_row(load.connections, noun, Traffic(size, protocol), **about, loop=loop)

@@ -14,14 +14,14 @@ from serve_bench.benchmarks.rpc.options import RpcOptions
 from serve_bench.benchmarks.rpc.spec import MOST_EPISODES, RpcSpec, read_rpc
 from serve_bench.cli import FAILED, print_note
 from serve_bench.cli.experiment import ListedExperiment
+from serve_bench.cli.rows import read_content
 from serve_bench.cli.show import check_target
 from serve_bench.cli.sitting import list_launches
-from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.core.plan import duration_text, list_trials
 from serve_bench.core.result import Result
-from serve_bench.store.files import read_toml, same_file, suite_file, why, write_whole
+from serve_bench.store.files import same_file, why, write_whole
 from serve_bench.view.document import ReportOptions
 
 
@@ -42,10 +42,9 @@ class RpcExperiment(ListedExperiment[RpcOptions, RpcSpec]):
                 )
 
     def read(self) -> RpcSpec:
-        options, file = self.options, suite_file(self.options.suite)
-        output = options.output_file_path
+        options, output = self.options, self.options.output_file_path
         return read_rpc(
-            Content(file.name, read_toml(file)),
+            read_content(options.suite),
             options.given,
             output_file_path=None if output is None else str(output),
             sample=not options.no_sample,

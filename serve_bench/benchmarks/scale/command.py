@@ -10,13 +10,11 @@ from serve_bench.benchmarks.scale.needs import check_needs
 from serve_bench.benchmarks.scale.options import ScaleOptions
 from serve_bench.benchmarks.scale.spec import ScaleSpec, read_scale, stored_scale
 from serve_bench.cli.experiment import ListedExperiment
-from serve_bench.cli.rows import add_suite_flags
+from serve_bench.cli.rows import add_suite_flags, read_content
 from serve_bench.cli.sitting import list_launches
-from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
-from serve_bench.store.files import read_toml, suite_file
 
 
 class ScaleExperiment(ListedExperiment[ScaleOptions, ScaleSpec]):
@@ -29,10 +27,10 @@ class ScaleExperiment(ListedExperiment[ScaleOptions, ScaleSpec]):
         self.again = f"scale {options.workload}"
 
     def read(self) -> ScaleSpec:
-        options, file = self.options, suite_file(self.options.suite)
+        options = self.options
         return read_scale(
-            self.options.workload,
-            add_suite_flags(Content(file.name, read_toml(file)), options),
+            options.workload,
+            add_suite_flags(read_content(options.suite), options),
             options.given,
             quick=options.quick,
             address=options.address,
