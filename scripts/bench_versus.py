@@ -253,7 +253,7 @@ def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
     """A fresh launch of both sides, warm."""
     a, b = words_of(case, asked)
     sides: dict[str, Any] = {"aa": True} if case == "same" else {"b": [b]}
-    suite, _ = read_versus(VersusOptions(a=a, clients=f"raw:{CONNECTIONS}", **sides), Gate())
+    suite, _ = read_versus(VersusOptions(a=a, clients=(f"raw:{CONNECTIONS}",), **sides), Gate())
     run_id, cell = new_run(), suite.cells[0]
     try:
         ups: list[Up] = []

@@ -1,8 +1,4 @@
-"""The values of flags that are no axes: text in, value out.
-
-Rule: BadInput in one line that names the flag. What one flag says by itself is read here; which
-flags go together belongs to their command, core/load_spec.py and core/request_spec.py.
-"""
+"""What the client of a load needs, and the place that a refusal of its fields names."""
 
 from __future__ import annotations
 
@@ -11,11 +7,6 @@ from importlib.util import find_spec
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
-
-
-def names(text: object) -> tuple[str, ...]:
-    """Words with commas; none of None."""
-    return tuple(part.strip() for part in str(text).split(",")) if text is not None else ()
 
 
 def check_client(load: Load) -> None:

@@ -14,7 +14,7 @@ from msgspec import Meta
 from serve_bench.cli.command import MOST, FilePath, Options, argument, flag
 from serve_bench.cli.panels import USUAL_SHARE
 from serve_bench.core.errors import BadInput
-from serve_bench.core.forms import Rounds, SliceTime, Threshold, Time, TracedShare
+from serve_bench.core.forms import Rounds, RowText, SliceTime, Threshold, Time, TracedShare
 from serve_bench.core.load_spec import MAX_RATE
 from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.spec import Opt, Spec
@@ -210,9 +210,7 @@ class SidesOptions(RunOptions, OwnAppOptions, GateOptions):
     rounds: Annotated[
         Rounds | None, rounds_option("Most rounds, each a fresh launch of both sides [20]")
     ] = None
-    clients: str | None = flag(
-        None, "Rows: N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
-    )
+    clients: tuple[RowText, ...] = flag((), "Rows: N aiohttp clients, raw:N connections [raw:100].")
     rate: float | None = flag(
         None, "Open loop at this rate; in windows, which are noisier.", takes=(0.1, MAX_RATE)
     )

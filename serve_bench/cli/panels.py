@@ -29,12 +29,12 @@ USUAL_SHARE: Final = "1%"
 PANELS: Final[Mapping[str, str]] = {
     name: panel
     for panel, names in {
-        "Load": """clients connections users rate arrivals stages ramp count duration timeout_s
-            connect_timeout_s timeout_ms windows window_seconds warmup warmup_s max_connections
-            processes client keepalive retries honor_retry_after route method header headers body
-            paths draw expect_status expect_body requests_per_client requests samples data_size
-            unix_socket insecure cacert seconds episodes steps rounds all_rounds launches quick
-            budget_s max_row_seconds num_queries batch start precision launch_s need protocol
+        "Load": """clients connections users rate arrivals stages ramp count duration timeout
+            timeout_s connect_timeout_s timeout_ms windows window_seconds warmup warmup_s
+            max_connections processes client keepalive retries honor_retry_after route method header
+            headers body paths draw expect_status expect_body requests_per_client requests samples
+            data_size unix_socket insecure cacert seconds episodes steps rounds all_rounds launches
+            quick budget_s max_row_seconds num_queries batch start precision launch_s need protocol
             events event_timeout_s bodies soak_time openai model input_tokens output_tokens
             allow_late requests_file""",
         "Server": """variant env a_env b_env python a_python b_python host port address nodes

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from serve_bench.analysis.comparing import floors_of
 from serve_bench.analysis.ratios import FEWEST
 from serve_bench.cli.experiment import Experiment
-from serve_bench.cli.flag_values import names
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.options import SidesOptions
 from serve_bench.cli.request import add_all_flags, read_request
@@ -63,7 +62,7 @@ def read_rows(options: SidesOptions) -> Suite:
     if "load.users" in content:
         where = content.where("load.users")
         raise BadInput(f"{where}: rows are compared, not loads that grow")
-    content = content.set("load.clients", list(names(options.clients)) or None, "--clients")
+    content = content.set("load.clients", [*options.clients] or None, "--clients")
     suite = read_suite(add_suite_flags(content, options))
     if suite.slo is not None:
         raise BadInput(f"{content.file}: slo: {options.command} compares sides, and judges no SLO")

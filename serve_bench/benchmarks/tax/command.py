@@ -10,7 +10,6 @@ from serve_bench.benchmarks.tax.bench import LayerRounds
 from serve_bench.benchmarks.tax.options import TaxOptions
 from serve_bench.benchmarks.tax.spec import LAYERS, OWN_BARE, Taxed, TaxSpec, choose_layers
 from serve_bench.cli import print_note
-from serve_bench.cli.flag_values import names
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.sides import (
     SideFlags,
@@ -59,9 +58,9 @@ def read_tax(options: TaxOptions) -> TaxSpec:
     if protocol not in PROTOCOLS:
         takes = f"it takes {' or '.join(PROTOCOLS)}"
         raise BadInput(f"--protocol: {protocol!r} is not allowed; {takes}")
-    if any(not text.startswith("raw:") for text in names(options.clients)):
-        takes = "it takes raw:N, one or more"
-        raise BadInput(f"--clients: {options.clients!r} is not allowed; {takes}")
+    for text in options.clients:
+        if not text.startswith("raw:"):
+            raise BadInput(f"--clients: {text!r} is not allowed; it takes raw:N, one or more")
     suite = read_rows(options)
     word = f"default,{target}" if is_users else "default"
     side = read_side(options, SideFlags("TARGET", "--option", word, options.option or ()), suite)
@@ -82,7 +81,7 @@ def read_tax(options: TaxOptions) -> TaxSpec:
             why = f"{side.app.own_app.ingress} is made with a deployment ({', '.join(bound)})"
             left_out.append(f"app: {why}, which it cannot have without Serve")
             layers = served
-    chosen = choose_layers(layers, names(options.layers))
+    chosen = choose_layers(layers, options.layers)
     return make_spec(
         TaxSpec,
         options,

@@ -7,7 +7,7 @@ from typing import Annotated
 from serve_bench.cli.command import argument, flag
 from serve_bench.cli.options import REQUEST, SidesOptions, rounds_option
 from serve_bench.cli.panels import Command
-from serve_bench.core.forms import Rounds, Threshold
+from serve_bench.core.forms import Rounds, RowText, Threshold
 
 
 class TaxOptions(SidesOptions):
@@ -25,11 +25,11 @@ class TaxOptions(SidesOptions):
     target: str = argument(
         "noop", "App: noop, or your own as module:name or path/file.py:name.", metavar="TARGET"
     )
-    layers: str | None = flag(None, "Layers by name [all].", metavar="NAME[,NAME...]")
+    layers: tuple[str, ...] = flag((), "Layers by name [all].", metavar="NAME")
     rounds: Annotated[
         Rounds | None, rounds_option("Rounds, each a fresh launch of all layers [6]")
     ] = None
-    clients: str = flag("raw:1,raw:100", "Rows: raw:N connections.", metavar="ROW[,ROW...]")
+    clients: tuple[RowText, ...] = flag(("raw:1", "raw:100"), "Rows: raw:N connections.")
     option: list[str] | None = flag(
         None, "Option of each Serve, such as max_ongoing_requests=5; repeatable."
     )
