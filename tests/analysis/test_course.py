@@ -106,14 +106,8 @@ def change(at_s: float, name: str, running: int, wanted: int | None = None) -> d
 
 
 def life(pid: int, title: str, begin: float | None, end: float | None) -> dict[str, Any]:
-    roles = {"ray::ProxyActor": "proxy", "haproxy": "haproxy"}
-    return {
-        "pid": pid,
-        "role": roles.get(title, "replica"),
-        "title": title,
-        "from_s": begin,
-        "to_s": end,
-    }
+    role = {"ray::ProxyActor": "proxy", "haproxy": "haproxy"}.get(title, "replica")
+    return {"pid": pid, "role": role, "title": title, "from_s": begin, "to_s": end}
 
 
 def test_the_slo_holds_from_the_first_moment_of_three_good_seconds() -> None:
