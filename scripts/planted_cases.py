@@ -176,7 +176,7 @@ WAITS: Final = (
     _wait("pool of two", "Pool", 30, 20, _IN, "Queue.get", _HERE, service_ms=50),
     _wait("one thread", "Executor", 30, 20, _IN, "thread", _HERE),
     _wait("own batch", "Batch", 0, 10, ("batch wait",), "200 ms", "batch_wait_timeout_s is 0.2 s"),
-    _wait("drawn", "Drawn", 500, 100, (*_RESTS, *_IN), "a drawn time", _HERE),
+    _wait("drawn", "Drawn", 100, 20, (*_RESTS, *_IN), "a drawn time", _HERE),
     _wait("rare helper", "Rare", 150, 6, _RESTS, "sleep", _HERE, behind="Sleep", helper_slots=2),
     _wait("helper's slots", "Calls", 50, 20, _DOWN, "Helper", behind="Sleep", helper_slots=2),
     _wait("helper burns", "Calls", 20, 8, (*_DOWN, "host CPU"), "Helper", behind="Burn"),

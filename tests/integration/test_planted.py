@@ -43,7 +43,7 @@ SERVED = [case for case in TUNE if VARIANT in case.on and "loop blocked" not in 
 PROVEN = ("all burn", "queue full")
 
 #: Kinds of waits in apps as a user has them; all of them: `scripts/bench verdicts --set waits`.
-WAITING = "blocked loop,lock,one thread,own batch,drawn,rare helper,queue full".split(",")
+WAITING = ("blocked loop", "lock", "one thread", "own batch", "rare helper", "queue full")
 OWN = [case for case in WAITS if case.name in WAITING]
 
 
