@@ -50,6 +50,8 @@ BUSY_SHARE: Final = 0.5
 """From this share of cores in use just before the run on, the host counts as busy: others
 use half of it, and the server, the clients and Ray need all of it."""
 
+FOR_NOBODY: Final = 0.05  # of finished requests: what fewer take is less than windows differ by
+
 THROTTLED: Final = 5.0
 """Percent of the periods of a CPU quota: a stop in fewer of them is in p99 at most."""
 
@@ -134,8 +136,7 @@ def _client(trial: Trial) -> Iterator[Warning]:
             hint = "use the raw client, more processes or more cores"
         message = f"{client_words(verdict)}: {reasons}"
         yield Warning("client-bound", message, hint, trial.key)
-    added = added_of(trial)
-    if added is not None and added[0] > ADDED * added[1] and trial.row.client != "raw":
+    if (added := added_of(trial)) and added[0] > ADDED * added[1] and trial.row.client != "raw":
         message = f"the {trial.row.client} client adds {part_text(*added)} of the latency"
         yield Warning("client-adds", message, "the raw client adds less", trial.key)
     if trial.row.loop == "open" and (wait := connection_wait(trial)) is not None:
@@ -217,8 +218,7 @@ def unsteady(windows: Sequence[float], unit: str) -> str | None:
         if share > DRIFT_LIMIT and abs(end - start) > 3 * noise:
             halves = "from the first half of the windows to the rest"
             return f"the rate {word} by {100 * share:.0f} % {halves}"
-    wide = statistics.pstdev(windows) / mean
-    if wide <= SPREAD_LIMIT:
+    if (wide := statistics.pstdev(windows) / mean) <= SPREAD_LIMIT:
         return None
     middle = statistics.median(windows)
     odd = max(range(len(windows)), key=lambda at: abs(windows[at] - middle))
@@ -231,8 +231,7 @@ def unsteady(windows: Sequence[float], unit: str) -> str | None:
 
 
 def _failed(trial: Trial) -> Iterator[Warning]:
-    failed = trial.counts.failed_total
-    if failed:
+    if failed := trial.counts.failed_total:
         which = f"{failed:,} of {trial.counts.completed + failed:,} requests{of_windows(trial)}"
         message = f"{which} failed: {failures_of([trial])}"
         kinds = [name for name in trial.metrics if name.startswith(f"{FAILED_LATENCY}.")]
@@ -247,6 +246,11 @@ def _failed(trial: Trial) -> Iterator[Warning]:
         if any(map(trial.counts.failed.get, GIVEN_UP)) and CENSORED in trial.metrics:
             hint = "excluded from the rate; timeouts make latency a lower bound"
         yield Warning("errors", message, hint, trial.key)
+    name, lost, finished = trial.waits.for_nobody or ("", 0, 0)
+    if lost > FOR_NOBODY * finished:
+        message = f"{lost:,} of {finished:,} requests that {name} finished ({lost / finished:.0%})"
+        hint = "in a look inside: threads, and code that ignores its cancellation, work on"
+        yield Warning("for-nobody", f"{message} had no client left", hint, trial.key)
     retried, answered = trial.client.retried, max(1, trial.counts.completed)
     if retried > answered and not trial.client.asked.honor_retry_after:
         busy = sum(use.cpu_percent or 0.0 for use in trial.usage.processes if use.role in PROXIES)
@@ -339,8 +343,7 @@ def is_unfair(trial: Trial) -> bool:
 def unfair_sentences(trials: Sequence[Trial], of: str = "") -> Iterator[str]:
     """What other programs used in trials that they made unfair, of which it is said before any
     figure; nothing without such. `of`: what was measured, where that is not plain."""
-    unfair = [trial for trial in trials if is_unfair(trial)]
-    if unfair:
+    if unfair := [trial for trial in trials if is_unfair(trial)]:
         words = others_words([trial.usage for trial in unfair])
         where = f", in {len(unfair)} of {len(trials)} trials" if len(trials) > 1 else ""
         yield f"Not a fair measurement{of and f' of {of}'}: {words}{where}."
@@ -361,8 +364,7 @@ def _rest(trial: Trial) -> Iterator[Warning]:
             message = f"{name}: {limit.ran[-1]} of {limit.wanted} replicas ran that Serve wanted"
             hint = "the cluster has no room for the others, or they take long to start"
             yield Warning("replicas-missing", message, hint, trial.key)
-    idle = [name for name, count in trial.served.items() if count == 0]
-    if idle:
+    if idle := [name for name, count in trial.served.items() if count == 0]:
         message = f"{len(idle)} of {len(trial.served)} replicas got no request"
         hint = "the router did not need them: use more connections"
         yield Warning("idle-replicas", message, hint, trial.key)

@@ -455,7 +455,6 @@ class PoolFacts(RecordPart, frozen=True):
 
     threads: Count
     full: Amount
-    working: Amount
     num_cpus: Amount | None = None
 
 
@@ -513,6 +512,7 @@ class WaitsFacts(RecordPart, frozen=True):
     rate: Maybe[Amount] = None
     p50_ms: Amount | None = None
     alone_p50_ms: Amount | None = None
+    for_nobody: tuple[str, Count, Count] | None = None  # deployment, given up, finished in all
     replicas: tuple[ReplicaWaits, ...] = ()
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from serve_bench.core.load_result import ERROR_WORDS, REJECTIONS
+from serve_bench.core.load_result import ERROR_WORDS, GIVEN_UP, REJECTIONS
 from serve_bench.core.result import Result, Trial
 
 #: By which Serve answers a request that it gave up after `request_timeout_s`.
@@ -127,10 +127,14 @@ def too_many_failed(trial: Trial) -> str | None:
     return f"{100 * share:.3g} % of the requests failed, {most}: {why}"
 
 
+def count_given_up(failed: Mapping[str, int], statuses: Mapping[int, int]) -> int:
+    """Requests that were given up, by the client or by Serve at its time-out."""
+    return sum(failed.get(kind, 0) for kind in GIVEN_UP) + statuses.get(GAVE_UP, 0)
+
+
 def given_up_after_s(trial: Trial, result: Result) -> float | None:
     """Serve's `request_timeout_s` where requests of a trial failed by it (status 408); None where
     none did, or the launch had no such limit."""
-    if not trial.client.status_codes.get(GAVE_UP) or not trial.counts.failed.get("status"):
-        return None
+    gave_up = trial.client.status_codes.get(GAVE_UP) and trial.counts.failed.get("status")
     launch = next((launch for launch in result.launches if launch.id == trial.launch), None)
-    return None if launch is None else launch.variant.http_options.get("request_timeout_s")
+    return launch.variant.http_options.get("request_timeout_s") if launch and gave_up else None

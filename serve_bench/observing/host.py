@@ -1,8 +1,8 @@
 """Readings of processes and the host, and the fingerprint of this machine for the Run record.
 
 Rule: nothing that names a person or a network. The host's name is stored only as a hash, so that
-runs of one host can be recognized. A figure that cannot be read is None, never a guess. The version
-of Ray is read without importing it.
+runs of one host can be recognized. A figure that cannot be read is None, never a guess or 0. The
+version of Ray is read without importing it. A reading is cheap enough for several in a second.
 """
 
 from __future__ import annotations
@@ -24,12 +24,6 @@ from serve_bench.core.facts import HostFacts
 from serve_bench.core.proof import without_method
 from serve_bench.core.usage import HostReading, Threads
 from serve_bench.load.workers import cgroup_files, cpu_quota_cores, small_file
-
-# One reading of a process, its threads, and the host.
-#
-# Rule: cheap enough for several times a second; None, never 0, for an ended process or an unknown
-# figure. /proc and the CPU clocks of processes are read.
-# sampler.py times the readings, core/usage.py adds up.
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
 from serve_bench.core.facts import ProfileFacts, ServeMetricsFacts
+from serve_bench.core.failed_requests import count_given_up
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load
 from serve_bench.core.marks import ProcessMarks
@@ -322,6 +323,30 @@ def _summed(
         for labels, value in _series(series, metric, {}):
             out[tuple(dict(labels).get(name, "") for name in names)] += value
     return out
+
+
+def count_for_nobody(
+    looks: Sequence[Mapping[str, Any]], result: LoadResult
+) -> tuple[str, int, int] | None:
+    """The deployment that finished most requests that were given up, as looks inside its replicas
+    show during a whole load: how many at least, and how many it finished in all. None where none
+    was given up, or it is not known yet, since all of them are still at work.
+
+    Of what Serve counts as finished by the ingress those are for nobody that the client does not
+    have. What Serve cancels it counts as an error, though a thread, or a handler that ignores it,
+    works on: such work was followed until its end."""
+    given_up = count_given_up(result.total.failed, result.status_codes)
+    found: dict[str, tuple[int, int]] = {}
+    for name in sorted({look["deployment"] for look in looks}) if given_up else ():
+        replicas = [look for look in looks if look["deployment"] == name]
+        keys = ("finished", "worked_on", "at_work")
+        finished, over, running = (sum(look[key] for look in replicas) for key in keys)
+        awaited = result.total.sent - given_up if replicas[0]["ingress"] else finished
+        lost = min(given_up, over + max(0, finished - awaited))
+        if lost or not running:
+            found[name] = lost, finished + over
+    name = max(found, key=lambda name: found[name], default="")
+    return (name, *found[name]) if name else None
 
 
 # Around a load.

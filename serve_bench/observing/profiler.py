@@ -456,8 +456,6 @@ class Profiling:
     run_folder: Path
     key: str  # of the trial; the stacks lie in profiles/<key>
     mark: Mapping[str, str] = field(default_factory=dict)
-    longest_s: float = 3600.0  # py-spy ends by itself some time after that
-    options: SpyOptions = BESIDE_A_LOAD
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     _recordings: list[tuple[Process, Recording]] = field(default_factory=list)
 
@@ -479,9 +477,7 @@ class Profiling:
             raise RunFailed(f"{self.key}: leads out of the folder of the run")
         for process in processes:
             out = place / f"{process.role}-{process.pid}.raw.txt"
-            recording = Recording(
-                process.pid, out, self.options, longest_s=self.longest_s, mark=self.mark
-            )
+            recording = Recording(process.pid, out, BESIDE_A_LOAD, mark=self.mark)
             self._recordings.append((process, recording))
             recording.start()
         for _, recording in self._recordings:
@@ -508,7 +504,7 @@ class Profiling:
                     "samples": recorded.samples,
                     "errors": recorded.errors,
                     "seconds": round(recorded.seconds, 2),
-                    "rate": recording.options.rate,
+                    "rate": BESIDE_A_LOAD.rate,
                     "notes": list(recorded.notes),
                 }
             )

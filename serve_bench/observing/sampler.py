@@ -163,11 +163,11 @@ RSS_EVERY_NS: Final = 1_000_000_000
 
 @dataclass
 class Sampler:
-    """Samples the processes of a launch or a Serve, and the py-spys on them (`spies`), from `start`
-    to `stop`. Later processes are sampled too: children of this one, which are load workers, those
-    of a reload of HAProxy, replicas that autoscaling adds, what Serve starts in the place of
-    another, and what a replica starts. `apart`: whether programs that are not sampled have no part
-    in what is measured.
+    """Samples the processes of a launch or a Serve, and the py-spys on them (`spies`), from before
+    a load until after it. Later processes are sampled too: children of this one, which are load
+    workers, those of a reload of HAProxy, replicas that autoscaling adds, what Serve starts in the
+    place of another, and what a replica starts. `apart`: whether programs that are not sampled have
+    no part in what is measured.
     """
 
     watched: Iterable[Process]
@@ -175,9 +175,7 @@ class Sampler:
     spies: Iterable[int] = ()
     children_every_s: float = 1.0
     apart: bool = True
-    _managers: list[int] = field(default_factory=list)  # of HAProxy, whose children it is
-    _raylets: list[int] = field(default_factory=list)  # some children become actors of Serve
-    _tracks: dict[int, Track] = field(default_factory=dict)
+    tracks: dict[int, Track] = field(default_factory=dict)  # of ended processes too
     _living: set[int] = field(default_factory=set)
     _host: list[HostReading] = field(default_factory=list)
     _gpu: list[list[GpuReading]] = field(default_factory=list)
@@ -192,45 +190,35 @@ class Sampler:
     _quota: tuple[int, int] = (0, 0)  # at its begin; then by how much it grew
 
     def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Reads everything once, then at each interval. Call it before the load."""
+        """Reads everything once, then at each interval."""
         self._wall_ahead_ns = time.time_ns() - perf()
         self._known_children = children_of("self") - {worker.process.pid for worker in KEPT}
         for process in self.watched:
             self._watch(Track(process.pid, process.role, without_method(process.title)))
-            if process.role == "haproxy_manager":
-                self._managers.append(process.pid)
-            elif process.role == "raylet":
-                self._raylets.append(process.pid)
         for pid in self.spies:
             self._watch(Track(pid, "py_spy", "py-spy"))
         self._watch(Track(os.getpid(), "serve_bench", "serve-bench"))
-        self._others = OtherPrograms(self._tracks) if self.apart else None
+        self._others = OtherPrograms(self.tracks) if self.apart else None
         self._tick()
         for pid in tuple(self._living):
-            self._read_threads(self._tracks[pid])
+            self._read_threads(self.tracks[pid])
         self._quota = quota_periods()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._thread.start()
+        return self
 
-    def stop(self) -> None:
-        """Makes the last readings, with proportional memory. Call it after the load."""
+    def __exit__(self, *_: object) -> None:
+        """Makes the last readings, with proportional memory."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
         self._tick()
-        for track in [self._tracks[pid] for pid in self._living]:
+        for track in [self.tracks[pid] for pid in self._living]:
             self._read_threads(track)
             track.pss_bytes = pss_bytes(track.pid)
         if self._others is not None:
             self._read_others(self._others)
-            self._programs = self._others.names(self._tracks)
+            self._programs = self._others.names(self.tracks)
         stopped, periods = map(operator.sub, quota_periods(), self._quota)
         # Of another cgroup than at the begin they do not compare.
         self._quota = (stopped, periods) if 0 <= stopped <= periods else (0, 0)
@@ -242,7 +230,7 @@ class Sampler:
         begin = began_at_ns - self._wall_ahead_ns
         end = begin + int(duration_s * 1e9)
         ticks, pauses = self._own_ns, max(0, len(self._own_ns) - 1)
-        processes = (summary_of(track, begin, end) for track in self._tracks.values())
+        processes = (summary_of(track, begin, end) for track in self.tracks.values())
         host, others = host_summary(self._host, begin, end, os.cpu_count() or 1), None
         stopped, periods = self._quota
         if periods and self._stop.is_set():
@@ -257,11 +245,6 @@ class Sampler:
             others=others,
             gpus=tuple(gpu_summary(self._gpu)),
         )
-
-    @property
-    def tracks(self) -> list[Track]:
-        """All readings, by process, of those that ended too."""
-        return list(self._tracks.values())
 
     def samples(self, key: str) -> list[dict[str, Any]]:
         """The readings as plain content for samples.jsonl, one object a process.
@@ -279,7 +262,7 @@ class Sampler:
                 "cpu_ms": [[(t - zero) // 1000 / 1e3, cpu / 1e6] for t, cpu in track.cpu_ns],
                 "rss_mb": [[(t - zero) // 1000 / 1e3, b / 1e6] for t, b in track.rss_bytes],
             }
-            for track in self._tracks.values()
+            for track in self.tracks.values()
         ]
         host = [[(read.at_ns - zero) // 1000 / 1e3, read.busy_ns / 1e6] for read in self._host]
         out.append({"kind": "host", **started, "cpu_ms": host})
@@ -305,14 +288,14 @@ class Sampler:
         if self._others is not None and perf() - self._others.read_ns >= OTHERS_EVERY_NS:
             self._read_others(self._others)
         for pid in tuple(self._living):
-            self._read_cpu(self._tracks[pid])
+            self._read_cpu(self.tracks[pid])
         if (host := host_reading()) is not None:
             self._host.append(host)
         if self.gpus is not None and self.gpus.why_not is None:
             self._gpu.append(self.gpus.read())
         spent = time.thread_time_ns() - before
         due = perf() - THREADS_EVERY_NS
-        waiting = [self._tracks[pid] for pid in self._living]
+        waiting = [self.tracks[pid] for pid in self._living]
         waiting.sort(key=lambda track: track.threads[-1].at_ns if track.threads else 0)
         for track in waiting:
             if spent > budget_s * 1e9 or (track.threads and track.threads[-1].at_ns > due):
@@ -326,30 +309,30 @@ class Sampler:
     def _look_for_children(self) -> None:
         """Finds new children: a reload of HAProxy starts one below its manager."""
         self._looked_ns = perf()
-        for manager in self._managers:
-            for pid in children_of(str(manager)) - set(self._tracks):
-                self._watch(Track(pid, "haproxy", "haproxy"))
-        for raylet in self._raylets:
-            for pid in children_of(str(raylet)) - set(self._tracks):
-                # Ray sets the title when a worker becomes an actor.
-                title = title_of(pid)
+        parents = {pid: track.role for pid, track in self.tracks.items()}
+        for parent in (
+            pid for pid, role in parents.items() if role in ("haproxy_manager", "raylet")
+        ):
+            for pid in children_of(str(parent)) - set(self.tracks):
+                if parents[parent] == "haproxy_manager":
+                    self._watch(Track(pid, "haproxy", "haproxy"))
+                    continue
+                title = title_of(pid)  # which Ray sets when a worker becomes an actor
                 role = role_of(title)
-                if role == "proxy" and self._managers:  # beside HAProxy it is the fallback
-                    role = "fallback_proxy"
-                if role == "haproxy_manager":
-                    self._managers.append(pid)
+                if role == "proxy" and "haproxy_manager" in parents.values():
+                    role = "fallback_proxy"  # beside HAProxy
                 if role in LATE_ROLES:
                     self._watch(Track(pid, role, title))
 
     def _read_others(self, others: OtherPrograms) -> None:
         """Reads other programs; of the new processes, samples those that a replica has started."""
         for pid in others.read():
-            parent = self._tracks.get(parent_of(pid))
+            parent = self.tracks.get(parent_of(pid))
             if parent is not None and parent.role in ("replica", CHILD_OF_REPLICA):
                 self._watch(Track(pid, CHILD_OF_REPLICA, name_of(pid) or CHILD_OF_REPLICA))
 
     def _watch(self, track: Track) -> None:
-        self._tracks[track.pid] = track
+        self.tracks[track.pid] = track
         self._living.add(track.pid)
 
     def _read_cpu(self, track: Track) -> None:

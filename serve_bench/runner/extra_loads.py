@@ -21,6 +21,7 @@ from serve_bench.core.result import Trial
 from serve_bench.core.schema import built
 from serve_bench.load.driver import Drive, drive_load
 from serve_bench.load.failures import LoadError
+from serve_bench.observing.inside import count_for_nobody
 from serve_bench.serving.server import LaunchFailed, Serving
 
 # Before rows of a fixed number of requests, which have no warm-up: one client, until it is served
@@ -123,31 +124,33 @@ def look(
     seconds = min(most_s, max(LEAST_S, 3 * p50_ns / 1e9))
     solo = load.one_by_one(ALONE_REQUESTS)
     most = replace(load, count=None, each=None)
-    begun, alone = False, None
+    alone = None
     try:
         if read_rate(trial).silent_from is None:
             timing = Timing(0.0, 0.0, windows=1, window_s=ALONE_MOST_S, drain_s=drain_s)
             alone = drive(solo, timing, mark=mark)
         else:  # nobody waits long for answers that do not come
-            most = replace(solo, count=None, connections=load.connections, timeout_s=SILENT_MOST_S)
+            timeout_s = min(SILENT_MOST_S, load.timeout_s)
+            most = replace(solo, count=None, connections=load.connections, timeout_s=timeout_s)
         serving.begin_look()
-        begun = True
-        result = drive(most, Timing(0.3, 0.3, 1, seconds, drain_s), mark=mark)
+        try:
+            result = drive(most, Timing(0.3, 0.3, 1, seconds, drain_s), mark=mark)
+        except BaseException:
+            with suppress(LaunchFailed):  # the cluster is gone, and the look with it
+                serving.end_look(0, 0)
+            raise
         until_ns = result.started_at_ns + int(result.duration_s * 1e9)
-        begun = False
         seen = serving.end_look(result.started_at_ns, until_ns)
+        for_nobody = count_for_nobody(seen, result)
         replicas = built(tuple[ReplicaWaits, ...], _rounded(seen), "look")
     except (LoadError, LaunchFailed, FormatError) as error:
         return WaitsFacts(why_not=str(error))
-    finally:
-        if begun:  # end the look without its result
-            with suppress(LaunchFailed):  # the cluster is gone, as the runner notices itself
-                serving.end_look(*[time.time_ns()] * 2)
     return WaitsFacts(
         seconds=round(result.duration_s, 3),
         rate=result.rate,
         p50_ms=_p50_ms(result),
         alone_p50_ms=None if alone is None else _p50_ms(alone),
+        for_nobody=for_nobody,
         replicas=replicas,
     )
 

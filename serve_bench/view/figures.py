@@ -231,6 +231,18 @@ declare(
 declare(("idle_while_queued", "%", "slots idle in a look inside, while requests waited for them"))
 
 
+def _for_nobody(line: Line) -> Value | None:
+    counts = [counts for trial in line.trials if (counts := trial.waits.for_nobody)]
+    lost = sum(given_up for _, given_up, _ in counts)
+    return Value(lost, of=sum(finished for *_, finished in counts)) if counts else None
+
+
+_meaning = "requests that handlers finished after they were given up, in a look inside"
+declare(
+    ("finished_for_nobody", "requests", _meaning), compute=_for_nobody, shown="", better="lower"
+)
+
+
 def _level(name: str, line: Line) -> float | None:
     """Of Serve's own metrics, mean over the launches that have a fresh one."""
     values = [trial.serve_metrics.levels.get(name) for trial in line.trials]
@@ -259,7 +271,7 @@ def tokens_per_s(line: Line) -> float | None:
 _meaning = "tokens of answers in a second, as the service counts them"
 declare(("tokens", "1/s", _meaning, "tokens/s"), compute=tokens_per_s)
 
-ROW_FIGURES: Final = ("completed", "errors", "launch_ratio")
+ROW_FIGURES: Final = ("completed", "errors", "launch_ratio", "finished_for_nobody")
 INSIDE: Final = (
     *("forward", "cpu_ranker", "cpu_ingress", "cpu_replicas", "cpu_http"),
     *("cpu_service", "cpu_client", "cpu_host", "gpu"),

@@ -82,7 +82,7 @@ def test_requests_that_take_no_longer_than_one_alone_are_offered_load() -> None:
 
 
 POOL: Final = "AnyIO worker thread"
-FULL_POOL: Final = {"threads": 1, "working": 1.0, "full": 1.0}
+FULL_POOL: Final = {"threads": 1, "full": 1.0}
 THREAD: Final = ("anyio.to_thread.run_sync", "", 40.0)
 SYNC: Final = ("anyio.AsyncIOBackend.run_sync_in_worker_thread", "", 8.0)
 
@@ -92,7 +92,7 @@ def pooled(
 ) -> dict[str, Any]:
     """Requests in a pool of so many threads, of which one more is seen at a line."""
     lines = [[*thread]] if thread else []
-    pool = {"threads": threads, "working": full, "full": full}
+    pool = {"threads": threads, "full": full}
     return replica(place, threads=lines, pools={POOL: pool})
 
 
@@ -134,7 +134,7 @@ def test_threads_and_tasks_that_are_waited_for(facts: dict[str, Any], words: str
     (30.0, 32, "more of what is awaited"),  # Serve makes no larger one
 )
 def test_what_more_cpus_give_a_full_pool(cpus: float | None, threads: int, gives: str) -> None:
-    pool = {"threads": threads, "working": threads, "full": 1.0, "num_cpus": cpus}
+    pool = {"threads": threads, "full": 1.0, "num_cpus": cpus}
     whole = replica(("asyncio.to_thread", "shop.py:7", 20.0), pools={POOL: pool})
     assert gives in expect(seen(whole), "app wait", words=f"{threads} threads of a pool").hint
 

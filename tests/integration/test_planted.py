@@ -19,7 +19,7 @@ from serve_bench.cli.sitting import run_mark
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.result import Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from tests.integration.conftest import launched, measure, own_place
+from tests.integration.conftest import launched, measure, own_place, reported, run_checked
 from tests.load.test_client_bound import FAST_SERVER, pinned, running
 from tests.sheet_parts import ladders_of
 
@@ -131,3 +131,56 @@ def test_a_client_that_takes_answers_apart_is_the_limit(tmp_path: Path) -> None:
         with pinned(allowed[-1]):
             verdict = verdict_on([client_trial(case, url, run_id, tmp_path)])
     assert verdict.cause == "client", verdict.text
+
+
+GIVES_UP = """
+import asyncio, time
+from ray import serve
+
+def note(how):
+    with open(FILE, "a") as file:
+        file.write(how)
+
+@serve.deployment(max_ongoing_requests=100)
+class Child:
+    def __call__(self, how):
+        time.sleep(0.6)
+        note(how)
+
+@serve.deployment(max_ongoing_requests=100)
+class Front:
+    def __init__(self, child):
+        self.child = child
+
+    async def __call__(self, request):
+        how, until = request.query_params.get("how", "answered"), time.monotonic() + 0.6
+        if how == "thread":
+            return await self.child.remote("t")
+        while how != "answered" and time.monotonic() < until:
+            try:
+                await asyncio.sleep(until - time.monotonic())
+            except asyncio.CancelledError:
+                if how == "ends":
+                    raise
+        note(how[0])
+
+app = Front.bind(Child.bind())
+"""
+
+
+@pytest.mark.parametrize("how", ["ignores", "thread"])
+def test_what_is_finished_for_nobody_is_counted(how: str, tmp_path: Path) -> None:
+    """The client gives up two of three requests after 0.3 s. The app counts what it finishes."""
+    counts, suite = tmp_path / "finished", tmp_path / "suite.toml"
+    (tmp_path / "left.py").write_text(GIVES_UP.replace("FILE", repr(str(counts))))
+    (tmp_path / "paths").write_text(f"/?how=answered\n/?how={how}\n/?how=ends\n")
+    suite.write_text('app = "left.py:app"\n[load]\ntimeout_ms = 300\n')
+    line = "run suite.toml --paths paths --clients raw:10 --quick --out r"
+    shown = run_checked(line, tmp_path).stdout
+    (row,) = reported(tmp_path, "r")["rows"]
+    figure, finished = row["figures"]["finished_for_nobody"], Counter(counts.read_text())
+    deployment, answered = ("Front", finished["a"]) if how == "ignores" else ("Child", 0)
+    share = finished[how[0]] / (finished[how[0]] + answered)
+    assert 0 < figure["value"] < finished[how[0]] and finished["e"] == 0
+    assert figure["value"] / figure["of"] == pytest.approx(share, abs=0.15)
+    assert f"requests that {deployment} finished" in shown.replace("\n  ", " ")

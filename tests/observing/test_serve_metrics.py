@@ -1,10 +1,19 @@
 """Serve's metrics: text as Ray 2.60 exports it, freshness by counting, on a clock of the test."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from serve_bench.observing.inside import Meter, MetricsAbsent, MetricSeries, parse, scrape
+from serve_bench.observing.inside import (
+    Meter,
+    MetricsAbsent,
+    MetricSeries,
+    count_for_nobody,
+    parse,
+    scrape,
+)
 from tests.cases import cases
 from tests.servers import serving
 
@@ -136,3 +145,27 @@ def test_an_endpoint_is_scraped_past_a_proxy(monkeypatch: pytest.MonkeyPatch) ->
     why = meter.begin()
     assert why is not None and why.startswith("http://127.0.0.1:9/metrics: ") and "\n" not in why
     assert meter.end(1, 1)["status"] == "absent"
+
+
+def replica(name: str, finished: int, worked_on: int, at_work: int) -> dict[str, Any]:
+    counts = {"finished": finished, "worked_on": worked_on, "at_work": at_work}
+    return {"deployment": name, "ingress": name == "Front", **counts}
+
+
+@cases(
+    "failed, statuses, replicas, counted",
+    ({"reset": 9}, {}, [replica("Front", 100, 0, 0)], None),  # nobody gave up
+    ({"timeout": 20}, {}, [replica("Front", 80, 0, 0)], ("Front", 0, 80)),  # all were cancelled
+    ({"timeout": 20}, {}, [replica("Front", 40, 6, 3)] * 2, ("Front", 12, 92)),
+    ({"timeout": 5}, {}, [replica("Front", 95, 9, 0)], ("Front", 5, 104)),  # no more than gave up
+    ({"stalled": 20}, {}, [replica("Front", 99, 0, 0)], ("Front", 19, 99)),  # Serve cancelled none
+    ({"status": 20}, {408: 20}, [replica("Child", 0, 20, 0)], ("Child", 20, 20)),
+    ({"timeout": 20}, {}, [replica("Front", 0, 0, 20)], None),  # not known yet
+)
+def test_what_was_finished_for_nobody_is_no_more_than_what_was_given_up(
+    failed: dict[str, int], statuses: dict[int, int], replicas: Any, counted: object
+) -> None:
+    result: Any = SimpleNamespace(
+        total=SimpleNamespace(sent=100, failed=failed), status_codes=statuses
+    )
+    assert count_for_nobody(replicas, result) == counted

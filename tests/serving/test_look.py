@@ -147,7 +147,8 @@ def test_a_generator_in_a_thread_is_what_its_stream_waits_for(look: Any) -> None
     at = ("AnyIO worker thread", line_of("time.sleep(0.5)"), "slow_chunks")
     assert sample["threads"][at] == 3
     # Of the 40 threads that there may be three have started.
-    assert sample["pools"] == {"AnyIO worker thread": (40, 3)}
+    (pool,) = sample["pools"].values()
+    assert pool == {"threads": 40, "full": False, "num_cpus": None}
 
 
 def test_calls_of_a_request_are_counted_by_its_id(look: Any) -> None:
@@ -168,4 +169,4 @@ def test_calls_of_a_request_are_counted_by_its_id(look: Any) -> None:
         {"a_request": 2.0, "at_once": 1.5},
         None,
     ]
-    assert all({"answers", "ingress"}.isdisjoint(look) for look in looks)
+    assert not any("answers" in look for look in looks)

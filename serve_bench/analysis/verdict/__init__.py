@@ -43,6 +43,7 @@ from serve_bench.analysis.verdict.evidence import evidence_of
 from serve_bench.analysis.verdict.timers import timer_words
 from serve_bench.analysis.verdict.usage import figure, short_name
 from serve_bench.core.facts import TrialUsage
+from serve_bench.core.failed_requests import count_given_up
 from serve_bench.core.figures import counted
 from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.own_app import rescaled, scaling_hint
@@ -122,7 +123,8 @@ def worth_a_look(trial: Trial, front: str | None = None) -> bool:
     """Whether a further load, to see what requests wait in (waits.py), is worth its time: no full
     CPU explains the row, and its time is not that of Serve's own code. For an app of the user,
     whose waits are not known, or too few slots, a CPU explains it only with confidence "high"."""
-    if read_rate(trial).silent_from is not None:
+    given_up = count_given_up(trial.counts.failed, trial.client.status_codes)
+    if read_rate(trial).silent_from is not None or given_up:
         return trial.usage != TrialUsage()
     if trial.usage == TrialUsage() or not answered(trial) or rescaled(trial.limits):
         return False  # of another number of replicas another state than the row's would be seen

@@ -118,10 +118,8 @@ def looked_alike(trial: Trial) -> Trial:
 def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     """The evidence of a trial. `front`: the deployment that HTTP reaches."""
     uses, host = read_usage(trial.usage)
-    deployments: dict[str, list[ProcessUse]] = {}
-    for use in uses:
-        if use.deployment is not None:
-            deployments.setdefault(use.deployment, []).append(use)
+    placed = dict.fromkeys(use.deployment for use in uses if use.deployment is not None)
+    deployments = {name: [use for use in uses if use.deployment == name] for name in placed}
     first, measured = _places(trial, uses, front)
     slots, name, slots_words, queue = _slots(trial, uses, measured, first or front)
     named = (use.deployment for use in uses if name is not None and is_named(use.deployment, name))

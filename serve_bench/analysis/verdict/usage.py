@@ -191,9 +191,8 @@ def waits_of(record: WaitsFacts) -> Waits:
     """The `waits` of a record; empty without observations. Replicas with too few looks are left
     out."""
     seen = tuple(replica for replica in record.replicas if replica.looks >= FEWEST_LOOKS)
-    of: dict[str, tuple[ReplicaWaits, ...]] = {}
-    for replica in seen:
-        of[replica.name] = (*of.get(replica.name, ()), replica)
+    names = dict.fromkeys(replica.name for replica in seen)
+    of = {name: tuple(replica for replica in seen if replica.name == name) for name in names}
     p50_ms, alone_ms = record.p50_ms, record.alone_p50_ms
     longer = p50_ms / alone_ms if p50_ms and alone_ms else None
     return Waits(seen, p50_ms, alone_ms, longer, record.seconds, of)

@@ -161,14 +161,14 @@ class TimelineBench(ServedBench):
                 readings = {"failed": ["a deploy was under way when the load ended"]}
         except LaunchFailed as error:
             readings = {"failed": [str(error)]}
-        tracks = () if look is None or look.sampler is None else look.sampler.tracks
+        tracks = {} if look is None or look.sampler is None else look.sampler.tracks
         return with_course(
             trial,
             log,
             self._slo,
             self._zero_ns,
             self._seconds,
-            tracks=tracks,
+            tracks=tuple(tracks.values()),
             readings=readings,
             faults=self._faults.records,
             after_s=self._timeline.after_s,

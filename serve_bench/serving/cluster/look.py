@@ -11,7 +11,6 @@ replica by value.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import math
 import os
@@ -21,6 +20,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from types import AsyncGeneratorType
 from typing import Any
 
@@ -42,6 +42,11 @@ LONGEST_S = 60.0
 Place = tuple[str, str, str]  # what is awaited, the app's line "shop.py:31", its function
 Frame = tuple[Any, str]  # with its qualified name
 
+#: What a thread of a pool works on, by the function in which it takes it: of concurrent.futures,
+#: and of anyio. CHAIN: the module of what chains a future of the former to one of asyncio.
+WORK = {"_worker": "work_item", "run": "future"}
+CHAIN = "asyncio.futures"
+
 HANDLE = "ray.DeploymentResponse"
 """What is awaited in a call of another deployment, with the name of its method behind it."""
 
@@ -53,11 +58,7 @@ def begin() -> None:
 
 def end(from_ns: int, to_ns: int) -> list[dict[str, Any]]:
     """The samples of every replica between two moments (time.time_ns), by deployment and pid."""
-
-    def ended(replica: Any) -> dict[str, Any]:
-        return _end(replica, from_ns, to_ns)
-
-    looks = _ask_all(ended)
+    looks = _ask_all(_end, from_ns, to_ns)
     _add_calls(looks)
     return sorted(looks, key=lambda look: (look["deployment"], look["pid"]))
 
@@ -78,9 +79,8 @@ def _add_calls(looks: list[dict[str, Any]]) -> None:
         whole[app] = [name for name, spans in answered if len(spans) == 1]
     for look in looks:
         by_id, names = times[look["app"], look["deployment"]], whole.get(look["app"], [])
-        calls = [] if look.pop("ingress") else [by_id[name] for name in names if name in by_id]
-        spent = sum(end - begin for spans in calls for begin, end in spans)
-        if spent:
+        calls = [] if look["ingress"] else [by_id[name] for name in names if name in by_id]
+        if spent := sum(end - begin for spans in calls for begin, end in spans):
             look["calls"] = {
                 "a_request": sum(map(len, calls)) / len(names),
                 "at_once": spent / sum(map(_covered, calls)),
@@ -96,10 +96,10 @@ def _covered(spans: list[tuple[int, int]]) -> int:
     return covered
 
 
-def _ask_all(question: Any) -> list[dict[str, Any]]:
+def _ask_all(question: Any, *about: Any) -> list[dict[str, Any]]:
     """The answers of the replicas that run; one that ends meanwhile has none."""
-    answers = actors.ask_all(actors.running_replicas().__contains__, question).values()
-    return [answer for answer in answers if answer and not isinstance(answer, Exception)]
+    answers = actors.ask_all(actors.running_replicas().__contains__, question, *about)
+    return [answer for answer in answers.values() if answer and not isinstance(answer, Exception)]
 
 
 def _begin(replica: Any) -> None:
@@ -110,10 +110,8 @@ def _begin(replica: Any) -> None:
 
 def _end(replica: Any, from_ns: int, to_ns: int) -> dict[str, Any]:
     """Runs inside a replica: empty where nothing was begun in it."""
-    look = getattr(replica, "_serve_bench_look", None)
-    if look is None:
+    if (look := vars(replica).pop("_serve_bench_look", None)) is None:
         return {}
-    del replica._serve_bench_look
     look.stopped.set()
     look.join(1.0)
     return dict(look.seen(from_ns, to_ns))
@@ -133,7 +131,8 @@ class LookThread(threading.Thread):
         prefix = getattr(getattr(wrapper, "_user_code_threadpool", 0), "_thread_name_prefix", "")
         self._serve_pool = {prefix: getattr(wrapper, "_ray_actor_options", {}).get("num_cpus")}
         self._metrics = inner._metrics_manager
-        self._served: list[tuple[int, float, str]] = []  # (at, ms, id of the request)
+        self._served: list[tuple[str, int, int]] = []  # id of the request, begin and end, ns
+        self._finished = 0  # requests that Serve counts as handled
         self.taken: list[dict[str, Any]] = []
 
     def run(self) -> None:
@@ -163,9 +162,10 @@ class LookThread(threading.Thread):
         from ray.serve.context import _get_serve_request_context
 
         def record(*args: Any, **kwargs: Any) -> Any:
-            latency_ms = kwargs.get("latency_ms", 0.0)
+            now_ns, latency_ms = time.time_ns(), float(kwargs.get("latency_ms", 0.0))
             request_id = str(_get_serve_request_context().request_id)
-            self._served.append((time.time_ns(), float(latency_ms), request_id))
+            self._served.append((request_id, now_ns - int(1e6 * latency_ms), now_ns))
+            self._finished += not kwargs.get("is_error", False)
             return former(*args, **kwargs)
 
         return record
@@ -173,46 +173,31 @@ class LookThread(threading.Thread):
     def seen(self, from_ns: int, to_ns: int) -> dict[str, Any]:
         """The sum of all samples between two moments."""
         taken = [sample for sample in self.taken if from_ns <= sample["at_ns"] <= to_ns]
-        spans = [(name, moment - int(1e6 * ms), moment) for moment, ms, name in self._served]
-        served = [ms for moment, ms, _ in self._served if from_ns <= moment <= to_ns]
+        whole = [span for span in self._served if from_ns <= span[1] and span[2] <= to_ns]
+        served = [(end - begin) / 1e6 for _, begin, end in self._served if from_ns <= end <= to_ns]
         config, identity = self._inner._deployment_config, self._inner._deployment_id
         count = len(taken) or 1
         loop = Counter(sample["loop"] for sample in taken if sample["loop"])
+        left = {work for sample in self.taken for work in sample["left"]}
+        at_work = set(self.taken[-1]["left"] if self.taken else ())
         return {
             "pid": os.getpid(),
             "app": identity.app_name,
             "deployment": identity.name,
             "looks": len(taken),
             "max_ongoing": config.max_ongoing_requests,
-            "ongoing": _mean([sample["ongoing"] for sample in taken]) or 0.0,
+            "ongoing": sum(sample["ongoing"] for sample in taken) / count,
             "served": len(served),
-            "mean_ms": _mean(served),
+            "finished": self._finished,
+            "worked_on": sum(map(_is_over, left - at_work)),
+            "at_work": len(at_work),
+            "mean_ms": sum(served) / len(served) if served else None,
             "ingress": bool(getattr(self._inner, "_ingress", False)),
-            "answers": [span for span in spans if from_ns <= span[1] and span[2] <= to_ns],
-            "places": _ranked(taken, "places"),
-            "own": _ranked(taken, "own"),
+            "answers": whole,
+            **{part: _ranked(taken, part) for part in ("places", "own", "threads")},
             "loop": [[line, times / count] for line, times in loop.most_common(3)],
-            "threads": _ranked(taken, "threads"),
-            "pools": {
-                name: {
-                    "threads": max(threads for threads, _ in readings),
-                    "working": sum(working for _, working in readings) / count,
-                    "full": sum(working >= threads for threads, working in readings) / count,
-                    "num_cpus": self._serve_pool.get(name),
-                }
-                for name, readings in _by_name(taken, "pools").items()
-            },
-            "batches": {
-                name: {
-                    "most": readings[-1]["most"],
-                    "wait_s": readings[-1]["wait_s"],
-                    "waiting": sum(batch["waiting"] for batch in readings) / count,
-                    "running": sum(batch["running"] > 0 for batch in readings) / count,
-                    "held": sum(batch["held"] for batch in readings) / count,
-                    **({"ended": readings[-1]["ended"]} if "ended" in readings[-1] else {}),
-                }
-                for name, readings in _by_name(taken, "batches").items()
-            },
+            "pools": _means(taken, "pools", "full"),
+            "batches": _means(taken, "batches", "waiting", "running", "held"),
         }
 
     def _now(self) -> dict[str, Any]:
@@ -221,8 +206,9 @@ class LookThread(threading.Thread):
         in_app: Counter[Place] = Counter()
         batches: dict[str, Any] = {}
         followed: set[Any] = set()
+        left: list[Any] = []
         tasks: list[Any] = []
-        with contextlib.suppress(RuntimeError):  # the set may change while it is copied
+        with suppress(RuntimeError):  # the set may change while this thread copies it
             tasks = list(asyncio.all_tasks(self._loop))[:MOST_TASKS]
         chains = {task: list(_frames(task.get_coro())) for task in tasks}
         # Those that Serve began come first: others that call it may be a part of them.
@@ -238,9 +224,11 @@ class LookThread(threading.Thread):
                 _add_batch(batches, queue, frames)
             if task not in followed and (place := _place(frames)) is not None:
                 in_app[place] += 1
+            cancelled = getattr(task, "cancelling", int)()  # from Python 3.11 on
+            left += [task] if cancelled and any(name in IN_REQUEST for _, name in frames) else []
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         threads: Counter[tuple[str, str, str]] = Counter()
-        pools: dict[str, tuple[int, int]] = {}
+        pools: dict[str, list[bool]] = {}
         most: dict[str, float] = {}
         loop = ""
         for ident, top in sys._current_frames().items():
@@ -252,14 +240,15 @@ class LookThread(threading.Thread):
                 loop = line[1] if line else ""
                 continue
             pool = name.rpartition("_")[0] if name.rpartition("_")[2].isdigit() else name
-            of_a_pool = _of_a_pool(top)
-            if name.startswith("AnyIO") or of_a_pool is not None:
-                working = line is not None or (of_a_pool is not None and of_a_pool is not top)
-                threads_of, worked = pools.get(pool, (0, 0))
-                pools[pool] = (threads_of + 1, worked + working)
-                most[pool] = self._most_threads if of_a_pool is None else _most_threads(of_a_pool)
+            if (worker := _worker(top)) is not None:
+                in_anyio = worker.f_code.co_name != "_worker"
+                working = line is not None or not (in_anyio or worker is top)
+                pools.setdefault(pool, []).append(working)
+                most[pool] = self._most_threads if in_anyio else _most_threads(worker)
+                left += _given_up(worker) if line is not None else []
             if line is not None:
                 threads[(pool, *line[1:])] += 1
+        cpus = self._serve_pool
         return {
             "at_ns": time.time_ns(),
             "ongoing": self._inner.get_num_ongoing_requests(),
@@ -268,18 +257,24 @@ class LookThread(threading.Thread):
             "loop": loop,
             "threads": threads,
             "pools": {
-                name: (threads if most[name] == math.inf else int(most[name]), working)
-                for name, (threads, working) in pools.items()
+                name: {"threads": size, "full": sum(busy) >= size, "num_cpus": cpus.get(name)}
+                for name, busy in pools.items()
+                for size in [len(busy) if most[name] == math.inf else int(most[name])]
             },
             "batches": batches,
+            "left": left,
         }
+
+
+def _is_over(work: Any) -> bool:
+    """Whether work that went on after its cancellation came to its own end; threads always do."""
+    return not isinstance(work, asyncio.Task) or (work.done() and not work.cancelled())
 
 
 def _frames(awaited: Any) -> Iterator[Frame]:
     """From a task's coroutine to the innermost that it awaits: frames, with qualified names."""
     while awaited is not None:
-        frame = _first_of(awaited, "cr_frame", "gi_frame", "ag_frame")
-        if frame is not None:
+        if (frame := _first_of(awaited, "cr_frame", "gi_frame", "ag_frame")) is not None:
             yield frame, str(getattr(awaited, "__qualname__", ""))
         awaited = _first_of(awaited, "cr_await", "gi_yieldfrom", "ag_await")
         if type(awaited).__name__.startswith("async_generator_"):  # a step of one, which hides it
@@ -438,19 +433,28 @@ def _app_line(top: Any) -> Place | None:
     return None
 
 
-def _of_a_pool(top: Any) -> Any:
-    """The frame `_worker` of a thread of concurrent.futures, the innermost one while it is idle;
-    None of another thread."""
+def _worker(top: Any) -> Any:
+    """The frame in which a thread of a pool takes its work; None of another thread."""
     for frame, _ in traceback.walk_stack(top):
-        if frame.f_code.co_name == "_worker" and "concurrent/futures" in frame.f_code.co_filename:
+        code = frame.f_code
+        if WORK.get(code.co_name) in code.co_varnames and not _is_app(code.co_filename):
             return frame
     return None
 
 
+def _given_up(worker: Any) -> list[Any]:
+    """The result of a thread's work, where the task that awaited it was cancelled."""
+    work = worker.f_locals.get(WORK[worker.f_code.co_name])
+    result = getattr(work, "future", work)
+    calls = [call for call in getattr(result, "_done_callbacks", ()) if call.__module__ == CHAIN]
+    awaited = [result, *(cell.cell_contents for call in calls for cell in call.__closure__)]
+    cancelled = any(asyncio.isfuture(future) and future.cancelled() for future in awaited)
+    return [result] if cancelled else []
+
+
 def _most_threads(worker: Any) -> float:
     """How many threads its pool starts at most: an idle pool has not started all of them."""
-    reference = worker.f_locals.get("executor_reference")
-    pool = None if reference is None else reference()
+    pool = worker.f_locals.get("executor_reference", lambda: None)()
     return float(getattr(pool, "_max_workers", math.inf))
 
 
@@ -469,25 +473,26 @@ def _add_batch(batches: dict[str, Any], of: Any, frames: list[Frame]) -> None:
     if loop is not None and loop.done() and not loop.cancelled():
         state["ended"] = "".join(traceback.format_exception_only(loop.exception())).strip()
     state["held"] = max(state["held"], held + of.queue.qsize())
-    state["running"] = running
+    state["running"] = running > 0
     state["waiting"] = state["held"] > 0 and running <= 0
-
-
-def _mean(values: Any) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _ranked(taken: list[dict[str, Any]], part: str) -> list[list[Any]]:
     """The places with most requests: what, line, function, mean number of requests there."""
-    counts: Counter[Place] = Counter()
-    for sample in taken:
-        counts.update(sample[part])
+    counts = sum((sample[part] for sample in taken), Counter[Place]())
     return [[*place, number / len(taken)] for place, number in counts.most_common(MOST_PLACES)]
 
 
-def _by_name(taken: list[dict[str, Any]], part: str) -> dict[str, list[Any]]:
+def _means(taken: list[dict[str, Any]], part: str, *keys: str) -> dict[str, dict[str, Any]]:
+    """The last states of a part by name, with the means of these values over all looks."""
     found: dict[str, list[Any]] = {}
     for sample in taken:
         for name, state in sample[part].items():
             found.setdefault(name, []).append(state)
-    return found
+    return {
+        name: {
+            **states[-1],
+            **{key: sum(state[key] for state in states) / len(taken) for key in keys},
+        }
+        for name, states in found.items()
+    }
