@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from serve_bench.core.traffic import Traffic
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
 from serve_bench.observing.host import fingerprint
-from serve_bench.pytest_plugin.target import ServeTarget, one_line, request_of
+from serve_bench.pytest_plugin.target import ServeTarget, check_kind, one_line, request_of
 from serve_bench.view.slo import slo_facts
 
 WHERE: Final = "serve_benchmark"
@@ -43,34 +43,28 @@ NOWHERE: Final = "http://localhost"
 MOST_S: Final = 86_400.0
 
 
+@dataclass
 class LoadTimer:
     """Stands in for the timer of pytest-benchmark: it advances by the time of each load alone."""
 
-    def __init__(self) -> None:
-        self.loaded_s = 0.0
+    loaded_s: float = 0.0
 
     def load_time(self) -> float:
         """Seconds of load so far."""
         return self.loaded_s
 
 
+@dataclass(eq=False, repr=False)
 class ServeBenchmark:
     """Called once in a test."""
 
-    def __init__(
-        self,
-        node: pytest.Item,
-        benchmark: Any,
-        target: ServeTarget,
-        reports: list[tuple[str, list[str]]],
-    ) -> None:
-        self._node = node
-        self._benchmark = benchmark
-        self._target = target
-        self._reports = reports
-        self._called = False
-        self._results: list[LoadResult] = []
-        self._lines: list[str] = []
+    _node: pytest.Item
+    _benchmark: Any
+    _target: ServeTarget
+    _reports: list[tuple[str, list[str]]]
+    _called: bool = False
+    _results: list[LoadResult] = field(default_factory=list)
+    _lines: list[str] = field(default_factory=list)
 
     def __call__(  # noqa: PLR0913 - a keyword for each option
         self,
@@ -104,7 +98,10 @@ class ServeBenchmark:
         """
         __tracebackhide__ = True
         with one_line():
-            _check_kinds(requests, rounds, warmup_rounds, timeout_s, round_timeout_s)
+            _check_numbers(
+                {"requests": requests, "rounds": rounds, "warmup_rounds": warmup_rounds},
+                {"timeout_s": timeout_s, "round_timeout_s": round_timeout_s},
+            )
             self._once(rounds, warmup_rounds)
             objectives = _objectives(slo, requests * rounds)
             named = objectives.objectives if objectives is not None else ()
@@ -214,32 +211,20 @@ class ServeBenchmark:
         self._timer().loaded_s += result.duration_s
 
 
-def _check_kinds(
-    requests: object,
-    rounds: object,
-    warmup_rounds: object,
-    timeout_s: object,
-    round_timeout_s: object,
-) -> None:
-    """BadInput where a number is none."""
-    for name, value, kinds, words in (
-        ("requests", requests, int, "a whole number"),
-        ("rounds", rounds, int, "a whole number"),
-        ("warmup_rounds", warmup_rounds, int, "a whole number"),
-        ("timeout_s", timeout_s, int | float, "a number"),
-        ("round_timeout_s", round_timeout_s, int | float, "a number"),
-    ):
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise BadInput(f"{WHERE}: {name}: {value!r} is not allowed; it takes {words}")
+def _check_numbers(whole: Mapping[str, object], others: Mapping[str, object]) -> None:
+    """BadInput where a number is none, or one of the first is not whole."""
+    for name, value in {**whole, **others}.items():
+        kinds, takes = (int, "a whole number") if name in whole else (int | float, "a number")
+        fits = isinstance(value, kinds) and not isinstance(value, bool)
+        check_kind(f"{WHERE}: {name}", value, fits, takes)
 
 
 def _objectives(text: object, requests: int) -> Slo | None:
     """The SLO of the argument; BadInput where so many requests cannot tell."""
     if text is None:
         return None
-    if not isinstance(text, str):
-        raise BadInput(f"{WHERE}: slo: {text!r} is not allowed; it takes text, as {EXAMPLE}")
-    slo = read_slo(text, f"{WHERE}: slo")
+    check_kind(f"{WHERE}: slo", text, isinstance(text, str), f"text, as {EXAMPLE}")
+    slo = read_slo(str(text), f"{WHERE}: slo")
     for goal in slo.objectives:
         if goal.fewest > requests:
             raise BadInput(
@@ -273,8 +258,8 @@ class Served:
     options: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True)
-class RoundFigures:
+@dataclass(frozen=True, kw_only=True)
+class RoundFigures(Served):
     """Latencies in milliseconds; None where nothing was answered.
 
     `requests`: of a round. `requests_per_s`: completed requests over the time of all rounds.
@@ -295,11 +280,6 @@ class RoundFigures:
     connections: int
     client_bound: bool
     client_reasons: tuple[str, ...]
-    target: str
-    variant: str | None
-    ray: str | None
-    replicas: Mapping[str, int] | None
-    options: Mapping[str, Any] | None
     host: Mapping[str, Any]
 
     @property
@@ -363,11 +343,7 @@ def compute_figures(
         connections=load.connections,
         client_bound=client_bound,
         client_reasons=bound[-1].reasons if client_bound else (),
-        target=served.target,
-        variant=served.variant,
-        ray=served.ray,
-        replicas=served.replicas,
-        options=served.options,
+        **vars(served),
         host=host,
     )
 

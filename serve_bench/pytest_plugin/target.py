@@ -227,10 +227,17 @@ def request_of(
     expect_status: tuple[int, ...] = (),
 ) -> Asked:
     """The request that arguments of the fixtures make. Raises BadInput."""
-    _check_kinds(route, method, headers, expect_status)
+    pairs = list(headers.items()) if isinstance(headers, Mapping) else []
+    words = all(isinstance(part, str) for pair in pairs for part in pair)
+    codes = expect_status if isinstance(expect_status, tuple | list) else ("",)
+    check_kind("route", route, isinstance(route, str | None), "text")
+    check_kind("method", method, isinstance(method, str | None), "text")
+    takes = "{'Name': 'value'}"
+    check_kind("headers", headers, isinstance(headers, Mapping | None) and words, takes)
+    are_codes = all(type(code) is int for code in codes)
+    check_kind("expect_status", expect_status, are_codes, "(200, 204)")
     if route is not None and not route.startswith("/"):
         raise BadInput(f"route: {route!r} is not allowed; it takes a path that begins with /")
-    pairs = list((headers or {}).items())
     if body is None:
         content = b""
     elif isinstance(body, bytes | str):
@@ -246,25 +253,17 @@ def request_of(
     return Asked(route or "/", verb, tuple(pairs), content, tuple(expect_status))
 
 
-def _check_kinds(route: object, method: object, headers: object, expect_status: object) -> None:
-    pairs = headers.items() if isinstance(headers, Mapping) else ()
-    words = all(isinstance(part, str) for pair in pairs for part in pair)
-    codes = expect_status if isinstance(expect_status, tuple | list) else ("",)
-    for name, value, fits, takes in (
-        ("route", route, isinstance(route, str | None), "text"),
-        ("method", method, isinstance(method, str | None), "text"),
-        ("headers", headers, isinstance(headers, Mapping | None) and words, "{'Name': 'value'}"),
-        ("expect_status", expect_status, all(type(part) is int for part in codes), "(200, 204)"),
-    ):
-        if not fits:
-            raise BadInput(f"{name}: {value!r} is not allowed; it takes {takes}")
+def check_kind(name: str, value: object, fits: bool, takes: str) -> None:
+    """BadInput with the name of an argument, unless it fits what it takes."""
+    if not fits:
+        raise BadInput(f"{name}: {value!r} is not allowed; it takes {takes}")
 
 
+@dataclass(eq=False, repr=False)
 class ServeTarget:
     """A cluster of one variant for the whole session, which starts with the first app."""
 
-    def __init__(self, cluster: KeptCluster) -> None:
-        self._cluster = cluster
+    cluster: KeptCluster
 
     def deploy(
         self,
@@ -285,27 +284,22 @@ class ServeTarget:
         """
         with one_line():
             request = request_of(route, method, headers, body)
-            return self._cluster.deploy(target, options or {}, request)
+            return self.cluster.deploy(target, options or {}, request)
 
     @property
     def variant(self) -> str:
         """The name of the variant, such as `optimized`."""
-        return self._cluster.variant.name
+        return self.cluster.variant.name
 
     @property
     def proof(self) -> Mapping[str, Any]:
         """What is engaged: owner of the HTTP port, flags in force, processes, versions."""
-        return self._cluster.proof or _no_app()
+        return self.cluster.proof or _no_app()
 
     @property
     def url(self) -> str:
         """The address of the app that is in force, without a path."""
-        return self._cluster.url or _no_app()
-
-    @property
-    def cluster(self) -> KeptCluster:
-        """The cluster itself, of serve-bench."""
-        return self._cluster
+        return self.cluster.url or _no_app()
 
 
 def _no_app() -> NoReturn:
