@@ -61,8 +61,6 @@ def check_cores(root: Path = ROOT) -> CheckFinding:
     logical, usable = psutil.cpu_count(logical=True) or 0, len(psutil.Process().cpu_affinity())
     model = host.cpu_model(root)
     text = f"{usable} usable of {logical}" + (f", {model}" if model else "")
-    if usable >= FEW_CORES:
-        return CheckFinding("ok", text)
     if usable < logical:
         hint = f"this shell may use only {counted(usable, 'core')} (taskset, cpuset): allow it more"
     else:
@@ -70,7 +68,7 @@ def check_cores(root: Path = ROOT) -> CheckFinding:
             "proxy, replica and load worker want a core each, and Ray one more: rows are often "
             "limited by the host here, not by Serve; load from another machine helps (--load-on)"
         )
-    return CheckFinding("warning", text, hint)
+    return judge(text, hint if usable < FEW_CORES else "")
 
 
 def check_quota(root: Path = ROOT) -> CheckFinding:
@@ -86,14 +84,12 @@ def check_quota(root: Path = ROOT) -> CheckFinding:
     text = f"{quota:g} of {logical} cores (cgroup)"
     if periods:
         text += f", used up in {100 * share:.1f} % of its periods so far"
-    if quota >= logical and share <= THROTTLED_LIMIT:
-        return CheckFinding("ok", text)
     hint = (
         "a quota that is used up stops all processes for the rest of a period, which shows as high "
         "percentiles: take it away (docker --cpus, Kubernetes limits.cpu), or use docker "
         "--cpuset-cpus instead"
     )
-    return CheckFinding("warning", text, hint)
+    return judge(text, hint if quota < logical or share > THROTTLED_LIMIT else "")
 
 
 def check_governor(root: Path = ROOT) -> CheckFinding:

@@ -137,37 +137,25 @@ def check_py_spy() -> CheckFinding:
     except BadInput as error:
         hint = f"profile and --profile need it: {str(error).rpartition(': ')[2]}"
         return CheckFinding("warning", "not installed", hint)
-    reason = why_not_allowed(os.getpid())
-    if reason is None:
-        try:
-            threads = len(re.findall(r"^Thread ", dump(os.getpid()), re.MULTILINE))
-        except (OSError, ProfileFailed) as error:
-            reason = str(error)
-        else:
-            return CheckFinding(
-                "ok", f"{path}; it saw {counted(threads, 'thread')} of this process"
-            )
-    reason = re.sub(rf"process {os.getpid()}\b", "this process", reason)
-    text, _, hint = reason.replace(f" --pid {os.getpid()}", " ...").partition(": ")
-    return CheckFinding(
-        "warning", text, f"profile and --profile cannot work: {hint or 'see docs/profiling.md'}"
-    )
+    try:
+        if reason := why_not_allowed(os.getpid()):
+            raise ProfileFailed(reason)
+        threads = len(re.findall(r"^Thread ", dump(os.getpid()), re.MULTILINE))
+    except (OSError, ProfileFailed) as error:
+        reason = re.sub(rf"process {os.getpid()}\b", "this process", str(error))
+        text, _, hint = reason.replace(f" --pid {os.getpid()}", " ...").partition(": ")
+        hint = f"profile and --profile cannot work: {hint or 'see docs/profiling.md'}"
+        return CheckFinding("warning", text, hint)
+    return CheckFinding("ok", f"{path}; it saw {counted(threads, 'thread')} of this process")
 
 
 def check_leftovers() -> CheckFinding:
     """Runs of serve-bench that left something, and runs under way, which take the same cores."""
-    our_run = os.environ.get(RUN_MARK)
-    under_way: list[str] = []
-    dead: list[str] = []
-    processes = 0
-    for run_id, run in known_runs().items():
-        if run_id == our_run:
-            continue
-        if owner_alive(run.owner):
-            under_way.append(f"{run_id} of pid {run.owner.partition(':')[0]}")
-        else:
-            dead.append(run_id)
-            processes += len(find(run_id, place=run.directory))
+    runs = {name: run for name, run in known_runs().items() if name != os.environ.get(RUN_MARK)}
+    dead = [name for name, run in runs.items() if not owner_alive(run.owner)]
+    processes = sum(len(find(name, place=runs[name].directory)) for name in dead)
+    living = {name: run.owner.partition(":")[0] for name, run in runs.items() if name not in dead}
+    under_way = [f"{name} of pid {pid}" for name, pid in living.items()]
     texts, hints = [], []
     if dead:
         texts.append(f"left by dead runs ({_shorten(dead)}): files, {processes} processes")
