@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from serve_bench.analysis.statistics import latency_figures, read_rate
+from serve_bench.analysis.statistics import answered, latency_figures, read_rate
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import ReplicaWaits, SettledFacts, WaitsFacts
 from serve_bench.core.histogram import bounded
@@ -126,7 +126,7 @@ def look(
     most = replace(load, count=None, each=None)
     alone = None
     try:
-        if read_rate(trial).silent_from is None:
+        if read_rate(trial).silent_from is None and answered(trial):
             timing = Timing(0.0, 0.0, windows=1, window_s=ALONE_MOST_S, drain_s=drain_s)
             alone = drive(solo, timing, mark=mark)
         else:  # nobody waits long for answers that do not come
@@ -141,7 +141,7 @@ def look(
             raise
         until_ns = result.started_at_ns + int(result.duration_s * 1e9)
         seen = serving.end_look(result.started_at_ns, until_ns)
-        for_nobody = count_for_nobody(seen, result)
+        for_nobody = count_for_nobody(seen, result) if most.timeout_s == load.timeout_s else None
         replicas = built(tuple[ReplicaWaits, ...], _rounded(seen), "look")
     except (LoadError, LaunchFailed, FormatError) as error:
         return WaitsFacts(why_not=str(error))
