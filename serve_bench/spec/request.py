@@ -35,7 +35,10 @@ class RequestKeys(Spec):
     table: ClassVar[str] = "request"
 
     route: Annotated[str | None, Opt("Path of the requests [/]", launched=True)] = None
-    paths: Annotated[str | None, Opt("File of paths, in turn", key="request.paths_file")] = None
+    paths: Annotated[
+        str | None,
+        Opt("File of paths with queries, one on a line, in turn", key="request.paths_file"),
+    ] = None
     method: Annotated[
         Annotated[str, Meta(pattern="^[A-Za-z]+$")] | None,
         Opt("HTTP method [GET; POST with a body]", spellings=("-X", "--method"), takes="letters"),
@@ -52,8 +55,12 @@ class RequestKeys(Spec):
         list[str] | None,
         Opt("Request body; repeatable: bodies in turn", None, ("-b", "--body"), empty=True),
     ] = None
-    bodies: Annotated[str | None, Opt("File of bodies, in turn", key="request.bodies_file")] = None
-    requests_file: Annotated[str | None, Opt("HAR or file of requests, in turn", "FILE")] = None
+    bodies: Annotated[
+        str | None, Opt("File of bodies, one on a line, in turn", key="request.bodies_file")
+    ] = None
+    requests_file: Annotated[
+        str | None, Opt("HAR (.har), or file of requests, one on a line, in turn", "FILE")
+    ] = None
     expect_status: Annotated[
         tuple[Annotated[int, Meta(ge=200, le=599)], ...],
         Opt("Status codes that are no failure [any 2xx]"),
@@ -61,14 +68,18 @@ class RequestKeys(Spec):
     call: Annotated[
         Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")] | None,
         Opt(
-            "Method that a handle calls with the body [__call__]",
+            "Method of the ingress that a handle calls, its argument the body [__call__]",
             takes="the name of a method",
             launched=True,
         ),
     ] = None
     model: Annotated[str | None, Opt("Model of --openai, as the service names it")] = None
-    input_tokens: Annotated[Tokens | None, Opt("Tokens of prompts, drawn [200]")] = None
-    output_tokens: Annotated[Tokens | None, Opt("Longest answers in tokens, drawn [100]")] = None
+    input_tokens: Annotated[Tokens | None, Opt("Tokens of prompts, normally distributed [200]")] = (
+        None
+    )
+    output_tokens: Annotated[
+        Tokens | None, Opt("Longest answers in tokens, drawn likewise [100]")
+    ] = None
 
     @classmethod
     def read(cls, content: Content, **others: Any) -> Self:
