@@ -142,6 +142,7 @@ BAD = {
         ("http://h/ --body @", "--body: '@' is not allowed; it takes text or @FILE"),
         ("http://h/ --header X:\u03a9", "--header X: only ASCII is allowed"),
         ("http://h/ --warmup 2s -n 50", "--warmup: a load with --requests has none"),
+        ("http://h/ --warmup 121h", "--warmup: '121h' is not allowed; it takes a time to 120h"),
         ("http://h/ --arrivals poisson", "--arrivals: give --rate or --stages"),
         ("http://h/ --draw random -b a", "--draw: give --bodies, --paths or --headers"),
         ("http://h/ --paths -", "--paths: '-' is not allowed; it takes a file"),

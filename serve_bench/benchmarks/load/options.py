@@ -20,6 +20,9 @@ from serve_bench.report import COMPARED
 DURATION_S: Final = 10.0
 WARMUP_S: Final = 0.5
 
+LONGEST_WARMUP: Final = 6
+"""So many times the shortest warm-up the longest is."""
+
 SHORTEST_S: Final = 0.01
 """A window's least length (Timing) bounds that of a load."""
 
@@ -27,6 +30,7 @@ LONGEST_COUNT_S: Final = 24 * 3600.0
 """With a count, the load ends with its last response; this only bounds a server that hangs."""
 
 Length: TypeAlias = Annotated[Time, Meta(ge=SHORTEST_S, le=MAX_DURATION_S)]
+WarmUp: TypeAlias = Annotated[Time, Meta(le=MAX_DURATION_S / LONGEST_WARMUP)]
 TimeOut: TypeAlias = Annotated[Time, Meta(gt=0, le=MAX_TIMEOUT_S)]
 
 
@@ -70,7 +74,7 @@ class LoadOptions(RowOptions):
     unix_socket: str | None = flag(None, "Connect to the socket at this path.")
     insecure: bool = flag(False, "Do not verify the certificate.", "-k", "--insecure")
     cacert: str | None = flag(None, "File of certificates to trust.")
-    warmup: Time | None = flag(None, "Shortest warm-up [0.5s, at most a quarter of --duration].")
+    warmup: WarmUp | None = flag(None, "Shortest warm-up [0.5s, at most a quarter of --duration].")
     seed: int = flag(1, "Seed of random arrivals, bodies and paths.")
     profile: str | None = flag(None, "Repeat the load with py-spy on proxy, replica, controller.")
     format: str = format_flag(*COMPARED)
@@ -120,7 +124,7 @@ class LoadOptions(RowOptions):
         # That of a short load is a quarter of what is measured.
         warmup_s = min(usual_s, total_s / 4) if self.warmup is None else usual_s
         windows = min(1000, max(10, round(total_s))) if total_s >= 0.1 else 1
-        timing = Timing(warmup_s, 6 * usual_s, windows, total_s / windows)
+        timing = Timing(warmup_s, LONGEST_WARMUP * usual_s, windows, total_s / windows)
         if self.duration is None:
             return timing.stretchable()
         return replace(timing, stretched_s=total_s)
