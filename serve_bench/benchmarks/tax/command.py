@@ -58,9 +58,6 @@ def read_tax(options: TaxOptions) -> TaxSpec:
     if protocol not in PROTOCOLS:
         takes = f"it takes {' or '.join(PROTOCOLS)}"
         raise BadInput(f"--protocol: {protocol!r} is not allowed; {takes}")
-    for text in options.clients:
-        if not text.startswith("raw:"):
-            raise BadInput(f"--clients: {text!r} is not allowed; it takes raw:N, one or more")
     suite = read_rows(options)
     word = f"default,{target}" if is_users else "default"
     side = read_side(options, SideFlags("TARGET", "--option", word, options.option or ()), suite)

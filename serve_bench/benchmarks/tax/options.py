@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from serve_bench.cli.command import argument, flag
 from serve_bench.cli.options import REQUEST, SidesOptions, rounds_option
 from serve_bench.cli.panels import Command
-from serve_bench.core.forms import Rounds, RowText, Threshold
+from serve_bench.core.axes import Form
+from serve_bench.core.forms import Rounds, Threshold
+from serve_bench.core.load_spec import read_client
+
+
+def _read_row(text: str) -> str:
+    if read_client(text)[0] != "raw":
+        raise ValueError(text)
+    return text
+
+
+RawRow: TypeAlias = Annotated[str, Form(_read_row, "raw:N, one or more", "ROW", str)]
+"""A row of the client that can be loaded in turn with others."""
 
 
 class TaxOptions(SidesOptions):
@@ -29,7 +41,7 @@ class TaxOptions(SidesOptions):
     rounds: Annotated[
         Rounds | None, rounds_option("Rounds, each a fresh launch of all layers [6]")
     ] = None
-    clients: tuple[RowText, ...] = flag(("raw:1", "raw:100"), "Rows: raw:N connections.")
+    clients: tuple[RawRow, ...] = flag(("raw:1", "raw:100"), "Rows: raw:N connections.")
     option: list[str] | None = flag(
         None, "Option of each Serve, such as max_ongoing_requests=5; repeatable."
     )
