@@ -154,7 +154,7 @@ class Panels(_Parser):
         self.options, self.place = options, place
         super().__init__(
             name=None,
-            params=[_make_parameter(option) for option in options.parameters().values()],
+            params=[*map(_make_parameter, options.parameters().values()), _HELP_ALL],
             callback=self.call,
             help=cleandoc(options.__doc__ or ""),
             rich_markup_mode=None,
@@ -172,10 +172,6 @@ class Panels(_Parser):
             return find(self.place)(options)
         except KeyboardInterrupt:  # of which typer would end without a word
             raise typer.Abort from None
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters, and the two of the help."""
-        return [*super().get_params(ctx), _HELP_ALL]
 
     def get_help(self, ctx: Any) -> str:
         """The whole help, or that of the common options where the whole is long."""
@@ -210,7 +206,8 @@ class Panels(_Parser):
         short = _SHORT in ctx.meta
         of_help = ORDER[-1] if short else "Output"
         panels: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", *ORDER)}
-        for param in self.get_params(ctx):
+        params: Sequence[Any] = self.get_params(ctx)
+        for param in params:
             if (record := param.get_help_record(ctx)) is None:
                 continue
             if param.param_type_name == "argument":

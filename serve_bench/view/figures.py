@@ -237,7 +237,7 @@ def _for_nobody(line: Line) -> Value | None:
     return Value(lost, of=sum(finished for *_, finished in counts)) if counts else None
 
 
-_meaning = "requests that handlers finished after they were given up, in a look inside"
+_meaning = "requests that handlers were seen to finish after they were given up, in a look"
 declare(
     ("finished_for_nobody", "requests", _meaning), compute=_for_nobody, shown="", better="lower"
 )
