@@ -51,8 +51,8 @@ def read_har(content: bytes, file: str, target: str | None) -> tuple[list[Listed
             hosts.setdefault(_find_host(entry["request"]["url"]), {})[place] = entry["request"]
         wanted = None if target is None else _find_host(target)
         chosen = wanted if wanted in hosts else next(filter(None, hosts), "")
-        listed = list[ListedRequest]()
-        for place, request in hosts.pop(chosen, {}).items():  # noqa: B007
+        listed, place = list[ListedRequest](), file
+        for place, request in (hosts.pop(chosen) if chosen else {}).items():  # noqa: B007
             listed.append(_read_recorded(request))
         require(bool(listed), "holds no request by HTTP")
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:

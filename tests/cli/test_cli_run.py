@@ -47,6 +47,11 @@ def test_bad_suites_are_named(lines: str, says: str, refuses: Refuses, beside: P
     ("requests-file", '{"path": "/", "header": {}}', ", line 1: is not allowed; it takes GET "),
     ("requests-file.har", "[]", ": is no HAR (TypeError("),
     ("requests-file.har", '{"log": {"entries": []}}', ": holds no request by HTTP"),
+    (
+        "requests-file.har",
+        '{"log": {"entries": [{"request": {"url": "ws://h/"}}]}}',
+        ": holds no request by HTTP",
+    ),
     ("requests-file.har", '{"log": {"entries": [{}]}}', ", log.entries[0]: is no HAR (KeyError("),
 )
 def test_files_of_requests_are_told_by_their_line(
