@@ -10,6 +10,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, Final
 
+from serve_bench.analysis.ratios import quantile
 from serve_bench.benchmarks.registry import read_rows
 from serve_bench.core.errors import BadInput
 from serve_bench.core.facts import HostFacts, TrialSeconds
@@ -29,7 +30,7 @@ def read_stored(path: Path) -> Result:
     place, host, known = path.resolve(), HostFacts(), "perf_metrics of Ray"
     trials: Iterable[Trial]
     try:
-        text, name = path.read_text(encoding="utf-8"), f"{place.parent.name}/{place.name}"
+        text, name = path.read_text(encoding="utf-8-sig"), f"{place.parent.name}/{place.name}"
         if path.suffix == ".csv":
             lines = csv.DictReader(text.splitlines())
             known, trials = "locust", starmap(_make_trial, read_locust(lines))
@@ -65,5 +66,7 @@ def _read_rounds(benchmark: Mapping[str, Any]) -> Trial:
     """A round counts as a request; the error of the mean is that of 95 %."""
     parts = (float(benchmark["stats"][name]) for name in ("rounds", "mean", "stddev", "median"))
     rounds, mean, std, median = parts
-    others = {"p50": 1e9 * median, "throughput_error": 1.96 * std / mean / math.sqrt(rounds)}
+    others = {"p50": 1e9 * median}
+    if rounds > 1:  # one says nothing of its spread
+        others["throughput_error"] = quantile(rounds - 1, 0.975) * std / mean / math.sqrt(rounds)
     return _make_trial(benchmark["fullname"], int(rounds), 0, 1 / mean, others)

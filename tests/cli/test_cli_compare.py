@@ -100,8 +100,8 @@ SECONDS = f"""Timestamp,Type,Name,Requests/s,Failures/s,50%,99%,{COLUMNS}
 """
 
 
-def rounds(mean: float) -> str:
-    stats = {"rounds": 400, "mean": mean, "stddev": 0.1 * mean, "median": mean}
+def rounds(mean: float, count: int = 400) -> str:
+    stats = {"rounds": count, "mean": mean, "stddev": 0.1 * mean, "median": mean}
     about = {"node": "n", "cpu": {"brand_raw": "c", "count": 4}}
     found = {"machine_info": about, "benchmarks": [{"fullname": "t.py::sum", "stats": stats}]}
     return json.dumps(found)
@@ -111,8 +111,14 @@ def rounds(mean: float) -> str:
     "name, texts, rows, warned",
     ("a_stats.csv", [STATS.format(n=n, p99=n) for n in (250, 200)], 2, "p99 0.75 to 0.853"),
     ("a_stats.csv", [STATS.format(n=n, p99=210) for n in (50, 40)], 2, "1.07 (no difference show"),
-    ("a_stats_history.csv", [SECONDS.format(n=n) for n in (100, 80)], 1, "p50 0.975 to 1.03 (no "),
+    (
+        "a_stats_history.csv",
+        ["\ufeff" + SECONDS.format(n=n) for n in (100, 80)],
+        1,
+        "p50 0.975 to 1.03 (no ",
+    ),
     ("a.json", [rounds(mean) for mean in (0.001, 0.00125)], 1, "throughput 0.789 to 0.811"),
+    ("a.json", [rounds(mean, 2) for mean in (0.001, 0.00125)], 1, "throughput 0.225 to 2.85 (no"),
 )
 def test_files_of_other_tools_prove_nothing(
     name: str, texts: list[str], rows: int, warned: str, tmp_path: Path, call: Call
@@ -129,6 +135,12 @@ def test_files_of_other_tools_prove_nothing(
     assert ": one run a side is no evidence on others; within these files B/A is " in text
     files[1].write_text("x,y\n1,2")
     assert f"{files[1]}: holds no rows of " in call("compare", *files, code=2)[1]
+
+
+def test_the_spread_of_a_single_round_is_unknown(tmp_path: Path, call: Call) -> None:
+    for name, count in (("a", 400), ("b", 1)):
+        (tmp_path / f"{name}.json").write_text(rounds(0.001, count))
+    assert "within these files" not in call("compare", tmp_path / "a.json", tmp_path / "b.json")[0]
 
 
 def test_runs_of_two_folders_are_paired_by_app_and_suite(tmp_path: Path, call: Call) -> None:

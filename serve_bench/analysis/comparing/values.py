@@ -164,10 +164,11 @@ def describe_errors(a: Result, b: Result) -> Iterator[str]:
         for name in (name for name in NAMES if name in of_a and name in of_b):
             found = [side.metrics.get(f"{name}_error") for side in sides]
             shares = [share for known in found if known for share in known.windows or ()]
-            factor, ratio = math.exp(math.hypot(*shares)), of_b[name] / of_a[name]
+            factor = math.exp(min(math.hypot(*shares), 700.0))  # more overflows
+            ratio = of_b[name] / of_a[name]
             same = " (no difference shows)" if ratio / factor <= 1 <= ratio * factor else ""
             span = f"{name} {ratio / factor:.3g} to {ratio * factor:.3g}{same}"
-            spans += [span] if shares else []
+            spans += [span] if len(shares) == len(sides) else []
         if spans:
             within = f"within these files B/A is {', '.join(spans)}"
             yield f"{sides[0].key}: one run a side is no evidence on others; {within}"
