@@ -67,8 +67,9 @@ class Request:
         _check_url(self.url)
         methods = {self.method, *self.methods}
         for method in methods:
-            fits = re.fullmatch("[A-Z]+", method) is not None
-            require(fits, f"method must be capital letters, such as GET or POST, got {method!r}")
+            fits = re.fullmatch("[A-Z]+", method) is not None and method != "CONNECT"
+            takes = "capital letters, such as GET or POST, and not CONNECT"
+            require(fits, f"method must be {takes}, got {method!r}")
         # All answers of a connection are framed in one way, and those to HEAD have no body.
         require("HEAD" not in methods or len(methods) == 1, "methods: HEAD does not go with others")
         for name, count in (("paths", len(self.paths)), ("header_sets", len(self.header_sets))):
@@ -158,8 +159,9 @@ def _check_headers(headers: Headers) -> None:
         require(fits, f"header name {name!r} is not allowed")
         require(not set(value) & set("\r\n\0"), f"header {name}: a line end in the value")
         require(value.isascii(), f"header {name}: only ASCII is allowed in the value")
-        instead = "is not allowed; a body is sent with its Content-Length"
-        require(name.lower() != "transfer-encoding", f"header {name}: {instead}")
+        instead = "is not allowed; a body is sent with its own Content-Length"
+        framed = name.lower() in ("transfer-encoding", "content-length")
+        require(not framed, f"header {name}: {instead}")
 
 
 def _check_url(url: str) -> None:

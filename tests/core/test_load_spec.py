@@ -20,6 +20,8 @@ CALL, NAMED = (Request("http://h/a.B/C", "POST", named) for named in ((), (("x!y
     ({"url": f"http://{'a' * 64}.com/"}, "1 to 63 characters"),
     ({"url": "http://host/a b"}, "percent-encode"),
     ({"headers": (("Bad Name", "x"),)}, "header name"),
+    ({"headers": (("content-length", "3"),)}, "a body is sent with its own Content-Length"),
+    ({"methods": ("CONNECT",)}, "and not CONNECT"),
     ({"headers": (("X", "a\r\nInjected: 1"),)}, "line end"),
     ({"header_sets": ((("a", "b\n"),),)}, "a line end in the value"),
     ({"headers": (("transfer-encoding", "chunked"),)}, "not allowed"),
