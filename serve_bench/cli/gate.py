@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import structs
+
 from serve_bench.analysis.comparing import broken, floors_of, of_versus
 from serve_bench.analysis.comparing.model import Comparing
 from serve_bench.analysis.comparing.values import NAMES
@@ -18,6 +20,7 @@ from serve_bench.cli.exits import close_gate
 from serve_bench.cli.options import GateOptions
 from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Result
 from serve_bench.store import read
 
 
@@ -39,6 +42,18 @@ class Gate:
                 f"--fail-on: {what}: no verdict is possible below {FEWEST} launches a side, so "
                 "this gate could never break"
             )
+
+    def judge(self, result: Result) -> Comparing:
+        """The comparison that a run of versus is, with this gate before its own. BadInput for one
+        that could never break."""
+        given: dict[str, object] = {"threshold": self.threshold, "gate": self.metrics}
+        if self.noise is not None:
+            given |= {"floors": floors_of(self.noise), "noise": self.noise.sides[0].run.id}
+        known = {name: value for name, value in given.items() if value is not None}
+        comparing = of_versus(result, structs.replace(result.run.asked, **known))
+        most = max((max(row.planned) for row in comparing.rows), default=0)
+        self.check_rounds(most, f"{most} round{'' if most == 1 else 's'}")
+        return comparing
 
     def close(self, *comparings: Comparing, gaps: Sequence[str] = ()) -> int:
         """What `broken` finds, and what could not be judged, on stderr; see close_gate. Returns the

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from os.path import isdir, isfile
 from pathlib import Path
 
-from serve_bench.analysis.comparing import floors_of, of_runs, of_versus
+from serve_bench.analysis.comparing import of_runs
 from serve_bench.benchmarks.registry import index_of, newest_run, read_rows, run_schema
 from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate, read_flags
 from serve_bench.cli.show import SIDES, ReportRequest, check_target, print_warnings, render, text_of
 from serve_bench.cli.stored import ReportCommandOptions
 from serve_bench.core.errors import BadInput
-from serve_bench.core.result import Result
 from serve_bench.report import FORMS, Layout
 from serve_bench.report.page import MADE_BY, Folder, folder_of, html_text
 from serve_bench.report.picture import KINDS, charts_of, picture
@@ -63,20 +62,6 @@ def write_plot(plot: Path, documents: Sequence[Document], chart: str | None = No
     """Draws the charts of these documents, or those with some words in their title."""
     write_output(plot, picture(documents, charts_of(documents, chart), plot.suffix))
     print_note(f"wrote {plot}")
-
-
-def judged_by(result: Result, gate: Gate) -> Result:
-    """A run of versus with this gate before its own. BadInput for one that could never break."""
-    most = max((max(row.planned) for row in of_versus(result).rows), default=0)
-    gate.check_rounds(most, f"{most} round{'' if most == 1 else 's'}")
-    suite = dict(result.run.suite)
-    if gate.threshold is not None:
-        suite["threshold"] = gate.threshold
-    if gate.metrics is not None:
-        suite["gate"] = list(gate.metrics)
-    if gate.noise is not None:
-        suite |= {"floors": floors_of(gate.noise), "noise": gate.noise.sides[0].run.id}
-    return replace(result, run=replace(result.run, suite=suite))
 
 
 def target_of(output: str | None, page: Path | None = None) -> Path | None:
@@ -173,17 +158,16 @@ def report(options: ReportCommandOptions) -> int:
         raise BadInput(f"--output and --perf-metrics: both are {options.perf_metrics}")
     for folder, result in zip(folders, results, strict=True):
         print_warnings(result, str(folder) if len(folders) > 1 else "")
-    gate = Gate()
+    gate, comparing = Gate(), None
     judges = ("threshold", "gate", "fail_on", "noise")
-    given = [name for name in judges if getattr(options, name) is not None]
-    if judged := [f"--{name.replace('_', '-')}" for name in given]:
+    given = [f"--{name.replace('_', '-')}" for name in judges if getattr(options, name) is not None]
+    if given:
         if len(folders) > 1 or not results[0].run.two_sided:
-            raise BadInput(f"{', '.join(judged)}: for the report of one run of versus")
+            raise BadInput(f"{', '.join(given)}: for the report of one run of versus")
         gate = read_flags(options)
-        results = [judged_by(results[0], gate)]
-    reports = [
-        request.report(result, folder) for result, folder in zip(results, folders, strict=True)
-    ]
+        comparing = gate.judge(results[0])
+    placed = zip(results, folders, strict=True)
+    reports = [request.report(result, folder, comparing) for result, folder in placed]
     if options.plot is not None:  # a chart that is not there is refused before anything is printed
         write_plot(options.plot, [report.document for report in reports], options.chart)
     layout = Layout(verbose=request.verbose, wide=request.wide, fitted=to is None)
@@ -195,4 +179,4 @@ def report(options: ReportCommandOptions) -> int:
         text = text_of(reports[0], request.format, layout)
     write_text(to, text)
     request.write_beside(reports[0].page.result)
-    return 0 if gate.fail_on is None else gate.close(*of_versus(results[0]).split())
+    return 0 if comparing is None else gate.close(*comparing.split())

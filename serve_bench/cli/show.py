@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from serve_bench.analysis.comparing.model import Comparing
 from serve_bench.benchmarks.registry import CLASSIC, find_lens
 from serve_bench.cli import print_note
 from serve_bench.core.axes import suggest
@@ -101,9 +102,9 @@ class ReportRequest:
             if path is not None:
                 check_target(path, flag)
 
-    def report(self, result: Result, folder: Path) -> RunLook:
+    def report(self, result: Result, folder: Path, comparing: Comparing | None = None) -> RunLook:
         """What is reported. Raises BadInput, which names the run, for damaged records."""
-        options = ReportOptions(str(folder), self.published, self.exclude_connect)
+        options = ReportOptions(str(folder), self.published, self.exclude_connect, comparing)
         try:
             return find_lens(result.run.command).look(result, options)
         except BadInput as error:

@@ -135,7 +135,7 @@ def look(
         serving.begin_look()
         try:
             result = drive(most, Timing(0.3, 0.3, 1, seconds, drain_s), mark=mark)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: replicas would go on looking
             with suppress(LaunchFailed):  # the cluster is gone, and the look with it
                 serving.end_look(0, 0)
             raise

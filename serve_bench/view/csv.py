@@ -70,8 +70,7 @@ def _lines(document: Document) -> Iterator[dict[str, Any]]:
                     text = "" if cell_text(cell) == "-" else cell_text(cell)
                     value = cell.value if isinstance(cell, Number) else None
                     yield {**place, "column": column.full_name, "value": value, "text": text}
-                if row.doubts:
-                    doubts = "; ".join(doubt.line for doubt in row.doubts)
+                if doubts := "; ".join(doubt.line for doubt in row.doubts):
                     yield {**place, "column": "doubts", "text": doubts}
 
 
@@ -85,7 +84,5 @@ def csv_of(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _text_cell(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = visible(value)
-    return f"'{text}" if FORMULA.match(text) else text
+    text = visible(value) if isinstance(value, str) else value
+    return f"'{text}" if isinstance(text, str) and FORMULA.match(text) else text

@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import groupby, takewhile
 from typing import ClassVar, Literal, TypeAlias
 
+from serve_bench.analysis.comparing.model import Comparing
 from serve_bench.view.charts import Chart as Chart
 
 Tone: TypeAlias = Literal["plain", "good", "bad", "doubt", "quiet"]
@@ -230,11 +231,12 @@ class Section:
 @dataclass(frozen=True)
 class ReportOptions:
     """What a report shows beside the run. `where`: its folder, as it is shown; `published`: figures
-    of others; `exclude_connect`: of press, figures without the time to connect."""
+    of others; `exclude_connect`: of press, without the time to connect; `comparing`: of sides."""
 
     where: str | None = None
     published: bool = False
     exclude_connect: bool = False
+    comparing: Comparing | None = None
 
 
 @dataclass(frozen=True)

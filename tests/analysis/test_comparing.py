@@ -11,7 +11,6 @@ from serve_bench.analysis.comparing.values import SideRow, place_of, rows_of, va
 from serve_bench.analysis.comparing.work import other_work
 from serve_bench.analysis.ratios import Hypothesis, judge, paired
 from serve_bench.cli.gate import Gate
-from serve_bench.cli.report import judged_by
 from serve_bench.core.facts import ClientFacts, ServeMetricsFacts, TrialFlags, TrialSeconds
 from serve_bench.core.figures import ratio_text
 from serve_bench.core.histogram import Histogram
@@ -256,7 +255,7 @@ def test_the_noise_floor_is_the_farther_end() -> None:
     floors = floors_of(noise)
     assert floors["throughput"] == max(1 - interval.low, interval.high - 1)
     result = versus_result({ROW: rates(500.0, 490.0, wobble=0.1)}, threshold=0.015)
-    plain, floored = of_versus(result), of_versus(judged_by(result, Gate(noise=noise)))
+    plain, floored = of_versus(result), Gate(noise=noise).judge(result)
     assert (plain.word, floored.word) == ("regressed", "inconclusive")  # never the same
     assert "not one beyond the noise floor of" in floored.pairs[0][1].judged.why
     assert " needed" not in headline(floored)  # a change is proven
@@ -279,7 +278,7 @@ def test_what_breaks_the_gate_is_named() -> None:
     assert words == [["inconclusive:", "8", "clients:"], ["regressed:", "100", "connections:"]]
     result = versus_result({ROW: rates(500.0, 500.0)}, b={"cpu_us": 900.0})
     assert broken(of_versus(result), "inconclusive") == []  # only what is gated
-    (line,) = broken(of_versus(judged_by(result, Gate(metrics=("throughput", "cpu")))), "regressed")
+    (line,) = broken(Gate(metrics=("throughput", "cpu")).judge(result), "regressed")
     assert line.startswith("regressed: 100 connections: 80 % more CPU per request (80 to 80 %)")
 
 

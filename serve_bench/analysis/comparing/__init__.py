@@ -51,7 +51,7 @@ from serve_bench.analysis.waterfall import shifts
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted
 from serve_bench.core.result import JsonObject, Result
-from serve_bench.core.suite_facts import side_letters, split_turns
+from serve_bench.core.suite_facts import SuiteFacts, side_letters, split_turns
 
 # Pure. Rule: Holm's correction runs over the rows of one metric, so rows are made first and judged
 # together; doubts have the last word. Pairs of rounds make ratios within each round; launches that
@@ -231,10 +231,10 @@ def _slicing(a: SideRow, b: SideRow) -> JsonObject:
 # one side alone is listed, never dropped.
 
 
-def of_versus(result: Result) -> Comparing:
-    """The comparison that a run of versus is, with the gate that it recorded. Raises FormatError
-    where the records cannot be read."""
-    asked = result.run.asked
+def of_versus(result: Result, asked: SuiteFacts | None = None) -> Comparing:
+    """The comparison that a run of versus is, with the gate that it recorded, or that of `asked`.
+    Raises FormatError where the records cannot be read."""
+    asked = asked or result.run.asked
     count = len(asked.sides)
     if count < 2:
         raise FormatError("line 1: the suite of the run names no two sides")
@@ -400,16 +400,14 @@ def describe_run_warnings(doubts: Sequence[Warning]) -> list[str]:
     return [f"{note.code}: {note.message} ({note.hint})" for note in doubts if note.key is None]
 
 
-def describe_failures(result: Result, variants: Sequence[str]) -> tuple[str, ...]:
+def describe_failures(result: Result, variants: Sequence[str]) -> Iterator[str]:
     """What failed and was not made good, one line each, of these variants or of none."""
-    lines = []
     for failure in result.failures:
         if failure.variant is None or failure.variant in variants:
             round_ = f"round {failure.round}" if failure.round else ""
             row = "" if failure.row is None else failure.row.label
             where = (failure.variant, round_, failure.what, row)
-            lines.append(f"{', '.join(filter(None, where))}: {failure.message}")
-    return tuple(lines)
+            yield f"{', '.join(filter(None, where))}: {failure.message}"
 
 
 def floors_of(noise: Comparing) -> dict[str, float]:

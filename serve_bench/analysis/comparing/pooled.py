@@ -124,7 +124,7 @@ def compare_newest(
         threshold=threshold,
         gate=tuple(gate),
         alone=tuple(alone),
-        failures=describe_failures(run, names),
+        failures=tuple(describe_failures(run, names)),
         warnings=(
             *([assumed] if count < RUNS_KNOWN else []),
             *(f"not compared: {text}" for text in invalid),

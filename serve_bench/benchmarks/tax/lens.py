@@ -64,7 +64,8 @@ def build(page: Page) -> View:
     further = [place for place in range(len(layers)) if place % count]  # not the first of its row
     with_first = [(layers[place - place % count], layers[place]) for place in further]
     with_before = [(layers[place - 1], layers[place]) for place in further]
-    compare = partial(_compare, result, suite.threshold, warnings)
+    threshold = (page.options.comparing or suite).threshold
+    compare = partial(_compare, result, threshold, warnings)
     firsts, previous = [*compare("first", with_first)], [*compare("before", with_before)]
     rates, steps = (
         [row for row in compared if row.dims["metric"] == MAIN and "b_over_a" in row.values]
@@ -74,7 +75,7 @@ def build(page: Page) -> View:
     known = ((row, ratios.get((row.group, row.dims["layer"]), {})) for _, row in layers)
     points = [replace(row, values={**row.values, **ratio}) for row, ratio in known]
     title = f"requests/s, divided by that of {suite.layers[0].title}, with its 95 % interval"
-    draw = Later(partial(ratio_chart, title, rates, suite.threshold))
+    draw = Later(partial(ratio_chart, title, rates, threshold))
     return View(
         rows=[*page.bare_rows()],
         points=points,

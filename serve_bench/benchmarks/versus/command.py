@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from serve_bench.analysis.comparing import describe_noise, of_versus
+from serve_bench.analysis.comparing import describe_noise
 from serve_bench.benchmarks.versus.bench import VersusRounds, fit_sides
 from serve_bench.benchmarks.versus.options import VersusOptions
 from serve_bench.benchmarks.versus.spec import (
@@ -20,7 +20,6 @@ from serve_bench.benchmarks.versus.spec import (
 )
 from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate, read_flags
-from serve_bench.cli.report import judged_by
 from serve_bench.cli.request import add_all_flags, read_request
 from serve_bench.cli.sides import (
     SideFlags,
@@ -114,11 +113,11 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
 
     def show(self, result: Result, folder: Path) -> int:
         """Prints the report, and what breaks the gate: of one and the same comparison."""
-        judged = judged_by(result, self._gate)
+        comparing = self._gate.judge(result)
         for text in describe_noise(result, self._gate.noise):
             print_note(f"warning: {text}")
-        self.report.close(judged, folder)
-        return self._gate.close(*of_versus(judged).split())
+        self.report.show(self.report.report(result, folder, comparing))
+        return self._gate.close(*comparing.split())
 
 
 def read_sides(options: VersusOptions) -> list[SideFlags]:

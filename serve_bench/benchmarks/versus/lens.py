@@ -18,7 +18,7 @@ from serve_bench.view.rows import Page
 
 def build(page: Page) -> View:
     """The comparison that the run is."""
-    comparing = of_versus(page.result)
+    comparing = page.options.comparing or of_versus(page.result)
     view = view_comparison(comparing, [*page.bare_rows()])
     return replace(view, findings=[*_describe_cache(comparing), *view.findings])
 

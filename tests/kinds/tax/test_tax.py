@@ -106,6 +106,7 @@ def test_each_layer_is_compared_with_the_first_and_the_one_before(call: Call) ->
     assert "1 connection: Serve, default beside bare uvicorn: 93.8 % slower (93.8 to" in text
     assert "largest step, 1 connection: Serve by handle beside FastAPI on uvicorn: 75" in text
     assert len(out.splitlines()) <= 35
+    assert '"value": 0.77\n' in call("report", "run", *"--threshold 77% --format json".split())[0]
     points = view().points
     places = [(point.dims["connections"], point.dims["layer"]) for point in points]
     assert places == [(users, layer.name) for users in (1, 100) for layer in LAYERS]
