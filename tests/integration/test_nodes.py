@@ -69,17 +69,23 @@ def crew(cluster: RayNodes) -> Iterator[NodeCrew]:
     assert left(cluster, {}) == {}
 
 
-def pids_on(cluster: RayNodes, node: str) -> list[psutil.Process]:
-    children = psutil.Process(cluster.raylets[node]).children()
-    return [child for child in children if "ray::LoadActor" in " ".join(child.cmdline())]
+def actor_on(cluster: RayNodes, node: str) -> psutil.Process:
+    """The load actor of a node. Ray rewrites its title at each call: a look may find none."""
+
+    def found() -> list[psutil.Process]:
+        children = psutil.Process(cluster.raylets[node]).children()
+        return [child for child in children if "ray::LoadActor" in " ".join(child.cmdline())]
+
+    (actor,) = until(found, 5)
+    return actor
 
 
-def at(phase: str, act: Callable[[], None]) -> Callable[[Progress], None]:
-    """Acts once, when this phase has completed something."""
+def at(phase: str, act: Callable[[], None], completed: int = 1) -> Callable[[Progress], None]:
+    """Acts once, when this phase has completed so many requests on all nodes together."""
     done: list[bool] = []
 
     def look(progress: Progress) -> None:
-        if progress.phase == phase and progress.completed and not done:
+        if progress.phase == phase and progress.completed >= completed and not done:
             done.append(True)
             act()
 
@@ -254,19 +260,16 @@ def test_nodes_that_die_or_hang_are_lost(crew: NodeCrew, cluster: RayNodes) -> N
     hung: list[psutil.Process] = []
 
     def strike() -> None:
-        (actor,) = pids_on(cluster, killed)
-        actor.kill()
-        (actor,) = pids_on(cluster, stopped)
-        actor.send_signal(signal.SIGSTOP)
-        hung.append(actor)
+        actor_on(cluster, killed).kill()
+        hung.append(actor_on(cluster, stopped))
+        hung[0].send_signal(signal.SIGSTOP)
         os.kill(cluster.raylets[without_raylet], signal.SIGKILL)
 
     with serving(delay_s=0.002) as server:
         load = Load(Request(server.url), connections=2)
         timing = Timing(0.3, 1.0, windows=12, window_s=1.0)
-        result = crew.drive(
-            dict.fromkeys(cluster.raylets, load), timing, on_progress=at("measure", strike)
-        )
+        look = at("measure", strike, completed=2000)  # by then each node has reported some
+        result = crew.drive(dict.fromkeys(cluster.raylets, load), timing, on_progress=look)
     with suppress(psutil.NoSuchProcess):  # its raylet has ended it already
         hung[0].send_signal(signal.SIGCONT)  # it was told to end, and does
     lost = lost_of(result)
@@ -280,9 +283,9 @@ def test_nodes_that_die_or_hang_are_lost(crew: NodeCrew, cluster: RayNodes) -> N
     known = sum(last.completed for last in heard.values())
     assert result.total.completed + known <= len(server.log)
     # The crew goes on: with a new actor where one was lost, or died between two loads.
-    for actor in pids_on(cluster, idle):
-        actor.kill()
-        actor.wait(10)
+    died = actor_on(cluster, idle)
+    died.kill()
+    died.wait(10)
     with serving(delay_s=0.002) as server:
         load = Load(Request(server.url), connections=2)
         both = crew.drive({killed: load, idle: load}, SHORT)
