@@ -59,10 +59,9 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path) -> tuple[Self, Result]:
-        """Open the folder of an earlier run to go on with it, and read what it holds.
+        """Open the folder of an earlier run to resume it, and read what it holds.
 
-        Raises BadInput when there is no run, when it is still being written, or holds a link.
-        """
+        Raises BadInput when there is no run, when it is still being written, or holds a link."""
         result = read(path)  # first: its messages are the better ones
         folder = path if path.is_dir() else path.parent
         for place in folder.rglob("*"):
@@ -133,7 +132,7 @@ def read(path: Path) -> Result:
 
 
 def fresh_folder(results: Path, now: datetime) -> Path:
-    """A new folder named after the time; two runs of one second get -2, -3 ..."""
+    """Make a new folder named after the time; two runs of one second get -2, -3 ..."""
     stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
     results.mkdir(parents=True, exist_ok=True)
     number = 1
@@ -148,8 +147,7 @@ def fresh_folder(results: Path, now: datetime) -> Path:
 
 
 def check_new(path: Path | None) -> None:
-    """BadInput where `RunFolder.create` would refuse the folder; leaves none behind. None: the
-    folder is named after the time."""
+    """Raise BadInput where `RunFolder.create` would refuse the folder (None: never); leave none."""
     if path is not None:
         RunFolder.create(path, now=datetime.now(UTC)).discard()
 
@@ -175,5 +173,5 @@ def _lock(fd: int, folder: Path) -> None:
 
 
 def now_iso() -> str:
-    """The time of day, UTC, ISO 8601 with milliseconds; no duration is made from it."""
+    """Return the time of day, UTC, in ISO 8601 with milliseconds; never to be subtracted."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

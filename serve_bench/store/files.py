@@ -17,8 +17,9 @@ from serve_bench.core.errors import BadInput, RunFailed
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes beside it first and moves it to its place; a pipe or a device is written to. Raises
-    OSError, with nothing left over."""
+    """Write a file by a draft beside it that is moved to its place; write to a pipe or device.
+
+    Raises OSError, with nothing left over."""
     data = content.encode() if isinstance(content, str) else content
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(data)  # there is nothing to move it to
@@ -33,7 +34,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def write_output(path: Path, content: str | bytes) -> None:
-    """Writes a file that a command was asked for. RunFailed when it cannot be written."""
+    """Write a file that a command was asked for. Raises RunFailed when it cannot be written."""
     try:
         write_whole(path, content)
     except OSError as error:
@@ -41,7 +42,7 @@ def write_output(path: Path, content: str | bytes) -> None:
 
 
 def _draft(path: Path) -> Path:
-    """An empty file of a name that nothing had, beside `path`, with the rights of a new one."""
+    """Make an empty file beside `path`, under an unused name, with the rights of a new file."""
     for number in count():
         draft = path.with_name(f".{path.name}.{os.getpid()}-{number}.part")
         with contextlib.suppress(FileExistsError):
@@ -51,20 +52,21 @@ def _draft(path: Path) -> Path:
 
 
 def check_writable(path: Path) -> None:
-    """Raises OSError when no file could be written at this path; leaves none."""
+    """Raise OSError when no file could be written at this path; leave none behind."""
     if path.is_dir() or not path.name:
         raise IsADirectoryError(21, "is a folder")
     _draft(path).unlink()
 
 
 def same_file(path: Path, other: Path) -> bool:
-    """Whether two names mean one file, which need not exist; a device may be named twice."""
+    """Return whether two paths mean one file, which need not exist; a device may be named twice."""
     return path.resolve() == other.resolve() and not path.is_char_device()
 
 
 def check_reachable(path: Path, flag: str = "") -> None:
-    """BadInput for a path of which it cannot even be told whether it is there: too long a name, a
-    folder that may not be entered. `flag`: that named it."""
+    """Raise BadInput where the system cannot say whether a path exists: too long, no permission.
+
+    `flag` named the path, for the message."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -75,13 +77,14 @@ def check_reachable(path: Path, flag: str = "") -> None:
 
 
 def why(error: OSError) -> str:
-    """The reason in words."""
+    """Return the reason of a system's error in words, in lower case."""
     return (error.strerror or str(error)).lower()
 
 
 def make_room(out: Path) -> tuple[Path, ...]:
-    """Makes the folders of a file, and sees that it can be written: the folders that are new, the
-    innermost first. Raises BadInput."""
+    """Make the folders of a file, check that it can be written, and return the new folders.
+
+    The innermost comes first. Raises BadInput."""
     folders = (out.parent, *out.parent.parents)
     new = tuple(takewhile(lambda folder: not folder.exists(), folders))
     try:
@@ -94,7 +97,7 @@ def make_room(out: Path) -> tuple[Path, ...]:
 
 
 def remove_empty(folders: Sequence[Path]) -> None:
-    """Removes folders, the innermost first; the first that holds anything stays, and all above."""
+    """Remove folders, the innermost first, up to the first that holds anything."""
     with contextlib.suppress(OSError):
         for folder in folders:
             folder.rmdir()
@@ -108,7 +111,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped(folder: str) -> Path:
-    """The shipped folder of that name ("scenarios", "profiles"). Raises BadInput if it is gone."""
+    """Return the shipped folder of that name ("scenarios", "profiles"). Raises BadInput if none."""
     for place in (_PACKAGE / folder, _PACKAGE.parent / folder):
         if place.is_dir():
             return place
@@ -116,7 +119,7 @@ def shipped(folder: str) -> Path:
 
 
 def suite_file(name: str) -> Path:
-    """A suite by path, or by the name of a shipped one. BadInput lists those that there are."""
+    """Return the path of a suite: `name`, or that of a shipped one. BadInput lists these."""
     if name.endswith(".toml") or "/" in name:
         return Path(name)
     suites = {file.stem: file for file in shipped("scenarios").glob("*.toml")}
@@ -127,7 +130,7 @@ def suite_file(name: str) -> Path:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file. BadInput names the file and, in broken TOML, the place."""
+    """Read a TOML file. BadInput names the file and, in broken TOML, the place."""
     check_reachable(path)
     if path.exists() and not path.is_file():
         raise BadInput(f"{path}: is not a file")

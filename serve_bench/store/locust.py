@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 def read_locust(
     lines: Iterable[Mapping[str, str]],
 ) -> Iterator[tuple[str, int, int, float, dict[str, float]]]:
-    """Name, requests, failures, rate, and others by name of each row of the statistics; of their
-    history by its first and its last line, since its rates are means of several seconds. Raises
-    LookupError, TypeError and ValueError."""
+    """Yield name, requests, failures, rate (1/s) and other figures of each row of the statistics.
+
+    A file of their history counts by its first and its last line, since its rates are means of
+    several seconds. Raises LookupError, TypeError and ValueError."""
     rows = dict[str, tuple[Mapping[str, str], Mapping[str, str]]]()
     for line in lines:
         label = f"{line['Type']} {line['Name']}".strip()

@@ -17,21 +17,19 @@ from serve_bench.store.files import check_reachable, why
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A folder that cannot be read. `written_at`: when its records (or at least the folder) were
-    last written; empty if not even that is known."""
+    """A folder that cannot be read."""
 
     folder: Path
     reason: str
-    written_at: str
+    written_at: str  # last write of its records, or else of the folder; "": not known either
 
 
 def search(
     folders: Sequence[Path], read: Callable[[Path], Result] = read
 ) -> tuple[dict[Path, Result], list[Unreadable]]:
-    """The runs in these folders and all below them, each once, and what `read` cannot read.
+    """Read each run in these folders or below them once; list what `read` cannot read.
 
-    Raises BadInput for a folder that is not there, and where there is no run at all.
-    """
+    Raises BadInput for a folder that is not there, and where there is no run at all."""
     runs: dict[Path, Result] = {}
     unreadable: list[Unreadable] = []
     seen: set[Path] = set()
@@ -60,8 +58,7 @@ def search(
 
 
 def beside(folder: Path, most: int, read: Callable[[Path], Result] = read) -> dict[Path, Result]:
-    """The newest runs whose folders lie in this one, `most` of them; what cannot be read is left
-    out, since its own report says why."""
+    """Read the newest `most` runs whose folders lie in this one, without the unreadable ones."""
     runs: dict[Path, Result] = {}
     places = [file for file in folder.glob(f"*/{RECORDS_FILE}") if file.is_file()]
     for place in sorted(places, key=lambda file: file.stat().st_mtime, reverse=True)[:most]:
@@ -71,9 +68,9 @@ def beside(folder: Path, most: int, read: Callable[[Path], Result] = read) -> di
 
 
 def _runs_below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
-    """The folder itself where it holds a run (or is its records file), otherwise those below that
-    do; a run holds no further ones, and links are not followed. With the folders that cannot be
-    read, and why."""
+    """Find the folders of runs in a folder, and the folders that cannot be read, with the reason.
+
+    A folder that holds a run holds no others; links are not followed."""
     if folder.is_file() or (folder / RECORDS_FILE).exists():
         return [folder], {}
     runs: list[Path] = []
