@@ -1,3 +1,3 @@
-"""What every part of the tool works with: records, suites, axes, plans, histograms, load
-specifications, the document of a run. Pure: no clock, file, process or network.
-"""
+"""The base of every part of the tool: records, axes, plans, histograms, what a load is.
+
+Pure: no clock, file, process or network."""

@@ -34,15 +34,16 @@ _AS_PUBLISHED: Final = ("user", "item")
 
 
 def feature_names(sparse_features: int) -> tuple[str, ...]:
-    """The names of a sample's features: two as published, else f0, f1 ..."""
+    """Name the features of a sample: two as published, else f0, f1 ..."""
     if sparse_features == len(_AS_PUBLISHED):
         return _AS_PUBLISHED
     return tuple(f"f{number}" for number in range(sparse_features))
 
 
 def bodies(cell: Mapping[str, Value], count: int = COUNT) -> tuple[bytes, ...]:
-    """The JSON bodies of a load of this cell. A request asks for one user and several items: the
-    first feature is the same in all its samples, the others differ."""
+    """Make the JSON bodies of a load of this cell, each for one user and several items.
+
+    The first feature is the same in all samples of a body, the others differ."""
     names = feature_names(int(cell["sparse_features"]))
     return _drawn(int(cell["rows_per_request"]), names, int(cell.get("seed", 0)), count)
 
@@ -64,7 +65,7 @@ def _drawn(samples: int, names: tuple[str, ...], seed: int, count: int) -> tuple
 
 
 def _below(draw: random.Random, end: int) -> int:
-    """Only `random()` is promised to give the same numbers in every version of Python."""
+    """Draw with `random()`, which alone is promised to be the same in every version of Python."""
     return int(draw.random() * end)
 
 
@@ -118,15 +119,15 @@ class AppSpec:
         return () if self.own_app is None else self.own_app.folders
 
     def cpus(self, cell: Mapping[str, Value]) -> float:
-        """Logical CPUs of Ray that its replicas ask for: one each, unless its code says more."""
+        """Count the logical CPUs of Ray for its replicas: one each, unless its code says more."""
         return float(self.replicas(cell)) if self.own_app is None else self.own_app.cpus(cell)
 
     def to_json(self) -> Any:
-        """Its name; of the user's own app all that is known."""
+        """Return its name or, of the user's own app, all that is known."""
         return self.name if self.own_app is None else self.own_app.to_json()
 
     def replicas(self, cell: Mapping[str, Value]) -> int:
-        """Replicas of all deployments of this cell."""
+        """Count the replicas of all deployments in this cell."""
         if self.own_app is not None:
             return self.own_app.replicas(cell)
         measured = int(cell["num_replicas"])
@@ -165,14 +166,14 @@ APPS: Final[dict[str, AppSpec]] = {
 
 
 def app_named(name: str, where: str) -> AppSpec:
-    """The app of that name, or BadInput."""
+    """Return the built-in app of that name. Raises BadInput."""
     if name not in APPS:
         raise BadInput(f"{where}: unknown app {name!r}{nearest(name, APPS)}")
     return APPS[name]
 
 
 def own_spec(app: OwnApp) -> AppSpec:
-    """The user's own app as one to be deployed and asked."""
+    """Describe the user's own app as one that can be deployed and loaded."""
     route = app.asked.route
     return AppSpec(
         app.target, app.import_path, route, app.ingress, answer=None, prefix=app.prefix, own_app=app
@@ -180,12 +181,12 @@ def own_spec(app: OwnApp) -> AppSpec:
 
 
 def app_from_json(data: Any) -> AppSpec:
-    """The reverse of `AppSpec.to_json`. Raises BadInput."""
+    """Build an app from what `AppSpec.to_json` gave. Raises BadInput."""
     return app_named(data, "suite") if isinstance(data, str) else own_spec(OwnApp.from_json(data))
 
 
 def check_cell(cell: Mapping[str, Value]) -> None:
-    """BadInput on a cell whose settings do not go together."""
+    """Raise BadInput on a cell whose settings do not go together."""
     handler, size = cell.get("callable", "async"), int(cell["max_batch_size"])
     if handler != "async" and size > 1:
         needs = f"with it, max_batch_size ({size}) must be 1, or the callable async"
@@ -193,7 +194,7 @@ def check_cell(cell: Mapping[str, Value]) -> None:
 
 
 def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
-    """What the child needs to deploy this cell and to prove that it is in force. BadInput."""
+    """Describe to the child how to deploy this cell and prove that it is up. Raises BadInput."""
     own_app = app.own_app
     return {
         "import_path": app.import_path,
@@ -287,7 +288,7 @@ def _base64(content: bytes) -> str:
 
 
 def _args(cell: Mapping[str, Value]) -> dict[str, Any]:
-    """What the builder of the app gets; a change of it starts the replicas anew."""
+    """Collect the arguments of the app's builder; a change of them starts the replicas anew."""
     args: dict[str, Any] = {}
     if "body_type" in cell:
         args["body_type"] = str(cell["body_type"])

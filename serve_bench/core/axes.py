@@ -59,16 +59,15 @@ class Flag:
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that a cell or a row can vary. `kind`: the type of its values, with its bounds;
-    `spellings`: further names of its flag."""
+    """One thing that a cell or a row can vary."""
 
     name: str
     scope: Scope
-    kind: Any
+    kind: Any  # the type of its values, with its bounds
     default: Value
     help: str
     flags: tuple[Flag, ...] = ()
-    spellings: tuple[str, ...] = ()
+    spellings: tuple[str, ...] = ()  # further names of its flag
     apps: tuple[str, ...] = ()  # those it says anything to; empty: all
     named: bool = False  # part of a cell's name at its default too
     brief: str | None = None  # its name where a run is followed; "": it is left out there
@@ -76,7 +75,7 @@ class Axis:
 
 
 def _read_layers(text: str) -> str:
-    """Widths with commas, as text: a cell holds plain values."""
+    """Check widths with commas, which stay text: a cell holds plain values."""
     widths = [whole_number(part.strip()) or 0 for part in text.split(",")]
     if not all(1 <= width <= LARGEST_COUNT for width in widths):
         raise ValueError(text)
@@ -91,7 +90,7 @@ def _read_queue(text: str) -> int:
 
 
 def _size_form(*words: str) -> Form:
-    """Of the size of a body: one of these words, or bytes."""
+    """Make the form of the size of a body: one of these words, or bytes."""
 
     def read(text: str) -> str:
         number = whole_number(text)
@@ -308,18 +307,18 @@ AXES: Final[dict[str, Axis]] = {axis.name: axis for axis in _DECLARED}
 
 
 def suggest(word: object, allowed: Iterable[str]) -> str:
-    """A hint such as `; did you mean 'stream'?`, or nothing where no word is near."""
+    """Return a hint such as `; did you mean 'stream'?`, or nothing where no word is near."""
     near = difflib.get_close_matches(str(word), sorted(allowed), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
-    """A hint such as `; did you mean 'num_replicas'?`, or what is allowed if nothing is near."""
+    """Hint at the nearest word: `; did you mean 'num_replicas'?`; list all if none is near."""
     return suggest(name, allowed) or f"; allowed: {', '.join(sorted(allowed))}"
 
 
 def cell_defaults(app: str = "noop") -> dict[str, Value]:
-    """Each axis of a cell (scope deploy) that says anything to this app, at its default."""
+    """Map each axis of a cell (scope deploy) that concerns this app to its default."""
     return {
         axis.name: axis.default
         for axis in _DECLARED
@@ -328,7 +327,7 @@ def cell_defaults(app: str = "noop") -> dict[str, Value]:
 
 
 def only_keys(table: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
-    """BadInput on the first key that is not allowed, with the nearest one that is."""
+    """Raise BadInput on the first key that is not allowed, with the nearest that is."""
     for key in table:
         if key not in allowed:
             raise BadInput(f"{where}: unknown key {key!r}{nearest(key, allowed)}")

@@ -61,12 +61,12 @@ class CapacitySearch:
 
 
 def closed_row(connections: int = CLOSED, traffic: Traffic | None = None) -> Row:
-    """The closed loop before the search; plain HTTP without `traffic`."""
+    """Make the row of the closed loop before the search; plain HTTP without `traffic`."""
     row = make_row(connections, "connection", traffic)
     return replace(row, label=f"closed loop, {row.label}")
 
 
 def probe_row(number: int, rate: float, connections: int, traffic: Traffic | None = None) -> Row:
-    """The open-loop row of a probe; `number` counts those of a launch from 1."""
+    """Make the open-loop row of a probe; `number` counts those of a launch from 1."""
     about = {"label": f"probe {number}", "loop": "open", "rate_per_s": rate, "run": number}
     return make_row(connections, "connection", traffic, **about)

@@ -36,13 +36,13 @@ _WORDS: Final = tuple(
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths that are drawn, in tokens: normally, at least 1."""
+    """Normally distributed lengths in tokens, at least 1."""
 
     mean: float
     std: float = 0.0
 
     def draw(self, source: random.Random) -> int:
-        """One of them."""
+        """Draw a length, in tokens."""
         return min(MOST_TOKENS, max(1, round(source.gauss(self.mean, self.std))))
 
 
@@ -51,7 +51,7 @@ LENGTHS: Final = f"MEAN or MEAN,STD in tokens, as 200,50, the mean from 1 to {MO
 
 
 def read_lengths(text: str) -> Lengths:
-    """`200` or `200,50`: the mean and the standard deviation. Raises ValueError."""
+    """Parse `200` or `200,50`, the mean and the standard deviation. Raises ValueError."""
     numbers = [float(part) for part in text.split(",") if text.isascii()]
     if len(numbers) not in (1, 2) or not (
         1 <= numbers[0] <= MOST_TOKENS and 0 <= numbers[-1] <= MOST_TOKENS
@@ -61,8 +61,9 @@ def read_lengths(text: str) -> Lengths:
 
 
 def chat_url(url: str) -> str:
-    """The address, or the path alone, of the completions of a service: of one without a path its
-    `/v1`, of one that ends with `/v1` below it, else as it is."""
+    """Return the address (or path) of a service's chat completions.
+
+    They lie below `/v1`, which is added where there is no path; another address stays as it is."""
     parts = urlsplit(url)
     bare = parts.path.rstrip("/") or "/v1"
     below = parts._replace(path=f"{bare}/chat/completions")
@@ -71,16 +72,15 @@ def chat_url(url: str) -> str:
 
 @dataclass(frozen=True)
 class Completions:
-    """Requests for chat completions of a model, whose prompts and longest answers have these
-    lengths."""
+    """Requests for chat completions of a model, with drawn lengths of prompts and of answers."""
 
     model: str
     prompt: Lengths
-    answer: Lengths
+    answer: Lengths  # the longest
     seed: int = 1
 
     def bodies(self, most: int = PROMPTS) -> tuple[bytes, ...]:
-        """At most so many of them, always the same."""
+        """Make at most so many JSON bodies, always the same."""
         return _drawn(self, min(most, PROMPTS))
 
 
@@ -103,7 +103,7 @@ def _drawn(kind: Completions, most: int) -> tuple[bytes, ...]:
 
 
 def check_bodies(request: Request) -> None:
-    """Raises SpecError unless each body asks for a stream."""
+    """Raise SpecError unless each body asks for a stream."""
     for at, body in enumerate(request.all_bodies, 1):
         try:
             content = json.loads(body)

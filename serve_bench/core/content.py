@@ -1,6 +1,7 @@
-"""What a suite file says, and what flags say over it. A flag is a key of the suite that comes from
-elsewhere: both are read by the same reader, and an error names the one or the other.
-"""
+"""The keys of a suite file, and the flags that override them.
+
+A flag is a key of the suite from elsewhere: one reader reads both, and an error names its
+origin."""
 
 from __future__ import annotations
 
@@ -14,19 +15,18 @@ from serve_bench.core.errors import BadInput
 
 @dataclass(frozen=True)
 class Content:
-    """The tables of a suite file; `file` is its name. `places`: where a key was given that is not
-    written at its place in the file, such as a flag. A key is dotted: `load.windows`."""
+    """The tables of a suite file. A key is dotted: `load.windows`."""
 
-    file: str
+    file: str  # its name
     data: Mapping[str, Any] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)  # origin of keys from outside: a flag
 
     def where(self, key: str) -> str:
-        """What an error names."""
+        """Name the origin of a key for an error."""
         return self.places.get(key, f"{self.file}: {key}")
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key. Raises BadInput where what it stands in is no table."""
+        """Return the value of a key. Raises BadInput where the part above it is no table."""
         above, _, name = key.rpartition(".")
         return (self.table(above) if above else self.data).get(name, default)
 
@@ -34,14 +34,14 @@ class Content:
         return self.get(key) is not None
 
     def table(self, key: str) -> Mapping[str, Any]:
-        """A table; an empty one where there is none. Raises BadInput."""
+        """Return a table, empty where there is none. Raises BadInput."""
         table = self.get(key, {})
         if not isinstance(table, Mapping):
             raise BadInput(f"{self.where(key)}: must be a table, as [{key}]")
         return table
 
     def set(self, key: str, value: Any, place: str) -> Content:
-        """The same with another value of a key, which was given at `place`; None sets nothing."""
+        """Return a copy with the value of a key, given at `place`; None changes nothing."""
         if value is None:
             return self
         above, _, name = key.rpartition(".")
@@ -49,7 +49,7 @@ class Content:
         return replace(self, data={**self.data, **entry}, places={**self.places, key: place})
 
     def without(self, *keys: str) -> Content:
-        """The same without some keys."""
+        """Return a copy without these keys."""
         content = self
         for key in (key for key in keys if key in self):
             above, _, name = key.rpartition(".")
@@ -59,19 +59,19 @@ class Content:
         return content
 
     def over(self, key: str, table: Mapping[str, Any], place: str) -> Content:
-        """The same with a table over that of a key; `place`: where it stands."""
+        """Return a copy in which a table, which stands at `place`, overrides that of `key`."""
         content = self
         for name, value in table.items():
             content = content.set(f"{key}.{name}", value, f"{place}.{name}")
         return content
 
     def check_keys(self, allowed: Sequence[str], key: str = "") -> None:
-        """BadInput on the first key of a table that is none of these, with the nearest."""
+        """Raise BadInput on the first key of a table that is not allowed; name the nearest."""
         table = self.table(key) if key else self.data
         only_keys(table, allowed, self.where(key) if key else self.file)
 
     def values(self, key: str, default: Any) -> list[Any]:
-        """The values of a key, as a list. BadInput where a value stands there twice, or none."""
+        """List the values of a key. Raises BadInput where one is given twice, or none."""
         value = self.get(key, default)
         values = [*value] if isinstance(value, list | tuple) else [value]
         check_once([str(part) for part in values], self.where(key))
@@ -80,14 +80,14 @@ class Content:
         return values
 
     def text(self, key: str, default: str) -> str:
-        """The text of a key. Raises BadInput."""
+        """Return the text of a key. Raises BadInput."""
         value = self.get(key, default)
         if not isinstance(value, str):
             raise BadInput(f"{self.where(key)}: {value!r} is not allowed; it takes text")
         return value
 
     def tables(self, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Each table of a list of them, with its place. Raises BadInput."""
+        """Yield each table of a list of tables, with its place. Raises BadInput."""
         listed = self.get(key)
         if listed == []:
             raise BadInput(f"{self.where(key)}: at least one is needed")
@@ -98,7 +98,7 @@ class Content:
 
 
 def check_once(names: Sequence[str], where: str) -> None:
-    """BadInput where a name is given twice."""
+    """Raise BadInput where a name is given twice."""
     for name in names:
         if names.count(name) > 1:
             raise BadInput(f"{where}: {name} is given twice")

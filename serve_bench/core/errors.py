@@ -17,25 +17,25 @@ stands for bytes of a name that are not UTF-8, which no stream takes."""
 
 
 def visible(text: str) -> str:
-    """The text with control characters but newline and tab written out, as \\u001b or \\u202e: what
-    a name in a record holds must not move a terminal's cursor, nor turn the figures beside it. What
-    was JSON stays so: its strings have the same escapes."""
+    r"""Escape control characters, except newline and tab, as \u001b or \u202e.
+
+    A name in a record must not move a terminal's cursor, nor turn the figures beside it. JSON stays
+    JSON: its strings have the same escapes."""
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 class BadInput(ValueError):
-    """Wrong flag, file or key, found before anything was started. Exit code 2."""
+    """A wrong flag, file or key, found before anything was started. Exit code 2."""
 
 
 class FormatError(BadInput):
-    """Records, or a part of them, cannot be read. One line that names the line or the field."""
+    """Records, or a part of them, that cannot be read. One line names the line or the field."""
 
 
 class RunFailed(RuntimeError):
     """Something failed while running; what was measured is kept. Exit code 1.
 
-    `detail` holds the lines that matter (the end of a log, say), shown below the message.
-    """
+    `detail` holds the lines that matter (the end of a log, say), shown below the message."""
 
     def __init__(self, message: str, detail: tuple[str, ...] = ()) -> None:
         super().__init__(message)

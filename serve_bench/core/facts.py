@@ -45,7 +45,7 @@ class RecordPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class HostFacts(RecordPart, frozen=True, omit_defaults=False):
-    """The host of a run: `observing.host.fingerprint`. None: it does not say, or has no limit."""
+    """The host of a run, by `observing.host.fingerprint`. None: not reported, or no limit."""
 
     id: str | None = None
     cpu: str | None = None
@@ -69,7 +69,7 @@ class HostFacts(RecordPart, frozen=True, omit_defaults=False):
 
 
 class ProcessUsage(RecordPart, frozen=True):
-    """What a process used in a trial: % of one core, MB; None where the readings do not tell."""
+    """What a process used in a trial: % of one core, MB; None where readings do not show it."""
 
     pid: Count
     role: str
@@ -142,11 +142,10 @@ class OthersUsage(RecordPart, frozen=True):
 
 
 class TrialUsage(RecordPart, frozen=True):
-    """Of a trial: the host, its processes and GPUs (usage.py). `own_cpu_percent`: of the sampling
-    itself; `interval_s`: the mean distance of its readings."""
+    """What the host, its processes and its GPUs used in a trial: usage.py."""
 
-    interval_s: Amount | None = None
-    own_cpu_percent: Signed | None = None
+    interval_s: Amount | None = None  # mean distance of the readings
+    own_cpu_percent: Signed | None = None  # of the sampling itself
     host: HostUsage = HostUsage()
     processes: tuple[ProcessUsage, ...] = ()
     others: Maybe[OthersUsage] = None
@@ -173,7 +172,7 @@ class Counts:
 
     @property
     def failed_total(self) -> int:
-        """All failures, of whatever class."""
+        """All failures, of any class."""
         return sum(self.failed.values())
 
     @property
@@ -184,13 +183,12 @@ class Counts:
 
 @dataclass(frozen=True)
 class Warmup:
-    """What came before the first window. `steady`: whether the rate had settled. `judged`: whether
-    there were enough requests to tell; None: its length was fixed, or its end asked for."""
+    """The load before the first window."""
 
     seconds: Amount
-    steady: bool
+    steady: bool  # whether the rate had settled
     completed: Count
-    judged: bool | None = None
+    judged: bool | None = None  # whether requests sufficed to judge; None: fixed length or end
 
 
 @dataclass(frozen=True)
@@ -212,9 +210,9 @@ class WorkerReport:
 
 @dataclass(frozen=True)
 class ClientVerdict:
-    """Whether the client, not the server, set the figures; and the evidence. `added_ns`: what the
-    client adds to the latency, without waits for a connection, and `mean_latency_ns` that latency,
-    mean over the requests; None where it cannot be measured (gRPC, handles, TLS)."""
+    """Whether the client, not the server, set the figures; and the evidence.
+
+    Means over the requests; None where they cannot be measured (gRPC, handles, TLS)."""
 
     client_bound: bool
     reasons: tuple[str, ...]
@@ -222,8 +220,8 @@ class ClientVerdict:
     run_queue_wait: Amount | None = None
     pickup_p50_ns: Count | None = None
     latency_p50_ns: Count | None = None
-    added_ns: Amount | None = None
-    mean_latency_ns: Amount | None = None
+    added_ns: Amount | None = None  # by the client to the latency, without waits for a connection
+    mean_latency_ns: Amount | None = None  # of that latency
 
 
 @dataclass(frozen=True)
@@ -273,20 +271,18 @@ class NodeProxy(RecordPart, frozen=True):
 
 
 class AppSources(RecordPart, frozen=True):
-    """The code of a user's app: serving/cluster/measured.py. `changes`: files that are not as in
-    the commit; `sources`: a hash of the modules that Python imports of it."""
+    """The code of a user's app: serving/cluster/measured.py."""
 
     commit: str = ""
-    changes: Count = 0
-    sources: str = ""
+    changes: Count = 0  # files that differ from the commit
+    sources: str = ""  # a hash of the modules that Python imports of it
 
 
 class LaunchProof(RecordPart, frozen=True):
-    """What is read of the proof of a launch; see proof.py. Flags and environment are by role, then
-    name. `port_owner`: None where nobody listens; UNSET where nothing of it serves HTTP."""
+    """What readers use of the proof of a launch: proof.py. Flags, environment: by role and name."""
 
     port: Count | None = None
-    port_owner: PortOwner | UnsetType | None = UNSET
+    port_owner: PortOwner | UnsetType | None = UNSET  # None: nobody listens; UNSET: no HTTP
     flags: Mapping[str, Mapping[str, Any]] = {}
     environment: Mapping[str, Mapping[str, str | None]] = {}
     versions: Mapping[str, str | None] = {}
@@ -313,7 +309,7 @@ class SettledFacts(RecordPart, frozen=True):
 
 
 class LastHeard(RecordPart, frozen=True):
-    """What a node that was lost had told last."""
+    """The last report of a node that was lost."""
 
     completed: Count
     failed: Count
@@ -384,8 +380,9 @@ class SlicesFacts(RecordPart, frozen=True, kw_only=True):
 
 
 class ClientFacts(RecordPart, frozen=True):
-    """What the client of a trial tells beside its figures. Which fields there are depends on the
-    client: a load, slices of `versus`, rpc.
+    """What the client of a trial reports beside its figures.
+
+    Which fields there are depends on the client: a load, slices of `versus`, rpc.
 
     `in_windows`: the account of what happened within the windows, while `Trial.counts` follows each
     request of the windows to its end; `total`: that of the whole load, warm-up and drain included.
@@ -396,9 +393,8 @@ class ClientFacts(RecordPart, frozen=True):
     of these in the same read as the one before; `bare`: streams that ended with `[DONE]` without
     `data:`. `tokens`: of the requests that completed within the windows those whose service counted
     tokens, and their tokens. `nodes`: the share of each, where several loaded (nodes.py); `skew_s`:
-    no two of them began to measure further apart than this. `seen`: what was seen of a failed
-    request, a short line for each class of failure, and for each status that was not expected.
-    """
+    the largest distance between the moments at which two of them began to measure. `seen`: what was
+    seen of a failed request, a short line for each class of failure and each unexpected status."""
 
     verdict: Maybe[ClientVerdict] = None
     workers: tuple[WorkerReport, ...] = ()
@@ -434,16 +430,14 @@ class ClientFacts(RecordPart, frozen=True):
 
 
 class DeploymentLimits(RecordPart, frozen=True):
-    """Replicas of a deployment, what each takes at once, how many requests may wait (-1: any). Of
-    one that Serve scales: to how many at `most`, how many `ran` within the windows, one number
-    after the other, and how many Serve `wanted` at their end."""
+    """Limits of a deployment, and how Serve scaled it."""
 
     replicas: Count
-    each: Count
-    queued: Maybe[Signed] = None
-    most: Maybe[Count] = None
-    ran: tuple[Count, ...] = ()
-    wanted: Count = 0
+    each: Count  # requests that a replica takes at once
+    queued: Maybe[Signed] = None  # requests that may wait; -1: any number
+    most: Maybe[Count] = None  # replicas to which Serve scales it
+    ran: tuple[Count, ...] = ()  # replicas within the windows, in order
+    wanted: Count = 0  # replicas that Serve wanted at their end
 
 
 Place: TypeAlias = tuple[str, str, str, Amount]
@@ -459,44 +453,43 @@ class PoolFacts(RecordPart, frozen=True):
 
 
 class BatchQueueFacts(RecordPart, frozen=True):
-    """A queue of `serve.batch` in a replica. `ended`: with what error its loop did."""
+    """A queue of `serve.batch` in a replica."""
 
     most: Count
     wait_s: Amount
     waiting: Amount
     running: Amount
     held: Amount
-    ended: str = ""
+    ended: str = ""  # the error that ended its loop
 
 
 class CallFacts(RecordPart, frozen=True):
-    """Calls of a deployment that a request makes: how many, and how many of them at once."""
+    """Calls of a deployment per request: how many, and how many of them at once."""
 
     a_request: Amount
     at_once: Amount
 
 
 class ReplicaWaits(RecordPart, frozen=True, kw_only=True):
-    """What requests in a replica waited in: serving/cluster/look.py. Numbers are means over the
-    looks, shares are of the looks. `max_ongoing`: requests that it takes at once; `own`: tasks of
-    the app that are no request; `loop`: the line of the app in which its loop is, and how often;
-    `calls`: of its deployment by a request."""
+    """What requests in a replica waited in: serving/cluster/look.py.
+
+    Numbers are means over the looks, shares are of the looks."""
 
     pid: Count
     app: str
     deployment: str
     looks: Count
-    max_ongoing: Count | None = None
+    max_ongoing: Count | None = None  # requests that it takes at once
     ongoing: Amount
     served: Count
     mean_ms: Amount | None = None
     places: tuple[Place, ...] = ()
-    own: tuple[Place, ...] = ()
+    own: tuple[Place, ...] = ()  # tasks of the app that are no request
     threads: tuple[Place, ...] = ()
-    loop: tuple[tuple[str, Amount], ...] = ()
+    loop: tuple[tuple[str, Amount], ...] = ()  # line of the app in which its loop is, and how often
     pools: Mapping[str, PoolFacts] = {}
     batches: Mapping[str, BatchQueueFacts] = {}
-    calls: Maybe[CallFacts] = None
+    calls: Maybe[CallFacts] = None  # of its deployment by a request
 
     @property
     def name(self) -> str:
@@ -520,30 +513,27 @@ Group: TypeAlias = Mapping[str, Signed] | Literal["stale"]
 
 
 class TrialFlags(RecordPart, frozen=True):
-    """What is to be known of how a trial was measured. `profiled`: a profiler was attached, so that
-    it enters no mean and no comparison; `cut`: time ended its requests; `fitted`: it stands for
-    several trials, and is none."""
+    """How a trial was measured, where that limits its use."""
 
-    profiled: bool = False
-    cut: bool = False
+    profiled: bool = False  # with a profiler attached: in no mean and no comparison
+    cut: bool = False  # time ended its requests
     interrupted: bool = False
     unsettled: bool = False
     invalid: bool = False
     short_slices: bool = False
     way_changed: bool = False
-    fitted: bool = False
+    fitted: bool = False  # it stands for several trials, and is none
 
 
 class TrialSeconds(RecordPart, frozen=True):
-    """How long the parts of a trial took. `connect`: the start of the workers included;
-    `connecting`: without it; `world`: of rpc, until its processes were there."""
+    """How long the parts of a trial took."""
 
     total: Amount = 0.0
     measured: Amount = 0.0
-    connect: Maybe[Amount] = None
-    connecting: Amount = 0.0
+    connect: Maybe[Amount] = None  # with the start of the workers
+    connecting: Amount = 0.0  # without it
     warmup: Amount = 0.0
-    world: Amount = 0.0
+    world: Amount = 0.0  # of rpc, until its processes were there
 
 
 class ServeMetricsFacts(RecordPart, frozen=True):
@@ -561,12 +551,11 @@ class ServeMetricsFacts(RecordPart, frozen=True):
 
 
 class TracedCall(RecordPart, frozen=True):
-    """A call that a traced request made, with those below: analysis/waterfall.py. `spans`: hop,
-    begin since the request was due, length, ns."""
+    """A call that a traced request made, with those below: analysis/waterfall.py."""
 
     deployment: str
     total_ns: Count
-    spans: tuple[tuple[str, Count, Count], ...]
+    spans: tuple[tuple[str, Count, Count], ...]  # hop, begin since the request was due, length; ns
     calls: tuple[TracedCall, ...]
 
 
@@ -615,11 +604,10 @@ class ProfileFacts(RecordPart, frozen=True):
 
 
 class SliceCounts(RecordPart, frozen=True):
-    """Of each slice of a probe, by when requests were due, those of a bound, and those that violate
-    it (of a mean: ns)."""
+    """Requests of each slice of a probe, by when they were due, and what they did to a bound."""
 
-    of: tuple[Amount, ...]
-    bad: tuple[Amount, ...]
+    of: tuple[Amount, ...]  # those of the bound
+    bad: tuple[Amount, ...]  # those that violate it; of a mean: their ns
 
     @property
     def value(self) -> float | None:
@@ -659,13 +647,12 @@ class LifeFacts(RecordPart, frozen=True):
 
 
 class FaultFacts(RecordPart, frozen=True):
-    """A fault of a timeline: when it was done, and when it was over (a deploy in force, a stopped
-    process that goes on)."""
+    """A fault of a timeline."""
 
     fault: str
     text: str = ""
     at_s: Amount | None = None
-    done_s: Amount | None = None
+    done_s: Amount | None = None  # when it was over: a deploy in force, a stopped process resumed
     pid: Count | None = None
     why_not: str = ""
 

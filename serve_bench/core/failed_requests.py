@@ -30,12 +30,11 @@ def failures(
     statuses: Mapping[int, int] | None = None,
     examples: Mapping[str, str] | None = None,
 ) -> str:
-    """`12 timed out, 3 with status 500`, the most frequent first; empty where none failed.
+    """List failures in words, the most frequent first: `12 timed out, 3 with status 500`.
 
     `failed`: counts by error class. `statuses`: how often each status was seen, of good responses
-    too; without them, or where they do not tell which were wrong, no code is named. `examples`:
-    what was seen of each class or status; it follows in brackets.
-    """
+    too; without them, or where they do not show which were wrong, no code is named. `examples`:
+    what was seen of each class or status; it follows in brackets. Empty where none failed."""
     codes = " or ".join(map(str, rejections(failed, statuses or {})))
     words = {**ERROR_WORDS, "node": "lost with their node"}
     words["rejected"] += f" with status {codes}" if codes else ""
@@ -53,8 +52,10 @@ def failures(
 def _by_status(
     failed: Mapping[str, int], statuses: Mapping[int, int]
 ) -> list[tuple[str, int, str]]:
-    """The class `status`: which codes were not expected is known only where the counts agree, with
-    all but 2xx, or with all that were seen."""
+    """Split the class `status` by code, as (name, count, words).
+
+    Which codes were unexpected is known only where the counts agree: with all but 2xx, or with
+    all."""
     count = failed["status"]
     if statuses and max(statuses) < 100:  # codes of gRPC
         known = {code: n for code, n in statuses.items() if code not in _CLASSED}
@@ -74,7 +75,7 @@ def _by_status(
 
 
 def rejections(failed: Mapping[str, int], statuses: Mapping[int, int]) -> tuple[int, ...]:
-    """The statuses of HTTP by which requests were rejected, if they were."""
+    """Return the HTTP statuses by which requests were rejected, if they were."""
     return tuple(code for code in REJECTIONS if failed.get("rejected") and statuses.get(code))
 
 
@@ -90,15 +91,16 @@ def failures_of(trials: Iterable[Trial]) -> str:
 
 
 def of_windows(trial: Trial) -> str:
-    """Which requests all failed, where the rate of a row is that of earlier ones."""
+    """Say which requests all failed, where the rate of a row is that of earlier ones."""
     rates = trial.metrics["throughput"].windows if "throughput" in trial.metrics else None
     return " that began in the windows" if not trial.counts.completed and any(rates or ()) else ""
 
 
 def why_failed(trial: Trial) -> str | None:
-    """Why a row is a failure of its run: no request succeeded. None where some did, or where those
-    of its windows were all refused or have no answer yet while earlier ones were answered: both
-    are a warning."""
+    """Say why a row is a failure of its run: no request succeeded. None: it is no failure.
+
+    It is none either where the requests of its windows were refused or unanswered, and earlier ones
+    were answered: both are a warning."""
     other_failures = trial.counts.failed_total - trial.counts.failed.get("rejected", 0)
     fails = not trial.counts.completed and (other_failures or not of_windows(trial))
     return _none_succeeded(trial) if fails else None
@@ -115,7 +117,7 @@ def _none_succeeded(trial: Trial) -> str:
 
 
 def too_many_failed(trial: Trial) -> str | None:
-    """Why a trial is invalid, in a line; None where it is valid."""
+    """Say in a line why a trial is invalid; None where it is valid."""
     completed, failed = trial.counts.completed, trial.counts.failed_total + trial.unanswered
     if not completed:
         return _none_succeeded(trial)
@@ -128,13 +130,14 @@ def too_many_failed(trial: Trial) -> str | None:
 
 
 def count_given_up(failed: Mapping[str, int], statuses: Mapping[int, int]) -> int:
-    """Requests that were given up, by the client or by Serve at its time-out."""
+    """Count the requests that were given up, by the client or by Serve at its time-out."""
     return sum(failed.get(kind, 0) for kind in GIVEN_UP) + statuses.get(GAVE_UP, 0)
 
 
 def given_up_after_s(trial: Trial, result: Result) -> float | None:
-    """Serve's `request_timeout_s` where requests of a trial failed by it (status 408); None where
-    none did, or the launch had no such limit."""
+    """Return Serve's `request_timeout_s` where it failed requests of a trial (status 408).
+
+    None where it did not, or the launch had no such limit."""
     gave_up = trial.client.status_codes.get(GAVE_UP) and trial.counts.failed.get("status")
     launch = next((launch for launch in result.launches if launch.id == trial.launch), None)
     return launch.variant.http_options.get("request_timeout_s") if launch and gave_up else None

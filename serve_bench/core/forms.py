@@ -32,7 +32,7 @@ _UNITS: Final = {"ms": 1e-3, "m": 60, "h": 3600, "d": 86_400}
 
 
 def write_time(seconds: float) -> str:
-    """`10ms`, `2s`, `720h`."""
+    """Write seconds as `10ms`, `2s` or `720h`."""
     if 0 < seconds < 1:
         return f"{written(1000 * seconds)}ms"
     return f"{written(seconds / 3600)}h" if seconds >= 3600 else f"{written(seconds)}s"
@@ -91,7 +91,7 @@ Instant: TypeAlias = Annotated[Time, Meta(ge=0, le=MAX_DURATION_S)]
 
 
 def write_stages(stages: Iterable[Stage]) -> str:
-    """As on a command line: `50:20s,500:30s`."""
+    """Write stages as on a command line: `50:20s,500:30s`."""
     return ",".join(f"{stage.rate:g}:{stage.duration_s:g}s" for stage in stages)
 
 
@@ -148,7 +148,7 @@ class Rounds(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Rounds:
-        """`12` or `+6`. Raises ValueError."""
+        """Parse `12` or `+6`. Raises ValueError."""
         number = whole_number(text.removeprefix("+")) or 0
         if not 1 <= number <= MOST_LAUNCHES:
             raise ValueError(text)

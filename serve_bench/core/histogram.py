@@ -45,7 +45,7 @@ class HistogramFacts(TypedDict):
 
 
 def slot(value: int) -> int:
-    """The slot of a value in ns. Below 0 counts as 0; above MAX_VALUE as MAX_VALUE."""
+    """Return the slot of a value in ns. Below 0 counts as 0; above MAX_VALUE as MAX_VALUE."""
     if value < 0:
         return 0
     if value > MAX_VALUE:
@@ -55,13 +55,13 @@ def slot(value: int) -> int:
 
 
 def slot_start(index: int) -> int:
-    """The lowest value of a slot."""
+    """Return the lowest value of a slot."""
     e = max(0, (index >> SUB_BITS) - 1)
     return (index - (e << SUB_BITS)) << e
 
 
 def slot_middle(index: int) -> int:
-    """The value a slot stands for: its middle."""
+    """Return the value that a slot stands for: its middle."""
     e = max(0, (index >> SUB_BITS) - 1)
     return ((index - (e << SUB_BITS)) << e) + ((1 << e) >> 1)
 
@@ -85,7 +85,7 @@ class Histogram:
 
     @classmethod
     def of(cls, values: Iterable[int]) -> Histogram:
-        """A histogram of these values."""
+        """Make a histogram of these values."""
         out = cls()
         for value in values:
             out.record(value)
@@ -107,13 +107,13 @@ class Histogram:
         self._max = max(self._max, other._max)
 
     def joined(self, other: Histogram) -> Histogram:
-        """A copy with the other's counts added."""
+        """Return a copy with the other's counts added."""
         out = Histogram(self.counts, self._max, self.unit)
         out.merge(other)
         return out
 
     def without(self, other: Histogram) -> Histogram:
-        """A copy that lacks the other's values, which are among these."""
+        """Return a copy that lacks the other's values, which are among these."""
         counts = list(self.counts)
         for index, count in other.occupied():
             counts[index] -= count
@@ -123,7 +123,7 @@ class Histogram:
         return out
 
     def without_highest(self, n: int) -> Histogram:
-        """A copy that lacks the `n` highest values."""
+        """Return a copy that lacks the `n` highest values."""
         counts = list(self.counts)
         for index, count in reversed(self.occupied()):
             if n <= 0:
@@ -133,16 +133,17 @@ class Histogram:
         return Histogram(counts, self._max, self.unit)
 
     def coarser(self, bits: int) -> Histogram:
-        """A copy with 2**`bits` neighbouring slots in the middle one, for a smaller record: a value
-        is off by at most 2**`bits` times 0.05 %, or half as many ns where that is more (below
-        2,048 ns). Counts and the highest value stay."""
+        """Return a copy for a smaller record, with 2**`bits` neighbouring slots in the middle one.
+
+        A value is off by at most 2**`bits` times 0.05 %, or half as many ns where that is more
+        (below 2,048 ns). Counts and the highest value stay."""
         counts = [0] * SLOTS
         for index, n in self.occupied():
             counts[(index >> bits << bits) + (1 << bits >> 1)] += n
         return Histogram(counts, self._max, self.unit)
 
     def occupied(self) -> list[tuple[int, int]]:
-        """The slots with a count, in order: (index, count)."""
+        """List the slots with a count, in order: (index, count)."""
         occupied: list[tuple[int, int]] = []
         for start in range(0, SLOTS, len(_EMPTY)):  # most are empty: a report spends its time here
             block = self.counts[start : start + len(_EMPTY)]
@@ -166,15 +167,14 @@ class Histogram:
         return next((slot_start(index) for index, n in enumerate(self.counts) if n), None)
 
     def percentile(self, q: float) -> int | None:
-        """The value that a share `q` (0 to 1) of all values does not exceed; None when empty.
+        """Return the value that a share `q` (0 to 1) of all values does not exceed.
 
         Nearest rank: the smallest recorded value with at least ceil(q * count) values at or below
-        it. Off by at most 0.05 %, and never above the exact maximum.
-        """
+        it. Off by at most 0.05 %, and never above the exact maximum. None when empty."""
         return self.percentiles((q,))[0]
 
     def percentiles(self, qs: Sequence[float]) -> list[int | None]:
-        """`percentile` for several shares at the price of one pass."""
+        """Compute `percentile` for several shares at the price of one pass."""
         if not all(0 <= q <= 1 for q in qs):
             raise ValueError(f"a percentile's share is 0 to 1, got {list(qs)}")
         occupied = self.occupied()
@@ -207,7 +207,7 @@ class Histogram:
         return math.sqrt(squares / sum(n for _, n in occupied))
 
     def share_within_std(self) -> float | None:
-        """The share of values within one standard deviation of the mean, as wrk prints it."""
+        """Return the share of values within one standard deviation of the mean, as wrk does."""
         mean, std = self.mean, self.std
         if mean is None or std is None:
             return None
@@ -215,7 +215,7 @@ class Histogram:
         return inside / self.count
 
     def encode(self) -> HistogramFacts:
-        """A JSON-able sparse form: slot indices and their counts."""
+        """Return a sparse form for JSON: slot indices and their counts."""
         occupied = self.occupied()
         return {
             "unit": self.unit,
@@ -227,7 +227,7 @@ class Histogram:
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> Histogram:
-        """The reverse of `encode`. Raises ValueError for a form this version does not know."""
+        """Reverse `encode`. Raises ValueError for a form that this version does not know."""
         if data.get("sub_bits") != SUB_BITS:
             raise ValueError(f"histogram with sub_bits {data.get('sub_bits')}, not {SUB_BITS}")
         out = cls(max_value=int(data["max"]), unit=str(data["unit"]))
@@ -249,14 +249,13 @@ class Histogram:
 def bounded(
     answered: Histogram, censored: Histogram, qs: Sequence[float]
 ) -> list[tuple[int | None, bool]]:
-    """Percentiles of all requests, where of some only a lower bound is known: (value, whether it
-    is a lower bound).
+    """Compute percentiles of all requests: (value, whether it is only a lower bound).
 
-    `censored`: how long each of those was waited for in vain. Its latency is somewhere above, so a
-    percentile lies between that of all with each at its bound and that of all with each at
-    infinity. Where the two are one it is exact; else the first is told, as a lower bound. This
-    needs no assumption about those that never came, as an estimate (Kaplan-Meier) would.
-    """
+    `censored`: how long each request without an end was waited for in vain. Its latency is
+    somewhere above, so a percentile lies between that of all with each at its bound and that of all
+    with each at infinity. Where the two are one it is exact; else the first is reported, as a lower
+    bound. This needs no assumption about those that never came, as an estimate (Kaplan-Meier)
+    would."""
     everything = answered.joined(censored)
     given_up = censored.count
     lowest = everything.percentiles(qs)

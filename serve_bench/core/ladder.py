@@ -72,7 +72,7 @@ class Ladder:
     traffic: Traffic | None = None
 
     def of(self, traffic: Traffic) -> Ladder:
-        """The ladder with requests of this kind."""
+        """Return the ladder with requests of this kind."""
         return self if traffic == Traffic() else replace(self, traffic=traffic)
 
     @property
@@ -86,7 +86,7 @@ class Ladder:
         return len(self.steps) if self.steps is not None else USUAL_STEPS + self.refinements
 
     def text(self, noun: str) -> str:
-        """The steps in a line of a plan. `noun`: of the clients."""
+        """Describe the steps in a line of a plan. `noun`: what a client is called."""
         again = f"; one that falls {self.runs} times" if self.runs > 1 else ""
         if self.steps is not None:
             return f"{noun}: {', '.join(map(str, self.steps))}{again}"
@@ -99,11 +99,10 @@ class Ladder:
 
 @dataclass(frozen=True)
 class Next:
-    """Measure this many clients next. `why`: "listed", "grow", "refine", "repeat" (a collapse), or
-    "again" (in doubt)."""
+    """Measure this many clients next."""
 
     clients: int
-    why: str
+    why: str  # "listed", "grow", "refine", "repeat" (a collapse), or "again" (in doubt)
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,10 @@ class Stop:
 def read_ladder(
     steps: Sequence[str], flag: str, ceiling: int = 10_000, published: tuple[int, ...] = PUBLISHED
 ) -> Ladder:
-    """A load that grows in steps that `read_step` has taken: the word auto, the word published, or
-    numbers of clients in the order to run. BadInput where a word does not stand alone."""
+    """Build a ladder from steps that `read_step` accepted.
+
+    They are the word auto, the word published, or numbers of clients in the order to run. Raises
+    BadInput where a word does not stand alone."""
     if [*steps] == ["auto"]:
         return Ladder(ceiling=ceiling)
     if [*steps] == ["published"]:
@@ -128,7 +129,7 @@ def read_ladder(
 
 
 def decide(ladder: Ladder, measured: Sequence[Rung]) -> Next | Stop:
-    """What to do after these steps, in the order in which they were measured."""
+    """Decide what to do after these steps, which are in the order in which they were measured."""
     if (fallen := _to_repeat(ladder, measured)) is not None:
         return Next(fallen, "repeat")
     move = onward(ladder, measured)
@@ -142,7 +143,7 @@ def decide(ladder: Ladder, measured: Sequence[Rung]) -> Next | Stop:
 
 
 def onward(ladder: Ladder, measured: Sequence[Rung]) -> Next | Stop:
-    """The next step that was not measured yet, repetitions aside."""
+    """Find the next step that was not measured yet, repetitions aside."""
     done = {step.clients for step in measured}
     if ladder.steps is not None:
         left = [clients for clients in ladder.steps if clients not in done]
@@ -164,14 +165,13 @@ def onward(ladder: Ladder, measured: Sequence[Rung]) -> Next | Stop:
 
 
 def rung_above(clients: int) -> int:
-    """The next number of clients of a ladder that grows by itself: 1 2 3 5 7 10 15 20 30 40 50 75
-    100 ..."""
+    """Return the next number of clients of the series 1 2 3 5 7 10 15 20 30 40 50 75 100 ..."""
     above_ten = (rung * int(10**power) for power in count() for rung in _DECADE)
     return next(rung for rung in chain(_BELOW_TEN, above_ten) if rung > clients)
 
 
 def merged(measured: Iterable[Rung]) -> tuple[Rung, ...]:
-    """One step for each number of clients, the fewest first, each with its median throughput."""
+    """Merge repeated steps: one per number of clients, ascending, with the median throughput."""
     by_clients: dict[int, list[float]] = {}
     for step in measured:
         by_clients.setdefault(step.clients, []).append(step.throughput)
@@ -181,19 +181,16 @@ def merged(measured: Iterable[Rung]) -> tuple[Rung, ...]:
 
 
 class LadderShape(NamedTuple):
-    """What steps say together: `steps`, one for each number of clients. `best` has the highest
-    throughput, of equal ones that with the fewest clients; None when nothing was served. `knee` has
-    the fewest clients that reach KNEE of it: more of them add latency and hardly any throughput.
-    `collapses` have more clients than the best and are below COLLAPSE of its throughput."""
+    """What steps show together."""
 
-    steps: tuple[Rung, ...]
-    best: Rung | None = None
-    knee: Rung | None = None
-    collapses: tuple[Rung, ...] = ()
+    steps: tuple[Rung, ...]  # one for each number of clients
+    best: Rung | None = None  # highest throughput, then fewest clients; None: nothing served
+    knee: Rung | None = None  # fewest clients that reach KNEE of the best; more add mostly latency
+    collapses: tuple[Rung, ...] = ()  # more clients than the best, below COLLAPSE of it
 
 
 def find_shape(measured: Iterable[Rung]) -> LadderShape:
-    """The best of these steps, the knee below it and the collapse above."""
+    """Find the best of these steps, the knee below it and the collapses above."""
     steps = merged(measured)
     top = max(steps, key=lambda step: (step.throughput, -step.clients), default=None)
     if top is None or top.throughput <= 0:
@@ -205,10 +202,9 @@ def find_shape(measured: Iterable[Rung]) -> LadderShape:
 
 
 def _to_repeat(ladder: Ladder, measured: Sequence[Rung]) -> int | None:
-    """The clients of a step that has fallen and was not measured often enough.
+    """Return the clients of a step that has fallen and was not measured often enough.
 
-    Its first run decides, against what was measured before it: later runs tell how it falls.
-    """
+    Its first run decides, compared with what was measured before; later runs show how it falls."""
     for at, step in enumerate(measured):
         before = [rung for rung in measured[:at] if rung.clients < step.clients]
         if any(rung.clients == step.clients for rung in measured[:at]) or not before:
@@ -223,8 +219,9 @@ def _to_repeat(ladder: Ladder, measured: Sequence[Rung]) -> int | None:
 
 
 def _grown(measured: Sequence[Rung]) -> tuple[Rung, ...]:
-    """The steps of the growing part: each has more clients than all before it. Refinement lies
-    below the last of them, repetitions beside."""
+    """Return the steps of the growing part: each has more clients than all before it.
+
+    Refinement lies below the last of them, repetitions beside."""
     rising: list[Rung] = []
     values = {step.clients: step for step in merged(measured)}
     for step in measured:
@@ -234,7 +231,7 @@ def _grown(measured: Sequence[Rung]) -> tuple[Rung, ...]:
 
 
 def _gains_no_more(grown: Sequence[Rung]) -> bool:
-    """Whether each of the last two steps gained less than LEAST_GAIN over the best before it."""
+    """Return whether each of the last two steps gained under LEAST_GAIN over the best before."""
     rates = [step.throughput for step in grown]
     return len(rates) > 2 and all(
         rate == 0 or rate < max(rates[:at]) * (1 + LEAST_GAIN)
@@ -243,8 +240,9 @@ def _gains_no_more(grown: Sequence[Rung]) -> bool:
 
 
 def _between(measured: Sequence[Rung]) -> int | None:
-    """A number of clients halfway from the best step to the wider of its gaps; None when both
-    neighbours are close, or nothing was served."""
+    """Return the clients halfway from the best step to the wider of its gaps.
+
+    None when both neighbours are close, or nothing was served."""
     steps, top, *_ = find_shape(measured)
     if top is None:
         return None

@@ -17,9 +17,10 @@ _EMPTY: Final = bytes(8 * BLOCK)
 def percentiles_in_use(
     histograms: Sequence[memoryview[int]], qs: Sequence[float]
 ) -> list[int | None]:
-    """As `Histogram.percentiles`, of several together in shared memory: each its maximum (0 where
-    nothing is recorded), then its slots. Those in use alone are added up: one is passed over with
-    its block where that is empty, and above the maximum."""
+    """Compute `Histogram.percentiles` of several in shared memory together.
+
+    Each is its maximum (0 where nothing is recorded), then its slots. A slot is passed over, with
+    its block, where the block is empty, and above the maximum."""
     used: dict[int, int] = {}
     for words in histograms:
         for start in range(0, slot(words[0]) + 1 if words[0] else 0, BLOCK):
