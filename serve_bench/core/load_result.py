@@ -123,35 +123,35 @@ that still fills looks like a server at its pace: its first answers come as fast
 
 @dataclass(frozen=True)
 class WorkerFailure:
-    """A worker that did not finish, or a `node` that was lost (then `pid` is 0). What it counted is
-    in no figure of the result."""
+    """A worker that did not finish, or a node that was lost. Its counts are in no figure."""
 
-    pid: int
+    pid: int  # 0 for a node
     reason: str
     completed: int
-    node: str | None = None
+    node: str | None = None  # the one that was lost
 
     @property
     def who(self) -> str:
-        """In words."""
+        """The worker or the node in words."""
         return f"load worker {self.pid}" if self.node is None else f"load node {self.node}"
 
 
 @dataclass(frozen=True)
 class Slice:
-    """One slice of a load that alternates between targets. `begun_s` since the first measured
-    slice; `length_s` until its last response."""
+    """One slice of a load that alternates between targets."""
 
     side: int
-    begun_s: float
-    length_s: float
+    begun_s: float  # since the first measured slice
+    length_s: float  # until its last response
     completed: int
     failed: int
 
 
 class LoadResult(ClientFacts, frozen=True, kw_only=True):
-    """What one load measured: what its Trial says of the client, and what figures are made of. In
-    that of a target that was loaded in turn with others a window is a slice, or a load of its own.
+    """What one load measured: what its Trial says of the client, and what figures are made of.
+
+    In that of a target that was loaded in turn with others a window is a slice, or a load by
+    itself.
 
     `windows`: completed requests per window; each window is `window_s` long. `shares`: the same of
     a closed loop, with the part of each response that lies in the window. `duration_s`: the
@@ -164,6 +164,7 @@ class LoadResult(ClientFacts, frozen=True, kw_only=True):
     `failed_times` the same by status of the answer or class of failure. `censored`: how long those
     lasted that were given up or had no answer at all. `late`: latencies of requests that ended
     after the windows, when no new ones were sent; they are in `latency` too.
+
     Of streams, those that failed later too: `ttfb`, `ttft` from the moment the request was due to
     its first byte and event, `itl` from one event to the next; `ttft_censored`, `itl_censored`: how
     long those were waited for that did not come, where the client gave up or the load ended.
@@ -172,8 +173,7 @@ class LoadResult(ClientFacts, frozen=True, kw_only=True):
     start of the workers included; `connecting_s`: without it. `connection_rate_max`: the most
     requests/s that one connection completed in one interval of 100 ms (`Load.connection_rates`).
     `early`: answers within the windows that came before their request was sent whole (the raw
-    client).
-    """
+    client)."""
 
     windows: tuple[int, ...]
     window_s: float
@@ -209,7 +209,7 @@ class LoadResult(ClientFacts, frozen=True, kw_only=True):
     failed_times: Mapping[str, Histogram] = {}
 
     def facts(self, **fields: Any) -> ClientFacts:
-        """What its Trial says of the client, with these fields in the place of its own."""
+        """Return what its Trial says of the client, with these fields replaced."""
         return ClientFacts(
             **{name: getattr(self, name) for name in ClientFacts.__struct_fields__} | fields
         )
@@ -226,8 +226,9 @@ class LoadResult(ClientFacts, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float:
-        """Completed requests per second over the measured part; of a closed loop over its whole
-        windows, with their shares of responses."""
+        """Completed requests per second of the measured part.
+
+        Of a closed loop it is over whole windows, with their shares of responses."""
         if self.shares:
             return sum(self.shares) / (len(self.shares) * self.window_s)
         return self.completed_in_windows / self.duration_s if self.duration_s > 0 else 0.0

@@ -85,7 +85,7 @@ ROWS: Final = "N (aiohttp), aiohttp:N or raw:N, N a whole number from 1 to 100,0
 
 
 def read_client(text: str) -> tuple[str, int]:
-    """The client of `8` or `raw:100`, and how many. Raises ValueError."""
+    """Parse `8` or `raw:100`: the client, and how many of it. Raises ValueError."""
     client, _, number = text.rpartition(":")
     count = whole_number(number) or 0
     if client not in ("", "aiohttp", "raw") or not 1 <= count <= 100_000:
@@ -94,8 +94,9 @@ def read_client(text: str) -> tuple[str, int]:
 
 
 def make_row(count: int, noun: str, traffic: Traffic | None = None, **others: Any) -> Row:
-    """The row of so many clients (`noun`: what they are), in a closed loop unless `others` says
-    more. `traffic` None: plain HTTP."""
+    """Make the row of `count` clients, each a `noun`; a closed loop unless `others` says more.
+
+    `traffic` None: plain HTTP."""
     traffic = traffic or Traffic()
     label = f"{count} {noun}{'' if count == 1 else 's'}{traffic.suffix}"
     about = {"label": label, "client": traffic.client, "connections": count, **vars(traffic)}
@@ -107,7 +108,7 @@ STEPS: Final = f"auto, published, or numbers from 1 to {MOST_CLIENTS:,} with com
 
 
 def read_step(text: str) -> str:
-    """A number of clients, or a word that stands for a whole ladder. Raises ValueError."""
+    """Check a number of clients, or a word that stands for a whole ladder. Raises ValueError."""
     if text not in ("auto", "published") and not 1 <= (whole_number(text) or 0) <= MOST_CLIENTS:
         raise ValueError(text)
     return text
@@ -137,10 +138,9 @@ def _names_method(url: str, service: str, path: str) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of an open-loop load: `rate` requests a second for `duration_s` seconds. A rate of 0
-    is a pause."""
+    """A part of an open-loop load. A rate of 0 is a pause."""
 
-    rate: float
+    rate: float  # requests/s
     duration_s: float
 
     def __post_init__(self) -> None:
@@ -310,7 +310,7 @@ class Load(LoadShape):
             require(not wanted, f"client grpc has no {name}")
 
     def one_by_one(self, count: int) -> Load:
-        """So many of these requests, each after the last, on one connection."""
+        """Return a load of so many of these requests, one after the other on one connection."""
         return replace(
             self,
             connections=1,
@@ -401,7 +401,7 @@ class Timing:
         _at_least(0.01, window_s=self.window_s)
 
     def drain_at_most_s(self, load: Load) -> float:
-        """How long after the last window an answer is awaited."""
+        """Return how long after the last window an answer is awaited, in seconds."""
         return load.timeout_s if self.drain_s is None else self.drain_s
 
     @property
@@ -415,17 +415,19 @@ class Timing:
         return FIT_RESPONSES if self.drain_s is None else QUICK_FIT_RESPONSES
 
     def stretchable(self, quick: bool = False) -> Timing:
-        """The same, for a row whose windows may become longer. `quick`: by less, and warm-up and
-        drain have a bound."""
+        """Return the timing of a row whose windows may become longer.
+
+        `quick`: by less, and warm-up and drain have a bound."""
         most_s = QUICK_STRETCHED_S if quick else STRETCHED_S
         warm_s = min(self.warmup_max_s, max(self.warmup_min_s, 2 * QUICK_WARMUP_S))
         bound = replace(self, warmup_max_s=warm_s, drain_s=QUICK_DRAIN_S) if quick else self
         return replace(bound, stretched_s=max(most_s, self.measured_s))
 
     def fitted(self, response_s: float) -> Timing:
-        """With windows of so many `responses`: as many as the time asked for holds, and not fewer
-        than FEWEST_WINDOWS, where that takes no more than `stretched_s`; else as they are. With a
-        bounded drain (--quick) one window, where three take too long for it."""
+        """Lengthen the windows to so many `responses` each, if that fits into `stretched_s`.
+
+        There are as many as the time asked for holds, and not fewer than FEWEST_WINDOWS. With a
+        bounded drain (--quick) there is one window, where three take too long for it."""
         windows, window_s = fitted_windows(self.windows, self.window_s, response_s, self.responses)
         if self.drain_s is not None and windows * window_s > QUICK_LONGER * self.measured_s:
             windows, window_s = fitted_windows(1, self.measured_s, response_s, self.responses)
@@ -437,8 +439,9 @@ class Timing:
 def fitted_windows(
     windows: int, window_s: float, response_s: float, responses: float = FIT_RESPONSES
 ) -> tuple[int, float]:
-    """Windows of at least so many responses, in place of these: how many, and their length in
-    seconds (whole tenths where they had to become longer)."""
+    """Lengthen windows to so many responses: return how many there are, and their length (s).
+
+    A length that had to grow is in whole tenths."""
     if responses * response_s <= window_s:
         return windows, window_s
     length_s = math.ceil(10 * responses * response_s) / 10
@@ -447,8 +450,7 @@ def fitted_windows(
 
 @dataclass(frozen=True)
 class LoadOn:
-    """The values of `--load-on` and `--load-nodes`. `address`: HOST:PORT of a cluster; None: the
-    measured one. `nodes`: how many; None: all that are alive."""
+    """The values of `--load-on` and `--load-nodes`."""
 
-    address: str | None = None
-    nodes: int | None = None
+    address: str | None = None  # HOST:PORT of a cluster; None: the measured one
+    nodes: int | None = None  # how many; None: all that are alive

@@ -1,11 +1,9 @@
-"""ProcessMarks of traced requests: where in Serve a request was, and when. Pure.
+"""Marks of traced requests: where in Serve a request was, and when. Pure.
 
 A process of Serve keeps its marks in a file named by its pid, in a folder of the launch: a header
 of 64 bytes with how many it has written, then slots of one size, which are used again from the
 first on when all are full. Rule: times are ns of the monotonic clock, which all processes of a host
-share, and the client too. Who writes the file is serving/apps/marks.py, who reads it
-serving/server.py.
-"""
+share, and the client too. serving/apps/marks.py writes the file, serving/server.py reads it."""
 
 from __future__ import annotations
 
@@ -54,15 +52,14 @@ class HopMark:
 
 
 class TracedRequest(NamedTuple):
-    """A traced request at its client, ns of the monotonic clock. `first_ns`: its first byte,
-    `end_ns`: NEVER (load/tally.py) without one; `status` 0: it failed."""
+    """A traced request at its client, ns of the monotonic clock."""
 
     trace: str
     due_ns: int
     sent_ns: int
-    first_ns: int
-    end_ns: int
-    status: int = 200
+    first_ns: int  # its first byte
+    end_ns: int  # NEVER (load/tally.py) without an answer
+    status: int = 200  # 0: it failed
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ class ProcessMarks:
 
 
 def marks_of(content: bytes) -> ProcessMarks:
-    """The marks of one file; slots that do not hold a known kind are left out."""
+    """Parse the marks of a process from its file; leave out slots of an unknown kind."""
     if len(content) < HEADER_BYTES:
         return ProcessMarks((), 0)
     (written,) = struct.unpack_from("<Q", content)
@@ -92,8 +89,9 @@ def marks_of(content: bytes) -> ProcessMarks:
 
 
 def haproxy_marks(content: str, ahead_ns: int) -> ProcessMarks:
-    """The marks of HAProxy's lines; one that is cut off, or of a request without an answer, is left
-    out. `ahead_ns`: the time of day less the monotonic clock."""
+    """Parse the marks of HAProxy's lines. `ahead_ns`: the time of day less the monotonic clock.
+
+    A line that is cut off, or of a request without an answer, is left out."""
     marks = []
     for line in content.splitlines():
         words = line.split()
@@ -105,7 +103,7 @@ def haproxy_marks(content: str, ahead_ns: int) -> ProcessMarks:
 
 
 def by_trace(of_processes: Iterable[ProcessMarks]) -> Mapping[str, tuple[HopMark, ...]]:
-    """The marks of all processes by trace, in the order of their begin."""
+    """Group the marks of all processes by trace, each group in the order of their begin."""
     grouped: dict[str, list[HopMark]] = {}
     for process_marks in of_processes:
         for mark in process_marks.marks:

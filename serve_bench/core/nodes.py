@@ -69,11 +69,10 @@ _ORDER: Final[Sequence[Phase]] = get_args(Phase)
 
 
 def sum_progress(nodes: Iterable[Progress | None]) -> Progress | None:
-    """The nodes that work, as one: rates and counts added, the phase of the one that is least far.
+    """Add the nodes' rates and counts; the phase is that of the node that is least far.
 
-    Percentiles of several nodes cannot be had from theirs, so there are none. None before any node
-    has reported.
-    """
+    Percentiles cannot be computed from the nodes' own, so there are none. None before any
+    report."""
     known = [progress for progress in nodes if progress is not None]
     if not known:
         return None
@@ -91,7 +90,7 @@ def sum_progress(nodes: Iterable[Progress | None]) -> Progress | None:
 
 
 def node_fact(node: Node, load: Load, part: NodePart) -> NodeFacts:
-    """One node's share."""
+    """Summarize one node's share of a load for the record."""
     lost = NodeFacts(
         node=node.node_id,
         ip=node.node_ip,

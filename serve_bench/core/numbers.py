@@ -1,5 +1,6 @@
-"""The numbers of records with their bounds, and whole numbers as text. Rule: a number is finite and
-at most 2^63; where less than 0 makes no sense, it is refused."""
+"""The numbers of records with their bounds, and whole numbers as text.
+
+Rule: a number is finite and at most 2^63; where less than 0 makes no sense, it is refused."""
 
 from __future__ import annotations
 
@@ -43,11 +44,11 @@ MOST_DIGITS: Final = 18
 
 
 def whole_number(text: str) -> int | None:
-    """The number that a text of decimal digits says; None for any other text, or a longer one."""
+    """Parse a text of decimal digits; None for any other text, or one above MOST_DIGITS."""
     plain = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
     return int(text) if plain else None
 
 
 def written(number: float) -> str:
-    """1000 as it would be written, and not as 1e+03."""
+    """Write a number in full: 1000, not 1e+03."""
     return str(int(number)) if number == int(number) else f"{number:g}"

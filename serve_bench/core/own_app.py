@@ -1,8 +1,7 @@
-"""A Serve app of the user's own: what is known of it, how it is asked, and what a cell sets in it.
+"""A Serve app of the user's own: what is known of it, its request, and what a cell sets in it.
 
 Rule: words alone; serving/own_apps.py asks the app. A cell holds options by the names that Serve
-gives them, as `Deployment.option`, such as `Ranker.ray_actor_options.num_cpus`.
-"""
+gives them, as `Deployment.option`, such as `Ranker.ray_actor_options.num_cpus`."""
 
 from __future__ import annotations
 
@@ -91,14 +90,14 @@ class Asked:
     methods: tuple[str, ...] = ()
 
     def request(self, url: str) -> Request:
-        """The same of a server at `url` (without a path). Raises SpecError."""
+        """Build the request of a load to a server at `url` (without a path). Raises SpecError."""
         content = {**vars(self), "url": url + self.route}
         if self.chat is not None:
             content["bodies"] = self.chat.bodies()
         return Request(**{k: v for k, v in content.items() if k not in ("route", "chat", "call")})
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content, with hashes in the place of bodies, values of headers and of queries."""
+        """Return plain content, with hashes for bodies, values of headers and of queries."""
         content = plain(self) | {
             "route": hide_in_text(self.route),
             "headers": _hide_headers(self.headers),
@@ -114,8 +113,9 @@ class Asked:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Asked:
-        """A request as it is recorded: to be shown, not to be sent. Headers and queries hold
-        hashes, and bodies are left out. FormatError."""
+        """Read a request from a record: to be shown, not to be sent. Raises FormatError.
+
+        Headers and queries hold hashes, and bodies are left out."""
         where = "suite.app.asked"
         return built(cls, built(dict[str, Any], data, where) | {"body": "", "bodies": []}, where)
 
@@ -126,9 +126,9 @@ def _hide_headers(headers: Headers) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class OwnGrpc:
-    """How an app is reached by gRPC. `servicers`: import paths of the functions that add its
-    services to Serve's proxy; `methods`: those of the services, by path, each with whether its
-    request and its response are streams."""
+    """How an app is reached by gRPC. `servicers`: import paths of what adds its services to Serve.
+
+    `methods`: by path, each with whether its request and its response are streams."""
 
     servicers: tuple[str, ...]
     methods: Mapping[str, MethodKind] = field(default_factory=dict)
@@ -172,16 +172,17 @@ class OwnApp:
     built: Mapping[str, tuple[OwnDeployment, ...]] = field(default_factory=dict)
 
     def arguments(self, cell: Mapping[str, Option]) -> dict[str, Any]:
-        """What its builder gets in this cell."""
+        """Merge the arguments of its builder: those of its config, then those of the cell."""
         return {**self.config.get("args", {}), **arguments_of(cell)}
 
     def deployments_in(self, cell: Mapping[str, Option]) -> tuple[OwnDeployment, ...]:
-        """Its deployments as they are built for this cell."""
+        """Return its deployments as they are built for this cell."""
         return self.built.get(argument_key(self.arguments(cell)), self.deployments)
 
     def request(self, url: str) -> Request:
-        """What a load asks of it at `url` (without a path), which is that of the GCS for calls of a
-        handle. Raises SpecError."""
+        """Build the request of a load to `url`, which has no path. Raises SpecError.
+
+        For calls of a handle it is the address of the GCS."""
         request = self.asked.request(url)
         if self.asked.call is not None:
             return replace(request, url=f"{url}/{quote(self.name, safe='')}/{self.asked.call}")
@@ -190,8 +191,7 @@ class OwnApp:
         return replace(request, headers=(*request.headers, (APPLICATION, self.name)))
 
     def check_call(self, protocol: str) -> None:
-        """BadInput unless what is asked by gRPC or a handle is a method of this app whose response
-        is of that protocol."""
+        """Raise BadInput unless the gRPC or handle call names a method that fits `protocol`."""
         if (call := self.asked.call) is not None:
             _check_name("--call", call, "method of the ingress; it has", self.calls)
             if self.calls[call] and protocol not in STREAMS:
@@ -249,7 +249,7 @@ class OwnApp:
         return f"{self.name}:{self.ingress}"
 
     def count(self, deployment: OwnDeployment, cell: Mapping[str, Option]) -> int | None:
-        """Replicas of a deployment in this cell; None where Serve scales it by itself."""
+        """Count the replicas of a deployment in this cell; None where Serve scales it itself."""
         settings, fixed = _settings(deployment, cell), deployment.num_replicas
         if any(key.startswith("autoscaling_config.") for key in settings) and fixed is None:
             return None
@@ -257,8 +257,7 @@ class OwnApp:
         return count if isinstance(count, int) else None
 
     def fixed_replicas(self) -> dict[str, Option]:
-        """Options by which each deployment that Serve scales has the most replicas that it may
-        have."""
+        """Return options that fix each deployment that Serve scales at its most replicas."""
         scaled = [part for part in self.deployments if part.num_replicas is None]
         return {
             f"{deployment.name}.num_replicas": int(most)
@@ -267,11 +266,11 @@ class OwnApp:
         }
 
     def replicas(self, cell: Mapping[str, Option]) -> int:
-        """Replicas of all deployments; one that Serve scales counts as it starts: one."""
+        """Count the replicas of all deployments; one that Serve scales counts as it starts: one."""
         return sum(count for _, count, _ in self._places(cell))
 
     def cpus(self, cell: Mapping[str, Option]) -> float:
-        """Logical CPUs of Ray that all replicas ask for."""
+        """Add up the logical CPUs of Ray that all replicas ask for."""
         return sum(
             count * float(settings.get("ray_actor_options.num_cpus", deployment.num_cpus))
             for deployment, count, settings in self._places(cell)
@@ -287,7 +286,7 @@ class OwnApp:
                 yield part, part.num_replicas or 1, {}
 
     def check_room(self, cells: Iterable[Mapping[str, Option]], where: str) -> None:
-        """BadInput where a replica could never be placed: Serve would wait for ever."""
+        """Raise BadInput where a replica could never be placed: Serve would wait for ever."""
         for cell in cells:
             gpus: dict[str, float] = {}
             for deployment, count, settings in self._places(cell):
@@ -315,12 +314,12 @@ class OwnApp:
                 )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content, with hashes in the place of what may be a secret."""
+        """Return plain content, with hashes in the place of what may be a secret."""
         return plain({**vars(self), "asked": self.asked.to_json()})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OwnApp:
-        """The app as it is recorded. FormatError."""
+        """Read an app from a record. Raises FormatError."""
         app = built_with(cls, data, "suite.app", asked=Asked.from_json)
         if not app.deployments:
             raise FormatError("suite.app.deployments: an app has one or more")
@@ -333,18 +332,19 @@ def _check_name(where: str, name: str, kind: str, known: Collection[str]) -> Non
 
 
 def arguments_of(options: Mapping[str, Option]) -> dict[str, Option]:
-    """The arguments of a builder among the options of a cell, by their own names."""
+    """Pick the builder's arguments among the options of a cell, without their prefix."""
     return {k.removeprefix(ARGS): v for k, v in options.items() if k.startswith(ARGS)}
 
 
 def argument_key(arguments: Mapping[str, Any]) -> str:
-    """Arguments as a key of `OwnApp.built`."""
+    """Turn arguments into a key of `OwnApp.built`."""
     return json.dumps(arguments, sort_keys=True)
 
 
 def option_named(app: OwnApp, name: str, where: str) -> str:
-    """`Deployment.option` as the app and its Serve know it, or `args.name` of its builder, which
-    itself says what it takes. BadInput names the nearest."""
+    """Check `Deployment.option` by the app and its Serve. BadInput names the nearest.
+
+    `args.name` of the builder passes, which itself says what it takes."""
     if name.startswith(ARGS) and name != ARGS:
         return name
     deployment, dot, option = name.partition(".")
@@ -362,7 +362,7 @@ def option_named(app: OwnApp, name: str, where: str) -> str:
 
 
 def option_values(text: str) -> tuple[Option, ...]:
-    """One or more values with commas: numbers, true or false, else words."""
+    """Parse values with commas: numbers, true or false, else words."""
     return tuple(_value(part.strip()) for part in text.split(","))
 
 
@@ -380,7 +380,7 @@ def _value(text: str) -> Option:
 def read_options(
     app: OwnApp, listed: Sequence[tuple[str, Sequence[Option]]], where: str
 ) -> dict[str, tuple[Option, ...]]:
-    """The options to be swept, each with its values, in the order given. BadInput."""
+    """Check the options to be swept; return their values, in the order given. Raises BadInput."""
     options: dict[str, tuple[Option, ...]] = {}
     for name, values in listed:
         key = option_named(app, name, where)
@@ -400,8 +400,9 @@ def read_options(
 
 
 def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
-    """What a declarative deploy of Serve says of each deployment: what the cell sets, with what the
-    code has in the same table."""
+    """Describe each deployment for a declarative deploy of Serve.
+
+    It gets what the cell sets, with what the code has in the same table."""
     deployments = []
     of_file = {about["name"]: about for about in app.config.get("deployments", ())}
     for deployment in app.deployments_in(cell):
@@ -414,7 +415,7 @@ def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, An
 
 
 def nest(options: Mapping[str, Any], tables: Mapping[str, Any] = {}) -> dict[str, Any]:
-    """Options such as `user_config.threads` in their tables, with what these `tables` have."""
+    """Nest options such as `user_config.threads` in tables, which begin as those of `tables`."""
     nested: dict[str, Any] = {}
     for key, value in options.items():
         table, dot, name = key.partition(".")
@@ -426,8 +427,10 @@ def nest(options: Mapping[str, Any], tables: Mapping[str, Any] = {}) -> dict[str
 
 
 def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
-    """What must be true of each deployment once the cell is in force: its replicas, what they tell
-    of themselves (`expect`), and what Serve tells of them (`told`)."""
+    """List what must be true of each deployment once the cell is in force.
+
+    That are its replicas, and options: those that a replica reports (`expect`), and those for which
+    Serve's word has to do (`told`)."""
     checks = []
     for deployment in app.deployments_in(cell):
         asked = _settings(deployment, cell)
@@ -439,9 +442,7 @@ def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
 
 
 def limits_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, DeploymentLimits]:
-    """By deployment, from the proof of a deploy: its replicas, what each takes at once (`each`),
-    how many may wait before they are refused (`queued`; -1: any number), and to how many replicas
-    Serve scales it (`most`), if it does."""
+    """Return the limits of each deployment, from the proof of a deploy."""
     limits: dict[str, DeploymentLimits] = {}
     for replica in replicas:
         if (most := replica.get("max_ongoing_requests")) is not None:
@@ -456,8 +457,7 @@ def limits_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, DeploymentLimi
 
 
 def rescaled(limits: Mapping[str, DeploymentLimits]) -> tuple[str, str] | None:
-    """A deployment whose number of replicas Serve changed while a row was measured (`ran`), and how
-    in words; None: there is none."""
+    """Return a deployment that Serve scaled while a row was measured, and how in words; or None."""
     for name, limit in limits.items():
         if len(ran := limit.ran) > 1:
             low, high = (min(ran), max(ran)) if ran[0] == ran[-1] else (ran[0], ran[-1])
@@ -467,8 +467,9 @@ def rescaled(limits: Mapping[str, DeploymentLimits]) -> tuple[str, str] | None:
 
 
 def scaling_hint(name: str, limits: Mapping[str, DeploymentLimits]) -> str | None:
-    """What to do about a deployment that Serve scales, and did not have all its replicas of during
-    a row; None: it is none."""
+    """Advise on a deployment that Serve scales and that ran with fewer than its most replicas.
+
+    None: it is none such."""
     limit = limits.get(name)
     if limit is None or limit.most is None or limit.ran == (limit.most,):
         return None

@@ -1,8 +1,7 @@
-"""Our own modules as programs of their own (`python -m serve_bench.X`), wherever we are called.
+"""Command lines that run our modules as programs (`python -m serve_bench.X`) from any folder.
 
 Left to itself Python looks in the current folder first: in /tmp, or in the folder of a record from
-elsewhere, a file benchmarks/micro/exports.py that lies there would be run. Pure.
-"""
+elsewhere, a file benchmarks/micro/exports.py that lies there would be run. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ knows no -P."""
 
 
 def own_module(name: str) -> list[str]:
-    """The words for Python that run this module of ours, not what the current folder holds."""
+    """Return the words for Python that run our module, not what the current folder holds."""
     return ["-P", "-m", f"serve_bench.{name}"]
 
 
 def finding_ours(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment with this package first on Python's path, as it need not be installed."""
+    """Return the environment with this package first on Python's path: it may not be installed."""
     home = serve_bench.__file__.rsplit("/", 2)[0]
     return {**env, "PYTHONPATH": ":".join(filter(None, (home, env.get("PYTHONPATH"))))}

@@ -49,21 +49,18 @@ Cell = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class Suite:
-    """What a command measures. Seconds are wall-clock; `cells` are complete (every axis set).
-
-    `launches`: fresh clusters of each variant, each measuring the whole matrix.
-    """
+    """What a command measures. Seconds are wall-clock."""
 
     name: str
     app: AppSpec
     variants: tuple[VariantUsed, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[Cell, ...]  # complete: every axis set
     rows: tuple[Row, ...]
     windows: int = 10
     window_s: float = 1.0
     warmup_min_s: float = 0.5
     warmup_max_s: float = 3.0
-    launches: int = 1
+    launches: int = 1  # clusters per variant; each measures the whole matrix
     seed: int = 1
     requests: int | None = None  # stop each trial after so many, instead of after its windows
     ladder: Ladder | None = None  # rows that grow, in place of `rows`
@@ -84,7 +81,7 @@ class Suite:
     keys: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def rows_in(self, cell: Cell) -> tuple[Row, ...]:
-        """The rows of a cell that are known beforehand."""
+        """List the rows of a cell that are known beforehand."""
         if self.soak is not None:
             return block_rows(self.soak, self.rows[0])
         if self.places is None:
@@ -94,7 +91,7 @@ class Suite:
         )
 
     def windows_of(self, row: Row) -> tuple[int, float]:
-        """How many windows a row has, and their length in seconds."""
+        """Return how many windows a row has, and their length in seconds."""
         count, length = self.windows, self.window_s
         for place in self.places or ():
             if place.row == row.label:
@@ -102,7 +99,7 @@ class Suite:
         return count, length
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record: of services their addresses alone."""
+        """Return plain content for the Run record: of services their addresses alone."""
         content = {**vars(self), "app": self.app.to_json()}
         del content["keys"]
         if services := content.pop("services"):
@@ -113,7 +110,7 @@ class Suite:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Suite:
-        """The reverse of `to_json`, for going on with a stored run. Raises BadInput."""
+        """Reverse `to_json`, to resume a stored run. Raises BadInput."""
         suite = stored_suite(cls, data, app=app_from_json)
         for at, cell in enumerate(suite.cells):
             if suite.app.own_app is None and "num_replicas" not in cell:
@@ -136,8 +133,10 @@ class LaunchPlan:
 
 
 def parse_row(text: object, traffic: Traffic, where: str, sized: bool = False) -> Row:
-    """`8` (aiohttp clients) or `raw:100` (connections of the raw client) as a row. `sized`: other
-    rows differ in the size of the request's body, so it is in the name."""
+    """Parse `8` (aiohttp clients) or `raw:100` (connections of the raw client) into a row.
+
+    `sized`: rows differ in the size of the request's body, so it is in the name. Raises
+    BadInput."""
     try:
         client, count = read_client(str(text))
     except ValueError:
@@ -156,8 +155,9 @@ def parse_row(text: object, traffic: Traffic, where: str, sized: bool = False) -
 
 
 def orders(count: int, items: Sequence[T], seed: int) -> Iterator[tuple[int, list[T]]]:
-    """Each round with its order of the items: the first as they are, every second turned, the
-    others drawn. So each comes as often early as late."""
+    """Yield each round with its order of the items, so that each comes as often early as late.
+
+    The first order is as given, every second reverses the one before, the others are drawn."""
     order = list(items)
     for number in range(1, count + 1):
         if number % 2 == 0:
@@ -171,14 +171,14 @@ def orders(count: int, items: Sequence[T], seed: int) -> Iterator[tuple[int, lis
 def plan_trial(
     name: str, number: int, label: JsonObject, row: Row, key: str | None = None
 ) -> PlannedTrial:
-    """The trial of a row of a cell in a round, on the variant, side or layer of that name. `key`:
-    what stands for the row in its key, where that is not its label."""
+    """Plan the trial of a row of a cell in a round, on a variant, side or layer.
+
+    `key`: what stands for the row in the trial's key, where that is not its label."""
     return PlannedTrial(trial_key(name, number, label, key or row.label), number, name, label, row)
 
 
 def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
-    """The launches in order. Variants alternate, so that a drift of the machine meets them all
-    alike."""
+    """List the launches in order; a drift of the machine meets all variants, which alternate."""
     cells = [(cell, label_of(cell), suite.rows_in(cell)) for cell in suite.cells]
     return plan_launches(suite.launches, suite.variants, cells, suite.seed)
 
@@ -190,8 +190,10 @@ def plan_launches(
     seed: int,
     key: Callable[[Row], str] = attrgetter("label"),
 ) -> tuple[LaunchPlan, ...]:
-    """So many launches of each variant in order, alternating within a round. `cells`: each with how
-    it is recorded and its rows; `key`: what stands for a row in the keys of its trials."""
+    """List `count` launches of each variant in order, alternating within a round.
+
+    `cells`: each with its label and its rows; `key`: what stands for a row in the keys of
+    trials."""
     launches = []
     for round_, ordered in orders(count, cells, seed):
         for variant in variants:
@@ -207,7 +209,7 @@ def plan_launches(
 
 
 def rows_of(suite: Suite) -> tuple[Row, ...]:
-    """The rows that are known beforehand: of a ladder that grows by itself, its first step."""
+    """List the rows that are known beforehand: of a ladder that grows by itself, its first step."""
     if suite.ladder is None:
         return suite.rows
     ladder, requests = suite.ladder, suite.requests_per_client
@@ -217,9 +219,10 @@ def rows_of(suite: Suite) -> tuple[Row, ...]:
 def step_row(
     users: int, requests: int | None = None, run: int = 1, traffic: Traffic | None = None
 ) -> Row:
-    """A step of a ladder: so many closed-loop users, each a connection of the raw client; clients
-    each with so many `requests` to make. `run` counts how often the step is measured; `traffic`
-    None: plain HTTP."""
+    """Make the row of a step of a ladder: `users` in a closed loop, each a raw connection.
+
+    They are called clients where each has so many `requests` to make. `run` counts how often the
+    step is measured; `traffic` None: plain HTTP."""
     noun = "user" if requests is None else "client"
     row = make_row(users, noun, traffic, requests_each=requests, run=run)
     return row if run == 1 else replace(row, label=f"{row.label}, run {run}")
@@ -230,8 +233,10 @@ PUBLISHED_AXES: Final = ("max_batch_size", "max_ongoing_requests", "num_replicas
 
 
 def label_of(cell: Cell) -> dict[str, Value]:
-    """A cell as it is recorded: the published axes, those that always name it, whatever differs
-    from its default, then the options of an app of the user's own."""
+    """Return a cell as it is recorded.
+
+    That is the published axes, those that always name it, what differs from its default, then the
+    options of an app of the user's own."""
     label = {name: cell[name] for name in PUBLISHED_AXES if name in cell}
     for name, axis in AXES.items():
         if name in cell and name not in label and (axis.named or cell[name] != axis.default):
@@ -240,12 +245,12 @@ def label_of(cell: Cell) -> dict[str, Value]:
 
 
 def list_trials(launches: Iterable[LaunchPlan]) -> list[PlannedTrial]:
-    """The trials of these launches, in their order."""
+    """List the trials of these launches in their order."""
     return [trial for launch in launches for _, trials in launch.cells for trial in trials]
 
 
 def without(launches: Iterable[LaunchPlan], done: Iterable[str]) -> tuple[LaunchPlan, ...]:
-    """What is left of a plan when the trials with these keys are measured already."""
+    """Remove the trials with these keys, which are measured, from a plan."""
     finished = set(done)
     left = []
     for launch in launches:
@@ -273,10 +278,9 @@ MODEL_S: Final = 4.0  # a ranker with 665 MB of tables: import of torch, weights
 
 
 def expected_trial_s(suite: Suite, row: Row | None = None, rate: float = A_RATE) -> float:
-    """About how long a trial takes; of a suite of requests the mean, where no row is named.
+    """Estimate the seconds of a trial; of a suite of requests the mean, where no row is named.
 
-    `rate`: what the service is taken to serve (requests/s), where requests end a row.
-    """
+    `rate`: what the service is assumed to serve (requests/s), where requests end a row."""
     if suite.requests_per_client is None:
         measured_s = suite.windows * suite.window_s
         if suite.requests is not None:
@@ -291,7 +295,7 @@ def expected_trial_s(suite: Suite, row: Row | None = None, rate: float = A_RATE)
 
 
 def setup_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
-    """About how long it takes to start these launches and to deploy their cells."""
+    """Estimate the seconds to start these launches and to deploy their cells."""
     total = 0.0
     for launch in launches if not suite.services else ():
         total += LAUNCH_S + FIRST_DEPLOY_S
@@ -309,7 +313,7 @@ def setup_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Seconds as people say them, in two units: `2 min 5 s`, `7 d 3 h`."""
+    """Format seconds in two units: `2 min 5 s`, `7 d 3 h`."""
     left = round(seconds)
     parts: list[str] = []
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
@@ -338,13 +342,15 @@ CUT_DRAIN_S: Final = 2.0
 
 
 def load_of(suite: Suite, row: Row, url: str, cell: Cell) -> Load:
-    """The load of a row on a cell, against a server at `url` (without a path), which is that of its
-    gRPC for a row of gRPC, and of the GCS for one of a handle."""
+    """Build the load of a row on a cell, for a server at `url` (without a path).
+
+    The address is that of the server's gRPC for a row of gRPC, and of the GCS for one of a
+    handle."""
     return load_with(request_of(suite.app, row, url, cell), suite, row)
 
 
 def load_with(request: Request, suite: Suite, row: Row) -> Load:
-    """The load of a row, of requests like this one."""
+    """Build the load of a row from its request."""
     return Load(
         request,
         client=client_of(row),
@@ -359,19 +365,19 @@ def load_with(request: Request, suite: Suite, row: Row) -> Load:
 
 
 def client_of(row: Row) -> Client:
-    """Which client makes the requests of a row."""
+    """Return which client makes the requests of a row."""
     return cast(Client, row.client) if row.client in CLIENTS else "raw"
 
 
 def query_of(row: Row) -> str:
-    """What a row asks of the no-op app, as a query string; empty where it asks for nothing."""
+    """Write what a row wants of the no-op app as a query string; empty where it wants nothing."""
     size, echo = body_bytes(row.response_size), int(row.traffic.echoes)
     asked = {"events": row.stream_events, "bytes": size, "echo": echo}
     return "&".join(f"{name}={value}" for name, value in asked.items() if value)
 
 
 def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
-    """What a row asks of an app at `url`, and what its response must be."""
+    """Build the request of a row to an app at `url`, with the response to expect."""
     if app.own_app is not None:
         return app.own_app.request(url)
     size = body_bytes(row.data_size)
@@ -399,8 +405,10 @@ GRPC_APPLICATION: Final = (("application", APPLICATION),)
 
 
 def call_request(url: str, row: Row, size: int) -> Request:
-    """A call of the no-op app, by gRPC or a handle. The message is the parameters as in a query
-    string, then zeros up to the size of the body; of gRPC in a BytesValue."""
+    """Build a call of the no-op app, by gRPC or a handle.
+
+    The message is the parameters as in a query string, then zeros up to `size` bytes; of gRPC in a
+    BytesValue."""
     message = query_of(row).encode().ljust(size, b"\0")
     compared = not row.traffic.streams and not body_bytes(row.response_size)
     expected = _echo(row, message) or (b"ok" if compared and not row.traffic.echoes else None)
@@ -425,14 +433,13 @@ _COMPARED_BYTES: Final = 1 << 16
 
 
 def _echo(row: Row, body: bytes) -> bytes | None:
-    """What a row's response must be if the app echoes; None where it is not compared."""
+    """Return the response of an app that echoes; None where it is not compared."""
     alone = row.traffic.echoes and not row.traffic.streams
     return body if alone and len(body) <= _COMPARED_BYTES else None
 
 
 def bytes_value(content: bytes) -> bytes:
-    """A `google.protobuf.BytesValue` as it is sent: field 1, its length, the bytes [Protocol
-    Buffers: encoding]."""
+    """Encode a `google.protobuf.BytesValue` [Protocol Buffers]: field 1, its length, the bytes."""
     length, sizes = len(content), b""
     while length > 127:
         sizes += bytes([length & 127 | 128])
@@ -441,8 +448,9 @@ def bytes_value(content: bytes) -> bytes:
 
 
 def timing_of(suite: Suite, row: Row) -> Timing:
-    """The suite's warm-up and windows; a number of requests is one window, as long as it takes, or
-    as `max_row_s` cuts it off."""
+    """Return the warm-up and windows of a row: the suite's, which may be stretched.
+
+    A number of requests is one window, as long as it takes, or as `max_row_s` cuts it off."""
     if row.requests_each is not None:
         return Timing(0.0, 0.0, windows=1, window_s=suite.max_row_s, drain_s=CUT_DRAIN_S)
     if suite.requests is not None:
@@ -452,7 +460,7 @@ def timing_of(suite: Suite, row: Row) -> Timing:
 
 
 def settled_of(result: LoadResult) -> SettledFacts:
-    """What settling found, for the record of a deploy."""
+    """Return what settling found, for the record of a deploy."""
     return SettledFacts(
         seconds=round(result.warmup.seconds + result.duration_s, 4),
         steady=result.warmup.steady,
@@ -466,10 +474,9 @@ def settled_of(result: LoadResult) -> SettledFacts:
 def trial_of(
     planned: PlannedTrial, launch: str, started_at: str, result: LoadResult, total_s: float
 ) -> Trial:
-    """The record of a load that was driven; `total_s` is the whole time it took, start to end.
+    """Make the record of a load that was driven in `total_s` seconds, start to end.
 
-    Of a row of so many requests a client the rate is that of the press test: connecting counts.
-    """
+    Of a row with requests per client the rate is that of the press test: connecting counts."""
     window_s = result.window_s if result.windows else result.duration_s
     throughput = result.rates
     flags = TrialFlags()
@@ -527,7 +534,7 @@ that ended behind them are lower bounds: a good part of their time no new load w
 
 
 def row_of(load: Load) -> Row:
-    """The row that a load of its own makes."""
+    """Describe a single load as a row."""
     noun = "client" if load.client == "aiohttp" else "connection"
     size = str(max(len(body) for body in load.request.all_bodies))
     streams = load.streaming is not None

@@ -1,8 +1,7 @@
-"""Is the variant engaged? What was asked against what was found, with a line for each mismatch.
+"""Is the variant engaged? Compares what was asked with what is there; a line per mismatch. Pure.
 
-Pure. The facts come from serving/server.py (who owns the port, the process tree) and cluster/ (the
-flags as proxy and replica resolved them).
-"""
+The facts come from serving/server.py (who owns the port, the process tree) and cluster/ (the flags
+as proxy and replica resolved them)."""
 
 from __future__ import annotations
 
@@ -48,8 +47,9 @@ _FALSE: Final = ("0", "false", "")
 
 
 def role_of(title: str, parent: str | None = None) -> str:
-    """What a process does for Serve, by its title or command line; else "other". `parent`: the role
-    of its parent, where that is known."""
+    """Return what a process does for Serve, by its title or command line; else "other".
+
+    `parent`: the role of its parent, where that is known."""
     if parent in ("replica", CHILD_OF_REPLICA):
         return CHILD_OF_REPLICA
     if title == "haproxy" or title.startswith("haproxy "):
@@ -64,13 +64,13 @@ def role_of(title: str, parent: str | None = None) -> str:
 
 
 def without_method(title: str) -> str:
-    """The title of an actor without the method that it just runs, which Ray puts behind a dot."""
+    """Return an actor's title without the method that runs, which Ray puts behind a dot."""
     beginning, colon, last = title.rpartition(":")
     return f"{beginning}{colon}{last.partition('.')[0]}" if title.startswith("ray::") else title
 
 
 def same_value(wanted: str, value: Any) -> bool:
-    """Whether a flag's text resolved to this value, as Serve reads booleans, numbers, text."""
+    """Return whether a flag's text resolved to this value, as Serve reads booleans and numbers."""
     if isinstance(value, bool):
         return wanted.lower() in (_TRUE if value else _FALSE)
     if isinstance(value, int | float):
@@ -82,7 +82,7 @@ def same_value(wanted: str, value: Any) -> bool:
 
 
 def contradictions(variant: VariantUsed, proof: LaunchProof) -> list[str]:
-    """One line for each thing that is not as the variant asks; empty when all holds."""
+    """List each thing that is not as the variant asks, a line each; empty when all holds."""
     wrong: list[str] = []
     owner, has_haproxy = proof.port_owner, variant.env.get(HA_PROXY_FLAG, "0").lower() in _TRUE
     expected = "haproxy" if has_haproxy else "proxy"

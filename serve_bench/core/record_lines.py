@@ -45,7 +45,8 @@ _NESTED: Final = frozenset((dict, list))
 
 
 def to_line(record: Record) -> str:
-    """The record as one line, newline included, with hashes in the place of what may be a secret.
+    """Write a record as one line with its newline; what may be a secret is hashed.
+
     Raises ValueError on NaN or infinity."""
     content: dict[str, Any] = {"kind": record.KIND}
     if isinstance(record, Run):
@@ -55,12 +56,11 @@ def to_line(record: Record) -> str:
 
 
 def from_json(data: object, plan: Mapping[str, PlannedTrial] = {}) -> Record | None:
-    """The record of one JSON value; None for a kind this version does not know. `plan`: the planned
-    trials by their keys.
+    """Read a record from a JSON value; None for a kind that this version does not know.
 
-    Unknown fields are passed over. Raises FormatError on another format, a missing field, a field
-    of another type, or figures that do not go together, and names it.
-    """
+    `plan`: the planned trials by their keys. Unknown fields are passed over. Raises FormatError on
+    another format, a missing field, a field of another type, or figures that do not go together,
+    and names it."""
     if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
         raise FormatError("not a record: it has no kind")
     kind = RECORDS.get(data["kind"])
@@ -95,8 +95,7 @@ def parse(lines: Iterable[str]) -> Result:
 
     A line that is no whole record (cut off by a kill, damaged) and a kind that is not known are
     passed over and reported in `Result.warnings`. Raises FormatError, naming the line, where the
-    first is not the record of a run that can be read, or another run follows.
-    """
+    first is not the record of a run that can be read, or another run follows."""
     records: list[Record] = []
     warnings: list[ReadWarning] = []
     plan: dict[str, PlannedTrial] = {}
@@ -136,7 +135,7 @@ def parse(lines: Iterable[str]) -> Result:
 
 
 def _counted(warnings: list[ReadWarning]) -> Iterator[ReadWarning]:
-    """The warnings, those of one code as one where there are more than MOST_NAMED."""
+    """Yield the warnings, those of one code as one where there are more than MOST_NAMED."""
     by_code: dict[str, list[str]] = {}
     for warning in warnings:  # a text of a stranger's may hold a line break
         by_code.setdefault(warning.code, []).append(warning.message.replace("\n", "\\n"))
@@ -149,8 +148,9 @@ def _counted(warnings: list[ReadWarning]) -> Iterator[ReadWarning]:
 
 
 def _content(line: str) -> Any:
-    """The JSON value of a line. msgspec is five times as fast as json, which is asked where msgspec
-    refuses: it takes NaN, infinity and whole numbers of any length, for the types to refuse."""
+    """Parse a line by msgspec, which is five times as fast as json, or else by json.
+
+    That takes NaN, infinity and whole numbers of any length, for the types to refuse."""
     try:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError):
@@ -158,13 +158,13 @@ def _content(line: str) -> Any:
 
 
 def _finite(text: str) -> float | str:
-    """1e999 stays a text, as NaN does: the types refuse it where a number belongs."""
+    """Keep 1e999 a text, as NaN is: the types refuse it where a number belongs."""
     value = float(text)
     return value if math.isfinite(value) else text
 
 
 def _check_depth(data: Any) -> None:
-    """Raises FormatError for a field of a record that is nested deeper than DEEPEST."""
+    """Raise FormatError for a field of a record that is nested deeper than DEEPEST."""
     for name, value in data.items() if isinstance(data, dict) else ():
         level = [value] if isinstance(value, dict | list) else []
         for _ in range(DEEPEST):
@@ -176,7 +176,7 @@ def _check_depth(data: Any) -> None:
 
 
 def _nested(outer: dict[str, Any] | list[Any]) -> list[dict[str, Any] | list[Any]]:
-    """The objects and lists inside. A list of thousands of numbers is passed over fast."""
+    """List the objects and lists inside; pass over a list of thousands of numbers fast."""
     values = outer.values() if isinstance(outer, dict) else outer
     if _NESTED.isdisjoint(map(type, values)):
         return []

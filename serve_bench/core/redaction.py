@@ -44,25 +44,25 @@ _ENVIRONMENTS: Final = frozenset(("env", "env_vars", "environment"))
 
 
 def hide_env_value(name: str, value: str) -> str:
-    """The value of a variable of the environment."""
+    """Hash the value of a variable of the environment, unless it is a number or a flag of Ray."""
     is_flag = name.startswith("RAY_") and name not in SECRET_FLAGS
     return value if is_flag or re.fullmatch(r"[+-]?\d+(\.\d+)?", value) else hash_value(value)
 
 
 def hide_env_pair(pair: str) -> str:
-    """`NAME=VALUE`; what has no name is all value."""
+    """Hash the value of `NAME=VALUE`; what has no name is all value."""
     name, equals, value = pair.partition("=")
     return f"{name}={hide_env_value(name, value)}" if equals else hash_value(pair)
 
 
 def hide_header(header: str) -> str:
-    """`Name: value`; a header without a colon is all value."""
+    """Hash the value of `Name: value`; a header without a colon is all value."""
     name, colon, value = header.partition(":")
     return f"{name}: {hash_value(value.strip())}" if colon else hash_value(header)
 
 
 def hide_option(name: str, text: str) -> str:
-    """A value of an option of the command line, by the parameter."""
+    """Hash what may be a secret in an option of the command line, by the parameter's name."""
     if name in ("body", "expect_body"):  # or @FILE as it is
         return text if text.startswith("@") else hash_value(text)
     kept = {"header": hide_header, **dict.fromkeys(("env", "a_env", "b_env"), hide_env_pair)}
@@ -70,7 +70,7 @@ def hide_option(name: str, text: str) -> str:
 
 
 def hide_in_text(text: str) -> str:
-    """A text without what may be a secret in the addresses and paths of it, nor what is known."""
+    """Hash what may be a secret in the addresses and paths of a text, and each known secret."""
     text = _USER.sub(lambda match: hash_value(match[0]), text)
     text = _PATH.sub(lambda match: _PARAMETER.sub(_hide_rest, match[0]), text)
     return hide(_FRAGMENT.sub(_hide_rest, _QUERY.sub(_hide_rest, text)))
@@ -81,18 +81,18 @@ def _hide_rest(match: re.Match[str]) -> str:
 
 
 def _hide_part(part: str) -> str:
-    """`name=value` or a value alone."""
+    """Hash the value of `name=value`, or a value alone."""
     name, equals, value = part.rpartition("=") if "=" not in part else part.partition("=")
     return name + equals + (value if _HASH_FIRST.match(value) else hash_value(value))
 
 
 def hide_suite(suite: Mapping[str, Any]) -> dict[str, Any]:
-    """A suite as it is recorded: two that are alike are equal."""
+    """Return a suite as it is recorded; equal suites give equal content."""
     return dict(hide_settings(json.loads(json.dumps(suite, default=dict))))
 
 
 def hide_settings(value: Any) -> Any:
-    """Plain content with hashes for values of environments, and in addresses."""
+    """Hash values of environments, and in addresses, in plain content."""
     if isinstance(value, dict):
         return {
             key: _hide_env(part) if key in _ENVIRONMENTS else hide_settings(part)
@@ -104,7 +104,7 @@ def hide_settings(value: Any) -> Any:
 
 
 def _hide_env(value: Any) -> Any:
-    """An environment, or one for each role of a process."""
+    """Hash the values of an environment, or of one for each role of a process."""
     if not isinstance(value, dict):
         return hide_settings(value)
     return {
@@ -114,7 +114,7 @@ def _hide_env(value: Any) -> Any:
 
 
 def differs(stored: Mapping[str, Any], again: Mapping[str, Any]) -> str | None:
-    """The first thing in which a suite that was named again is not the stored one; None: alike."""
+    """Describe the first difference between a stored suite and one given again; None: alike."""
     return _difference(stored, hide_suite(again))
 
 

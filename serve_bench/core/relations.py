@@ -26,9 +26,10 @@ COARSE_BITS: Final = (0, 4, 5)
 
 
 def check_relations(trial: Trial, planned: PlannedTrial | None = None) -> None:
-    """Raises FormatError, which names the field, for figures that cannot all be true, or of another
-    trial than the one that was planned under its key. Connections may differ from the plan: those
-    of several nodes are added up."""
+    """Raise FormatError, naming the field, for figures of a trial that cannot all be true.
+
+    It also raises for a trial that is not the one planned under its key. Connections may differ
+    from the plan: those of several nodes are added up."""
     of_seconds = () if trial.course == CourseFacts() else _course(trial)
     for faults in (_histograms(trial), _counts(trial), _rates(trial), of_seconds):
         for fault in faults:
@@ -60,8 +61,7 @@ def _histograms(trial: Trial) -> Iterator[str]:
 
 
 def _counts(trial: Trial) -> Iterator[str]:
-    """Requests are what became of them. No process uses more than the cores of the host; a node
-    takes part once."""
+    """Yield where requests do not add up, a CPU has more than its cores, or a node is doubled."""
     counts, client, host = trial.counts, trial.client, trial.usage.host
     accounts = {"client.in_windows": client.in_windows, "client.total": client.total}
     for name, account in {**accounts, "counts": counts}.items():
@@ -82,7 +82,9 @@ def _counts(trial: Trial) -> Iterator[str]:
 
 
 def _rates(trial: Trial) -> Iterator[str]:
-    """In a closed loop a window has its shares of the responses in flight at its ends."""
+    """Yield where the rates of windows do not give the requests that were counted.
+
+    In a closed loop a window has its shares of the responses in flight at its ends."""
     main, within = trial.metrics.get("throughput"), trial.client.in_windows
     if main is None or (rates := main.windows) is None:
         return
@@ -110,7 +112,7 @@ def _rates(trial: Trial) -> Iterator[str]:
 
 
 def _course(trial: Trial) -> Iterator[str]:
-    """The seconds of a load: what was due in one was answered, failed, or has no end."""
+    """Yield where the seconds of a load do not fit: what is due is answered, failed or pending."""
     course = trial.course
     named: dict[str, Sequence[object]] = {name: getattr(course, name) for name in SECONDS}
     named |= {f"failed.{name}": values for name, values in course.failed.items()}

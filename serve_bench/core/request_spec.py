@@ -28,7 +28,7 @@ class SpecError(ValueError):
 
 
 def require(ok: bool, message: str) -> None:
-    """Raises SpecError with this message unless `ok`."""
+    """Raise SpecError with this message unless `ok`."""
     if not ok:
         raise SpecError(message)
 
@@ -122,13 +122,13 @@ class Request:
 
 
 def is_json(headers: Headers) -> bool:
-    """Whether headers say that the body is JSON."""
+    """Return whether headers say that the body is JSON."""
     types = (value for name, value in headers if name.lower() == "content-type")
     return any(type.partition(";")[0].strip().lower() == "application/json" for type in types)
 
 
 def check_path(path: str, where: str = "") -> str:
-    """The path and query. Raises SpecError, behind `where`, unless both clients take it alike."""
+    """Return a path with its query. Raises SpecError, after `where`, unless all clients take it."""
     shown = _without_query(path if len(path) <= 80 else path[:77] + "...")
     require(path.startswith("/"), f"{where}{shown} does not begin with /")
     odd = f"a space, control or non-ASCII character in {shown}"
@@ -139,7 +139,7 @@ def check_path(path: str, where: str = "") -> str:
 
 
 def _without_query(text: str) -> str:
-    """A path or an address as a refusal shows it: its query may be a secret."""
+    """Shorten a path or an address for a refusal: its query may be a secret."""
     path, question, _ = text.partition("?")
     return repr(path + question + "..." * bool(question))
 
@@ -165,7 +165,7 @@ def _check_headers(headers: Headers) -> None:
 
 
 def _check_url(url: str) -> None:
-    """Raises SpecError unless both clients would take the URL, and in the same way."""
+    """Raise SpecError unless both clients would take the URL, and in the same way."""
     shown = _without_query(url)
     try:
         parts = urlsplit(url)

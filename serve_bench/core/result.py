@@ -103,7 +103,7 @@ class Run:
         return built(SuiteFacts, self.suite, "run.suite")
 
     def part(self, name: str, kind: type[_T]) -> _T:
-        """A part of its suite that its kind of run always has. Raises FormatError."""
+        """Read a part of its suite that its kind of run always has. Raises FormatError."""
         return built(kind, self.suite.get(name), f"run.suite.{name}")
 
     @property
@@ -114,17 +114,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Resume:
-    """The run goes on after it ended or was broken off; what follows may come from another host
-    state. `rounds`: up to which round it is planned from now on, where that is another than before;
-    `plan`: the trials of rounds that were added."""
+    """The run was resumed after its end or a break; the host state may have changed."""
 
     KIND: ClassVar[str] = "resume"
     argv: tuple[str, ...]
     started_at: str
     tool_version: str | None = None
     host: HostFacts = field(default_factory=HostFacts)
-    rounds: Count | None = None
-    plan: tuple[PlannedTrial, ...] = ()
+    rounds: Count | None = None  # the last that is planned from now on, if changed
+    plan: tuple[PlannedTrial, ...] = ()  # of rounds that were added
 
 
 @dataclass(frozen=True)
@@ -172,11 +170,10 @@ class Deploy:
 
 @dataclass(frozen=True)
 class Trial(PlannedTrial):
-    """One load run of one row. `launch`: its id, empty without one. `metrics` holds nothing that
-    only HTTP has."""
+    """One load run of one row. `metrics` holds nothing that only HTTP has."""
 
     KIND: ClassVar[str] = "trial"
-    launch: str
+    launch: str  # its id, empty without one
     started_at: str
     window_s: Amount
     warmup: Warmup
@@ -215,7 +212,7 @@ class Trial(PlannedTrial):
         return within.completed + within.failed_total
 
     def flagged(self, *names: str) -> Trial:
-        """The trial with these flags set."""
+        """Return the trial with these flags set."""
         return replace(self, flags=structs.replace(self.flags, **dict.fromkeys(names, True)))
 
 
@@ -264,23 +261,18 @@ class ReadWarning:
 
 @dataclass(frozen=True)
 class Result:
-    """A whole run as read. `trials` holds the latest of each key; profiled ones stand apart.
-
-    `failures` are those that no later Resume made good. `last`: the last round that is planned in
-    the end, None: all; `stop`: why it ended before its rounds, None where it did not or was gone on
-    with.
-    """
+    """A whole run as read."""
 
     run: Run
     resumes: tuple[Resume, ...] = ()
     launches: tuple[Launch, ...] = ()
     deploys: tuple[Deploy, ...] = ()
-    trials: tuple[Trial, ...] = ()
-    profiled: tuple[Trial, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    trials: tuple[Trial, ...] = ()  # the latest of each key
+    profiled: tuple[Trial, ...] = ()  # which stand apart
+    failures: tuple[Failure, ...] = ()  # those that no later Resume mended
     teardowns: tuple[Teardown, ...] = ()
-    last: int | None = None
-    stop: RunStop | None = None
+    last: int | None = None  # round that is planned in the end; None: all
+    stop: RunStop | None = None  # why it ended before its rounds; None: it did not, or was resumed
     warnings: tuple[ReadWarning, ...] = ()
 
     @property
@@ -302,10 +294,11 @@ class Result:
 
     @property
     def broken(self) -> frozenset[str]:
-        """Keys of trials whose figures enter no ratio, no knee, no history and no comparison: a
-        failure that still counts is about them (a process of the cluster ended, load was lost), or
-        they were broken off. A trial of which no request succeeded has no figures, and one failure
-        that says so: how a service failed that was up is to be compared."""
+        """Keys of trials whose figures enter no ratio, no knee, no history and no comparison.
+
+        A failure that still counts is about them (a process of the cluster ended, load was lost),
+        or they were broken off. A trial of which no request succeeded has no figures, and one
+        failure that says so: how a service failed that was up is to be compared."""
         failed = Counter(failure.key for failure in self.failures if failure.key is not None)
         return frozenset(
             trial.key
@@ -315,7 +308,7 @@ class Result:
 
     @property
     def complete(self) -> bool:
-        """All that was planned was measured, and no failure still counts."""
+        """Whether all that was planned was measured, and no failure still counts."""
         return not self.missing and not self.failures
 
 
@@ -368,7 +361,7 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
 
 
 def _scope(failure: Failure, plan: Iterable[PlannedTrial]) -> list[str]:
-    """The keys that a failure kept from being measured, as far as it says."""
+    """List the keys that a failure kept from being measured, as far as it says."""
     if failure.key is not None:
         return [failure.key]
     if failure.what not in ("launch", "deploy"):
@@ -386,12 +379,12 @@ _SHORT: Final = {"max_batch_size": "bs", "max_ongoing_requests": "ongoing", "num
 
 
 def cell_slug(cell: JsonObject) -> str:
-    """A cell in one short word, such as `bs1-ongoing10000-rep8`; others follow as name=value."""
+    """Name a cell in a short word: `bs1-ongoing10000-rep8`; other axes follow as name=value."""
     first = [f"{short}{cell[name]}" for name, short in _SHORT.items() if name in cell]
     rest = [f"{name}={value}" for name, value in sorted(cell.items()) if name not in _SHORT]
     return "-".join(first + rest) or "app"
 
 
 def trial_key(variant: str, round_: int, cell: JsonObject, row_label: str) -> str:
-    """The stable name of a planned trial: `default/r1/bs1-ongoing10000-rep8/100-connections`."""
+    """Name a planned trial for good, as `default/r1/bs1-ongoing10000-rep8/100-connections`."""
     return f"{variant}/r{round_}/{cell_slug(cell)}/{row_label.replace(' ', '-')}"

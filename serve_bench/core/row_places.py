@@ -1,7 +1,6 @@
 """Rows that are measured in some cells alone, and what another benchmark calls their figures.
 
-A suite with such rows stands for that benchmark: `--perf-metrics` then has its names. Pure.
-"""
+A suite with such rows stands for that benchmark: `--perf-metrics` then has its names. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +13,13 @@ from serve_bench.core.numbers import Amount, Count
 
 @dataclass(frozen=True)
 class MetricNames:
-    """How the names of a row's figures begin: its latency, its requests/s (`rate`), its events/s,
-    its TTFT and ITL (`gaps`); empty: it has no name there. `suffix` ends those of `gaps`."""
+    """How the names of a row's figures begin; "": the figure has no name there."""
 
     latency: str = ""
-    rate: str = ""
-    events: str = ""
-    gaps: str = ""
-    suffix: str = ""
+    rate: str = ""  # of requests/s
+    events: str = ""  # of events/s
+    gaps: str = ""  # of TTFT and ITL
+    suffix: str = ""  # the end of the names of `gaps`
 
     @property
     def named(self) -> set[tuple[str, str]]:
@@ -33,14 +31,14 @@ class MetricNames:
 
 @dataclass(frozen=True)
 class PlacedRow:
-    """Where a row (`row`: its label) is measured: in each cell with these values of axes.
-    `windows` of `window_s` seconds: where they are not those of the suite. A stream that lasts
-    longer than all windows would begin in none."""
+    """Where a row is measured: in each cell with these values of axes.
 
-    row: str
+    A stream that lasts longer than all windows would begin in none, so a row may have its own."""
+
+    row: str  # its label
     cell: Mapping[str, Value] = field(default_factory=dict)
     metrics: MetricNames = field(default_factory=MetricNames)
-    windows: Count | None = None
+    windows: Count | None = None  # None: those of the suite
     window_s: Amount | None = None
 
     @property
@@ -49,8 +47,7 @@ class PlacedRow:
         return self.windows, self.window_s
 
     def holds(self, row: str, cell: Mapping[str, Value]) -> bool:
-        """Whether the row is measured in a cell, given whole or as it is named in records, where
-        axes at their defaults may be missing."""
+        """Return whether the row is measured in a cell, which may lack axes at their defaults."""
         return row == self.row and all(
             cell.get(name, AXES[name].default) == value for name, value in self.cell.items()
         )

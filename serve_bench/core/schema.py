@@ -19,15 +19,18 @@ _T = TypeVar("_T")
 
 
 def plain(value: Any) -> dict[str, Any]:
-    """A dataclass, or a dict of such, as JSON content: dicts with texts for keys, lists, bytes as
-    base64, histograms in their sparse form. Not for NaN and infinity, which are no JSON."""
+    """Return a dataclass, or a dict of them, as JSON content.
+
+    That is dicts with texts for keys, lists, bytes as base64, histograms in their sparse form. Not
+    for NaN and infinity, which are no JSON."""
     content = msgspec.json.encode(value, enc_hook=encode_part)
     return msgspec.json.decode(content, type=dict[str, Any])
 
 
 def encode_part(value: Any) -> Any:
-    """What msgspec does not know itself, as it does: histograms, mappings that are no dict, and
-    texts of a class of their own, such as the version of torch. TypeError for what is no JSON."""
+    """Encode what msgspec does not know: histograms, other mappings than dict, subclasses of str.
+
+    The version of torch is such a text. Raises TypeError for what is no JSON."""
     if isinstance(value, Histogram):
         return value.encode()
     return str(value) if isinstance(value, str) else dict(value)
@@ -40,11 +43,10 @@ def _decoded(kind: type[Any], value: Any) -> Any:
 
 
 def built(kind: type[_T], data: Any, where: str) -> _T:
-    """The reverse of `plain`, checked against the types of the class. `where` names it in errors.
+    """Reverse `plain`, checked against the types of the class. `where` names it in errors.
 
     Fields that the class does not know are passed over. Raises FormatError, in one line with the
-    field and what it should be.
-    """
+    field and what it should be."""
     try:
         return msgspec.convert(data, kind, str_keys=True, dec_hook=_decoded)
     except msgspec.ValidationError as error:
@@ -54,8 +56,10 @@ def built(kind: type[_T], data: Any, where: str) -> _T:
 
 
 def built_with(kind: type[_T], data: Any, where: str, **makers: Callable[[Any], Any]) -> _T:
-    """`built` of a dataclass with parts that are stored in another form: `makers` makes the field
-    of that name of what is stored. Raises FormatError, and what the makers raise."""
+    """Read a dataclass as `built`, with fields that are stored in another form.
+
+    `makers` makes the field of that name from what is stored. Raises FormatError, and what the
+    makers raise."""
     content = built(dict[str, Any], data, where)
     made = {name: make(content[name]) for name, make in makers.items() if name in content}
     known: Any = built(kind, {**content, **made}, where)
@@ -63,7 +67,7 @@ def built_with(kind: type[_T], data: Any, where: str, **makers: Callable[[Any], 
 
 
 def stored_suite(kind: type[_T], data: Any, **makers: Callable[[Any], Any]) -> _T:
-    """The suite of a stored run, to go on with it; the rest as `built_with`. Raises BadInput."""
+    """Read the suite of a stored run, to resume it; the rest as `built_with`. Raises BadInput."""
     try:
         return built_with(kind, data, "suite", **makers)
     except FormatError as error:
@@ -71,14 +75,15 @@ def stored_suite(kind: type[_T], data: Any, **makers: Callable[[Any], Any]) -> _
 
 
 def _message(error: str, where: str) -> str:
-    """msgspec's message in one line that begins with the full path of the field, where `[...]`
-    stands for a name of a mapping: `trial.limits[...].each: expected int, got str`."""
+    """Put msgspec's message in one line after the full path of the field.
+
+    `[...]` stands for a name of a mapping: `trial.limits[...].each: expected int, got str`."""
     reason, _, place = error.partition(" - at ")
     path = place.replace("`key` in ", "").strip("`$")
     return f"{where}{path}: {reason[:1].lower()}{reason[1:]}".replace("`", "")
 
 
 def shown(value: object, most: int = 40) -> str:
-    """A value in a message, cut to so many characters."""
+    """Write a value for a message, cut to so many characters."""
     text = json.dumps(value, default=str)
     return text if len(text) <= most else text[: most - 3] + "..."

@@ -33,8 +33,9 @@ KNOWN: Final[dict[str, str]] = {}
 
 
 def hash_value(value: str | bytes) -> str:
-    """`sha256:` and 8 hexadecimal digits; what is a hash already stays, and so does no value. The
-    value is known from now on."""
+    """Return `sha256:` and 8 hexadecimal digits of a value, which `hide` knows from now on.
+
+    What is a hash already stays, and so does an empty value."""
     if isinstance(value, str) and (not value or re.fullmatch(HASH, value)):
         return value
     text = value if isinstance(value, str) else value.decode(errors="surrogateescape")
@@ -49,7 +50,7 @@ def hash_value(value: str | bytes) -> str:
 
 
 def hide(text: str) -> str:
-    """The text with hashes in the place of what is known."""
+    """Replace each known secret in a text by its hash."""
     solid = _unfold(text) if KNOWN else ""
     found: dict[str, str] = {}
     for known, hashed in KNOWN.items():
@@ -68,7 +69,7 @@ def _unfold(text: str) -> str:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """A value, in blocks, and what an app may repeat of it."""
+    """Yield a value, in blocks, and the parts of it that an app may repeat."""
     yield from (value[at : at + _BLOCK] for at in range(0, len(value), _BLOCK))
     try:
         inner: list[Any] = [json.loads(value)]
@@ -83,7 +84,7 @@ def _parts(value: str) -> Iterator[str]:
 
 
 def _spellings(value: str) -> Iterator[str]:
-    """How a text may hold the value."""
+    """Yield the forms in which a text may hold the value."""
     data, quoted = value.encode(errors="surrogateescape"), json.dumps(value)[1:-1]
     yield from (value, escape(value), unquote_plus(value), quoted, json.dumps(quoted)[1:-1])
     yield from (repr(part).lstrip("b")[1:-1] for part in (value, data))

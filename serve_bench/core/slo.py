@@ -8,8 +8,7 @@
 
 Rule: a percentile or mean is of requests that got an answer, as reports show it: those without any
 answer count with the time that they were waited for, those that failed with an answer count in
-`errors` alone. So an SLO always bounds the errors: by DEFAULT_ERRORS where it names none.
-"""
+`errors` alone. So an SLO always bounds the errors: by DEFAULT_ERRORS where it names none."""
 
 from __future__ import annotations
 
@@ -45,21 +44,16 @@ _LONGEST_NS: Final = 3600e9
 
 @dataclass(frozen=True)
 class Objective:
-    """One objective. `name`: as it is written; `limit`: ns, or a share of 1, for `goodput` the
-    least, else the most.
+    """One objective of an SLO."""
 
-    `metric`: the histogram of a percentile or mean; `share`: of a percentile, 0.99; `error`: the
-    class of errors, None for all; `within_ns`: of goodput. `given`: False for the default.
-    """
-
-    name: str
+    name: str  # as it is written
     kind: Kind
-    limit: float
-    metric: str = LATENCY
-    share: float | None = None
-    error: str | None = None
-    within_ns: float | None = None
-    given: bool = True
+    limit: float  # ns, or a share of 1; for `goodput` the least, else the most
+    metric: str = LATENCY  # the histogram of a percentile or mean
+    share: float | None = None  # of a percentile: 0.99
+    error: str | None = None  # the class of errors; None: all
+    within_ns: float | None = None  # of goodput
+    given: bool = True  # False for the default
 
     @property
     def timed(self) -> bool:
@@ -68,8 +62,7 @@ class Objective:
 
     @property
     def fewest(self) -> int:
-        """The fewest requests that it can be judged from: of a percentile as many as leave one
-        request beyond it."""
+        """The fewest requests to judge it by: of a percentile, those that leave one beyond it."""
         return 1 if self.share is None else round(1 / (1 - self.share))
 
     @property
@@ -82,7 +75,7 @@ class Objective:
         return 1 - self.limit if self.kind == "goodput" else self.limit
 
     def met_by(self, value: float) -> bool:
-        """Whether a value (ns, or a share of 1) is within the limit."""
+        """Return whether a value (ns, or a share of 1) is within the limit."""
         return value >= self.limit if self.kind == "goodput" else value <= self.limit
 
     @property
@@ -123,18 +116,18 @@ class Slo:
 
 
 def time_text(ns: float) -> str:
-    """`50 ms`, `1.5 s`, `200 us`."""
+    """Format ns as `50 ms`, `1.5 s` or `200 us`."""
     unit = "s" if ns >= 1e9 else "ms" if ns >= 1e6 else "us"
     return f"{ns / _UNITS[unit]:.10g} {unit}"
 
 
 def share_text(share: float) -> str:
-    """`0.1 %`."""
+    """Format a share as `0.1 %`."""
     return f"{100 * share:.10g} %"
 
 
 def read_slo(text: str, where: str = "--slo", metrics: Collection[str] = (LATENCY,)) -> Slo:
-    """`parse_slo` for a command that measures these histograms. BadInput on any other."""
+    """Parse an SLO as `parse_slo`. Raises BadInput on a histogram that is not in `metrics`."""
     slo = parse_slo(text, where)
     for objective in slo.objectives:
         if objective.metric not in metrics:
@@ -144,7 +137,7 @@ def read_slo(text: str, where: str = "--slo", metrics: Collection[str] = (LATENC
 
 
 def check_limits(slo: Slo, timeout_s: float, where: str = "--slo") -> None:
-    """BadInput for a limit that a request cannot reach before its time-out (s)."""
+    """Raise BadInput for a limit that a request cannot reach before its time-out (s)."""
     for objective in slo.objectives:
         limit_ns = objective.limit if objective.timed else objective.within_ns or 0.0
         if limit_ns > timeout_s * 1e9:
@@ -153,10 +146,7 @@ def check_limits(slo: Slo, timeout_s: float, where: str = "--slo") -> None:
 
 
 def parse_slo(text: str, where: str = "--slo") -> Slo:
-    """The SLO of a text such as `p99=50ms,errors=0.1%`. `where`: what a message names.
-
-    Raises BadInput in one line.
-    """
+    """Parse an SLO such as `p99=50ms,errors=0.1%`. BadInput begins with `where`."""
     objectives: list[Objective] = []
     for part in text.split(","):
         found = _objective(part.strip(), where)

@@ -28,13 +28,12 @@ CONNECTIONS: Final = 10
 
 @dataclass(frozen=True)
 class SoakSpec:
-    """How long a soak lasts (`for_s`) in blocks of `block_s`, its arrivals where it has a rate, and
-    the growth that matters (`leak`, MB per million requests)."""
+    """How a soak is loaded, and the growth that matters."""
 
-    for_s: Positive
+    for_s: Positive  # how long it lasts, in blocks of `block_s`
     block_s: Positive
-    arrivals: Arrivals = "constant"
-    leak: Positive = LEAK
+    arrivals: Arrivals = "constant"  # where it has a rate
+    leak: Positive = LEAK  # MB per million requests
 
     @property
     def blocks(self) -> int:
@@ -46,7 +45,7 @@ def block_length_s(for_s: float) -> float:
 
 
 def soak_row(connections: int, rate: float | None, traffic: Traffic) -> Row:
-    """The load of a soak as a row: closed-loop connections, or a rate (requests/s)."""
+    """Make the row of a soak: closed-loop connections, or a rate (requests/s)."""
     if rate is None:
         return make_row(connections, "connection", traffic)
     about = {"label": f"{rate:g} requests/s{traffic.suffix}", "loop": "open", "rate_per_s": rate}
@@ -54,7 +53,7 @@ def soak_row(connections: int, rate: float | None, traffic: Traffic) -> Row:
 
 
 def block_rows(spec: SoakSpec, row: Row) -> tuple[Row, ...]:
-    """The blocks of a load."""
+    """Make the rows of the blocks of a load."""
     return tuple(
         replace(row, label=f"block {number}", run=number) for number in range(1, spec.blocks + 1)
     )

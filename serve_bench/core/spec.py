@@ -2,8 +2,7 @@
 
 A field makes the flag, the key of a suite file, its refusals, and what the record of a run keeps.
 Rule: a value is read the same wherever it was written. Every error is one line that names the flag,
-or the file and key, and what it takes. Pure.
-"""
+or the file and key, and what it takes. Pure."""
 
 from __future__ import annotations
 
@@ -41,50 +40,40 @@ OPT: Final = "opt"
 
 
 class Opt(NamedTuple):
-    """What a field is for the user. `help`: without its default. `shape`: what its value looks
-    like, where its type does not say it; `spellings`: all of its flag, where they are not just that
-    of its name. `read` makes a value of a text, or raises ValueError; `takes` is what a refusal
-    says of that. `why` is added to what a refusal says. `key`: in a suite file, where it is not
-    that of the field in the table of the Spec. `words`: all that it takes; `bounds`: the least and
-    the largest number, where its type does not say it. `named`: by a flag, and not by its place.
-    `empty`: a text is taken as it is, and may be empty. `aliases`: words that stand for others.
-    `launched`: it is of a cluster that is started, and not of a service that is up already;
-    `resume`: it goes with a run that goes on, too."""
+    """What a field is for the user."""
 
-    help: str
-    shape: str | None = None
-    spellings: tuple[str, ...] = ()
-    read: Callable[[str], Any] | None = None
-    takes: str | None = None
-    why: str = ""
-    key: str | None = None
-    words: tuple[str, ...] = ()
-    bounds: tuple[float, float] | None = None
-    named: bool = True
-    empty: bool = False
-    aliases: Mapping[str, str] = MappingProxyType({})
-    launched: bool = False
-    resume: bool = False
+    help: str  # without its default
+    shape: str | None = None  # of its value, where the type does not say it
+    spellings: tuple[str, ...] = ()  # of its flag, where not just by its name
+    read: Callable[[str], Any] | None = None  # parses a text, or raises ValueError
+    takes: str | None = None  # what a refusal says of that
+    why: str = ""  # what a refusal adds
+    key: str | None = None  # in a suite file, if not the field's in the table of the Spec
+    words: tuple[str, ...] = ()  # all that it takes
+    bounds: tuple[float, float] | None = None  # least and largest number, if not by its type
+    named: bool = True  # by a flag, and not by its place
+    empty: bool = False  # a text is taken as it is, and may be empty
+    aliases: Mapping[str, str] = MappingProxyType({})  # words that stand for others
+    launched: bool = False  # of a cluster that is started, not of a service
+    resume: bool = False  # allowed with a resumed run
 
 
 @dataclass(eq=False)
 class Option:
-    """A field of a Spec that the user sets. `kind`: of a value, with its bounds; `listed`: it takes
-    several of them, with commas behind a flag, as a list in a file; `repeated`: a flag of one value
-    may be given several times. `key`: in a suite file.
+    """A field of a Spec that the user sets.
 
-    Of these follow `flag`, as a message names it: the first long spelling, an argument in capitals;
-    `reader`, what makes a value of a text, None where its type alone does; `is_switch`: its flag
-    takes no value; `words`: all that it takes; `shape`: what its text looks like, as `N[,N...]` or
-    `WORD`, None of a switch; `help`: with the default, where that is worth a word."""
+    `flag`: as a message names it: the first long spelling, an argument in capitals. `reader` parses
+    a text; None where the type alone does. `is_switch`: its flag takes no value. `words`: all that
+    it takes. `shape`: what its text looks like, as `N[,N...]` or `WORD`; None of a switch. `help`:
+    with the default, where that is worth a word."""
 
     name: str
-    key: str
+    key: str  # in a suite file
     opt: Opt
-    kind: Any
-    listed: bool
+    kind: Any  # the type of a value, with its bounds
+    listed: bool  # several values: with commas behind a flag, a list in a file
     default: Any
-    repeated: bool = False
+    repeated: bool = False  # a flag of one value may be given several times
 
     def __post_init__(self) -> None:
         opt, default, (kind, metas) = self.opt, self.default, _take_apart(self.kind)
@@ -116,7 +105,7 @@ class Option:
         return (self.opt.takes or _describe(self.kind, words)) + self.opt.why
 
     def read(self, value: Any, place: str) -> Any:
-        """The value of a text behind a flag, or of what a file has at `place`. Raises BadInput."""
+        """Parse a text behind a flag, or what a file has at `place`. Raises BadInput."""
         if self.repeated:
             given = value if isinstance(value, list | tuple) and value else [value]
             return [self._read_value(text, place) for text in given]
@@ -159,16 +148,16 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """What a command measures. Fields without an Opt are what the command line says besides.
-    `table`: of a suite file, in which its keys stand."""
+    """What a command measures. Fields without an Opt are not set by its options."""
 
-    table: ClassVar[str] = ""
+    table: ClassVar[str] = ""  # of a suite file, in which its keys stand
 
     @classmethod
     @cache
     def options(cls) -> Mapping[str, Option]:
-        """What the user can set, by field, in the order of the help. A field that is declared anew
-        without an Opt keeps that of the class above: it has another default."""
+        """Map each field that the user can set to its Option, in the order of the help.
+
+        A field that is declared anew without an Opt keeps that of its base: its default differs."""
         hints, opts = dict[str, Any](), dict[str, Opt]()
         for base in reversed(cls.__mro__):
             its_fields = vars(base).get("__dataclass_fields__", {})
@@ -200,8 +189,7 @@ class Spec:
 
     @classmethod
     def read(cls, content: Content, **others: Any) -> Self:
-        """What a suite file and flags say, over the defaults. `others`: fields that are no options.
-        Raises BadInput."""
+        """Build a Spec from a suite file and flags. `others` are no options. Raises BadInput."""
         values, places = {}, {}
         for name, option in cls.options().items():
             places[name] = content.where(option.key)
@@ -211,7 +199,7 @@ class Spec:
 
     @classmethod
     def check_keys(cls, content: Content) -> None:
-        """BadInput on a key of its table that is none of its options."""
+        """Raise BadInput on a key of its table that is none of its options."""
         above = f"{cls.table}."
         keys = [option.key for option in cls.options().values()]
         below = [key.removeprefix(above) for key in keys if key.startswith(above)]
@@ -219,45 +207,44 @@ class Spec:
 
     @classmethod
     def add_flags(cls, content: Content, flags: Mapping[str, Any]) -> Content:
-        """The content with the flags of these options that are given, by name."""
+        """Return the content with the flags that are given for these options, by name."""
         for name, option in cls.options().items():
             content = content.set(option.key, flags.get(name), option.flag)
         return content
 
     def checked(self, places: Mapping[str, str]) -> Self:
-        """The same, once it is sure that its fields go together. Raises BadInput, which names the
-        place of a field: a flag, or a file and key."""
+        """Return the Spec, once its fields are known to fit together.
+
+        Raises BadInput, which names the place of a field: a flag, or a file and key."""
         return self
 
     @classmethod
     def stored(cls, data: Mapping[str, Any]) -> Self:
-        """That of a stored run, to go on with it. Raises BadInput."""
+        """Read the Spec of a stored run, to resume it. Raises BadInput."""
         try:
             return built(cls, data, "suite")
         except FormatError as error:
             raise BadInput(f"the stored suite cannot be resumed: {error}") from None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record."""
+        """Return plain content for the Run record."""
         return plain(self)
 
 
 def take_fields(kind: type[Any], *items: object) -> dict[str, Any]:
-    """The values that these objects have of the fields of a dataclass, where they are not None."""
+    """Collect the values other than None that these objects have for the fields of a dataclass."""
     pairs = ((item, known.name) for item in items for known in fields(kind))
     values = ((name, getattr(item, name, None)) for item, name in pairs)
     return {name: value for name, value in values if value is not None}
 
 
 def read_value(kind: Any, value: object, place: str) -> Any:
-    """A value of a type with its bounds, as a flag or a file has it. Raises BadInput, which begins
-    with `place`."""
+    """Parse a value of a type with bounds, from a flag or a file. BadInput begins with `place`."""
     return Option("value", "value", Opt(""), kind, False, None).read(value, place)
 
 
 def _take_apart(kind: Any) -> tuple[Any, list[Any]]:
-    """The type of a value that may be left out, which a union has first, and all that annotates it:
-    what stands further out comes first."""
+    """Return the type of a value, of a union the first, and its annotations, outermost first."""
     metas = list[Any]()
     while (origin := get_origin(kind)) is Annotated or origin in _UNIONS:
         metas += kind.__metadata__[::-1] if origin is Annotated else ()
@@ -266,7 +253,7 @@ def _take_apart(kind: Any) -> tuple[Any, list[Any]]:
 
 
 def _describe(kind: Any, words: Sequence[str] = ()) -> str:
-    """What values of a type look like: `a whole number from 2 to 4,096`, `cpu or cuda`."""
+    """Describe the values of a type: `a whole number from 2 to 4,096`, `cpu or cuda`."""
     if words:
         *first, last = words
         return f"{', '.join(first)} or {last}" if first else last

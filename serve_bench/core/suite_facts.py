@@ -1,4 +1,4 @@
-"""What is read of what a run was to measure, as its record holds it."""
+"""What readers use of a run's suite, as its record holds it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class VariantUsed:
 
 
 class NamedPart(RecordPart, frozen=True):
-    """A deployment of which the name is read."""
+    """A deployment, of which only the name is read."""
 
     name: str
 
@@ -57,13 +57,14 @@ class SideFacts(AppOfSuite, frozen=True, kw_only=True):
 
 
 def side_letters(count: int) -> tuple[str, ...]:
-    """What sides are called in a table: A, and B or B1, B2 and so on."""
+    """Name the sides in a table: A, and B or B1, B2 and so on."""
     return ("A", "B") if count == 2 else ("A", *(f"B{number}" for number in range(1, count)))
 
 
 def split_turns(count: int, together: int | None) -> tuple[tuple[int, ...], ...]:
-    """The places of the sides that are up in a round: A, and as many others as are up `together`
-    with it; with several such sets rounds take them in turn."""
+    """Split the sides into sets that are up in a round: A, with others up to `together` sides.
+
+    Sides are given by their places; rounds take the sets in turn. None: all are up at once."""
     first, others = tuple(range(count))[:1], tuple(range(1, count))
     step = (together or max(2, count)) - 1
     starts = range(0, max(1, len(others)), step)
@@ -71,8 +72,9 @@ def split_turns(count: int, together: int | None) -> tuple[tuple[int, ...], ...]
 
 
 class SuiteFacts(AppOfSuite, frozen=True):
-    """What is read of what a run was to measure. Which fields there are depends on the command; to
-    go on with a run, its own kind of suite is read, and `Run.part` reads what one kind has."""
+    """What readers use of a run's suite. Which fields there are depends on the command.
+
+    To resume a run, its own kind of suite is read; `Run.part` reads what one kind has."""
 
     name: str = ""
     variants: tuple[VariantUsed, ...] = ()
@@ -105,8 +107,7 @@ class SuiteFacts(AppOfSuite, frozen=True):
 
     @property
     def front(self) -> str | None:
-        """The ingress of an app of the user's own, with the name of the app where the suite has it;
-        of the others it is inferred."""
+        """The ingress of an app of the user's own, `app:Ingress` where the suite names the app."""
         if isinstance(self.app, str) or not self.app.deployments:
             return None
         ingress, name = self.app.deployments[-1].name, self.app.config.get("name")

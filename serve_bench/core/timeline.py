@@ -49,17 +49,13 @@ MOST_CONNECTIONS: Final = 4_000
 
 @dataclass(frozen=True)
 class PlannedFault:
-    """What is done to the service, `at_s` after the begin of the first stage.
-
-    `target`: one of TARGETS; of a deploy IN_PLACE, or empty for new replicas. `deployment`: of a
-    replica, if one is named. `for_s`: how long a process is stopped (SIGSTOP).
-    """
+    """What is done to the service."""
 
     action: FaultAction
-    at_s: Amount
-    target: str = ""
-    deployment: str | None = None
-    for_s: Positive | None = None
+    at_s: Amount  # after the begin of the first stage
+    target: str = ""  # one of TARGETS; of a deploy IN_PLACE, or "" for new replicas
+    deployment: str | None = None  # of a replica, if one is named
+    for_s: Positive | None = None  # how long a process is stopped (SIGSTOP)
 
     @property
     def source(self) -> str:
@@ -81,8 +77,7 @@ class PlannedFault:
 
 
 def read_fault(text: str) -> PlannedFault:
-    """A fault of a text such as `kill:replica@30s`. Raises ValueError, or BadInput that says why
-    it is none."""
+    """Parse `kill:replica@30s`. Raises ValueError, or BadInput that says why it is no fault."""
     what, sign, when = text.partition("@")
     action, _, target = what.partition(":")
     if not sign or action not in ACTIONS:
@@ -109,9 +104,7 @@ def read_fault(text: str) -> PlannedFault:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline(Spec):
-    """A load over time, and what is done to the service meanwhile. `connections` of the open loop
-    at first, `most_connections` at most; `slo`: what has to hold in each second, as core/slo.py
-    reads it."""
+    """A load over time, and what is done to the service meanwhile."""
 
     table: ClassVar[str] = "timeline"
 
@@ -140,11 +133,11 @@ class Timeline(Spec):
     connections: Annotated[
         int, Meta(ge=1, le=MOST_CONNECTIONS), Opt("Connections at first; up to 4000 as needed")
     ] = CONNECTIONS
-    most_connections: Connections = MOST_CONNECTIONS
+    most_connections: Connections = MOST_CONNECTIONS  # of the open loop
     nodes: Annotated[
         int, Meta(ge=1, le=8), Opt("Nodes of the cluster, all on this host", launched=True)
     ] = 1
-    slo: str = ERRORS_ALONE
+    slo: str = ERRORS_ALONE  # what has to hold in each second
 
     def checked(self, places: Mapping[str, str]) -> Self:
         place, whole_s = places["stages"], sum(stage.duration_s for stage in self.stages)
@@ -181,7 +174,7 @@ class Timeline(Spec):
 
 
 def check_faults(faults: Sequence[PlannedFault], deployments: Collection[str], where: str) -> None:
-    """BadInput where a fault names a deployment that the app lacks."""
+    """Raise BadInput where a fault names a deployment that the app lacks."""
     for fault in faults:
         if fault.deployment is not None and fault.deployment not in deployments:
             lacks = f"{fault.deployment}{nearest(fault.deployment, deployments)}"

@@ -28,13 +28,13 @@ ECHO: Final = "echo"
 
 
 def body_bytes(data_size: str) -> int:
-    """Bytes of a body that a data size stands for."""
+    """Return the bytes of a body that a data size stands for."""
     size = DATA_SIZES.get(data_size)
     return (whole_number(data_size) or 0) if size is None else size
 
 
 def size_text(size: int) -> str:
-    """`1 MB`, `1 MiB`, `10 kB`: in the largest unit of which it is a whole number."""
+    """Format bytes in the largest unit that leaves a whole number: `1 MB`, `1 MiB`, `10 kB`."""
     units = {"MiB": 1 << 20, "kiB": 1 << 10} if size % 1000 else {"MB": 10**6, "kB": 1000}
     for unit, unit_bytes in units.items():
         if size >= unit_bytes and size % unit_bytes == 0:
@@ -44,19 +44,16 @@ def size_text(size: int) -> str:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What each request of a row is, whatever the load. `data_size`, `response_size`: of bodies,
-    "small", "large" (1 MiB) or a number of bytes, of responses also "echo"; `stream_events`: of
-    each stream, where the app is asked for so many."""
+    """What each request of a row is, whatever the load."""
 
-    data_size: str = "small"
+    data_size: str = "small"  # "small", "large" (1 MiB) or bytes
     protocol: Protocol = "http"
-    stream_events: Count | None = None
-    response_size: str = "small"
+    stream_events: Count | None = None  # of each stream, if the app is asked for so many
+    response_size: str = "small"  # as data_size, or "echo"
 
     @property
     def suffix(self) -> str:
-        """What it adds to the name of a row: `, stream of 10`, `, response of 1 MB`; nothing with
-        plain HTTP."""
+        """What it adds to a row's name: `, stream of 10`, `, response of 1 MB`; "" for HTTP."""
         size = body_bytes(self.response_size)
         text = "" if self.protocol == "http" else f", {self.protocol}"
         text += f" of {self.stream_events}" if self.stream_events is not None else ""

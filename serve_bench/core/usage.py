@@ -61,7 +61,7 @@ class HostReading:
 
 
 def summary_of(track: Track, begin_ns: int, end_ns: int) -> ProcessUsage:
-    """What a process used between two instants."""
+    """Summarize what a process used between two instants."""
     rss = [value for at, value in track.rss_bytes if begin_ns <= at <= end_ns]
     rss = rss or [value for _, value in track.rss_bytes[-1:]]
     share, seen_ns = cpu_percent(track.cpu_ns, begin_ns, end_ns)
@@ -81,11 +81,10 @@ def summary_of(track: Track, begin_ns: int, end_ns: int) -> ProcessUsage:
 def cpu_percent(
     totals: Sequence[tuple[int, int]], begin_ns: int, end_ns: int
 ) -> tuple[float | None, int]:
-    """The CPU share between two instants, and the nanoseconds that readings cover of them.
+    """Compute the CPU share between two instants, and the nanoseconds of them that are covered.
 
-    The totals at the two instants are interpolated between the readings around them. A process
-    that came later or ended earlier counts for the time it was seen.
-    """
+    The totals at the two instants are interpolated between the readings around them. A process that
+    came later or ended earlier counts for the time it was seen."""
     if len(totals) < 2:
         return None, 0
     begin, end = max(begin_ns, totals[0][0]), min(end_ns, totals[-1][0])
@@ -96,7 +95,7 @@ def cpu_percent(
 
 
 def cpu_percent_max(totals: Sequence[tuple[int, int]], begin_ns: int, end_ns: int) -> float | None:
-    """The highest share between two readings that follow each other."""
+    """Return the highest share between two readings that follow each other."""
     shares = [
         100.0 * (after - before) / (later - at)
         for (at, before), (later, after) in pairwise(totals)
@@ -106,7 +105,7 @@ def cpu_percent_max(totals: Sequence[tuple[int, int]], begin_ns: int, end_ns: in
 
 
 def total_at(totals: Sequence[tuple[int, int]], at_ns: int) -> float:
-    """A running total at an instant within the readings (at least one), interpolated."""
+    """Interpolate a running total at an instant within the readings, at least one."""
     right = bisect_left(totals, at_ns, key=lambda reading: reading[0])
     if right == 0:
         return totals[0][1]
@@ -119,7 +118,7 @@ def total_at(totals: Sequence[tuple[int, int]], at_ns: int) -> float:
 def host_summary(
     readings: Sequence[HostReading], begin_ns: int, end_ns: int, cores: int
 ) -> HostUsage:
-    """CPU of all cores together (so at most 100 x cores) and what a hypervisor took."""
+    """Summarize CPU of all cores together (at most 100 x cores) and what a hypervisor took."""
     busy = [(reading.at_ns, reading.busy_ns) for reading in readings]
     steal = [(now.at_ns, now.steal_ns) for now in readings if now.steal_ns is not None]
     return HostUsage(
@@ -142,8 +141,9 @@ class OthersSpan:
 def others_summary(
     spans: Sequence[OthersSpan], names: Mapping[int, str], begin_ns: int, end_ns: int
 ) -> OthersUsage:
-    """What other programs used between two instants: means, most first, each with its busiest
-    process. `names`: the programs by pid."""
+    """Summarize what other programs used between two instants, as means, the most first.
+
+    Each has its busiest process. `names`: the programs by pid."""
     shares: list[float] = []
     programs: dict[str, Counter[int]] = {}
     for span in spans:
@@ -167,12 +167,12 @@ def others_summary(
 
 
 def rounded(value: float | None) -> float | None:
-    """One decimal: the readings carry no more."""
+    """Round to one decimal: the readings carry no more."""
     return None if value is None else round(value, 1)
 
 
 def _of_threads(track: Track, begin_ns: int, end_ns: int) -> dict[str, Any]:
-    """Threads, waiting and turns between the readings nearest to the two instants."""
+    """Count threads, waiting and turns between the readings nearest to the two instants."""
     nothing = {"threads": len(track.threads[-1].run_ns) if track.threads else None}
     if len(track.threads) < 2:
         return nothing
@@ -197,7 +197,7 @@ def _of_threads(track: Track, begin_ns: int, end_ns: int) -> dict[str, Any]:
 
 
 def _grown(before: Mapping[int, int], after: Mapping[int, int]) -> int:
-    """By how much a total grew, over the threads that are still there; new ones count whole."""
+    """Add up how much threads' totals grew, over those that are still there; new ones whole."""
     return sum(value - before.get(tid, 0) for tid, value in after.items())
 
 
@@ -220,8 +220,9 @@ class RoleUse:
 
 
 def by_role(usage: TrialUsage) -> dict[str, RoleUse]:
-    """The `usage` of a trial by role; replicas of several deployments each under their own name,
-    "replica Ranker". Memory is proportional, None unless known of each process."""
+    """Group the `usage` of a trial by role; several deployments apart, as "replica Ranker".
+
+    Memory is proportional, None unless known of each process."""
     shares: dict[str, list[float]] = {}
     memory: dict[str, list[float | None]] = {}
     several = len({name for process in usage.processes if (name := deployment_of(process))}) > 1
@@ -241,8 +242,9 @@ def by_role(usage: TrialUsage) -> dict[str, RoleUse]:
 
 
 def deployment_of(process: ProcessUsage) -> str | None:
-    """The deployment of a replica, by its title `ray::ServeReplica:<app>:<deployment>`; None for
-    what is no replica."""
+    """Return the deployment of a replica by its title; None for any other process.
+
+    The title is `ray::ServeReplica:<app>:<deployment>`."""
     if process.role != "replica":
         return None
     parts = process.title.split(":")
@@ -254,8 +256,9 @@ MOST_PROGRAMS: Final = 3
 
 
 def others_words(usages: Sequence[TrialUsage]) -> str:
-    """`python x.py (pid 4711) used 56 % of a core, cc1 (3 processes) 12 %`: the mean use of other
-    programs in the `usage` of trials, most first; empty without one."""
+    """List the mean use of other programs in the `usage` of trials, the most first.
+
+    `python x.py (pid 4711) used 56 % of a core, cc1 (3 processes) 12 %`; empty without one."""
     shares: dict[str, float] = defaultdict(float)
     latest: dict[str, OtherProgram] = {}
     others = [usage.others for usage in usages if usage.others is not None]
@@ -305,7 +308,7 @@ class ReplicaCounts:
 
 
 def counts_of(content: bytes) -> ReplicaCounts:
-    """The numbers of one file, in the byte order of this machine; a torn end is left out."""
+    """Parse the numbers of a file, in the byte order of this machine; leave out a torn end."""
     numbers = memoryview(content[: len(content) // 8 * 8]).cast("Q")
     batches = {size: count for size, count in enumerate(numbers) if size and count}
     return ReplicaCounts(numbers[0], batches) if len(numbers) else ReplicaCounts()
@@ -347,8 +350,10 @@ class ReplicaRequests:
 def grown(
     before: Mapping[int, ReplicaCounts], after: Mapping[int, ReplicaCounts], replicas: Iterable[int]
 ) -> ReplicaRequests:
-    """What grew in a span. `replicas`: those that are there now; one that has counts and took no
-    request stands with 0, and one that took some and ended stands too."""
+    """Count what grew in a span.
+
+    `replicas`: those that are there now; one that has counts and took no request stands with 0, and
+    one that took some and ended stands too."""
     now = set(replicas)
     requests: dict[int, int] = {}
     batches: Counter[int] = Counter()
@@ -365,7 +370,7 @@ def grown(
 
 
 def mean_forward_ns(forwards: Iterable[Mapping[str, Sequence[int]]]) -> float | None:
-    """Nanoseconds in the model for a batch, over all batches of these records; None without any."""
+    """Return the nanoseconds in the model per batch of these records; None without a batch."""
     pairs = [pair for forward in forwards for pair in forward.values()]
     batches = sum(count for count, _ in pairs)
     return sum(ns for _, ns in pairs) / batches if batches else None

@@ -55,7 +55,7 @@ RESERVED_ENV: Final = (
 
 
 def parse_env(pairs: Iterable[str], where: str) -> dict[str, str]:
-    """`NAME=VALUE` pairs as an environment."""
+    """Parse `NAME=VALUE` pairs into an environment. Raises BadInput."""
     env: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -76,7 +76,7 @@ def _env_name(name: str, where: str) -> str:
 
 
 def with_env(variant: VariantUsed, env: Mapping[str, str]) -> VariantUsed:
-    """The variant with more environment; its name says so, since it is another cluster."""
+    """Add environment to a variant, and to its name, since it is another cluster."""
     if not env:
         return variant
     suffix = "".join(f"+{name}={hide_env_value(name, value)}" for name, value in env.items())
@@ -84,10 +84,9 @@ def with_env(variant: VariantUsed, env: Mapping[str, str]) -> VariantUsed:
 
 
 def all_with_env(named: Sequence[VariantUsed], env: Mapping[str, str]) -> tuple[VariantUsed, ...]:
-    """Every variant with more environment. BadInput if two of them would be the same by it.
+    """Add environment to every variant. BadInput if that makes two of them the same.
 
-    A table of the two would compare what does not differ.
-    """
+    A table of the two would compare what does not differ."""
     used = tuple(with_env(variant, env) for variant in named)
     for (i, variant), (j, other) in combinations(enumerate(named), 2):
         same = replace(used[i], name="") == replace(used[j], name="")
@@ -110,7 +109,7 @@ class VariantTable(TypedDict, total=False):
 
 
 def read_variant(name: str, table: Any, where: str) -> VariantUsed:
-    """A `[variants.NAME]` table. BadInput names the key and what is allowed."""
+    """Read a `[variants.NAME]` table. BadInput names the key and what is allowed."""
     if not _NAME.fullmatch(name):
         raise BadInput(f"{where}: variant name {name!r} may hold letters, digits and . _ + = -")
     if name in BUILT_IN_VARIANTS:
