@@ -12,7 +12,7 @@ from serve_bench.core.spec import Opt, Option
 
 @cache
 def axis_options(command: str) -> Mapping[str, Option]:
-    """The flags of axes that a command has, by their parameters."""
+    """Return a command's flags of axes, by their parameters."""
     options: dict[str, Option] = {}
     for axis in AXES.values():
         for flag in (flag for flag in axis.flags if command in flag.commands):
@@ -32,7 +32,7 @@ def axis_options(command: str) -> Mapping[str, Option]:
 
 
 def axis_named(name: str, where: str) -> Axis:
-    """The axis of that name; `_` and `-` are alike. BadInput names the nearest."""
+    """Return the axis of that name; `_` and `-` are alike. BadInput names the nearest."""
     axis = AXES.get(name.replace("-", "_"))
     if axis is None:
         raise BadInput(f"{where}: unknown key {name!r}{nearest(name, AXES)}")

@@ -1,5 +1,4 @@
-"""What `serve-bench profile` is asked to record with py-spy: a recipe of profiles/, flags over it.
-Pure."""
+"""What `serve-bench profile` records with py-spy: a recipe of profiles/, flags over it. Pure."""
 
 from __future__ import annotations
 
@@ -33,6 +32,6 @@ class ProfileSpec(Spec):
 
 
 def read_profile(content: Content) -> ProfileSpec:
-    """What a recipe and the flags over it say. Raises BadInput that names the flag, or the key."""
+    """Read a recipe and the flags over it. Raises BadInput that names the flag, or the key."""
     content.check_keys([*ABOUT, *ProfileSpec.options()])
     return ProfileSpec.read(content)

@@ -1,7 +1,6 @@
-"""The requests of a load, and how Serve is started for the app that answers them: declared once for
-all commands that load an app of the user's or a service. Pure; files are read elsewhere
-(cli/request.py).
-"""
+"""The requests of a load, and how Serve is started for the app that answers them. Pure.
+
+Declared once for all commands that load a user's app or a service; cli/request.py reads files."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ Tokens: TypeAlias = Annotated[Lengths, Form(read_lengths, LENGTHS, "MEAN[,STD]",
 
 @dataclass(frozen=True, kw_only=True)
 class RequestKeys(Spec):
-    """What a load asks for. A file that a key names is beside the suite file; one that a flag names
-    is seen from the current folder."""
+    """What a load asks for. Keys name files beside the suite, flags those of the current folder."""
 
     table: ClassVar[str] = "request"
 
@@ -83,7 +81,7 @@ class RequestKeys(Spec):
 
     @classmethod
     def read(cls, content: Content, **others: Any) -> Self:
-        """As every Spec; headers may stand in a table, too."""
+        """Read as every Spec; headers may also stand in a table."""
         key = cls.options()["header"].key
         if isinstance(table := content.get(key), Mapping):
             place = content.where(key)
@@ -130,7 +128,7 @@ _INSTEAD: Final = [
 
 
 def add_request_flags(content: Content, flags: Mapping[str, Any]) -> Content:
-    """The content with the flags of the request and of Serve that are given, by name."""
+    """Return the content with the flags that are given for the request and for Serve, by name."""
     options = RequestKeys.options()
     given = {name for name in options if flags.get(name) is not None}
     others = {name for pair in _INSTEAD if given & {*pair} for name in pair if name not in given}
@@ -139,7 +137,7 @@ def add_request_flags(content: Content, flags: Mapping[str, Any]) -> Content:
 
 
 def places_of(content: Content) -> dict[str, str]:
-    """What an error about an option of the request names: its flag, where it is not given."""
+    """Map each option of the request to what an error names: its place, or its flag without one."""
     return {
         name: content.where(option.key) if option.key in content else option.flag
         for name, option in RequestKeys.options().items()
@@ -147,7 +145,7 @@ def places_of(content: Content) -> dict[str, str]:
 
 
 def check_protocol(content: Content, protocol: str) -> None:
-    """BadInput on what says nothing of a request by this protocol."""
+    """Raise BadInput on options that say nothing of a request by this protocol."""
     useless = _OF_HTTP[:3] if protocol in GRPC else _OF_HTTP if protocol in HANDLES else ()
     for name in useless:
         key = RequestKeys.options()[name].key
@@ -158,7 +156,7 @@ def check_protocol(content: Content, protocol: str) -> None:
 
 
 def protocol_of(protocols: Sequence[str]) -> str:
-    """The protocol of gRPC or of a handle among these, which stands alone; else the first."""
+    """Return the protocol of gRPC or of a handle among these, which is alone; else the first."""
     return next((name for name in protocols if name in GRPC | HANDLES), protocols[0])
 
 
@@ -192,7 +190,7 @@ class ServeKeys(Spec):
 
 
 def read_option_table(content: Content) -> dict[str, Sequence[Value]]:
-    """The values of the options of an app of the user's in a suite file. Raises BadInput."""
+    """Read the options of a user's app, with their values, from a suite file. Raises BadInput."""
     options: dict[str, Sequence[Value]] = {}
     where = content.where("options")
     for name, value in content.table("options").items():
@@ -207,19 +205,19 @@ def read_option_table(content: Content) -> dict[str, Sequence[Value]]:
 
 @dataclass(frozen=True)
 class Servicers:
-    """The functions that add the services of an app to Serve's gRPC proxy; `where` they are named:
-    a flag, or the key of a file. `optional`: a load may do without."""
+    """The functions that add the services of an app to Serve's gRPC proxy."""
 
     functions: tuple[str, ...]
-    where: str
-    optional: bool = False
+    where: str  # they are named: a flag, or the key of a file
+    optional: bool = False  # a load may do without
 
 
 def read_servicers(
     content: Content, protocol: str, of_config: Servicers | None = None
 ) -> Servicers | None:
-    """The servicers of a suite file or flags, else those of a config file of Serve, which may be
-    left unused; None without gRPC. Raises BadInput where they do not go with the protocol."""
+    """Read the servicers of a suite file or flags, else those of a config file of Serve.
+
+    The latter may stay unused; None without gRPC. Raises BadInput where the protocol is another."""
     functions = tuple(ServeKeys.read(content).grpc_servicer or ())
     where = content.where("serve.grpc_servicers")
     servicers = Servicers(functions, where) if functions else of_config
@@ -232,7 +230,7 @@ def read_servicers(
 
 
 def read_timeout(content: Content, protocol: str) -> dict[str, float]:
-    """The HTTP option of Serve that gives requests up. Raises BadInput."""
+    """Return the HTTP option by which Serve gives requests up, if it is set. Raises BadInput."""
     timeout_s = ServeKeys.read(content).request_timeout_s
     if timeout_s is not None and protocol in HANDLES:
         place = content.where("serve.request_timeout_s")
@@ -241,5 +239,5 @@ def read_timeout(content: Content, protocol: str) -> dict[str, float]:
 
 
 def client_timeout_s(http_options: Mapping[str, Any]) -> float:
-    """How long a client waits for a Serve that gives requests up, and is to be the first."""
+    """Return how long a client waits, so that Serve gives a request up first."""
     return min(max(30.0, float(http_options["request_timeout_s"]) + 5.0), MAX_TIMEOUT_S)

@@ -1,6 +1,6 @@
-"""Requests in a file, each with its own method, path, headers and body: a HAR, as browsers record
-it, or one request on a line. Pure.
-"""
+"""Requests in a file, each with its method, path, headers and body. Pure.
+
+The file is a HAR, as browsers record it, or has one request on a line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_line(line: str) -> ListedRequest:
-    """The request of a line, `GET /path` or a JSON object. Raises ValueError."""
+    """Parse the request of a line, `GET /path` or a JSON object. Raises ValueError."""
     method, _, path = line.partition(" ")
     known = msgspec.json.decode(line, type=_Line) if line[0] == "{" else _Line(path, method)
     body, headers = known.body, known.headers
@@ -42,8 +42,10 @@ def read_line(line: str) -> ListedRequest:
 
 
 def read_har(content: bytes, file: str, target: str | None) -> tuple[list[ListedRequest], str]:
-    """The requests of a HAR to one host: that of the target, an address, where it has any, else
-    the first. With the number of others, by host. BadInput names the file and the entry."""
+    """Read the requests of a HAR to one host, and count the others, by host.
+
+    The host is that of `target`, an address, where requests go there, else the first. BadInput
+    names the file and the entry."""
     place, hosts = file, dict[str, dict[str, Mapping[str, Any]]]()
     try:
         for number, entry in enumerate(json.loads(content)["log"]["entries"]):
@@ -63,7 +65,7 @@ def read_har(content: bytes, file: str, target: str | None) -> tuple[list[Listed
 
 
 def _find_host(url: str) -> str:
-    """The host of an address with its port; empty where it is not HTTP. Raises ValueError."""
+    """Return the host of an address with its port; "" where it is not HTTP. Raises ValueError."""
     parts = urlsplit(url)
     usual = {"http": 80, "https": 443}.get(parts.scheme)
     return f"{parts.hostname}:{parts.port or usual}" if usual else ""
@@ -93,6 +95,6 @@ def _pair(request: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
 
 
 def _make(method: str, path: str, headers: Mapping[str, str], body: bytes) -> ListedRequest:
-    """Raises SpecError on what no client would send."""
+    """Build a request. Raises SpecError on what no client would send."""
     request = Request("http://host", method.upper(), (*headers.items(),), paths=(path,))
     return request.method, path, request.headers, body

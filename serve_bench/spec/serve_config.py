@@ -1,9 +1,8 @@
-"""A config file of Serve (`applications:`), as `run` takes it: which application is loaded, where
-each is found, and what of the file has no place in a benchmark.
+"""A config file of Serve (`applications:`), as `run` takes it: what is loaded, and where it is.
 
 Rule: pure. The file is read and checked by Serve's own schema in the variant's interpreter
-(serving/cluster/describe.py); what is not used is told, never passed over in silence.
-"""
+(serving/cluster/describe.py); what has no place in a benchmark is reported, never ignored
+silently."""
 
 from __future__ import annotations
 
@@ -29,11 +28,11 @@ RUNTIME_ENV: Final = ("env_vars", "working_dir")
 
 @dataclass(frozen=True)
 class ConfigApp:
-    """An application of the file. `config`: what Serve is told of it; `working_dir`: a folder."""
+    """An application of the file."""
 
-    config: Mapping[str, Any]
+    config: Mapping[str, Any]  # what is passed to Serve
     import_path: str
-    working_dir: str | None
+    working_dir: str | None  # a folder
     beside: str  # the folder of the config file
 
     @property
@@ -47,8 +46,9 @@ class ConfigApp:
         return str(self.config["route_prefix"])
 
     def folder(self, here: str, exists: Callable[[str], bool], where: str) -> str:
-        """Where Python finds it: in its working_dir; else `here`, as for `serve run`; else beside
-        the file. Raises BadInput."""
+        """Return where Python finds it. Raises BadInput.
+
+        That is its working_dir; else `here`, as for `serve run`; else beside the file."""
         if self.working_dir is not None:
             place = posixpath.join(self.beside, self.working_dir)
             if not exists(place):
@@ -62,18 +62,17 @@ class ConfigApp:
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """The applications of a file in its order. `unused`: keys that have no effect here;
-    `servicers`: functions of its grpc_options, which have none but with a protocol of gRPC."""
+    """The applications of a file in its order."""
 
     file: str
     apps: tuple[ConfigApp, ...]
     http_options: Mapping[str, Any]
-    unused: tuple[str, ...]
-    servicers: Servicers | None = None
+    unused: tuple[str, ...]  # keys that have no effect here
+    servicers: Servicers | None = None  # of its grpc_options, for gRPC alone
 
     @classmethod
     def of(cls, content: Mapping[str, Any], file: str, folder: str, where: str) -> ServeConfig:
-        """From the content of a file in `folder` that Serve's schema has passed. BadInput."""
+        """Read content that Serve's schema has passed, of a file in `folder`. Raises BadInput."""
         used_keys = ("applications", "http_options", "grpc_options")
         unused = [key for key in content if key not in used_keys]
         http, grpc = content.get("http_options") or {}, content.get("grpc_options") or {}
@@ -103,8 +102,7 @@ class ServeConfig:
         return cls(file, tuple(apps), used, tuple(unused), servicers)
 
     def choose(self, name: str | None, route: str | None) -> ConfigApp:
-        """The application that the load goes to: the one named, else the one that the route leads
-        to, else the first. Raises BadInput."""
+        """Choose the application to load: by name, by the route, or the first. Raises BadInput."""
         if name is not None:
             known = [app.name for app in self.apps]
             if name not in known:
@@ -126,7 +124,8 @@ class ServeConfig:
     def notices(
         self, chosen: ConfigApp, by_flag: bool, servicers: Servicers | None = None
     ) -> list[str]:
-        """Lines printed before anything starts: which application is loaded, what is unused.
+        """List what is printed before anything starts: which application is loaded, what is unused.
+
         `servicers`: those in use."""
         lines, unused = [], [*self.unused]
         if self.servicers not in (None, servicers):

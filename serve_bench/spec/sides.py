@@ -65,26 +65,24 @@ T = TypeVar("T")
 
 
 class Times(NamedTuple):
-    """The most rounds, and for how long each row of a side is loaded in them: in turn with the
-    others, and by itself."""
+    """The most rounds, and seconds that each row of a side is loaded in them."""
 
     rounds: int
-    side_s: float
-    steady_s: float
+    side_s: float  # in turn with the others
+    steady_s: float  # by itself
 
 
 @dataclass(frozen=True)
 class Side:
-    """A side: how it is started, what is deployed on it. `settings` hold on this side in every
-    cell, over what the cell says. `label` names it in records and reports."""
+    """A side: how it is started, and what is deployed on it."""
 
-    label: str
+    label: str  # in records and reports
     variant: VariantUsed = field(default_factory=lambda: VariantUsed("default"))
     app: AppSpec = APPS["noop"]
-    settings: Mapping[str, Value] = field(default_factory=dict)
+    settings: Mapping[str, Value] = field(default_factory=dict)  # over those of each cell
 
     def cell(self, common: Cell) -> Cell:
-        """A cell as it is deployed on this side."""
+        """Return a cell as it is deployed on this side."""
         return {**common, **self.settings}
 
     @property
@@ -94,11 +92,11 @@ class Side:
 
     @property
     def unnamed(self) -> Side:
-        """What it measures: two sides that have this in common are the same."""
+        """The side without its name: two sides that are equal in this are the same."""
         return replace(self, label="", variant=replace(self.variant, name=""))
 
     def without_each_flag(self) -> Iterator[Side]:
-        """The side without each of its flags in turn; without those that a flag of SETS sets."""
+        """Yield the side without each of its flags in turn, but for flags that one of SETS sets."""
         flags = self.variant.env
         for name in flags:
             taken = {name: {key: value for key, value in flags.items() if key != name}}
@@ -110,17 +108,17 @@ class Side:
                 yield replace(self, label=f"{self.label}-{part}", variant=variant)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record."""
+        """Return plain content for the Run record."""
         return plain({**vars(self), "app": self.app.to_json()})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Side:
-        """The reverse of `to_json`."""
+        """Reverse `to_json`."""
         return built_with(cls, data, "suite.sides[...]", app=app_from_json)
 
 
 def name_apart(sides: Sequence[Side]) -> tuple[Side, ...]:
-    """The sides with labels that tell them apart: twins get " (A)" and " (B)"."""
+    """Return the sides with distinct labels: twins get " (A)" and " (B)"."""
     labels, letters = Counter(side.label for side in sides), side_letters(len(sides))
     return tuple(
         replace(side, label=f"{side.label} ({letter})") if labels[side.label] > 1 else side
@@ -130,8 +128,7 @@ def name_apart(sides: Sequence[Side]) -> tuple[Side, ...]:
 
 @dataclass(frozen=True)
 class Pairing:
-    """A row of a cell in a round: the trials of the sides that are loaded in turn with each other,
-    and what is drawn for them."""
+    """A row of a cell in a round: trials of sides that are loaded in turn, and what is drawn."""
 
     cell: Cell
     row: Row
@@ -140,7 +137,7 @@ class Pairing:
     seed: int
 
     def without(self, labels: Collection[str]) -> Pairing:
-        """The same of the other sides, where some could not be started."""
+        """Return the pairing without sides that could not be started."""
         left = [place for place, trial in enumerate(self.planned) if trial.variant not in labels]
         order = tuple(left.index(place) for place in self.steady_order if place in left)
         return replace(self, planned=tuple(self.planned[at] for at in left), steady_order=order)
@@ -189,8 +186,7 @@ class SidesSpec(Spec):
     the `request` to them; None: clusters are started. `budget_s`: the longest time of the run,
     None: without a limit. `threshold`, `gate`, `floors` (of the A/A run `noise`): what its verdicts
     are compared with. `looks`: it is judged after each round, and ends once it is settled; `rounds`
-    are the most. `together`: how many sides are up at once; None: all.
-    """
+    are the most. `together`: how many sides are up at once; None: all."""
 
     usual: ClassVar[Times]
     quick: ClassVar[Times]
@@ -220,8 +216,7 @@ class SidesSpec(Spec):
     together: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record; without `request` where clusters are started, and
-        without `together` where all are up at once."""
+        """Return plain content for the Run record, without a `request` or `together` of None."""
         content = {**vars(self), "sides": [side.to_json() for side in self.sides]}
         content["request"] = self.request and self.request.to_json()
         absent = [name for name in ("request", "together") if content[name] is None]
@@ -244,8 +239,9 @@ class SidesSpec(Spec):
 
     @property
     def metered(self) -> bool:
-        """Whether the CPU of a side is without what its processes use while others are loaded:
-        with two sides half of the time, the same of both, which stays in it."""
+        """Whether the CPU of a side excludes what its processes use while others are loaded.
+
+        With two sides that is half of the time, the same of both, and stays in it."""
         return len(self.sides) >= self.least_metered and self.urls is None
 
     @property
@@ -254,13 +250,13 @@ class SidesSpec(Spec):
         return split_turns(len(self.launched), self.together)
 
     def of_side(self, side: Side, cell: Cell) -> tuple[Suite, Cell]:
-        """What a side measures, as the words of every other run have it."""
+        """Return what a side measures, as a Suite and the cell on this side."""
         whole, timeout_s = side.cell(cell), self.timeout_s
         about = (self.name, side.app, (side.variant,), (whole,), self.rows)
         return Suite(*about, timeout_s=timeout_s, streaming=self.streaming), whole
 
     def label(self, cell: Cell) -> dict[str, Value]:
-        """A cell as it is recorded, alike on all sides: without what a side has set otherwise."""
+        """Return a cell as it is recorded, alike on all sides: without what any side sets."""
         set_by_sides = {name for side in self.sides for name in side.settings}
         named = label_of(cell) if all(name in cell for name in PUBLISHED_AXES) else cell
         return {
@@ -268,10 +264,11 @@ class SidesSpec(Spec):
         }
 
     def plan(self, done: Iterable[str] = ()) -> tuple[RoundPlan, ...]:
-        """The rounds in order, whose launches turn theirs; that of three sides or more is drawn
-        from the third round on. A row of which all sides are `done` (their keys) is left out; one
-        of which a side is missing is measured anew on all, since only what is measured beside each
-        other is compared."""
+        """Plan the rounds in order, whose launches alternate the order of sides.
+
+        Of three or more sides it is drawn from the third round on. A row of which all sides are
+        `done` (their keys) is left out; one of which a side is missing is measured anew on all,
+        since only what is measured side by side is compared."""
         finished, turns, rounds = set(done), self.turns, list[RoundPlan]()
         for number in range(1, self.rounds + 1):
             sides = tuple(self.launched[place] for place in turns[(number - 1) % len(turns)])
@@ -284,23 +281,22 @@ class SidesSpec(Spec):
         return tuple(rounds)
 
     def turned(self, things: Iterable[T], repeat: int, what: str) -> list[T]:
-        """Things in the order of a round: each second one turns the order, later ones draw it."""
+        """Order things for a round: each second round reverses the order, later ones draw it."""
         ordered = list(things)
         if repeat > 2:
             random.Random(f"{self.seed}/{(repeat - 1) // 2}/{what}").shuffle(ordered)
         return ordered if repeat % 2 else ordered[::-1]
 
     def plan_rows(self, number: int, repeat: int, sides: Sequence[Side]) -> Iterator[RowPlan]:
-        """The rows of a round in their order. `repeat`: which round of these launched sides it
-        is."""
+        """Yield the rows of a round in order. `repeat`: number of the round for these sides."""
         raise NotImplementedError
 
     def describe_sides(self) -> Iterable[str]:
-        """The sides in a dry run."""
+        """Describe the sides for a dry run."""
         raise NotImplementedError
 
     def expected_s(self, rounds: Iterable[RoundPlan]) -> float:
-        """About how long these rounds take, all of them."""
+        """Estimate the seconds of these rounds, all of them."""
         total_s = 0.0
         for planned in rounds:
             total_s += self._launches_s(planned) if self.urls is None else 0.0
@@ -331,8 +327,9 @@ def _stored_sides(sides: Any) -> tuple[Side, ...]:
 
 
 def rounds_in_all(asked: Rounds | None, earlier: Result, planned: int, turns: int = 1) -> int:
-    """Up to which round a stored run goes on: `planned` is what its record has. Each round that is
-    asked for is one of each of `turns`. Raises BadInput."""
+    """Return the last round of a resumed run; `planned` is what its record has.
+
+    Each round that is asked for is one of each of `turns`. Raises BadInput."""
     stop, last = earlier.stop, earlier.last or planned
     if asked is None:
         return stop.of if stop is not None and stop.why != "settled" else last

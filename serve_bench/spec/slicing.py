@@ -43,7 +43,7 @@ WINDOWS_COST: Final = (
 
 @dataclass(frozen=True)
 class DrainSample:
-    """What slices of so long took to drain: the median of the slower side, seconds."""
+    """What slices of a length took to drain: the median of the slower side, seconds."""
 
     slice_s: float
     drain_s: float
@@ -51,35 +51,34 @@ class DrainSample:
 
 @dataclass(frozen=True)
 class Slicing:
-    """How a row is loaded in turn. `drain_s`: what was seen when it was chosen; `why`: what made it
-    other than the shortest slices, in words."""
+    """How a row is loaded in turn."""
 
     method: SliceMethod
     slice_s: float
     connections: int
-    drain_s: float = 0.0
-    why: str = ""
+    drain_s: float = 0.0  # seen when it was chosen
+    why: str = ""  # it is not the shortest slices, in words
 
     def pairs(self, side_s: float) -> int:
-        """Pairs of slices in which each side is loaded for about `side_s`."""
+        """Return the pairs of slices in which each side is loaded for about `side_s`."""
         each_s = self.slice_s + (self.drain_s if self.method == "slices" else 0.0)
         return max(LEAST_PAIRS, round(side_s / each_s))
 
     def short(self, drains_s: Iterable[float]) -> bool:
-        """Whether the slices were too short for these drains (the median of each side)."""
+        """Return whether the slices were too short for these drains (the median of each side)."""
         if self.method != "slices":
             return False
         return self.slice_s < DRAINS * max(drains_s, default=0.0)
 
 
 def slicing_from(record: SlicesFacts) -> Slicing:
-    """What a stored trial says of how it was loaded."""
+    """Read from a stored trial how it was loaded."""
     drain_s, why = record.chosen_drain_s, record.why
     return Slicing(record.method, record.slice_s, record.connections, drain_s, why)
 
 
 def in_windows(connections: int, drain_s: float, why: str) -> Slicing:
-    """A row that cannot be loaded in slices."""
+    """Load a row that cannot be sliced in windows."""
     window_s = max(WINDOW_S, _rounded_up(DRAINS * drain_s))
     reason = f"{why}; {WINDOWS_COST.format(window_s=window_s)}"
     return Slicing("windows", window_s, connections, drain_s, reason)
@@ -88,10 +87,9 @@ def in_windows(connections: int, drain_s: float, why: str) -> Slicing:
 def choose(
     connections: int, looks: Sequence[DrainSample], slice_s: float | None = None
 ) -> Slicing | float:
-    """How a row is to be loaded; or how long slices are that have to be looked at before, seconds.
+    """Choose how to load a row; or return the seconds of slices to look at before.
 
-    `looks`: what was seen so far. `slice_s`: a person wants slices of this length.
-    """
+    `looks`: what was seen so far. `slice_s`: a person wants slices of this length."""
     if not looks:
         return slice_s or SHORTEST_S
     last = looks[-1]
@@ -113,7 +111,7 @@ def choose(
 
 
 def turns_words(open_loop: bool, side_s: float, slice_s: float | None) -> str:
-    """How a row will be loaded in turn, as far as that is known before it is."""
+    """Describe how a row will be loaded in turn, as far as that is known before."""
     if open_loop:
         return f"in turn in windows of {ms_text(WINDOW_S)}"
     shortest_s, longest_s = slice_s or SHORTEST_S, slice_s or LONGEST_SLICE_S
@@ -127,10 +125,10 @@ def turns_words(open_loop: bool, side_s: float, slice_s: float | None) -> str:
 
 
 def _rounded_up(seconds: float) -> float:
-    """To 5 ms: lengths that are read and compared."""
+    """Round up to 5 ms: lengths that are read and compared."""
     return round(math.ceil(round(seconds / 0.005, 6)) * 0.005, 3)
 
 
 def ms_text(seconds: float) -> str:
-    """`50 ms`, `2 s`."""
+    """Format seconds as `50 ms` or `2 s`."""
     return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:g} s"

@@ -52,22 +52,19 @@ _LOAD: Final = (*_TRAFFIC, *(key for table, _, key in _KEYS if table))
 
 @dataclass(frozen=True)
 class Around:
-    """What a suite has that no key of its file says. `app`: the user's, in place of one that
-    comes with the tool, with `options` to be swept; `http_options`: of every variant; `climb`: how
-    a load grows where it does; `timeline`: the file may have one."""
+    """What a suite has that no key of its file says."""
 
-    app: AppSpec | None = None
-    options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)
-    http_options: Mapping[str, Any] = field(default_factory=dict)
-    climb: Ladder | None = None
-    timeline: bool = False
+    app: AppSpec | None = None  # the user's, in place of one that comes with the tool
+    options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)  # of that app, swept
+    http_options: Mapping[str, Any] = field(default_factory=dict)  # of every variant
+    climb: Ladder | None = None  # how a load grows where it does
+    timeline: bool = False  # the file may have one
 
 
 def read_suite(content: Content, around: Around | None = None) -> Suite:
-    """A suite from the content of a TOML file and the flags over it.
+    """Read a suite from the content of a TOML file and the flags over it.
 
-    Raises BadInput with one line that names the file or the flag, the key and what is allowed.
-    """
+    Raises BadInput with one line that names the file or the flag, the key and what is allowed."""
     around = around or Around()
     for other in ("rpc", "scale", "timeline"):
         if other in content and not (other == "timeline" and around.timeline):
@@ -90,8 +87,9 @@ def read_suite(content: Content, around: Around | None = None) -> Suite:
 def read_services(
     content: Content, services: Mapping[str, Request], climb: Ladder | None = None
 ) -> Suite:
-    """Services that are up already, as variants of a suite without settings, loaded as a file and
-    flags say; its row is one user where the load does not grow. Raises BadInput."""
+    """Make a suite whose variants are services that are up already. Raises BadInput.
+
+    It has no settings; its row is one user where the load does not grow."""
     variants = tuple(map(VariantUsed, services))
     traffic = Traffic(protocol=cast("Protocol", protocols_of(content)[0]))  # the axis checked it
     no_op = APPS["noop"]  # a suite has an app; nothing asks for this one
@@ -108,7 +106,7 @@ def _base(
     traffics: Sequence[Traffic],
     variants: tuple[VariantUsed, ...] = (),
 ) -> Suite:
-    """`variants`: services that are up already, in place of those of the content."""
+    """Read what all suites have. `variants`: services, in place of the variants of the content."""
     variants = variants or tuple(
         replace(variant, http_options={**variant.http_options, **around.http_options})
         for variant in variants_of(content)
@@ -157,8 +155,10 @@ def _base(
 
 
 def _suite_of_rows(content: Content, around: Around, app: AppSpec) -> Suite:
-    """A suite whose rows are each of some cells alone. Raises BadInput, also on flags and keys that
-    would make other rows or cells: the names of figures would be those of others."""
+    """Read a suite whose rows are each of some cells alone. Raises BadInput.
+
+    That is also for flags and keys that would make other rows or cells: the names of figures would
+    be those of others."""
     of_rows = ("load.clients", "load.users", "load.requests_per_client", "load.max_row_seconds")
     for key, flag in content.places.items():
         of_cells = key == "app" or key.startswith(("matrix.", "cell."))
@@ -194,7 +194,7 @@ def _suite_of_rows(content: Content, around: Around, app: AppSpec) -> Suite:
 
 
 def _placed_row(where: str, table: Mapping[str, Any], app: AppSpec) -> tuple[Row, PlacedRow]:
-    """One of [[rows]], and the cells that have it. Raises BadInput."""
+    """Read one of [[rows]], and the cells that have it. Raises BadInput."""
     places = {f"{above}{key}": f"{where}.{key}" for above in ("", "load.") for key in _ROW}
     content = Content(where, {"load": table, **table}, places)
     content.check_keys([*_ROW, "load"])
@@ -216,7 +216,7 @@ def _placed_row(where: str, table: Mapping[str, Any], app: AppSpec) -> tuple[Row
 def _check_metrics(
     place: PlacedRow, row: Row, cells: Sequence[Cell], others: Sequence[MetricNames], where: str
 ) -> None:
-    """BadInput on names of figures that the row does not have, or that two figures would share."""
+    """Raise BadInput on names of figures that the row does not have, or that two would share."""
     names = place.metrics
     for key, value in asdict(names).items():
         if value != re.sub(r"[^A-Za-z0-9_]", "", value):
@@ -232,7 +232,7 @@ def _check_metrics(
 
 
 def _traffics(content: Content, app: AppSpec) -> tuple[Traffic, ...]:
-    """What requests are, for each protocol and number of events that is asked for."""
+    """List what requests are, for each protocol, size and number of events. Raises BadInput."""
     sizes, where = _values(content, "data_size")
     if app.name != "noop" and any(body_bytes(str(size)) for size in sizes):
         no_body = app.bodies is None and app.own_app is None
@@ -280,7 +280,7 @@ def _traffics(content: Content, app: AppSpec) -> tuple[Traffic, ...]:
 
 
 def _check_noop(cell: Cell, traffics: Sequence[Traffic], file: str) -> None:
-    """BadInput on settings of the no-op app that have no effect on a cell's rows of these kinds."""
+    """Raise BadInput on settings of the no-op app without effect on rows of these kinds."""
     if cell.get("event_gap_ms") and not any(traffic.streams for traffic in traffics):
         raise BadInput(f"{file}: event_gap_ms: is for rows of streams (--protocol stream)")
     for traffic in traffics if cell.get("body_type") == "str" else ():
@@ -290,12 +290,12 @@ def _check_noop(cell: Cell, traffics: Sequence[Traffic], file: str) -> None:
 
 
 def protocols_of(content: Content) -> tuple[str, ...]:
-    """The protocols that flags or a suite file name. Raises BadInput."""
+    """Read the protocols that flags or a suite file name. Raises BadInput."""
     return tuple(map(str, _values(content, "protocol")[0]))
 
 
 def _values(content: Content, name: str) -> tuple[list[Value], str]:
-    """The values of an axis of a load, and where they stand."""
+    """Read the values of an axis of a load, and their place."""
     key, axis = f"load.{name}", AXES[name]
     where = content.where(key)
     return [
@@ -306,7 +306,7 @@ def _values(content: Content, name: str) -> tuple[list[Value], str]:
 def read_streaming(
     content: Content, keys: SuiteKeys, traffics: Sequence[Traffic]
 ) -> Streaming | None:
-    """How the responses of loads are read as streams; None: they are none. Raises BadInput."""
+    """Read how responses are streams; None: they are not. Raises BadInput."""
     if not any(traffic.streams for traffic in traffics):
         for key in ("load.events", "load.event_timeout", "load.openai"):
             if content.get(key) not in (None, False):
@@ -353,11 +353,10 @@ def _ladder(
 
 
 def variants_of(content: Content) -> tuple[VariantUsed, ...]:
-    """The variants that a suite names, with its `env` added to each.
+    """Read the variants that a suite names, with its `env` added to each.
 
     Built-in ones, and those of the table `variants`. Raises BadInput, also where `env` makes two
-    variants the same: a table would compare what does not differ.
-    """
+    variants the same: a table would compare what does not differ."""
     known = dict(BUILT_IN_VARIANTS)
     for name, table in content.table("variants").items():
         known[name] = read_variant(name, table, f"{content.file}: variants.{name}")
@@ -371,9 +370,10 @@ def variants_of(content: Content) -> tuple[VariantUsed, ...]:
 
 
 def _cells(content: Content, app: str) -> tuple[Cell, ...]:
-    """The cells of a suite: those that it lists, or all combinations of its matrix. What costs a
-    start of processes changes last: another ranker starts all anew, another number of replicas
-    some."""
+    """List the cells of a suite: those that it names, or all combinations of its matrix.
+
+    What costs a start of processes changes last: another ranker starts all anew, another number of
+    replicas some."""
     common = cell_defaults(app) | _settings(content, "cell", app)
     if "cells" in content and "matrix" in content:
         raise BadInput(f"{content.file}: give cells or matrix, not both")
@@ -395,7 +395,7 @@ def _cells(content: Content, app: str) -> tuple[Cell, ...]:
 
 
 def _own_cells(content: Content, around: Around) -> tuple[Cell, ...]:
-    """The options of the user's app in all combinations; one cell, the app as it is, without."""
+    """List all combinations of the options of the user's app; without any, the app as it is."""
     for key in ("cell", "cells", "matrix"):
         if key in content:
             flags = (content.places[name] for name in content.places if name.startswith(f"{key}."))
@@ -410,7 +410,7 @@ def _own_cells(content: Content, around: Around) -> tuple[Cell, ...]:
 
 
 def _cheapness(option: str) -> int:
-    """What changes in place changes most often; what starts all replicas anew the least."""
+    """Rank an option, 0 to 2: one that changes in place changes most often in a run."""
     name = option.partition(".")[2]
     if name in ("max_ongoing_requests", "max_queued_requests") or name.startswith("user_config."):
         return 2
@@ -418,7 +418,7 @@ def _cheapness(option: str) -> int:
 
 
 def _settings(content: Content, table: str, app: str, *, listed: bool = False) -> dict[str, Any]:
-    """The settings of a cell in a table, or with `listed` several of each. Raises BadInput."""
+    """Read the settings of a cell in a table, `listed` as several of each. Raises BadInput."""
     settings: dict[str, Any] = {}
     place = content.where(table)
     for key, value in content.table(table).items():

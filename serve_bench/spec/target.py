@@ -14,18 +14,20 @@ APP = "module:app or path/file.py:app"
 
 
 class ParsedTarget(NamedTuple):
-    """A target. `app`: of the user, in a module or a file, `name` within it, which is empty for the
-    one app of a file; `config`: a file of Serve; `suite`: a file, or a word that names a shipped
-    suite, such as noop; `service`: an address, and the `name` that it was given."""
+    """A target: an app of the user, a config file of Serve, a suite, or a service that is up.
+
+    A suite is a file, or a word that names a shipped one, such as noop."""
 
     kind: Kind
-    place: str
-    name: str = ""
+    place: str  # module, file, word or address
+    name: str = ""  # of the app in `place`, "": its only one; of a service
 
 
 def read_target(text: str, where: str = "TARGET") -> ParsedTarget:
-    """`noop`, `path/file.py:app`, `module:app`, `module.app` as Serve has it too, `config.yaml`,
-    `suite.toml`, `http://...` or `NAME=http://...`. Raises BadInput."""
+    """Parse what a command measures. Raises BadInput.
+
+    `noop`, `path/file.py:app`, `module:app`, `module.app` as Serve has it too, `config.yaml`,
+    `suite.toml`, `http://...` or `NAME=http://...`."""
     if "://" in text:
         return read_service(text)
     if text.endswith((".yaml", ".yml")):
@@ -41,7 +43,7 @@ def read_target(text: str, where: str = "TARGET") -> ParsedTarget:
 
 
 def read_service(text: str) -> ParsedTarget:
-    """A service that is up already: its address, or `NAME=URL`."""
+    """Parse a service that is up already: its address, or `NAME=URL`."""
     name, equals, url = text.partition("=")
     if not equals or "://" in name:
         return ParsedTarget("service", text)
@@ -49,7 +51,7 @@ def read_service(text: str) -> ParsedTarget:
 
 
 def split_target(text: str) -> tuple[str, str]:
-    """The module or file of an app, and the name in it."""
+    """Split an app into its module or file, and the name in it."""
     if text.endswith(".py"):
         return text, ""
     module, _, name = text.rpartition(":" if ":" in text else ".")
@@ -57,5 +59,5 @@ def split_target(text: str) -> tuple[str, str]:
 
 
 def is_own(text: str) -> bool:
-    """Whether a word names an app of the user's: `module:app`, `path/file.py:app`, or the file."""
+    """Return whether a word names an app of the user's: `module:app`, `path/x.py:app`, `x.py`."""
     return ":" in text or text.endswith(".py")
