@@ -15,7 +15,7 @@ OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def find(place: str) -> Any:
-    """What stands at a place of this package, as `cli.report:report`, which is imported now."""
+    """Import what stands at a place of this package, such as `cli.report:report`."""
     module, _, name = place.partition(":")
     return attrgetter(name)(import_module(f"serve_bench.{module}"))
 
@@ -25,7 +25,7 @@ MOST_OF_A_LINE = 1_500
 
 
 def print_note(text: str) -> None:
-    """Prints lines on stderr, and nothing else prints there: names in them may be a stranger's."""
+    """Print lines on stderr, which nothing else does: names in them may be a stranger's."""
     for line in visible(text).split("\n"):
         more = f"... ({len(line):,} characters)" if len(line) > MOST_OF_A_LINE else ""
         print(f"{line[:MOST_OF_A_LINE]}{more}", file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ from serve_bench.serving.strays import sweep
 
 
 def clean(_options: Options) -> int:
-    """Removes what dead runs left. Returns the exit code."""
+    """Remove what dead runs left. Returns the exit code."""
     swept = sweep()
     for run_id, reaped in swept.items():
         typer.echo(f"run {run_id}: {reaped.killed} processes ended, directory removed")

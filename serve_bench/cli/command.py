@@ -50,7 +50,8 @@ def flag(
     resume: bool = False,
     named: bool = True,
 ) -> Any:
-    """A field that a flag sets. Without `help` it is that of the class above with another default.
+    """Declare a field that a flag sets; without `help` it only changes an inherited default.
+
     `takes`: the words that it may be, or the least and the largest number. A default that is not
     decided here stands in `help`, as `[10]`. `launched`, `resume`, `named`: of Opt."""
     if help is None:
@@ -69,19 +70,14 @@ for."""
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Options(Spec):
-    """The options of one call of a command. Fields cannot be changed.
+    """The options of one call of a command. Fields cannot be changed."""
 
-    `command`: whose flags of axes it has; `spec`: what it is asked to measure, where that makes its
-    flags. `specs`: whose options it has that `order` names. `given`: the flags that are set and are
-    keys of a suite, by parameter, as the file would have them.
-    """
-
-    command: ClassVar[str] = ""
-    spec: ClassVar[type[Spec] | None] = None
-    specs: ClassVar[Sequence[type[Spec]]] = ()
+    command: ClassVar[str] = ""  # whose flags of axes it has
+    spec: ClassVar[type[Spec] | None] = None  # what it is asked to measure, if that makes flags
+    specs: ClassVar[Sequence[type[Spec]]] = ()  # have the options that `order` names
     order: ClassVar[str] = ""
 
-    given: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)  # flags that are set and keys of a suite
 
     def __init_subclass__(cls) -> None:
         # `--help` makes many of these classes, and most of its time would be their functions'.
@@ -95,7 +91,7 @@ class Options(Spec):
     @classmethod
     @cache
     def parameters(cls) -> Mapping[str, Option]:
-        """All options of the command, in the order of its help: its fields, and keys of a suite."""
+        """Map all options of the command, in the order of its help: fields and keys of a suite."""
         known, names, axes = cls.options(), cls.order.split(), axis_options(cls.command)
         keys = {**(axes if cls.spec is None else cls.spec.options())}
         for spec in cls.specs:
@@ -108,14 +104,13 @@ class Options(Spec):
 
     @classmethod
     def flags(cls) -> dict[str, str]:
-        """What a message calls its options, by name."""
+        """Map each option to what a message calls it."""
         flags = {name: option.flag for name, option in cls.parameters().items()}
         return {**flags, "streaming": "--protocol stream"}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """The options from what a command line gives: texts, several of them, switches. Raises
-        BadInput."""
+        """Parse what a command line gives: texts, several of them, switches. Raises BadInput."""
         values = {name: value for name, value in values.items() if value not in (None, ())}
         for name, value in values.items():  # known before anything is refused in words
             for word in value if isinstance(value, list | tuple) else [value]:
@@ -133,8 +128,7 @@ class Options(Spec):
         return cls(**typed, given=given)
 
     def changed(self, counts: Callable[[Option], bool] = lambda _: True) -> list[str]:
-        """The options that are given, or have another value than their default, as `--help` spells
-        them: those of them that count."""
+        """List the flags of options that are given or differ from their default, if they count."""
         values = {**self.given, **vars(self)}
         return [
             option.flag

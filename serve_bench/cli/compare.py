@@ -33,8 +33,7 @@ NEWEST: Final = 60  # runs of a folder, at most, that tell how far runs differ
 
 
 def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list[str]]:
-    """The runs that are compared, and sentences as of `pair_runs` on those that are not. BadInput
-    where no run of a side can be read."""
+    """Pair runs to compare; say why others are not. BadInput if no run of a side is readable."""
     sides, left = [], []
     for place in (options.run_a, options.run_b):
         runs, unreadable = search([place], read_stored)
@@ -55,7 +54,7 @@ def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list
 def _compare_pairs(
     options: CompareOptions, gate: Gate, pairs: Sequence[RunPair], left: list[str]
 ) -> Iterator[tuple[Comparing, tuple[str, str]]]:
-    """Each pair that can be compared, with its folders; why others cannot goes to `left`."""
+    """Yield each pair that can be compared, with its folders; say in `left` why others cannot."""
     for pair in pairs:
         try:
             comparing = of_runs(
@@ -76,7 +75,7 @@ def _compare_pairs(
 
 
 def _spreads(pair: RunPair, session_sd: float | None) -> Spreads:
-    """How far runs of the suite differ: as given, or from the runs beside both."""
+    """Return how far runs of the suite differ: as given, or from the runs beside both."""
     a, b = pair.runs
     if session_sd is not None:
         given = dict.fromkeys(NAMES, RunSpread(session_sd))
@@ -89,7 +88,7 @@ def _spreads(pair: RunPair, session_sd: float | None) -> Spreads:
 
 
 def compare(options: CompareOptions) -> int:
-    """Compares stored runs. Returns the exit code."""
+    """Compare stored runs. Returns the exit code."""
     form, html = options.format, options.format == "html"
     gate = read_flags(options)
     to = target_of(options.output, Path("compare.html") if html else None)
@@ -110,7 +109,7 @@ def compare(options: CompareOptions) -> int:
         print_note(f"warning: not compared: {text}")
 
     def data() -> str:
-        """One object; of what is not two runs that were named a list of pairs."""
+        """Write one object; a list of pairs unless just two runs were named."""
         objects = [comparison_json(*pair) for pair in done]
         named = not skipped and not comparings[0].of
         return json_of(objects[0] if named else {"pairs": objects, "not_compared": skipped})

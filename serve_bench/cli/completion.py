@@ -1,5 +1,4 @@
-"""What a shell offers behind an option or an argument: the closed set of words of its declaration,
-or what its name stands for in every command. Nothing is looked up before a shell asks."""
+"""What a shell offers behind an option or an argument; nothing is looked up before it asks."""
 
 from __future__ import annotations
 
@@ -26,6 +25,6 @@ def _known(name: str) -> Iterable[str]:
 def complete(
     name: str, words: Sequence[str], _context: object, _words: object, incomplete: str
 ) -> list[str]:
-    """The values of a parameter that begin as what is written behind the last comma."""
+    """List the values of a parameter that begin with what follows the last comma."""
     begun, comma, last = incomplete.rpartition(",")
     return [f"{begun}{comma}{word}" for word in words or _known(name) if word.startswith(last)]

@@ -18,8 +18,10 @@ COLORS: Final = {"ok": "32", "warning": "33", "failure": "31;1", "unknown": "2"}
 
 
 def format_text(findings: Findings, *, width: int = 80, color: bool = False) -> str:
-    """A line for each check, below it what to do, and the verdict at the end. A tone is a word
-    first; color only repeats it. Paths and commands are not broken: they are there to be copied."""
+    """Write a line for each check with what to do below it, and the verdict at the end.
+
+    A tone is a word first; color only repeats it. Paths and commands are not broken: they are to be
+    copied."""
     names, tones = max(map(len, findings)), max(map(len, COLORS))
     margin = names + tones + 4
     lines = []
@@ -40,7 +42,7 @@ def format_text(findings: Findings, *, width: int = 80, color: bool = False) -> 
 
 
 def format_json(findings: Findings) -> str:
-    """The same as JSON: `fit`, `verdict`, and each check with its tone, text and hint."""
+    """Write the findings as JSON: `fit`, `verdict`, and each check with its tone, text and hint."""
     checks = [
         {"check": name, "tone": finding.tone, "text": finding.text, "hint": finding.hint}
         for name, finding in findings.items()
@@ -50,7 +52,7 @@ def format_json(findings: Findings) -> str:
 
 
 def doctor(options: DoctorOptions) -> int:
-    """Checks this machine. Returns the exit code."""
+    """Check this machine. Returns the exit code."""
     findings = diagnose(options.python)
     if options.as_json:
         typer.echo(format_json(findings))

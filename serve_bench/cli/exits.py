@@ -16,23 +16,23 @@ GATE_BROKEN: Final = 3
 
 
 def close_gate(reasons: Sequence[str]) -> int:
-    """Prints on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
+    """Print on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
     for reason in reasons:
         print_note(f"gate: {reason}")
     return GATE_BROKEN if reasons else 0
 
 
 def close_slo(result: Result) -> int:
-    """Says on stderr which row of a run missed its SLO, and which cannot be judged, in a line each.
-    Returns the exit code: GATE_BROKEN, FAILED, or 0 where all met it and where there is none."""
+    """Print on stderr rows that missed their SLO or cannot be judged. Returns the exit code."""
     rows = judged_rows(find_lens(result.run.command).compared(result))
     missed = reasons(rows, "missed")
     return _close("slo", [missed] if missed else [], reasons(rows, "not judged"))
 
 
 def close_host(result: Result) -> int:
-    """Says on stderr which other programs ran beside a run, for --strict-host. Returns the exit
-    code: GATE_BROKEN, FAILED where it is not known of a trial, or 0."""
+    """Print on stderr which other programs ran during a run, for --strict-host.
+
+    Returns the exit code: GATE_BROKEN, FAILED where it is not known of a trial, or 0."""
     unfair = [*unfair_sentences(result.trials)]
     unknown = sum(trial.usage.others is None for trial in result.trials)
     what = "trial: other programs cannot be told from the service, or CPU was not sampled"

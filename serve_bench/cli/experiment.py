@@ -1,10 +1,7 @@
-"""The way of every command that measures: from its options to what is asked, a plan, a sitting, a
-report and an exit code.
+"""The way of every command that measures: its options, plan, sitting, report and exit code.
 
 Rule: nothing here knows which kind of run it is, nor whether its target is launched or is up
-already. A kind says what is its own: what it asks, what it measures with, its plan in words, its
-gate.
-"""
+already. A kind adds its own: what it asks, what it measures with, its plan in words, its gate."""
 
 from __future__ import annotations
 
@@ -77,11 +74,10 @@ A = TypeVar("A", bound=SuiteRequest)
 
 
 class Experiment(Generic[O, A]):
-    """A kind of run: what it asks, its plan, and what measures it. `asked` is what is measured now,
-    which is that of the options or of a stored run, `earlier` what is measured of it."""
+    """A kind of run: what it asks, its plan, and what measures it."""
 
-    asked: A
-    earlier: Result | None
+    asked: A  # what is measured now: of the options or a stored run
+    earlier: Result | None  # what is measured of it
 
     def __init__(self, options: O) -> None:
         self.options = options
@@ -91,44 +87,45 @@ class Experiment(Generic[O, A]):
             options.check_url()
 
     def read(self) -> A:
-        """What the options ask for. Raises BadInput before anything starts."""
+        """Read what the options ask for. Raises BadInput before anything starts."""
         raise NotImplementedError
 
     def restore(self, stored: Mapping[str, Any]) -> A:
-        """What a stored run was asked for. Raises BadInput."""
+        """Read what a stored run was asked for. Raises BadInput."""
         raise NotImplementedError
 
     def content(self, asked: A, earlier: Result) -> Mapping[str, Any]:
-        """What has to be as in a stored run, to go on with it."""
+        """Return what has to be as in a stored run, to resume it."""
         return asked.to_json()
 
     def prepare(self, asked: A, earlier: Result | None) -> A:
-        """Plans what is left to be measured. Returns what is measured now. Raises BadInput where it
-        is of another kind, or cannot be measured here."""
+        """Plan what is left to be measured, and return what is measured now.
+
+        Raises BadInput where it is of another kind, or cannot be measured here."""
         raise NotImplementedError
 
     def plan_lines(self) -> Iterable[str]:
-        """The plan of a dry run."""
+        """Describe the plan for a dry run."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Prints what is to be known before it starts. Raises BadInput where it cannot start."""
+        """Print what is to be known before it starts. Raises BadInput where it cannot start."""
 
     def sitting(self) -> Sitting:
-        """What is measured now."""
+        """Describe what is measured now."""
         raise NotImplementedError
 
     def show(self, result: Result, folder: Path) -> int:
-        """Prints the report, and what breaks the gate. Returns the exit code of the gate."""
+        """Print the report, and what breaks the gate. Returns the exit code of the gate."""
         return self.report.close(result, folder)
 
     @classmethod
     def measure(cls, options: O) -> int:
-        """Measures what the options ask for, or prints the plan of it. Returns the exit code."""
+        """Measure what the options ask for, or print its plan. Returns the exit code."""
         return cls(options).run()
 
     def run(self) -> int:
-        """Does so for these options."""
+        """Measure, or print the plan. Returns the exit code."""
         if self.options.resume is None:
             asked, self.earlier = self.read(), None
         else:
@@ -142,8 +139,9 @@ class Experiment(Generic[O, A]):
             return sit(self.sitting(), self.options, self.show)
 
     def _resume(self, folder: Path, earlier: Result) -> A:
-        """What a stored run was asked for: as the flags say it, where it must be said again, else
-        as its record does. Raises BadInput."""
+        """Return what a stored run was asked for: by the flags if needed, else by its record.
+
+        Raises BadInput."""
         options, suite = self.options, earlier.run.suite
         if earlier.run.command != options.command:
             raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
@@ -162,7 +160,7 @@ class Experiment(Generic[O, A]):
             return self.restore(suite)
 
     def dry_run(self) -> int:
-        """Prints the plan. Returns the exit code."""
+        """Print the plan. Returns the exit code."""
         out, slo = None if self.earlier else self.options.out, getattr(self.asked, "slo", None)
         return print_plan(self.plan_lines(), out, slo)
 
@@ -174,21 +172,20 @@ class PlannedSpec(SuiteRequest, Protocol):
     """What is asked, and its launches."""
 
     def plan(self, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
-        """The launches in order; trials whose keys are `done` are left out."""
+        """Plan the launches in order; trials whose keys are `done` are left out."""
 
     def expected_s(self, launches: Sequence[LaunchPlan]) -> float:
-        """About how long these launches take."""
+        """Estimate the seconds of these launches."""
 
 
 L = TypeVar("L", bound=PlannedSpec)
 
 
 class ListedExperiment(Experiment[O, L]):
-    """Each launch is measured on a bench of its own. `again`: the words of the command that resumes
-    a run; `set_env`: how to set what launches do not take from the shell; None: no launch."""
+    """Each launch is measured on a bench made for it."""
 
     bench: ClassVar[Callable[..., Any]]
-    again: str
+    again: str  # the words of the command that resumes a run
     set_env: str | None = None
     launches: tuple[LaunchPlan, ...]
 
@@ -221,26 +218,22 @@ TOML: Final = "toml"
 
 
 class SuiteExperiment(Experiment[S, Suite]):
-    """What a kind does otherwise than a run of rows or ladders stands in its class.
+    """A kind that measures a suite; its class holds what differs from a run of rows or ladders."""
 
-    `part`: the field that its suites have; `children_every_s`: how often processes that come later
-    are looked for.
-    """
-
-    part: ClassVar[str] = ""
-    children_every_s: ClassVar[float] = 1.0
+    part: ClassVar[str] = ""  # the field that its suites have
+    children_every_s: ClassVar[float] = 1.0  # between looks for processes that come later
     agenda: Agenda
 
     def clusters(self, **fields: Any) -> ServedClusters:
-        """What measures the agenda, of the fields that all kinds have."""
+        """Make what measures the agenda, from the fields that all kinds have."""
         return ServedClusters(**fields)
 
     def suite(self) -> Suite:
-        """What is measured, wherever its load comes from. Raises BadInput."""
+        """Read what is measured, wherever its load comes from. Raises BadInput."""
         raise NotImplementedError
 
     def check(self, suite: Suite) -> None:
-        """Raises BadInput for a suite of another kind."""
+        """Raise BadInput for a suite of another kind."""
 
     def read(self) -> Suite:
         load_on = read_load_on(self.options.load_on, self.options.load_nodes)
@@ -266,7 +259,7 @@ class SuiteExperiment(Experiment[S, Suite]):
         return asked
 
     def plan_agenda(self, suite: Suite, earlier: Result | None) -> Agenda:
-        """What is done with each row: all, or what an earlier sitting lacks."""
+        """Plan what is done with each row: all, or what an earlier sitting lacks."""
         profile = bool(self.profile)
         if earlier is not None:
             return rest_of(earlier, suite, profile)
@@ -307,8 +300,7 @@ class SuiteExperiment(Experiment[S, Suite]):
             yield f"a row of responses over {slow_s:.2g} s takes longer, up to {most_s:g} s"
 
     def dry_run(self) -> int:
-        """Prints the plan, or the suite file that the command line is. Raises BadInput where no
-        file can be."""
+        """Print the plan, or the command line as a suite file. BadInput where no file can be."""
         options, suite = self.options, self.asked
         if options.format != TOML:
             urls = (f"{name}: {hide_in_text(at.url)}" for name, at in suite.services.items())
@@ -345,7 +337,7 @@ class SuiteExperiment(Experiment[S, Suite]):
         )
 
     def breaches(self, view: View) -> Sequence[str]:
-        """What breaks the gate of the kind."""
+        """List what breaks the gate of the kind."""
         return ()
 
     def show(self, result: Result, folder: Path) -> int:
@@ -354,8 +346,7 @@ class SuiteExperiment(Experiment[S, Suite]):
 
 
 def check_load(suite: Suite, trace: float | None) -> None:
-    """BadInput where the load of a suite cannot come from the nodes that it names, or cannot be
-    traced."""
+    """Raise BadInput where a suite's load cannot come from the named nodes, or cannot be traced."""
     if suite.load_on is not None and any(row.protocol in HANDLES for row in suite.rows):
         raise BadInput("--load-on: the load of a handle is a driver on this host")
     if trace and suite.load_on is not None:
@@ -384,11 +375,12 @@ def sitting_of(
     children_every_s: float = 1.0,
     **more: Any,
 ) -> Sitting:
-    """The sitting that measures an agenda. `sample`: CPU, memory and GPU beside each load;
-    `metrics`: Serve's own around it; `profile`: targets of a profiled repetition of each row.
-    `trace`: the share of requests whose way through Serve is marked; 0: of those alone that other
-    loads choose; None: of none. `more`: other fields of the sitting. Raises BadInput where an
-    interpreter has no Ray."""
+    """Make the sitting that measures an agenda.
+
+    `sample`: CPU, memory and GPU during each load; `metrics`: Serve's own around it; `profile`:
+    targets of a profiled repetition of each row. `trace`: the share of requests whose way through
+    Serve is marked; 0: of those alone that other loads choose; None: of none. `more`: other fields
+    of the sitting. Raises BadInput where an interpreter has no Ray."""
     suite = agenda.suite
 
     def work(place: Place) -> Plan[Any, Any]:

@@ -10,13 +10,13 @@ from serve_bench.core.load_spec import Load
 
 
 def check_client(load: Load) -> None:
-    """BadInput without the library of the client."""
+    """Raise BadInput without the library of the client."""
     if load.client == "grpc" and find_spec("grpc") is None:
         raise BadInput("--protocol grpc: grpcio is not installed: pip install grpcio")
 
 
 def name_place(message: str, places: Mapping[str, str]) -> str:
-    """The message with a place, such as a flag, instead of the field that it begins with."""
+    """Replace the field that a message begins with by its place, such as a flag."""
     first, space, rest = message.partition(" ")
     field = first.removesuffix(":")
     return places.get(field, field) + first.removeprefix(field) + space + rest

@@ -26,17 +26,15 @@ from serve_bench.store import read
 
 @dataclass(frozen=True)
 class Gate:
-    """What a verdict is held against. `threshold` None: not given; `metrics` begin with throughput
-    and are None where none were given; `noise`: the A/A run, read."""
+    """What verdicts are compared with."""
 
-    threshold: float | None = None
-    metrics: tuple[str, ...] | None = None
+    threshold: float | None = None  # None: not given
+    metrics: tuple[str, ...] | None = None  # throughput first; None: none given
     fail_on: str | None = None
-    noise: Comparing | None = None
+    noise: Comparing | None = None  # the A/A run, read
 
     def check_rounds(self, rounds: int, what: str) -> None:
-        """BadInput for a gate that could never break: too few launches for any verdict. `what`: as
-        `--rounds 2`."""
+        """Raise BadInput, naming `what` (`--rounds 2`), for launches too few for any verdict."""
         if self.fail_on in ("regressed", "slower") and rounds < FEWEST:
             raise BadInput(
                 f"--fail-on: {what}: no verdict is possible below {FEWEST} launches a side, so "
@@ -44,8 +42,9 @@ class Gate:
             )
 
     def judge(self, result: Result) -> Comparing:
-        """The comparison that a run of versus is, with this gate before its own. BadInput for one
-        that could never break."""
+        """Compare the sides of a run of versus, by this gate before its own.
+
+        Raises BadInput for a gate that could never break."""
         given: dict[str, object] = {"threshold": self.threshold, "gate": self.metrics}
         if self.noise is not None:
             given |= {"floors": floors_of(self.noise), "noise": self.noise.sides[0].run.id}
@@ -56,8 +55,7 @@ class Gate:
         return comparing
 
     def close(self, *comparings: Comparing, gaps: Sequence[str] = ()) -> int:
-        """What `broken` finds, and what could not be judged, on stderr; see close_gate. Returns the
-        exit code."""
+        """Print what `broken` finds, and what could not be judged. Returns the exit code."""
         if self.fail_on is None:
             return 0
         reasons = [
@@ -69,7 +67,7 @@ class Gate:
 
 
 def read_flags(options: GateOptions) -> Gate:
-    """All four flags. BadInput on the first that is wrong, and where scipy cannot be imported."""
+    """Read all four flags. BadInput on the first that is wrong, and without scipy."""
     quantile(2.0, 0.975)
     metrics = None
     if options.gate is not None:  # throughput is always the first
@@ -80,7 +78,7 @@ def read_flags(options: GateOptions) -> Gate:
 
 
 def metric_names(text: str, flag: str) -> tuple[str, ...]:
-    """`p99,cpu` as metrics. BadInput on one that is none."""
+    """Parse `p99,cpu` into metrics. BadInput on one that is none."""
     names = tuple(part.strip() for part in text.split(","))
     for name in names:
         if name not in NAMES:
@@ -90,7 +88,7 @@ def metric_names(text: str, flag: str) -> tuple[str, ...]:
 
 
 def read_noise(folder: Path) -> Comparing:
-    """The A/A run in a folder. BadInput for another one, and for one with too few rounds."""
+    """Read the A/A run in a folder. BadInput for another one, and for one with too few rounds."""
     try:
         result = read(folder)
         if not result.run.two_sided:

@@ -21,22 +21,21 @@ from serve_bench.view.csv import json_of
 
 
 def render_history(history: History, form: str = "table", layout: Layout = PLAIN) -> str:
-    """A history as text that ends with a newline, one document after the other. BadInput for what
-    a form of another tool cannot hold, and where the page's library of charts is missing."""
+    """Render a history as text that ends with a newline. BadInput for what `form` cannot hold."""
     if form in EXPORTS:
         return visible(export(history, form))
     return render(form, documents(history), lambda: json_of(history_json(history)), layout=layout)
 
 
 def close_history(history: History, fail_on: str | None) -> int:
-    """Prints on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
+    """Print on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
     gaps = [f"{group.name}: {gap}" for group in history.groups for gap in group.gaps]
     comparings = (group.comparison for group in history.groups)
     return Gate(fail_on=fail_on).close(*comparings, gaps=[*gaps, *late_runs(history)])
 
 
 def history(options: HistoryOptions) -> int:
-    """Shows the history of stored runs. Returns the exit code."""
+    """Show the history of stored runs. Returns the exit code."""
     form, output, plot = options.format, options.output, options.plot
     metrics = tuple(dict.fromkeys(metric_names(options.metric, "--metric")))
     check_plot(plot, None)

@@ -32,7 +32,7 @@ REQUEST = """route paths method header headers draw body bodies requests_file ex
 
 
 def format_flag(*forms: str) -> Any:
-    """`--format` of a command that has these forms."""
+    """Declare `--format` of a command that has these forms."""
     help = f"Form: {', '.join(forms)}."
     return flag("table", help, "--format", "-f", takes=forms, resume=True)
 
@@ -42,8 +42,7 @@ UNSAMPLED = "--strict-host: needs the samples that --no-sample leaves out"
 
 
 class SloOptions(Options):
-    """Where a run is kept, how clusters are started, where their load comes from, what is seen of
-    it, and what each row must hold."""
+    """Where a run is kept, how clusters and load are started, what is seen, what rows must hold."""
 
     specs: ClassVar[Sequence[type[Spec]]] = (RequestKeys, ServeKeys, SuiteKeys)
 
@@ -107,7 +106,7 @@ class RunOptions(FormatOptions, SloOptions):
         return self.url or []
 
     def check_url(self) -> None:
-        """BadInput on flags that say something of a cluster that is launched: none is."""
+        """Raise BadInput on flags that say something of a cluster that is launched: none is."""
         target = () if self.url is None else ("target",)
         if wrong := self.changed(lambda option: option.opt.launched or option.name in target):
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
@@ -178,7 +177,7 @@ FAIL_ON: Final = ("regressed", "slower", "inconclusive")
 
 
 class GateOptions(Options):
-    """What a comparison is judged by, and how much of it is told."""
+    """What a comparison is judged by, and how much of it is reported."""
 
     verbose: bool = flag(False, "Print each launch or run, and the method.", "--verbose", "-v")
     threshold: Threshold | None = flag(None, "Smallest loss that is regressed [5%].", resume=True)
@@ -197,7 +196,7 @@ class GateOptions(Options):
 
 
 def rounds_option(help: str) -> Opt:
-    """`--rounds` of a command that has these rounds."""
+    """Declare `--rounds` of a command that has these rounds."""
     takes = f"a whole number from 1 to {MOST_LAUNCHES:,}, or +N with --resume"
     return Opt(f"{help}; +N with --resume adds N", "N", read=Rounds.read, takes=takes, resume=True)
 

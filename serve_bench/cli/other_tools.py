@@ -24,7 +24,7 @@ _FAULTS: Final = (OSError, csv.Error, ArithmeticError, LookupError, TypeError, V
 
 
 def read_stored(path: Path) -> Result:
-    """A stored run, or a file of another tool as a run of no time. Raises BadInput."""
+    """Read a stored run, or a file of another tool as a run without a time. Raises BadInput."""
     if path.suffix not in (".csv", ".json") or path.is_dir():
         return read_rows(path)
     place, host, known = path.resolve(), HostFacts(), "perf_metrics of Ray"
@@ -47,7 +47,7 @@ def read_stored(path: Path) -> Result:
 
 
 def _make_trial(name: str, sent: int, failed: int, rate: float, more: Mapping[str, float]) -> Trial:
-    """A row of a file with its rate; `more`: times (ns), and shares as `p50_error`."""
+    """Make the trial of a row with its rate; `more`: times (ns), and shares as `p50_error`."""
     metrics = {figure: Metric("ns", "lower", (float(value),)) for figure, value in more.items()}
     metrics["throughput"] = Metric("requests/s", "higher", (float(rate),))
     counts = Counts(sent, sent - failed, {"status": failed}, 0)
@@ -63,7 +63,7 @@ def _read_perf_metrics(content: Mapping[str, Any]) -> Iterator[Trial]:
 
 
 def _read_rounds(benchmark: Mapping[str, Any]) -> Trial:
-    """A round counts as a request; the error of the mean is that of 95 %."""
+    """Read a row whose rounds count as requests; the error of the mean is that of 95 %."""
     parts = (float(benchmark["stats"][name]) for name in ("rounds", "mean", "stddev", "median"))
     rounds, mean, std, median = parts
     others = {"p50": 1e9 * median}

@@ -1,10 +1,8 @@
-"""Commands as typer parses them, made of their options: which panel of the help an option stands
-in, whether it is common, and what its value looks like.
+"""Commands as typer parses them, made of their options: panel, common or not, shape of a value.
 
 Rule: what runs a command is imported when it is called, by `find`. A name means the same in all
 commands, so all three are said once, by name. An option in no list of a panel is what is measured,
-as are the axes of a deployment.
-"""
+as are the axes of a deployment."""
 
 from __future__ import annotations
 
@@ -98,8 +96,9 @@ _SHAPES: Final[Mapping[str, str]] = {
 
 
 def _make_parameter(option: Option) -> TyperOption | TyperArgument:
-    """An option as a parser takes it: a switch, a text, or a list of texts. What its text looks
-    like says its Opt or its type, else its name, as in all commands."""
+    """Make a parser's parameter of an option: a switch, a text, or a list of texts.
+
+    Its Opt or its type describes its text, else its name, as in all commands."""
     name, opt, words, shape = option.name, option.opt, option.words, option.shape or ""
     if not opt.shape and shape.partition("[")[0] in ("TEXT", "NUMBER", "PATH"):
         named = _SHAPES.get(name, shape)
@@ -146,9 +145,10 @@ _HELP_ALL: Final = TyperOption(
 
 
 class Panels(_Parser):
-    """Help in panels, and a command line that says nothing twice. Without rich: its import slows
-    the start. `place`: of the function of these options that runs the command; without one its
-    help is printed."""
+    """Help in panels, and a command line that says nothing twice.
+
+    Without rich: its import slows the start. `place`: of the function of these options that runs
+    the command; without one its help is printed."""
 
     def __init__(self, options: type[Options], place: str = "", **settings: Any) -> None:
         self.options, self.place = options, place
@@ -162,7 +162,7 @@ class Panels(_Parser):
         )
 
     def call(self, context: Any, **values: Any) -> Any:
-        """Runs the command, unless one below it is called; the exit code."""
+        """Run the command, unless one below it is called. Returns the exit code."""
         options = self.options.of(values)
         if context.invoked_subcommand is not None:
             return None
@@ -174,7 +174,7 @@ class Panels(_Parser):
             raise typer.Abort from None
 
     def get_help(self, ctx: Any) -> str:
-        """The whole help, or that of the common options where the whole is long."""
+        """Return the whole help, or that of the common options where the whole is long."""
         whole = super().get_help(ctx)
         if _WHOLE in ctx.meta or len(whole.splitlines()) <= MOST_LINES:
             return whole
@@ -182,8 +182,10 @@ class Panels(_Parser):
         return super().get_help(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """BadInput on an option that is given twice and takes one value. A `--trace` without a
-        share gets one: typer has no value that may be left out. That of `noop` takes none."""
+        """Raise BadInput on an option that is given twice and takes one value.
+
+        A `--trace` without a share gets one: typer has no value that may be left out. That of
+        `noop` takes none."""
         options: Sequence[Any] = self.params
         takes_share = any(option.name == "trace" and not option.is_flag for option in options)
         if takes_share and "--trace" in args:
@@ -202,7 +204,7 @@ class Panels(_Parser):
         return remaining
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes the panels; of a short help one list."""
+        """Write the panels; of a short help one list."""
         short = _SHORT in ctx.meta
         of_help = ORDER[-1] if short else "Output"
         panels: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", *ORDER)}
@@ -230,22 +232,22 @@ class Command(Panels, TyperCommand):
     """A command whose options stand in panels."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """`[OPTIONS] URL`: arguments as their help shows them."""
+        """Return `[OPTIONS] URL`: arguments as their help shows them."""
         arguments = (param for param in self.get_params(ctx) if param.param_type_name == "argument")
         return ["[OPTIONS]", *(str(param.metavar or param.name) for param in arguments)]
 
 
 class CommandGroup(Panels, TyperGroup):
-    """The same of a command with others below it, without which it runs, too."""
+    """A command in panels with others below it, without which it runs, too."""
 
     def __init__(self, options: type[Options], place: str = "", **settings: Any) -> None:
         super().__init__(options, place, invoke_without_command=True, **settings)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """`[OPTIONS] [COMMAND] [ARGS]...`: a command may be left out."""
+        """Return `[OPTIONS] [COMMAND] [ARGS]...`: a command may be left out."""
         return ["[OPTIONS]", "[COMMAND]", "[ARGS]..."]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes the panels, then the commands."""
+        """Write the panels, then the commands."""
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)

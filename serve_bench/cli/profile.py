@@ -37,7 +37,7 @@ from serve_bench.store.files import read_toml, shipped, write_output
 
 
 def _read(options: ProfileOptions) -> ProfileSpec:
-    """What to record: flags, then the recipe, then the defaults."""
+    """Read what to record: flags, then the recipe, then the defaults."""
     name, content = options.recipe, Content("profile")
     if name is not None:
         folder = shipped("profiles")
@@ -52,7 +52,7 @@ def _read(options: ProfileOptions) -> ProfileSpec:
 def _processes(
     pid: int | None, target: str | None, app: str | None, deployment: str | None
 ) -> list[ServeProcess]:
-    """The chosen processes. Raises BadInput where there is none, or one cannot be recorded."""
+    """Choose the processes. Raises BadInput where there is none, or one cannot be recorded."""
     if pid is not None:
         check_process(pid)
         py_spy()
@@ -74,7 +74,7 @@ def _processes(
 
 
 def record(options: ProfileOptions) -> int | None:
-    """Records the processes that are asked for. Returns the exit code."""
+    """Record the processes that are asked for. Returns the exit code."""
     pid, out = options.pid, options.out
     if options.list_:
         if given := options.changed(lambda option: option.name != "list_"):
@@ -98,7 +98,7 @@ def record(options: ProfileOptions) -> int | None:
 
 
 def diff(options: DiffOptions) -> int:
-    """Compares two profiles. Returns the exit code."""
+    """Compare two profiles. Returns the exit code."""
     roles = TARGETS[options.target]
     profiles = []
     for word in (options.a, options.b):
@@ -115,7 +115,7 @@ HEAD: Final = ("pid", "role", "app", "deployment", "CPU %", "MB", "how to profil
 
 
 def list_processes() -> int:
-    """Prints them by cluster: role, app, deployment, CPU over half a second, memory."""
+    """Print Serve processes by cluster: role, app, deployment, CPU over half a second, memory."""
     if processes := serve_processes():
         lines = process_lines(in_use(processes), terminal(sys.stdout)[0])
         typer.echo("\n".join(lines))
@@ -125,7 +125,7 @@ def list_processes() -> int:
 
 
 def process_lines(processes: Sequence[InUse], width: int) -> Iterator[str]:
-    """A table of processes, with a heading for each cluster."""
+    """Yield the lines of a table of processes, with a heading for each cluster."""
     rows = []
     for used in processes:
         process = used.process
@@ -148,8 +148,9 @@ def process_lines(processes: Sequence[InUse], width: int) -> Iterator[str]:
 
 
 def record_processes(processes: Sequence[ServeProcess], wish: Wish) -> int:
-    """Records Python processes with py-spy, draws and prints their profiles. The exit code. Raises
-    RunFailed where there is none."""
+    """Record processes by py-spy, draw and print their profiles. Returns the exit code.
+
+    Raises RunFailed where no process could be recorded."""
     what = counted(len(processes), "process", "processes")
     text = f"recording {what} for {wish.duration_s:g} s"
     with signals(), run_mark() as run_id, Display() as display:
@@ -182,7 +183,7 @@ def record_processes(processes: Sequence[ServeProcess], wish: Wish) -> int:
 
 
 def print_stacks(processes: Sequence[ServeProcess], native: bool) -> int:
-    """The stacks of each process now. The exit code."""
+    """Print the stacks of each process now. Returns the exit code."""
     for process in processes:
         if len(processes) > 1:
             typer.echo(f"== {process.role} {process.pid}")

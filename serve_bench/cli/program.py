@@ -50,18 +50,18 @@ class _Grouped(TyperGroup):
         self.commands = names
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name, which is imported now."""
+        """Import the command of this name."""
         return load_command(cmd_name) if cmd_name in self.commands else None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes the commands, then the few options."""
+        """Write the commands, then the few options."""
         self.format_commands(ctx, formatter)
         records = [get_param.get_help_record(ctx) for get_param in self.get_params(ctx)]
         with formatter.section("Options"):
             formatter.write_dl([record for record in records if record is not None])
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes a section for each group."""
+        """Write a section for each group."""
         wide = max(map(len, self.commands))
         for group, commands in COMMANDS.items():
             with formatter.section(group):
@@ -83,7 +83,7 @@ app = typer.Typer(
 
 @cache
 def load_command(name: str) -> Any:
-    """A command, or a group of them, as typer parses it."""
+    """Import a command, or a group of them, as typer parses it."""
     (place,) = (commands[name][0] for commands in COMMANDS.values() if name in commands)
     file = f"{place}.options" if place.startswith("benchmarks") else place
     return find(f"{file}:{name}")
@@ -106,7 +106,7 @@ def _root(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the CLI and exits. Bad input is one line and exit code 2, a failed run exit code 1."""
+    """Run the CLI and exit. Bad input is one line and exit code 2, a failed run exit code 1."""
     if sys.stderr is None:  # closed by the caller: print would take stdout in its place
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # until the end
     sys.stdout, sys.stderr = lasting(sys.stdout), lasting(sys.stderr)
@@ -126,7 +126,7 @@ class _Terminal(io.FileIO):
 
 
 def lasting(stream: Any) -> Any:
-    """The stream, which fails neither on what it cannot show nor as a terminal that was closed."""
+    """Return a stream that fails neither on what it cannot show nor as a closed terminal."""
     if isinstance(stream, io.TextIOWrapper):
         if stream.isatty():
             terminal = io.BufferedWriter(_Terminal(stream.fileno(), "w", closefd=False))
@@ -138,7 +138,7 @@ def lasting(stream: Any) -> Any:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs the CLI with these arguments and returns the exit code."""
+    """Run the CLI with these arguments. Returns the exit code."""
     try:
         outcome = app(list(argv), standalone_mode=False, prog_name="serve-bench")
         if sys.stdout is not None:  # closed by the caller (`>&-`): Python has none then
@@ -164,7 +164,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _drop_stdout() -> None:
-    """What is still in the buffer has nowhere to go: it must not fail when Python ends."""
+    """Discard what is still in the buffer: it must not fail when Python ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -42,14 +42,14 @@ TICK_S, QUIET_S = 1.0, 12.0
 
 
 def cell_text(cell: Mapping[str, object]) -> str:
-    """A cell in few characters: `batch 1, concurrency 10000, replicas 8`."""
+    """Write a cell in few characters: `batch 1, concurrency 10000, replicas 8`."""
     briefs = {axis.name: axis.brief for axis in AXES.values() if axis.brief is not None}
     named = ((briefs.get(name, name), value) for name, value in cell.items())
     return ", ".join(f"{brief} {value}" for brief, value in named if brief)
 
 
 def step_texts(step: RunStep) -> tuple[str, str]:
-    """Where a run is: its figures, which fit 80 columns, and what is measured in words."""
+    """Describe where a run is: its figures, which fit 80 columns, and what is measured."""
     about = "~" if step.about else ""
     figures = [f"[{step.number}/{about}{step.of}] {about}{clock(step.left_s)} left"]
     if step.load is not None:
@@ -74,7 +74,7 @@ def _place(at: Trial | Failure) -> str:
 
 
 def trial_text(trial: Trial, number: int, of: int) -> str:
-    """One line on a measured trial: the figures that it has, and what is wrong with it."""
+    """Write a line on a measured trial: the figures that it has, and what is wrong with it."""
     figures = []
     if "throughput" in trial.metrics:
         rate = read_rate(trial)
@@ -94,7 +94,7 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
 
 
 def failure_text(failure: Failure) -> str:
-    """A failure with the lines that explain it."""
+    """Describe a failure with the lines that explain it."""
     where = _place(failure) + (f", round {at}" if (at := failure.round or 1) > 1 else "")
     head = f"{failure.what} failed{f' ({where})' if where else ''}: {failure.message}"
     return visible(hide_in_text("\n".join([head, *(f"    {line}" for line in failure.detail)])))
@@ -143,7 +143,7 @@ class Display:
             self._live.stop()
 
     def step(self, step: RunStep) -> None:
-        """Shows where a run is. Without a terminal: where it comes to something slow."""
+        """Show where a run is. Without a terminal: where it comes to something slow."""
         # Connect and warm-up are under a second, so they are not worth a line of their own, and
         # the finished trial has its own.
         phase = "load" if step.row is not None else step.phase
@@ -154,17 +154,19 @@ class Display:
         self.show(words, (*key, silent), silent or step.row is None, figures)
 
     def trial(self, trial: Trial, number: int, of: int) -> None:
-        """A line for a measured trial."""
+        """Print a line for a measured trial."""
         who = self._letters.get(trial.variant, trial.variant)
         self._keep(trial_text(replace(trial, variant=who), number, of))
 
     def failure(self, failure: Failure) -> None:
-        """The failure and what explains it."""
+        """Print a failure and what explains it."""
         self._keep(failure_text(failure))
 
     def show(self, words: str, key: object, at_once: bool = True, figures: str = "") -> None:
-        """The line of what goes on now. Without a terminal it is printed where `key` is another
-        than before, unless it is not needed `at_once`, and every ten seconds of the same."""
+        """Show what goes on now.
+
+        Without a terminal the line is printed where `key` has changed, unless it is not needed
+        `at_once`, and every ten seconds of the same."""
         with self._turn:
             now = self._clock()
             self._view.figures, self._view.words = figures, words
@@ -182,7 +184,7 @@ class Display:
                 self._print(" | ".join(filter(None, (figures, words))))
 
     def tick(self) -> None:
-        """Says what is waited for, and since when, where nothing was shown for a while."""
+        """Say what is waited for, and since when, where nothing was shown for a while."""
         with self._turn:
             now = self._clock()
             if not self._words or now - self._said_at < QUIET_S:
@@ -228,13 +230,13 @@ _GAP: Final = 4
 
 
 def clock(seconds: float) -> str:
-    """Seconds as m:ss."""
+    """Format seconds as m:ss."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"
 
 
 def load_figures(now: Progress) -> str:
-    """Rate, percentiles and errors of a load, in 52 characters at most up to a million a second."""
+    """Format rate, percentiles and errors of a load: 52 characters at most up to a million/s."""
     latency = ""
     if now.p50_ns is not None and now.p99_ns is not None:
         latency = f"p50 {_ms(now.p50_ns)} p99 {_ms(now.p99_ns)} ms | "
@@ -248,18 +250,18 @@ def _ms(ns: int) -> str:
 
 @dataclass
 class LineView:
-    """What is drawn now, by a thread of rich, so that each field is replaced whole. `samples`: rate
-    and p99 (ms) of the present row, by second."""
+    """What is drawn now, by a thread of rich, so that each field is replaced whole."""
 
     figures: str = ""
     words: str = ""
-    samples: tuple[tuple[int, float, float], ...] = ()
+    samples: tuple[tuple[int, float, float], ...] = ()  # rate and p99 (ms) of the row by second
     clock: Callable[[], float] = time.monotonic
     row: object = None
 
     def load(self, now: Progress | None, row: object) -> None:
-        """Takes the state of a load; of another row it begins anew. The last one of a second
-        counts, and what connects or drains has no rate to show."""
+        """Take the state of a load; another row begins anew.
+
+        The last of a second counts, and what connects or drains has no rate to show."""
         if row != self.row:
             self.row, self.samples = row, ()
         if now is None or now.phase not in ("warmup", "measure"):
@@ -284,7 +286,7 @@ class LineView:
 
 
 def chart(title: str, values: Sequence[float], width: int) -> list[str]:
-    """Columns from 0 to the highest value, the newest on the right; the title says how high."""
+    """Draw columns from 0 to the highest value, the newest on the right, under a title with it."""
     top = max(values, default=0.0)
     eighths = [round(8 * HEIGHT * value / top) if top else 0 for value in values]
     rows = [

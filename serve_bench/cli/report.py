@@ -33,7 +33,7 @@ from serve_bench.view.lens import RunLook
 
 
 def _show_index(place: Path, options: ReportCommandOptions) -> int:
-    """Lists the runs of a folder, newest first."""
+    """List the runs of a folder, newest first."""
     of_index = ("folders", "format", "output", "verbose", "wide")
     if given := options.changed(lambda option: option.name not in of_index):
         raise BadInput(f"{', '.join(given)}: is for a run; {place} holds runs, which are listed")
@@ -48,7 +48,7 @@ def _show_index(place: Path, options: ReportCommandOptions) -> int:
 
 
 def check_plot(plot: Path | None, chart: str | None) -> None:
-    """BadInput unless the picture can be written. To be called before anything is read."""
+    """Raise BadInput unless the picture can be written. Call it before anything is read."""
     if plot is None:
         if chart is not None:
             raise BadInput("--chart: chooses charts of --plot FILE, which is not there")
@@ -59,14 +59,16 @@ def check_plot(plot: Path | None, chart: str | None) -> None:
 
 
 def write_plot(plot: Path, documents: Sequence[Document], chart: str | None = None) -> None:
-    """Draws the charts of these documents, or those with some words in their title."""
+    """Draw the charts of these documents, or those with `chart` in their title."""
     write_output(plot, picture(documents, charts_of(documents, chart), plot.suffix))
     print_note(f"wrote {plot}")
 
 
 def target_of(output: str | None, page: Path | None = None) -> Path | None:
-    """Where a report goes; None for stdout. A report in words is a new file; a `page` of that name,
-    without --output, replaces a page of serve-bench and nothing else. Raises BadInput."""
+    """Return where a report goes; None for stdout. Raises BadInput.
+
+    A report in words is a new file; a `page` of that name, without --output, replaces a page of
+    serve-bench and nothing else."""
     to = page if output is None else Path(output)
     if to is None or output == "-":
         return None
@@ -96,7 +98,7 @@ PAGE = "report.html"
 
 
 def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
-    """The page of runs, by folders or records files; of two their comparison first."""
+    """Make the page of runs, by folders or records files; of two their comparison first."""
     documents, folders = [], []
     if len(reports) == SIDES:
         try:
@@ -111,7 +113,7 @@ def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
 
 
 def _compare(places: Sequence[Path]) -> Document:
-    """Two runs compared, however unlike they are. BadInput where there is nothing to compare."""
+    """Compare two runs, however unlike. BadInput where there is nothing to compare."""
     where = str(places[0]), str(places[1])
     a, b = map(read_rows, places)
     return comparison_document(of_runs(a, b, where=where, force=True), where)
@@ -122,7 +124,7 @@ def _home(place: Path) -> Path:
 
 
 def write_text(to: Path | None, text: str) -> None:
-    """Writes a report, and prints its place; None: to stdout. BadInput when it cannot be."""
+    """Write a report, and print its place; None: to stdout. BadInput when it cannot be."""
     if to is None:
         print(text, end="", flush=True)
         return
@@ -135,7 +137,7 @@ def write_text(to: Path | None, text: str) -> None:
 
 
 def report(options: ReportCommandOptions) -> int:
-    """Prints or writes the report of runs. Returns the exit code."""
+    """Print or write the report of runs. Returns the exit code."""
     if options.schema:
         write_text(target_of(options.output), json_of(run_schema()))
         return 0

@@ -38,8 +38,9 @@ print_note_once = cache(print_note)  # several sides have the same file
 
 
 def add_all_flags(content: Content, options: SloOptions) -> Content:
-    """The content of a suite file with all flags over it, and with the protocol of chat completions
-    where it asks for them. Raises BadInput on what does not go with them."""
+    """Return the content with all flags over it, and the protocol that chat completions need.
+
+    Raises BadInput on what does not go with them."""
     content = add_flags(add_request_flags(content, options.given), options)
     chat, places = content.get("load.openai"), places_of(content)
     keys = RequestKeys.read(content)
@@ -62,8 +63,10 @@ def add_all_flags(content: Content, options: SloOptions) -> Content:
 def read_request(
     content: Content, protocol: str, url: str | None = None, where: str = "--url", seed: int = 1
 ) -> Asked:
-    """The request of flags and a suite file; GET / without. `url`: of a service that is up already,
-    which has the route, named at `where`; `seed`: of drawn prompts. Raises BadInput."""
+    """Read the request from flags and a suite file; GET / without. Raises BadInput.
+
+    `url`: of a service that is up already, which has the route, named at `where`; `seed`: of drawn
+    prompts."""
     keys, places = RequestKeys.read(content), places_of(content)
     check_protocol(content, protocol)
     grpc, handle, openai = protocol in GRPC, protocol in HANDLES, content.get("load.openai")
@@ -119,8 +122,10 @@ def read_request(
 
 
 def read_lists(content: Content, url: str | None = None) -> tuple[tuple[Any, ...], ...]:
-    """Methods, paths, sets of headers and bodies in turn: of a file for each, or of one of whole
-    requests, in which headers of flags replace others. `url`: of a service. Raises BadInput."""
+    """Read methods, paths, sets of headers and bodies in turn, each from its file or from one.
+
+    In a file of whole requests headers of flags replace others. `url`: of a service. Raises
+    BadInput."""
     keys, places = RequestKeys.read(content), places_of(content)
     file, where = keys.requests_file, places["requests_file"]
     if file is None:
@@ -149,8 +154,9 @@ def read_lists(content: Content, url: str | None = None) -> tuple[tuple[Any, ...
 
 
 def services_of(content: Content, urls: Sequence[str]) -> dict[str, Request]:
-    """What is asked of each service of --url, `NAME=URL`, by its name; a single one needs none.
-    Raises BadInput."""
+    """Read each service of --url, `NAME=URL`, and its request. Raises BadInput.
+
+    A single service needs no name."""
     (protocol,) = protocols_of(content)
     if protocol in HANDLES:
         raise BadInput("--protocol: handle: is for apps that are launched")
@@ -179,7 +185,7 @@ MOST_BYTES = 256 << 20
 
 
 def read_text(text: str, flag: str) -> bytes:
-    """Text, or the content of @FILE, as bytes."""
+    """Return a text, or the content of @FILE, as bytes. Raises BadInput."""
     if not text.startswith("@"):
         return os.fsencode(text)
     if text == "@":
@@ -192,7 +198,7 @@ def _read_headers(line: str) -> Headers:
 
 
 def _read_each(file: str | None, flag: str, read: Callable[[str], T], takes: str) -> tuple[T, ...]:
-    """A value for each line that is not empty and does not begin with #."""
+    """Read each line of a file that is not empty and does not begin with #. Raises BadInput."""
     if file is None:
         return ()
     values = list[T]()
@@ -211,7 +217,7 @@ def _read_each(file: str | None, flag: str, read: Callable[[str], T], takes: str
 
 
 def _read_bytes(file: str, flag: str, secret: bool = True) -> bytes:
-    """The content of a file, all lines of which may be secrets."""
+    """Read a file, all lines of which may be secrets. Raises BadInput."""
     if file in ("", "-") or "\0" in file:
         raise BadInput(f"{flag}: {file!r} is not allowed; it takes a file")
     path = Path(file)

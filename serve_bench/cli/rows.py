@@ -27,8 +27,9 @@ DURATION_S = 20.0
 
 
 def add_suite_flags(content: Content, options: SloOptions) -> Content:
-    """The content of a suite file with the flags over it that are keys of a suite: of its rows and
-    cells, its variants and objectives."""
+    """Return the content with the flags that are keys of a suite.
+
+    They are of its rows and cells, its variants and objectives."""
     others = {*RequestKeys.options(), *ServeKeys.options()}
     if options.spec is not None:
         others |= options.spec.options().keys()
@@ -43,9 +44,10 @@ def add_suite_flags(content: Content, options: SloOptions) -> Content:
 
 
 def add_flags(content: Content, options: SloOptions) -> Content:
-    """The content of a suite file with what the flags that commands share say over it: axes,
-    variants, objectives, the numbers of a suite, and of a load that grows the length of a step, in
-    windows of about a second: at least three, for a spread."""
+    """Return the content with the flags that commands share over it: axes, variants, objectives.
+
+    Also the numbers of a suite and, of a load that grows, the length of a step, in windows of about
+    a second: at least three, for a spread."""
     duration_s, quick = getattr(options, "duration", None), getattr(options, "quick", False)
     if isinstance(options, RowOptions) and quick:
         content = content.set("load.windows", QUICK_WINDOWS, "--quick")
@@ -62,28 +64,29 @@ def add_flags(content: Content, options: SloOptions) -> Content:
 
 
 def read_content(name: str) -> Content:
-    """A suite file, by path or name. Raises BadInput."""
+    """Read a suite file, by path or name. Raises BadInput."""
     file = suite_file(name)
     return Content(file.name if file.name == f"{name}.toml" else str(file), read_toml(file))
 
 
 def suite_of(content: Content, around: Around | None = None) -> Suite:
-    """The suite of a file and the flags over it. Raises BadInput before anything starts."""
+    """Read the suite of a file and the flags over it. Raises BadInput before anything starts."""
     if (flag := content.places.get("request.headers")) is not None:
         raise BadInput(f"{flag}: is for --url")
     return known_device(read_suite(content, around))
 
 
 def known_device(suite: Suite) -> Suite:
-    """The suite with the device of its model, where that is "auto". Raises BadInput."""
+    """Find the device of the suite's model, where that is "auto". Raises BadInput."""
     if suite.app.name in MODEL_APPS:  # torch takes seconds to load
         print_note("asking torch which device it has")
     return with_device(suite)
 
 
 def targets_of(profile: str | None) -> tuple[str, ...]:
-    """The targets of `--profile`. Raises BadInput on an unknown one, without py-spy, or where it
-    may not look into processes."""
+    """Read the targets of `--profile`.
+
+    Raises BadInput on an unknown one, without py-spy, or where it may not look into processes."""
     if profile is None:
         return ()
     targets = parse_targets(profile, "--profile")
@@ -95,6 +98,6 @@ def targets_of(profile: str | None) -> tuple[str, ...]:
 
 
 def climb_of(quick: bool, start: int = 10, runs: int = 1) -> Ladder:
-    """How a load grows with --quick. `runs`: how often a step is measured that has fallen."""
+    """Return how a load grows, --quick or not. `runs`: how often a fallen step is measured."""
     ladder = Ladder(start=start, runs=runs)
     return replace(ladder, refinements=0) if quick else ladder

@@ -22,10 +22,9 @@ from serve_bench.view.waterfall import trace_text
 
 
 def text_of(run: RunLook, format: str, layout: Layout) -> str:
-    """A run as text that ends with a newline, with control characters in names written out.
+    """Write a run as text that ends with a newline, with control characters in names escaped.
 
-    Raises BadInput for a format that the run does not have.
-    """
+    Raises BadInput for a format that the run does not have."""
     allowed = FORMATS if run.result.run.command in CLASSIC else COMPARED
     if format not in allowed:
         takes = f"it takes {', '.join(allowed)}{suggest(format, allowed)}"
@@ -42,8 +41,10 @@ def render(
     runs: Sequence[str] = (),
     layout: Layout = PLAIN,
 ) -> str:
-    """Documents in a form, one after the other, as text that ends with a newline. `data`: makes
-    their JSON; `runs`: the id of each, for CSV. BadInput where the page's library is missing."""
+    """Render documents in a form, one after the other, as text that ends with a newline.
+
+    `data`: makes their JSON; `runs`: the id of each, for CSV. BadInput without the page's
+    library."""
     if format == "json":
         return visible(data())
     if format == "html":
@@ -63,7 +64,7 @@ def render(
 
 
 def print_warnings(result: Result, of: str = "") -> None:
-    """Prints on stderr what was passed over while reading a run, `of` this folder."""
+    """Print on stderr what was passed over while reading a run, `of` this folder."""
     for warning in result.warnings:
         print_note(f"warning: {of}{': ' if of else ''}{warning.message}")
 
@@ -84,8 +85,9 @@ class ReportRequest:
     trace_out: Path | None = None
 
     def check(self, runs: int = 1, html: bool = False) -> None:
-        """BadInput unless the report of so many runs can be made, and the files beside it can be
-        had. To be called before anything starts."""
+        """Raise BadInput unless the report of so many runs and the files beside it can be made.
+
+        Call it before anything starts."""
         most = SIDES if self.format in FORMS else 1
         if runs > most and not html:
             raise BadInput(f"--format {self.format}: takes at most {most}; there are {runs} runs")
@@ -103,7 +105,7 @@ class ReportRequest:
                 check_target(path, flag)
 
     def report(self, result: Result, folder: Path, comparing: Comparing | None = None) -> RunLook:
-        """What is reported. Raises BadInput, which names the run, for damaged records."""
+        """Look at a run for its report. BadInput names the run whose records are damaged."""
         options = ReportOptions(str(folder), self.published, self.exclude_connect, comparing)
         try:
             return find_lens(result.run.command).look(result, options)
@@ -111,15 +113,14 @@ class ReportRequest:
             raise BadInput(f"{folder}: {error}") from None
 
     def show(self, report: RunLook) -> None:
-        """Prints the report, and on stderr what was passed over while reading; writes the files.
-        RunFailed when one cannot be written."""
+        """Print the report and warnings, write the files. RunFailed when one cannot be written."""
         print_warnings(report.page.result)
         layout = Layout(verbose=self.verbose, wide=self.wide, fitted=True)
         print(text_of(report, self.format, layout), end="", flush=True)
         self.write_beside(report.page.result)
 
     def write_beside(self, result: Result) -> None:
-        """Writes the files beside a report. RunFailed when one cannot be written."""
+        """Write the files beside a report. RunFailed when one cannot be written."""
         if self.perf_metrics is not None:
             from serve_bench.benchmarks.perf_metrics import perf_metrics  # nor for all kinds
 
@@ -131,13 +132,13 @@ class ReportRequest:
                 print_note("note: --trace-out: the records have no traced request")
 
     def close(self, result: Result, folder: Path) -> int:
-        """Reports a run that has just been measured. The exit code."""
+        """Report a run that has just been measured. Returns the exit code."""
         self.show(self.report(result, folder))
         return 0
 
 
 def check_target(path: Path, flag: str) -> None:
-    """BadInput unless a new file can be written at this path: nothing measured is overwritten."""
+    """Raise BadInput unless a new file can be written here: nothing measured is overwritten."""
     check_reachable(path, flag)
     if path.is_dir():
         raise BadInput(f"{flag}: {path} is a folder; it takes a file")

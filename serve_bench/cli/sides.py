@@ -43,10 +43,10 @@ from serve_bench.spec.target import is_own
 
 
 class SideFlags(NamedTuple):
-    """What is said of a side. `place` and `option_place`: the flags of its word and options."""
+    """What flags say of a side."""
 
-    place: str
-    option_place: str
+    place: str  # the flag of its word
+    option_place: str  # the flag of its options
     word: str
     options: Sequence[str]
     env: Sequence[str] = ()
@@ -54,8 +54,9 @@ class SideFlags(NamedTuple):
 
 
 def read_rows(options: SidesOptions) -> Suite:
-    """What all sides have in common: the app, the cells and the rows of a suite file, with the
-    flags over it. Raises BadInput."""
+    """Read what all sides share: the app, cells and rows of a suite file and flags.
+
+    Raises BadInput."""
     content = read_content(options.suite).set("app", options.app, "--app")
     if "rows" in content:
         raise BadInput(f"{content.where('rows')}: every row is measured in every cell")
@@ -73,7 +74,7 @@ def read_rows(options: SidesOptions) -> Suite:
 
 
 def read_side(options: SidesOptions, flags: SideFlags, suite: Suite) -> Side:
-    """A side by its flags, over what all sides have in common. Raises BadInput."""
+    """Read a side from its flags, over what all sides share. Raises BadInput."""
     place, protocol = flags.place, protocol_of([row.protocol for row in suite.rows])
     name, app_word = _split_word(flags.word, place)
     suite_file = read_content(options.suite).set("variant", name or "default", place)
@@ -130,8 +131,7 @@ def _read_settings(flags: SideFlags, app: AppSpec) -> dict[str, Value]:
 
 
 def fit_app(options: SidesOptions, suite: Suite, app: AppSpec) -> Suite:
-    """The cells and rows that an app of the user's has. Raises BadInput on flags that do not go
-    with it."""
+    """Fit cells and rows to the user's app. Raises BadInput on flags that do not go with it."""
     if app.own_app is None:
         check_built_in(options, app.name)
         return suite
@@ -141,8 +141,7 @@ def fit_app(options: SidesOptions, suite: Suite, app: AppSpec) -> Suite:
 
 
 def drop_noop(suite: Suite) -> Suite:
-    """The suite of what does not come with the tool: it has other cells, and says itself how many
-    events a stream has."""
+    """Drop what comes with the no-op app: its cells, and its number of events of a stream."""
     rows = []
     for row in suite.rows:
         suffix = replace(row.traffic, stream_events=None).suffix
@@ -158,8 +157,9 @@ S = TypeVar("S", bound=SidesSpec)
 def make_spec(
     kind: type[S], options: O, suite: Suite, sides: Sequence[Side], gate: Gate, **others: Any
 ) -> S:
-    """The spec of sides, or of one and itself. `others`: fields that not all kinds have. Raises
-    BadInput."""
+    """Make the spec of sides, or of one compared with itself. Raises BadInput.
+
+    `others`: fields that not all kinds have."""
     if options.slice_s is not None and options.rate is not None:
         raise BadInput("--slice: an open loop (--rate) cannot be sliced; leave one out")
     times = kind.quick if options.quick else kind.usual
@@ -187,8 +187,9 @@ def _open_row(row: Row, rate: float | None) -> Row:
 
 
 class SidesExperiment(Experiment[O, S]):
-    """Sides that are measured in rounds. `free`: what may be another when a run goes on: what its
-    verdicts are compared with, and how long it lasts."""
+    """Sides that are measured in rounds.
+
+    `free`: what may change when a run is resumed: how it is judged, and how long it lasts."""
 
     free: ClassVar = ("threshold", "gate", "floors", "noise", "rounds", "budget_s", "together")
 
@@ -235,7 +236,7 @@ class SidesExperiment(Experiment[O, S]):
         yield f"{number}, {spec.side_s:g} s a side and row {loads}; {takes}{limit}"
 
     def rounds_at(self, place: Place, chosen: dict[str, Slicing]) -> SideRounds:
-        """How the remaining rounds are measured; `chosen`: how rows were sliced before."""
+        """Measure the remaining rounds; `chosen`: how rows were sliced before."""
         raise NotImplementedError
 
     def sitting(self) -> Sitting:

@@ -54,7 +54,7 @@ def run_record(
     suite: Mapping[str, Any] | None = None,
     watch: CpuWatch | None = None,
 ) -> Run:
-    """The record of a run that begins now. `watch`: of the use of the host before it."""
+    """Make the record of a run that begins now. `watch`: of the use of the host before it."""
     host = fingerprint(watch=watch)
     return Run(
         id=folder.path.name,
@@ -70,8 +70,7 @@ def run_record(
 
 
 def command_line() -> tuple[str, ...]:
-    """The command that runs, as words that may be kept: the options of the command line, by their
-    long names. Empty outside of a command."""
+    """Return the command that runs as words to keep, with long names; empty outside of one."""
     # typer has brought its own click since 0.16, and used the package click before.
     click = typer.Context.__mro__[1].__module__.rpartition(".")[0]
     context = importlib.import_module(f"{click}.globals").get_current_context(silent=True)
@@ -86,12 +85,12 @@ def command_line() -> tuple[str, ...]:
 
 
 def long_name(spellings: Sequence[str]) -> str:
-    """The name of an option that is shown: its first long one."""
+    """Return the name of an option that is shown: its first long one."""
     return next((spelling for spelling in spellings if spelling.startswith("--")), spellings[0])
 
 
 def _words(context: Any) -> Iterator[str]:
-    """The parameters of one command that stood on its command line."""
+    """Yield the parameters of one command that stood on its command line."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name)
         if source is None or source.name != "COMMANDLINE":
@@ -126,14 +125,13 @@ class Sitting:
     """What to measure now: a new run, or the rest of an earlier one.
 
     `suite` and `plan`: of the whole run, for its record; `command` and `out`, where it is kept:
-    `sit` knows them. `work`: the plan of what is left of it;
-    `left`: whether anything is. `load_on`: nodes that the load comes from; None: this host.
-    `rounds`: of a run that goes on, up to which round it is planned now; None: as before.
-    `again`: the words of the command that resumes the run; None: it cannot be resumed. `set_env`:
-    how to set what launches do not take from the shell; None: no launch. `plain`: progress in
-    lines, on a terminal too. `letters`: what progress calls variants with long names; `watch`: of
-    the use of the host before it. `disposable`: its folder goes where nothing was measured.
-    """
+    `sit` knows them. `work`: the plan of what is left of it; `left`: whether anything is.
+    `load_on`: nodes that the load comes from; None: this host. `rounds`: of a resumed run, up to
+    which round it is planned now; None: as before. `again`: the words of the command that resumes
+    the run; None: it cannot be resumed. `set_env`: how to set what launches do not take from the
+    shell; None: no launch. `plain`: progress in lines, on a terminal too. `letters`: what progress
+    calls variants with long names; `watch`: of the use of the host before it. `disposable`: its
+    folder goes where nothing was measured."""
 
     suite: Mapping[str, Any]
     plan: Sequence[PlannedTrial]
@@ -155,19 +153,19 @@ class Sitting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a sitting. `interrupted`: by Ctrl-C, SIGTERM or SIGHUP. `kept`: the folder is
-    there."""
+    """The end of a sitting."""
 
     folder: Path
     result: Result
     failed: bool
-    interrupted: bool
-    kept: bool = True
+    interrupted: bool  # by Ctrl-C, SIGTERM or SIGHUP
+    kept: bool = True  # the folder is there
 
 
 def sit(sitting: Sitting, options: RunOptions, show: Callable[[Result, Path], int]) -> int:
-    """Measures and shows a run; call it within `signals`. Returns the exit code: that of `show`,
-    unless a part is missing. Raises BadInput before anything starts."""
+    """Measure and show a run; call it within `signals`. Raises BadInput before anything starts.
+
+    Returns the exit code: that of `show`, unless a part is missing."""
     if options.strict_host and options.no_sample:
         raise BadInput(UNSAMPLED)
     watch = sitting.watch
@@ -181,10 +179,9 @@ def sit(sitting: Sitting, options: RunOptions, show: Callable[[Result, Path], in
 
 
 def outcome_of(sitting: Sitting) -> Outcome:
-    """Measures a run; call it within `signals`. Every process of the run is gone when it returns.
+    """Measure a run; call it within `signals`. Every process of the run is gone when it returns.
 
-    Raises BadInput when the folder cannot be made or resumed.
-    """
+    Raises BadInput when the folder cannot be made or resumed."""
     earlier = sitting.earlier
     if earlier is not None and not sitting.left:
         assert sitting.out is not None, "a run that is gone on with has a folder"
@@ -224,13 +221,13 @@ LONG_S: Final = 120.0
 
 
 def long_notice(plan: Plan[Any, Any]) -> str | None:
-    """How long a plan takes, if that is more than LONG_S."""
+    """Say how long a plan takes, if that is more than LONG_S."""
     expected_s = (plan.expected_s(0, None) if plan.launches else None) or 0.0
     return f"note: this takes about {duration_text(expected_s)}" if expected_s > LONG_S else None
 
 
 def _opened(sitting: Sitting) -> RunFolder:
-    """The folder of the run, with its Run record written, or that of a Resume."""
+    """Open the folder of the run, and write its Run record, or a Resume."""
     if sitting.earlier is not None and sitting.out is not None:
         folder, earlier = RunFolder.resume(sitting.out)
         known = {planned.key for planned in (*earlier.run.plan, *earlier.plan)}
@@ -245,7 +242,7 @@ def _opened(sitting: Sitting) -> RunFolder:
 
 
 def _work_off(plan: Plan[Any, Any], journal: Journal, first_launch: int) -> bool:
-    """Runs it to its end. True: Ctrl-C, SIGTERM or SIGHUP came first."""
+    """Run a plan to its end. Returns True where Ctrl-C, SIGTERM or SIGHUP came first."""
     try:
         run(plan, journal, first_launch)
     except KeyboardInterrupt:
@@ -257,8 +254,9 @@ def _work_off(plan: Plan[Any, Any], journal: Journal, first_launch: int) -> bool
 
 
 def _close(sitting: Sitting, outcome: Outcome, code: int, *, strict_host: bool) -> int:
-    """The exit code of a run; prints on stderr what misses its SLO or spoils the host, and how to
-    resume it. `code`: that of the report."""
+    """Return the exit code of a run, where `code` is that of its report.
+
+    Prints on stderr what misses its SLO or spoils the host, and how to resume it."""
     result = outcome.result
     incomplete = outcome.failed or bool(result.missing)
     if result.trials and not outcome.interrupted:
@@ -285,7 +283,7 @@ def _close(sitting: Sitting, outcome: Outcome, code: int, *, strict_host: bool) 
 
 
 def next_launch(folder: Path) -> int:
-    """The number of the next launch: one above the highest log, since none is overwritten."""
+    """Return the number of the next launch: above the highest log, since none is overwritten."""
     logs = (re.fullmatch("launch-([0-9]+)", log.stem) for log in folder.glob("logs/launch-*.log"))
     return max((int(log[1]) for log in logs if log is not None), default=0) + 1
 
@@ -304,8 +302,9 @@ def list_launches(
     describe: Callable[[Sequence[PlannedTrial]], Iterable[str]],
     label: Callable[[Cell], Mapping[str, object]] = label_of,
 ) -> Iterator[str]:
-    """The launches of a plan: the environment of each, its cells, and what `describe` says of the
-    rows of a cell. `label`: how a cell is named."""
+    """Yield the launches of a plan: environment, cells, and what `describe` says of their rows.
+
+    `label`: how a cell is named."""
     for launch in launches:
         yield f"launch {launch.variant.name}, round {launch.round}"
         for flag, value in launch.variant.env.items():
@@ -316,13 +315,12 @@ def list_launches(
 
 
 def settings_text(settings: Mapping[str, object]) -> str:
-    """The settings of a cell in one line of a plan."""
+    """Write the settings of a cell in one line of a plan."""
     return ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def print_plan(lines: Iterable[str], out: Path | None = None, slo: str | None = None) -> int:
-    """Prints the plan of a dry run; starts nothing. Returns the exit code. `out`: the folder of a
-    new run. Raises BadInput where the run would refuse it."""
+    """Print the plan of a dry run. Returns the exit code. BadInput where `out` is no new folder."""
     check_new(out)
     for line in (*lines, *([f"slo: {parse_slo(slo).text}"] if slo is not None else [])):
         typer.echo(visible(line))
@@ -330,7 +328,7 @@ def print_plan(lines: Iterable[str], out: Path | None = None, slo: str | None = 
 
 
 def done(earlier: Result | None) -> list[str]:
-    """The keys of the trials that a stored run has; of those in doubt none."""
+    """List the keys of the trials that a stored run has, without those that failures are about."""
     if earlier is None:
         return []
     doubted = {failure.key for failure in earlier.failures}
@@ -338,11 +336,10 @@ def done(earlier: Result | None) -> list[str]:
 
 
 def needs_flags(folder: Path, earlier: Result, flags: Sequence[str]) -> bool:
-    """Whether the request of a resumed run is made of its flags: where its record names what we
-    would run, write to or connect to.
+    """Return whether a resumed run must be asked for by its flags again.
 
-    `flags`: those of the command line. Raises BadInput where they are missing, or not needed.
-    """
+    It must where its record names what we would run, write to or connect to. `flags`: those of the
+    command line. Raises BadInput where they are missing, or not needed."""
     names = named_by(earlier.run.asked)
     if names and not flags:
         raise BadInput(
@@ -357,8 +354,9 @@ def needs_flags(folder: Path, earlier: Result, flags: Sequence[str]) -> bool:
 
 
 def named_by(asked: SuiteFacts) -> list[str]:
-    """What a stored suite would have us run, write to or connect to, in words: it is used only
-    once the user has named it again."""
+    """List what a stored suite would have us run, write to or connect to, in words.
+
+    It is used only once the user has named it again."""
     flags = {pair for variant in BUILT_IN_VARIANTS.values() for pair in variant.env.items()}
     names = []
     for variant in (*asked.variants, *(side.variant for side in asked.sides)):
@@ -390,7 +388,7 @@ def _loopback(address: str) -> bool:
 
 @contextlib.contextmanager
 def whole_suite() -> Iterator[None]:
-    """BadInput where a stored suite is damaged, or was changed by hand."""
+    """Raise BadInput where a stored suite is damaged, or was changed by hand."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -400,7 +398,7 @@ def whole_suite() -> Iterator[None]:
 
 
 def check_same(folder: Path, earlier: Result, suite: Mapping[str, Any]) -> None:
-    """BadInput where the suite of the flags is not the stored one."""
+    """Raise BadInput where the suite of the flags is not the stored one."""
     with whole_suite():
         other = differs(earlier.run.suite, suite)
     if other is not None:
@@ -412,7 +410,7 @@ def check_same(folder: Path, earlier: Result, suite: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def run_mark() -> Iterator[str]:
-    """A run id with its directory and warden; whatever the run started is gone afterwards."""
+    """Yield a run id with its directory and warden; whatever the run started is gone afterwards."""
     run = Marked.begin()
     try:
         for stray, reaped in run.swept.items():
@@ -428,10 +426,9 @@ def run_mark() -> Iterator[str]:
 
 @contextlib.contextmanager
 def signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does; a second signal does not break the ending.
+    """End a run on SIGTERM and SIGHUP as on Ctrl-C; a second signal does not break the ending.
 
-    A signal that the parent ignores (nohup, a script with &) stays ignored.
-    """
+    A signal that the parent ignores (nohup, a script with &) stays ignored."""
     former = {
         number: signal.getsignal(number)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

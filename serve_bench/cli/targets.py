@@ -1,9 +1,7 @@
-"""From the target of a command and its flags to a suite: over the user's app, over one that comes
-with the tool, or of services that are up already.
+"""From a command's target and flags to a suite: of the user's app, a built-in one, or services.
 
-Rule: a flag goes before the file. Everything is read and checked here, the app imported in a
-process of its own, before a cluster starts.
-"""
+Rule: a flag goes before the file. Everything is read and checked here, the app imported in another
+process, before a cluster starts."""
 
 from __future__ import annotations
 
@@ -66,7 +64,7 @@ OF_OWN_APPS: Final = f"arg app_name {REQUEST} openai grpc_servicer call".split()
 
 
 def named_target(options: OwnAppOptions) -> str:
-    """The target of the command line. BadInput without one."""
+    """Return the target of the command line. BadInput without one."""
     if options.target is None:
         others = ", a suite, or --url" if isinstance(options, TargetOptions) else " or a suite file"
         raise BadInput(f"TARGET: name an app (module:app, path/file.py:app){others}")
@@ -82,10 +80,10 @@ def target_suite(
     climb: Ladder | None = None,
     clients: Sequence[str] = (),
 ) -> Suite:
-    """The suite of the target of the command line, or of another `target`. `alone`: the no-op app
-    has one replica, unless --option says more; `timeline`: a file may have one; `climb`: how the
-    load grows; `clients`: its rows, whatever a file says. Raises BadInput before anything starts.
-    """
+    """Read the suite of the command line's target, or of `target`. BadInput before anything starts.
+
+    `alone`: the no-op app has one replica, unless --option says more; `timeline`: a file may have
+    one; `climb`: how the load grows; `clients`: its rows, whatever a file says."""
     if isinstance(options, TargetOptions) and options.urls:
         return _service_suite(options, climb)
     target = target or named_target(options)
@@ -114,8 +112,9 @@ def target_suite(
 
 
 def _grow(content: Content, climb: Ladder | None) -> Content:
-    """The content with a load that grows by time, where there is a `climb`: its own, or one in
-    place of rows that are known or end by requests."""
+    """Return the content with a load that grows by time, where there is a `climb`.
+
+    It replaces rows that are known or end by requests, but no load of its kind."""
     counted = "load.requests_per_client" in content
     if climb is None or ("load.users" in content and not counted):
         return content
@@ -125,7 +124,7 @@ def _grow(content: Content, climb: Ladder | None) -> Content:
 
 
 def check_built_in(options: OwnAppOptions, target: str) -> None:
-    """BadInput on flags that go with an app of the user's alone: `target` is none."""
+    """Raise BadInput on flags that go with an app of the user's alone: `target` is none."""
 
     def given(name: str) -> Any:
         return options.given.get(name) or getattr(options, name, None)
@@ -137,8 +136,9 @@ def check_built_in(options: OwnAppOptions, target: str) -> None:
 
 
 def _add_matrix(content: Content, options: OwnAppOptions, alone: bool) -> Content:
-    """The content of a suite over an app that comes with the tool with the flags over it, such as
-    `--option num_replicas=1,2`. Raises BadInput."""
+    """Return the content of a built-in app's suite with its flags, as `--option num_replicas=1,2`.
+
+    Raises BadInput."""
     matrix: dict[str, list[Any]] = {}
     pairs = read_pairs(options.option or (), "--option", "axis=values, with commas")
     for name, values in pairs.items():
@@ -157,7 +157,7 @@ def _add_matrix(content: Content, options: OwnAppOptions, alone: bool) -> Conten
 
 
 def read_pairs(listed: Sequence[str], where: str, takes: str) -> dict[str, str]:
-    """The values of a flag that takes `name=value` again and again, by name. Raises BadInput."""
+    """Read the values of a repeatable flag `name=value`, by name. Raises BadInput."""
     pairs: dict[str, str] = {}
     for text in listed:
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -170,7 +170,7 @@ def read_pairs(listed: Sequence[str], where: str, takes: str) -> dict[str, str]:
 
 
 def _service_suite(options: TargetOptions, climb: Ladder | None) -> Suite:
-    """Each service of --url with the request of the flags."""
+    """Read the suite of each service of --url, with the request of the flags. Raises BadInput."""
     warmup = {} if climb is None else {"warmup_seconds": 1.0, "warmup_max_seconds": 5.0}
     content = Content(options.command, {"name": options.command, "load": warmup})
     content = add_all_flags(_grow(content, climb), options)
@@ -185,8 +185,9 @@ def _service_suite(options: TargetOptions, climb: Ladder | None) -> Suite:
 
 
 def _read_config(content: Content, options: OwnAppOptions) -> ServeConfig:
-    """A config file of Serve, read by the interpreter of the first variant; this one's where none
-    is named. Raises BadInput."""
+    """Read a config file of Serve by the interpreter of the first variant, or by this one.
+
+    Raises BadInput."""
     variant = variants_of(add_flags(content, options))[0]
     check_interpreter(variant)
     check_reachable(Path(content.file), "TARGET")
@@ -196,8 +197,9 @@ def _read_config(content: Content, options: OwnAppOptions) -> ServeConfig:
 
 
 def _beside(content: Content) -> Content:
-    """The content of a suite file whose app and files are found beside it, wherever the tool is
-    started. Raises BadInput."""
+    """Resolve the app and files of a suite file beside it, wherever the tool is started.
+
+    Raises BadInput."""
     folder, app = Path(content.file).parent, content.text("app", "")
     if split_target(app)[0].endswith(".py"):
         content = content.set("app", f"{folder / app}", content.where("app"))
@@ -273,8 +275,10 @@ def _choose(
     protocol: str,
     servicers: Servicers | None,
 ) -> tuple[Content, str]:
-    """The content with the route of the application of a config file that is loaded, and its name:
-    that of this `name`, else the one that the route leads to. Raises BadInput."""
+    """Choose the application of a config file that is loaded. Raises BadInput.
+
+    That is the one of this `name`, else the one that the route leads to. Returns the content with
+    its route, and its name."""
     keys = RequestKeys.read(content)
     _, paths, _, _ = read_lists(content)
     route = None if servicers else keys.route or next(iter(paths), None)
@@ -290,9 +294,10 @@ def _choose(
 def _read_wishes(
     content: Content, options: OwnAppOptions
 ) -> tuple[dict[str, Sequence[Option]], str]:
-    """The values of options of deployments and of arguments of the builder, of flags, else of the
-    file, and where they stand. Arguments are text, as `serve run` has them; those of --arg are
-    swept. Raises BadInput."""
+    """Read options of deployments and arguments of the builder, and their place. Raises BadInput.
+
+    Flags go before the file. Arguments are text, as `serve run` has them; those of --arg are
+    swept."""
     takes = "Deployment.option=values, with commas"
     pairs = read_pairs(options.option or (), "--option", takes)
     given: dict[str, Sequence[Option]] = {k: option_values(v) for k, v in pairs.items()}
@@ -309,8 +314,9 @@ def _read_wishes(
 
 
 def import_app(app: str, where: str, *about: Any, name: str = APP_NAME) -> OwnApp:
-    """The user's app that a word names. `about`: interpreter, request, servicers and arguments, as
-    `own_app` takes them. Raises BadInput."""
+    """Import the user's app that a word names. Raises BadInput.
+
+    `about`: interpreter, request, servicers and arguments, as `own_app` takes them."""
     place_of(app, where)  # a word that names none needs no interpreter
     print_note(f"importing {app}")
     return own_app(app, where, *about, name=name)
