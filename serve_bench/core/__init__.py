@@ -1,3 +1,4 @@
 """The base of every part of the tool: records, axes, plans, histograms, what a load is.
 
-Pure: no clock, file, process or network."""
+Pure: no clock, file, process or network.
+"""

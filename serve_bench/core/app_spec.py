@@ -18,9 +18,9 @@ from serve_bench.core.axes import AXES, MODEL_APPS, REQUEST_APPS, Value, nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import OwnApp, checks_of, deployments_of, nest
 
-# The requests of the press test: JSON, so many samples of so many string features each. Pure.
+# The requests of the press test: JSON of samples with string features. Pure.
 #
-# Rule: made of the cell alone, so that a load is the same in every run; asked for in turn, so that
+# Rule: made of the cell alone, so that a load is the same in every run; sent in turn, so that
 # no request finds always the same rows of the tables in the caches of the CPU.
 
 COUNT: Final = 1000
@@ -48,7 +48,7 @@ def bodies(cell: Mapping[str, Value], count: int = COUNT) -> tuple[bytes, ...]:
     return _drawn(int(cell["rows_per_request"]), names, int(cell.get("seed", 0)), count)
 
 
-@functools.lru_cache(maxsize=8)  # asked for once a trial
+@functools.lru_cache(maxsize=8)  # called once per trial
 def _drawn(samples: int, names: tuple[str, ...], seed: int, count: int) -> tuple[bytes, ...]:
     draw = random.Random(seed)
     first, *others = names
@@ -70,7 +70,7 @@ def _below(draw: random.Random, end: int) -> int:
 
 
 #: The package name under which the child finds the folder `apps` (a link in its own directory, so
-#: that nothing else of ours gets on the path of the variant's interpreter).
+#: that nothing else of the tool gets on the path of the variant's interpreter).
 APPS_PACKAGE: Final = "serve_bench_apps"
 
 #: A replica takes 1 to 3 s to start on a busy 2-core host (measured: 8 in 8 s); ten times that.
@@ -115,7 +115,7 @@ class AppSpec:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders in which Python must find the app, beside ours."""
+        """Folders in which Python must find the app, besides our own."""
         return () if self.own_app is None else self.own_app.folders
 
     def cpus(self, cell: Mapping[str, Value]) -> float:
@@ -253,7 +253,7 @@ def _deploy_built_in(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
     }
 
 
-#: What the child is told of an application by other words than those of a config file.
+#: Keys of an application that reach the child outside of its config.
 OF_SPEC: Final = ("name", "import_path", "route_prefix", "args", "deployments")
 
 

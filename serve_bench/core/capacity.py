@@ -1,4 +1,4 @@
-"""What a search for a capacity is asked for. Pure words; the search is analysis/capacity."""
+"""What a search for a capacity takes. Pure words; the search is analysis/capacity."""
 
 from __future__ import annotations
 

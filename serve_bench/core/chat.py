@@ -80,7 +80,7 @@ class Completions:
     seed: int = 1
 
     def bodies(self, most: int = PROMPTS) -> tuple[bytes, ...]:
-        """Make at most so many JSON bodies, always the same."""
+        """Make at most `most` JSON bodies, always the same."""
         return _drawn(self, min(most, PROMPTS))
 
 
@@ -104,10 +104,10 @@ def _drawn(kind: Completions, most: int) -> tuple[bytes, ...]:
 
 def check_bodies(request: Request) -> None:
     """Raise SpecError unless each body asks for a stream."""
-    for at, body in enumerate(request.all_bodies, 1):
+    for number, body in enumerate(request.all_bodies, 1):
         try:
             content = json.loads(body)
         except ValueError:
             content = None
         streams = isinstance(content, dict) and content.get("stream") is True
-        require(streams, f'openai: body {at} is no JSON object with "stream": true')
+        require(streams, f'openai: body {number} is no JSON object with "stream": true')

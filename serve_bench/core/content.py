@@ -1,7 +1,7 @@
 """The keys of a suite file, and the flags that override them.
 
-A flag is a key of the suite from elsewhere: one reader reads both, and an error names its
-origin."""
+A flag is a key of the suite from elsewhere: one reader reads both; errors name the origin.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record holds beside its figures: facts of a host, a launch, a deploy, a load and a suite.
+"""What a record holds besides its figures: facts of a host, a launch, a deploy, a load and a suite.
 
 Each class describes a JSON object of a record; where a dataclass is such an object, it stands in
 its place. A reader passes over a field that is not listed.
@@ -31,7 +31,7 @@ CELL_KINDS: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("workload", "state_size", "url"), str),
     **{"batch": bool, "policy_ms": Amount | None},
 }
-"""The types of what readers compute with in a cell. Options of an own app stand beside."""
+"""The types of what readers compute with in a cell. Options of a user's app are not among them."""
 
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class NodeProxy(RecordPart, frozen=True):
 
     @property
     def healthy(self) -> bool:
-        """Whether Serve calls it healthy; `shared_with` says whether it can be asked alone."""
+        """Whether Serve calls it healthy; `shared_with` says whether it can be reached alone."""
         return self.status == "HEALTHY"
 
     @property
@@ -351,7 +351,7 @@ class RequestFacts(RecordPart, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadFacts(LoadShape):
-    """The load that was asked for."""
+    """The load that was requested."""
 
     request: RequestFacts = field(default_factory=RequestFacts)
 
@@ -380,7 +380,7 @@ class SlicesFacts(RecordPart, frozen=True, kw_only=True):
 
 
 class ClientFacts(RecordPart, frozen=True):
-    """What the client of a trial reports beside its figures.
+    """What the client of a trial reports besides its figures.
 
     Which fields there are depends on the client: a load, slices of `versus`, rpc.
 

@@ -1,4 +1,4 @@
-"""How failed requests are told in words: how many, of which class, and with which statuses.
+"""How failed requests are put in words: how many, of which class, and with which statuses.
 
 Rule: one wording for runners, checks, comparisons and reports. Pure.
 """
@@ -22,7 +22,7 @@ MOST_NAMED: Final = 12
 """Classes and statuses that are named in a sentence."""
 
 _CLASSED: Final = (0, 4, 8, 14)
-"""Codes of gRPC that have classes of their own: OK, and those of time-outs and rejections."""
+"""Codes of gRPC with an error class, and OK: those of time-outs and rejections."""
 
 
 def failures(
@@ -44,7 +44,9 @@ def failures(
         parts += _by_status(failed, statuses or {})
     ranked, seen = sorted(parts, key=lambda part: (-part[1], part[0])), examples or {}
     named = ((words, seen.get(name)) for name, _, words in ranked[:MOST_NAMED])
-    text = ", ".join(f"{words} (such as: {such})" if such else words for words, such in named)
+    text = ", ".join(
+        f"{words} (such as: {example})" if example else words for words, example in named
+    )
     rest = sum(count for _, count, _ in ranked[MOST_NAMED:])
     return f"{text}, {rest:,} with others" if rest else text
 
@@ -54,13 +56,12 @@ def _by_status(
 ) -> list[tuple[str, int, str]]:
     """Split the class `status` by code, as (name, count, words).
 
-    Which codes were unexpected is known only where the counts agree: with all but 2xx, or with
-    all."""
+    Which codes were unexpected is known only where the counts agree: with all but 2xx, or all."""
     count = failed["status"]
     if statuses and max(statuses) < 100:  # codes of gRPC
-        known = {code: n for code, n in statuses.items() if code not in _CLASSED}
-        if sum(known.values()) == count:
-            return [(str(code), n, f"{n:,} with code {code}") for code, n in known.items()]
+        unexpected = {code: n for code, n in statuses.items() if code not in _CLASSED}
+        if sum(unexpected.values()) == count:
+            return [(str(code), n, f"{n:,} with code {code}") for code, n in unexpected.items()]
         return [("status", count, f"{count:,} with another code than OK")]
     seen, rejected = dict(statuses), rejections(failed, statuses)
     if rejected:
@@ -99,7 +100,7 @@ def of_windows(trial: Trial) -> str:
 def why_failed(trial: Trial) -> str | None:
     """Say why a row is a failure of its run: no request succeeded. None: it is no failure.
 
-    It is none either where the requests of its windows were refused or unanswered, and earlier ones
+    Nor is it where all requests of its windows were refused or are unanswered while earlier ones
     were answered: both are a warning."""
     other_failures = trial.counts.failed_total - trial.counts.failed.get("rejected", 0)
     fails = not trial.counts.completed and (other_failures or not of_windows(trial))

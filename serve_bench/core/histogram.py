@@ -254,18 +254,17 @@ def bounded(
     `censored`: how long each request without an end was waited for in vain. Its latency is
     somewhere above, so a percentile lies between that of all with each at its bound and that of all
     with each at infinity. Where the two are one it is exact; else the first is reported, as a lower
-    bound. This needs no assumption about those that never came, as an estimate (Kaplan-Meier)
-    would."""
+    bound. Unlike an estimate (Kaplan-Meier) this assumes nothing about those that never came."""
     everything = answered.joined(censored)
     given_up = censored.count
     lowest = everything.percentiles(qs)
     if not given_up:
         return [(value, False) for value in lowest]
-    total, known = everything.count, answered.count
+    total, ended = everything.count, answered.count
     # The rank among all is the same rank among the answered, as those at infinity come last.
     ranks = [max(1, math.ceil(q * total - 1e-9 * total)) for q in qs]
-    highest = answered.percentiles([min(1.0, rank / known) if known else 0.0 for rank in ranks])
+    highest = answered.percentiles([min(1.0, rank / ended) if ended else 0.0 for rank in ranks])
     return [
-        (low, True) if rank > known or slot(low or 0) != slot(high or 0) else (high, False)
+        (low, True) if rank > ended or slot(low or 0) != slot(high or 0) else (high, False)
         for low, high, rank in zip(lowest, highest, ranks, strict=True)
     ]

@@ -205,12 +205,12 @@ def _to_repeat(ladder: Ladder, measured: Sequence[Rung]) -> int | None:
     """Return the clients of a step that has fallen and was not measured often enough.
 
     Its first run decides, compared with what was measured before; later runs show how it falls."""
-    for at, step in enumerate(measured):
-        before = [rung for rung in measured[:at] if rung.clients < step.clients]
-        if any(rung.clients == step.clients for rung in measured[:at]) or not before:
+    for place, step in enumerate(measured):
+        before = [rung for rung in measured[:place] if rung.clients < step.clients]
+        if any(rung.clients == step.clients for rung in measured[:place]) or not before:
             continue
         if step.throughput == 0:
-            continue  # nothing was served: once more would tell no more
+            continue  # nothing was served: a repetition would show no more
         fell = step.throughput < COLLAPSE * max(rung.throughput for rung in merged(before))
         runs = sum(1 for rung in measured if rung.clients == step.clients)
         if fell and runs < ladder.runs:
@@ -221,7 +221,7 @@ def _to_repeat(ladder: Ladder, measured: Sequence[Rung]) -> int | None:
 def _grown(measured: Sequence[Rung]) -> tuple[Rung, ...]:
     """Return the steps of the growing part: each has more clients than all before it.
 
-    Refinement lies below the last of them, repetitions beside."""
+    Refinements and repetitions are left out: they are not above all before them."""
     rising: list[Rung] = []
     values = {step.clients: step for step in merged(measured)}
     for step in measured:
@@ -234,8 +234,8 @@ def _gains_no_more(grown: Sequence[Rung]) -> bool:
     """Return whether each of the last two steps gained under LEAST_GAIN over the best before."""
     rates = [step.throughput for step in grown]
     return len(rates) > 2 and all(
-        rate == 0 or rate < max(rates[:at]) * (1 + LEAST_GAIN)
-        for at, rate in [*enumerate(rates)][-2:]
+        rate == 0 or rate < max(rates[:place]) * (1 + LEAST_GAIN)
+        for place, rate in [*enumerate(rates)][-2:]
     )
 
 
@@ -246,9 +246,9 @@ def _between(measured: Sequence[Rung]) -> int | None:
     steps, top, *_ = find_shape(measured)
     if top is None:
         return None
-    at = steps.index(top)
+    place = steps.index(top)
     gaps = []
-    for low, high in ((at - 1, at), (at, at + 1)):
+    for low, high in ((place - 1, place), (place, place + 1)):
         if low >= 0 and high < len(steps):
             fewer, more = steps[low].clients, steps[high].clients
             middle = round((fewer * more) ** 0.5)

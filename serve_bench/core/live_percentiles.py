@@ -32,11 +32,11 @@ def percentiles_in_use(
     values: list[int | None] = []
     for q in qs if running else ():
         rank = max(1, math.ceil((q - 1e-9) * running[-1]))
-        at = bisect_left(running, rank)
-        begin = starts[at] + 1
+        i = bisect_left(running, rank)
+        begin = starts[i] + 1
         parts = (words[begin : begin + BLOCK] for words in histograms)
         inside = [*accumulate(map(sum, zip(*parts, strict=True)))]
         values.append(
-            slot_middle(starts[at] + bisect_left(inside, rank - running[at] + used[starts[at]]))
+            slot_middle(starts[i] + bisect_left(inside, rank - running[i] + used[starts[i]]))
         )
     return values or [None for _ in qs]

@@ -63,7 +63,7 @@ GIVEN_UP: tuple[str, ...] = ("timeout", "stalled")
 """Failures by which the client gave a request up: it takes at least as long as that lasted."""
 
 ANSWERED: tuple[str, ...] = ("status", "rejected")
-"""Failures that are a whole answer: its status tells them apart."""
+"""Failures that are a whole answer: its status separates them."""
 
 STREAM_TIMES: tuple[str, ...] = ("ttfb", "ttft", "itl")
 """Times of a stream: to the first byte, to the first event, between one event and the next."""

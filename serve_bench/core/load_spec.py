@@ -42,7 +42,7 @@ MAX_CONNECTIONS = 1_000_000
 """Upper end of the connections: Linux gives a process no more descriptors (fs.nr_open)."""
 
 RESPONSES_LONG: Final = 5
-"""A window is at least so many responses long: the shares of a response that fall into two windows
+"""The least length of a window, in responses: the shares of a response that fall into two windows
 make these alike, so that windows of about one response show no spread."""
 
 FIT_RESPONSES: Final = 1.1 * RESPONSES_LONG
@@ -75,7 +75,7 @@ QUICK_DRAIN_S: Final = 3.0
 """Under --quick answers are awaited for so long; what has none then is a lower bound."""
 
 MAX_PROCESSES = 256
-"""Upper end of the worker processes: each is an interpreter of its own (18 MB)."""
+"""Upper end of the worker processes: each is an interpreter (18 MB)."""
 
 
 MOST_CLIENTS: Final = 1_000_000
@@ -123,9 +123,9 @@ def _at_least(least: float, **values: float | None) -> None:
 
 def _at_most(most: float, **values: float | None) -> None:
     for name, value in values.items():
-        known = most if value is None else value
-        require(0 < known < math.inf, f"{name} must be a number above 0, got {value}")
-        require(known <= most, f"{name} must be at most {most:,.0f}, got {known:,}")
+        number = most if value is None else value
+        require(0 < number < math.inf, f"{name} must be a number above 0, got {value}")
+        require(number <= most, f"{name} must be at most {most:,.0f}, got {number:,}")
 
 
 def _names_method(url: str, service: str, path: str) -> None:
@@ -296,8 +296,8 @@ class Load(LoadShape):
             "it takes letters, digits, _ . and -, and no -bin at the end, whose values are no text"
         )
         for header in (name for _, _, headers, _ in request.turns for name, _ in headers):
-            known = re.fullmatch(r"[0-9A-Za-z_.-]+(?<!-bin)", header, re.ASCII | re.IGNORECASE)
-            require(bool(known), f"header {header}: is no name of metadata of gRPC; {takes}")
+            match = re.fullmatch(r"[0-9A-Za-z_.-]+(?<!-bin)", header, re.ASCII | re.IGNORECASE)
+            require(bool(match), f"header {header}: is no name of metadata of gRPC; {takes}")
         streaming = self.streaming or Streaming()
         for name, wanted in (
             ("unix socket", request.unix_socket is not None),

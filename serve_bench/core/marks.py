@@ -3,7 +3,8 @@
 A process of Serve keeps its marks in a file named by its pid, in a folder of the launch: a header
 of 64 bytes with how many it has written, then slots of one size, which are used again from the
 first on when all are full. Rule: times are ns of the monotonic clock, which all processes of a host
-share, and the client too. serving/apps/marks.py writes the file, serving/server.py reads it."""
+share, and the client too. serving/apps/marks.py writes the file, serving/server.py reads it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 FOLDER: Final = "SERVE_BENCH_MARKS"
-"""The variable that tells a process of Serve the folder."""
+"""The variable that names the folder for a process of Serve."""
 
 EXPORTER: Final = "marks:exporter"
 """The exporter in the package of apps, as Serve names it."""
@@ -77,9 +78,9 @@ def marks_of(content: bytes) -> ProcessMarks:
     (written,) = struct.unpack_from("<Q", content)
     room = (len(content) - HEADER_BYTES) // SLOT.size
     found = []
-    for at in range(min(written, room)):
+    for slot in range(min(written, room)):
         trace, span, parent, begin, end, kind, name = SLOT.unpack_from(
-            content, HEADER_BYTES + at * SLOT.size
+            content, HEADER_BYTES + slot * SLOT.size
         )
         word = _text(kind)
         if word in KINDS:
@@ -96,8 +97,8 @@ def haproxy_marks(content: str, ahead_ns: int) -> ProcessMarks:
     for line in content.splitlines():
         words = line.split()
         if len(words) == 5 and words[1].isdigit() and words[2].isdigit():
-            trace, at, back, timers, _ = words
-            begin, end = (1000 * int(moment) - ahead_ns for moment in (at, back))
+            trace, sent, back, timers, _ = words
+            begin, end = (1000 * int(moment) - ahead_ns for moment in (sent, back))
             marks.append(HopMark(trace, "", "", begin, end, HAPROXY, timers))
     return ProcessMarks(tuple(marks), 0)
 

@@ -73,17 +73,17 @@ def sum_progress(nodes: Iterable[Progress | None]) -> Progress | None:
 
     Percentiles cannot be computed from the nodes' own, so there are none. None before any
     report."""
-    known = [progress for progress in nodes if progress is not None]
-    if not known:
+    reports = [progress for progress in nodes if progress is not None]
+    if not reports:
         return None
-    phase = min((progress.phase for progress in known), key=_ORDER.index)
-    same = [progress for progress in known if progress.phase == phase]
+    phase = min((progress.phase for progress in reports), key=_ORDER.index)
+    same = [progress for progress in reports if progress.phase == phase]
     return Progress(
         phase=phase,
-        elapsed_s=max(progress.elapsed_s for progress in known),
-        remaining_s=max(progress.remaining_s for progress in known),
-        left=sum(progress.left for progress in known),
-        rate=sum(progress.rate for progress in known),
+        elapsed_s=max(progress.elapsed_s for progress in reports),
+        remaining_s=max(progress.remaining_s for progress in reports),
+        left=sum(progress.left for progress in reports),
+        rate=sum(progress.rate for progress in reports),
         completed=sum(progress.completed for progress in same),
         failed=sum(progress.failed for progress in same),
     )

@@ -1,6 +1,7 @@
 """The numbers of records with their bounds, and whole numbers as text.
 
-Rule: a number is finite and at most 2^63; where less than 0 makes no sense, it is refused."""
+Rule: a number is finite and at most 2^63; where less than 0 makes no sense, it is refused.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A Serve app of the user's own: what is known of it, its request, and what a cell sets in it.
 
 Rule: words alone; serving/own_apps.py asks the app. A cell holds options by the names that Serve
-gives them, as `Deployment.option`, such as `Ranker.ray_actor_options.num_cpus`."""
+gives them, as `Deployment.option`, such as `Ranker.ray_actor_options.num_cpus`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from serve_bench.core.traffic import STREAMS
 
 Option: TypeAlias = int | float | str | bool
 
-#: The name that an app has within Serve unless told otherwise: that of `serve run`.
+#: The name that an app has within Serve by default: that of `serve run`.
 APP_NAME: Final = "default"
 
 #: The metadata that names the application which Serve leads a call of gRPC to.
@@ -41,7 +42,7 @@ FREE: Final = "user_config."
 #: What an argument of the app's builder begins with among the options of a cell.
 ARGS: Final = "args."
 
-#: Options that a replica itself can tell; of the others Serve's word has to do.
+#: Options that a replica itself can report; the others only Serve reports.
 TOLD_BY_REPLICAS: Final = (
     "max_ongoing_requests",
     "max_queued_requests",
@@ -146,7 +147,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class OwnApp:
-    """An app as it was found. `target`: as it was named; `folder`: where Python finds it.
+    """An app as Serve describes it. `target`: as it was named; `folder`: where Python finds it.
 
     `deployments`: the last one is the ingress. `options`: those that a deployment of that Ray takes
     (`num_replicas`, `ray_actor_options.num_cpus` ..., `user_config.*`). `config`: what a config
@@ -221,7 +222,7 @@ class OwnApp:
 
     @property
     def prefix(self) -> str:
-        """Where it is found by HTTP."""
+        """Its route prefix for HTTP."""
         return str(self.config.get("route_prefix", "/"))
 
     @property
@@ -234,8 +235,8 @@ class OwnApp:
         """The sources by folder, its own first, of those beside it too."""
         modules: dict[str, list[str]] = {self.folder: [*self.sources]}
         for app in self.beside:
-            known = modules.setdefault(app.folder, [])
-            known += [name for name in app.sources if name not in known]
+            names = modules.setdefault(app.folder, [])
+            names += [name for name in app.sources if name not in names]
         return modules
 
     @property
@@ -326,9 +327,9 @@ class OwnApp:
         return app
 
 
-def _check_name(where: str, name: str, kind: str, known: Collection[str]) -> None:
-    if name not in known:
-        raise BadInput(f"{where}: {name} is no {kind} {', '.join(known) or 'none'}")
+def _check_name(where: str, name: str, kind: str, allowed: Collection[str]) -> None:
+    if name not in allowed:
+        raise BadInput(f"{where}: {name} is no {kind} {', '.join(allowed) or 'none'}")
 
 
 def arguments_of(options: Mapping[str, Option]) -> dict[str, Option]:
@@ -348,12 +349,12 @@ def option_named(app: OwnApp, name: str, where: str) -> str:
     if name.startswith(ARGS) and name != ARGS:
         return name
     deployment, dot, option = name.partition(".")
-    known = [deployment.name for deployment in app.deployments]
+    names = [deployment.name for deployment in app.deployments]
     if not dot or not option:
         takes = f"Deployment.option=values, such as {app.ingress}.num_replicas=1,2"
         raise BadInput(f"{where}: {name!r} is not allowed; it takes {takes}")
-    if deployment not in known:
-        near = nearest(deployment, known)
+    if deployment not in names:
+        near = nearest(deployment, names)
         raise BadInput(f"{where}: {app.target} has no deployment {deployment!r}{near}")
     if not (option in app.options or (option.startswith(FREE) and option != FREE)):
         near = nearest(option, app.options)
@@ -429,15 +430,15 @@ def nest(options: Mapping[str, Any], tables: Mapping[str, Any] = {}) -> dict[str
 def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     """List what must be true of each deployment once the cell is in force.
 
-    That are its replicas, and options: those that a replica reports (`expect`), and those for which
-    Serve's word has to do (`told`)."""
+    That is its replicas, the options that a replica reports (`expect`), and those that Serve alone
+    reports (`told`)."""
     checks = []
     for deployment in app.deployments_in(cell):
         asked = _settings(deployment, cell)
         asked.pop("num_replicas", None)
-        known = [name for name in asked if name in TOLD_BY_REPLICAS or name.startswith(FREE)]
+        shown = [name for name in asked if name in TOLD_BY_REPLICAS or name.startswith(FREE)]
         about = {"deployment": deployment.name, "replicas": app.count(deployment, cell)}
-        checks.append({**about, "expect": {name: asked.pop(name) for name in known}, "told": asked})
+        checks.append({**about, "expect": {name: asked.pop(name) for name in shown}, "told": asked})
     return checks
 
 
@@ -467,9 +468,7 @@ def rescaled(limits: Mapping[str, DeploymentLimits]) -> tuple[str, str] | None:
 
 
 def scaling_hint(name: str, limits: Mapping[str, DeploymentLimits]) -> str | None:
-    """Advise on a deployment that Serve scales and that ran with fewer than its most replicas.
-
-    None: it is none such."""
+    """Advise on a deployment that Serve scales and that lacked replicas during a row, or None."""
     limit = limits.get(name)
     if limit is None or limit.most is None or limit.ran == (limit.most,):
         return None

@@ -1,7 +1,8 @@
 """Command lines that run our modules as programs (`python -m serve_bench.X`) from any folder.
 
 Left to itself Python looks in the current folder first: in /tmp, or in the folder of a record from
-elsewhere, a file benchmarks/micro/exports.py that lies there would be run. Pure."""
+elsewhere, a file benchmarks/micro/exports.py that lies there would be run. Pure.
+"""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Suite:
     warmup_max_s: float = 3.0
     launches: int = 1  # clusters per variant; each measures the whole matrix
     seed: int = 1
-    requests: int | None = None  # stop each trial after so many, instead of after its windows
+    requests: int | None = None  # end of each trial, in place of its windows
     ladder: Ladder | None = None  # rows that grow, in place of `rows`
     requests_per_client: int | None = None  # ends a step of the ladder, instead of its windows
     max_row_s: float = 60.0  # where requests end a step: it is cut off after so long
@@ -75,7 +75,7 @@ class Suite:
     timeline: Timeline | None = None  # an open loop in stages, in place of rows
     quick: bool = False  # drains and looks at waits have bounds, stretched windows a lower one
     load_on: LoadOn | None = None  # nodes of a Ray cluster that the load comes from
-    #: What is asked of services that are up already, by variant; without, the app is launched.
+    #: The request to each service that is up already, by variant; empty: the app is launched.
     services: Mapping[str, Request] = field(default_factory=dict)
     #: The keys of a suite file that makes it; none where no file can.
     keys: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -112,9 +112,9 @@ class Suite:
     def from_json(cls, data: Mapping[str, Any]) -> Suite:
         """Reverse `to_json`, to resume a stored run. Raises BadInput."""
         suite = stored_suite(cls, data, app=app_from_json)
-        for at, cell in enumerate(suite.cells):
+        for number, cell in enumerate(suite.cells):
             if suite.app.own_app is None and "num_replicas" not in cell:
-                where = f"suite.cells[{at}].num_replicas is missing"
+                where = f"suite.cells[{number}].num_replicas is missing"
                 raise BadInput(f"the stored suite cannot be resumed: {where}")
         return suite
 
@@ -133,10 +133,9 @@ class LaunchPlan:
 
 
 def parse_row(text: object, traffic: Traffic, where: str, sized: bool = False) -> Row:
-    """Parse `8` (aiohttp clients) or `raw:100` (connections of the raw client) into a row.
+    """Parse `8` (aiohttp clients) or `raw:100` (connections of the raw client). Raises BadInput.
 
-    `sized`: rows differ in the size of the request's body, so it is in the name. Raises
-    BadInput."""
+    `sized`: rows differ in the size of the request's body, so it is in the name."""
     try:
         client, count = read_client(str(text))
     except ValueError:
@@ -192,8 +191,7 @@ def plan_launches(
 ) -> tuple[LaunchPlan, ...]:
     """List `count` launches of each variant in order, alternating within a round.
 
-    `cells`: each with its label and its rows; `key`: what stands for a row in the keys of
-    trials."""
+    `cells`: each with its label and its rows; `key`: what stands for a row in keys of trials."""
     launches = []
     for round_, ordered in orders(count, cells, seed):
         for variant in variants:
@@ -235,8 +233,8 @@ PUBLISHED_AXES: Final = ("max_batch_size", "max_ongoing_requests", "num_replicas
 def label_of(cell: Cell) -> dict[str, Value]:
     """Return a cell as it is recorded.
 
-    That is the published axes, those that always name it, what differs from its default, then the
-    options of an app of the user's own."""
+    It has the published axes, those that always name it, what differs from its default, then the
+    options of a user's app."""
     label = {name: cell[name] for name in PUBLISHED_AXES if name in cell}
     for name, axis in AXES.items():
         if name in cell and name not in label and (axis.named or cell[name] != axis.default):
@@ -265,7 +263,7 @@ def without(launches: Iterable[LaunchPlan], done: Iterable[str]) -> tuple[Launch
 
 
 #: Seconds of what is not measuring, as measured on a host with 2 cores: a start of Ray and Serve,
-#: the first deploy, a change in place, one more replica, what a trial costs beside its windows and
+#: the first deploy, a change in place, one more replica, what a trial costs besides its windows and
 #: its warm-up (a look included), and what a model adds to a replica. They serve estimates alone.
 LAUNCH_S: Final = 7.5
 FIRST_DEPLOY_S: Final = 2.5
@@ -344,8 +342,7 @@ CUT_DRAIN_S: Final = 2.0
 def load_of(suite: Suite, row: Row, url: str, cell: Cell) -> Load:
     """Build the load of a row on a cell, for a server at `url` (without a path).
 
-    The address is that of the server's gRPC for a row of gRPC, and of the GCS for one of a
-    handle."""
+    The address is that of the server's gRPC for a row of gRPC, of the GCS for one of a handle."""
     return load_with(request_of(suite.app, row, url, cell), suite, row)
 
 
@@ -407,8 +404,8 @@ GRPC_APPLICATION: Final = (("application", APPLICATION),)
 def call_request(url: str, row: Row, size: int) -> Request:
     """Build a call of the no-op app, by gRPC or a handle.
 
-    The message is the parameters as in a query string, then zeros up to `size` bytes; of gRPC in a
-    BytesValue."""
+    The message is the parameters as in a query string, then zeros up to `size` bytes; gRPC wraps it
+    in a BytesValue."""
     message = query_of(row).encode().ljust(size, b"\0")
     compared = not row.traffic.streams and not body_bytes(row.response_size)
     expected = _echo(row, message) or (b"ok" if compared and not row.traffic.echoes else None)

@@ -1,7 +1,8 @@
 """Is the variant engaged? Compares what was asked with what is there; a line per mismatch. Pure.
 
 The facts come from serving/server.py (who owns the port, the process tree) and cluster/ (the flags
-as proxy and replica resolved them)."""
+as proxy and replica resolved them).
+"""
 
 from __future__ import annotations
 

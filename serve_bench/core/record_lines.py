@@ -77,11 +77,11 @@ def from_json(data: object, plan: Mapping[str, PlannedTrial] = {}) -> Record | N
     # Of objects that are kept whole, suites, proofs and cells, what is read is checked now.
     cells: dict[str, JsonObject] = {"cell": getattr(record, "cell", None) or {}}
     if isinstance(record, Run):
-        cells |= {f"suite.cells[{at}]": cell for at, cell in enumerate(record.asked.cells)}
+        cells |= {f"suite.cells[{i}]": cell for i, cell in enumerate(record.asked.cells)}
     elif isinstance(record, Launch):
         _ = record.proved
     if isinstance(record, Run | Resume):
-        cells |= {f"plan[{at}].cell": planned.cell for at, planned in enumerate(record.plan)}
+        cells |= {f"plan[{i}].cell": planned.cell for i, planned in enumerate(record.plan)}
     for place, cell in cells.items():
         for name in CELL_KINDS.keys() & cell.keys():
             built(CELL_KINDS[name], cell[name], f"{record.KIND}.{place}.{name}")
@@ -150,7 +150,7 @@ def _counted(warnings: list[ReadWarning]) -> Iterator[ReadWarning]:
 def _content(line: str) -> Any:
     """Parse a line by msgspec, which is five times as fast as json, or else by json.
 
-    That takes NaN, infinity and whole numbers of any length, for the types to refuse."""
+    The latter takes NaN, infinity and whole numbers of any length, for the types to refuse."""
     try:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError):

@@ -19,7 +19,7 @@ SECONDS: Final = ("due", "sent", "answered", "ended", "waiting", "latency")
 """What is known of each second of a load."""
 
 CPU_SLACK: Final = 1.5
-"""Readings of the CPU are up to so much beside the truth, since clocks have ticks."""
+"""Readings of the CPU are off by up to this factor, since clocks have ticks."""
 
 COARSE_BITS: Final = (0, 4, 5)
 """By how many bits the slots of a stored histogram are coarser: of most, of a soak, of a course."""
@@ -67,9 +67,9 @@ def _counts(trial: Trial) -> Iterator[str]:
     for name, account in {**accounts, "counts": counts}.items():
         if account is not None and not account.balanced:
             yield f"{name}: sent is not the sum of completed, failed and in_flight"
-    latency, known = trial.metrics.get("latency"), counts.completed - client.drained
-    if latency and latency.histogram and sum(latency.histogram["count"]) != known:
-        yield f"metrics.latency: its counts do not add up to {known} completed requests"
+    latency, expected = trial.metrics.get("latency"), counts.completed - client.drained
+    if latency and latency.histogram and sum(latency.histogram["count"]) != expected:
+        yield f"metrics.latency: its counts do not add up to {expected} completed requests"
     most = 100 * (host.cores or math.inf) * CPU_SLACK
     used = {"host": host.cpu_percent}
     used |= {f"processes.{process.pid}": process.cpu_percent for process in trial.usage.processes}

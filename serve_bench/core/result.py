@@ -83,7 +83,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Run:
-    """Line one: what was asked for, by which tool, on which host. Times are UTC, ISO 8601."""
+    """Line one: the request, the tool, the host. Times are UTC, ISO 8601."""
 
     KIND: ClassVar[str] = "run"
     id: str
@@ -352,10 +352,10 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
         warnings=tuple(warnings),
     )
     failures: list[Failure] = []
-    for at, failure in failed:
+    for failed_in, failure in failed:
         # All that a mended one kept from being measured is measured, some in a later sitting.
         sittings = [measured.get(key, (-1, None))[0] for key in _scope(failure, result.plan)]
-        if -1 in sittings or max(sittings, default=-1) <= at:
+        if -1 in sittings or max(sittings, default=-1) <= failed_in:
             failures.append(failure)
     return replace(result, failures=tuple(failures))
 
@@ -386,5 +386,5 @@ def cell_slug(cell: JsonObject) -> str:
 
 
 def trial_key(variant: str, round_: int, cell: JsonObject, row_label: str) -> str:
-    """Name a planned trial for good, as `default/r1/bs1-ongoing10000-rep8/100-connections`."""
+    """Return a trial's stable name: `default/r1/bs1-ongoing10000-rep8/100-connections`."""
     return f"{variant}/r{round_}/{cell_slug(cell)}/{row_label.replace(' ', '-')}"

@@ -1,6 +1,7 @@
 """Rows that are measured in some cells alone, and what another benchmark calls their figures.
 
-A suite with such rows stands for that benchmark: `--perf-metrics` then has its names. Pure."""
+A suite with such rows stands for that benchmark: `--perf-metrics` then has its names. Pure.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class MetricNames:
 class PlacedRow:
     """Where a row is measured: in each cell with these values of axes.
 
-    A stream that lasts longer than all windows would begin in none, so a row may have its own."""
+    A row may have windows for itself: a stream that lasts longer than all windows begins in
+    none."""
 
     row: str  # its label
     cell: Mapping[str, Value] = field(default_factory=dict)

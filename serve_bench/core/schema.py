@@ -62,8 +62,8 @@ def built_with(kind: type[_T], data: Any, where: str, **makers: Callable[[Any], 
     makers raise."""
     content = built(dict[str, Any], data, where)
     made = {name: make(content[name]) for name, make in makers.items() if name in content}
-    known: Any = built(kind, {**content, **made}, where)
-    return cast(_T, replace(known))  # with its defaults, which msgspec leaves to the class
+    value: Any = built(kind, {**content, **made}, where)
+    return cast(_T, replace(value))  # with its defaults, which msgspec leaves to the class
 
 
 def stored_suite(kind: type[_T], data: Any, **makers: Callable[[Any], Any]) -> _T:
@@ -84,6 +84,6 @@ def _message(error: str, where: str) -> str:
 
 
 def shown(value: object, most: int = 40) -> str:
-    """Write a value for a message, cut to so many characters."""
+    """Write a value for a message, cut to `most` characters."""
     text = json.dumps(value, default=str)
     return text if len(text) <= most else text[: most - 3] + "..."

@@ -53,11 +53,11 @@ def hide(text: str) -> str:
     """Replace each known secret in a text by its hash."""
     solid = _unfold(text) if KNOWN else ""
     found: dict[str, str] = {}
-    for known, hashed in KNOWN.items():
-        if (at := solid.find(known[:12])) >= 0:
-            pairs = zip(known, solid[at:], strict=False)
-            same = next((k for k, (a, b) in enumerate(pairs) if a != b), len(solid) - at)
-            found[known if known in solid else known[:same]] = hashed
+    for spelling, hashed in KNOWN.items():
+        if (place := solid.find(spelling[:12])) >= 0:
+            pairs = zip(spelling, solid[place:], strict=False)
+            same = next((k for k, (a, b) in enumerate(pairs) if a != b), len(solid) - place)
+            found[spelling if spelling in solid else spelling[:same]] = hashed
     patterns = [HASH]  # what is a hash stays
     for secret in sorted(found, key=len, reverse=True):
         patterns.append(_FOLD.join(map(re.escape, secret)) + ("" if secret in KNOWN else _CUT))
@@ -70,7 +70,7 @@ def _unfold(text: str) -> str:
 
 def _parts(value: str) -> Iterator[str]:
     """Yield a value, in blocks, and the parts of it that an app may repeat."""
-    yield from (value[at : at + _BLOCK] for at in range(0, len(value), _BLOCK))
+    yield from (value[begin : begin + _BLOCK] for begin in range(0, len(value), _BLOCK))
     try:
         inner: list[Any] = [json.loads(value)]
     except (ValueError, RecursionError):

@@ -8,7 +8,8 @@
 
 Rule: a percentile or mean is of requests that got an answer, as reports show it: those without any
 answer count with the time that they were waited for, those that failed with an answer count in
-`errors` alone. So an SLO always bounds the errors: by DEFAULT_ERRORS where it names none."""
+`errors` alone. So an SLO always bounds the errors: by DEFAULT_ERRORS where it names none.
+"""
 
 from __future__ import annotations
 
@@ -150,7 +151,7 @@ def parse_slo(text: str, where: str = "--slo") -> Slo:
     objectives: list[Objective] = []
     for part in text.split(","):
         found = _objective(part.strip(), where)
-        if found.name in (known.name for known in objectives):
+        if found.name in (objective.name for objective in objectives):
             raise BadInput(f"{where}: {found.name} is given twice")
         objectives.append(found)
     if not any(objective.kind == "errors" and objective.error is None for objective in objectives):
@@ -181,8 +182,8 @@ def _objective(part: str, where: str) -> Objective:
         share = _share(name, limit, where, zero=True)
         return Objective(name, "errors", share, error=error or None)
     if name == "goodput":
-        least, at, within = limit.partition("@")
-        if not at:
+        least, sign, within = limit.partition("@")
+        if not sign:
             raise BadInput(f"{where}: {part!r} is not allowed; it takes goodput=95%@50ms")
         share, within_ns = _share(name, least, where), _time(name, within, where)
         return Objective(name, "goodput", share, within_ns=within_ns)

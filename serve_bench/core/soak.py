@@ -1,4 +1,4 @@
-"""What a soak is asked for: a load in blocks, each a row of its own. Pure words."""
+"""What a soak is: a load in blocks, each a row. Pure words."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ BLOCKS: Final = 60
 """Readings of a soak, unless its blocks become shorter than SHORTEST_S or longer than LONGEST_S."""
 
 SHORTEST_S: Final = 5.0
-"""Of a block: what its begin and its drain take is a few per cent of it."""
+"""Shortest block: its begin and its drain take a few per cent of it."""
 
 LONGEST_S: Final = 60.0
-"""Of a block: so much is lost where a run is killed."""
+"""Longest block: what is lost when a run is killed."""
 
 LEAK: Final = 50.0
 """The growth that matters, in MB per million requests: 50 bytes a request, which at 100 requests/s

@@ -1,8 +1,9 @@
-"""What a command is asked to measure, declared once: fields with a type, its bounds, and an Opt.
+"""What a command measures, declared once: fields with a type, its bounds, and an Opt.
 
 A field makes the flag, the key of a suite file, its refusals, and what the record of a run keeps.
 Rule: a value is read the same wherever it was written. Every error is one line that names the flag,
-or the file and key, and what it takes. Pure."""
+or the file and key, and what it takes. Pure.
+"""
 
 from __future__ import annotations
 
@@ -115,9 +116,9 @@ class Option:
         parts = text.split(",") if isinstance(text, str) else text
         values: list[Any] = []
         for part in parts if isinstance(parts, list | tuple) and parts else [value]:
-            if (known := self._read_value(part, place)) in values:
+            if (parsed := self._read_value(part, place)) in values:
                 raise BadInput(f"{place}: {str(part).strip()} is given twice")
-            values.append(known)
+            values.append(parsed)
         return tuple(values)
 
     def _read_value(self, value: Any, place: str) -> Any:
@@ -148,7 +149,7 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """What a command measures. Fields without an Opt are not set by its options."""
+    """What a command measures. Fields without an Opt are what else the command line says."""
 
     table: ClassVar[str] = ""  # of a suite file, in which its keys stand
 
@@ -169,10 +170,10 @@ class Spec:
                     hints[name] = (get_args(hint)[0] if metas else hint), metas
                 opts |= {} if opt is None else {name: opt}
         options = dict[str, Option]()
-        for known in fields(cls):
-            if (opt := opts.get(known.name)) is None:
+        for field in fields(cls):
+            if (opt := opts.get(field.name)) is None:
                 continue
-            kind, metas = hints[known.name]
+            kind, metas = hints[field.name]
             inner = get_args(kind)[0] if get_origin(kind) in _UNIONS else kind
             whole = any(isinstance(meta, Form) for meta in metas)  # of all that the text holds
             listed, repeated = get_origin(inner) is tuple and not whole, get_origin(inner) is list
@@ -182,9 +183,9 @@ class Spec:
                 kept.append(msgspec.Meta(ge=opt.bounds[0], le=opt.bounds[1]))
                 kind = get_args(kind)[0] if get_origin(kind) in _UNIONS else kind
             kind = Annotated[(kind, *kept)] if kept else kind
-            key = opt.key or f"{cls.table}.{known.name}".removeprefix(".")
-            default = None if known.default_factory is not MISSING else known.default
-            options[known.name] = Option(known.name, key, opt, kind, listed, default, repeated)
+            key = opt.key or f"{cls.table}.{field.name}".removeprefix(".")
+            default = None if field.default_factory is not MISSING else field.default
+            options[field.name] = Option(field.name, key, opt, kind, listed, default, repeated)
         return options
 
     @classmethod
@@ -233,7 +234,7 @@ class Spec:
 
 def take_fields(kind: type[Any], *items: object) -> dict[str, Any]:
     """Collect the values other than None that these objects have for the fields of a dataclass."""
-    pairs = ((item, known.name) for item in items for known in fields(kind))
+    pairs = ((item, field.name) for item in items for field in fields(kind))
     values = ((name, getattr(item, name, None)) for item, name in pairs)
     return {name: value for name, value in values if value is not None}
 

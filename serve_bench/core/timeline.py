@@ -1,4 +1,4 @@
-"""What a timeline is asked for: stages of an open loop, and faults on its clock. Pure words.
+"""What a timeline is: stages of an open loop, and faults on its clock. Pure words.
 
 Rule: times count from the first second of the first stage. That the deployment of a fault is there
 is checked by `check_faults`, once the app is known and before anything starts.
@@ -27,7 +27,7 @@ ACTIONS: Final[tuple[str, ...]] = ("kill", "stop", "deploy")
 REPLICA, PROXY, CONTROLLER, NODE = "replica", "proxy", "controller", "node"
 TARGETS: Final = (REPLICA, PROXY, CONTROLLER, NODE)
 """What is killed or stopped. `proxy`: the process that serves the HTTP port, of variants with
-HAProxy that; `node`: a raylet beside the head with all that runs on it."""
+HAProxy that; `node`: a raylet other than the head with all that runs on it."""
 
 IN_PLACE: Final = "in-place"
 """The target of a deploy by which replicas stay."""
@@ -67,13 +67,13 @@ class PlannedFault:
     @property
     def text(self) -> str:
         """`kill a replica of Shop at 30 s`."""
-        at = f"at {self.at_s:g} s"
+        when = f"at {self.at_s:g} s"
         if self.action == "deploy":
-            return f"deploy {'in place' if self.target else 'new replicas'} {at}"
+            return f"deploy {'in place' if self.target else 'new replicas'} {when}"
         of = "" if self.deployment is None else f" of {self.deployment}"
         article = "the" if self.target in (PROXY, CONTROLLER) else "a"
         lasts = "" if self.for_s is None else f" for {self.for_s:g} s"
-        return f"{self.action} {article} {self.target}{of} {at}{lasts}"
+        return f"{self.action} {article} {self.target}{of} {when}{lasts}"
 
 
 def read_fault(text: str) -> PlannedFault:
@@ -82,8 +82,8 @@ def read_fault(text: str) -> PlannedFault:
     action, _, target = what.partition(":")
     if not sign or action not in ACTIONS:
         raise ValueError(text)
-    at, plus, lasts = when.partition("+")
-    at_s = read_value(Instant, at, text)
+    moment, plus, lasts = when.partition("+")
+    at_s = read_value(Instant, moment, text)
     for_s = read_value(Duration, lasts, text) if plus else None
     target, named_one, deployment = target.partition(":")
     if action == "deploy":

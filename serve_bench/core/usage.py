@@ -57,12 +57,12 @@ class HostReading:
 
     at_ns: int
     busy_ns: int
-    steal_ns: int | None  # None where the system does not tell
+    steal_ns: int | None  # None where the system does not report it
 
 
 def summary_of(track: Track, begin_ns: int, end_ns: int) -> ProcessUsage:
     """Summarize what a process used between two instants."""
-    rss = [value for at, value in track.rss_bytes if begin_ns <= at <= end_ns]
+    rss = [value for at_ns, value in track.rss_bytes if begin_ns <= at_ns <= end_ns]
     rss = rss or [value for _, value in track.rss_bytes[-1:]]
     share, seen_ns = cpu_percent(track.cpu_ns, begin_ns, end_ns)
     return ProcessUsage(
@@ -97,9 +97,9 @@ def cpu_percent(
 def cpu_percent_max(totals: Sequence[tuple[int, int]], begin_ns: int, end_ns: int) -> float | None:
     """Return the highest share between two readings that follow each other."""
     shares = [
-        100.0 * (after - before) / (later - at)
-        for (at, before), (later, after) in pairwise(totals)
-        if at >= begin_ns and later <= end_ns and later - at >= SHORTEST_NS
+        100.0 * (after - before) / (later - earlier)
+        for (earlier, before), (later, after) in pairwise(totals)
+        if earlier >= begin_ns and later <= end_ns and later - earlier >= SHORTEST_NS
     ]
     return max(shares, default=None)
 
@@ -234,9 +234,9 @@ def by_role(usage: TrialUsage) -> dict[str, RoleUse]:
             memory.setdefault(role, []).append(process.pss_mb)
     out = {}
     for role in sorted(shares, key=lambda name: (_place(name), name)):
-        known = [size for size in memory[role] if size is not None]
+        sizes = [size for size in memory[role] if size is not None]
         count = len(shares[role])
-        whole = sum(known) if len(known) == count else None
+        whole = sum(sizes) if len(sizes) == count else None
         out[role] = RoleUse(role, count, math.fsum(shares[role]), max(shares[role]), whole)
     return out
 
@@ -283,12 +283,12 @@ def _place(role: str) -> int:
 #
 # A replica keeps its counts in a file named by its pid, in the folder of the launch: 8-byte
 # numbers, the first the requests, then the batches of 1, of 2, of 3 ... A model's time stands in
-# the same form in a folder beside: the first is the whole. They are running totals, exact at any
+# the same form in another folder: the first is the whole. They are running totals, exact at any
 # moment, and to read them asks nothing of the replica. Rule: an app that keeps none has none, which
 # is not 0. Pure: who counts is in apps/, who reads the files is serving/server.py.
 
 FOLDER: Final = "SERVE_BENCH_COUNTS"
-"""The variable that tells a replica the folder."""
+"""The variable that names the folder for a replica."""
 
 FORWARD_SUFFIX: Final = "-forward-ns"
 """Beside that folder, with this ending: nanoseconds in the model, in all and by batch size."""

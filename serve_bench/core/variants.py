@@ -115,17 +115,17 @@ def read_variant(name: str, table: Any, where: str) -> VariantUsed:
     if name in BUILT_IN_VARIANTS:
         raise BadInput(f"{where}: {name} is built in; choose another name and base = {name!r}")
     only_keys(built(dict[str, Any], table, where), [*VariantTable.__annotations__], where)
-    known = built(VariantTable, table, where)
-    base, http_options = known.get("base", "default"), known.get("http_options", {})
+    content = built(VariantTable, table, where)
+    base, http_options = content.get("base", "default"), content.get("http_options", {})
     if base not in BUILT_IN_VARIANTS:
         allowed = ", ".join(BUILT_IN_VARIANTS)
         raise BadInput(f"{where}: base {base!r} is not a built-in variant; allowed: {allowed}")
     if taken := [name for name in ("host", "port", "location") if name in http_options]:
         raise BadInput(f"{where}: http_options.{taken[0]} is set by serve-bench itself")
-    if not (python := known.get("python")) and python is not None:
+    if not (python := content.get("python")) and python is not None:
         raise BadInput(f"{where}: python must be the path of an interpreter")
     merged = dict(BUILT_IN_VARIANTS[base].env)
-    for key, value in known.get("env", {}).items():
+    for key, value in content.get("env", {}).items():
         merged[_env_name(key, where)] = str(int(value) if isinstance(value, bool) else value)
         if "\0" in merged[key]:
             raise BadInput(f"{where}: an environment value cannot hold a null character")

@@ -1,1 +1,1 @@
-"""What is asked for, as typed models: one for each kind of run."""
+"""What commands measure, as typed models: one for each kind of run."""

@@ -1,6 +1,7 @@
 """The requests of a load, and how Serve is started for the app that answers them. Pure.
 
-Declared once for all commands that load a user's app or a service; cli/request.py reads files."""
+Declared once for all commands that load a user's app or a service; cli/request.py reads files.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Requests in a file, each with its method, path, headers and body. Pure.
 
-The file is a HAR, as browsers record it, or has one request on a line."""
+The file is a HAR, as browsers record it, or has one request on a line.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from serve_bench.core.request_spec import Headers, Request, require
 ListedRequest: TypeAlias = tuple[str, str, Headers, bytes]
 """Method, path, headers and body."""
 
-#: Headers of a connection, which a load has of its own.
+#: Headers of a connection: a load sets its own.
 OF_CONNECTION: Final = """host connection content-length keep-alive proxy-connection te
     transfer-encoding upgrade""".split()
 FORM: Final = "application/x-www-form-urlencoded"
@@ -34,11 +35,11 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 def read_line(line: str) -> ListedRequest:
     """Parse the request of a line, `GET /path` or a JSON object. Raises ValueError."""
     method, _, path = line.partition(" ")
-    known = msgspec.json.decode(line, type=_Line) if line[0] == "{" else _Line(path, method)
-    body, headers = known.body, known.headers
+    entry = msgspec.json.decode(line, type=_Line) if line[0] == "{" else _Line(path, method)
+    body, headers = entry.body, entry.headers
     if not isinstance(body, str):
         body, headers = json.dumps(body), {"content-type": "application/json", **headers}
-    return _make(known.method or ("POST" if body else "GET"), known.path, headers, body.encode())
+    return _make(entry.method or ("POST" if body else "GET"), entry.path, headers, body.encode())
 
 
 def read_har(content: bytes, file: str, target: str | None) -> tuple[list[ListedRequest], str]:

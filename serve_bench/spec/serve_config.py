@@ -1,8 +1,8 @@
 """A config file of Serve (`applications:`), as `run` takes it: what is loaded, and where it is.
 
 Rule: pure. The file is read and checked by Serve's own schema in the variant's interpreter
-(serving/cluster/describe.py); what has no place in a benchmark is reported, never ignored
-silently."""
+(serving/cluster/describe.py); what has no place in a benchmark is reported, never passed over.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ConfigApp:
 
     @property
     def prefix(self) -> str:
-        """Where it is found by HTTP."""
+        """Its route prefix for HTTP."""
         return str(self.config["route_prefix"])
 
     def folder(self, here: str, exists: Callable[[str], bool], where: str) -> str:
@@ -104,11 +104,11 @@ class ServeConfig:
     def choose(self, name: str | None, route: str | None) -> ConfigApp:
         """Choose the application to load: by name, by the route, or the first. Raises BadInput."""
         if name is not None:
-            known = [app.name for app in self.apps]
-            if name not in known:
-                has = f"{nearest(name, known)}; it has {', '.join(known)}"
+            names = [app.name for app in self.apps]
+            if name not in names:
+                has = f"{nearest(name, names)}; it has {', '.join(names)}"
                 raise BadInput(f"--app-name: {self.file} has no application {name!r}{has}")
-            chosen = self.apps[known.index(name)]
+            chosen = self.apps[names.index(name)]
             if route is not None and not _leads_to(route, chosen.prefix):
                 which = f"the application {name!r}, which is at {chosen.prefix}"
                 raise BadInput(f"--route: {route!r} does not lead to {which}")

@@ -1,9 +1,9 @@
-"""What is asked of sides that are compared in rounds, whatever kind of run compares them.
+"""What is measured of sides that are compared in rounds, whatever kind of run compares them.
 
 A round is a fresh launch of sides, all up at once and never loaded at once; every row of every cell
 is measured on each. They are all sides, or A and as many others as can be up beside it: further
 rounds take the rest in turn. Rule: what a round does is known before it starts, and drawn from the
-seed, so that a plan can be shown and gone on with. How long a slice is belongs to slicing.py, what
+seed, so that a plan can be shown and resumed. How long a slice is belongs to slicing.py, what
 follows from the figures to analysis/ratios.py. Pure.
 """
 
@@ -46,7 +46,7 @@ from serve_bench.spec.slicing import WINDOW_S
 THRESHOLD: Final = 0.05
 GATE: Final = ("throughput", "cpu")
 
-#: Seconds beside the load, as measured on a host with 2 cores: the launches of two sides, at once,
+#: Seconds besides the load, as measured on a host with 2 cores: the launches of two sides, at once,
 #: the end of both, and for each row of a side the start of its worker and the warm-up; beside each
 #: window of a handle its driver starts. In the first round each row is looked at before. Deploys at
 #: once take a share of what they take one by one.
@@ -96,7 +96,7 @@ class Side:
         return replace(self, label="", variant=replace(self.variant, name=""))
 
     def without_each_flag(self) -> Iterator[Side]:
-        """Yield the side without each of its flags in turn, but for flags that one of SETS sets."""
+        """Yield the side without each of its flags in turn; one of SETS goes part by part."""
         flags = self.variant.env
         for name in flags:
             taken = {name: {key: value for key, value in flags.items() if key != name}}
@@ -140,7 +140,7 @@ class Pairing:
         """Return the pairing without sides that could not be started."""
         left = [place for place, trial in enumerate(self.planned) if trial.variant not in labels]
         order = tuple(left.index(place) for place in self.steady_order if place in left)
-        return replace(self, planned=tuple(self.planned[at] for at in left), steady_order=order)
+        return replace(self, planned=tuple(self.planned[i] for i in left), steady_order=order)
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def slicing_from(record: SlicesFacts) -> Slicing:
 
 
 def in_windows(connections: int, drain_s: float, why: str) -> Slicing:
-    """Load a row that cannot be sliced in windows."""
+    """Make the Slicing of a row that can only be loaded in windows."""
     window_s = max(WINDOW_S, _rounded_up(DRAINS * drain_s))
     reason = f"{why}; {WINDOWS_COST.format(window_s=window_s)}"
     return Slicing("windows", window_s, connections, drain_s, reason)

@@ -157,8 +157,8 @@ def _base(
 def _suite_of_rows(content: Content, around: Around, app: AppSpec) -> Suite:
     """Read a suite whose rows are each of some cells alone. Raises BadInput.
 
-    That is also for flags and keys that would make other rows or cells: the names of figures would
-    be those of others."""
+    Flags and keys that would make other rows or cells are refused: the names of figures would be
+    those of others."""
     of_rows = ("load.clients", "load.users", "load.requests_per_client", "load.max_row_seconds")
     for key, flag in content.places.items():
         of_cells = key == "app" or key.startswith(("matrix.", "cell."))
@@ -357,16 +357,16 @@ def variants_of(content: Content) -> tuple[VariantUsed, ...]:
 
     Built-in ones, and those of the table `variants`. Raises BadInput, also where `env` makes two
     variants the same: a table would compare what does not differ."""
-    known = dict(BUILT_IN_VARIANTS)
+    variants = dict(BUILT_IN_VARIANTS)
     for name, table in content.table("variants").items():
-        known[name] = read_variant(name, table, f"{content.file}: variants.{name}")
+        variants[name] = read_variant(name, table, f"{content.file}: variants.{name}")
     where = content.where("variant")
     names = content.values("variant", ["default"])
     for name in names:
-        if not isinstance(name, str) or name not in known:
-            raise BadInput(f"{where}: unknown variant {name!r}{nearest(str(name), known)}")
+        if not isinstance(name, str) or name not in variants:
+            raise BadInput(f"{where}: unknown variant {name!r}{nearest(str(name), variants)}")
     pairs = [f"{name}={value}" for name, value in content.table("env").items()]
-    return all_with_env([known[name] for name in names], parse_env(pairs, content.where("env")))
+    return all_with_env([variants[name] for name in names], parse_env(pairs, content.where("env")))
 
 
 def _cells(content: Content, app: str) -> tuple[Cell, ...]:
@@ -410,7 +410,7 @@ def _own_cells(content: Content, around: Around) -> tuple[Cell, ...]:
 
 
 def _cheapness(option: str) -> int:
-    """Rank an option, 0 to 2: one that changes in place changes most often in a run."""
+    """Rank an option by how often it may change: 2 in place, 0 where all replicas start anew."""
     name = option.partition(".")[2]
     if name in ("max_ongoing_requests", "max_queued_requests") or name.startswith("user_config."):
         return 2
@@ -418,7 +418,7 @@ def _cheapness(option: str) -> int:
 
 
 def _settings(content: Content, table: str, app: str, *, listed: bool = False) -> dict[str, Any]:
-    """Read the settings of a cell in a table, `listed` as several of each. Raises BadInput."""
+    """Read the settings of a cell in a table; `listed`: several of each. Raises BadInput."""
     settings: dict[str, Any] = {}
     place = content.where(table)
     for key, value in content.table(table).items():
@@ -432,9 +432,9 @@ def _settings(content: Content, table: str, app: str, *, listed: bool = False) -
         if axis.name in settings:
             raise BadInput(f"{place}: {axis.name} is given twice ({key})")
         if listed:
-            known = [
+            values = [
                 read_value(axis.kind, part, where) for part in content.values(f"{table}.{key}", [])
             ]
-            check_once([str(part) for part in known], where)
-        settings[axis.name] = known if listed else read_value(axis.kind, value, where)
+            check_once([str(part) for part in values], where)
+        settings[axis.name] = values if listed else read_value(axis.kind, value, where)
     return settings

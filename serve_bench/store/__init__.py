@@ -1,7 +1,7 @@
 """The folder of a run on disk: append a record, read the whole run back; and the time of day.
 
 Rule: records.jsonl only grows. A record is written whole or not at all, and stands on the disk
-(fsync) before `append` returns, so a kill at any moment loses at most the trial in hand.
+(fsync) before `append` returns, so a kill at any moment loses at most the trial in progress.
 What a record is belongs to core/result.py, its line of JSON to core/record_lines.py.
 """
 
@@ -35,7 +35,7 @@ class RunFolder:
         self._fd = fd
         self._made = made  # the folder and those above it that were not there, the innermost first
         size = os.fstat(fd).st_size
-        # A kill cut off the last line: the next record needs a line of its own.
+        # A kill cut off the last line: the next record needs a new line.
         self._torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
 
     @classmethod

@@ -124,8 +124,8 @@ def suite_file(name: str) -> Path:
         return Path(name)
     suites = {file.stem: file for file in shipped("scenarios").glob("*.toml")}
     if name not in suites:
-        known = f"{', '.join(sorted(suites))}{suggest(name, suites)}"
-        raise BadInput(f"--suite: no file {name!r}; a path, or one of: {known}")
+        names = f"{', '.join(sorted(suites))}{suggest(name, suites)}"
+        raise BadInput(f"--suite: no file {name!r}; a path, or one of: {names}")
     return suites[name]
 
 

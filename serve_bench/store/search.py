@@ -90,6 +90,6 @@ def _runs_below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
 def _written_at(place: Path) -> str:
     for path in (place / RECORDS_FILE, place):
         with suppress(OSError):
-            at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-            return at.isoformat(timespec="milliseconds")
+            written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+            return written.isoformat(timespec="milliseconds")
     return ""
