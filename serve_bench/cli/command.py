@@ -63,8 +63,7 @@ def flag(
 
 
 argument: Final = partial(flag, named=False)
-"""A field that a word of the command line sets by its place; one of the default MISSING is asked
-for."""
+"""A field that a word of the command line sets by its place; MISSING as default: required."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -73,7 +72,7 @@ class Options(Spec):
     """The options of one call of a command. Fields cannot be changed."""
 
     command: ClassVar[str] = ""  # whose flags of axes it has
-    spec: ClassVar[type[Spec] | None] = None  # what it is asked to measure, if that makes flags
+    spec: ClassVar[type[Spec] | None] = None  # what it measures, if that makes flags
     specs: ClassVar[Sequence[type[Spec]]] = ()  # have the options that `order` names
     order: ClassVar[str] = ""
 
@@ -85,22 +84,22 @@ class Options(Spec):
 
     def __init__(self, **values: Any) -> None:
         values = {"given": {}, **values}
-        for known in fields(self):
-            object.__setattr__(self, known.name, values.get(known.name, known.default))
+        for declared in fields(self):
+            object.__setattr__(self, declared.name, values.get(declared.name, declared.default))
 
     @classmethod
     @cache
     def parameters(cls) -> Mapping[str, Option]:
         """Map all options of the command, in the order of its help: fields and keys of a suite."""
-        known, names, axes = cls.options(), cls.order.split(), axis_options(cls.command)
+        options, names, axes = cls.options(), cls.order.split(), axis_options(cls.command)
         keys = {**(axes if cls.spec is None else cls.spec.options())}
         for spec in cls.specs:
             declared = spec.options()
-            keys |= {name: declared[name] for name in names if name in {*declared} - {*known}}
+            keys |= {name: declared[name] for name in names if name in {*declared} - {*options}}
         last = max((place for place, name in enumerate(names, 1) if name in axes), default=0)
         names[last:last] = [name for name in keys if name not in names]
-        known = {**known, **keys}
-        return {name: known[name] for name in names if name in known}
+        options = {**options, **keys}
+        return {name: options[name] for name in names if name in options}
 
     @classmethod
     def flags(cls) -> dict[str, str]:

@@ -29,7 +29,7 @@ from serve_bench.store.search import beside, search
 from serve_bench.view.comparison import comparison_document, comparison_json
 from serve_bench.view.csv import json_of
 
-NEWEST: Final = 60  # runs of a folder, at most, that tell how far runs differ
+NEWEST: Final = 60  # runs of a folder, at most, that show how far runs differ
 
 
 def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""Exit codes of a run that was measured: what broke a gate, missed an SLO or ran beside it."""
+"""Exit codes of a run that was measured: what broke a gate, missed an SLO or disturbed it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The way of every command that measures: its options, plan, sitting, report and exit code.
 
 Rule: nothing here knows which kind of run it is, nor whether its target is launched or is up
-already. A kind adds its own: what it asks, what it measures with, its plan in words, its gate."""
+already. A kind adds its own: what it asks, what it measures with, its plan in words, its gate.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ class Experiment(Generic[O, A]):
         raise NotImplementedError
 
     def restore(self, stored: Mapping[str, Any]) -> A:
-        """Read what a stored run was asked for. Raises BadInput."""
+        """Read what a stored run measures. Raises BadInput."""
         raise NotImplementedError
 
     def content(self, asked: A, earlier: Result) -> Mapping[str, Any]:
@@ -169,7 +170,7 @@ class Experiment(Generic[O, A]):
 
 
 class PlannedSpec(SuiteRequest, Protocol):
-    """What is asked, and its launches."""
+    """What a run measures, and its launches."""
 
     def plan(self, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
         """Plan the launches in order; trials whose keys are `done` are left out."""
@@ -209,7 +210,7 @@ class ListedExperiment(Experiment[O, L]):
         )
 
 
-# Kinds that measure a suite, on clusters of ours or on services that are up already.
+# Kinds that measure a suite, on our own clusters or on services that are up already.
 
 S = TypeVar("S", bound=SuiteOptions)
 
@@ -303,7 +304,7 @@ class SuiteExperiment(Experiment[S, Suite]):
         """Print the plan, or the command line as a suite file. BadInput where no file can be."""
         options, suite = self.options, self.asked
         if options.format != TOML:
-            urls = (f"{name}: {hide_in_text(at.url)}" for name, at in suite.services.items())
+            urls = (f"{name}: {hide_in_text(asked.url)}" for name, asked in suite.services.items())
             out = None if self.earlier else options.out
             return print_plan((*urls, *self.plan_lines()), out, suite.slo)
         if not suite.keys:

@@ -48,8 +48,8 @@ class Gate:
         given: dict[str, object] = {"threshold": self.threshold, "gate": self.metrics}
         if self.noise is not None:
             given |= {"floors": floors_of(self.noise), "noise": self.noise.sides[0].run.id}
-        known = {name: value for name, value in given.items() if value is not None}
-        comparing = of_versus(result, structs.replace(result.run.asked, **known))
+        changes = {name: value for name, value in given.items() if value is not None}
+        comparing = of_versus(result, structs.replace(result.run.asked, **changes))
         most = max((max(row.planned) for row in comparing.rows), default=0)
         self.check_rounds(most, f"{most} round{'' if most == 1 else 's'}")
         return comparing

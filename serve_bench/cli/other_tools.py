@@ -1,4 +1,4 @@
-"""Files of other tools beside stored runs: Ray's perf_metrics, locust, pytest-benchmark."""
+"""Files of other tools, read like stored runs: Ray's perf_metrics, locust, pytest-benchmark."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def read_stored(path: Path) -> Result:
     """Read a stored run, or a file of another tool as a run without a time. Raises BadInput."""
     if path.suffix not in (".csv", ".json") or path.is_dir():
         return read_rows(path)
-    place, host, known = path.resolve(), HostFacts(), "perf_metrics of Ray"
+    place, host, tool = path.resolve(), HostFacts(), "perf_metrics of Ray"
     trials: Iterable[Trial]
     try:
         text, name = path.read_text(encoding="utf-8-sig"), f"{place.parent.name}/{place.name}"
         if path.suffix == ".csv":
             lines = csv.DictReader(text.splitlines())
-            known, trials = "locust", starmap(_make_trial, read_locust(lines))
+            tool, trials = "locust", starmap(_make_trial, read_locust(lines))
         elif "benchmarks" in (content := json.loads(text)):
-            known, about = "pytest-benchmark", content["machine_info"]
+            tool, about = "pytest-benchmark", content["machine_info"]
             host = HostFacts(about["node"], about["cpu"]["brand_raw"], about["cpu"]["count"])
             trials = map(_read_rounds, content["benchmarks"])
         else:
             name, trials = place.parent.name, _read_perf_metrics(content)
-        found = Result(Run(name, (str(place),), known, "", "", host=host), trials=tuple(trials))
+        found = Result(Run(name, (str(place),), tool, "", "", host=host), trials=tuple(trials))
         return built(Result, plain(found), "file")
     except (*_FAULTS, RecursionError) as error:
-        raise BadInput(f"{path}: holds no rows of {known} ({error!r})") from None
+        raise BadInput(f"{path}: holds no rows of {tool} ({error!r})") from None
 
 
 def _make_trial(name: str, sent: int, failed: int, rate: float, more: Mapping[str, float]) -> Trial:
@@ -51,8 +51,8 @@ def _make_trial(name: str, sent: int, failed: int, rate: float, more: Mapping[st
     metrics = {figure: Metric("ns", "lower", (float(value),)) for figure, value in more.items()}
     metrics["throughput"] = Metric("requests/s", "higher", (float(rate),))
     counts = Counts(sent, sent - failed, {"status": failed}, 0)
-    known = "", "", 1.0, Warmup(0.0, True, 0), metrics, counts, TrialSeconds()
-    return Trial(name, 1, "file", {}, Row(name, "", 1), *known)
+    rest = "", "", 1.0, Warmup(0.0, True, 0), metrics, counts, TrialSeconds()
+    return Trial(name, 1, "file", {}, Row(name, "", 1), *rest)
 
 
 def _read_perf_metrics(content: Mapping[str, Any]) -> Iterator[Trial]:

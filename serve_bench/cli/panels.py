@@ -2,7 +2,8 @@
 
 Rule: what runs a command is imported when it is called, by `find`. A name means the same in all
 commands, so all three are said once, by name. An option in no list of a panel is what is measured,
-as are the axes of a deployment."""
+as are the axes of a deployment.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +122,7 @@ else:
     _Parser = object
 
 
-#: Keys of a context: all options are asked for; the common ones alone are shown.
+#: Keys of a context: the help shows all options; it shows the common ones alone.
 _WHOLE: Final = "serve_bench.whole"
 _SHORT: Final = "serve_bench.short"
 _OF_HELP: Final = ("help", "help_all")
@@ -189,9 +190,9 @@ class Panels(_Parser):
         options: Sequence[Any] = self.params
         takes_share = any(option.name == "trace" and not option.is_flag for option in options)
         if takes_share and "--trace" in args:
-            at = args.index("--trace") + 1
-            if not args[at:] or args[at].startswith("-"):
-                args = [*args[:at], USUAL_SHARE, *args[at:]]
+            place = args.index("--trace") + 1
+            if not args[place:] or args[place].startswith("-"):
+                args = [*args[:place], USUAL_SHARE, *args[place:]]
         if not ctx.resilient_parsing:
             given: list[Any] = self.make_parser(ctx).parse_args([*args])[2]
             more = (param for param in dict.fromkeys(given) if given.count(param) > 1)

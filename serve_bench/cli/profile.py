@@ -56,8 +56,8 @@ def _processes(
     if pid is not None:
         check_process(pid)
         py_spy()
-        known = {process.pid: process for process in serve_processes()}
-        return [known.get(pid) or ServeProcess(pid, "process", "", "")]
+        by_pid = {process.pid: process for process in serve_processes()}
+        return [by_pid.get(pid) or ServeProcess(pid, "process", "", "")]
     assert target is not None
     processes = chosen(serve_processes(), target, app, deployment)
     if not processes:

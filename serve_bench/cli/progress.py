@@ -1,7 +1,8 @@
-"""What a person sees while a run goes on: what runs now, rate, latency, errors, the time left.
+"""What a person sees during a run: what runs now, rate, latency, errors, the time left.
 
-On a terminal the live view, with finished trials above it; elsewhere, or with `--live
-plain`, plain lines. All of it goes to stderr, so that stdout holds the report alone.
+On a terminal the live view, with finished trials above it; elsewhere, or with `--live plain`, plain
+lines. All of it goes to stderr, so that stdout holds the report alone.
+
 The live view measures nothing: figures always fit, words are cut first. Where there are 20 lines it
 shows requests/s and p99 of the last 30 s, a column a second.
 """
@@ -67,10 +68,10 @@ def step_texts(step: RunStep) -> tuple[str, str]:
     return visible(" | ".join(figures)), visible(" | ".join(words))
 
 
-def _place(at: Trial | Failure) -> str:
-    cell = at.cell or {}
-    variant = None if at.variant in cell else at.variant  # url, of an address
-    return ", ".join(filter(None, (variant, cell_text(cell), at.row.label if at.row else "")))
+def _place(record: Trial | Failure) -> str:
+    cell, row = record.cell or {}, record.row.label if record.row else ""
+    variant = None if record.variant in cell else record.variant  # url, of an address
+    return ", ".join(filter(None, (variant, cell_text(cell), row)))
 
 
 def trial_text(trial: Trial, number: int, of: int) -> str:
@@ -78,8 +79,8 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
     figures = []
     if "throughput" in trial.metrics:
         rate = read_rate(trial)
-        known = len(rate.windows) > 1 and rate.has_spread
-        spread = f" ± {statistics.pstdev(rate.windows):,.1f}" if known else ""
+        varied = len(rate.windows) > 1 and rate.has_spread
+        spread = f" ± {statistics.pstdev(rate.windows):,.1f}" if varied else ""
         figures.append(f"{rate.mean or 0.0:,.1f}{spread} req/s")
     (p50,) = latency_figures([trial], (0.5,))
     if p50 is not None:
@@ -95,7 +96,7 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
 
 def failure_text(failure: Failure) -> str:
     """Describe a failure with the lines that explain it."""
-    where = _place(failure) + (f", round {at}" if (at := failure.round or 1) > 1 else "")
+    where = _place(failure) + (f", round {round_}" if (round_ := failure.round or 1) > 1 else "")
     head = f"{failure.what} failed{f' ({where})' if where else ''}: {failure.message}"
     return visible(hide_in_text("\n".join([head, *(f"    {line}" for line in failure.detail)])))
 
@@ -105,9 +106,8 @@ class Display:
 
     On a terminal, unless `plain`, the live view, drawn by rich, below the lines that stay; it goes
     away at the end. Elsewhere plain lines. Where nothing more comes, a thread says what is waited
-    for, and since when. Where nobody reads them any more (a closed pipe, a full
-    disk) nothing is shown, and what is measured goes on.
-    """
+    for, and since when. Where nobody reads them any more (a closed pipe, a full disk) nothing is
+    shown, and what is measured continues."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Display:
 
     def step(self, step: RunStep) -> None:
         """Show where a run is. Without a terminal: where it comes to something slow."""
-        # Connect and warm-up are under a second, so they are not worth a line of their own, and
+        # Connect and warm-up are under a second, so they are not worth a line, and
         # the finished trial has its own.
         phase = "load" if step.row is not None else step.phase
         key = (step.who, step.round, step.cell, step.row, phase)

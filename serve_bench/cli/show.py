@@ -1,4 +1,4 @@
-"""Reports of runs: on stdout, with the files beside."""
+"""Reports of runs: on stdout, and in files."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ SIDES: Final = 2  # runs that are compared
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """How a run is to be reported: its format, what stands beside, and files that are written."""
+    """How a run is to be reported: its format, what it shows besides, and the files it writes."""
 
     format: str = "table"
     published: bool = False

@@ -166,7 +166,7 @@ def make_spec(
     asked, resumed = options.rounds, options.resume is not None
     if asked is not None and asked.more and not resumed:
         raise BadInput(f"--rounds: +{asked.number} adds rounds to a run: it goes with --resume")
-    known = {
+    values = {
         **take_fields(kind, suite, times, options),
         "sides": name_apart(sides if len(sides) > 1 else [*sides, *sides]),
         "rows": tuple(_open_row(row, options.rate) for row in suite.rows),
@@ -177,7 +177,7 @@ def make_spec(
         "noise": None if gate.noise is None else gate.noise.sides[0].run.id,
         "urls": None,
     }
-    return kind(**known, **others)
+    return kind(**values, **others)
 
 
 def _open_row(row: Row, rate: float | None) -> Row:

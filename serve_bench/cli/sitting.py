@@ -184,7 +184,7 @@ def outcome_of(sitting: Sitting) -> Outcome:
     Raises BadInput when the folder cannot be made or resumed."""
     earlier = sitting.earlier
     if earlier is not None and not sitting.left:
-        assert sitting.out is not None, "a run that is gone on with has a folder"
+        assert sitting.out is not None, "a resumed run has a folder"
         return Outcome(sitting.out, earlier, failed=False, interrupted=False)
     with (
         _opened(sitting) as folder,
@@ -230,8 +230,8 @@ def _opened(sitting: Sitting) -> RunFolder:
     """Open the folder of the run, and write its Run record, or a Resume."""
     if sitting.earlier is not None and sitting.out is not None:
         folder, earlier = RunFolder.resume(sitting.out)
-        known = {planned.key for planned in (*earlier.run.plan, *earlier.plan)}
-        added = tuple(planned for planned in sitting.plan if planned.key not in known)
+        keys = {planned.key for planned in (*earlier.run.plan, *earlier.plan)}
+        added = tuple(planned for planned in sitting.plan if planned.key not in keys)
         about = (command_line(), now_iso(), __version__, fingerprint(watch=sitting.watch))
         folder.append(Resume(*about, sitting.rounds, added))
     else:
@@ -292,7 +292,7 @@ def next_launch(folder: Path) -> int:
 
 
 class SuiteRequest(Protocol):
-    """What is asked, as a run records it."""
+    """What a run measures, as it records it."""
 
     def to_json(self) -> dict[str, Any]: ...
 
@@ -336,9 +336,9 @@ def done(earlier: Result | None) -> list[str]:
 
 
 def needs_flags(folder: Path, earlier: Result, flags: Sequence[str]) -> bool:
-    """Return whether a resumed run must be asked for by its flags again.
+    """Return whether a resumed run needs its flags again.
 
-    It must where its record names what we would run, write to or connect to. `flags`: those of the
+    It does where its record names what we would run, write to or connect to. `flags`: those of the
     command line. Raises BadInput where they are missing, or not needed."""
     names = named_by(earlier.run.asked)
     if names and not flags:

@@ -1,7 +1,8 @@
 """From a command's target and flags to a suite: of the user's app, a built-in one, or services.
 
 Rule: a flag goes before the file. Everything is read and checked here, the app imported in another
-process, before a cluster starts."""
+process, before a cluster starts.
+"""
 
 from __future__ import annotations
 
@@ -208,9 +209,9 @@ def _beside(content: Content) -> Content:
         value, mark = content.get(key), "@" if key == "request.body" else ""
         texts = value if isinstance(value, list) else [value]
         found = [*texts]
-        for at, text in enumerate(texts):
+        for place, text in enumerate(texts):
             if isinstance(text, str) and text.startswith(mark):
-                found[at] = f"{mark}{folder / text.removeprefix(mark)}"
+                found[place] = f"{mark}{folder / text.removeprefix(mark)}"
         content = content.set(key, found if texts is value else found[0], content.where(key))
     return content
 
