@@ -24,13 +24,12 @@ ROLE: Final = "uvicorn"
 
 @dataclass
 class BareServer(ChildDriver):
-    """One bare server, from `start` to `close`. `kind` as in apps/bare.py; `name` is unique in the
-    run."""
+    """One bare server, from `start` to `close`."""
 
-    kind: str
+    kind: str  # as in apps/bare.py
     app: AppSpec
     run_id: str
-    name: str
+    name: str  # unique in the run
     log: Path
     proof: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -41,7 +40,7 @@ class BareServer(ChildDriver):
         return f"http://127.0.0.1:{self.proof['port']}"
 
     def start(self) -> None:
-        """Starts it, until it takes connections. Raises LaunchFailed."""
+        """Start it, and wait until it takes connections. Raises LaunchFailed."""
         spec: dict[str, Any] = {"kind": self.kind, "route": self.app.route}
         if (own_app := self.app.own_app) is not None:
             spec["import_path"], spec["prefix"] = own_app.import_path, own_app.prefix
@@ -65,11 +64,11 @@ class BareServer(ChildDriver):
         self.proof["processes"] = [vars(process) for process in self.processes()]
 
     def processes(self) -> list[Process]:
-        """Its process; none once it has ended."""
+        """Return its process; none once it has ended."""
         if self._child is None or not self._child.alive():
             return []
         return [Process(self._child.pid, ROLE, f"uvicorn ({self.kind})")]
 
     def close(self) -> Reaped:
-        """Ends it and removes its directory; the same answer twice."""
+        """End it and remove its directory; the same answer twice."""
         return self._end(self.run_id, self.name)

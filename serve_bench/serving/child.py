@@ -43,7 +43,7 @@ class ChildError(RuntimeError):
 
 
 class Child:
-    """One such process; made by starting it."""
+    """A child process, made by starting it."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Child:
         broken: Callable[[], str | None] = lambda: None,
         number: int | None = None,
     ) -> dict[str, Any]:
-        """Sends a command and waits for its answer. Raises ChildError.
+        """Send a command and wait for its answer. Raises ChildError.
 
         `broken` is called about once a second and returns why no answer can come any more, or None.
         `number` goes with the command, to a child that answers with it: the answer to an earlier
@@ -123,15 +123,15 @@ class Child:
             phase_began = now
 
     def alive(self) -> bool:
-        """Whether the process still runs."""
+        """Return whether the process still runs."""
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """SIGKILL, without waiting."""
+        """Send SIGKILL, without waiting."""
         self._process.kill()
 
     def wait(self) -> None:
-        """Waits for the end of a killed process; its log then has nothing to be hidden."""
+        """Wait for the end of a killed process, and hide secrets in its log."""
         with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it: a leftover
             self._process.wait(KILLED_S)
         with contextlib.suppress(BrokenPipeError):  # bytes left in the buffer for a dead process
@@ -158,7 +158,7 @@ class Child:
 
 
 def last_lines(log: Path) -> list[str]:
-    """The last lines of the log of a child, without those that do not explain a failure."""
+    """Return the last lines of a child's log, without those that do not explain a failure."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 64 * 1024))

@@ -1,8 +1,8 @@
 """What is needed to start a cluster: its ports, and the environment of its processes.
 
-Rule: each launch has marks, ports and paths of its own, and no RAY_* name of the shell. So two
-clusters do not meet, and `default` is the default. Nothing is started here, but to ask an
-interpreter for its Ray.
+Rule: each launch has its own marks, ports and paths, and no RAY_* name of the shell. So two
+clusters do not meet, and `default` is the default. Nothing is started here, except an interpreter
+that is asked for its Ray.
 """
 
 from __future__ import annotations
@@ -36,25 +36,24 @@ from serve_bench.serving.strays import LAUNCH_MARK, MARKS, marks, run_directory
 
 METRICS_INTERVAL: Final = "RAY_metrics_report_interval_ms"
 METRICS_INTERVAL_MS: Final = "1000"
-"""Where Serve's metrics are asked for. Ray's default is 10 s: too long to wait after each trial.
+"""Set where Serve's metrics are read. Ray's default is 10 s: too long to wait after each trial.
 Each second costs 3 to 4 % of a core with 8 replicas (docs/profiling.md): not done unasked."""
 
 LOOPBACK: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Without clusters of several hosts, as on macOS, Ray's node is 127.0.0.1, and what it starts binds
-that: GCS, raylet, workers, agents, the metrics of dashboard, autoscaler and node. Left to itself it
-binds all interfaces, and metrics are told to anybody (Ray 2.60)."""
+that: GCS, raylet, workers, agents, the metrics of dashboard, autoscaler and node. By default it
+binds all interfaces, and anybody can read the metrics (Ray 2.60)."""
 
 SERVING: Final = Path(__file__).resolve().parent
 
 TOKEN_FILE: Final = "token"
 TOKEN_PATH: Final = "RAY_AUTH_TOKEN_PATH"
-"""Left to itself Ray makes its token in the home directory, readable by all (0644), and leaves it
-there."""
+"""By default Ray makes its token in the home directory, readable by all (0644), and leaves it."""
 
 #: With direct ingress each replica has a port, and a restarted one takes another.
 PORTS_PER_REPLICA: Final = 8
 
-#: Of each kind: the range that blocks are drawn from has room for both, and for others.
+#: For HTTP and for gRPC: the range that blocks are drawn from has room for both, and for others.
 MOST_PORTS: Final = 4000
 
 #: HTTP and gRPC of its proxy, statistics and metrics of its HAProxy.
@@ -76,34 +75,30 @@ its replica 70, the raylet 67 and the GCS 61; with 64 it was still being deploye
 class LaunchSpec:
     """What `Serving` needs to start a cluster.
 
-    `name` is unique in the run; `port` 0 means a free one. `raylets`: nodes of the cluster, all on
-    this machine; `proxy_location`: which of them have an HTTP proxy, as Serve calls it. `folders`:
-    where Python must find the app, beside ours; `cpus`: what its replicas ask of Ray in all;
-    `sources`: its own modules by folder. `grpc`: import paths of the functions that add a servicer
-    to Serve's gRPC proxy; without any it has none. `traced`: requests that carry a `traceparent`
-    leave marks (core/marks.py).
+    `grpc`: import paths of the functions that add a servicer to Serve's gRPC proxy; without any
+    there is no such proxy. `traced`: requests that carry a `traceparent` leave marks
+    (core/marks.py).
     """
 
     variant: VariantUsed
     run_id: str
-    name: str
+    name: str  # unique in the run
     log: Path
     most_replicas: int = 8
     host: str = "127.0.0.1"
-    port: int = 0
+    port: int = 0  # 0: a free one
     metrics: bool = False  # export Serve's metrics often
-    raylets: int = 1
-    proxy_location: str = "HeadOnly"
-    folders: tuple[str, ...] = ()
-    cpus: float = 0.0
-    sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    raylets: int = 1  # nodes of the cluster, all on this machine
+    proxy_location: str = "HeadOnly"  # which nodes have an HTTP proxy, as Serve calls it
+    folders: tuple[str, ...] = ()  # where Python must find the app, beside ours
+    cpus: float = 0.0  # what the app's replicas ask of Ray in all
+    sources: Mapping[str, Sequence[str]] = field(default_factory=dict)  # its modules by folder
     grpc: tuple[str, ...] = ()
     traced: bool = False
 
     @property
     def ports(self) -> int:
-        """How many in a row it takes: one for HTTP, four for HAProxy and the fallback proxy, one
-        for gRPC, those for direct ingress, and four for each further raylet."""
+        """Ports in a row that it takes: of HTTP, HAProxy, gRPC, direct ingress and more raylets."""
         ingress_ports = PORTS_PER_REPLICA * max(8, self.most_replicas)
         ingress = 2 * min(ingress_ports, max(MOST_PORTS, self.most_replicas))
         return FIRST_PORTS + ingress + PORTS_PER_RAYLET * (self.raylets - 1)
@@ -137,8 +132,10 @@ class LaunchSpec:
 def python_environment(
     env: Mapping[str, str], places: Iterable[str | Path], ours: bool = True
 ) -> dict[str, str]:
-    """`env`, in which Python finds modules in these places first, and then in those of the shell if
-    it is this interpreter (`ours`); Ray reports no usage."""
+    """Return `env` with `places` on Python's path, before the shell's path if `ours` runs it.
+
+    `ours`: this interpreter. Ray reports no usage.
+    """
     last = [env["PYTHONPATH"]] if ours and env.get("PYTHONPATH") else []
     path = os.pathsep.join([*map(str, places), *last])
     return {**env, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
@@ -147,16 +144,18 @@ def python_environment(
 def program_environment(
     directory: Path, run_id: str, name: str, folders: Sequence[str] = (), *, ours: bool = True
 ) -> dict[str, str]:
-    """The environment of a program of a launch: marks, and nothing of Ray's from the shell: with
-    it, `default` would not be the default. It imports our apps from the launch's `directory`, and
-    from `folders`. `ours`: it runs in this interpreter; another must not see our packages."""
+    """Return the environment of a launch's program: marks, and no RAY_* name of the shell.
+
+    It imports our apps from the launch's `directory`, and from `folders`. `ours`: it runs in this
+    interpreter; another must not see our packages.
+    """
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     env = python_environment(env, [directory / "p", *folders], ours)
     return {**env, **marks(run_id), LAUNCH_MARK: f"{run_id}.{name}"}
 
 
 def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
-    """The environment of a launch: marks, the variant's flags, ports and paths of its own.
+    """Return the environment of a launch: marks, the variant's flags, its own ports and paths.
 
     `ports`: one for HTTP, four for HAProxy and the fallback proxy, one for gRPC, then those for
     direct ingress and those of further raylets.
@@ -199,40 +198,40 @@ def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
 
 
 def make_directory(directory: Path, *folders: str | Path) -> None:
-    """The directory of a launch, with these folders, one from which its programs import our apps,
-    and a new token for its Ray, for our own user alone."""
+    """Make a launch's directory with `folders`, a link to our apps, and a new token for its Ray."""
     for folder in ("p", *folders):
         (directory / folder).mkdir(parents=True)
     (directory / "p" / APPS_PACKAGE).symlink_to(SERVING / "apps")
+    # For our own user alone.
     file = os.open(directory / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(file, "w") as opened:
         opened.write(secrets.token_hex(32))
 
 
 def raylet_ports(spec: LaunchSpec, ports: range) -> list[list[int]]:
-    """The ports of each raylet beside the head, from the end of those of the launch."""
+    """Return the ports of each raylet beside the head, from the end of the launch's ports."""
     last = ports[len(ports) - PORTS_PER_RAYLET * (spec.raylets - 1) :]
     return [list(last[n : n + PORTS_PER_RAYLET]) for n in range(0, len(last), PORTS_PER_RAYLET)]
 
 
 def attaching_environment(path: Path) -> dict[str, str]:
-    """The environment of a program that attaches to a cluster of others: that of the shell, whose
-    token and addresses may be needed, with our applications (in `path`) to be imported from.
+    """Return the environment of a program that attaches to a running cluster, with apps in `path`.
 
-    No marks: when the run is killed, the program has yet to leave the cluster as it was, and ends
-    by itself then. What it starts is in the cluster, and no process of this machine.
+    It is the shell's, whose token and addresses may be needed, without marks: when the run is
+    killed, the program has yet to leave the cluster as it was, and ends by itself then. What it
+    starts is in the cluster, and no process of this machine.
     """
     env = {k: v for k, v in os.environ.items() if k not in (*MARKS, counts.FOLDER)}
     return python_environment(env, [path])
 
 
 def ignored_environment() -> list[str]:
-    """RAY_* names of the shell that a launch leaves out."""
+    """List the RAY_* names of the shell that a launch leaves out."""
     return sorted(name for name in os.environ if name.startswith("RAY_"))
 
 
 def own_ray_version() -> str:
-    """The Ray that this interpreter has, or BadInput with what to install. Imports no ray."""
+    """Return the version of this interpreter's Ray, without importing it. Raises BadInput."""
     try:
         return metadata.version("ray")
     except metadata.PackageNotFoundError:
@@ -241,7 +240,7 @@ def own_ray_version() -> str:
 
 
 def lacking_open_files(hard: int) -> str | None:
-    """Why no cluster can start with this hard limit of open files; None where one can."""
+    """Say why no cluster can start with this hard limit of open files; None where one can."""
     if hard == resource.RLIM_INFINITY or hard >= FEWEST_OPEN_FILES:
         return None
     return (
@@ -252,8 +251,7 @@ def lacking_open_files(hard: int) -> str | None:
 
 
 def check_interpreter(variant: VariantUsed, flag: str | None = None) -> None:
-    """BadInput unless the variant can be launched here: its interpreter exists and has a Ray, and
-    processes may open files enough. `flag`: which gave the interpreter."""
+    """Raise BadInput unless the variant can be launched here: a Ray, and open files enough."""
     lacking = lacking_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     if lacking is not None:
         raise BadInput(lacking)
@@ -267,7 +265,7 @@ def check_interpreter(variant: VariantUsed, flag: str | None = None) -> None:
 
 
 def _printed(python: str, code: str, where: str) -> str | None:
-    """What an interpreter prints; None where the code raises. Raises BadInput."""
+    """Return what an interpreter prints; None where the code raises. Raises BadInput."""
     argv = [python, "-c", NOT_FROM_HERE + code]
     try:
         ran = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
@@ -291,7 +289,7 @@ elif u.find_spec("opentelemetry") is None or u.find_spec("opentelemetry.sdk") is
 
 
 def check_tracing(variant: VariantUsed) -> None:
-    """BadInput unless a launch of the variant can trace requests. After `check_interpreter`."""
+    """Raise BadInput unless a launch of a variant that passed `check_interpreter` can trace."""
     where = f"--trace: variant {variant.name}"
     lacks = _printed(variant.python or sys.executable, _LACKS_TRACING, where)
     if lacks is None or lacks:
@@ -313,7 +311,7 @@ CONNECT_S: Final = 5.0
 
 
 def port_owner(port: int) -> psutil.Process | None:
-    """The process that listens on a TCP port, or None where it cannot be known."""
+    """Return the process that listens on a TCP port; None where it cannot be known."""
     try:
         connections = psutil.net_connections(kind="tcp")
     except psutil.AccessDenied:  # macOS without root
@@ -329,8 +327,7 @@ def port_owner(port: int) -> psutil.Process | None:
 
 
 def check_port(host: str, port: int, flags: tuple[str, str] = ("--host", "--port")) -> None:
-    """BadInput when host and port cannot be bound; names the owner where it is known. `flags`: by
-    which the two were given."""
+    """Raise BadInput when host and port, given by `flags`, cannot be bound; name the owner."""
     host_flag, port_flag = flags
     if not 0 <= port <= 65535:
         raise BadInput(
@@ -357,11 +354,10 @@ def check_port(host: str, port: int, flags: tuple[str, str] = ("--host", "--port
 
 
 def free_block(width: int, apart_from: Sequence[range] = ()) -> range:
-    """Ports in a row of which the first ones are free; drawn, so that two clusters differ. None of
-    `apart_from`, which clusters hold that are to be up at the same time: they take some of them
-    only later, and they look free until then."""
+    """Draw ports in a row of which the first ones are free, and none is in `apart_from`."""
     for _ in range(100):
         first = random.randrange(BLOCKS.start, BLOCKS.stop - width)
+        # Clusters up at the same time take some of theirs later: they look free until then.
         if any(first < block.stop and block.start < first + width for block in apart_from):
             continue
         try:
@@ -375,10 +371,10 @@ def free_block(width: int, apart_from: Sequence[range] = ()) -> range:
 
 
 def listening_ports(roles: Mapping[int, str]) -> list[dict[str, Any]]:
-    """What these processes (pid to role) listen on. Each is asked for its own: of a socket that two
-    of them have, as HAProxy and its successor do, a list of all sockets names one."""
+    """List what these processes (pid to role) listen on, by port."""
     entries: dict[tuple[str, int], dict[str, Any]] = {}
     for pid, role in roles.items():
+        # Each is asked: in a list of all sockets, one that HAProxy and its successor share has one.
         with contextlib.suppress(psutil.Error):  # it has ended, or is another user's
             process = psutil.Process(pid)  # which has the method under another name before 6.0
             ask = getattr(process, "net_connections", None) or process.connections
@@ -389,17 +385,17 @@ def listening_ports(roles: Mapping[int, str]) -> list[dict[str, Any]]:
 
 
 def open_to_network(ports: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Those of listening ports that are bound to more than loopback."""
+    """Return those of listening ports that are bound to more than loopback."""
     return [dict(entry) for entry in ports if not is_loopback(entry["address"])]
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address; gRPC binds loopback as `::ffff:127.0.0.1`."""
-    return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
+    """Return whether only this machine reaches an address."""
+    return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback  # gRPC adds that
 
 
 def reachable(address: str, flag: str = "--address") -> str:
-    """HOST:PORT of a cluster that takes connections. BadInput that names the flag otherwise."""
+    """Return `address`, HOST:PORT of a cluster, if it takes connections; else raise BadInput."""
     host, colon, port = address.rpartition(":")
     number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0
     if not colon or not host or "/" in address or not 1 <= number <= 65535:

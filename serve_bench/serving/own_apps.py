@@ -1,6 +1,6 @@
-"""Asks an interpreter what a Serve app of the user's is made of, before anything is started.
+"""What a user's Serve app is made of, as an interpreter says before anything is started.
 
-Rule: the app is imported in a process of its own (serving/cluster/describe.py), as Ray would, and
+Rule: the app is imported in a separate process (serving/cluster/describe.py), as Ray would, and
 never here. An error in it becomes one line, with the file and the line that it came from.
 """
 
@@ -43,8 +43,7 @@ IMPORT_TIMEOUT_S: Final = 180.0
 
 
 def place_of(target: str, where: str) -> tuple[str, str]:
-    """The folder that Python must look in, and the import path, of an app in a module (from the
-    current folder) or a file, which may be part of a package. Raises BadInput."""
+    """Return the folder in which Python finds an app, and its import path. Raises BadInput."""
     kind, module, name = read_target(target, where)
     if kind == "service":
         raise BadInput(
@@ -62,16 +61,15 @@ def place_of(target: str, where: str) -> tuple[str, str]:
     if "." in file.stem:
         raise BadInput(f"{where}: {module}: Python cannot import a file with a dot in its name")
     folder, parts = file.resolve().parent, [file.stem]
-    while (folder / "__init__.py").is_file() and "." not in folder.name:
+    while (folder / "__init__.py").is_file() and "." not in folder.name:  # part of a package
         folder, parts = folder.parent, [folder.name, *parts]
     return str(folder), f"{'.'.join(parts).removesuffix('.__init__')}:{name}"
 
 
 def _module_form(target: str, missing: str | None, folder: str) -> str:
-    """How to name a file that was imported from `folder`, and whose imports are meant from another:
-    `missing` was not found (empty: the package of a relative import)."""
-    module, name = split_target(target)
-    if missing is None or not module.endswith(".py"):
+    """Say how to name a file as a module, in the folder where what it imports would be found."""
+    module, name = split_target(target)  # imported from `folder`
+    if missing is None or not module.endswith(".py"):  # empty: the package of a relative import
         return ""
     file, top = Path(module).resolve(), missing.partition(".")[0]
     beside = [(file.parent / part).exists() for part in (top, f"{top}.py")]
@@ -94,22 +92,21 @@ def _here(where: str, target: str) -> str:
 
 @dataclass(frozen=True)
 class _Question:
-    """Of which app an interpreter is asked (None: this one), which looks for it in `path`, and how
-    the app is called in a refusal. `servicers`: by which it is asked over gRPC."""
+    """A question to an interpreter about an app, which is `where` and `target` in a refusal."""
 
     target: str
     where: str
     import_path: str
-    path: Sequence[str]
-    python: str | None = None
-    servicers: Servicers | None = None
+    path: Sequence[str]  # where the interpreter looks for the app
+    python: str | None = None  # the interpreter; None: this one
+    servicers: Servicers | None = None  # by which the app is asked over gRPC
 
     @classmethod
     def of(cls, app: OwnApp, where: str, python: str | None = None, *folders: str) -> _Question:
         return cls(app.target, where, app.import_path, [*app.folders, *folders], python)
 
     def ask(self, about: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer of the program. Raises BadInput."""
+        """Return the answer of the program. Raises BadInput."""
         where, servicers = self.where, self.servicers
         of_app = f"{where}: {self.target}"
         functions = {} if servicers is None else {"servicers": servicers.functions}
@@ -159,7 +156,7 @@ def own_app(
     folders: Sequence[str] = (),
     name: str = APP_NAME,
 ) -> OwnApp:
-    """What `target` is, as `python` describes it (an interpreter; None: this one). Raises BadInput.
+    """Return what `target` is, as `python` (None: this interpreter) describes it. Raises BadInput.
 
     `folders`: where Python looks too, behind the app's own. `name`: that it has within Serve.
     `servicers`: by which it is asked over gRPC. `arguments`: of its builder.
@@ -171,7 +168,7 @@ def own_app(
 
 
 def _described(question: _Question, config: Mapping[str, Any], asked: Asked | None) -> OwnApp:
-    """`asked`: what it is asked; None: it is deployed beside the app that is."""
+    """Describe an app; without `asked` it is deployed beside the app that is loaded."""
     about = dict(config)
     target, import_path, servicers = question.target, question.import_path, question.servicers
     is_loaded, asked = asked is not None, asked or Asked()
@@ -205,7 +202,7 @@ def _described(question: _Question, config: Mapping[str, Any], asked: Asked | No
 
 
 def read_config(file: str, where: str, python: str | None = None) -> ServeConfig:
-    """A config file of Serve, as `python` and its Serve read it. Raises BadInput."""
+    """Read a config file of Serve as `python` and its Serve do. Raises BadInput."""
     question = _Question(file, where, "", [str(Path(file).parent)], python)
     answer = question.ask({"file": file})
     return ServeConfig.of(answer["config"], file, str(Path(file).resolve().parent), where)
@@ -220,8 +217,10 @@ def app_of_config(
     servicers: Servicers | None = None,
     arguments: Mapping[str, Option] | None = None,
 ) -> OwnApp:
-    """The application of that name, with those beside it. `arguments`: of its builder, over those
-    of the file. Raises BadInput."""
+    """Return the chosen application, with those beside it. Raises BadInput.
+
+    `arguments`: of its builder, over those of the file.
+    """
     apps: list[OwnApp] = []
     for listed in config.apps:
         if arguments and listed.name == chosen:
@@ -243,7 +242,7 @@ def app_of_config(
 
 
 def _check_names(apps: Sequence[OwnApp], where: str) -> None:
-    """BadInput where Python would find one application's module in the folder of another."""
+    """Raise BadInput where Python would find one app's module in the folder of another."""
     for number, app in enumerate(apps):
         module = app.import_path.partition(":")[0].partition(".")[0]
         for other in apps[:number]:
@@ -258,8 +257,11 @@ def _check_names(apps: Sequence[OwnApp], where: str) -> None:
 def with_arguments(
     app: OwnApp, cells: Iterable[Mapping[str, Option]], where: str, python: str | None = None
 ) -> OwnApp:
-    """The app with the deployments that its builder makes in each cell. Raises BadInput where they
-    are others than in the first cell, and not the same with other options."""
+    """Return the app with the deployments that its builder makes in each cell.
+
+    Raises BadInput where they are others than in the first cell, and not the same with other
+    options.
+    """
     built_by = {argument_key(app.arguments({})): app.deployments}
     for args in map(app.arguments, cells):
         if (key := argument_key(args)) in built_by:
@@ -276,15 +278,17 @@ def with_arguments(
 
 
 def check_servicers(app: OwnApp, servicers: Servicers, where: str, python: str | None) -> None:
-    """BadInput unless another interpreter finds the same methods of gRPC."""
+    """Raise BadInput unless another interpreter finds the same methods of gRPC."""
     answer = replace(_Question.of(app, where, python), servicers=servicers).ask(app.config)
     if app.grpc is None or answer["methods"] != dict(app.grpc.methods):
         raise BadInput(f"{servicers.where}: adds other methods in python {python}")
 
 
 def ingress_of(app: OwnApp, where: str) -> tuple[str | None, tuple[str, ...]]:
-    """The type of the ASGI app that the ingress is made of (None: it is none; empty: a function
-    makes it), and the arguments of its constructor that are deployments. Raises BadInput."""
+    """Return the type of the ingress's ASGI app, and its arguments that are deployments.
+
+    The type is None without an ASGI app, and empty where a function makes it. Raises BadInput.
+    """
     answer = _Question.of(app, where).ask({**app.config, "ingress": True})
     return answer["ingress"]["asgi"], tuple(answer["ingress"]["bound"])
 
@@ -296,7 +300,7 @@ def check_options(
     python: str | None = None,
     folders: Sequence[str] = (),
 ) -> None:
-    """Has that Serve's config look at what the cells set. Raises BadInput with what it says."""
+    """Raise BadInput with what that Serve's config says against options that the cells set."""
     wishes: list[Any] = []
     for key, value in dict.fromkeys(pair for cell in cells for pair in cell.items()):
         if not key.startswith(ARGS):  # which the builder has taken

@@ -47,7 +47,7 @@ from serve_bench.serving.strays import Reaped, lives, reap, started
 
 LAUNCH_TIMEOUT_S = 120.0
 
-#: For the questions to Serve and its replicas of a look: what cluster/actors.py waits, and a bit.
+#: For questions to Serve and its replicas: what cluster/actors.py waits, and a bit.
 LOOK_TIMEOUT_S = 35.0
 
 #: For each further raylet: serving/cluster/start.py gives it 60 s to join.
@@ -93,7 +93,7 @@ class Deployed:
 
 
 def read_marks(folder: Path) -> list[ProcessMarks]:
-    """The marks of traced requests so far, by process."""
+    """Read the marks of traced requests so far, by process."""
     files = [file for file in sorted(folder.glob("*")) if file.name.isdigit()]
     marks = [marks_of(file.read_bytes()) for file in files]
     log = folder / HAPROXY_LOG
@@ -104,23 +104,25 @@ def read_marks(folder: Path) -> list[ProcessMarks]:
 
 
 class ChildDriver:
-    """What is done through a child process: a launch, or a connection to a cluster."""
+    """A launch, or a connection to a cluster, that works through a child process."""
 
     _child: Child | None = None
     _asked: int = 0  # commands so far: a late answer is none to the next
     _closed: Reaped | None = None
 
     def alive(self) -> bool:
-        """Whether the child process still runs."""
+        """Return whether the child process still runs."""
         return self._child is not None and self._child.alive()
 
     def broken(self) -> str | None:
-        """Why it can do nothing more; None while it can."""
+        """Say why it can do nothing more; None while it can."""
         return None if self.alive() else "its program ended"
 
     def processes(self) -> list[Process]:
-        """The child and all below it now, with their roles; none once it has ended. HAProxy's pid
-        changes at a deploy."""
+        """Return the child and all processes below it now, with roles; none once it has ended.
+
+        HAProxy's pid changes at a deploy.
+        """
         assert self._child is not None, "start() first"
         try:
             children = psutil.Process(self._child.pid).children(recursive=True)
@@ -147,7 +149,7 @@ class ChildDriver:
         broken: Callable[[], str | None] | None = None,
         seconds: dict[str, float] | None = None,
     ) -> dict[str, Any]:
-        """The answer to a command; `seconds` takes how long each of its phases took."""
+        """Return the answer to a command; `seconds` takes how long each of its phases took."""
         assert self._child is not None, "start() first"
 
         def phase_ended(name: str, taken_s: float) -> None:
@@ -163,7 +165,7 @@ class ChildDriver:
             raise self._failed(str(error), error.detail) from None
 
     def _end(self, run_id: str, name: str) -> Reaped:
-        """Ends every process of a launch and removes its directory; the same answer twice."""
+        """End every process of a launch and remove its directory; the same answer twice."""
         if self._closed is None:
             # A second Ctrl-C must not leave a half-ended cluster; this takes at most 5 s.
             main = threading.current_thread() is threading.main_thread()
@@ -187,18 +189,15 @@ class ChildDriver:
 
 @dataclass
 class Serving(ChildDriver):
-    """One launch, as a context manager: leaving it ends every process of the launch.
-
-    `seconds`: how long each phase of the start took.
-    """
+    """A launch, as a context manager: leaving it ends every process of the launch."""
 
     spec: LaunchSpec
     remote = False
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # of each phase of the start
     versions: dict[str, str] = field(default_factory=dict)
     http_options: dict[str, Any] = field(default_factory=dict)
     port: int = 0
-    ports: range = range(0)  # all that are its own, from the start on
+    ports: range = range(0)  # all that the launch has, from the start on
     open_files: int | None = None  # soft limit in the child, which all that it starts inherits
     metrics_url: str | None = None  # where the node shows its metrics, once it has started
     gcs_address: str = ""  # by which another driver joins
@@ -218,8 +217,7 @@ class Serving(ChildDriver):
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def url_of(self, row: Row) -> str:
-        """The address of what serves the protocol of a row: HTTP, gRPC, or the GCS by which a
-        driver with a handle joins."""
+        """Return where a row's load goes: HTTP, gRPC, or the GCS that a handle's driver joins."""
         if row.traffic.client == "handle":
             return f"http://{self.gcs_address}"
         if row.traffic.client != "grpc":
@@ -227,15 +225,15 @@ class Serving(ChildDriver):
         return f"{self.url.removesuffix(str(self.port))}{self.ports[GRPC_PORT]}"
 
     def load_of(self, suite: Suite, row: Row, cell: Cell) -> Load:
-        """The load of a row on a cell that is in force."""
+        """Return the load of a row on a cell that is in force."""
         load = load_of(suite, row, self.url_of(row), cell)
         return replace(load, environment=self.environment_of(row))
 
     def environment_of(self, row: Row) -> Mapping[str, str]:
-        """What the environment of the load of a row must hold beside the marks: of a driver, that
-        it is let in, and the flags of the variant, which its handles obey."""
+        """Return what the environment of a row's load must hold beside the marks."""
         if row.traffic.client != "handle":
             return {}
+        # A driver must be let in, and its handles obey the flags of the variant.
         return {**self.joining, **self.spec.variant.env, "RAY_USAGE_STATS_ENABLED": "0"}
 
     @property
@@ -244,13 +242,15 @@ class Serving(ChildDriver):
         return "import" in self.seconds
 
     def start(self, report: Callable[[str], None] = lambda phase: None) -> None:
-        """Starts Ray and Serve. Raises LaunchFailed with the lines of the log that matter."""
+        """Start Ray and Serve. Raises LaunchFailed with the lines of the log that matter."""
         self.begin()
         self.await_up(report)
 
     def begin(self, apart_from: Sequence[range] = ()) -> None:
-        """Starts the child process alone, and takes the ports of the launch: none of `apart_from`,
-        which launches have that are up at the same time."""
+        """Start the child process alone, and take the launch's ports: none of `apart_from`.
+
+        Those are the ports of launches that are up at the same time.
+        """
         ports = self.ports = free_block(self.spec.ports, apart_from)
         self.port = self.spec.port or ports[0]
         folders = ("r", "h", self.spec.counts_folder, self.spec.marks_folder)
@@ -266,7 +266,7 @@ class Serving(ChildDriver):
         )
 
     def await_up(self, report: Callable[[str], None] = lambda phase: None) -> None:
-        """Has the child start Ray and Serve: what `begin` leaves of `start`, in any thread."""
+        """Have the child start Ray and Serve: what `begin` leaves of `start`, in any thread."""
         body = {
             "host": self.spec.host,
             "port": self.port,
@@ -292,10 +292,9 @@ class Serving(ChildDriver):
         self,
         app: AppSpec,
         cell: Mapping[str, Value],
-        report: Callable[[str], None] = lambda words: None,
+        report: Callable[[str], None] = lambda words: None,  # takes what is waited for
     ) -> Deployed:
-        """Deploys a cell, in place where Serve can. `report`: takes what is waited for. Raises
-        LaunchFailed if it is not in force."""
+        """Deploy a cell, in place where Serve can. Raises LaunchFailed if it is not in force."""
         spec = deploy_spec(app, cell)
         began = time.monotonic()
         timeout_s = float(spec["timeout_s"]) + LAUNCH_TIMEOUT_S
@@ -304,7 +303,7 @@ class Serving(ChildDriver):
         return Deployed(time.monotonic() - began, bool(answer["in_place"]), answer["proof"])
 
     def prove(self) -> dict[str, Any]:
-        """What is engaged, for the Launch record. Raises LaunchFailed if it is not what was asked.
+        """Return what is in force, for the Launch record; raise LaunchFailed if it is not as asked.
 
         To be called once an app is deployed, since a replica is part of the proof.
         """
@@ -337,8 +336,9 @@ class Serving(ChildDriver):
         return proof
 
     def _owner(self) -> dict[str, Any] | None:
-        """Who listens on the HTTP port. HAProxy hands it over to a new process at a deploy: for a
-        moment nobody can be found, or one that is just about to end."""
+        """Return who listens on the HTTP port; None if nobody is found in time."""
+        # HAProxy hands it over to a new process at a deploy: for a moment nobody has it, or one
+        # that is just about to end.
         deadline = time.monotonic() + OWNER_TIMEOUT_S
         while time.monotonic() < deadline:
             owner = port_owner(self.port)
@@ -359,27 +359,26 @@ class Serving(ChildDriver):
         return list(self._ask("end_look", body, LOOK_TIMEOUT_S)["replicas"])
 
     def begin_course(self, every_s: float | None = None) -> None:
-        """Starts to read what Serve says of its replicas. Raises LaunchFailed."""
+        """Start to read what Serve says of its replicas. Raises LaunchFailed."""
         self._ask("begin_course", {} if every_s is None else {"every_s": every_s}, LOOK_TIMEOUT_S)
 
     def replica_states(self) -> Mapping[str, Any]:
         return dict(self._ask("replica_states", {}, LOOK_TIMEOUT_S)["states"])
 
     def end_course(self) -> Mapping[str, Any]:
-        """What was read since: serving/cluster/course.py. Raises LaunchFailed."""
+        """Return what was read since `begin_course`: see cluster/course.py. Raises LaunchFailed."""
         return self._ask("end_course", {}, LOOK_TIMEOUT_S)
 
     def forget(self, pid: int) -> None:
-        """A process that is ended on purpose: it is no casualty, whatever its role."""
+        """Forget a process that is ended on purpose: it is no casualty, whatever its role."""
         self._vital.pop(pid, None)
 
     def counts(self) -> dict[int, ReplicaCounts]:
-        """What the app's replicas have counted so far, by pid, of dead ones too; empty for an app
-        that does not count."""
+        """Return what the app's replicas, dead ones too, have counted so far, by pid."""
         return _counts_in(self.spec.counts_folder)
 
     def forward_ns(self) -> dict[int, ReplicaCounts]:
-        """Nanoseconds in the model so far, in all (as `requests`) and by batch size, by pid."""
+        """Return the ns in the model so far, in all (as `requests`) and by batch size, by pid."""
         folder = self.spec.counts_folder
         return _counts_in(folder.with_name(folder.name + FORWARD_SUFFIX))
 
@@ -387,11 +386,11 @@ class Serving(ChildDriver):
         return read_marks(self.spec.marks_folder)
 
     def replicas(self) -> list[int]:
-        """The pids of the replicas that were there after the deploy and have not been missed."""
+        """Return the pids of the replicas since the deploy that have not been missed."""
         return [pid for pid, (role, _) in self._vital.items() if role == "replica"]
 
     def _note_vital(self) -> None:
-        """Remembers the processes that must live on; HAProxy's own changes with every reload.
+        """Remember the processes that must live on; HAProxy's own changes with every reload.
 
         A child of the same role is none of them: for a moment after a fork, a worker that starts
         has the raylet's title, and an HAProxy that starts that of its manager.
@@ -407,10 +406,10 @@ class Serving(ChildDriver):
                     self._vital[pid] = (role, started(pid))
 
     def casualties(self) -> list[str]:
-        """What ended since the deploy, or since this was last asked: a trial over it is no good."""
+        """Return what ended since the deploy or the last call: a trial over it is no good."""
         gone = self._gone()
         for pid, role in gone.items():
-            if role not in FATAL_ROLES:  # Serve replaces it, and it is told once
+            if role not in FATAL_ROLES:  # Serve replaces it, and it is reported once
                 del self._vital[pid]
         ended = [f"{role} {pid} ended" for pid, role in gone.items()]
         if not ended and self._owner() is None:
@@ -424,20 +423,20 @@ class Serving(ChildDriver):
         return next(fatal, None)
 
     def missing(self) -> list[str]:
-        """The same as `casualties` as far as processes show it; they stay to be asked for."""
+        """List what `casualties` would, as far as processes show it, and leave it to report."""
         return [f"{role} {pid} ended" for pid, role in self._gone().items()]
 
     def _gone(self) -> dict[int, str]:
-        """The processes that must live on and have ended, with their roles."""
+        """Return the processes that must live on and have ended, with their roles."""
         return {pid: role for pid, (role, since) in self._vital.items() if not lives(pid, since)}
 
     def _haproxy_now(self) -> list[int]:
         return [process.pid for process in self.processes() if process.role == "haproxy"]
 
     def _deploy_watch(self) -> Callable[[], str | None]:
-        """For the time of a deploy: why it cannot come to an end, or not soon. Of HAProxy there is
-        always a process, since a reload starts the next before the former ends; one that was ended
-        Serve misses only after 24 to 34 s (Ray 2.60). The child is then ended with it: it waits."""
+        """Return what says, during a deploy, why it cannot come to an end, or not soon."""
+        # A reload starts the next HAProxy before the former ends, so there is always one. Serve
+        # misses one that was ended only after 24 to 34 s (Ray 2.60); the child waits, and is ended.
         last, missed = self._haproxy or self._haproxy_now(), 0
 
         def broken() -> str | None:
@@ -454,7 +453,7 @@ class Serving(ChildDriver):
         return broken
 
     def close(self) -> Reaped:
-        """Ends every process of the launch and removes its directory; the same answer twice."""
+        """End every process of the launch and remove its directory; the same answer twice."""
         return self._end(self.spec.run_id, self.spec.name)
 
 
@@ -466,8 +465,7 @@ _P = TypeVar("_P", bound=Process)
 
 
 def with_fallback(processes: list[_P]) -> list[_P]:
-    """Where HAProxy serves a cluster, the ProxyActor beside it is the fallback: say so in its
-    role."""
+    """Give each ProxyActor of a cluster that HAProxy serves its role: it is the fallback."""
     managers = [process for process in processes if process.role == "haproxy_manager"]
     behind_haproxy = {getattr(process, "cluster", None) for process in managers}
     return [

@@ -63,18 +63,18 @@ WARDEN_READY_S = 30.0
 
 
 def temp_root() -> Path:
-    """Where run directories go: TMPDIR, or /tmp where TMPDIR is too long for a socket path."""
+    """Return where run directories go: TMPDIR, or /tmp if that is too long for a socket path."""
     root = tempfile.gettempdir()
     return Path(root if len(root) <= LONGEST_TEMP_ROOT else "/tmp")
 
 
 def run_directory(run_id: str) -> Path:
-    """The temporary directory of a run; it need not exist."""
+    """Return the temporary directory of a run; it need not exist."""
     return temp_root() / f"{DIRECTORY_PREFIX}{run_id}"
 
 
 def marks(run_id: str) -> dict[str, str]:
-    """The environment that every process of the run must carry. For the owner's process alone."""
+    """Return the environment that every process of a run must carry; only for its owner's use."""
     return {
         RUN_MARK: run_id,
         DIRECTORY_MARK: str(run_directory(run_id)),
@@ -83,13 +83,16 @@ def marks(run_id: str) -> dict[str, str]:
 
 
 def owner_of(process: psutil.Process) -> str:
-    """Who a process is, beyond its pid: pid, start, and the pid namespace it counts in."""
+    """Return who a process is, beyond its pid: pid, start, and the pid namespace it counts in."""
     return f"{process.pid}:{started(process.pid)}:{_pid_namespace(process.pid)}"
 
 
 def started(pid: int) -> int:
-    """When a process started, in ticks since the boot (Linux, proc_pid_stat(5), field 22): the same
-    however the clock is set. Elsewhere in ms of the clock. Raises psutil.NoSuchProcess."""
+    """Return when a process started, in ticks since the boot (Linux); elsewhere in ms of the clock.
+
+    Ticks (proc_pid_stat(5), field 22) are the same however the clock is set. Raises
+    psutil.NoSuchProcess.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -98,7 +101,7 @@ def started(pid: int) -> int:
 
 
 def _pid_namespace(pid: int) -> int:
-    """The inode of the pid namespace; 0 where there is no such thing."""
+    """Return the inode of the pid namespace; 0 where there is no such thing."""
     try:
         return os.stat(f"/proc/{pid}/ns/pid").st_ino
     except OSError:
@@ -106,19 +109,18 @@ def _pid_namespace(pid: int) -> int:
 
 
 def owner_alive(owner: str) -> bool:
-    """Whether the owner of a run still lives; True too in another pid namespace, where a pid means
-    another process: a run in a container is for that container to clean up."""
+    """Return whether the owner of a run still lives; True too in another pid namespace."""
     try:
         pid, since, namespace = owner.split(":")
         if int(namespace) != _pid_namespace(os.getpid()):
-            return True
+            return True  # a container's runs are for that container to clean up
         return lives(int(pid), int(since))
     except ValueError:
         return False
 
 
 def lives(pid: int, since: int) -> bool:
-    """Whether the process that started then (`started`) still runs."""
+    """Return whether the process that started then (`started`) still runs."""
     try:
         same = started(pid) == since
         return same and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -127,7 +129,7 @@ def lives(pid: int, since: int) -> bool:
 
 
 def new_run() -> str:
-    """Makes a run id and its directory, which names this process as the owner."""
+    """Make a run id and its directory, which names this process as the owner."""
     while True:
         run_id = secrets.token_hex(3)
         try:
@@ -141,7 +143,7 @@ def new_run() -> str:
 
 
 def _ours(process: psutil.Process) -> bool:
-    """Whether a process is our own user's, and of none that it got rights from (setuid)."""
+    """Return whether a process is our own user's, and has no rights of another (setuid)."""
     try:
         uids = process.uids()
     except psutil.Error:
@@ -158,7 +160,7 @@ def _mark_of(process: psutil.Process, name: str) -> str | None:
 
 
 def _holds_file_under(process: psutil.Process, directory: str) -> bool:
-    """Whether the process has a file open below the directory (Ray's agents hold their logs)."""
+    """Return whether a process has a file open below a directory, as Ray's agents have logs."""
     try:
         links = Path(f"/proc/{process.pid}/fd")
         if links.is_dir():
@@ -171,10 +173,11 @@ def _holds_file_under(process: psutil.Process, directory: str) -> bool:
 
 
 def find(run_id: str, launch: str | None = None, place: Path | None = None) -> list[psutil.Process]:
-    """The living processes of a run, or of one launch of it, the caller itself excepted.
+    """Return the living processes of a run, or of one launch of it, the caller excepted.
 
-    `place` is the run's directory, where it is not the one that this process would make. What ours
-    have started is found by descent, and may be another user's: nobody can take it on by himself.
+    `place` is the run's directory, where it is not the one that this process would make. What our
+    processes started is found by descent, and may be another user's, which nobody can make it by
+    himself.
     """
     directory = str((place or run_directory(run_id)) / (launch or ""))
     processes: dict[int, psutil.Process] = {}
@@ -214,7 +217,7 @@ def reap(
     deadline_s: float = REAP_DEADLINE_S,
     place: Path | None = None,
 ) -> Reaped:
-    """SIGKILLs the run (or one launch), until two looks in a row find nothing, then its directory.
+    """Kill the run (or one launch) until two looks in a row find nothing; remove its directory.
 
     A process that is just being started can escape one look, so one empty look does not suffice.
     """
@@ -243,13 +246,12 @@ def reap(
 
 
 def _kill(process: psutil.Process) -> bool:
-    """SIGKILL to this very process; False where it is gone. Through a descriptor of it where there
-    is such a thing: between a look at a pid and a signal to it the pid can become another's."""
+    """Send SIGKILL to this very process; return False where it is gone."""
     try:
         if not hasattr(os, "pidfd_open"):
             process.kill()
             return True
-        fd = os.pidfd_open(process.pid)
+        fd = os.pidfd_open(process.pid)  # a pid can become another's between look and signal
     except (psutil.NoSuchProcess, ProcessLookupError):
         return False
     except psutil.AccessDenied:
@@ -280,11 +282,10 @@ def _title(process: psutil.Process) -> str:
 
 
 def _remove(directory: Path) -> None:
-    """Removes a directory of ours with what is in it, by descriptors: what stands at its name by
-    then may be another user's."""
+    """Remove a directory of ours and its content, by descriptors."""
     for _ in range(3):  # a file made while the tree is removed makes rmtree fail once
         try:
-            fd = _opened(directory)
+            fd = _opened(directory)  # its name may be another user's by now
         except OSError:
             return
         try:
@@ -300,7 +301,7 @@ def _remove(directory: Path) -> None:
 
 
 def _opened(directory: Path) -> int:
-    """A descriptor of a directory that is our own user's. Raises OSError for any other."""
+    """Return a descriptor of a directory that is our own user's. Raises OSError for any other."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     if os.fstat(fd).st_uid == os.getuid():
         return fd
@@ -309,20 +310,19 @@ def _opened(directory: Path) -> int:
 
 
 def _owner_in(directory: Path) -> str | None:
-    """The owner that a directory names, empty where it names none; None where it is not ours, or
-    is being made. Raises OSError."""
+    """Return the owner that a directory names, empty where it names none. Raises OSError."""
     fd = _opened(directory)
     try:
         file = os.open(OWNER_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fd)
     except FileNotFoundError:
         young = time.time() - os.fstat(fd).st_mtime <= _OWNERLESS_AFTER_S
-        return None if young else ""
+        return None if young else ""  # None: it is being made
     finally:
         os.close(fd)
     with os.fdopen(file, "rb") as opened:
         status = os.fstat(file)
         if status.st_uid != os.getuid() or not stat.S_ISREG(status.st_mode):
-            return None
+            return None  # not ours
         return opened.read(200).decode(errors="replace")
 
 
@@ -335,9 +335,9 @@ class KnownRun:
 
 
 def known_runs() -> dict[str, KnownRun]:
-    """Runs of this user that left a directory or a marked process, or still go on; by their id.
+    """Return this user's runs, by id, that left a directory or marked process, or still go on.
 
-    Dead is a run only where all that speaks of it names a dead owner: a setuid program such as sudo
+    A run is dead only where all that speaks of it names a dead owner: a setuid program such as sudo
     is ours while it asks for a password, and carries whatever marks its caller gave it.
     """
     runs: dict[str, KnownRun] = {}
@@ -371,7 +371,7 @@ def known_runs() -> dict[str, KnownRun]:
 
 
 def sweep() -> dict[str, Reaped]:
-    """Ends every run whose owner is dead. Returns what was done, by run id."""
+    """End every run whose owner is dead; return what was done, by run id."""
     our_run = os.environ.get(RUN_MARK)
     return {
         run_id: reap(run_id, place=run.directory)
@@ -383,8 +383,10 @@ def sweep() -> dict[str, Reaped]:
 def start_warden(
     run_id: str, meanwhile: Callable[[], object] = lambda: None
 ) -> subprocess.Popen[bytes]:
-    """Starts the process that ends the run when this one dies. Close its stdin to let it go.
-    Raises RunFailed when it does not come up: a run without it could leave processes behind."""
+    """Start the process that ends the run when this one dies; close its stdin to let it go.
+
+    Raises RunFailed when it does not come up: a run without it could leave processes behind.
+    """
     environment = finding_ours({k: v for k, v in os.environ.items() if k not in MARKS})
     warden = subprocess.Popen(
         [sys.executable, *own_module("serving.strays"), run_id],
@@ -419,16 +421,15 @@ if __name__ == "__main__":
 
 @dataclass
 class Marked:
-    """A run with its mark, its directory and the warden that ends it when this process dies;
-    `swept`: the dead runs that were ended at its start."""
+    """A run with its mark, its directory and the warden that ends it when this process dies."""
 
     run_id: str
     warden: subprocess.Popen[bytes]
-    swept: dict[str, Reaped]
+    swept: dict[str, Reaped]  # dead runs that were ended at its start
 
     @classmethod
     def begin(cls) -> Marked:
-        """Raises RunFailed where no warden comes up. Dead runs are ended while it starts."""
+        """Begin a run, and end dead runs while its warden starts. Raises RunFailed without one."""
         run_id, swept = new_run(), dict[str, Reaped]()
         try:
             return cls(run_id, start_warden(run_id, lambda: swept.update(sweep())), swept)
@@ -437,7 +438,7 @@ class Marked:
             raise
 
     def end(self) -> tuple[Reaped, bool]:
-        """Ends whatever the run started; and whether its warden had died before."""
+        """End whatever the run started; return that, and whether its warden had died before."""
         reaped = reap(self.run_id)
         died = self.warden.poll() is not None
         if self.warden.stdin is not None:

@@ -5,8 +5,8 @@ protocol.py; end of stdin means stop. The folder is started by path under the in
 variant: its modules know each other by their plain names, and import beside that only the standard
 library, ray and starlette. It does not tear down what it launched: the parent ends the whole launch
 by its mark, because `serve.shutdown()` can take 30 s (Ray 2.60 with HAProxy). Where the parent is
-gone (stdin ends), it becomes the program ending.py, which ends the launch. A cluster that it
-attached to it leaves as it was, whether it is told to or its stdin ends.
+gone (stdin ends), it becomes the program ending.py, which ends the launch. It leaves a cluster that
+it joined as it was, on command or when its stdin ends.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class Cluster:
         self._say(event="phase", name=name)
 
     def launch(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Starts Ray and Serve. Returns flags in force, versions and Ray's addresses."""
+        """Start Ray and Serve; return HTTP options in force, versions and Ray's addresses."""
         self._deployer.http = http_wanted(spec)
         self._deployer.grpc_port = (spec.get("grpc") or {}).get("port", 0)
         return start(spec, self._phase_ended)
 
     def put(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Deploys applications beside those that there are, and waits until they answer."""
+        """Deploy applications beside those that run, and wait until they answer."""
         return self._applications.put(spec, beside_others=self._attached.begun)
 
     def proof(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """What is engaged, and what is measured."""
+        """Return what is in force in Serve's actors, and what the launch measures."""
         return {**actors.proof(spec["names"]), **measured.measured(spec["sources"])}
 
     def commands(self) -> Actions:
-        """What the parent can ask for."""
+        """Return the commands that the parent can send, each with what carries it out."""
         return {
             "launch": self.launch,
             "attach": self._attached.attach,
@@ -81,21 +81,20 @@ class Cluster:
         }
 
     def end(self) -> None:
-        """The parent is dead: what was launched is ended, since the warden may be dead too. A
-        cluster of others is left as it was first: nobody else would."""
+        """End what was launched, or leave the joined cluster as it was: the parent is dead."""
         if not self._attached.begun:
-            ending.become()
+            ending.become()  # the warden may be dead too
         end = threading.Timer(LEAVE_TIMEOUT_S + 2.0, os._exit, (1,))
         end.daemon = True
         end.start()
         try:
             self._attached.leave()
-        except Exception:  # noqa: BLE001 - nobody is left to be told, but the log
+        except Exception:  # noqa: BLE001 - only the log is left to read it
             traceback.print_exc()
 
 
 def main() -> None:
-    """Serves commands until stdin ends."""
+    """Serve commands until stdin ends."""
     answers = Answers()
     cluster = Cluster(answers.say)
     answers.serve(iter(read_commands(cluster.end).get, None), cluster.commands())

@@ -26,8 +26,7 @@ ORDER_TIMEOUT_S = 60
 
 
 def proof(names: Sequence[str]) -> dict[str, Any]:
-    """The flags as the Serve actors resolved them: proxy, fallback proxy, replica; and their
-    environment, as far as it is of Serve or has these names."""
+    """Return the flags and the environment in force in Serve's actors, by role: see `_in_force`."""
     import ray
 
     flags: dict[str, Any] = {}
@@ -45,8 +44,7 @@ def proof(names: Sequence[str]) -> dict[str, Any]:
 def ask_all(
     wanted: Callable[[str], bool], question: Callable[..., Any], *arguments: Any
 ) -> dict[str, Any]:
-    """What came of a question to Serve's actors of wanted names, by their names: the answer, or
-    what Ray raises."""
+    """Ask Serve's actors of wanted names; return answers, or what Ray raised, by name of actor."""
     actors = [(name, actor) for name, actor in serve_actors() if wanted(name)]
     references = [put(question, actor, *arguments) for _, actor in actors]
     names = (name for name, _ in actors)
@@ -54,11 +52,10 @@ def ask_all(
 
 
 def answers(references: Sequence[Any]) -> Iterator[Any]:
-    """What came of questions that were put, in their order: the answer, or what Ray raises. All
-    share one time-out, since many replicas may be pending at once."""
+    """Yield the answer to each reference in turn, or what Ray raises."""
     import ray
 
-    if references:
+    if references:  # all share one time-out: many replicas may be pending at once
         ray.wait(list(references), num_returns=len(references), timeout=ANSWER_TIMEOUT_S)
     for reference in references:
         try:
@@ -68,8 +65,7 @@ def answers(references: Sequence[Any]) -> Iterator[Any]:
 
 
 def in_time(who: str, question: Callable[[], Any], timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-    """The answer to a question of Ray or Serve that takes no time-out. Raises Refused where none
-    comes: the question then goes on in a thread of its own, and holds nothing up."""
+    """Return the answer to a question that takes no time-out; raise Refused if it comes late."""
     outcome: Future[Any] = Future()
 
     def put_question() -> None:
@@ -78,7 +74,7 @@ def in_time(who: str, question: Callable[[], Any], timeout_s: float = ANSWER_TIM
         except BaseException as error:  # noqa: BLE001 - raised in the thread that asked
             outcome.set_exception(error)
 
-    threading.Thread(target=put_question, daemon=True).start()
+    threading.Thread(target=put_question, daemon=True).start()  # goes on after a time-out
     wait([outcome], timeout=timeout_s)
     if not outcome.done():
         raise Refused(f"{who} gave no answer in {timeout_s:g} s")
@@ -91,25 +87,25 @@ SERVING = ("RUNNING", "UPDATING")
 
 
 def serve_details() -> dict[str, Any]:
-    """The state of Serve, of its applications and of every replica. Raises Refused."""
+    """Return the state of Serve, its applications and every replica. Raises Refused."""
     details: dict[str, Any] = in_time(CONTROLLER, lambda: serve_client().get_serve_details())
     return details
 
 
 def statuses() -> dict[str, Any]:
-    """What Serve says of all applications, by name. Raises Refused."""
+    """Return Serve's status of each application, by name. Raises Refused."""
     from ray import serve
 
     return dict(in_time(CONTROLLER, lambda: serve.status().applications))
 
 
 def word_of(state: Any) -> str:
-    """A state of Serve, an enumeration or its name, in a word."""
+    """Return the name of a state of Serve, which is an enumeration or already a name."""
     return str(getattr(state, "value", state))
 
 
 def all_replicas() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Application, deployment and details of each replica. Raises Refused."""
+    """Yield application, deployment and details of each replica. Raises Refused."""
     for app, about in serve_details()["applications"].items():
         for name, deployment in (about.get("deployments") or {}).items():
             for replica in deployment.get("replicas") or ():
@@ -117,13 +113,13 @@ def all_replicas() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def running_replicas() -> set[str]:
-    """The names of the actors of replicas that run: others wait for a place, start or end."""
+    """Return actor names of running replicas, not of those that wait for a place, start or end."""
     serving = (replica for _, _, replica in all_replicas() if word_of(replica["state"]) in SERVING)
     return {str(replica.get("actor_name")) for replica in serving}
 
 
 def serve_client() -> Any:
-    """Serve's own client, which knows the controller. Raises Refused without one."""
+    """Return Serve's own client, which knows the controller. Raises Refused without one."""
     from ray.serve.context import _get_global_client
 
     client = _get_global_client()
@@ -133,7 +129,7 @@ def serve_client() -> Any:
 
 
 def serve_actors() -> list[tuple[str, Any]]:
-    """The names and handles of all of Serve's actors now."""
+    """Return the names and handles of all actors that Serve has now. Raises Refused."""
     import ray
 
     def named() -> list[tuple[str, Any]]:
@@ -152,7 +148,7 @@ def serve_actors() -> list[tuple[str, Any]]:
 
 
 def nodes() -> list[dict[str, Any]]:
-    """The nodes that are alive. `memory_bytes`: what Ray gives out on each; None: not said."""
+    """Return the living nodes. `memory_bytes`: what Ray gives out on each; None: unknown."""
     import ray
 
     state: Any = ray  # without types
@@ -169,7 +165,7 @@ def nodes() -> list[dict[str, Any]]:
 
 
 def role_of(actor_name: str) -> str | None:
-    """What an actor does for Serve; None where it sees no request."""
+    """Return what an actor does for Serve; None if it sees no request."""
     if actor_name.startswith("SERVE_PROXY_ACTOR-fallback-"):
         return "fallback_proxy"
     if "SERVE_PROXY_ACTOR" in actor_name:
@@ -178,39 +174,38 @@ def role_of(actor_name: str) -> str | None:
 
 
 def log_level(_: Any) -> str:
-    """Runs inside a Serve actor: the level in force of Serve's logger."""
+    """Return the level in force of Serve's logger; runs inside a Serve actor."""
     return logging.getLevelName(logging.getLogger("ray.serve").getEffectiveLevel())
 
 
 def deployers(app: str) -> list[str]:
-    """The jobs of Ray that deployed an application; none where this Serve does not know."""
+    """Return the Ray jobs that deployed an application; none where this Serve cannot say."""
     asked = ask_all(lambda name: name.startswith("SERVE_CONTROLLER"), _jobs_of, app).values()
     return [job for jobs in asked if not isinstance(jobs, Exception) for job in jobs]
 
 
 def controller() -> dict[str, Any]:
-    """Mean of the controller's last 100 control loops, ms; None where this Serve does not say."""
+    """Return the mean of the controller's last 100 loops, ms; None where Serve does not say."""
     health = serve_details().get("controller_health_metrics") or {}
     mean_s = (health.get("loop_duration_s") or {}).get("mean")
     return {"control_loop_ms": None if mean_s is None else 1000.0 * mean_s}
 
 
 def _jobs_of(controller: Any, app: str) -> list[str]:
-    """Runs inside the controller: the jobs that deployed the deployments of an application."""
+    """Return the jobs that deployed an app's deployments; runs inside the controller."""
     states = controller.deployment_state_manager._deployment_states.items()
     mine = [state for deployment, state in states if deployment.app_name == app]
     return [str(state.target_info.deployer_job_id) for state in mine]
 
 
 def module_of_user(replica: Any) -> str:
-    """Runs inside a replica: the module that its class is of."""
+    """Return the module of the replica's class; runs inside the replica."""
     inner = getattr(replica, "_replica_impl", replica)
     return type(inner._user_callable_wrapper._callable).__module__
 
 
 def _in_force(_: Any, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Runs inside a Serve actor: what the flags resolved to there, and of its environment the
-    RAY_SERVE_* names and `names`."""
+    """Return flags, and RAY_SERVE_* and `names` of the environment; runs inside a Serve actor."""
     from ray.serve._private import constants
 
     plain = (bool, int, float, str, type(None))
@@ -222,8 +217,7 @@ def _in_force(_: Any, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, s
 
 
 def settings_of(replica: Any, of_user: bool) -> dict[str, Any]:
-    """Runs inside a replica: its pid and what it uses now, by option; of an app of ours, what that
-    reports."""
+    """Return a replica's pid and its options in force, by name; runs inside the replica."""
     import ray
 
     inner = getattr(replica, "_replica_impl", replica)
@@ -233,7 +227,7 @@ def settings_of(replica: Any, of_user: bool) -> dict[str, Any]:
         "max_ongoing_requests": getattr(config, "max_ongoing_requests", None),
         "max_queued_requests": getattr(config, "max_queued_requests", None),
     }
-    if not of_user:
+    if not of_user:  # an app of ours reports its settings
         report = getattr(inner._user_callable_wrapper._callable, "settings", dict)
         return settings | report()
     scaled = getattr(config, "autoscaling_config", None)
@@ -251,13 +245,13 @@ def settings_of(replica: Any, of_user: bool) -> dict[str, Any]:
 
 
 def put(question: Callable[..., Any], actor: Any, *arguments: Any) -> Any:
-    """Puts a question to an actor; the reference of its answer."""
+    """Put a question to an actor; return the reference of its answer."""
     by_value(question)
     return actor.__ray_call__.remote(question, *arguments)
 
 
 def by_value(function: Callable[..., Any]) -> None:
-    """What runs elsewhere cannot import from this folder: the function's module travels with it."""
+    """Let a function's module travel with it: what runs elsewhere cannot import this folder."""
     from ray import cloudpickle
 
     pickling: Any = cloudpickle  # without types
@@ -265,17 +259,17 @@ def by_value(function: Callable[..., Any]) -> None:
 
 
 def messages_of(app: Any) -> list[str]:
-    """What Serve reports about an application and its deployments."""
+    """Return what Serve reports about an application and its deployments."""
     texts = [app.message, *(deployment.message for deployment in app.deployments.values())]
     return [ANSI.sub("", text) for text in texts if text]
 
 
 def bound_host(host: str) -> str:
-    """The address by which what listens on `host` is reached from the same machine."""
+    """Return the address at which this machine reaches what listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
-# Why something cannot be had, in one line: what the parent reports to its user.
+# Errors in one line, as the parent reports them to its user.
 #
 # Rule: pure. Of an error that comes from another process as a whole traceback, the error counts.
 
@@ -299,14 +293,13 @@ class Refused(Exception):
 
 
 def last_raised(lines: list[str]) -> str | None:
-    """The last line that is the end of a traceback, such as `ValueError: no model`."""
+    """Return the last line that ends a traceback, such as `ValueError: no model`; None if none."""
     raised = [line.strip() for line in lines if RAISED.match(line.strip())]
     return raised[-1] if raised else None
 
 
 def traceback_in(lines: list[str]) -> list[str]:
-    """The last traceback that is whole among the lines of a log, without the frames of libraries.
-    The end of a log may be written yet."""
+    """Return the last whole traceback of a log, without frames of libraries."""
     heads = [number for number, line in enumerate(lines) if FRAME.match(line)]
     if not heads:
         return []
@@ -316,7 +309,7 @@ def traceback_in(lines: list[str]) -> list[str]:
         first -= 1
     while last < len(lines) and (_indent(lines[last]) >= deep or not lines[last].strip()):
         last += 1
-    if last == len(lines):
+    if last == len(lines):  # it may still be written
         return traceback_in(lines[:first])
     frames: list[list[str]] = []
     for line in lines[first:last]:
@@ -337,14 +330,14 @@ def _indent(line: str) -> int:
 
 
 def why_not_up(error: BaseException, logs: Path | None = None) -> str:
-    """Why Ray does not start, in a line with the package beside it that it does not fit. `logs`:
-    the folder of what its processes wrote: what raised there counts more than their silence."""
+    """Say in a line why Ray does not start, and which package does not fit."""
     lines = ANSI.sub("", "".join(format_exception(type(error), error, error.__traceback__)))
     last, raised = one_line(error), lines.splitlines()
+    # What a process of Ray wrote (`logs`) when it raised counts more than its silence.
     for file in filter(Path.is_file, sorted(logs.glob("*")) if logs is not None else ()):
         written = ANSI.sub("", file.read_text(errors="replace")).splitlines()
         reason = last_raised(written) or last
-        # Of the dashboard: its one port is another Ray's, and it goes on without it.
+        # The dashboard writes so when another Ray has its one port, and goes on without it.
         taken = "[Errno 98]" in reason
         if not taken and any(line.startswith("Traceback") for line in written):
             raised, last = written, reason
@@ -362,7 +355,7 @@ def why_not_up(error: BaseException, logs: Path | None = None) -> str:
 
 
 def _version_of(module: str) -> str | None:
-    """The version of the package that a module is of."""
+    """Return the version of the package that has a module; None if it is not installed."""
     packages: Any = getattr(metadata, "packages_distributions", dict)()
     try:
         return metadata.version((packages.get(module) or [module])[0])
@@ -371,7 +364,7 @@ def _version_of(module: str) -> str | None:
 
 
 def one_line(error: BaseException) -> str:
-    """The error itself. One from a remote actor holds a whole traceback: its last error counts."""
+    """Return an error in one line; of a traceback from a remote actor, its last error."""
     lines = ANSI.sub("", str(error)).splitlines()
     raised = last_raised(lines)
     if len(lines) > 1 and raised:

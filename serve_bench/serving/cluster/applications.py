@@ -1,6 +1,6 @@
-"""Applications of ours on a Serve: put there, and removed.
+"""Our applications on a Serve: deployed and removed.
 
-Rule: no application of others is touched. An application is up when Serve says so of every replica
+Rule: no other application is touched. An application is up when Serve says so of every replica
 and every healthy proxy answers for it; it is gone when Serve does not list it any more.
 """
 
@@ -50,8 +50,7 @@ class Applications:
         self.put_by_us: set[str] = set()
 
     def put(self, spec: dict[str, Any], beside_others: bool = False) -> dict[str, Any]:
-        """Deploys all at once and waits. Returns the seconds that it took, and every replica.
-        Raises Refused, also where one of others has such a name."""
+        """Deploy `apps` at once and wait for them; return seconds and replicas. Raises Refused."""
         began = time.monotonic()
         apps, timeout_s = spec["apps"], float(spec["timeout_s"])
         deadline = began + timeout_s
@@ -73,7 +72,7 @@ class Applications:
         return {"seconds": seconds, "replicas": replicas}
 
     def _wait_routes(self, wanted: list[tuple[str, str]], timeout_s: float) -> None:
-        """Until every healthy proxy answers each path with its body. Raises Refused.
+        """Wait until every healthy proxy answers each path with its body. Raises Refused.
 
         Proxies that do not become healthy are waited for once, and then passed over.
         """
@@ -117,18 +116,16 @@ class Applications:
             time.sleep(POLL_S)
 
     def remove(self) -> float:
-        """Deletes all of ours, and waits until they are gone; one that is gone already is no error.
-        Seconds."""
+        """Delete our applications, wait until they are gone, and return the seconds."""
         began = time.monotonic()
         delete(sorted(self.put_by_us), REMOVE_TIMEOUT_S)
         self.put_by_us.clear()
         return time.monotonic() - began
 
     def leave(self, timeout_s: float) -> list[str]:
-        """Deletes all of ours and lets nothing more be put; the names of those that stay. May be
-        called from another thread, while one is being put."""
+        """Delete our applications and let no more be put; return the names of those that stay."""
         deadline = time.monotonic() + timeout_s
-        held = self._turn.acquire(timeout=timeout_s)
+        held = self._turn.acquire(timeout=timeout_s)  # another thread may be putting an app
         self._over = True
         if held:
             self._turn.release()
@@ -163,10 +160,9 @@ class Applications:
 
 
 def delete(names: list[str], timeout_s: float) -> None:
-    """Deletes applications and waits until Serve knows them no more, nor Ray a replica of
-    theirs. Raises Refused."""
+    """Delete applications and wait until neither Serve nor Ray has any of them. Raises Refused."""
     deadline = time.monotonic() + timeout_s
-    there = sorted(set(names) & set(statuses()))
+    there = sorted(set(names) & set(statuses()))  # one that is gone already is no error
     if there:
         in_time(CONTROLLER, lambda: serve_client().delete_apps(there, blocking=False))
     while True:
@@ -184,7 +180,7 @@ def delete(names: list[str], timeout_s: float) -> None:
 #
 # Rule: a node counts by what its proxy answers, not by what Serve says. Proxies of one host may
 # share one address: Serve binds with SO_REUSEPORT, and the kernel deals connections out among them.
-# That is reported, and such a proxy is not taken for one that can be asked alone.
+# That is reported (`shared_with`), and such a proxy is not taken for one that can be asked alone.
 
 ASK_TIMEOUT_S = 10.0
 POLL_TIMEOUT_S = 5.0
@@ -198,8 +194,11 @@ HEALTHY = "HEALTHY"
 
 
 def proxies() -> list[dict[str, Any]]:
-    """Every node that is alive, with its proxy: status ("NONE" without one), where it listens as
-    seen from its node, pid of the actor, nodes that listen there too, and `why` in a line."""
+    """Return the living nodes, each with what its HTTP proxy is.
+
+    Of a proxy: `status` ("NONE" without one), where it listens as seen from its node, pid of the
+    actor, nodes that listen there too, and `why` in a line what is wrong with it.
+    """
     details = serve_details()
     known = details.get("proxies") or {}
     options = details.get("http_options") or {}
@@ -237,7 +236,7 @@ def proxies() -> list[dict[str, Any]]:
 
 
 def _why(entry: dict[str, Any]) -> str | None:
-    """What there is to say of the proxy of a node; None where it is a healthy one of its own."""
+    """Say what is wrong with the proxy of a node; None where it is healthy and alone."""
     if entry["status"] == "NONE":
         if entry["location"].endswith("EveryNode"):
             return "no replica runs on this node, and Serve starts a proxy only beside one"
@@ -252,14 +251,13 @@ def _why(entry: dict[str, Any]) -> str | None:
 
 
 def _place_of(proxy: Any) -> dict[str, Any]:
-    """Runs inside a proxy: its pid, its port, which may be another than the head's, and the network
-    that its addresses belong to."""
-    options = getattr(proxy, "_http_options", None)
+    """Return pid, port and network of a proxy; runs inside it."""
+    options = getattr(proxy, "_http_options", None)  # its port may differ from the head's
     return {"pid": os.getpid(), "port": getattr(options, "port", None), "place": here()}
 
 
 def here() -> str:
-    """The network of this process: two with the same cannot both have a loopback port alone."""
+    """Name this process's network: in one network no two have a loopback port to themselves."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/net')}"
@@ -268,7 +266,7 @@ def here() -> str:
 
 
 def _there(node_id: str, arguments: tuple[Any, ...], left_s: float) -> str | None:
-    """The same, asked from that node: its proxy may listen on its loopback alone."""
+    """Run `check_answers` on a node, whose proxy may listen on its loopback alone."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -277,7 +275,7 @@ def _there(node_id: str, arguments: tuple[Any, ...], left_s: float) -> str | Non
     ask = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(check_answers)
     try:
         reason = ray.get(ask.remote(*arguments), timeout=left_s + ASK_TIMEOUT_S)
-    except Exception as error:  # noqa: BLE001 - a node may be lost in any way; the reason is told
+    except Exception as error:  # noqa: BLE001 - a node may be lost in any way; return how
         return one_line(error)
     return None if reason is None else str(reason)
 
@@ -285,7 +283,7 @@ def _there(node_id: str, arguments: tuple[Any, ...], left_s: float) -> str | Non
 def check_answers(
     host: str, port: int, wanted: list[tuple[str, str]], times: int, timeout_s: float
 ) -> str | None:
-    """Asks each path until so many answers in a row have its body; None, or what came instead."""
+    """Ask each path until `times` answers in a row are right; return None, or what was wrong."""
     deadline = time.monotonic() + timeout_s
     for path, body in wanted:
         right = 0

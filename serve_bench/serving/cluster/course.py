@@ -1,4 +1,4 @@
-"""What Serve says of its replicas while a load runs, read by a thread of the child.
+"""Serve's report on its replicas during a load, read by a thread of the child.
 
 `Course.begin` starts to read the state of all deployments, `Course.end` gives the readings: each
 change once, with its moment on the monotonic clock, which all processes of a host share. Rule: it
@@ -40,7 +40,7 @@ class Course:
         self.states: dict[str, Any] = {}  # as they were read last
 
     def begin(self, every_s: float = EVERY_S) -> None:
-        """Starts to read, every so many seconds; what was read before is gone."""
+        """Start to read every `every_s` seconds, and drop earlier readings."""
         self.end()
         self._over, self._changes, self._failed = threading.Event(), [], []
         self._every_s, self.states = every_s, {}
@@ -48,7 +48,7 @@ class Course:
         self._thread.start()
 
     def end(self) -> dict[str, Any]:
-        """The changes since `begin`, and why readings failed."""
+        """Stop reading; return the changes since `begin`, and why readings failed."""
         self._over.set()
         if self._thread is not None:
             self._thread.join(2 * ANSWER_TIMEOUT_S)
@@ -73,13 +73,13 @@ class Course:
 
 
 def state() -> dict[str, dict[str, Any]]:
-    """By deployment (`app:Name`): replicas wanted, by state, and the pids of those that run."""
+    """Return by deployment (`app:Name`) replicas wanted, by state, and pids of those that run."""
     states: dict[str, dict[str, Any]] = {}
     for app, about in serve_details()["applications"].items():
-        for name, about_it in (about.get("deployments") or {}).items():
+        for name, deployment in (about.get("deployments") or {}).items():
             counts = dict.fromkeys(("starting", "running", "draining"), 0)
             running = []
-            for replica in about_it.get("replicas") or ():
+            for replica in deployment.get("replicas") or ():
                 kind = STATES.get(word_of(replica.get("state")))
                 if kind is None:  # STOPPED: it is gone
                     continue
@@ -87,7 +87,7 @@ def state() -> dict[str, dict[str, Any]]:
                 if kind == "running" and replica.get("pid") is not None:
                     running.append(int(replica["pid"]))
             states[f"{app}:{name}"] = {
-                "wanted": int(about_it.get("target_num_replicas") or 0),
+                "wanted": int(deployment.get("target_num_replicas") or 0),
                 **counts,
                 "pids": sorted(running),
             }

@@ -71,7 +71,7 @@ _ADVICE: dict[int | None, str] = {
     500: "; if the request lacks something: query (--route), --body, --header, --protocol",
 }
 
-#: How an app fails for which a Request is no argument; one that is passed on raises the last.
+#: Errors of an app that takes no Request as its argument; one that is passed on raises the last.
 _NO_REQUEST = re.compile("['\"]Request['\"]|'__call__' that does not exist|KeyError: 'app'")
 
 #: How a traceback ends of an app that takes a parameter of the query where there is none.
@@ -109,17 +109,16 @@ MOST_PATHS = 8
 
 
 class Deployer:
-    """What is deployed on one Serve. `http`: the HTTP options that it was started with;
-    `grpc_port`: that of its gRPC proxy; `say`: takes what is waited for, in words."""
+    """The app that is deployed on one Serve."""
 
     def __init__(self, say: Callable[[str], None] = lambda words: None) -> None:
-        self._say = say
-        self.http: dict[str, Any] = {}
-        self.grpc_port = 0
+        self._say = say  # takes what is waited for, in words
+        self.http: dict[str, Any] = {}  # the options that Serve was started with
+        self.grpc_port = 0  # of its gRPC proxy
         self._app: dict[str, Any] | None = None
 
     def deploy(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Deploys, or changes in place what can be, and waits until it is in force."""
+        """Deploy, in place where Serve can, and wait until it is in force. Raises Refused."""
         before = {replica["pid"] for replica in _replicas(spec)[0]} if self._app else set()
         system_level = spec.get("system_log_level")
         if system_level is not None:
@@ -174,7 +173,7 @@ class Deployer:
         in_time(CONTROLLER, lambda: serve_client().deploy_apps(wanted), ORDER_TIMEOUT_S)
 
     def _wait_proxy(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Until the port answers for the app: a deployment can run before it is routed to.
+        """Wait until the port answers for the app: a deployment can run before it is routed to.
 
         Returns the first request that reached the app, connecting included. Polls before it ended
         at the proxy: refused, or unknown there (404), or without a replica yet (503). Once the
@@ -231,7 +230,7 @@ class Deployer:
     def _advice(
         self, status: int | None, ready: dict[str, Any], line: str, trace: list[str]
     ) -> str:
-        """Which flag would change what the app answers; a FastAPI app tells its own paths."""
+        """Name the flag that would change the app's answer; a FastAPI app lists its paths."""
         if ready.get("grpc") is not None:
             return _GRPC_ADVICE.get(status or 0, "")
         if status in _NOT_HTTP and self._upgrades(ready):
@@ -250,7 +249,7 @@ class Deployer:
         return _ADVICE[status] + (f"; the app has {', '.join(shown)}" if shown else "")
 
     def _upgrades(self, ready: dict[str, Any]) -> bool:
-        """Whether the path answers the opening of a websocket (RFC 6455, 4.1)."""
+        """Return whether the path answers the opening of a websocket (RFC 6455, 4.1)."""
         opening = {
             "Connection": "Upgrade",
             "Upgrade": "websocket",
@@ -261,7 +260,7 @@ class Deployer:
         return self._ask(request, POLL_TIMEOUT_S)[0] == 101
 
     def _json_at(self, path: str) -> dict[str, Any] | None:
-        """The JSON object at a path of the HTTP port; None where there is none."""
+        """Return the JSON object at a path of the HTTP port; None where there is none."""
         ready: dict[str, Any] = {"method": "GET", "path": path, "headers": {}, "body": None}
         status, _, content = self._ask(ready, POLL_TIMEOUT_S)
         try:
@@ -271,7 +270,7 @@ class Deployer:
         return value if isinstance(value, dict) else None
 
     def _ask(self, ready: dict[str, Any], patience_s: float) -> tuple[int | None, str, bytes]:
-        """Status (None without an answer), status line or error, body; on a fresh connection."""
+        """Return status (None: no answer), status line or error, and body, by a new connection."""
         host = bound_host(self.http["host"])
         body = None if ready["body"] is None else base64.b64decode(ready["body"])
         if ready.get("grpc") is not None:
@@ -290,17 +289,17 @@ class Deployer:
 
 
 def _request_of(path: str, methods: dict[str, Any]) -> str:
-    """What a path of an OpenAPI document takes: its method where that is not GET, and the names in
-    its query, whose values would be hidden."""
+    """Name a path of an OpenAPI document, its method if not GET, and its required query."""
     method, about = next(iter(methods.items()), ("get", dict[str, Any]()))
     parameters: list[dict[str, Any]] = about.get("parameters", [])
+    # Names alone: a report would hide values.
     query = [it["name"] for it in parameters if it["in"] == "query" and it.get("required")]
     words = [path] if method == "get" else [method.upper(), path]
     return " ".join([*words, *([f"(query {'&'.join(query)})"] if query else [])])
 
 
 def _body(response: http.client.HTTPResponse, patience_s: float) -> bytes:
-    """The body of a response; of one without an end what came of it in time."""
+    """Read a response for at most `patience_s`, since it may have no end."""
     deadline, content = time.monotonic() + patience_s, b""
     while time.monotonic() < deadline and (chunk := response.read1(CHUNK)):
         content += chunk
@@ -310,8 +309,7 @@ def _body(response: http.client.HTTPResponse, patience_s: float) -> bytes:
 def _called(
     target: str, ready: dict[str, Any], message: bytes, patience_s: float
 ) -> tuple[int | None, str, bytes]:
-    """The same by gRPC: code (None without an answer), its name and the last line of its details,
-    first message. How long a stream goes on after that is its own affair."""
+    """Call a method of gRPC; return code (None: no answer), its name and details, first message."""
     import grpc
 
     options = {
@@ -324,7 +322,7 @@ def _called(
                 return 0, "OK", channel.unary_unary(ready["path"])(message, **options)
             stream = channel.unary_stream(ready["path"])(message, **options)
             first = next(stream, b"")
-            stream.cancel()
+            stream.cancel()  # whatever it would send next
             return 0, "OK", first
         except grpc.RpcError as error:
             code, details = error.code(), ANSI.sub("", error.details() or "").strip()
@@ -334,7 +332,7 @@ def _called(
 
 
 def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """Waits until every replica reports the requested settings. Raises Refused with those it has.
+    """Wait until every replica reports the requested settings; raise Refused with what differs.
 
     A replica that is missing may have been killed: its successor has to start first.
     """
@@ -366,7 +364,7 @@ def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _contradicted(spec: dict[str, Any]) -> list[str]:
-    """Options that replicas cannot report, and for which Serve reports another value."""
+    """List the options that no replica can report, and for which Serve reports another value."""
     if not any(check["told"] for check in spec["checks"]):
         return []
     app = serve_details()["applications"].get(spec["name"], {})
@@ -384,7 +382,7 @@ def _contradicted(spec: dict[str, Any]) -> list[str]:
 
 
 def _replicas(spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The settings of the replicas of the checked deployments, by pid; and why others gave none."""
+    """Return the settings of checked deployments' replicas, by pid, and why others gave none."""
     import ray
 
     names = [check["deployment"] for check in spec["checks"]]
@@ -400,8 +398,7 @@ def _replicas(spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _failed(name: str, status: str, messages: list[str], since: float) -> Refused:
-    """Why an application could not be deployed: what its code raised, with the lines that led
-    there, or what a replica wrote before it died."""
+    """Explain a failed deploy: what the app's code raised, or a replica wrote before it died."""
     why = [line for text in messages for line in text.splitlines()]
     trace = traceback_in(why)
     raised = last_raised(why) or (trace[-1].strip() if trace else None)
@@ -419,7 +416,7 @@ def _failed(name: str, status: str, messages: list[str], since: float) -> Refuse
 
 
 def _logged(app: str, pattern: str, since: float) -> list[str]:
-    """What the replica of an application that wrote last has in its log since an instant (s)."""
+    """Return the log of the app's replica that wrote last since an instant (s); empty if none."""
     import ray
 
     worker: Any = ray._private.worker  # without types
@@ -438,10 +435,9 @@ def wait_running(
     wanted: dict[str, dict[str, int]],
     timeout_s: float,
     say: Callable[[str], None],
-    again: bool = False,
+    again: bool = False,  # an unhealthy app may become whole again
 ) -> None:
-    """Until all applications run, with the replicas that are `wanted` of their deployments and no
-    others. `again`: one that is unhealthy has yet to become whole. Raises Refused."""
+    """Wait until all apps run with the `wanted` replicas and no others. Raises Refused."""
     began, since = time.monotonic(), time.time()
     total, reported, say_at = sum(sum(counts.values()) for counts in wanted.values()), 0, began
     while True:
@@ -478,8 +474,8 @@ def wait_running(
 
 
 def _leaving(apps: dict[str, Collection[str]]) -> str:
-    """Which replicas are of a deployment that an app no longer has, in words; empty without any.
-    Serve does not wait for them, and that they end would look like a death under load."""
+    """Name the replicas of a deployment that an app no longer has; empty without any."""
+    # Serve does not wait for them, and their end would look like a death under load.
     for name, _ in serve_actors():
         app, _, rest = name.removeprefix("SERVE_REPLICA::").partition("#")
         deployment = rest.partition("#")[0]
@@ -497,10 +493,10 @@ LEVEL_TIMEOUT_S = 15.0
 
 
 def set_system_log_level(level: str) -> None:
-    """Asks Serve for this level of its own processes; see `wait_system_log_level`.
+    """Ask Serve for this level of its own processes; see `wait_system_log_level`.
 
-    With HAProxy these are its manager (as `proxy`) and the fallback proxy, which see no
-    request: haproxy itself tells its lines to syslog, at a level that Serve does not change.
+    With HAProxy these are its manager (as `proxy`) and the fallback proxy, which see no request:
+    haproxy itself logs to syslog, at a level that Serve does not change.
     """
     import ray
     from ray.serve import schema
@@ -514,8 +510,7 @@ def set_system_log_level(level: str) -> None:
 
 
 def wait_system_log_level(level: str) -> dict[str, str]:
-    """Until all of Serve's own processes are at this level: the controller is at once, proxies
-    when they hear of it. The levels by role. Raises Refused with what is at another."""
+    """Wait for this level in all of Serve's processes; return levels by role. Raises Refused."""
     deadline = time.monotonic() + LEVEL_TIMEOUT_S
     while True:
         answers = ask_all(lambda name: _system_role(name) is not None, log_level)

@@ -1,7 +1,7 @@
-"""A program: imports a user's app and describes its deployments and modules, as one line of JSON.
+"""A program that imports a user's app and describes its deployments and modules in a line of JSON.
 
 It is started by path under the interpreter of a variant, with the app's folder on the path. It
-starts nothing, and refuses an app that would. On stdin it reads what is known of the app: `name`,
+starts nothing, and refuses an app that would. On stdin it reads what is known about it: `name`,
 `args` and `deployments` of a config file of Serve, `wishes`: options to try, as `[[deployment,
 {option: value}], ...]`, nested as in Serve, and `servicers`: functions that add services of gRPC,
 with `paths` and `bodies`: their methods that are called in turn, and with what (base64).
@@ -32,30 +32,28 @@ TABLES = ("ray_actor_options", "user_config", "autoscaling_config")
 
 
 class Refusal(Exception):
-    """Why nothing is described, in one line. `of`: what that line is about: the interpreter
-    ("ray"), the "app" or the config file, its "code", the "body", or the "servicers". `missing`:
-    the name of a module that was not found; empty: the package of a relative import."""
+    """The reason why nothing is described, in one line."""
 
     def __init__(self, of: str, line: str, missing: str | None = None) -> None:
         super().__init__(line)
+        # `of`: its subject: "ray" (the interpreter), "app" or config file, "code", "body" or
+        # "servicers". `missing`: a module; empty: the package of a relative import.
         self.of, self.missing = of, missing
 
 
 class Server:
-    """Stands for Serve's gRPC server: takes the methods of services as that does. `kinds`: by path,
-    such as `unary-stream`; `messages`: the classes of their requests, where protoc made the code.
-    """
+    """A stand-in for Serve's gRPC server, which takes the methods of services as that does."""
 
     def __init__(self) -> None:
-        self.kinds: dict[str, str] = {}
-        self.messages: dict[str, Any] = {}
+        self.kinds: dict[str, str] = {}  # by path, such as `unary-stream`
+        self.messages: dict[str, Any] = {}  # classes of requests, where protoc made the code
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
-        """As generated code calls it: one handler, of one service."""
+        """Take the handler of one service, as generated code calls it."""
         self._add(handlers[0]._method_handlers)
 
     def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
-        """The same, of the code of a newer protoc."""
+        """Take the methods of a service, as the code of a newer protoc calls it."""
         self._add({f"/{service}/{name}": handler for name, handler in handlers.items()})
 
     def _add(self, handlers: dict[str, Any]) -> None:
@@ -68,7 +66,7 @@ class Server:
 
 
 def methods(functions: list[str], folder: str) -> Server:
-    """The methods that functions add to Serve's gRPC server. Raises Refusal."""
+    """Collect the methods that functions add to Serve's gRPC server. Raises Refusal."""
     server = Server()
     for path in functions:
         module_name, _, name = path.rpartition(".")
@@ -91,8 +89,7 @@ def methods(functions: list[str], folder: str) -> Server:
 
 
 def serialize(bodies: list[str], messages: list[Any]) -> list[str]:
-    """The bodies in base64, JSON as the message that it stands for. `messages`: classes of those of
-    the methods that are called in turn; None: not known. Raises Refusal."""
+    """Return bodies in base64, JSON as a message of the class in its turn. Raises Refusal."""
     made: dict[int, bytes] = {}
     for turn in range(max(len(bodies), len(messages))):
         place = turn % len(bodies)
@@ -103,8 +100,7 @@ def serialize(bodies: list[str], messages: list[Any]) -> list[str]:
 
 
 def to_message(body: bytes, kind: Any) -> bytes:
-    """A message of this class (None: not known), serialized, as JSON that it is made of, or so
-    already. No message looks like JSON of its own class. Raises Refusal."""
+    """Serialize a body, JSON or a message, as a `kind` (None: unknown). Raises Refusal."""
     if kind is None:
         return body
     from google.protobuf import json_format
@@ -116,7 +112,7 @@ def to_message(body: bytes, kind: Any) -> bytes:
     except (json_format.Error, Error, ValueError) as error:
         reason = " ".join(str(error).split())
     try:
-        kind.FromString(body)
+        kind.FromString(body)  # no message looks like JSON of its own class
     except Error:
         name = kind.DESCRIPTOR.full_name
         raise Refusal("body", f"no {name}, serialized or as JSON: {reason}") from None
@@ -124,8 +120,8 @@ def to_message(body: bytes, kind: Any) -> bytes:
 
 
 def of_apps(name: str) -> Any:
-    """A module of the folder apps, by the name that it has in a cluster: nothing else of ours gets
-    on the path, where it could hide a module of the app."""
+    """Return a module of the folder apps by the name that it has in a cluster."""
+    # Nothing else of ours gets on the path, where it could hide a module of the app.
     if "serve_bench_apps" not in sys.modules:
         file = Path(__file__).resolve().parents[1] / "apps" / "__init__.py"
         spec: Any = importlib.util.spec_from_file_location("serve_bench_apps", file)
@@ -134,8 +130,7 @@ def of_apps(name: str) -> Any:
 
 
 def without_ray(error: Exception) -> str:
-    """Why Ray could not be imported, and what to do: a module of that name beside the app comes
-    before it."""
+    """Say why Ray could not be imported: the app may have a module of its name. Say what to do."""
     file = getattr(sys.modules.get("ray"), "__file__", None)
     if file is None:
         spec = importlib.util.find_spec("ray")
@@ -148,7 +143,7 @@ def without_ray(error: Exception) -> str:
 
 
 def deployments(app: Any, name: str) -> list[Any]:
-    """The deployments of an application, the ingress last, with the names that Serve gives them."""
+    """Return an application's deployments by the names that Serve gives them, the ingress last."""
     try:
         from ray.serve._private.build_app import build_app
     except ImportError:  # before Ray 2.38
@@ -160,8 +155,7 @@ def deployments(app: Any, name: str) -> list[Any]:
 
 
 def facts(deployment: Any, over: dict[str, Any]) -> dict[str, Any]:
-    """Name, replicas, what Ray must give, and tables of a deployment. `over`: what a config file
-    says of it, which goes before its code, tables as a whole."""
+    """Return name, replicas, needs and tables of a deployment; `over`, of a config file, wins."""
     config = deployment._deployment_config
     actor = dict(deployment._replica_config.ray_actor_options or {})
     scaling = config.autoscaling_config
@@ -200,7 +194,7 @@ def facts(deployment: Any, over: dict[str, Any]) -> dict[str, Any]:
 
 
 def calls(ingress: Any) -> dict[str, bool]:
-    """The methods of the ingress that a handle can call, each with whether it makes a stream."""
+    """Return the ingress's methods that a handle can call, each with whether it makes a stream."""
     code = ingress.func_or_class
     if not inspect.isclass(code):
         return {"__call__": _makes_stream(code)}
@@ -210,15 +204,14 @@ def calls(ingress: Any) -> dict[str, bool]:
 
 
 def ingress(app: Any, name: str) -> dict[str, Any]:
-    """What the ingress has of ASGI: the type of its app (None: it is no ASGI app; empty: a function
-    makes it), and the arguments of its constructor that are deployments."""
+    """Return the type of the ingress's ASGI app, and its arguments that are deployments."""
     from ray.serve._private import http_util
 
     code = deployments(app, name)[-1].func_or_class
     if not inspect.isclass(code) or not issubclass(code, http_util.ASGIAppReplicaWrapper):
-        return {"asgi": None, "bound": []}
+        return {"asgi": None, "bound": []}  # no ASGI app
     inside = inspect.getclosurevars(code.__init__).nonlocals.get("frozen_app_or_func")
-    made = inside is None or inspect.isfunction(inside)
+    made = inside is None or inspect.isfunction(inside)  # a function makes it: `asgi` is empty
     builder, names = of_apps("own"), []
     written = dict(enumerate(parameter.name for parameter in builder.constructor(code)))
     for place, value in builder.arguments_of(app).items():
@@ -232,7 +225,7 @@ def _makes_stream(code: Any) -> bool:
 
 
 def described(app: Any, name: str, of_file: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The deployments of an application, with what a config file says of them. Raises Refusal."""
+    """Describe an application's deployments, with what a config file says. Raises Refusal."""
     built = deployments(app, name)
     names = [deployment.name for deployment in built]
     over = {listed["name"]: listed for listed in of_file}
@@ -243,8 +236,7 @@ def described(app: Any, name: str, of_file: list[dict[str, Any]]) -> list[dict[s
 
 
 def sources(folder: str) -> list[str]:
-    """The app's own modules: the files in its folder that Python has imported, relative to it. What
-    is installed (an environment may lie in that folder) is none."""
+    """List the app's own modules: files in its folder that Python has imported, relative to it."""
     top = os.path.join(os.path.realpath(folder), "")
     library = os.path.join(os.path.realpath(sysconfig.get_paths()["stdlib"]), "")
     loaded = [(name.partition(".")[0], module) for name, module in list(sys.modules.items())]
@@ -256,12 +248,12 @@ def sources(folder: str) -> list[str]:
         for file in files_of_ours
         if file.startswith(top) and not (library.startswith(top) and file.startswith(library))
     )
-    installed = ("site-packages", "dist-packages")
+    installed = ("site-packages", "dist-packages")  # an environment may lie in the folder
     return [name for name in names if not set(installed) & set(name.split(os.sep))][:MOST_SOURCES]
 
 
 def gpus() -> float | None:
-    """GPUs that Ray would find here; None where this Ray has no such function."""
+    """Return the GPUs that Ray would find here; None where this Ray has no such function."""
     try:
         from ray._private.accelerators import get_accelerator_manager_for_resource
     except ImportError:
@@ -275,7 +267,7 @@ def gpus() -> float | None:
 
 
 def config_of(file: str) -> dict[str, Any]:
-    """What a config file of Serve says. Raises Refusal."""
+    """Return the content of a config file of Serve. Raises Refusal."""
     yaml: Any = importlib.import_module("yaml")  # comes with Ray, without types
     from ray.serve import schema
 
@@ -310,7 +302,7 @@ def config_of(file: str) -> dict[str, Any]:
 
 
 def _first_fault(error: BaseException) -> str:
-    """What a schema says against a value, with the place of it."""
+    """Return the first complaint of a schema, with the place of the value."""
     if not hasattr(error, "errors"):
         return " ".join(str(error).split())
     first = error.errors()[0]
@@ -319,7 +311,7 @@ def _first_fault(error: BaseException) -> str:
 
 
 def plain(table: dict[Any, Any]) -> dict[str, Any]:
-    """What of a table can be written as JSON."""
+    """Return what of a table can be written as JSON."""
     out = {}
     for name, value in table.items():
         try:
@@ -330,7 +322,7 @@ def plain(table: dict[Any, Any]) -> dict[str, Any]:
 
 
 def options() -> list[str]:
-    """The options that this Serve's config takes of a deployment; tables with their keys."""
+    """List the options of a deployment in this Serve's config; of tables, their keys."""
     from ray.serve import schema
 
     names = []
@@ -352,13 +344,13 @@ def _fields(model: Any) -> dict[str, Any]:
 
 
 def _model_in(annotation: Any) -> Any:
-    """The model among the types that an annotation allows; None without one."""
+    """Return the model among the types that an annotation allows; None without one."""
     types = [annotation, *getattr(annotation, "__args__", ())]
     return next((kind for kind in types if inspect.isclass(kind) and _fields(kind)), None)
 
 
 def refusals(wishes: list[list[Any]]) -> list[str]:
-    """What this Serve's config says against options that are to be tried, one line each."""
+    """List what this Serve's config says against options, one line for each."""
     from ray.serve.schema import DeploymentSchema
 
     lines = []
@@ -373,7 +365,7 @@ def refusals(wishes: list[list[Any]]) -> list[str]:
 
 
 def error_line(error: BaseException, folder: str) -> str:
-    """An error of the user's code: its last line, and where in the user's files it came from."""
+    """Return the last line of an error of the user's code, and the user's line that led there."""
     text = traceback.format_exception_only(type(error), error)[-1].strip()
     place = of_apps("import_guard").users_line(traceback.extract_tb(error.__traceback__))
     if isinstance(error, SyntaxError) and error.filename:
@@ -384,14 +376,14 @@ def error_line(error: BaseException, folder: str) -> str:
 
 
 def line_in(folder: str, place: dict[str, Any]) -> str:
-    """A line of a file, which is named from the app's folder on."""
+    """Name a line of a file, from the app's folder on."""
     file = Path(place["file"])
     short = file.relative_to(folder) if file.is_relative_to(folder) else file
     return f"{short}, line {place['line']}"
 
 
 def application(name: str, member: Any, args: dict[str, Any], folder: str) -> Any:
-    """The application that a member of a module is, or makes. Raises Refusal, and NoApp."""
+    """Return the application that a member of a module is, or makes. Raises Refusal, and NoApp."""
     builder = of_apps("own")
     try:
         return builder.application_of(name, member, args)
@@ -405,7 +397,7 @@ def application(name: str, member: Any, args: dict[str, Any], folder: str) -> An
 
 
 def describe_app(import_path: str, about: dict[str, Any]) -> dict[str, Any]:
-    """What is known of an app. Raises Refusal, and what the app's code raises."""
+    """Describe an app. Raises Refusal, and what the app's code raises."""
     builder, args, folder = of_apps("own"), about.get("args", {}), about["folder"]
     try:
         member_name, member = builder.find_member(import_path)
@@ -429,7 +421,7 @@ def describe_app(import_path: str, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def refuse(error: BaseException, folder: str) -> Refusal:
-    """What was raised, as a refusal."""
+    """Turn what was raised into a refusal."""
     if isinstance(error, Refusal):
         return error
     line, missing = f"does not import: {error_line(error, folder)}", None
@@ -441,7 +433,7 @@ def refuse(error: BaseException, folder: str) -> Refusal:
 
 
 def main() -> None:
-    """Describes the app that the first argument names."""
+    """Describe the app that the first argument names."""
     protocol = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the app prints is not the answer
     about = json.load(sys.stdin)

@@ -1,4 +1,4 @@
-"""A program, started by path: ends what a launch started, when no other process is left to do it.
+"""A program, started by path, that ends a launch when no other process is left to do it.
 
 The child of a launch becomes this program (exec) when its parent is gone. As a rule the warden ends
 the launch at the same time; where that was killed too, this alone is left. Rule: only processes of
@@ -31,7 +31,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def become() -> None:
-    """Replaces this process by the program, from any thread; does not return.
+    """Replace this process by the program, from any thread; does not return.
 
     It takes in orphans from now on (kept across exec): the raylet ends as soon as the exec closes
     the driver's connections, before the program runs, and its agents would go to pid 1.
@@ -46,13 +46,13 @@ def _take_in_orphans() -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on: [0] state, [1] parent."""
+    """Return the fields of /proc/PID/stat from the state on: [0] state, [1] parent."""
     text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     return text.rpartition(")")[2].split()
 
 
 def _to_end(mark: str) -> set[int]:
-    """Living processes below this one, or with the mark of the launch."""
+    """Return the living processes below this one, or with the mark of the launch."""
     parents: dict[int, int] = {}
     marked = set()
     wanted = f"{LAUNCH_MARK}={mark}".encode()
@@ -74,7 +74,7 @@ def _to_end(mark: str) -> set[int]:
 
 
 def end_all(mark: str) -> None:
-    """Ends the processes of the launch, until two looks in a row find none."""
+    """End the processes of the launch, until two looks in a row find none."""
     deadline, quiet = time.monotonic() + DEADLINE_S, 0
     while quiet < 2 and time.monotonic() < deadline:
         left = _to_end(mark)
@@ -89,7 +89,7 @@ def end_all(mark: str) -> None:
 
 
 def remove(run: Path, launch: str) -> None:
-    """Removes the directory of the launch, and that of the run with the last launch in it."""
+    """Remove the directory of the launch, and with the last launch that of the run."""
     shutil.rmtree(run / launch, ignore_errors=True)
     with contextlib.suppress(OSError):
         for draft in run.glob("*.draft"):  # of a py-spy that was ended here
@@ -100,7 +100,7 @@ def remove(run: Path, launch: str) -> None:
 
 
 def main() -> None:
-    """Ends the launch whose marks this process carries; nothing without them."""
+    """End the launch whose marks this process carries; do nothing without them."""
     mark, directory = os.environ.get(LAUNCH_MARK), os.environ.get(DIRECTORY_MARK)
     if not mark or not directory:
         return

@@ -1,4 +1,4 @@
-"""What requests in the replicas wait in, sampled by a thread inside each replica.
+"""What requests in the replicas wait for, sampled by a thread inside each replica.
 
 `begin` starts that thread in every replica, `end` takes its samples between two moments. A sample
 holds the requests in progress, the line of the app at which each waits and what it awaits there (in
@@ -52,26 +52,23 @@ HANDLE = "ray.DeploymentResponse"
 
 
 def begin() -> None:
-    """Starts the thread in every replica."""
+    """Start the sampling thread in every replica."""
     _ask_all(_begin)
 
 
 def end(from_ns: int, to_ns: int) -> list[dict[str, Any]]:
-    """The samples of every replica between two moments (time.time_ns), by deployment and pid."""
+    """Return each replica's samples between two moments (time.time_ns), by deployment and pid."""
     looks = _ask_all(_end, from_ns, to_ns)
     _add_calls(looks)
     return sorted(looks, key=lambda look: (look["deployment"], look["pid"]))
 
 
 def _add_calls(looks: list[dict[str, Any]]) -> None:
-    """To each replica behind the ingress the calls of its deployment that a request makes:
-    `a_request`, their mean number, and `at_once`, how many of them are in work while any is. The
-    times of answers by the id of their request are taken out; requests count that the ingress had
-    from begin to end within the look."""
+    """Add to each replica behind the ingress the calls that a request makes to its deployment."""
     times: dict[tuple[str, str], dict[str, list[tuple[int, int]]]] = {}
     for look in looks:
         by_id = times.setdefault((look["app"], look["deployment"]), {})
-        for request_id, *span in look.pop("answers"):
+        for request_id, *span in look.pop("answers"):  # of requests wholly within the look
             by_id.setdefault(request_id, []).append((span[0], span[1]))
     whole: dict[str, list[str]] = {}
     for app, deployment in {(look["app"], look["deployment"]) for look in looks if look["ingress"]}:
@@ -82,13 +79,13 @@ def _add_calls(looks: list[dict[str, Any]]) -> None:
         calls = [] if look["ingress"] else [by_id[name] for name in names if name in by_id]
         if spent := sum(end - begin for spans in calls for begin, end in spans):
             look["calls"] = {
-                "a_request": sum(map(len, calls)) / len(names),
-                "at_once": spent / sum(map(_covered, calls)),
+                "a_request": sum(map(len, calls)) / len(names),  # mean number
+                "at_once": spent / sum(map(_covered, calls)),  # in progress while any is
             }
 
 
 def _covered(spans: list[tuple[int, int]]) -> int:
-    """The time in which any of these spans lies."""
+    """Return the time in which any of these spans lies."""
     covered, until = 0, 0
     for begin, end in sorted(spans):
         covered += max(0, end - max(begin, until))
@@ -97,21 +94,21 @@ def _covered(spans: list[tuple[int, int]]) -> int:
 
 
 def _ask_all(question: Any, *about: Any) -> list[dict[str, Any]]:
-    """The answers of the replicas that run; one that ends meanwhile has none."""
+    """Return the answers of the replicas that run; one that ends meanwhile gives none."""
     answers = actors.ask_all(actors.running_replicas().__contains__, question, *about)
     return [answer for answer in answers.values() if answer and not isinstance(answer, Exception)]
 
 
 def _begin(replica: Any) -> None:
-    """Runs inside a replica."""
+    """Start the thread; runs inside a replica."""
     replica._serve_bench_look = LookThread(getattr(replica, "_replica_impl", replica))
     replica._serve_bench_look.start()
 
 
 def _end(replica: Any, from_ns: int, to_ns: int) -> dict[str, Any]:
-    """Runs inside a replica: empty where nothing was begun in it."""
+    """Stop the thread and return its samples; runs inside a replica."""
     if (look := vars(replica).pop("_serve_bench_look", None)) is None:
-        return {}
+        return {}  # nothing was begun in it
     look.stopped.set()
     look.join(1.0)
     return dict(look.seen(from_ns, to_ns))
@@ -136,7 +133,7 @@ class LookThread(threading.Thread):
         self.taken: list[dict[str, Any]] = []
 
     def run(self) -> None:
-        """Takes samples until it is stopped."""
+        """Take samples until it is stopped."""
         former = getattr(self._metrics, "record_request_metrics", None)
         if former is not None:
             self._metrics.record_request_metrics = self._counted(former)
@@ -150,20 +147,19 @@ class LookThread(threading.Thread):
                 del self._metrics.record_request_metrics
 
     async def _note_loop(self) -> None:
-        """Runs in the loop of the app, and notes its thread and the size of its pool of threads."""
+        """Note the thread of the app's loop, which runs this, and the size of its thread pool."""
         from anyio.to_thread import current_default_thread_limiter
 
         self._loop_ident = threading.get_ident()
         self._most_threads = current_default_thread_limiter().total_tokens
 
     def _counted(self, former: Any) -> Any:
-        """Wraps Serve's own note of an answered request, and keeps time, latency and its id, which
-        a call has from the request that makes it."""
+        """Wrap Serve's note of an answered request, to keep the request's id, begin and end."""
         from ray.serve.context import _get_serve_request_context
 
         def record(*args: Any, **kwargs: Any) -> Any:
             now_ns, latency_ms = time.time_ns(), float(kwargs.get("latency_ms", 0.0))
-            request_id = str(_get_serve_request_context().request_id)
+            request_id = str(_get_serve_request_context().request_id)  # a call has its caller's
             self._served.append((request_id, now_ns - int(1e6 * latency_ms), now_ns))
             self._finished += not kwargs.get("is_error", False)
             return former(*args, **kwargs)
@@ -171,7 +167,7 @@ class LookThread(threading.Thread):
         return record
 
     def seen(self, from_ns: int, to_ns: int) -> dict[str, Any]:
-        """The sum of all samples between two moments."""
+        """Sum up all samples between two moments."""
         taken = [sample for sample in self.taken if from_ns <= sample["at_ns"] <= to_ns]
         whole = [span for span in self._served if from_ns <= span[1] and span[2] <= to_ns]
         served = [(end - begin) / 1e6 for _, begin, end in self._served if from_ns <= end <= to_ns]
@@ -201,7 +197,7 @@ class LookThread(threading.Thread):
         }
 
     def _now(self) -> dict[str, Any]:
-        """One sample."""
+        """Take one sample."""
         places: Counter[Place] = Counter()
         in_app: Counter[Place] = Counter()
         batches: dict[str, Any] = {}
@@ -267,12 +263,12 @@ class LookThread(threading.Thread):
 
 
 def _is_over(work: Any) -> bool:
-    """Whether work that went on after its cancellation came to its own end; threads always do."""
+    """Return whether work that outlived its cancellation came to an end; threads always do."""
     return not isinstance(work, asyncio.Task) or (work.done() and not work.cancelled())
 
 
 def _frames(awaited: Any) -> Iterator[Frame]:
-    """From a task's coroutine to the innermost that it awaits: frames, with qualified names."""
+    """Yield frames and qualified names from a task's coroutine to the innermost it awaits."""
     while awaited is not None:
         if (frame := _first_of(awaited, "cr_frame", "gi_frame", "ag_frame")) is not None:
             yield frame, str(getattr(awaited, "__qualname__", ""))
@@ -296,10 +292,11 @@ def _waits(
     followed: set[Any],
     awaited: bool = True,
 ) -> list[Place]:
-    """Where a request waits by one of its tasks: in the tasks for which this one waits, if it has
-    any, else at its own innermost line. `chains`: the frames of tasks; `outer`: those that lead to
-    this one; `followed`: takes the tasks in it. Of a task that was only started beside (not
-    `awaited`) none, unless it runs code of the app."""
+    """Return where a request waits by one of its tasks: in tasks that this awaits, or itself.
+
+    `chains`: the frames of tasks; `outer`: those that lead to this one; `followed`: takes the tasks
+    in it. A task that was only started beside (not `awaited`) has none, unless it runs the app.
+    """
     frames, places = chains[task], []
     followed.add(task)
     for inner, depth, is_awaited in _subtasks(task, frames):
@@ -315,13 +312,13 @@ def _waits(
 
 
 def _subtasks(task: Any, frames: list[Frame]) -> Iterator[tuple[Any, int, bool]]:
-    """Tasks for which a task waits: each with the number of frames up to its start, and whether it
-    is awaited itself. Others are in a group that a library keeps while it calls the app or answers
-    the client (middleware and streams of starlette), or waits for (asyncio.wait and TaskGroup)."""
+    """Yield the tasks that a task waits for, each with the frames to its start and if awaited."""
     future = getattr(task, "_fut_waiter", None)
     for awaited in getattr(future, "_children", [future]):
         if isinstance(awaited, asyncio.Task):
             yield awaited, len(frames), True
+    # Others are in a group that a library keeps while it calls the app or answers the client
+    # (middleware and streams of starlette), or waits for (asyncio.wait and TaskGroup).
     for place, (frame, name) in enumerate(frames):
         code = frame.f_code
         kept = GROUP_NAMES if name.endswith("TaskGroup.__aexit__") else TASK_NAMES
@@ -340,13 +337,13 @@ GROUP_NAMES = frozenset({"self"})
 
 
 def _is_of_app(frame: Frame) -> bool:
-    """Whether it runs code of the app, here or in a thread."""
+    """Return whether a frame runs code of the app, here or in a thread."""
     file, name = frame[0].f_code.co_filename, frame[1]
     return _is_app(file) or any(part in name for part in ("to_thread", "threadpool", "run_sync"))
 
 
 def _batch_queue(frames: list[Frame]) -> Any:
-    """The queue of `serve.batch` of which a task is, or in which its request waits; else None."""
+    """Return the queue of `serve.batch` that a task is of, or its request waits in; else None."""
     for frame, name in frames:
         if name.startswith("_BatchQueue."):
             return frame.f_locals.get("self")
@@ -371,7 +368,7 @@ MARKS = "/serve_bench/serving/apps/marks.py"
 
 
 def _is_app(file: str) -> bool:
-    """Whether a file is of the app: neither of a package, nor of Python itself, nor our marks."""
+    """Return whether a file is of the app: not of a package, Python itself or our marks."""
     parts = ("/site-packages/", "/dist-packages/", "/ray/serve/", "/ray/_private/", MARKS)
     of_others = file.startswith(LIBRARY) or any(part in file for part in parts)
     return os.path.isabs(file) and not of_others  # else it is made up, or compiled (grpc)
@@ -382,8 +379,7 @@ def _line(frame: Any) -> str:
 
 
 def _place(frames: list[Frame]) -> Place | None:
-    """Where a task waits: the app's innermost line, and what is awaited there. None for a task in
-    which neither the app nor a request is."""
+    """Return the app's innermost line and what it awaits; None: neither app nor request."""
     index = max(
         (n for n, (frame, _) in enumerate(frames) if _is_app(frame.f_code.co_filename)), default=-1
     )
@@ -407,8 +403,7 @@ IN_REQUEST = (
 
 
 def _called(beyond: list[Frame]) -> str:
-    """What is awaited beyond the app's line, `asyncio.Lock.acquire`: the first coroutine of a
-    public name, with its package before it."""
+    """Name the first public coroutine beyond the app's line, such as `asyncio.Lock.acquire`."""
     if not beyond:
         return "a future"
     call = next((frame for frame, name in beyond if name.startswith("DeploymentResponse")), None)
@@ -424,7 +419,7 @@ def _called(beyond: list[Frame]) -> str:
 
 
 def _app_line(top: Any) -> Place | None:
-    """The innermost line of the app in a thread's stack, and what it calls there."""
+    """Return the innermost line of the app in a thread's stack, and what it calls there."""
     called = ""
     for frame, _ in traceback.walk_stack(top):
         if _is_app(frame.f_code.co_filename):
@@ -434,7 +429,7 @@ def _app_line(top: Any) -> Place | None:
 
 
 def _worker(top: Any) -> Any:
-    """The frame in which a thread of a pool takes its work; None of another thread."""
+    """Return the frame in which a pool's thread takes its work; None of another thread."""
     for frame, _ in traceback.walk_stack(top):
         code = frame.f_code
         if WORK.get(code.co_name) in code.co_varnames and not _is_app(code.co_filename):
@@ -443,7 +438,7 @@ def _worker(top: Any) -> Any:
 
 
 def _given_up(worker: Any) -> list[Any]:
-    """The result of a thread's work, where the task that awaited it was cancelled."""
+    """Return the result of a thread's work, if the task that awaited it was cancelled."""
     work = worker.f_locals.get(WORK[worker.f_code.co_name])
     result = getattr(work, "future", work)
     calls = [call for call in getattr(result, "_done_callbacks", ()) if call.__module__ == CHAIN]
@@ -453,38 +448,37 @@ def _given_up(worker: Any) -> list[Any]:
 
 
 def _most_threads(worker: Any) -> float:
-    """How many threads its pool starts at most: an idle pool has not started all of them."""
+    """Return how many threads a pool starts at most; an idle one has not started them all."""
     pool = worker.f_locals.get("executor_reference", lambda: None)()
     return float(getattr(pool, "_max_workers", math.inf))
 
 
-def _add_batch(batches: dict[str, Any], of: Any, frames: list[Frame]) -> None:
-    """Adds the state of a `serve.batch` queue, by the name of its function. `waiting`: a batch
-    waits for more requests, and none is in work."""
+def _add_batch(batches: dict[str, Any], queue: Any, frames: list[Frame]) -> None:
+    """Add the state of a `serve.batch` queue, by the name of its function."""
     waiting_frames = [frame for frame, name in frames if name.endswith("wait_for_batch")]
     held = len(waiting_frames[0].f_locals.get("batch") or ()) if waiting_frames else 0
-    free = getattr(getattr(of, "semaphore", None), "_value", 1)
-    running = getattr(of, "max_concurrent_batches", 1) - free
+    free = getattr(getattr(queue, "semaphore", None), "_value", 1)
+    running = getattr(queue, "max_concurrent_batches", 1) - free
     state = batches.setdefault(
-        str(getattr(of, "_function_name", "")),
-        {"most": of.max_batch_size, "wait_s": of.batch_wait_timeout_s, "held": 0},
+        str(getattr(queue, "_function_name", "")),
+        {"most": queue.max_batch_size, "wait_s": queue.batch_wait_timeout_s, "held": 0},
     )
-    loop = getattr(of, "_handle_batch_task", None)
+    loop = getattr(queue, "_handle_batch_task", None)
     if loop is not None and loop.done() and not loop.cancelled():
         state["ended"] = "".join(traceback.format_exception_only(loop.exception())).strip()
-    state["held"] = max(state["held"], held + of.queue.qsize())
+    state["held"] = max(state["held"], held + queue.queue.qsize())
     state["running"] = running > 0
-    state["waiting"] = state["held"] > 0 and running <= 0
+    state["waiting"] = state["held"] > 0 and running <= 0  # for more requests
 
 
 def _ranked(taken: list[dict[str, Any]], part: str) -> list[list[Any]]:
-    """The places with most requests: what, line, function, mean number of requests there."""
+    """List the places with most requests: what, line, function, mean number of requests."""
     counts = sum((sample[part] for sample in taken), Counter[Place]())
     return [[*place, number / len(taken)] for place, number in counts.most_common(MOST_PLACES)]
 
 
 def _means(taken: list[dict[str, Any]], part: str, *keys: str) -> dict[str, dict[str, Any]]:
-    """The last states of a part by name, with the means of these values over all looks."""
+    """Return the last states of a part by name, with the means of `keys` over all samples."""
     found: dict[str, list[Any]] = {}
     for sample in taken:
         for name, state in sample[part].items():

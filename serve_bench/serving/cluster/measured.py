@@ -1,7 +1,7 @@
 """What a launch measures: the commit and the sources of the user's app, and the packages beside it.
 
-Rule: told by the interpreter that runs the app, when the app is deployed; what cannot be found out
-is left out.
+Rule: the interpreter that runs the app reports it, when the app is deployed; what cannot be found
+out is left out.
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ MOST_BYTES = 64_000_000
 
 
 def measured(sources: dict[str, list[str]]) -> dict[str, Any]:
-    """The facts for the proof. `sources`: the app's own modules by folder, its own folder first;
-    none of an app that comes with the tool."""
+    """Return packages for the proof, and of `sources`, modules by folder, commit and digest."""
     facts: dict[str, Any] = {"packages": packages()}
-    if sources:
-        folder, names = next(iter(sources.items()))
+    if sources:  # an app that comes with the tool has none
+        folder, names = next(iter(sources.items()))  # the app's own folder is first
         facts["app"] = {**commit(folder, names), **digest(sources)}
     return facts
 
 
 def packages() -> list[str]:
-    """`name==version` of each distribution that this interpreter has; of two of one name that which
-    it finds first."""
+    """Return `name==version` of each distribution; of two of one name, the one found first."""
     found: dict[str, str] = {}
     for package in metadata.distributions():
         about = package.metadata
@@ -43,9 +41,11 @@ def packages() -> list[str]:
 
 
 def commit(folder: str, names: list[str]) -> dict[str, Any]:
-    """The commit that a folder is checked out at, and how many files differ from it: those of the
-    tree that git knows, and sources (`names`) that it does not know. Empty outside of git, and
-    where git knows none of the sources."""
+    """Return the commit that a folder is checked out at, and how many files differ from it.
+
+    These are files of the tree that git knows, and sources (`names`) that it does not know. Empty
+    outside of git, and where git knows none of the sources.
+    """
     try:
         head = _git(folder, "rev-parse", "HEAD")
         known = _git(folder, "ls-files", "-z", "--", *names)
@@ -59,7 +59,7 @@ def commit(folder: str, names: list[str]) -> dict[str, Any]:
 
 
 def _git(folder: str, *words: str) -> str:
-    """What git prints. Raises OSError or SubprocessError."""
+    """Return what git prints. Raises OSError or SubprocessError."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     done = subprocess.run(
         ["git", "-C", folder, *words],
@@ -73,8 +73,7 @@ def _git(folder: str, *words: str) -> str:
 
 
 def digest(sources: dict[str, list[str]]) -> dict[str, Any]:
-    """One SHA-256 of all sources, with their names, and their number; empty where one cannot be
-    read, or all are larger than MOST_BYTES."""
+    """Return one SHA-256 of all sources and names, and their number; empty if any is unreadable."""
     whole, files = hashlib.sha256(), 0
     try:
         paths = [(name, Path(folder, name)) for folder in sources for name in sources[folder]]

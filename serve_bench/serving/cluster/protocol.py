@@ -1,7 +1,7 @@
-"""How a program of ours is asked by its parent, by JSON lines on stdin, and answers: JSON lines on
-the descriptor that stdout was.
+"""The protocol of our programs: commands of the parent and their answers, as JSON lines.
 
-What Ray and others print goes to stderr, which the parent points at a log.
+Commands come on stdin; answers go to the descriptor that stdout was. What Ray and others print goes
+to stderr, which the parent points at a log.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ Actions = dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]]
 
 
 def read_commands(at_end: Callable[[], None]) -> Queue[dict[str, Any]]:
-    """The commands on stdin, read by a thread. When it ends, the parent is dead: `at_end` is
-    called, and the process ends."""
+    """Read the commands on stdin in a thread; at its end call `at_end` and end the process."""
     commands: Queue[dict[str, Any]] = Queue()
 
     def read() -> None:
         with contextlib.suppress(ValueError):  # the parent died in the middle of a line
             for line in sys.stdin:
                 commands.put(json.loads(line))
-        at_end()
+        at_end()  # the parent is dead
         os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
@@ -39,7 +38,7 @@ def read_commands(at_end: Callable[[], None]) -> Queue[dict[str, Any]]:
 
 
 class Answers:
-    """The answers to commands, with their numbers, by which the parent tells a late one."""
+    """The answers to commands, with their numbers, by which the parent knows a late one."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "w", buffering=1)
@@ -47,13 +46,13 @@ class Answers:
         self._turn, self._numbered = threading.Lock(), dict[str, Any]()
 
     def say(self, **message: Any) -> None:
-        """One line. Where the pipe is broken the parent is dead: the end of stdin ends us."""
+        """Write one line. Where the pipe is broken the parent is dead: the end of stdin ends us."""
         with self._turn, contextlib.suppress(BrokenPipeError):
             self._out.write(json.dumps({**message, **self._numbered}) + "\n")
             self._out.flush()
 
     def serve(self, commands: Iterable[dict[str, Any]], actions: Actions) -> None:
-        """Carries the commands out, one after the other."""
+        """Carry the commands out, one after the other."""
         for command in commands:
             action = actions[command.pop("command")]
             self._numbered = {"number": command.pop("number")} if "number" in command else {}

