@@ -3,7 +3,7 @@
 Rule: these modules import only the standard library, ray, starlette with anyio, fastapi, numpy and
 torch, because they run under the interpreter of the variant, which may hold another Ray and nothing
 of ours.
-Each offers `build(args) -> Application`, and `DEPLOYMENTS`, what a cell's settings apply to.
+Most offer `build(args) -> Application`, and `MEASURED`, what a cell's settings apply to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ QUIET = {"log_level": "WARNING", "enable_access_log": False}
 
 
 def of_cluster(name: str) -> Any:
-    """A module of the program of the cluster, whose modules know each other by plain names."""
+    """Import a module of the cluster's program, whose modules know each other by plain names."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
     try:
         return importlib.import_module(name)

@@ -1,10 +1,9 @@
 """A program: an app behind uvicorn alone, without Serve, as the measure of what Serve adds.
 
-Its parent asks it as it asks the program of a cluster: a spec, answered with the port. uvicorn is
+It answers its parent as the program of a cluster does: a spec comes, the port goes back. uvicorn is
 configured as Serve configures that of its proxy: its own choice of loop and parser, no access log,
 one process. `kind`: "asgi", a callable that answers what the no-op app answers; "fastapi", the same
-as a route; "app", the ASGI app of an ingress of the user's, whose class is made as a replica makes
-it.
+as a route; "app", the ASGI app of the user's ingress, whose class is made as a replica makes it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ TEXT, STREAM = b"text/plain; charset=utf-8", b"text/event-stream; charset=utf-8"
 
 
 async def asgi(scope: Mapping[str, Any], receive: Any, send: Any) -> None:
-    """The no-op app by the least that there is."""
+    """Answer as the no-op app does, with the least code."""
     query = scope["query_string"]
     events = asked(query, b"events")
     body = b"" if events else body_of(query) if query else ANSWER.encode()
@@ -45,7 +44,7 @@ async def asgi(scope: Mapping[str, Any], receive: Any, send: Any) -> None:
 
 
 def fastapi(route: str) -> Any:
-    """The no-op app as a route of FastAPI."""
+    """Return the no-op app as a route of FastAPI."""
     from fastapi import FastAPI, Request
     from starlette.responses import PlainTextResponse, StreamingResponse
 
@@ -67,7 +66,7 @@ def fastapi(route: str) -> Any:
 
 
 async def of_ingress(spec: Mapping[str, Any]) -> Any:
-    """The ASGI app of the user's ingress, with an instance of its class behind the routes."""
+    """Return the ASGI app of the user's ingress, with an instance of its class behind routes."""
     from .own import build  # with Ray, which the other kinds do without
 
     deployment = build({"import_path": spec["import_path"], "args": spec["args"]})._bound_deployment
@@ -92,7 +91,7 @@ async def of_ingress(spec: Mapping[str, Any]) -> Any:
 
 
 def below(app: Any, prefix: str) -> Any:
-    """The app as if it were mounted there, as Serve mounts it."""
+    """Return the app as if it were mounted at a prefix, as Serve mounts it."""
     root = prefix.rstrip("/")
     if not root:
         return app
@@ -104,7 +103,7 @@ def below(app: Any, prefix: str) -> Any:
 
 
 async def serve(spec: Mapping[str, Any], say: Any) -> None:
-    """Serves until the process ends."""
+    """Serve until the process ends; `say` takes the port and facts, once the app is up."""
     kind = spec["kind"]
     app: Any = asgi
     if kind == "fastapi":
@@ -139,7 +138,7 @@ async def serve(spec: Mapping[str, Any], say: Any) -> None:
 
 
 def main() -> None:
-    """Serves what the first line of stdin says, until stdin ends."""
+    """Serve what the first line of stdin says, until stdin ends."""
     protocol = of_cluster("protocol")
     answers, spec = protocol.Answers(), protocol.read_commands(lambda: None).get()
     setup: Any = getattr(uvicorn.Config(asgi), "get_loop_factory", lambda: None)()

@@ -22,8 +22,8 @@ from .dlrm_shape import Shape
 
 # The seeded weights.
 #
-# Rule: drawn on the CPU, each table and layer by a generator of its own, so that weights are the
-# same on every device and in whatever order they are asked for.
+# Rule: drawn on the CPU, each table and layer by its own generator, so that weights are the same on
+# every device and in whatever order they are asked for.
 
 UNIFORM_STD_1 = 3.0**0.5
 """Uniform numbers up to this have a standard deviation of 1, as the published app's embeddings."""
@@ -36,12 +36,12 @@ class Weights:
         self._shape, self._seed = shape, seed
 
     def table(self, number: int, into: Any) -> None:
-        """Fills `into` (table_rows, width) with embeddings of standard deviation 1."""
+        """Fill `into` (table_rows, width) with embeddings of standard deviation 1."""
         into.uniform_(-UNIFORM_STD_1, UNIFORM_STD_1, generator=self._generator(number))
 
     def layers(self, which: str) -> list[tuple[Any, Any]]:
-        """(weight, bias) of each layer of "bottom" or "top", within 1/sqrt(inputs), as
-        torch.nn.Linear draws them."""
+        """Draw (weight, bias) of each layer of "bottom" or "top", as torch.nn.Linear does."""
+        # Uniform numbers within 1/sqrt(inputs).
         shape, first = self._shape, 1_000_000 if which == "bottom" else 2_000_000
         widths = (shape.dense_features, *shape.bottom)
         if which == "top":
@@ -69,10 +69,10 @@ class Ranker(ABC):
 
     @abstractmethod
     def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
-        """From requests to the scores of each. ValueError on one that is not whole rows."""
+        """Return the scores of each request. Raises ValueError on one that is not whole rows."""
 
     def facts(self) -> dict[str, Any]:
-        """What is in force, for a record."""
+        """Return what is in force, for a record."""
         cuda = self.device.type == "cuda"
         return {
             "ranker": self.kind,
@@ -84,9 +84,11 @@ class Ranker(ABC):
 
 
 class PlainRanker(Ranker):
-    """As published: an embedding module for each feature, stacked, all products, the upper
-    triangle picked by index, eager. Features come as Python lists, scores leave request by
-    request."""
+    """The ranker as published: eager, with an embedding module for each feature.
+
+    Embeddings are stacked, multiplied with one another, and the upper triangle picked by index.
+    Features come as Python lists, scores leave request by request.
+    """
 
     kind = "plain"
 
@@ -114,7 +116,7 @@ class PlainRanker(Ranker):
         return modules.eval()
 
     def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
-        """Lists of all requests joined, then arrays, then tensors; lists again, as published."""
+        """Join lists of all requests, then make arrays, then tensors; lists again, as published."""
         for payload in payloads:
             dense_rows, ids = len(payload["dense"]), len(payload["sparse"])
             if dense_rows != ids:
@@ -168,8 +170,7 @@ class TunedRanker(Ranker):
         self._workspaces: dict[int, _Workspace] = {}
 
     def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
-        """One array of all: on a CPU the very bytes that came. Bytes of float32 leave: no score
-        becomes a Python object here."""
+        """Score one array of all requests: on a CPU the very bytes that came."""
         matrix = as_matrix(payloads, self._shape.columns)
         with warnings.catch_warnings():  # of an array that is read-only: it is never written to
             warnings.simplefilter("ignore", UserWarning)
@@ -179,7 +180,7 @@ class TunedRanker(Ranker):
             for start in range(0, len(loaded), self._chunk_rows):
                 part = loaded[start : start + self._chunk_rows]
                 self._workspace(len(part)).run(part, out[start : start + self._chunk_rows])
-        scores = out.cpu().numpy().tobytes()
+        scores = out.cpu().numpy().tobytes()  # float32: no score becomes a Python object
         sizes = [len(payload) // self._shape.columns for payload in payloads]  # a float for a row
         ends = accumulate(sizes)
         return [scores[end - size : end] for size, end in zip(sizes, ends, strict=True)]
@@ -219,11 +220,11 @@ class _Model:
 
 
 class _Memory:
-    """What lies between the layers, for batches of up to so many rows: nothing is allocated later.
+    """What lies between the layers, for batches of up to `rows`: nothing is allocated later.
 
-    The vectors of a row lie together, the bottom output's place first: the gather fills all of
-    them at once (a row of the table stands in for the bottom output until it is written, and in
-    spare places for good), so that nothing is stacked or copied.
+    The vectors of a row lie together, the bottom output's place first: the gather fills all of them
+    at once (a row of the table stands in for the bottom output until it is written, and in spare
+    places for good), so that nothing is stacked or copied.
     """
 
     def __init__(self, model: _Model, rows: int) -> None:
@@ -237,11 +238,10 @@ class _Memory:
 
 
 class _Workspace:
-    """The first rows of a memory, as views that are made once (each costs about a microsecond), and
-    the forward through them."""
+    """The first rows of a memory, as views that are made once, and the forward through them."""
 
     def __init__(self, model: _Model, memory: _Memory, rows: int) -> None:
-        self._model = model
+        self._model = model  # each view costs about a microsecond
         ids, vectors, products = memory.ids[:rows], memory.vectors[:rows], memory.products[:rows]
         self._table_ids = ids[:, 1 : model.shape.vectors]
         self._flat_ids = ids.view(-1)
@@ -254,7 +254,7 @@ class _Workspace:
         self._top = [part[:rows] for part in memory.top]
 
     def run(self, matrix: Any, out: Any) -> None:
-        """Scores of the packed rows into `out`."""
+        """Write the scores of the packed rows into `out`."""
         model, dense_features = self._model, self._model.shape.dense_features
         torch.add(matrix[:, dense_features:], model.offsets, out=self._table_ids)
         torch.index_select(model.table, 0, self._flat_ids, out=self._flat_vectors)
@@ -273,9 +273,11 @@ class _Workspace:
 
 
 def _table(shape: Shape, device: Any) -> Any:
-    """Memory for the fused table, on a CPU in huge pages where the kernel offers them: a gather
-    touches rows all over 665 MB, and with 4 kB pages each is a miss in the page tables too (a
-    forward takes 1.05 to 1.09 times as long). Private memory: shared memory gets none by advice."""
+    """Allocate the fused table, on a CPU in huge pages where the kernel offers them.
+
+    A gather touches rows all over 665 MB, and with 4 kB pages each is a miss in the page tables too
+    (a forward takes 1.05 to 1.09 times as long). Private memory: shared memory gets none by advice.
+    """
     rows = shape.sparse_features * shape.table_rows
     advice = getattr(mmap, "MADV_HUGEPAGE", None)
     if device.type != "cpu" or advice is None:
@@ -295,7 +297,7 @@ RANKERS: dict[str, Callable[[Shape, Any, int], Ranker]] = {
 
 
 def resolve_device(wanted: str) -> str:
-    """The device that "auto", "cpu" or "cuda" means. ValueError: CUDA is asked for in vain."""
+    """Return the device that "auto", "cpu" or "cuda" means. Raises ValueError without that CUDA."""
     if wanted == "cpu":
         return "cpu"
     available = bool(torch.cuda.is_available())
@@ -307,7 +309,7 @@ def resolve_device(wanted: str) -> str:
 
 
 def build(kind: str, shape: Shape, device: str = "auto", seed: int = 0) -> Ranker:
-    """A ranker with its weights on the device, warmed up by one request."""
+    """Return a ranker with its weights on the device, warmed up by one request."""
     ranker = RANKERS[kind](shape, resolve_device(device), seed)
     ranker.answers([FORMS[kind](*features(0, shape, seed))])
     return ranker

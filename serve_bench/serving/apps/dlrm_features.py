@@ -25,7 +25,7 @@ _MASK = (1 << 64) - 1
 
 
 def features(user_id: int, shape: Shape, seed: int = 0) -> tuple[Any, Any]:
-    """Dense features (float32, in [0, 1)) and ids (int32), one row for each candidate.
+    """Make dense features (float32, in [0, 1)) and ids (int32), one row for each candidate.
 
     Counter-based SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): number k of a user is a mix of the
     user's own start and k times the golden gamma.
@@ -41,14 +41,14 @@ def features(user_id: int, shape: Shape, seed: int = 0) -> tuple[Any, Any]:
 
 
 def as_lists(dense: Any, ids: Any) -> Payload:
-    """Python lists under "dense" and "sparse", as the published app sends them."""
+    """Return Python lists under "dense" and "sparse", as the published app sends them."""
     return {"dense": dense.tolist(), "sparse": ids.tolist()}
 
 
 def as_block(dense: Any, ids: Any) -> Payload:
-    """Bytes: row by row the dense features as float32, then the ids as int32.
+    """Return bytes: row by row the dense features as float32, then the ids as int32.
 
-    One buffer for all, which pickles as a string of bytes and joins with others by one copy.
+    One buffer for all pickles as a string of bytes and joins with others by one copy.
     """
     block = np.empty((len(dense), dense.shape[1] + ids.shape[1]), np.int32)
     block.view(np.float32)[:, : dense.shape[1]] = dense
@@ -57,9 +57,9 @@ def as_block(dense: Any, ids: Any) -> Payload:
 
 
 def as_matrix(payloads: Sequence[bytes], columns: int) -> Any:
-    """Blocks of several requests as one int32 array (rows, columns), read-only.
+    """Join blocks of several requests to one int32 array (rows, columns), read-only.
 
-    ValueError on a block that is not whole rows: joined with others it would shift theirs.
+    Raises ValueError on a block that is not whole rows: joined with others it would shift theirs.
     """
     for payload in payloads:
         if len(payload) % (4 * columns):
@@ -69,13 +69,13 @@ def as_matrix(payloads: Sequence[bytes], columns: int) -> Any:
 
 
 def as_scores(answer: bytes) -> list[float]:
-    """The scores that float32 bytes hold."""
+    """Return the scores that float32 bytes hold."""
     scores: list[float] = np.frombuffer(answer, np.float32).tolist()
     return scores
 
 
 def scores_json(answer: bytes) -> bytes:
-    """{"scores": [...]} of float32 bytes, with the 9 digits that tell any two float32 apart."""
+    """Write float32 bytes as {"scores": [...]}, with the 9 digits that tell any two apart."""
     scores = as_scores(answer)
     return (_template(len(scores)) % tuple(scores)).encode()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 FLOAT_BYTES = 4
 
-#: Row numbers of the one fused table are 32-bit: so many rows in all tables together at most.
+#: Rows of all tables together: row numbers of the one fused table are 32-bit.
 MOST_ROWS = 2**31 - 1
 
 
@@ -51,7 +51,7 @@ class Shape:
 
     @classmethod
     def from_args(cls, args: Mapping[str, Any]) -> Shape:
-        """From the fields among `args`; layers as a list or as text such as "256,64"."""
+        """Make a shape of the fields among `args`; layers as a list or as text such as "256,64"."""
         values: dict[str, Any] = {}
         for field in fields(cls):
             if field.name not in args:

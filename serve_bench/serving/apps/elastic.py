@@ -46,7 +46,7 @@ class Elastic:
         self._service_s = SERVICE_S
 
     def reconfigure(self, config: dict[str, Any]) -> None:
-        """Takes the user_config."""
+        """Take the user_config."""
         self._service_s = float(config["service_s"])
 
     async def __call__(self, request: Any) -> PlainTextResponse:

@@ -34,7 +34,7 @@ NEXT_TO_NO_CPU = 0.001
 
 
 def _text(answer: Any) -> PlainTextResponse:
-    """A Response carries Content-Length; a bare string is answered chunked."""
+    """Make a Response, which carries Content-Length; a bare string is answered chunked."""
     return PlainTextResponse(str(answer))
 
 
@@ -52,7 +52,7 @@ def _deployed(cls: type, name: str, args: Mapping[str, Any]) -> Any:
 
 
 class Echo:
-    """Answers "hi", in batches of at most so many requests."""
+    """An app that answers "hi", in batches."""
 
     def __init__(self, max_batch_size: int, batch_wait_timeout_s: float) -> None:
         self._counts = ReplicaTally(folders()[0])
@@ -66,14 +66,16 @@ class Echo:
         return [_text(ANSWER) if http else ANSWER for http in request]
 
     async def __call__(self, request: Request | int) -> Any:
-        """The text itself to a handle."""
+        """Answer HTTP with a Response, a handle with the text itself."""
         self._counts.add(0)
         return await self._batched(isinstance(request, Request))
 
 
 class Hop:
-    """Passes a request on to the Hop of an application drawn at random, itself among them, until
-    it has been passed on so many times: then "hi" comes back all the way."""
+    """An app that passes a request on to an application drawn at random, itself among them.
+
+    Once it has been passed on `hops` times, "hi" comes back all the way.
+    """
 
     def __init__(self, apps: list[str], hops: int, seed: int) -> None:
         self._apps, self._hops = apps, hops
@@ -83,12 +85,12 @@ class Hop:
         self._counts = ReplicaTally(folders()[0])
 
     async def __call__(self, request: Request | int) -> Any:
-        """The entry: no hop yet."""
+        """Take a request that comes in: no hop yet."""
         answer = await self.hop(0)
         return _text(answer) if isinstance(request, Request) else answer
 
     async def hop(self, depth: int) -> str:
-        """`depth`: how many times it has been passed on."""
+        """Answer, or pass on, a request that has been passed on `depth` times."""
         self._counts.add(0)
         if depth >= self._hops:
             return ANSWER
@@ -99,14 +101,14 @@ class Hop:
 
 
 class Adder:
-    """Adds a number. Nodes that follow get the sum, beside each other, and theirs is the answer."""
+    """A node that adds a number. Those that follow get the sum at the same time, and answer."""
 
     def __init__(self, plus: int, *following: Any) -> None:
         self._plus, self._following = plus, following
         self._counts = ReplicaTally(folders()[0])
 
     async def __call__(self, request: Request | int) -> Any:
-        """The sum; as text to an HTTP request, whose number is its parameter `input`, or 0."""
+        """Return the sum; to HTTP as text, where the number is the parameter `input`, or 0."""
         self._counts.add(0)
         given = request.query_params.get("input", 0) if isinstance(request, Request) else request
         answer = int(given) + self._plus
@@ -118,26 +120,28 @@ class Adder:
 
 
 def single(args: Mapping[str, Any]) -> Any:
-    """One deployment. Args, of all builders: num_replicas, max_ongoing_requests; of this one:
-    max_batch_size, batch_wait_timeout_s."""
+    """Build one deployment. Args: max_batch_size, batch_wait_timeout_s.
+
+    Args of all builders: num_replicas, max_ongoing_requests.
+    """
     echo = _deployed(Echo, "Echo", args)
     return echo.bind(int(args["max_batch_size"]), float(args["batch_wait_timeout_s"]))
 
 
 def multi(args: Mapping[str, Any]) -> Any:
-    """One of several applications. Args: apps (the names of all), hops, seed."""
+    """Build one of several applications. Args: apps (the names of all), hops, seed."""
     hop = _deployed(Hop, "Hop", args)
     return hop.bind(list(args["apps"]), int(args["hops"]), int(args["seed"]))
 
 
 def ensemble(args: Mapping[str, Any]) -> Any:
-    """Nodes that add 0, 1, 2 ... to the input, and a combiner. Args: size."""
+    """Build nodes that add 0, 1, 2 ... to the input, and a combiner. Args: size."""
     nodes = [_deployed(Adder, f"Node{n}", args).bind(n) for n in range(int(args["size"]))]
     return _deployed(Adder, "Combiner", args).bind(0, *nodes)
 
 
 def chain(args: Mapping[str, Any]) -> Any:
-    """Nodes in a row, each of which adds 1. Args: size."""
+    """Build nodes in a row, each of which adds 1. Args: size."""
     following: tuple[Any, ...] = ()
     for n in reversed(range(int(args["size"]))):
         following = (_deployed(Adder, f"Node{n}", args).bind(1, *following),)

@@ -1,11 +1,10 @@
-"""Starts HAProxy with marks of the traced requests: Ray's own configuration, and a line of a log
-for each request that carries a `traceparent` which says so.
+"""Start HAProxy with marks of the traced requests.
 
-Ray starts this in the place of HAProxy, with all its arguments; it writes the configuration again,
-with the lines below in it, and becomes HAProxy. Requests that are not traced cost HAProxy a look at
-their headers. Rule: where Ray logs stays as it is, but its lines of the access log have our format,
-since a frontend has one; a configuration in which the place of the lines is not known is used as it
-is. How lines are read: core/marks.py.
+Ray starts this in the place of HAProxy, with all its arguments. It takes Ray's own configuration,
+adds a line of log for each request that carries a `traceparent` which says so, and becomes HAProxy.
+Requests that are not traced cost HAProxy a look at their headers. Rule: where Ray logs stays as it
+is, but its lines of the access log have our format, since a frontend has one; a configuration in
+which the place of the lines is not known is used as it is. How lines are read: core/marks.py.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ LINES = (
 
 
 def with_marks(config: str, fd: int) -> str:
-    """The configuration with lines for the traced requests, written to a descriptor."""
+    """Add lines for the traced requests to the configuration, written to a descriptor."""
     head, frontend, rest = config.partition(FRONTEND)
     bind, end, rest = rest.partition("\n")
     if not frontend or not bind.lstrip().startswith("bind "):
@@ -48,7 +47,7 @@ def with_marks(config: str, fd: int) -> str:
 
 
 def main(binary: str, log: str, args: Sequence[str]) -> None:
-    """Becomes HAProxy, of these arguments."""
+    """Become HAProxy with these arguments, and with marks where a configuration can be written."""
     args = list(args)
     if "-f" in args[:-1]:
         place = args.index("-f") + 1

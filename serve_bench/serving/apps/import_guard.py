@@ -1,4 +1,4 @@
-"""Keeps the import of an app from starting or asking anything of Ray and Serve.
+"""A guard that keeps the import of an app from starting or asking anything of Ray and Serve.
 
 Rule: it is for the process that describes an app, never for one of a cluster. The first call is
 noted with the line of the user's file that made it, since the app may catch what is raised.
@@ -29,7 +29,7 @@ _OF_RAY = {
     **dict.fromkeys("get put wait get_actor kill cancel get_runtime_context".split(), _WORK),
 }
 
-#: Ports of a Serve and a Ray of this host, unless they were told others.
+#: Default ports of a Serve and a Ray of this host.
 _PORTS = {8000: "Serve's HTTP port", 8265: "the dashboard of Ray"}
 _PROGRAMS = ("ray", "serve")
 
@@ -42,10 +42,10 @@ class StartRefused(BaseException):
 
 
 class ImportGuard:
-    """Refuses such calls in this process from now on. `first`: what the first of them does, what to
-    do instead, and where it stands; None: there was none."""
+    """A refusal of such calls in this process from now on."""
 
     def __init__(self) -> None:
+        # The first call: what it does, what to do instead, and its line.
         self.first: dict[str, Any] | None = None
         for name in _OF_SERVE:
             self._guard(serve, name, f"calls serve.{name}", _RUN if name == "run" else _START)
@@ -62,7 +62,7 @@ class ImportGuard:
         sys.addaudithook(self._watch)
 
     def _guard(self, owner: Any, name: str, does: str, advice: str) -> None:
-        """`does`: what a call does; {} in it stands for the task or the actor that is called."""
+        """Replace a function; `does`: what its call does, with {} for the task or actor called."""
 
         def refuse(*args: Any, **_: Any) -> NoReturn:
             self._refuse(does.format(_name_of(args[0])) if "{}" in does else does, advice)
@@ -77,7 +77,7 @@ class ImportGuard:
         raise StartRefused(does)
 
     def _watch(self, event: str, args: tuple[Any, ...]) -> None:
-        """Sees what Python's own sockets connect to, and which programs it starts."""
+        """Watch what Python's own sockets connect to, and which programs it starts."""
         if event == "socket.connect" and isinstance(args[1], tuple):
             host, port = args[1][:2]
             here = host in ("localhost", "::1", "::", "0.0.0.0") or str(host).startswith("127.")
@@ -90,21 +90,20 @@ class ImportGuard:
 
 
 def _name_of(remote: Any) -> str:
-    """The name of a task or an actor in the user's code."""
+    """Return the name of a task or an actor in the user's code."""
     is_task = hasattr(remote, "_function")
     return str(remote._function.__name__ if is_task else remote.__ray_metadata__.class_name)
 
 
 def _program(command: Any) -> str:
-    """The name of the program that a command starts, be it for a shell."""
+    """Return the name of the program that a command starts, be it for a shell."""
     words = [command] if isinstance(command, str | bytes) else list(command)
     text = os.fsdecode(words[2] if words[1:2] == ["-c"] and len(words) > 2 else words[0])
     return Path(text.split()[0]).name if text.strip() else ""
 
 
 def users_line(frames: Iterable[traceback.FrameSummary]) -> dict[str, Any]:
-    """The innermost of these frames that is in a file of the user's: `file` and `line`; empty where
-    there is none."""
+    """Return `file` and `line` of the innermost frame in the user's files; empty without one."""
     theirs = [
         frame
         for frame in frames

@@ -1,10 +1,9 @@
-"""The exporter of Serve's spans: each process writes marks of the traced requests into memory that
-is mapped from a file, and asks nobody. How the file is laid out, and what the kinds are:
-core/marks.py.
+"""The exporter of Serve's spans: marks of the traced requests, in memory mapped from a file.
 
-Serve makes the spans of proxy, router and replica itself. What lies between them is marked by
-functions put around some of Serve's own; where a Ray has not the function, the mark is missing and
-the report says so. A request that is not traced costs a few looks at its context.
+Each process has its file, and asks nobody. How it is laid out, and what the kinds are:
+core/marks.py. Serve makes the spans of proxy, router and replica itself. What lies between them is
+marked by functions put around some of Serve's own; where a Ray has not the function, the mark is
+missing and the report says so. A request that is not traced costs a few looks at its context.
 """
 
 from __future__ import annotations
@@ -43,8 +42,10 @@ perf = time.perf_counter_ns
 
 
 class Ring:
-    """The marks of this process. Writing never waits for a disk: the file is in memory, and its
-    pages are there from the start."""
+    """The marks of this process.
+
+    Writing never waits for a disk: the file is in memory, and its pages are there from the start.
+    """
 
     def __init__(self, folder: str) -> None:
         how = os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -56,10 +57,10 @@ class Ring:
         finally:
             os.close(fd)
         self._written = 0
-        self._turn = threading.Lock()  # user code and Serve's own have threads of their own
+        self._turn = threading.Lock()  # user code and Serve's own run in different threads
 
     def add(self, ids: tuple[int, int, int], begin: int, end: int, kind: str, name: str) -> None:
-        """A mark of trace, span and parent (0: none)."""
+        """Write a mark of trace, span and parent (0: none); begin and end are ns of `perf`."""
         trace, span, parent = ids
         with self._turn:
             start = HEADER_BYTES + self._written % SLOTS * SLOT.size
@@ -79,31 +80,32 @@ class Ring:
 
 
 class Marker:
-    """Marks within the innermost span of Serve. `within`: the context that has it. A span of the
-    app, as FastAPI makes one, may begin anew from the headers of the request."""
+    """Marks within the innermost span of Serve.
+
+    A span of the app, as FastAPI makes one, may begin anew from the headers of the request.
+    """
 
     def __init__(self, ring: Ring) -> None:
         from opentelemetry import trace
         from opentelemetry.context import get_current
 
         self._ring = ring
-        self.within: ContextVar[Any] = ContextVar("within", default=None)
+        self.within: ContextVar[Any] = ContextVar("within", default=None)  # has Serve's span
         self._current, self.context = trace.get_current_span, get_current
 
     def span(self, context: Any = None) -> Any:
-        """Where a context (None: the present one) is in a trace; None where it is not traced."""
+        """Return where a context (None: the present one) is in a trace; None: not traced."""
         if not context and not (context := self.within.get() or self.context()):
             return None  # empty, as of most requests: a look at the span takes five times as long
         where = self._current(context).get_span_context()
         return where if where.is_valid and where.trace_flags.sampled else None
 
     def add(self, span: Any, begin: int, end: int, kind: str) -> None:
-        """A mark within a span."""
+        """Write a mark within a span."""
         self._ring.add((span.trace_id, 0, span.span_id), begin, end, kind, "")
 
     def mark(self, owner: type, name: str, marked: Callable[..., Any]) -> None:
-        """Of a traced request `marked` gets its span, a method and the arguments of that, and is
-        called in its place."""
+        """Put `marked` in a method's place for traced requests, with span, method, arguments."""
         method = getattr(owner, name)
 
         @_put(owner, name)
@@ -118,11 +120,12 @@ def _processor(ring: Ring) -> Any:
     from opentelemetry.sdk.trace import SpanProcessor
 
     class SpanMarks(SpanProcessor):
-        """Makes a mark of each span of Serve that ends. Spans of others are left alone.
+        """A mark of each span of Serve that ends. Other spans are left alone.
 
-        Spans have the time of day. Marks have the moments at which this is told of them: between a
-        look at one clock and one at the other a process may stand still, and the spans would lie
-        after what they hold."""
+        Spans have the time of day. Marks have the moments at which this is called: between a look
+        at one clock and one at the other a process may stand still, and the spans would lie after
+        what they hold.
+        """
 
         def __init__(self) -> None:
             self._begun: dict[int, int] = {}
@@ -148,14 +151,17 @@ def _processor(ring: Ring) -> Any:
 
 
 def _put(owner: type, name: str) -> Callable[[Any], None]:
-    """A decorator that puts a function in the place of a method."""
+    """Return a decorator that puts a function in the place of a method."""
     method = getattr(owner, name)
     return lambda function: setattr(owner, name, functools.wraps(method)(function))
 
 
 def _skip_others(marker: Marker) -> None:
-    """No spans for requests that are not traced: Serve makes them all the same and throws them
-    away, which cost `optimized` 12 % of its requests/s (Ray 2.60)."""
+    """Make no spans for requests that are not traced.
+
+    Serve makes them all the same and throws them away, which cost `optimized` 12 % of its
+    requests/s (Ray 2.60).
+    """
     from ray.serve._private.tracing_utils import TraceContextManager
 
     enter: Any = TraceContextManager.__enter__
@@ -172,8 +178,7 @@ def _skip_others(marker: Marker) -> None:
 
 
 def _skip_others_in_replicas(marker: Marker) -> None:
-    """Of a request that bears no trace, the replica decodes all headers and makes the object of a
-    span that is not begun."""
+    """Spare a request that bears no trace the decoding of all headers and an unused span."""
     from ray.serve._private.replica import Replica
 
     headers, within = Replica.get_asgi_tracing_context, Replica._tracing_context
@@ -273,7 +278,7 @@ _AROUND: tuple[Callable[[Marker], None], ...] = (
 
 
 def exporter() -> list[Any]:
-    """Serve calls this once in each proxy and replica, and gives all spans to what it returns."""
+    """Return what takes all spans; Serve calls this once in each proxy and replica."""
     folder = os.environ.get(FOLDER)
     if folder is None:
         return []
@@ -283,6 +288,6 @@ def exporter() -> list[Any]:
         return []
     marker = Marker(ring)
     for put in _AROUND:
-        with suppress(ImportError, AttributeError):  # this Ray has it not: the hop is `between`
+        with suppress(ImportError, AttributeError):  # this Ray lacks it: the hop is `between`
             put(marker)
     return [_processor(ring)]

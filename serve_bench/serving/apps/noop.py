@@ -27,25 +27,29 @@ INTERMEDIATE_CONCURRENCY = 1000
 
 
 def _reply(body_type: str) -> Any:
-    """A Response carries Content-Length; a bare string is answered chunked, as published."""
+    """Return a Response, with Content-Length, or a bare string, which is chunked, as published."""
     return ANSWER if body_type == "str" else PlainTextResponse(ANSWER)
 
 
 class Methods:
-    """What an ingress answers beside HTTP: calls of a handle and of gRPC. A message is a query,
-    filled up with zeros."""
+    """What an ingress answers beside HTTP: calls of a handle and of gRPC.
+
+    A message is a query, filled up with zeros.
+    """
 
     async def answer(self, message: bytes = b"", *body: bytes) -> bytes:
-        """Of a handle: the body that is asked for. It echoes the message, or the body that HTTP has
-        beside it."""
+        """Answer a handle with the body that the query asks for.
+
+        It echoes the message, or the body that HTTP has beside it.
+        """
         raise NotImplementedError
 
     def events(self, message: bytes, *body: bytes) -> AsyncIterator[bytes]:
-        """Of a handle: a stream of as many events as are asked for; `body` as in `answer`."""
+        """Stream as many events to a handle as the query asks for; `body` as in `answer`."""
         raise NotImplementedError
 
     async def by_http(self, request: Request) -> Any:
-        """Of HTTP, where a query asks for something."""
+        """Answer HTTP where a query asks for something."""
         query: bytes = request.scope["query_string"]
         body = (await request.body(),) if asked(query, b"echo") else ()
         if asked(query, b"events"):
@@ -53,11 +57,11 @@ class Methods:
         return PlainTextResponse(await self.answer(query, *body))
 
     async def Call(self, message: Any) -> Any:
-        """Of gRPC: the answer, in a message of the same type."""
+        """Answer gRPC, in a message of the same type."""
         return type(message)(value=await self.answer(message.value))
 
     async def Stream(self, message: Any) -> AsyncIterator[Any]:
-        """Of gRPC: a stream of as many messages as are asked for."""
+        """Stream as many messages over gRPC as the query asks for."""
         async for event in self.events(message.value):
             yield type(message)(value=event)
 
@@ -73,12 +77,12 @@ class NoOp(Batching, Methods):
         self._by_size = (self._counts,)
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
-        """As Batching; and takes the time before each event."""
+        """Take what Batching takes, and the time before each event."""
         super().reconfigure(config)
         self._gap_s = float(config.get("event_gap_ms", 0.0)) / 1e3
 
     def settings(self) -> dict[str, Any]:
-        """As Batching; with the time before each event."""
+        """Return what Batching returns, and the time before each event."""
         return {**super().settings(), "event_gap_ms": round(self._gap_s * 1e3, 6)}
 
     @serve.batch
@@ -141,7 +145,7 @@ class Forwarder(Methods):
 
 
 def build(args: dict[str, str]) -> Any:
-    """Args: body_type ("response" or "str"), intermediate_handle ("0" or "1")."""
+    """Build the app. Args: body_type ("response", "str"), intermediate_handle ("0", "1")."""
     noop = NoOp.bind(args.get("body_type", "response"))
     if args.get("intermediate_handle", "0") == "1":
         return Forwarder.bind(noop)

@@ -14,7 +14,7 @@ SERVICE = "serve_bench.NoOp"
 
 
 def add_noop(servicer: Any, server: Any) -> None:
-    """Adds the service; Serve puts its own handlers in the place of those of the servicer."""
+    """Add the service; Serve puts its own handlers in the place of those of the servicer."""
     form = {
         "request_deserializer": BytesValue.FromString,
         "response_serializer": BytesValue.SerializeToString,

@@ -1,4 +1,4 @@
-"""Builds an app of the user's: in the cluster by the same rules as where it was described.
+"""A builder of a user's app: in the cluster by the same rules as where it was described.
 
 Rule: all that Serve takes is taken, and filled by Serve's own function. Beyond that, a deployment
 whose constructor needs nothing is bound, a builder may have no parameter, and a module with one
@@ -25,14 +25,16 @@ class NoApp(Exception):
 
 
 def build(spec: dict[str, Any]) -> Any:
-    """The application that Serve's config asks for: `import_path`, and the `args` of a builder."""
+    """Build the application of Serve's config: `import_path`, and the `args` of a builder."""
     name, member = find_member(spec["import_path"])
     return application_of(name, member, spec["args"])
 
 
 def find_member(import_path: str) -> tuple[str, Any]:
-    """What `module:name` or `module.name` stands for, with its name; without a name the one
-    application of the module. Raises what the module raises, or NoApp."""
+    """Return name and value of `module:name` or `module.name`; without a name, of the one app.
+
+    Raises what the module raises, or NoApp.
+    """
     module_name, _, name = import_path.rpartition(":" if ":" in import_path else ".")
     module = importlib.import_module(module_name)
     name = name or _only_application(module)
@@ -47,7 +49,7 @@ def find_member(import_path: str) -> tuple[str, Any]:
 
 
 def _only_application(module: ModuleType) -> str:
-    """The name of the application that no other of the module is bound to. Raises NoApp."""
+    """Return the name of the application that no other of the module is bound to. Raises NoApp."""
     found = {k: v for k, v in vars(module).items() if isinstance(v, serve.Application)}
     inner = {id(part) for app in found.values() for part in applications_in(arguments_of(app))}
     names = {id(app): name for name, app in found.items() if id(app) not in inner}
@@ -70,8 +72,10 @@ def _only_application(module: ModuleType) -> str:
 
 
 def application_of(name: str, member: Any, args: dict[str, Any]) -> Any:
-    """The application that a member of a module is, or makes of `args`. Raises NoApp, and what a
-    builder raises."""
+    """Return the application that a member of a module is, or makes of `args`. Raises NoApp.
+
+    It also raises what a builder raises.
+    """
     if inspect.isfunction(member):
         return _built(name, member, args)
     if args:
@@ -107,12 +111,12 @@ def _built(name: str, builder: Any, args: dict[str, Any]) -> Any:
 
 
 def constructor(code: Any) -> list[inspect.Parameter]:
-    """The parameters of the constructor that the user wrote, which have a place or a name;
-    serve.ingress puts one of its own before it. A function has none."""
+    """List the parameters of the user's constructor, by place or name; a function has none."""
     if not inspect.isclass(code):
         return []
     from ray.serve._private.http_util import ASGIAppReplicaWrapper as Wrapper
 
+    # serve.ingress puts its own constructor before the user's.
     classes = [kind for kind in code.__mro__[issubclass(code, Wrapper) :] if kind is not Wrapper]
     written = next(kind for kind in classes if "__init__" in vars(kind))
     _, *parameters = inspect.signature(vars(written)["__init__"]).parameters.values()
@@ -121,13 +125,13 @@ def constructor(code: Any) -> list[inspect.Parameter]:
 
 
 def arguments_of(app: Any) -> dict[int | str, Any]:
-    """The arguments with which a deployment was bound, by their place (from 0) or name."""
+    """Return the arguments with which a deployment was bound, by their place (from 0) or name."""
     bound = app._bound_deployment
     return {**dict(enumerate(bound.init_args)), **bound.init_kwargs}
 
 
 def applications_in(value: Any) -> Iterator[Any]:
-    """The applications in an argument, and in the arguments of those."""
+    """Yield the applications in an argument, and in the arguments of those."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple | set):

@@ -33,31 +33,31 @@ class SampleScorer(_Ranker):  # type: ignore[misc]  # what a deployment wraps ha
     def __init__(self, kind: str, shape: Shape, *more: Any) -> None:
         super().__init__(kind, shape, *more)
         self._kind, self._shape = kind, shape
-        # `tuned` computes in memory of its own: one thread at a time. `plain` makes all anew.
+        # `tuned` computes in memory that it keeps: one thread at a time. `plain` makes all anew.
         self._turn: Any = threading.Lock() if kind == "tuned" else contextlib.nullcontext()
 
     def payload(self, samples: Samples) -> Payload:
-        """Hashed features in the form that the ranker takes."""
+        """Hash features, in the form that the ranker takes."""
         dense, ids = hashed(samples, self._shape.dense_features, self._shape.table_rows)
         if self._kind == "tuned":
             return as_block(np.array(dense, np.float32), np.array(ids, np.int32))
         return {"dense": dense, "sparse": ids}
 
     def now(self, payload: Payload) -> Answer:
-        """The scores of one request, to several threads at once."""
+        """Return the scores of one request, for several threads at once."""
         self._batches.add(0)
         with self._turn:
             return self._score([payload])[0]
 
     def body(self, answer: Answer) -> bytes:
-        """The scores as JSON."""
+        """Write the scores as JSON."""
         if isinstance(answer, bytes):
             return scores_json(answer)
         return json.dumps({"scores": answer}).encode()
 
 
 def build(args: Mapping[str, Any]) -> Any:
-    """The service. Args: those of press_noop.deployment, and those of recsys.build."""
+    """Build the service. Args: those of press_noop.deployment, and those of recsys.build."""
     resources, arguments = ranker_args(args)
     shape, features = arguments[1], args.get("features", ("user", "item"))
     if shape.sparse_features != len(features):

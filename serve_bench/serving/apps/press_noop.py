@@ -38,11 +38,11 @@ class _Handler:
         self._features = tuple(features)
 
     def reconfigure(self, config: dict[str, Any]) -> None:
-        """Takes max_batch_size and batch_wait_timeout_s from user_config, without a restart."""
+        """Take max_batch_size and batch_wait_timeout_s from user_config, without a restart."""
         self._worker.reconfigure(config)
 
     def settings(self) -> dict[str, Any]:
-        """What this replica uses now, for the proof."""
+        """Return what this replica uses now, for the proof."""
         return {
             "callable": self.kind,
             "log_level": logging.getLevelName(logger.getEffectiveLevel()),
@@ -50,7 +50,7 @@ class _Handler:
         }
 
     def _read(self, body: bytes) -> Any:
-        """What the worker takes, or the response to what is no request."""
+        """Return what the worker takes, or the response to what is no request."""
         logger.debug("received %d bytes", len(body))
         try:
             samples = read(body, self._features)
@@ -85,7 +85,7 @@ class AsyncHandler(_Handler):
     kind = "async"
 
     async def __call__(self, request: Request) -> Response:
-        """Samples in, scores out; 422 to what is no request."""
+        """Answer samples with scores; 422 to what is no request."""
         return await self._answer(await request.body())
 
 
@@ -121,8 +121,10 @@ _BODY: Any = Depends(_body)
 
 @serve.ingress(api)
 class FastApiHandler(_Handler):
-    """A `def` endpoint: FastAPI runs it in the same pool of threads. The body comes as bytes, so
-    that it is read as by the others, and not checked by FastAPI too."""
+    """A `def` endpoint: FastAPI runs it in the same pool of threads.
+
+    The body comes as bytes, so that it is read as by the others, and not checked by FastAPI too.
+    """
 
     kind = "fastapi-def"
 
@@ -144,7 +146,7 @@ def deployment(
     arguments: tuple[Any, ...] = (),
     resources: Mapping[str, float] | None = None,
 ) -> Any:
-    """The service of one tier: a handler of the kind that is asked for. ValueError.
+    """Build the service of one tier, a handler of the wanted kind. Raises ValueError.
 
     Args: callable ("async", "sync", "fastapi-def") and features (the names in each sample).
     """
@@ -158,8 +160,10 @@ def deployment(
 
 
 class SampleCounter(Batching):
-    """Ranks nothing and answers {"samples": N}, so what a ranker costs is the difference; through
-    serve.batch when max_batch_size is above 1."""
+    """A worker that ranks nothing and answers {"samples": N}: the difference is a ranker's cost.
+
+    It goes through serve.batch when max_batch_size is above 1.
+    """
 
     def __init__(self) -> None:
         self._counts = SharedTally(folders()[0])
@@ -177,19 +181,19 @@ class SampleCounter(Batching):
         return payload
 
     def now(self, payload: int) -> int:
-        """The same to several threads at once, without a batch."""
+        """Return the payload to several threads at once, without a batch."""
         self._counts.add(0)
         return payload
 
     def payload(self, samples: Samples) -> int:
-        """How many there are: nothing is hashed."""
+        """Return how many samples there are: nothing is hashed."""
         return len(samples)
 
     def body(self, answer: int) -> bytes:
-        """The number as JSON."""
+        """Write the number as JSON."""
         return b'{"samples": %d}' % answer
 
 
 def build(args: Mapping[str, Any]) -> Any:
-    """The service without a model. Args: those of `deployment`."""
+    """Build the service without a model. Args: those of `deployment`."""
     return deployment(args, SampleCounter)

@@ -22,7 +22,7 @@ class NoRequest(ValueError):
 
 
 def read(body: bytes, features: Sequence[str]) -> Samples:
-    """The samples of {"samples": [{feature: text, ...}, ...]}. NoRequest on anything else."""
+    """Read {"samples": [{feature: text, ...}, ...]}. Raises NoRequest on anything else."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):  # ValueError: no JSON, no UTF-8, a number without end
@@ -48,7 +48,7 @@ def _sample(number: int, sample: object, features: Sequence[str]) -> tuple[str, 
 def hashed(
     samples: Samples, dense_features: int, table_rows: int
 ) -> tuple[list[list[float]], list[list[int]]]:
-    """Dense features and ids of each sample.
+    """Hash each sample to dense features and ids.
 
     An id is the crc32 of the text in UTF-8, modulo the rows of its table. The request has no dense
     features: they are drawn from a crc32 over all texts of the sample, in [0, 1), with 24 bits,

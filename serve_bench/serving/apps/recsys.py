@@ -98,8 +98,7 @@ class RankerReplica(Batching):
 
 
 def usual_user(scope: Any) -> int | None:
-    """The user of a plain GET of the app's root with one whole number; None for all else, which
-    FastAPI must judge."""
+    """Return the user of a plain GET of the app's root; None for all that FastAPI must judge."""
     if scope["type"] != "http" or scope["method"] != "GET":
         return None
     if scope["path"] != scope.get("root_path", "") + "/":
@@ -125,20 +124,22 @@ class _Ingress:
 
     @api.get("/")
     async def recommend(self, user_id: int) -> Any:
-        """The scores of the user's candidates. FastAPI answers 422 to what is no number."""
+        """Answer with the scores of the user's candidates; FastAPI answers 422 to no number."""
         return {"scores": await self._scores(user_id)}
 
 
 class _DirectIngress(_Ingress):
-    """Answers the usual request itself, and leaves every other to FastAPI, whose layers cost more
-    than making the features does."""
+    """An ingress that answers the usual request itself, and leaves every other to FastAPI.
+
+    The layers of FastAPI cost more than making the features does.
+    """
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """The entry of an ASGI application."""
+        """Answer as an ASGI application."""
         user_id = usual_user(scope)
         answer = None
         if user_id is not None:
-            # Refused before it reached a ranker: FastAPI is told by Serve what to answer then.
+            # Refused before it reached a ranker: Serve tells FastAPI what to answer then.
             with contextlib.suppress(RayServeException):
                 answer = await self._ask(user_id)
         if answer is None:
@@ -158,7 +159,7 @@ INGRESSES = {"plain": _Ingress, "tuned": _DirectIngress}
 
 
 def ranker_args(args: Mapping[str, Any]) -> tuple[dict[str, float], tuple[Any, ...]]:
-    """Resources of a ranker replica, and the arguments that it is made with. ValueError."""
+    """Return a ranker replica's resources, and its constructor's arguments. Raises ValueError."""
     kind = str(args.get("ranker", "plain"))
     if kind not in FORMS:
         raise ValueError(f"ranker: {kind!r} is not allowed; it takes {', '.join(FORMS)}")
@@ -169,9 +170,12 @@ def ranker_args(args: Mapping[str, Any]) -> tuple[dict[str, float], tuple[Any, .
 
 
 def build(args: Mapping[str, Any]) -> Any:
-    """The service. Args, all optional: ranker ("plain" or "tuned"), device ("auto", "cpu", "cuda"),
-    threads (of torch, per replica), seed, num_gpus and num_cpus (per ranker replica), and the
-    fields of dlrm_shape.Shape."""
+    """Build the service.
+
+    Args, all optional: ranker ("plain" or "tuned"), device ("auto", "cpu", "cuda"), threads (of
+    torch, per replica), seed, num_gpus and num_cpus (per ranker replica), and the fields of
+    dlrm_shape.Shape.
+    """
     resources, arguments = ranker_args(args)
     ranker = RankerReplica.options(ray_actor_options=resources).bind(*arguments)
     kind, shape, _, _, seed = arguments
@@ -200,7 +204,7 @@ class OneTier(_Ranker):  # type: ignore[misc]  # what a deployment wraps has no 
         self._form, self._shape, self._seed = FORMS[kind], shape, more[-1]
 
     async def __call__(self, request: Request) -> Response:
-        """The scores of the user's candidates; 422 to what is no whole number."""
+        """Answer with the scores of the user's candidates; 422 to what is no whole number."""
         try:
             user_id = int(request.query_params.get("user_id", ""))
         except ValueError:
@@ -213,6 +217,6 @@ class OneTier(_Ranker):  # type: ignore[misc]  # what a deployment wraps has no 
 
 
 def one_tier(args: Mapping[str, Any]) -> Any:
-    """The service of one tier. Args: as those of `build`."""
+    """Build the service of one tier. Args: as those of `build`."""
     resources, arguments = ranker_args(args)
     return OneTier.options(ray_actor_options=resources).bind(*arguments)

@@ -1,8 +1,8 @@
-"""Running totals of a replica, in memory that is mapped from a file: they can be read at any moment
-without asking the replica. And what replicas that batch have in common.
+"""Running totals of a replica, in memory mapped from a file, which is read without asking it.
 
-A file is named by the pid, in a folder of the launch; it holds 8-byte numbers: the first a total,
-then one for each batch size. Without a folder there is no file. How they are read: core/usage.py.
+What replicas that batch have in common is here too. A file is named by the pid, in a folder of the
+launch; it holds 8-byte numbers: the first a total, then one for each batch size. Without a folder
+there is no file. How they are read: core/usage.py.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ replica makes it."""
 
 
 def fill(fd: int, size: int) -> None:
-    """Writes zeros up to a size, before a file is mapped. Written, not only made longer: to write
-    to a mapped page that a full disk cannot hold kills. Raises OSError."""
+    """Write zeros up to a size, before a file is mapped. Raises OSError.
+
+    Written, not only made longer: to write to a mapped page that a full disk cannot hold kills.
+    """
     while (missing := size - os.fstat(fd).st_size) > 0:
         os.write(fd, bytes(missing))
 
@@ -42,7 +44,7 @@ class ReplicaTally:
         self.make_room(1)
 
     def make_room(self, largest: int) -> None:
-        """Makes room for places up to `largest`; the present numbers stay."""
+        """Make room for places up to `largest`; the present numbers stay."""
         size = 8 * (largest + 1)
         if self._fd < 0:
             fresh = memoryview(bytearray(max(size, self._slots.nbytes))).cast("Q")
@@ -53,7 +55,7 @@ class ReplicaTally:
         self._slots = memoryview(mmap.mmap(self._fd, os.fstat(self._fd).st_size)).cast("Q")
 
     def add(self, place: int, amount: int = 1) -> None:
-        """Adds to the number at a place."""
+        """Add to the number at a place."""
         self._slots[place] += amount
 
 
@@ -65,7 +67,7 @@ class SharedTally(ReplicaTally):
         super().__init__(folder)
 
     def make_room(self, largest: int) -> None:
-        """As ReplicaTally; additions of other threads meanwhile are kept."""
+        """Make room as ReplicaTally does; additions of other threads meanwhile are kept."""
         with self._turn:
             super().make_room(largest)
 
@@ -75,21 +77,20 @@ class SharedTally(ReplicaTally):
 
 
 def folders() -> tuple[str | None, str | None]:
-    """The folders of this launch: of requests and batches, and of nanoseconds in the model."""
+    """Return the folders of this launch: of requests and batches, and of ns in the model."""
     folder = os.environ.get(FOLDER)
     return folder, None if folder is None else folder + FORWARD_SUFFIX
 
 
 class Batching:
-    """A replica whose method `_batched` is a `serve.batch`, used when max_batch_size is above 1.
-    `_by_size`: what it counts by the size of batches."""
+    """A replica whose method `_batched` is a `serve.batch`, used when max_batch_size is above 1."""
 
     _batched: Any
     _max_batch_size = 1
-    _by_size: tuple[ReplicaTally, ...]
+    _by_size: tuple[ReplicaTally, ...]  # what it counts by the size of batches
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
-        """Takes max_batch_size and batch_wait_timeout_s from user_config, without a restart."""
+        """Take max_batch_size and batch_wait_timeout_s from user_config, without a restart."""
         for tally in self._by_size:
             tally.make_room(int(config["max_batch_size"]))
         self._max_batch_size = int(config["max_batch_size"])
@@ -97,7 +98,7 @@ class Batching:
         self._batched.set_batch_wait_timeout_s(float(config["batch_wait_timeout_s"]))
 
     def settings(self) -> dict[str, Any]:
-        """What this replica uses now, for the proof."""
+        """Return what this replica uses now, for the proof."""
         return {
             "max_batch_size": self._max_batch_size,
             "queue_max_batch_size": self._batched._get_max_batch_size(),

@@ -1,8 +1,8 @@
-"""The program: JSON lines in on stdin (`launch`, `world`, `episode`, `end`), answers as those of
-the program of a cluster; end of stdin means stop.
+"""The program: commands (`launch`, `world`, `episode`, `end`) as JSON lines on stdin.
 
-It does not tear down: the parent ends the whole launch by its mark. Where the parent is gone, it
-becomes the program that does so (agent.end_launch).
+It answers as the program of a cluster does; end of stdin means stop. It does not tear down: the
+parent ends the whole launch by its mark. Where the parent is gone, it becomes the program that does
+so (agent.end_launch).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Program:
         self._listener: socket.socket | None = None
 
     def launch(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Loads the backend, and starts Ray or Serve where it is one of theirs."""
+        """Load the backend, and start Ray or Serve where it runs on them."""
         began = time.monotonic()
         start = of_cluster("start")
         start.raise_open_files()  # of torch an agent has a dozen for each observer
@@ -42,7 +42,7 @@ class Program:
         }
 
     def world(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Makes the processes of a world, in place of the former one."""
+        """Make the processes of a world, in place of the former one."""
         self.end()
         began = time.monotonic()
         assert self._make is not None, "launch first"
@@ -50,12 +50,12 @@ class Program:
         return {"seconds": round(time.monotonic() - began, 4), **self._world.people()}
 
     def episode(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """One episode of all observers."""
+        """Run one episode of all observers."""
         assert self._world is not None, "make a world first"
         return self._world.episode(int(spec["steps"]))
 
     def end(self) -> None:
-        """Ends the processes of the world."""
+        """End the processes of the world."""
         world, self._world = self._world, None
         if world is not None:
             world.stop()
@@ -94,7 +94,7 @@ def _serve(spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RpcWorld]:
 
 
 def _lines() -> Any:
-    """Lines of stdin without a buffer between: what is readable there is the parent's end alone."""
+    """Yield commands from stdin, unbuffered: what is readable there later is the parent's end."""
     rest = b""
     while True:
         read = os.read(0, 65536)
@@ -105,7 +105,7 @@ def _lines() -> Any:
 
 
 def main() -> None:
-    """Serves commands until stdin ends."""
+    """Serve commands until stdin ends."""
     program = Program()
     actions = {
         "launch": program.launch,

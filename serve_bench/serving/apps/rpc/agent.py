@@ -21,20 +21,22 @@ now_ns = time.perf_counter_ns
 
 
 class FixedPolicy:
-    """Takes a fixed time and selects action 0: a known answer to check the benchmark with."""
+    """A policy that takes a fixed time and selects action 0: a known answer for checks."""
 
     def __init__(self, ms: float) -> None:
         self._s = ms / 1e3
 
     def select(self, states: Sequence[Any]) -> list[int]:
-        """An action for each state, after the fixed time."""
+        """Return an action for each state, after the fixed time."""
         time.sleep(self._s)
         return [0] * len(states)
 
 
 class NetworkPolicy:
-    """State flattened, a linear layer to `out_features`, then `nlayers` more of that width; the
-    action is drawn from their softmax. Weights are seeded; nothing is learnt."""
+    """State flattened, a linear layer to `out_features`, then `nlayers` more of that width.
+
+    The action is drawn from their softmax. Weights are seeded; nothing is learnt.
+    """
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         import torch
@@ -51,7 +53,7 @@ class NetworkPolicy:
         self.select([torch.zeros(*spec["state_size"])])  # what is made at the first call is made
 
     def select(self, states: Sequence[Any]) -> list[int]:
-        """An action for each state; tensors or arrays of `state_size`, float32."""
+        """Return an action for each state; tensors or arrays of `state_size`, float32."""
         torch = self._torch
         with torch.inference_mode():
             if isinstance(states[0], torch.Tensor):
@@ -76,7 +78,7 @@ class Agent:
         self._latency_ns: list[int] = []
 
     def select(self, states: Sequence[Any], first_ns: int) -> list[int]:
-        """An action for each state of a batch whose first request was taken up at `first_ns`."""
+        """Return an action for each state of a batch that was begun at `first_ns`."""
         if len(states) != self.batch_size:
             raise RuntimeError(f"a batch of {len(states)}, it takes {self.batch_size}")
         actions = self._policy.select(states)
@@ -84,13 +86,13 @@ class Agent:
         return actions
 
     def take_latencies(self) -> list[int]:
-        """The latencies since this was last asked, in the order of the batches."""
+        """Return the latencies (ns) since the last call, in the order of the batches."""
         taken, self._latency_ns = self._latency_ns, []
         return taken
 
 
 def episode(select_action: Callable[[Any], int], state: Callable[[], Any], steps: int) -> Any:
-    """So many calls in a row: when the first began and the last ended, and the latency of each."""
+    """Call `steps` times in a row; return first begin, last end and each latency, ns."""
     latency_ns = []
     began_ns = now_ns()
     for _ in range(steps):
@@ -123,28 +125,30 @@ class RpcWorld(ABC):
         self._spec, self._pids = dict(spec), dict[int, int]()
 
     def people(self) -> dict[str, Any]:
-        """`agent`: its pid; `observers`: theirs, in their order."""
+        """Return the pids of the `agent` and of the `observers`, in their order."""
         agent, *observers = self._pids.values()
         return {"agent": agent, "observers": observers}
 
     @abstractmethod
     def episode(self, steps: int) -> dict[str, Any]:
-        """All observers at once, `steps` calls each. Raises Broken."""
+        """Let all observers call at once, `steps` times each. Raises Broken."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Ends all processes of the world."""
+        """End all processes of the world."""
 
 
 def ended(rank: int, pid: int | None, how: str) -> Broken:
-    """A process that should be there is not. Rank 0 is the agent, the others are observers."""
+    """Say that a process is missing. Rank 0 is the agent, the others are observers."""
     whose = "" if pid is None else f" (pid {pid})"
     return Broken(f"{f'observer {rank}' if rank else 'the agent'}{whose} {how}")
 
 
 def stopped(pids: Mapping[int, int]) -> Broken | None:
-    """The first process, by rank, that a signal has stopped: the others waited for it. None where
-    all run, or where the system does not tell."""
+    """Say which process, first by rank, a signal has stopped: the others waited for it.
+
+    None where all run, or where the system does not say.
+    """
     for rank in sorted(pids):
         try:
             with open(f"/proc/{pids[rank]}/stat", encoding="ascii", errors="replace") as file:
@@ -157,7 +161,7 @@ def stopped(pids: Mapping[int, int]) -> Broken | None:
 
 
 def figures(agent_ns: Sequence[int], reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """An episode as it goes to the parent; `reports` by the observers in their order."""
+    """Return an episode as it goes to the parent; `reports` by the observers in their order."""
     return {
         "agent_ns": list(agent_ns),
         "observer_ns": [report["latency_ns"] for report in reports],
@@ -167,5 +171,5 @@ def figures(agent_ns: Sequence[int], reports: Sequence[Mapping[str, Any]]) -> di
 
 
 end_launch: Callable[[], NoReturn] = of_cluster("ending").become
-"""Goes on as the program of the cluster that ends a launch: the parent has gone, and its warden may
+"""Go on as the program of the cluster that ends a launch: the parent has gone, and its warden may
 have."""

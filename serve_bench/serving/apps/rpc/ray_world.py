@@ -39,15 +39,15 @@ class AsyncAgent:
         self._agent = Agent(spec)
 
     async def select_action(self, state: Any) -> int:
-        """One request by itself."""
+        """Select an action for one request by itself."""
         return self._agent.select([state], now_ns())[0]
 
     async def take_latencies(self) -> list[int]:
-        """Those since this was last asked."""
+        """Return the latencies (ns) since the last call."""
         return self._agent.take_latencies()
 
     async def pid(self) -> int:
-        """Of the process."""
+        """Return the pid of the process."""
         return os.getpid()
 
 
@@ -61,7 +61,7 @@ class RayAgent(AsyncAgent):
         self._first_ns = 0
 
     async def select_in_batch(self, state: Any) -> int:
-        """Waits until the batch holds a request of each observer; the last one to come runs it."""
+        """Wait until the batch holds a request of each observer; the last one to come runs it."""
         mine: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if not self._waiting:
             self._first_ns = now_ns()
@@ -86,11 +86,11 @@ class RayObserver:
         self._method = agent.select_in_batch if spec["batch"] else agent.select_action
 
     def pid(self) -> int:
-        """Of the actor's process."""
+        """Return the pid of the actor's process."""
         return os.getpid()
 
     def episode(self, steps: int) -> Any:
-        """So many calls in a row."""
+        """Call the agent `steps` times in a row."""
         return episode(self._ask, lambda: self._drawn.random(self._size, numpy.float32), steps)
 
     def _ask(self, state: Any) -> int:
@@ -128,8 +128,10 @@ class RayWorld(RpcWorld):
         return self._gathered([getattr(self._agent, method).remote()], first=0)[0]
 
     def _gathered(self, references: list[Any], first: int = 1) -> list[Any]:
-        """What all answered, in their order; `first` is the rank of the first. One that failed
-        breaks the world at once."""
+        """Return all answers in their order; one that failed breaks the world at once.
+
+        `first` is the rank of the first.
+        """
         answers: dict[Any, Any] = {}
         left = list(references)
         while left:
@@ -147,8 +149,7 @@ class RayWorld(RpcWorld):
         return [answers[reference] for reference in references]
 
     def _look(self) -> None:
-        """Ends the launch if the parent has gone; breaks the world if the agent's process has:
-        Serve would start another in its place, and only make the calls wait."""
+        """End the launch if the parent has gone; raise Broken if the agent's process has."""
         if select.select([PARENT], [], [], 0)[0]:
             end_launch()
         pid = self._pids.get(0)
@@ -156,10 +157,11 @@ class RayWorld(RpcWorld):
             try:
                 os.kill(pid, 0)
             except ProcessLookupError:
+                # Serve would start another in its place, and only make the calls wait.
                 raise ended(0, pid, "ended") from None
 
     def _failed(self, rank: int, error: Any) -> Broken:
-        """A call that failed. Where the agent has ended, the observer is not to blame."""
+        """Explain a call that failed. Where the agent has ended, the observer is not to blame."""
         cause = getattr(error, "cause", None)
         if rank != 0 and isinstance(cause, ray.exceptions.RayActorError):
             return ended(0, self._pids[0], "ended")

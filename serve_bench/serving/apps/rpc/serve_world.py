@@ -1,8 +1,7 @@
-"""A world on Serve: the agent is a deployment of one replica, observers are Ray actors that call it
-by its DeploymentHandle.
+"""A world on Serve: the agent is a deployment of one replica, observers call its handle.
 
-With `batch` requests are collected by `serve.batch`, whose wait is as long as a call may take: a
-batch is run when it is full, as on the other backends.
+They are Ray actors. With `batch` requests are collected by `serve.batch`, whose wait is as long as
+a call may take: a batch is run when it is full, as on the other backends.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class ServeAgent(AsyncAgent):
             self._collected.set_batch_wait_timeout_s(float(spec["timeout_s"]))
 
     async def select_in_batch(self, state: Any) -> int:
-        """Waits until the batch holds a request of each observer."""
+        """Wait until the batch holds a request of each observer."""
         action: int = await self._collected((state, now_ns()))
         return action
 
@@ -42,7 +41,7 @@ class ServeAgent(AsyncAgent):
 
 
 class ServeWorld(RayWorld):
-    """The same, the agent behind a handle."""
+    """A world of Ray actors whose agent is behind a handle."""
 
     def _start_agent(self) -> Any:
         # More than there are calls at once: a replica that is full makes the router pause.
@@ -71,7 +70,7 @@ class ServeWorld(RayWorld):
         return answer
 
     def stop(self) -> None:
-        """Ends the observers and the deployment."""
+        """End the observers and the deployment."""
         for observer in self._observers:
             ray.kill(observer)
         serve.delete(APP)

@@ -58,7 +58,7 @@ _served: dict[str, Any] = {}
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """The socket of the store: bound where asked for, and kept from world to world."""
+    """Return the socket of the store: bound where asked for, and kept from world to world."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -108,7 +108,7 @@ class TorchWorld(RpcWorld):
         return figures(self._hear([0])[0]["latency_ns"], reports)
 
     def stop(self) -> None:
-        """Ends all processes: nothing of theirs is needed any more."""
+        """End all processes: nothing of theirs is needed any more."""
         left = set(self._pids.values()) - self._statuses.keys()
         for pid in left:
             os.kill(pid, signal.SIGKILL)
@@ -125,8 +125,7 @@ class TorchWorld(RpcWorld):
             raise self._ended(rank) from None
 
     def _hear(self, ranks: Iterator[int] | range | list[int]) -> list[dict[str, Any]]:
-        """A message of each, in their order. A process that ended breaks the world at once, also
-        one that has nothing to say."""
+        """Return a message of each, in order; a process that ended breaks the world at once."""
         messages: dict[int, dict[str, Any]] = {}
         missing = set(ranks)
         places: dict[Any, int] = {line: rank for rank, line in enumerate(self._lines)}
@@ -146,9 +145,8 @@ class TorchWorld(RpcWorld):
         return [messages[rank] for rank in sorted(messages)]
 
     def _failed(self, rank: int, why: str) -> Broken:
-        """What broke a call: a process that was killed, if one is found, since others may tell of
-        their broken connection first; of a call that took too long whoever holds all up."""
-        deadline = time.monotonic() + GRACE_S
+        """Say what broke a call: a killed process, or after a time-out who holds all up."""
+        deadline = time.monotonic() + GRACE_S  # others may report their broken connection first
         while TIMED_OUT not in why and time.monotonic() < deadline:
             for other, pid in self._pids.items():
                 status = self._status(pid)
@@ -161,7 +159,7 @@ class TorchWorld(RpcWorld):
         return stopped(self._pids) or ended(rank, self._pids[rank], waited)
 
     def _status(self, pid: int, how: int = os.WNOHANG) -> int | None:
-        """How a process ended; None while it runs."""
+        """Return how a process ended; None while it runs."""
         if pid not in self._statuses:
             ended_pid, status = os.waitpid(pid, how)
             if ended_pid == 0:
@@ -178,7 +176,7 @@ class TorchWorld(RpcWorld):
 
 
 def _be(rank: int, spec: Mapping[str, Any], line: Connection, listener: socket.socket) -> None:
-    """Never returns."""
+    """Be the process of a rank; never returns."""
     try:
         # The kernel ends this process when the one that forked it has ended.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -225,8 +223,10 @@ def _be(rank: int, spec: Mapping[str, Any], line: Connection, listener: socket.s
 
 @contextlib.contextmanager
 def _connecting_in_turn(rank: int, line: Connection) -> Iterator[None]:
-    """`init_rpc` ends with a round of calls to the agent by all; before it, each waits for its turn
-    and makes one call, which connects it."""
+    """Make each wait for its turn to connect to the agent, by one call, before `init_rpc` ends.
+
+    `init_rpc` ends with a round of calls to the agent by all at once.
+    """
     gather = rpc.api._all_gather
 
     def in_turn(*args: Any, **more: Any) -> Any:
@@ -245,7 +245,7 @@ def _connecting_in_turn(rank: int, line: Connection) -> Iterator[None]:
 
 
 def _on_command(line: Connection, do: Callable[[Mapping[str, Any]], Any]) -> None:
-    """Does what each command asks, until the line ends (EOFError)."""
+    """Do what each command asks, until the line ends (EOFError)."""
     while True:
         _answer(line, do(json.loads(line.recv_bytes())))
 
@@ -257,7 +257,7 @@ def _answer(line: Connection, message: Any) -> None:
 def _meet(
     spec: Mapping[str, Any], rank: int, listener: socket.socket, *_: Any, **__: Any
 ) -> Iterator[Any]:
-    """torch's rendezvous: a store on the socket that is bound already."""
+    """Yield torch's rendezvous: a store on the socket that is bound already."""
     address, port = listener.getsockname()[:2]
     size = int(spec["observers"]) + 1
     more = {"master_listen_fd": os.dup(listener.fileno()), "use_libuv": False} if rank == 0 else {}
@@ -269,20 +269,23 @@ def _meet(
 
 
 def _connect() -> None:
-    """A call that connects."""
+    """Do nothing: a call of this connects."""
 
 
 @rpc.functions.async_execution
 def select_alone(state: torch.Tensor) -> torch.futures.Future[int]:
-    """One request by itself: the agent's one thread serves in the order of arrival."""
+    """Select for one request by itself: the agent's one thread serves in order of arrival."""
     mine: torch.futures.Future[int] = torch.futures.Future()
     _served["queue"].put((state, mine))
     return mine
 
 
 def _serve_alone() -> None:
-    """The thread that serves one request after the other. torch has 16 threads for calls; on a lock
-    they would overtake each other: with 20 observers the median wait was a third of the mean."""
+    """Serve one request after the other, in a thread of the agent.
+
+    torch has 16 threads for calls; on a lock they would overtake each other: with 20 observers the
+    median wait was a third of the mean.
+    """
     agent, requests = _served["agent"], _served["queue"]
     while True:
         state, future = requests.get()
@@ -291,7 +294,7 @@ def _serve_alone() -> None:
 
 @rpc.functions.async_execution
 def select_in_batch(state: torch.Tensor) -> torch.futures.Future[int]:
-    """Waits until the batch holds a request of each observer; the last one to come runs it."""
+    """Wait until the batch holds a request of each observer; the last one to come runs it."""
     mine: torch.futures.Future[int] = torch.futures.Future()
     agent, waiting = _served["agent"], _served["waiting"]
     with _served["lock"]:
