@@ -32,23 +32,24 @@ perf = time.perf_counter_ns
 
 
 def cpu_ns(pid: int) -> int | None:
-    """CPU time of a process so far, with its ended threads; None if the process has ended. It is
-    the process's CPU clock, whose id is that of `clock_getcpuclockid(3)` and needs no rights."""
+    """Return the CPU time of a process so far, ended threads included; None if it has ended."""
     try:
-        return time.clock_gettime_ns((~pid << 3) | 2)
+        return time.clock_gettime_ns((~pid << 3) | 2)  # clock_getcpuclockid(3); needs no rights
     except OSError:
         return None
 
 
 def rss_bytes(pid: int) -> int | None:
-    """Resident memory; None if the process has ended."""
+    """Return the resident memory of a process; None if it has ended."""
     pages = _text(f"/proc/{pid}/statm").split()
     return int(pages[1]) * _PAGE if pages else None
 
 
 def memory_of(pid: int) -> dict[str, int]:
-    """Bytes of a process by the names of smaps_rollup [proc(5)]: `Pss` (a page that n processes
-    share counts 1/n), `Private_Dirty` (written, and of no other process). Empty without the right.
+    """Return bytes by the names of smaps_rollup, such as `Pss`; empty without the right.
+
+    See proc(5): in `Pss` a page that n processes share counts 1/n; `Private_Dirty` is written, and
+    of no other process.
     """
     lines = _text(f"/proc/{pid}/smaps_rollup").splitlines()
     parts = (line.split() for line in lines if line.endswith(" kB"))
@@ -56,22 +57,22 @@ def memory_of(pid: int) -> dict[str, int]:
 
 
 def pss_bytes(pid: int) -> int | None:
-    """Proportional memory. None without the right."""
+    """Return the proportional memory of a process; None without the right."""
     return memory_of(pid).get("Pss")
 
 
 def descriptors(pid: int) -> int | None:
-    """How many descriptors a process has open; None without the right."""
+    """Return how many descriptors a process has open; None without the right."""
     return len(_names(f"/proc/{pid}/fd")) or None
 
 
 def thread_count(pid: int) -> int | None:
-    """How many threads a process has; None if it has ended."""
+    """Return how many threads a process has; None if it has ended."""
     return len(_names(f"/proc/{pid}/task")) or None
 
 
 def threads_of(pid: int) -> Threads | None:
-    """Running totals of each thread, from schedstat; None without schedstat or process."""
+    """Return running totals of each thread, from schedstat; None without schedstat or process."""
     run: dict[int, int] = {}
     wait: dict[int, int] = {}
     turns: dict[int, int] = {}
@@ -82,49 +83,49 @@ def threads_of(pid: int) -> Threads | None:
 
 
 def host_reading() -> HostReading | None:
-    """Busy time of all cores so far, without idle, waiting for I/O, and stolen time; None where the
-    kernel does not count them."""
+    """Read the busy and stolen time of all cores so far; None where the kernel does not count."""
     counts = _text("/proc/stat").split()[1:9]
     if len(counts) < 8:
         return None
-    user, nice, system, _, _, irq, soft, steal = map(int, counts)
+    user, nice, system, _, _, irq, soft, steal = map(int, counts)  # not: idle, wait for I/O
     busy_ticks = user + nice + system + irq + soft
     return HostReading(perf(), busy_ticks * _TICK_NS, steal * _TICK_NS)
 
 
 def children_of(process: str) -> set[int]:
-    """The pids of a process's children, by its name in /proc (`self`: this one); empty if it has
-    ended."""
+    """Return the pids of a process's children; empty if it has ended.
+
+    `process`: its name in /proc (`self`: this one).
+    """
     task = f"/proc/{process}/task"
     texts = (_text(f"{task}/{tid}/children") for tid in _names(task))
     return {int(pid) for text in texts for pid in text.split()}
 
 
 def title_of(pid: int) -> str:
-    """The command line of a process, which Ray replaces by a title, without the running method;
-    empty if it has ended."""
+    """Return the command line, or Ray's title without the running method; empty if it has ended."""
     return without_method(" ".join(arguments_of(pid)).strip())
 
 
 def arguments_of(pid: int) -> list[str]:
-    """The command line of a process; empty if it has ended, and of threads of the kernel."""
+    """Return a process's command line; empty if it has ended, and of threads of the kernel."""
     text = _text(f"/proc/{pid}/cmdline")
     return text.rstrip("\0").split("\0") if text else []
 
 
 def parent_of(pid: int) -> int:
-    """The pid of a process's parent; 0 if it has ended."""
+    """Return the pid of a process's parent; 0 if it has ended."""
     fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return int(fields[1]) if fields else 0
 
 
 def thread_name(pid: int, tid: int) -> str | None:
-    """The name of a thread; None if it has ended."""
+    """Return the name of a thread; None if it has ended."""
     return _text(f"/proc/{pid}/task/{tid}/comm").strip() or None
 
 
 def _names(path: str) -> list[str]:
-    """What is in a folder of /proc; empty where it cannot be read, or its process ended."""
+    """List a folder of /proc; empty where it cannot be read, or its process ended."""
     try:
         return os.listdir(path)
     except OSError:
@@ -132,7 +133,7 @@ def _names(path: str) -> list[str]:
 
 
 def _text(path: str) -> str:
-    """A small file of /proc in one read; empty where it cannot be read, or its process ended."""
+    """Read a small file of /proc at once; empty where it cannot be read, or its process ended."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:
@@ -159,12 +160,12 @@ class CpuWatch:
 
 
 def fingerprint(root: Path = Path("/"), watch: CpuWatch | None = None) -> HostFacts:
-    """The host of a run.
+    """Describe the host of a run. Call it before the load starts.
 
     `usable_cores`: those this process may run on. `cpu_quota_cores` and `memory_limit_bytes`: of
     the cgroup (None: no limit). `busy_cores`: used by others, during `watch`. `load_*`: load
-    averages, which include an earlier run of ours for minutes. Call it before the load starts.
-    `root`: the parent of /proc and /sys, for tests.
+    averages, which include an earlier run of ours for minutes. `root`: the parent of /proc and
+    /sys, for tests.
     """
     load, busy = os.getloadavg(), busy_cores(watch)
     return HostFacts(
@@ -191,8 +192,10 @@ def fingerprint(root: Path = Path("/"), watch: CpuWatch | None = None) -> HostFa
 
 
 def busy_cores(watch: CpuWatch | None = None) -> float | None:
-    """Mean number of cores that all other processes of the host use, since `watch` was made
-    (default: now). None if that is too short for the clock of the system."""
+    """Return the mean number of cores that all other processes use since `watch` (default: now).
+
+    None if that is too short for the clock of the system.
+    """
     watch = watch or CpuWatch()
     time.sleep(max(0.0, watch.least_s - (perf() - watch.begun_ns) / 1e9))
     before, after, own_ns = watch.reading, host_reading(), time.process_time_ns() - watch.own_ns
@@ -203,12 +206,12 @@ def busy_cores(watch: CpuWatch | None = None) -> float | None:
 
 
 def host_id() -> str:
-    """Twelve hexadecimal digits, the same for each run of one host."""
+    """Return twelve hexadecimal digits, the same for each run of one host."""
     return hashlib.sha256(f"serve-bench:{platform.node()}".encode()).hexdigest()[:12]
 
 
 def cpu_model(root: Path = Path("/")) -> str | None:
-    """The CPU's model name."""
+    """Return the CPU's model name; None if the system does not say."""
     for line in (small_file(root / "proc/cpuinfo") or "").splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model") and value.strip():
@@ -217,7 +220,7 @@ def cpu_model(root: Path = Path("/")) -> str | None:
 
 
 def memory_limit_bytes(root: Path = Path("/")) -> int | None:
-    """The memory limit of this process's cgroup, version 2 or 1; None without a limit."""
+    """Return the memory limit of this process's cgroup, version 2 or 1; None without a limit."""
     texts = cgroup_files(root, "", "memory.max")
     texts += cgroup_files(root, "memory", "memory.limit_in_bytes")
     # Version 1 says "no limit" by a number near 2**63.
@@ -226,27 +229,26 @@ def memory_limit_bytes(root: Path = Path("/")) -> int | None:
 
 
 def quota_periods(root: Path = Path("/")) -> tuple[int, int]:
-    """In how many periods so far the CPU quota of this process's cgroup, or of one above, was used
-    up, and all its periods; of the one that was stopped most, and 0 without a quota."""
+    """Return in how many periods so far the CPU quota was used up, and all; 0 without a quota."""
     texts = cgroup_files(root, "", "cpu.stat") + cgroup_files(root, "cpu", "cpu.stat")
     stats = [dict(line.split()[:2] for line in text.splitlines() if " " in line) for text in texts]
-    pairs = ((int(of.get("nr_throttled", 0)), int(of.get("nr_periods", 0))) for of in stats)
-    return max(pairs, default=(0, 0))
+    pairs = ((int(stat.get("nr_throttled", 0)), int(stat.get("nr_periods", 0))) for stat in stats)
+    return max(pairs, default=(0, 0))  # of the cgroup, or one above, that was stopped most
 
 
 def free_memory_bytes() -> int:
-    """The memory that is free for more processes, within the limit of the cgroup."""
+    """Return the memory that is free for more processes, within the limit of the cgroup."""
     free, limit = int(psutil.virtual_memory().available), memory_limit_bytes()
     return free if limit is None else min(free, limit)
 
 
 def governor(root: Path = Path("/")) -> str | None:
-    """The frequency governor of the first core, if the kernel shows it."""
+    """Return the frequency governor of the first core, if the kernel shows it."""
     return small_file(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
 def ray_version() -> str | None:
-    """The version of the installed Ray; None if there is none."""
+    """Return the version of the installed Ray; None if there is none."""
     try:
         return metadata.version("ray")
     except metadata.PackageNotFoundError:
@@ -254,7 +256,7 @@ def ray_version() -> str | None:
 
 
 def git_commit(checkout: Path | None = None) -> str | None:
-    """The commit of the tool if it runs from a checkout, with `+changes` if files are changed.
+    """Return the commit of the tool's checkout, with `+changes` if files are changed.
 
     None for an installed tool, without git, and before the first commit.
     """

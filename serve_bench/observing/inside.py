@@ -1,4 +1,4 @@
-"""What is observed beside the load of a trial: processes, counts of the app, metrics, stacks.
+"""What is observed during the load of a trial: processes, counts of the app, metrics, stacks.
 
 `Inside.around(...)` wraps a load; `Observation.add_to` adds what was seen to the Trial. Rule: this
 module drives no load and judges no figure. What cannot be observed is noted in the record and never
@@ -63,7 +63,7 @@ class MetricsAbsent(Exception):
 
 
 def parse(text: str) -> MetricSeries:
-    """Serve's series of a Prometheus text. Raises MetricsAbsent on any other line of Serve."""
+    """Parse Serve's series of a Prometheus text. Raises MetricsAbsent on a bad line of Serve."""
     series: dict[tuple[str, Labels], float] = {}
     for line in text.splitlines():
         if not line.startswith(PREFIX):
@@ -86,7 +86,7 @@ def _labels(text: str) -> Labels:
 
 
 def scrape(url: str) -> MetricSeries:
-    """Serve's series now. Raises MetricsAbsent."""
+    """Read Serve's series now. Raises MetricsAbsent."""
     try:
         with _DIRECT.open(url, timeout=SCRAPE_TIMEOUT_S) as response:
             return parse(response.read().decode("utf-8", "replace"))
@@ -141,11 +141,12 @@ _LOOP_COUNT: Final = f"{EVENT_LOOP}_count"
 class Meter:
     """The metrics of one cell: `begin` before each load, `end` after it.
 
-    `interval_s`: how often Ray exports. `http`: False behind HAProxy, where Serve counts only a
-    part of the HTTP requests (19,845 of 27,549, Ray 2.60). `get`, `clock`, `sleep`: for tests."""
+    `http`: False behind HAProxy, where Serve counts only a part of the HTTP requests (19,845 of
+    27,549, Ray 2.60). `get`, `clock`, `sleep`: for tests.
+    """
 
     url: str
-    interval_s: float
+    interval_s: float  # how often Ray exports
     http: bool = True
     get: Callable[[str], MetricSeries] = scrape
     clock: Callable[[], float] = time.monotonic
@@ -172,11 +173,11 @@ class Meter:
         return None
 
     def loaded_between(self) -> None:
-        """Requests arrived since the last `end`: the next `begin` waits for their export."""
+        """Note requests since the last `end`: the next `begin` waits for their export."""
         self._settled = False
 
     def end(self, least: int, most: int) -> dict[str, Any]:
-        """The changes by a load that sent `least` to `most` requests to each deployment.
+        """Return the changes by a load that sent `least` to `most` requests to each deployment.
 
         `status` is "fresh" if every group is.
         """
@@ -206,7 +207,7 @@ class Meter:
         return bool(groups["deployments"]) and STALE not in parts
 
     def _unchanged(self) -> MetricSeries:
-        """The state once no deployment has counted a request for longer than an interval."""
+        """Return the state once no deployment has counted a request for longer than an interval."""
         began = since = self.clock()
         state = self.get(self.url)
         while (now := self.clock()) - since < 1.2 * self.interval_s:
@@ -222,7 +223,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class MetricsGrowth:
-    """What grew by a load that sent `least` to `most` requests to each deployment.
+    """The growth by a load that sent `least` to `most` requests to each deployment.
 
     A group is fresh if its own count of requests grew by `least` to `most`, else "stale". Groups
     without requests are left out, except HTTP.
@@ -234,7 +235,7 @@ class MetricsGrowth:
     most: int
 
     def groups(self, http: bool) -> dict[str, Any]:
-        """Deployments, their routers, HTTP and event loops."""
+        """Return the growth of deployments, their routers, HTTP and event loops."""
         out: dict[str, Any] = {
             "deployments": self._groups(REQUESTS, DEPLOYMENT),
             "routers": self._groups(ROUTED, ROUTER),
@@ -266,7 +267,7 @@ class MetricsGrowth:
         return {name: value for name, value in values.items() if value is not None}
 
     def _delta(self, metric: str, where: Mapping[str, str]) -> float | None:
-        """The growth of a counter over all its series; a restarted one counts from 0."""
+        """Return the growth of a counter over all its series; a restarted one counts from 0."""
         grown = []
         for labels, value in _series(self.after, metric, where):
             former = self.before.get((metric, labels), 0.0)
@@ -274,20 +275,20 @@ class MetricsGrowth:
         return sum(grown) if grown else None
 
     def _mean(self, metric: str, where: Mapping[str, str]) -> float | None:
-        """The mean of the new values of a histogram; None without any."""
+        """Return the mean of the new values of a histogram; None without any."""
         count = self._delta(f"{metric}_count", where)
         total = self._delta(f"{metric}_sum", where)
         return round(total / count, 4) if count and total is not None else None
 
     def _places(self, metric: str, where: Mapping[str, str]) -> float | None:
-        """Replicas that had a model by now, mean over models; None without any."""
+        """Return the replicas that had a model by now, mean over models; None without any."""
         held = (dict(labels) for labels, _ in _series(self.after, metric, where))
         models = Counter(labels["model_id"] for labels in held)
         return models.total() / len(models) if models else None
 
 
 def levels(before: MetricSeries, under_load: MetricSeries, after: MetricSeries) -> dict[str, Any]:
-    """Gauges as exported last during the load, summed over processes; else "stale".
+    """Sum gauges, as exported last during the load, over processes; else "stale".
 
     The export of a process is from the load if its own count of requests (as a replica, or as a
     proxy) lies between those before and after; a process without requests does not matter.
@@ -317,7 +318,7 @@ def _series(
 def _summed(
     series: MetricSeries, metrics: Sequence[str], *names: str
 ) -> dict[tuple[str, ...], float]:
-    """The sum of metrics by the values of these labels."""
+    """Sum metrics by the values of these labels."""
     out: dict[tuple[str, ...], float] = defaultdict(float)
     for metric in metrics:
         for labels, value in _series(series, metric, {}):
@@ -328,13 +329,14 @@ def _summed(
 def count_for_nobody(
     looks: Sequence[Mapping[str, Any]], result: LoadResult
 ) -> tuple[str, int, int] | None:
-    """The deployment that finished most requests that were given up, as looks inside its replicas
-    show during a whole load: how many at least, and how many it finished in all. None where none
-    was given up, or it is not known yet, since all of them are still at work.
+    """Return the deployment that finished most requests that were given up, if any or known.
 
-    Of what Serve counts as finished by the ingress those are for nobody that the client does not
-    have. What Serve cancels it counts as an error, though a thread, or a handler that ignores it,
-    works on: such work was followed until its end."""
+    Also how many at least, and how many it finished in all, as looks inside its replicas show
+    during a whole load. Nothing is known while all of them are still at work. Of what Serve counts
+    as finished by the ingress those are for nobody that the client does not have. What Serve
+    cancels it counts as an error, though a thread, or a handler that ignores it, works on: such
+    work was followed until its end.
+    """
     given_up = count_given_up(result.total.failed, result.status_codes)
     found: dict[str, tuple[int, int]] = {}
     for name in sorted({look["deployment"] for look in looks}) if given_up else ():
@@ -355,7 +357,7 @@ SAMPLES_FILE: Final = "samples.jsonl"
 
 
 def keep_samples(folder: Path, samples: Sequence[dict[str, Any]]) -> None:
-    """Appends to the run's samples.jsonl, one object a line. Raises StoreError."""
+    """Append to the run's samples.jsonl, one object per line. Raises StoreError."""
     try:
         with (folder / SAMPLES_FILE).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in samples)
@@ -364,11 +366,10 @@ def keep_samples(folder: Path, samples: Sequence[dict[str, Any]]) -> None:
 
 
 class LoadTarget(Protocol):
-    """What a load is sent to: a cluster of ours, or a service that was up already, of which what
-    cannot be seen is empty. `remote`: it is on another machine."""
+    """Where a load goes: our own cluster, or a running service, of which the unseen is empty."""
 
     @property
-    def remote(self) -> bool: ...
+    def remote(self) -> bool: ...  # on another machine
     def load_of(self, suite: Suite, row: Row, cell: Cell) -> Load: ...
     def alive(self) -> bool: ...
     def broken(self) -> str | None: ...
@@ -394,14 +395,14 @@ class Inside:
     _meter: Meter | None = None
 
     def deployed(self, serving: Serving) -> None:
-        """A cell is deployed, with new counters."""
+        """Note that a cell is deployed, with new counters."""
         self._meter = None
         if self.metrics and serving.metrics_url is not None:
             http = all(process.role != "haproxy" for process in serving.processes())
             self._meter = Meter(serving.metrics_url, serving.spec.metrics_interval_s, http)
 
     def loaded_between(self) -> None:
-        """Requests arrived that belong to no trial."""
+        """Note requests that belong to no trial."""
         if self._meter is not None:
             self._meter.loaded_between()
 
@@ -409,7 +410,7 @@ class Inside:
     def around(
         self, target: LoadTarget, planned: PlannedTrial, *, profiled: bool = False
     ) -> Iterator[Observation]:
-        """Observes a load, from before until after it. py-spy samples before the load begins."""
+        """Observe a load, from before until after it. py-spy samples before the load begins."""
         look = Observation(self.folder, planned.key, self._meter)
         processes = target.processes() if self.sample or profiled else []
         with ExitStack() as stack:
@@ -437,7 +438,7 @@ class Inside:
 
 @dataclass
 class Observation:
-    """The observations beside one load."""
+    """The observations during one load."""
 
     folder: Path
     key: str
@@ -448,7 +449,7 @@ class Observation:
     served: ReplicaRequests = field(default_factory=ReplicaRequests)
 
     def add_to(self, trial: Trial, result: LoadResult) -> Trial:
-        """The trial with all observations."""
+        """Return the trial with all observations."""
         trial = replace(trial, served=self.served.by_replica, forward=self.served.forward)
         if (sizes := self.served.batch_sizes) is not None:
             trial = replace(trial, metrics={**trial.metrics, BATCH_SIZE: sizes})
@@ -464,7 +465,7 @@ class Observation:
         return trial
 
     def keep_samples(self) -> None:
-        """Writes what was read of each process. Raises StoreError."""
+        """Write what was read of each process. Raises StoreError."""
         if self.sampler is not None:
             keep_samples(self.folder, self.sampler.samples(self.key))
 

@@ -48,7 +48,7 @@ class ServeProcess(Process):
 
 
 def serve_processes() -> list[ServeProcess]:
-    """All Serve processes here, by cluster, role and pid."""
+    """List all Serve processes here, by cluster, role and pid."""
     out = []
     for process in psutil.process_iter():
         try:
@@ -70,9 +70,8 @@ def serve_processes() -> list[ServeProcess]:
 
 
 def behind(url: str, unix_socket: str | None = None) -> list[ServeProcess]:
-    """All processes and raylets of the Serve that answers the URL; empty if it is on another
-    machine or another program answers. Serve listens on no Unix socket."""
-    if unix_socket is not None:
+    """List processes and raylets of the Serve behind the URL; empty if it is none, or not here."""
+    if unix_socket is not None:  # Serve listens on none
         return []
     parts = urlsplit(url)
     owner = port_owner(parts.port or {"https": 443}.get(parts.scheme, 80))
@@ -97,7 +96,7 @@ def _raylets_of(processes: Iterable[ServeProcess]) -> list[ServeProcess]:
 
 
 def is_here(host: str) -> bool:
-    """Whether a name is an address of this machine. So is 0.0.0.0, to a client."""
+    """Return whether a name is an address of this machine. So is 0.0.0.0, to a client."""
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
@@ -108,7 +107,7 @@ def is_here(host: str) -> bool:
 
 
 def app_of(title: str) -> tuple[str | None, str | None]:
-    """App and deployment in the title of a replica; a running method follows after a dot."""
+    """Return app and deployment in a replica's title; a running method follows after a dot."""
     match = _REPLICA.match(title)
     return (match["app"], match["deployment"]) if match else (None, None)
 
@@ -119,7 +118,7 @@ def chosen(
     app: str | None = None,
     deployment: str | None = None,
 ) -> list[ServeProcess]:
-    """The processes of a target; `app` and `deployment` select replicas."""
+    """Select the processes of a target; `app` and `deployment` select replicas."""
     return [
         process
         for process in processes
@@ -139,7 +138,7 @@ class InUse:
 
 
 def in_use(processes: Iterable[ServeProcess], seconds: float = 0.5) -> list[InUse]:
-    """The use of each process over `seconds`; those that end meanwhile are left out."""
+    """Measure the use of each process over `seconds`; leave out those that end meanwhile."""
     watched = list(processes)
     before, began = {serve.pid: cpu_ns(serve.pid) for serve in watched}, time.perf_counter_ns()
     time.sleep(seconds if watched else 0.0)
@@ -153,7 +152,7 @@ def in_use(processes: Iterable[ServeProcess], seconds: float = 0.5) -> list[InUs
 
 
 def _cluster_of(process: psutil.Process) -> str | None:
-    """The session name of the raylet above the process; None without one."""
+    """Return the session name of the raylet above the process; None without one."""
     if (raylet := _raylet_above(process)) is None:
         return None
     match = _SESSION.search(" ".join(raylet.cmdline()))
@@ -161,5 +160,5 @@ def _cluster_of(process: psutil.Process) -> str | None:
 
 
 def _raylet_above(process: psutil.Process) -> psutil.Process | None:
-    raylets = (of for of in process.parents() if role_of(" ".join(of.cmdline())) == "raylet")
-    return next(raylets, None)
+    parents = process.parents()
+    return next((p for p in parents if role_of(" ".join(p.cmdline())) == "raylet"), None)

@@ -1,4 +1,4 @@
-"""py-spy: the program, the rights, recordings of one process, of several, and beside a load.
+"""py-spy: the program, the rights, recordings of one process, of several, and during a load.
 
 Rule: the program is that of this environment; its errors become one line that says what to do. A
 recording moves to its place only if it has samples, so a failed one leaves no file; samples before
@@ -41,8 +41,7 @@ _CAP_SYS_PTRACE: Final = 19
 
 
 def check_process(pid: int) -> None:
-    """BadInput unless the process runs and is Python; RunFailed without the right to look into
-    it."""
+    """Raise BadInput unless the process is a living Python; RunFailed without the right to look."""
     try:
         process = psutil.Process(pid)
         name, status = process.name(), process.status()
@@ -61,7 +60,7 @@ def check_process(pid: int) -> None:
 
 
 def why_not_allowed(pid: int) -> str | None:
-    """Why this user may not look into the process, and what to do; None if it may."""
+    """Say why this user may not look into the process, and what to do; None if it may."""
     again = f'sudo env "PATH=$PATH" serve-bench profile --pid {pid}'
     if _has_ptrace():
         return None
@@ -88,7 +87,7 @@ def _has_ptrace() -> bool:
 
 
 def ptrace_scope(file: Path = Path("/proc/sys/kernel/yama/ptrace_scope")) -> int:
-    """The kernel's setting: 0 own processes, 1 own children, 2 administrators, 3 nobody."""
+    """Read the kernel's setting: 0 own processes, 1 own children, 2 administrators, 3 nobody."""
     try:
         return int(file.read_text())
     except OSError:
@@ -96,7 +95,7 @@ def ptrace_scope(file: Path = Path("/proc/sys/kernel/yama/ptrace_scope")) -> int
 
 
 def is_python(pid: int) -> bool | None:
-    """Whether an interpreter is mapped into the process; None if its maps cannot be read."""
+    """Return whether an interpreter is mapped into the process; None if that cannot be read."""
     try:
         text = Path(f"/proc/{pid}/maps").read_text(errors="replace")
     except OSError:
@@ -115,7 +114,7 @@ class SpyOptions:
     idle: bool = False
 
     def words(self) -> list[str]:
-        """As words of py-spy's command line."""
+        """Return the options as words of py-spy's command line."""
         flags = [f"--{name}" for name in ("native", "gil", "idle") if getattr(self, name)]
         return ["--rate", str(self.rate), *flags]
 
@@ -125,7 +124,7 @@ class ProfileFailed(RunFailed):
 
 
 def py_spy() -> str:
-    """The py-spy of this environment, else the one on PATH. Raises BadInput without either."""
+    """Return the py-spy of this environment, else that on PATH. Raises BadInput without either."""
     for place in (sysconfig.get_path("scripts"), str(Path(sys.executable).parent), None):
         path = shutil.which("py-spy", path=place)
         if path:
@@ -134,7 +133,7 @@ def py_spy() -> str:
 
 
 def explain(output: str, pid: int) -> str:
-    """The meaning of an error of py-spy, in one line."""
+    """Explain an error of py-spy in one line."""
     if "Permission Denied" in output or "Operation not permitted" in output:
         return why_not_allowed(pid) or f"not allowed to look into process {pid} (a seccomp filter?)"
     if "Failed to get process executable name" in output or "No such process" in output:
@@ -151,7 +150,7 @@ def explain(output: str, pid: int) -> str:
 
 
 def dump(pid: int, *, native: bool = False) -> str:
-    """The stacks of all threads now, as py-spy prints them. Raises ProfileFailed."""
+    """Return the stacks of all threads now, as py-spy prints them. Raises ProfileFailed."""
     words = [py_spy(), "dump", "--pid", str(pid), *(["--native"] if native else [])]
     try:
         ran = subprocess.run(
@@ -165,7 +164,7 @@ def dump(pid: int, *, native: bool = False) -> str:
 
 
 def find_wait(pid: int) -> str:
-    """`: it waits in select (selectors.py:468)`, of its main thread; empty if that is not seen."""
+    """Say `: it waits in select (selectors.py:468)` of the main thread; empty if not seen."""
     with contextlib.suppress(ProfileFailed):
         frame = re.search(rf"Thread {pid} .*\n\s+(\S.*)", dump(pid))
         return f": it waits in {frame[1]}" if frame else ""
@@ -206,7 +205,7 @@ class Recorded:
 class Recording:
     """One py-spy on one process: `start`, `wait_ready` until it samples, then `stop`.
 
-    py-spy has a session of its own: Ctrl-C at the terminal reaches the caller alone, who then calls
+    py-spy has its own session: Ctrl-C at the terminal reaches the caller alone, who then calls
     `stop` and keeps the samples.
     """
 
@@ -230,7 +229,7 @@ class Recording:
         return folder / f".{self.pid}.{self.out.name}.draft"
 
     def start(self) -> None:
-        """Starts py-spy. Raises BadInput without it, or if the file cannot be created."""
+        """Start py-spy. Raises BadInput without it, or if the file cannot be created."""
         self._new_folders = make_room(self.out)
         self._process = subprocess.Popen(
             self._command(),
@@ -254,7 +253,7 @@ class Recording:
         ]
 
     def wait_ready(self, seconds: float = READY_S) -> bool:
-        """Waits until it samples. False if it ended first or took too long: `stop` says why."""
+        """Wait until it samples. False if it ended first or took too long: `stop` says why."""
         self._ready.wait(seconds)
         return bool(self._began)
 
@@ -270,7 +269,7 @@ class Recording:
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> Recorded:
-        """Ends the recording and moves the file to its place. Raises ProfileFailed."""
+        """End the recording and move the file to its place. Raises ProfileFailed."""
         assert self._process is not None and self._reader is not None, "start() first"
         seconds = time.monotonic() - self._began if self._began else 0.0
         try:
@@ -279,7 +278,7 @@ class Recording:
             self._tidy()
 
     def abandon(self) -> None:
-        """Kills py-spy if it runs, and leaves no partial file."""
+        """Kill py-spy if it runs, and leave no partial file."""
         if self._process is not None and self.running:
             self._kill()
         self._tidy()
@@ -331,8 +330,7 @@ class Recording:
         return Recorded(self.pid, self.out, samples, errors, seconds, tuple(notes))
 
     def _keep(self, text: str, ran: Mapping[int, float], ticks: float) -> None:
-        """Writes the stacks to their place: file names from the package on, waiting threads marked.
-        Raises ProfileFailed."""
+        """Write the stacks: file names from the package on, waits marked. Raises ProfileFailed."""
         stacks = by_thread_ran(shortened(parse_raw(text, str(self.out))), ran, ticks)
         try:
             # A recording that made the folder and kept nothing has removed it by now.
@@ -342,7 +340,7 @@ class Recording:
             raise ProfileFailed(f"{self.out}: cannot be written: {why(error)}") from None
 
     def _ran(self) -> dict[int, float]:
-        """The share of time on a CPU since sampling began, by thread."""
+        """Return the share of time on a CPU since sampling began, by thread."""
         now = threads_of(self.pid)
         if self._threads is None or now is None:
             return {}
@@ -366,12 +364,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Recordings(Generic[R]):
-    """The recordings of several processes. `interrupted`: by Ctrl-C; what was sampled until then
-    is kept."""
+    """The recordings of several processes."""
 
     done: tuple[R, ...]
     failed: tuple[RunFailed, ...]
-    interrupted: bool = False
+    interrupted: bool = False  # by Ctrl-C; what was sampled until then is kept
 
 
 def record(
@@ -379,7 +376,7 @@ def record(
     duration_s: float,
     on_progress: Callable[[float], None] = lambda seconds: None,
 ) -> Recordings[Recorded]:
-    """Records several processes at once. A failure of one does not end the others.
+    """Record several processes at once. A failure of one does not end the others.
 
     `on_progress` gets the seconds since all of them sample. Raises BadInput without py-spy, or if a
     file cannot be created.
@@ -410,9 +407,9 @@ def record(
     return Recordings(tuple(done), tuple(failed), interrupted)
 
 
-# py-spy beside one load: started before it, ended after it, its stacks kept in the run's folder.
+# py-spy during one load: started before it, ended after it, its stacks kept in the run's folder.
 #
-# Rule: a load with py-spy beside it is a repetition with the flag `profiled`, never a measured one.
+# Rule: a load with py-spy is a repetition with the flag `profiled`, never a measured one.
 # A failed recording is noted in the record, and does not fail the load.
 
 FOLDER: Final = "profiles"
@@ -423,12 +420,12 @@ MOST_OF_A_ROLE: Final = 4
 PROFILE_TARGETS: Final = ("proxy", "replica", "controller")
 
 BESIDE_A_LOAD: Final = SpyOptions(rate=25)
-"""How processes are sampled beside a load: 100 Hz cost 20 % of the requests/s of a no-op app, 25 Hz
+"""How processes are sampled during a load: 100 Hz cost 20 % of the requests/s of a no-op app, 25 Hz
 nothing that shows (docs/profiling.md). Its samples are as true, and fewer."""
 
 
 def parse_targets(text: str, flag: str) -> tuple[str, ...]:
-    """The targets in a text such as `proxy,replica`. BadInput names the flag and the choices."""
+    """Parse a text such as `proxy,replica`. BadInput names the flag and the choices."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in names:
         if name not in PROFILE_TARGETS:
@@ -441,7 +438,7 @@ _P = TypeVar("_P", bound=Process)
 
 
 def to_profile(processes: Sequence[_P], targets: Sequence[str]) -> list[_P]:
-    """The processes of the targets, at most MOST_OF_A_ROLE of each role, lowest pid first."""
+    """Select the processes of targets, at most MOST_OF_A_ROLE of each role, lowest pid first."""
     chosen: list[_P] = []
     for role in dict.fromkeys(role for target in targets for role in TARGETS[target]):
         of_role = [found for found in processes if found.role == role]
@@ -451,7 +448,7 @@ def to_profile(processes: Sequence[_P], targets: Sequence[str]) -> list[_P]:
 
 @dataclass
 class Profiling:
-    """The recordings beside one load. `outcomes`: after `stop`, one object for each process."""
+    """The recordings during one load. `outcomes`: after `stop`, one object for each process."""
 
     run_folder: Path
     key: str  # of the trial; the stacks lie in profiles/<key>
@@ -461,7 +458,7 @@ class Profiling:
 
     @contextmanager
     def around(self, processes: Sequence[Process]) -> Iterator[None]:
-        """Samples from before the block until its end; a failing block leaves no stacks."""
+        """Sample from before the block until its end; a failing block leaves no stacks."""
         try:
             self.start(processes)
             yield
@@ -471,7 +468,7 @@ class Profiling:
                 recording.abandon()
 
     def start(self, processes: Sequence[Process]) -> None:
-        """Starts a py-spy on each process, and waits until all of them sample."""
+        """Start a py-spy on each process, and wait until all of them sample."""
         place = self.run_folder / FOLDER / self.key
         if not place.resolve().is_relative_to(self.run_folder.resolve() / FOLDER):
             raise RunFailed(f"{self.key}: leads out of the folder of the run")
@@ -489,7 +486,7 @@ class Profiling:
         return [recording.py_spy_pid for _, recording in self._recordings if recording.running]
 
     def stop(self) -> None:
-        """Ends the recordings, and adds their outcomes."""
+        """End the recordings, and add their outcomes."""
         for process, recording in self._recordings:
             about = {"pid": process.pid, "role": process.role, "title": process.title}
             try:

@@ -3,7 +3,7 @@
 Rule: it must not disturb the measurement. It reads 5 times a second, and less often if its own CPU
 would exceed 1 % of a core. Slow readings (the threads of a process) are spread over the ticks, and
 the slowest (proportional memory, 3 ms a process) come after the load. A reading of a process's CPU
-clock costs 0.5 us on Linux. host.py makes a reading, core/usage.py adds up.
+clock costs 0.5 us on Linux. host.py makes a reading, core/usage.py sums up.
 
 It is a thread and not a process: the parent of a load only listens, so nothing waits for the
 interpreter's lock, and a thread starts at once and needs no memory.
@@ -99,7 +99,7 @@ class Gpus:
         self._since_us = time.time_ns() // 1000
 
     def read(self) -> list[GpuReading]:
-        """For each device: use in percent over the last interval, memory, and processes."""
+        """Read for each device the use in percent over the last interval, memory, and processes."""
         return [self._device(index, handle) for index, handle in enumerate(self._devices)]
 
     def _device(self, index: int, handle: Any) -> GpuReading:
@@ -122,7 +122,7 @@ class Gpus:
         )
 
     def _read(self, function: Any, *arguments: Any) -> Any:
-        """The answer of NVML, or None if the device or the driver does not support it."""
+        """Return the answer of NVML, or None if the device or the driver does not support it."""
         try:
             return function(*arguments)
         except self._nvml.NVMLError:
@@ -134,7 +134,7 @@ def _mb(used_bytes: int | None) -> float | None:
 
 
 def gpu_summary(readings: Sequence[Sequence[GpuReading]]) -> Iterator[GpuUsage]:
-    """Mean and highest use and highest memory of each device, and its last processes."""
+    """Yield mean and highest use, highest memory and last processes of each device."""
     for index, last in enumerate(readings[-1] if readings else ()):
         devices = [reading[index] for reading in readings if index < len(reading)]
         used = [device.use_percent for device in devices if device.use_percent is not None]
@@ -163,18 +163,18 @@ RSS_EVERY_NS: Final = 1_000_000_000
 
 @dataclass
 class Sampler:
-    """Samples the processes of a launch or a Serve, and the py-spys on them (`spies`), from before
-    a load until after it. Later processes are sampled too: children of this one, which are load
-    workers, those of a reload of HAProxy, replicas that autoscaling adds, what Serve starts in the
-    place of another, and what a replica starts. `apart`: whether programs that are not sampled have
-    no part in what is measured.
+    """A sampler of the processes of a launch or a Serve, from before a load until after it.
+
+    Later processes are sampled too: children of this one, which are load workers, those of a reload
+    of HAProxy, replicas that autoscaling adds, what Serve starts in the place of another, and what
+    a replica starts.
     """
 
     watched: Iterable[Process]
     gpus: Gpus | None = None
-    spies: Iterable[int] = ()
+    spies: Iterable[int] = ()  # the py-spys on the processes
     children_every_s: float = 1.0
-    apart: bool = True
+    apart: bool = True  # programs that are not sampled have no part in what is measured
     tracks: dict[int, Track] = field(default_factory=dict)  # of ended processes too
     _living: set[int] = field(default_factory=set)
     _host: list[HostReading] = field(default_factory=list)
@@ -190,7 +190,7 @@ class Sampler:
     _quota: tuple[int, int] = (0, 0)  # at its begin; then by how much it grew
 
     def __enter__(self) -> Self:
-        """Reads everything once, then at each interval."""
+        """Read everything once, then at each interval."""
         self._wall_ahead_ns = time.time_ns() - perf()
         self._known_children = children_of("self") - {worker.process.pid for worker in KEPT}
         for process in self.watched:
@@ -208,7 +208,7 @@ class Sampler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Makes the last readings, with proportional memory."""
+        """Make the last readings, with proportional memory."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -224,9 +224,10 @@ class Sampler:
         self._quota = (stopped, periods) if 0 <= stopped <= periods else (0, 0)
 
     def summary(self, began_at_ns: int, duration_s: float) -> TrialUsage:
-        """The use in a span that began at `began_at_ns` (of `time.time_ns`).
+        """Return the use in a span that began at `began_at_ns` (of `time.time_ns`).
 
-        Processes without a reading in it are left out."""
+        Processes without a reading in it are left out.
+        """
         begin = began_at_ns - self._wall_ahead_ns
         end = begin + int(duration_s * 1e9)
         ticks, pauses = self._own_ns, max(0, len(self._own_ns) - 1)
@@ -247,7 +248,7 @@ class Sampler:
         )
 
     def samples(self, key: str) -> list[dict[str, Any]]:
-        """The readings as plain content for samples.jsonl, one object a process.
+        """Return the readings as plain content for samples.jsonl, one object per process.
 
         Times are milliseconds since the first tick. `cpu_ms` are running totals.
         """
@@ -278,7 +279,7 @@ class Sampler:
             delay_s = max(INTERVAL_S, cost_s / OWN_SHARE)
 
     def _tick(self, budget_s: float = 0.0) -> int:
-        """Reads everything cheap, then threads within the budget. Returns its CPU cost in ns."""
+        """Read everything cheap, then threads within the budget. Returns its CPU cost in ns."""
         before = time.thread_time_ns()
         for pid in children_of("self") - self._known_children:
             self._known_children.add(pid)
@@ -307,7 +308,7 @@ class Sampler:
         return spent
 
     def _look_for_children(self) -> None:
-        """Finds new children: a reload of HAProxy starts one below its manager."""
+        """Find new children: a reload of HAProxy starts one below its manager."""
         self._looked_ns = perf()
         parents = {pid: track.role for pid, track in self.tracks.items()}
         for parent in (
@@ -325,7 +326,7 @@ class Sampler:
                     self._watch(Track(pid, role, title))
 
     def _read_others(self, others: OtherPrograms) -> None:
-        """Reads other programs; of the new processes, samples those that a replica has started."""
+        """Read other programs, and sample those of the new processes that a replica has started."""
         for pid in others.read():
             parent = self.tracks.get(parent_of(pid))
             if parent is not None and parent.role in ("replica", CHILD_OF_REPLICA):
@@ -356,7 +357,7 @@ class Sampler:
             track.names[busiest] = name
 
     def _own_percent(self) -> float | None:
-        """Percent of a core over the ticks of the thread, without the first and last readings."""
+        """Return % of a core over the ticks of the thread, without the first and last readings."""
         ticks = self._own_ns[:-1]
         if len(ticks) < 2:
             return None
@@ -364,8 +365,10 @@ class Sampler:
 
 
 def levels_of(processes: Iterable[Process]) -> TrialUsage:
-    """Memory, threads and descriptors of processes now, as the `usage` of a trial; those that have
-    ended are left out. A reading takes 3 ms a process: it belongs between loads."""
+    """Read memory, threads and descriptors of living processes, as the `usage` of a trial.
+
+    A reading takes 3 ms per process: it belongs between loads.
+    """
     levels = []
     for process in processes:
         threads, memory = thread_count(process.pid), memory_of(process.pid)
@@ -403,7 +406,7 @@ _WITH_VALUE: Final = ("-X", "-W")
 
 @dataclass
 class OtherPrograms:
-    """What others use, by intervals. `ours`: the processes that are sampled; it may grow."""
+    """The use of other programs, by intervals. `ours`: the processes sampled; it may grow."""
 
     ours: Container[int]
     spans: list[OthersSpan] = field(default_factory=list)
@@ -412,10 +415,9 @@ class OtherPrograms:
     _before: Mapping[int, int] | None = None
 
     def read(self) -> set[int]:
-        """Reads the CPU time of all processes, about 1.5 us each. Returns those that were not there
-        at the last reading; none if that is too near."""
+        """Read the CPU time of all processes, about 1.5 us each; return those that are new."""
         now, totals = perf(), dict[int, int]()
-        if now - self.read_ns < SHORTEST_NS:
+        if now - self.read_ns < SHORTEST_NS:  # the last reading is too near
             return set()
         for entry in os.listdir("/proc"):
             pid = int(entry) if entry.isdigit() else 0
@@ -432,7 +434,7 @@ class OtherPrograms:
         return set(totals).difference(before or ())
 
     def names(self, ours: Iterable[int]) -> dict[int, str]:
-        """The programs by pid, without those that `ours` call."""
+        """Return the programs by pid, without those that `ours` call."""
         names = {pid: name for pid, name in self._names.items() if name is not None}
         called = called_by(ours) if names else set()
         return {pid: name for pid, name in names.items() if pid not in called}
@@ -451,7 +453,7 @@ class OtherPrograms:
 
 
 def name_of(pid: int) -> str | None:
-    """The program of a process; None for a part of Ray."""
+    """Return the program of a process; None for a part of Ray."""
     arguments = arguments_of(pid)
     line = " ".join(arguments)
     if role_of(line) in RAY_PARTS and "ray" in PurePath(line).parts:
@@ -460,10 +462,9 @@ def name_of(pid: int) -> str | None:
 
 
 def program_name(arguments: Sequence[str]) -> str:
-    """`python x.py`, `python -m package`, `postgres`: the program of a command line, and of an
-    interpreter the script; empty without arguments. A title that a process has set for itself ends
-    at its first blank: what follows may name a user."""
+    """Return the program of a command line: `python x.py`, `python -m package`, `postgres`."""
     first, *rest = arguments or [""]
+    # A title that a process has set itself ends at its first blank: what follows may name a user.
     title = first if rest else first.partition(" ")[0].rstrip(":")
     name = PurePath(title).name
     interpreter = _INTERPRETER.fullmatch(name)
@@ -483,8 +484,8 @@ def program_name(arguments: Sequence[str]) -> str:
 
 
 def called_by(ours: Iterable[int]) -> set[int]:
-    """The processes that listen where these have TCP connections, or where those have some in turn.
-    Of other users' processes the system shows us no connections."""
+    """Return the processes that listen where `ours` have TCP connections, or those in turn have."""
+    # Of other users' processes the system shows us no connections.
     connections = [connection for connection in psutil.net_connections("tcp") if connection.pid]
     ends = {(end.laddr, end.raddr): end.pid for end in connections if end.raddr}
     listening: dict[int, set[int]] = {}
