@@ -7,7 +7,7 @@ import signal
 
 
 def main() -> None:
-    """Runs the command line, and exits. Ctrl-C in an import ends it without saying in which."""
+    """Run the command line, and exit. Ctrl-C in an import ends it without saying in which."""
     # A file of ours would take the place of a descriptor that is closed.
     while (spare := os.open(os.devnull, os.O_RDWR)) < 3:
         pass

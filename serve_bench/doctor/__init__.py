@@ -18,8 +18,7 @@ __all__ = ["CheckFinding", "Findings", "count_tones", "diagnose", "is_fit", "ver
 
 
 def diagnose(python: str | None = None, root: Path = machine.ROOT) -> Findings:
-    """Makes all checks, in seconds. `python`: the interpreter whose Ray is looked at; None for this
-    one. Raises BadInput where it is none."""
+    """Make all checks, in seconds. Raises BadInput where `python` is no interpreter."""
     checks: dict[str, Callable[[], CheckFinding]] = {
         "cores": lambda: machine.check_cores(root),
         "quota": lambda: machine.check_quota(root),
@@ -33,7 +32,7 @@ def diagnose(python: str | None = None, root: Path = machine.ROOT) -> Findings:
         "py-spy": software.check_py_spy,
     }
     findings = {name: _try(check) for name, check in checks.items()}
-    interpreter = software.ask_interpreter(python)
+    interpreter = software.ask_interpreter(python)  # None: this one
     findings["Ray"] = _try(lambda: software.check_ray(interpreter))
     findings["HAProxy"] = _try(lambda: software.check_haproxy(interpreter))
     return findings

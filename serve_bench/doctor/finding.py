@@ -31,23 +31,23 @@ Findings: TypeAlias = Mapping[str, CheckFinding]
 
 
 def judge(text: str, hint: str) -> CheckFinding:
-    """A warning where there is something to do, else all is well."""
+    """Return a warning where there is something to do, else `ok`."""
     return CheckFinding("warning" if hint else "ok", text, hint)
 
 
 def count_tones(findings: Findings) -> dict[Tone, int]:
-    """The number of findings of each tone, in the order of TONES."""
+    """Count the findings of each tone, in the order of TONES."""
     tones = [finding.tone for finding in findings.values()]
     return {tone: tones.count(tone) for tone in TONES}
 
 
 def is_fit(findings: Findings) -> bool:
-    """Whether this machine can measure at all: no check failed."""
+    """Return whether this machine can measure at all: no check failed."""
     return count_tones(findings)["failure"] == 0
 
 
 def verdict(findings: Findings) -> str:
-    """What to do with this machine now. Not now: a failure, or other work takes its cores."""
+    """Say what to do with this machine now. Not now: a failure, or other work takes its cores."""
     if not is_fit(findings) or ("busy" in findings and findings["busy"].tone == "warning"):
         return "not now"
     return "usable with warnings" if count_tones(findings)["warning"] else "fit"

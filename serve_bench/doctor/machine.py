@@ -1,5 +1,4 @@
-"""Is the machine fit to measure with: cores, quota, governor, steal, other work, memory, open files
-and ports?
+"""Checks of the machine: cores, quota, governor, steal, other work, memory, open files, ports.
 
 Rule: files of /proc and /sys are read below `root`, "/" but in tests. Thresholds stand before the
 checks, with their reasons. Nothing is changed.
@@ -57,7 +56,7 @@ ROOT: Final = Path("/")
 
 
 def check_cores(root: Path = ROOT) -> CheckFinding:
-    """Server and client want cores of their own; `taskset` and cpusets take some away."""
+    """Check the cores: server and client want their own; `taskset` and cpusets take some away."""
     logical, usable = psutil.cpu_count(logical=True) or 0, len(psutil.Process().cpu_affinity())
     model = host.cpu_model(root)
     text = f"{usable} usable of {logical}" + (f", {model}" if model else "")
@@ -72,7 +71,7 @@ def check_cores(root: Path = ROOT) -> CheckFinding:
 
 
 def check_quota(root: Path = ROOT) -> CheckFinding:
-    """The CPU quota of the cgroup, of either version, and how often it stopped the processes."""
+    """Check the CPU quota of the cgroup, of either version, and how often it stopped processes."""
     places = ("cgroup.controllers", "cpu", "cpu.max")
     if not any((root / "sys/fs/cgroup" / name).exists() for name in places):
         return CheckFinding("unknown", "/sys/fs/cgroup shows no CPU controller")
@@ -93,8 +92,7 @@ def check_quota(root: Path = ROOT) -> CheckFinding:
 
 
 def check_governor(root: Path = ROOT) -> CheckFinding:
-    """The frequency governors of all cores. `performance` is what benchmark tools ask for (Google
-    Benchmark, docs/reducing_variance.md; Node.js, writing-and-running-benchmarks.md)."""
+    """Check the frequency governors of all cores."""
     folders = sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"))
     names = [name for folder in folders if (name := small_file(folder / "scaling_governor"))]
     if not names:
@@ -102,6 +100,8 @@ def check_governor(root: Path = ROOT) -> CheckFinding:
         return CheckFinding("unknown", why)
     counts = Counter(names).most_common()
     text = ", ".join(f"{name} on {count} of {len(names)} cores" for name, count in counts)
+    # Benchmark tools ask for `performance` (Google Benchmark, docs/reducing_variance.md; Node.js,
+    # writing-and-running-benchmarks.md).
     hint = (
         "the frequency follows the load, so low rates look slower than they are: "
         "sudo cpupower frequency-set --governor performance"
@@ -110,7 +110,7 @@ def check_governor(root: Path = ROOT) -> CheckFinding:
 
 
 def check_steal(root: Path = ROOT) -> CheckFinding:
-    """The CPU time that the hypervisor gave to others, while watched and since the start."""
+    """Check the CPU time that the hypervisor gave to others, just now and since the start."""
     stolen, total = _read_ticks(root)
     time.sleep(STEAL_WATCHED_S)
     stolen_later, total_later = _read_ticks(root)
@@ -126,7 +126,7 @@ def check_steal(root: Path = ROOT) -> CheckFinding:
 
 
 def _read_ticks(root: Path) -> tuple[int | None, int]:
-    """Stolen ticks and all ticks of /proc/stat; None where the kernel does not count them."""
+    """Read stolen and all ticks of /proc/stat; None where the kernel does not count them."""
     # user nice system idle iowait irq softirq steal; guest time, behind them, is in user already
     first = (small_file(root / "proc/stat") or "cpu").splitlines()[0]
     ticks = [int(field) for field in first.split()[1:9]]
@@ -134,7 +134,7 @@ def _read_ticks(root: Path) -> tuple[int | None, int]:
 
 
 def check_busy() -> CheckFinding:
-    """Cores that other processes use now. A report has the same threshold (`busy-host`)."""
+    """Check the cores that other processes use now; reports have the same limit (`busy-host`)."""
     busy, logical = host.busy_cores(), os.cpu_count() or 1
     if busy is None:
         return CheckFinding("unknown", "the system does not tell how long its cores were in use")
@@ -150,7 +150,7 @@ _MEMORY_FILES: Final = (
 
 
 def check_memory(root: Path = ROOT) -> CheckFinding:
-    """Enough for Ray and the micro matrix, without Ray's memory monitor?"""
+    """Check that Ray and the micro matrix fit, with what Ray's memory monitor keeps free."""
     memory = psutil.virtual_memory()
     total, free, of_whom = int(memory.total), int(memory.available), ""
     limited = _read_cgroup_memory(root)
@@ -173,8 +173,7 @@ def check_memory(root: Path = ROOT) -> CheckFinding:
 
 
 def _read_cgroup_memory(root: Path) -> tuple[int, int] | None:
-    """What is left, and the limit, of the cgroup with the least left; None without a limit. Pages
-    of files that were not used lately are free when asked for."""
+    """Return free bytes and limit of the cgroup with the least free; None without a limit."""
     rooms = []
     for controller, limit_file, used_file, idle in _MEMORY_FILES:
         limits, used, stats = (
@@ -183,20 +182,20 @@ def _read_cgroup_memory(root: Path) -> tuple[int, int] | None:
         for limit, use, stat in zip(limits, used, stats, strict=False):
             if limit.isdigit() and use.isdigit() and int(limit) < 1 << 60:
                 lines = (line.split() for line in stat.splitlines())
+                # Pages of files that were not used lately are free when asked for.
                 cached = sum(int(count) for name, count in lines if name == idle)
                 rooms.append((int(limit) - int(use) + cached, int(limit)))
     return min(rooms, default=None)
 
 
 def _size(count: int) -> str:
-    """Bytes as GiB, or MiB where that is little."""
+    """Write bytes as GiB, or MiB where that is little."""
     return f"{count / GIB:,.1f} GiB" if count >= GIB else f"{count / (1 << 20):,.0f} MiB"
 
 
 def check_files() -> CheckFinding:
-    """The limits of open files of this shell, which what it starts inherits. Launches and clients
-    raise the soft limit themselves."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Check the limits of open files of this shell, which what it starts inherits."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # launches and clients raise `soft`
     endless = hard == resource.RLIM_INFINITY
     above = "no hard limit" if endless else f"hard limit {hard:,}"
     below = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft:,}"
@@ -216,7 +215,7 @@ TIME_WAIT: Final = "06"
 
 
 def check_ports(root: Path = ROOT) -> CheckFinding:
-    """The ports of outgoing connections: enough that are free, and none that launches draw?"""
+    """Check the ports of outgoing connections: enough are free, and launches draw none of them."""
     words = (small_file(root / "proc/sys/net/ipv4/ip_local_port_range") or "").split()
     tables = [small_file(root / f"proc/net/{name}") for name in ("tcp", "tcp6")]
     if len(words) != 2 or not any(tables):
@@ -249,7 +248,7 @@ def check_ports(root: Path = ROOT) -> CheckFinding:
 
 
 def _covers(reserved: str, block: range) -> bool:
-    """Whether `10-20,30` holds all of a block."""
+    """Return whether `10-20,30` holds all of a block."""
     ports: set[int] = set()
     for part in filter(None, reserved.split(",")):
         first, _, last = part.partition("-")

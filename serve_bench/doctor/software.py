@@ -1,5 +1,4 @@
-"""Is the software there that a run needs: Ray, HAProxy, py-spy with its rights; and is anything of
-earlier runs left?
+"""Checks of the software: Ray, HAProxy, py-spy with its rights, and what earlier runs left.
 
 Rule: no Ray is started, and none is imported in this process. HAProxy is found by the code that
 launches use. py-spy is tried on this process, since settings alone do not show what a seccomp
@@ -68,8 +67,8 @@ class Interpreter:
 
 
 def ask_interpreter(path: str | None) -> Interpreter:
-    """Asks the interpreter that launches would use (None: this one), in the environment that they
-    would give it; importing Serve takes seconds. Raises BadInput where `--python` names none."""
+    """Ask the interpreter of launches (None: this one) what it has. Raises BadInput without one."""
+    # The environment is that of launches; importing Serve takes seconds.
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     if path is not None:
         env.pop("PYTHONPATH", None)  # another interpreter must not see our packages
@@ -90,7 +89,7 @@ def ask_interpreter(path: str | None) -> Interpreter:
 
 
 def check_ray(interpreter: Interpreter) -> CheckFinding:
-    """Ray, and whether it can run Serve."""
+    """Check Ray, and whether it can run Serve."""
     version, install = interpreter.ray, f"{interpreter.path} -m pip install 'ray[serve]'"
     if version is None:
         hint = f"nothing of Serve can be measured without it: {install}"
@@ -107,7 +106,7 @@ def check_ray(interpreter: Interpreter) -> CheckFinding:
 
 
 def check_haproxy(interpreter: Interpreter) -> CheckFinding:
-    """The HAProxy that a launch finds, and whether it runs."""
+    """Check the HAProxy that a launch finds, and whether it runs."""
     path, named = interpreter.haproxy, "--env RAY_SERVE_HAPROXY_BINARY_PATH=PATH"
     if path is None:
         hint = (
@@ -131,7 +130,7 @@ def check_haproxy(interpreter: Interpreter) -> CheckFinding:
 
 
 def check_py_spy() -> CheckFinding:
-    """The py-spy of `profile`, and whether this user may look into other processes."""
+    """Check the py-spy of `profile`, and whether this user may look into other processes."""
     try:
         path = py_spy()
     except BadInput as error:
@@ -150,7 +149,7 @@ def check_py_spy() -> CheckFinding:
 
 
 def check_leftovers() -> CheckFinding:
-    """Runs of serve-bench that left something, and runs under way, which take the same cores."""
+    """Look for runs that left something, and runs in progress, which take the same cores."""
     runs = {name: run for name, run in known_runs().items() if name != os.environ.get(RUN_MARK)}
     dead = [name for name, run in runs.items() if not owner_alive(run.owner)]
     processes = sum(len(find(name, place=runs[name].directory)) for name in dead)
@@ -167,7 +166,7 @@ def check_leftovers() -> CheckFinding:
 
 
 def _shorten(names: Sequence[str], most: int = 4) -> str:
-    """The first few names, and how many more there are."""
+    """Name the first few, and say how many more there are."""
     more = [f"{len(names) - most} more"] if len(names) > most else []
     return ", ".join([*sorted(names)[:most], *more])
 
@@ -175,7 +174,7 @@ def _shorten(names: Sequence[str], most: int = 4) -> str:
 def _run(
     words: Sequence[str], timeout_s: float, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program. Raises OSError and TimeoutExpired."""
+    """Run a program. Raises OSError and TimeoutExpired."""
     return subprocess.run(
         words,
         stdin=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """The plugin of pytest: the fixtures `serve_target` and `serve_benchmark`, options and a summary.
 
-Rule: pytest is imported in this folder alone, and here of ours nothing before a fixture needs it,
+Rule: pytest is imported in this folder alone, and our own modules only once a fixture needs them,
 since every session of pytest loads this module. Figures go through pytest-benchmark, which need not
 be there until `serve_benchmark` is used. PYTEST_DONT_REWRITE
 """
@@ -37,7 +37,7 @@ REPORTS: Final = pytest.StashKey[list[tuple[str, list[str]]]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--serve-variant`, `--serve-env`, and `serve_bench_variant` in the configuration."""
+    """Add `--serve-variant`, `--serve-env`, and `serve_bench_variant` in the configuration."""
     group = parser.getgroup("serve-bench", "benchmarks of Ray Serve")
     group.addoption(
         "--serve-variant",
@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuses what is not allowed before anything starts; offers `serve_benchmark`."""
+    """Refuse what is not allowed before anything starts; offer `serve_benchmark`."""
     if config.getini("serve_bench_variant") != "default" or config.getoption("serve_env"):
         variant_of(config)
     config.stash[REPORTS] = []
@@ -63,10 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Timed() if there else _Untimed(), "serve-bench-fixture")
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(tryfirst=True)  # before pytest-benchmark, which raises where a gate broke
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What each benchmark measured, in a few lines; before pytest-benchmark, which raises where a
-    gate broke."""
+    """Write what each benchmark measured, in a few lines."""
     reports = terminalreporter.config.stash.get(REPORTS, [])
     if reports:
         terminalreporter.ensure_newline()
@@ -78,7 +77,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def variant_of(config: pytest.Config) -> VariantUsed:
-    """The variant that options and configuration ask for. Raises pytest.UsageError."""
+    """Return the variant of options and configuration. Raises pytest.UsageError."""
     from serve_bench.core.errors import BadInput
     from serve_bench.core.variants import BUILT_IN_VARIANTS, parse_env, with_env
 
@@ -97,7 +96,7 @@ def variant_of(config: pytest.Config) -> VariantUsed:
 def serve_target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServeTarget]:
-    """A Ray Serve cluster for the session: `deploy(app)`, `url`, `variant`, `proof`."""
+    """Yield a Ray Serve cluster for the session: `deploy(app)`, `url`, `variant`, `proof`."""
     from serve_bench.pytest_plugin.target import KeptCluster, ServeTarget
 
     log = tmp_path_factory.getbasetemp() / "serve-bench" / "cluster.log"
@@ -111,7 +110,7 @@ def serve_target(
 
 
 def _folders(request: pytest.FixtureRequest) -> tuple[Path, ...]:
-    """Where apps are looked for, as `ServeTarget.deploy` says it."""
+    """List where apps are looked for, as `ServeTarget.deploy` says it."""
     config = request.config
     folders = [Path(os.getcwd()), config.rootpath]
     if config.inipath is not None:
@@ -125,21 +124,21 @@ def _folders(request: pytest.FixtureRequest) -> tuple[Path, ...]:
 
 
 class _Untimed:
-    """Stands in for `_Timed` where there is no pytest-benchmark."""
+    """The stand-in for `_Timed` where there is no pytest-benchmark."""
 
     @pytest.fixture
     def serve_benchmark(self) -> None:
-        """Not available: pytest-benchmark is missing."""
+        """Fail: pytest-benchmark is missing."""
         there = importlib.util.find_spec("pytest_benchmark") is not None
         pytest.fail(SWITCHED_OFF if there else NOT_INSTALLED, pytrace=False)
 
 
 class _Timed:
-    """The fixture over pytest-benchmark's own, with a timer of ours for each test that uses it."""
+    """The fixture over pytest-benchmark's own, with our timer for each test that uses it."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Has pytest-benchmark read our timer, by its own marker; what the test's says stays."""
+        """Set our timer by pytest-benchmark's own marker; what the test's marker says stays."""
         if "serve_benchmark" not in getattr(item, "fixturenames", ()):
             return
         from serve_bench.pytest_plugin.benchmark import LoadTimer
@@ -155,7 +154,7 @@ class _Timed:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-        """What failed is not stored: an assertion may fail once the rounds are done."""
+        """Keep a failed test from being stored: an assertion may fail once the rounds are done."""
         benchmark = getattr(item, "funcargs", {}).get("serve_benchmark")
         if benchmark is not None and call.excinfo is not None:
             benchmark.drop()
@@ -164,7 +163,7 @@ class _Timed:
     def serve_benchmark(
         self, request: pytest.FixtureRequest, benchmark: Any, serve_target: ServeTarget
     ) -> ServeBenchmark:
-        """Measures an app or a URL in rounds of so many requests, through pytest-benchmark."""
+        """Measure an app or a URL in rounds of `requests`, through pytest-benchmark."""
         from serve_bench.pytest_plugin.benchmark import ServeBenchmark
 
         return ServeBenchmark(request.node, benchmark, serve_target, request.config.stash[REPORTS])

@@ -1,4 +1,4 @@
-"""What `serve_benchmark` gives: rounds of so many requests, through pytest-benchmark's own fixture.
+"""What `serve_benchmark` gives: rounds of `requests`, through pytest-benchmark's own fixture.
 
 Rule: pytest-benchmark makes the rounds and keeps their times. A round's time is that of the load
 alone, from its first request to its last response; starting processes and connecting is not in it.
@@ -45,18 +45,18 @@ MOST_S: Final = 86_400.0
 
 @dataclass
 class LoadTimer:
-    """Stands in for the timer of pytest-benchmark: it advances by the time of each load alone."""
+    """A timer for pytest-benchmark, which advances by the time of each load alone."""
 
     loaded_s: float = 0.0
 
     def load_time(self) -> float:
-        """Seconds of load so far."""
+        """Return the seconds of load so far."""
         return self.loaded_s
 
 
 @dataclass(eq=False, repr=False)
 class ServeBenchmark:
-    """Called once in a test."""
+    """The value of the fixture `serve_benchmark`, called once in a test."""
 
     _node: pytest.Item
     _benchmark: Any
@@ -85,7 +85,7 @@ class ServeBenchmark:
         round_timeout_s: float = 120.0,
         slo: str | None = None,
     ) -> RoundFigures:
-        """Loads `target`, an app (`module:app`, `file.py:app`) or a URL, and returns the figures.
+        """Load `target`, an app (`module:app`, `file.py:app`) or a URL, and return the figures.
 
         `load`: `raw:8` (connections of the raw client) or `8` (aiohttp clients). A round is of
         exactly `requests` requests, and its time is that of the load alone. `rounds` and
@@ -144,7 +144,7 @@ class ServeBenchmark:
         return figures
 
     def drop(self) -> None:
-        """The test failed: pytest-benchmark stores nothing of a fixture with an error."""
+        """Note that the test failed: pytest-benchmark stores nothing of a fixture with an error."""
         self._benchmark.has_error = True
         if self._lines:
             self._lines.append("not stored: the test failed")
@@ -186,7 +186,7 @@ class ServeBenchmark:
         return timer
 
     def _drive(self, load: Load, longest_s: float, errors_allowed: bool) -> None:
-        """A round. Raises RunFailed when it was not whole or requests of it failed."""
+        """Run a round. Raises RunFailed when it was not whole or requests of it failed."""
         timing = Timing(0.0, 0.0, windows=1, window_s=longest_s)
         try:
             result = drive_load(load, timing, mark=self._target.cluster.mark)
@@ -212,7 +212,7 @@ class ServeBenchmark:
 
 
 def _check_numbers(whole: Mapping[str, object], others: Mapping[str, object]) -> None:
-    """BadInput where a number is none, or one of the first is not whole."""
+    """Raise BadInput where a number is none, or one of `whole` is not whole."""
     for name, value in {**whole, **others}.items():
         kinds, takes = (int, "a whole number") if name in whole else (int | float, "a number")
         fits = isinstance(value, kinds) and not isinstance(value, bool)
@@ -220,7 +220,7 @@ def _check_numbers(whole: Mapping[str, object], others: Mapping[str, object]) ->
 
 
 def _objectives(text: object, requests: int) -> Slo | None:
-    """The SLO of the argument; BadInput where so many requests cannot tell."""
+    """Read the SLO of the argument; raise BadInput where `requests` are too few for it."""
     if text is None:
         return None
     check_kind(f"{WHERE}: slo", text, isinstance(text, str), f"text, as {EXAMPLE}")
@@ -235,7 +235,7 @@ def _objectives(text: object, requests: int) -> Slo | None:
 
 
 def _trial(load: Load, result: LoadResult) -> Trial:
-    """A round as a trial, for its SLO."""
+    """Return a round as a trial, for its SLO."""
     return trial_of(PlannedTrial("", 1, "", {}, row_of(load)), "", "", result, result.duration_s)
 
 
@@ -248,13 +248,12 @@ def _load(text: str, request: Asked, requests: int, timeout_s: float) -> Load:
 
 @dataclass(frozen=True)
 class Served:
-    """What answered. `variant`, `ray` and `replicas` (by deployment) are None for a URL that this
-    session did not deploy."""
+    """What answered: a URL, or an app that this session deployed."""
 
     target: str
-    variant: str | None = None
+    variant: str | None = None  # None, as what follows: this session did not deploy it
     ray: str | None = None
-    replicas: Mapping[str, int] | None = None
+    replicas: Mapping[str, int] | None = None  # by deployment
     options: Mapping[str, Any] | None = None
 
 
@@ -288,11 +287,11 @@ class RoundFigures(Served):
         return sum(self.errors.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content, for `extra_info`; the rounds' times are pytest-benchmark's own affair."""
+        """Return plain content for `extra_info`; pytest-benchmark keeps the rounds' times."""
         return asdict(self) | {"client_reasons": list(self.client_reasons)}
 
     def lines(self) -> list[str]:
-        """A few lines for a terminal: what was measured, of what, and what casts doubt on it."""
+        """Render a few lines for a terminal: what was measured, of what, and a warning."""
         latency = f"p50 {_milliseconds(self.p50_ms)}, p99 {_milliseconds(self.p99_ms)}"
         rate, noun = self.requests_per_s, "round" if self.rounds == 1 else "rounds"
         lines = [
@@ -312,7 +311,7 @@ class RoundFigures(Served):
 def compute_figures(
     load: Load, results: Sequence[LoadResult], served: Served, host: Mapping[str, Any]
 ) -> RoundFigures:
-    """The figures over the rounds of a load (at least one)."""
+    """Compute the figures over the rounds of a load (at least one)."""
     latency, censored = Histogram(), Histogram()
     errors: Counter[str] = Counter()
     for result in results:

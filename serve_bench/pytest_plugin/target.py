@@ -26,7 +26,7 @@ from serve_bench.serving.own_apps import check_options, own_app, split_target
 from serve_bench.serving.server import LaunchFailed, Serving
 from serve_bench.serving.strays import Marked, marks
 
-# A cluster that stays up while apps of the user's come and go on it, one at a time.
+# A cluster that stays up while the user's apps come and go on it, one at a time.
 #
 # Rule: it starts with the first app, since a replica is part of the proof, and is over with
 # `close`, with all that it started; a warden ends it where this process is killed. Where Python
@@ -42,12 +42,11 @@ first. (Ray starts no process for room that is not used, but takes ports for it.
 
 @dataclass
 class KeptCluster:
-    """One cluster of a variant. `folders`: where apps are looked for, the first that has one;
-    `log` takes Ray's chatter. Everything that goes wrong is BadInput or RunFailed."""
+    """A cluster of a variant for the session. All that goes wrong is BadInput or RunFailed."""
 
     variant: VariantUsed
-    folders: tuple[Path, ...]
-    log: Path
+    folders: tuple[Path, ...]  # where apps are looked for; the first that has one counts
+    log: Path  # takes Ray's chatter
     proof: Mapping[str, Any] = field(default_factory=dict, init=False)  # empty until one is up
     replicas: Mapping[str, int] = field(default_factory=dict, init=False)
     options: Mapping[str, Option] = field(default_factory=dict, init=False)
@@ -73,13 +72,13 @@ class KeptCluster:
         return {} if self._run is None else marks(self._run.run_id)
 
     def casualties(self) -> list[str]:
-        """Which of its processes ended since the deploy, or since this was last asked."""
+        """List which of its processes ended since the deploy or the last call."""
         if self._serving is None:
             return []
         return self._serving.casualties() if self._serving.alive() else ["the cluster ended"]
 
     def deploy(self, target: str, options: Mapping[str, Option], request: Asked) -> str:
-        """Has this app in force, over the one before, and returns the address.
+        """Put this app in force, over the one before, and return the address.
 
         Nothing is done where it is in force. Raises BadInput before anything is started, and
         RunFailed; a cluster that did not come up is not tried again.
@@ -122,7 +121,7 @@ class KeptCluster:
         return self._apps[key]
 
     def _check_path(self, app: OwnApp) -> None:
-        """BadInput where the cluster would not find this app, or another by the same name."""
+        """Raise BadInput where the cluster would not find this app, or another by the same name."""
         folder = Path(app.folder)
         if folder not in self.folders:
             if self._serving is not None:
@@ -167,7 +166,7 @@ class KeptCluster:
         return self._serving
 
     def close(self) -> tuple[str, ...]:
-        """Ends all that was started; what would not end, in words. May be called twice."""
+        """End all that was started; return what would not end, in words. May be called twice."""
         left: tuple[str, ...] = ()
         if self._serving is not None:
             left = self._serving.close().leftovers
@@ -180,8 +179,10 @@ class KeptCluster:
 
 
 def resolved_target(target: str, folders: Sequence[Path]) -> str:
-    """`path/file.py:app` with the path of the one file that is meant, a relative one being looked
-    for in the folders; `module:app` as it is. Raises BadInput."""
+    """Return `path/file.py:app` with the path of the one file that is meant. Raises BadInput.
+
+    A relative file is looked for in the folders; `module:app` stays as it is.
+    """
     module, name = split_target(target)
     if not module.endswith(".py"):
         return target
@@ -203,7 +204,7 @@ ARGUMENTS: Final = {"count": "requests", "header": "headers:"}
 
 @contextlib.contextmanager
 def one_line() -> Iterator[None]:
-    """What a person is meant to read fails the test, without a traceback through our code."""
+    """Fail the test with errors for a person, without a traceback through our code."""
     try:
         yield
         return
@@ -226,7 +227,7 @@ def request_of(
     body: object,
     expect_status: tuple[int, ...] = (),
 ) -> Asked:
-    """The request that arguments of the fixtures make. Raises BadInput."""
+    """Make the request from arguments of the fixtures. Raises BadInput."""
     pairs = list(headers.items()) if isinstance(headers, Mapping) else []
     words = all(isinstance(part, str) for pair in pairs for part in pair)
     codes = expect_status if isinstance(expect_status, tuple | list) else ("",)
@@ -254,7 +255,7 @@ def request_of(
 
 
 def check_kind(name: str, value: object, fits: bool, takes: str) -> None:
-    """BadInput with the name of an argument, unless it fits what it takes."""
+    """Raise BadInput with the name of an argument, unless it fits what it takes."""
     if not fits:
         raise BadInput(f"{name}: {value!r} is not allowed; it takes {takes}")
 
@@ -275,7 +276,7 @@ class ServeTarget:
         headers: Mapping[str, str] | None = None,
         body: object = None,
     ) -> str:
-        """Deploys `module:app` or `file.py:app` over the app before, and returns `url`.
+        """Deploy `module:app` or `file.py:app` over the app before, and return `url`.
 
         `options`: of deployments, as `{"Ranker.num_replicas": 2}`. The other arguments are the
         request that must be answered before the app counts as up. An app that is in force stays as
