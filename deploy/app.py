@@ -26,7 +26,7 @@ ARGUMENTS = {
 
 
 def arguments(environment: os._Environ[str] | dict[str, str]) -> dict[str, Any]:
-    """The arguments that an environment gives; empty variables count as unset."""
+    """Return the arguments that an environment gives; empty variables count as unset."""
     return {name: environment[key] for key, name in ARGUMENTS.items() if environment.get(key)}
 
 

@@ -19,7 +19,7 @@ USERS = 1_000_000
 
 
 def fault(response: Any) -> str | None:
-    """What is wrong with an answer: one score for each candidate, each a probability; or None."""
+    """Say what is wrong with an answer, which has a probability for each candidate; or None."""
     if response.status_code != 200:
         return f"status {response.status_code}"
     try:
@@ -41,7 +41,7 @@ class RecsysUser(FastHttpUser):
 
     @task
     def recommend(self) -> None:
-        """One request; a wrong answer is a failure."""
+        """Send one request; a wrong answer is a failure."""
         params = {"user_id": random.randrange(USERS)}
         with self.client.get("/", params=params, name="/", catch_response=True) as response:
             wrong = fault(response)

@@ -2,7 +2,7 @@
 
     scripts/bench capacity [--runs 100] [--seed 1] [--server NAME ...] [--pairs 40] [--most 40]
 
-Each run adds launches, each with a search of its own, until the interval is narrow enough or --most
+Each run adds launches, each with its own search, until the interval is narrow enough or --most
 launches are used. Width, launches and seconds are medians; seconds are measured ones, of all
 launches of a run. "Narrow" are the runs whose interval is at most 5 % wide. The last two servers
 are beyond what a launch of 120 s can show. The last line compares a server with itself: pairs whose
@@ -34,13 +34,13 @@ class Run:
     seconds: float
 
     def holds(self, truth: float) -> bool:
-        """Whether its interval does."""
+        """Return whether the interval of the capacity holds the truth."""
         low, high = self.capacity.low, self.capacity.high
         return low is not None and high is not None and low <= truth <= high
 
 
 def launch(server: Server, seed: int, start: float | None) -> tuple[LaunchEstimate, float]:
-    """One launch, searched to its end."""
+    """Search one launch to its end; return its estimate and seconds."""
     live = server.launch(seed)
     search = RateSearch(server.bounds, start=start)
     while (step := search.next()) is not None:
@@ -49,11 +49,11 @@ def launch(server: Server, seed: int, start: float | None) -> tuple[LaunchEstima
 
 
 def run(server: Server, seed: int, most: int) -> Run:
-    """A run: launches until they are enough; each starts at half of what a closed loop may serve,
-    which is taken as 1.3 of the truth."""
+    """Add launches until they are enough, at most `most`."""
     estimates: list[LaunchEstimate] = []
     seconds = 0.0
     while len(estimates) < most and not enough(estimates, PRECISION, PLANNED):
+        # Half of what a closed loop may serve, which is taken as 1.3 of the truth.
         found, took = launch(server, 1000 * seed + len(estimates), 0.65 * server.truth)
         estimates.append(found)
         seconds += took
@@ -61,7 +61,7 @@ def run(server: Server, seed: int, most: int) -> Run:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def line(server: Server, runs: list[Run]) -> str:
-    """A row of the table. Bias: the mean of the runs' rates over the truth, less 1."""
+    """Format a row of the table. Bias: the mean of the runs' rates over the truth, less 1."""
     rates = [run.capacity.rate for run in runs if run.capacity.rate is not None]
     widths = [run.capacity.width for run in runs if run.capacity.width is not None]
     figures = [
@@ -101,7 +101,7 @@ def line(server: Server, runs: list[Run]) -> str:
 
 
 def same(server: Server, pairs: int, seed: int, most: int) -> str:
-    """How many pairs of runs of one server are said to differ."""
+    """Count the pairs of runs of one server that are said to differ."""
     differ = 0
     for at in range(pairs):
         a, b = (run(server, seed + 2 * at + side, most).capacity for side in (0, 1))

@@ -101,16 +101,14 @@ NOTHING: Final = tuple(
 
 @dataclass(frozen=True)
 class Said:
-    """What the tool says of a case. `grown`: the hop of which the slowest 1 % have most more than
-    p50 has. `finding`: the hop of its sentence, "" without one. `strangers`: the cores that others
-    on this host used meanwhile."""
+    """What the tool says of a case."""
 
     hop: Hop
     ms: int
     fall: WaterfallFacts
-    grown: str
-    finding: str
-    strangers: float = 0.0
+    grown: str  # the hop that grew most from p50 to the slowest 1 %
+    finding: str  # the hop of the tool's sentence, "" without one
+    strangers: float = 0.0  # cores that others on this host used meanwhile
 
     @property
     def named(self) -> bool:
@@ -125,7 +123,7 @@ ATTEMPTS: Final = 3
 
 
 def used_s() -> tuple[float, float]:
-    """CPU seconds so far: of all processes of the host, and of ours."""
+    """Return the CPU seconds so far: of all processes of the host, and of ours."""
     fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
     ticks = [int(field) for field in fields]
     all_s = (sum(ticks[:8]) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
@@ -138,14 +136,14 @@ def used_s() -> tuple[float, float]:
 
 
 def sleep_until(at_ns: int) -> None:
-    """To a moment of the monotonic clock."""
+    """Sleep until a moment of the monotonic clock."""
     if (left := at_ns - time.perf_counter_ns()) > 0:
         time.sleep(left / 1e9)
 
 
 @contextmanager
 def stopped(pids: Sequence[int]) -> Iterator[None]:
-    """These processes stand still until the block ends."""
+    """Stop these processes until the block ends."""
     try:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -167,7 +165,7 @@ class Aim:
 
     @contextmanager
     def during(self, how: str) -> Iterator[None]:
-        """A thread that aims while the block drives a load."""
+        """Aim in a thread while the block drives a load."""
         made = Shared.create
 
         def create(boards: int) -> Shared:
@@ -197,7 +195,7 @@ class Aim:
         return due + int(1e6 * (travel_ms + self.ms))
 
     def stop_client(self, due: int) -> None:
-        """The load's process stands still when the request is due."""
+        """Stop the load's process when the request is due."""
         children = psutil.Process().children()
         workers = [child.pid for child in children if "load.worker" in " ".join(child.cmdline())]
         sleep_until(due - 2_000_000)
@@ -205,19 +203,19 @@ class Aim:
             sleep_until(self._after(due, 0.0))
 
     def stop_haproxy(self, due: int) -> None:
-        """HAProxy stands still when the request is sent."""
+        """Stop HAProxy when the request is sent."""
         pids = [process.pid for process in self.serving.processes() if process.role == "haproxy"]
         sleep_until(due - 1_000_000)
         with stopped(pids):
             sleep_until(self._after(due, 0.0))
 
     def hold(self, due: int) -> None:
-        """Another request has the one slot of the replica."""
+        """Take the one slot of the replica by another request."""
         sleep_until(due - 12_000_000)
         self._send(f"plant=hold&until={self._after(due, self.travel_ms)}")
 
     def block(self, due: int) -> None:
-        """The loop of the user's code stands still when the request comes there."""
+        """Block the loop of the user's code when the request comes there."""
         sleep_until(due - 12_000_000)
         self._send(f"plant=block&at={due}&ms={self.ms + self.travel_ms}")
 
@@ -234,7 +232,7 @@ SAID_BY: Final = b"plant=network&ms="
 
 @contextmanager
 def relaying(url: str) -> Iterator[str]:
-    """A relay of TCP before Serve: its address. What bears a delay in its query, it sends late."""
+    """Relay TCP to Serve, and what bears a delay in its query late; yield the relay's address."""
     at = urlsplit(url)
 
     def pump(source: socket.socket, to: socket.socket) -> None:
@@ -271,13 +269,13 @@ class Field:
     variant: str
 
     def deploy(self) -> None:
-        """The app, for all cases."""
+        """Deploy the app, for all cases."""
         spec = app_spec("planted_hops:app", ROUTE, {"Front": 1, "Down": 1}, name="hops")
         self.serving._ask("deploy", spec, 120)
         self.serving._note_vital()
 
     def undisturbed(self, hop: Hop, ms: int) -> Said:
-        """A case, planted anew while strangers take cores from it."""
+        """Measure a case, and again while strangers take cores from it."""
         for _ in range(ATTEMPTS):
             (all_s, ours), began = used_s(), time.monotonic()
             said = self.case(hop, ms)
@@ -289,7 +287,7 @@ class Field:
         return said
 
     def case(self, hop: Hop, ms: int) -> Said:
-        """One load with this delay, and what the tool says of it."""
+        """Drive one load with this delay, and return what the tool says of it."""
         with contextlib.ExitStack() as stack:
             url = self.serving.url
             if hop.how == "relay":
@@ -317,7 +315,7 @@ class Field:
 
 @contextmanager
 def field_of(variant: str, folder: Path) -> Iterator[Field]:
-    """A launch of a variant with the app in it; nothing of it stays."""
+    """Launch a variant with the app in it; nothing of it stays."""
     known = BUILT_IN_VARIANTS[variant]
     env = {**known.env, "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": "planted_hops:exporter"}
     run_id = new_run()
@@ -340,7 +338,7 @@ HEAD: Final = (
 
 
 def line(said: Said) -> str:
-    """A row of the table: with p50 and tail of the latency and of the hop that grew, in ms."""
+    """Format a row of the table: p50 and tail of the latency and of the hop that grew, in ms."""
     total, hop = said.fall.total, said.fall.hops.get(said.grown, HopTimes())
     figures = [f"{ns / 1e6:.2f}" for ns in (total.p50, total.tail, hop.p50, hop.tail)]
     ms = f"{said.ms} ms" if said.hop.plant else ""
@@ -354,7 +352,7 @@ def line(said: Said) -> str:
 
 
 def cases(folder: Path, only: str = "", repeat: int = 1) -> Iterator[Said]:
-    """All cases whose hop has one of these words, each variant on one launch."""
+    """Measure the cases whose hop has one of these words, each variant on one launch."""
     words = [word for word in only.split(",") if word]
     for variant in TRAVEL_MS:
         hops = [

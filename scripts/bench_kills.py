@@ -40,7 +40,7 @@ WITHIN_S = 10.0
 
 
 def main() -> None:
-    """Prints a line for each round; exit code 1 when any left something or lost something."""
+    """Print a line for each round; exit code 1 when any left something or lost something."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
@@ -65,7 +65,7 @@ def main() -> None:
 def _round(
     victim: str, stage: str, variant: str, draw: random.Random, run: Path, env: Mapping[str, str]
 ) -> tuple[str, bool]:
-    """What came of one kill, and whether anything was left or lost."""
+    """Kill once; return what came of it, and whether anything was left or lost."""
     command = (*SERVE_BENCH, *ARGUMENTS, "--variant", variant)
     process = begin(*command, "--out", run, env=env, stderr=subprocess.STDOUT)
     line, earliest_s, latest_s = STAGES[stage]
@@ -84,10 +84,10 @@ def _round(
 
 
 def _records(run: Path, command: tuple[str, ...], env: Mapping[str, str]) -> tuple[int, bool]:
-    """Trials finished before the kill, and whether a resume completes the run, repeating none."""
+    """Count trials finished before the kill; return whether a resume completes, repeating none."""
     records = run / "records.jsonl"
     if not records.exists() or not records.stat().st_size:
-        return 0, True  # killed before the first record: there is nothing to go on with
+        return 0, True  # killed before the first record: there is nothing to resume
     finished = [trial.key for trial in read(run).trials]
     again = execute(*command, "--resume", run, env=env, timeout_s=600)
     lines = (line for line in records.read_text().splitlines() if line.startswith("{"))

@@ -41,11 +41,12 @@ SERVER_CORE, CLIENT_CORE = 0, 1
 ALL_CORES = os.sched_getaffinity(0)
 
 Cells = list[tuple[int, int | None]]
+"""Connections, and the bytes of the body (None: `ok`)."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one client: requests/s and CPU microseconds a request."""
+    """One run of one client: requests/s and CPU microseconds per request."""
 
     rate: float
     cpu_us: float
@@ -53,7 +54,7 @@ class Run:
 
 @contextmanager
 def running(command: Sequence[str], port: int) -> Iterator[str]:
-    """A server on its core until the block ends; gives its URL."""
+    """Run a server on its core until the block ends; yield its URL."""
     process = subprocess.Popen(command, preexec_fn=lambda: pin(SERVER_CORE))
     try:
         deadline = time.monotonic() + 5
@@ -73,7 +74,7 @@ def running(command: Sequence[str], port: int) -> Iterator[str]:
 
 @contextmanager
 def nginx(folder: Path, sizes: Sequence[int] = (), tls: bool = False) -> Iterator[str]:
-    """`ok` at /, and a body of each size (bytes) at /SIZE, by one worker."""
+    """Serve `ok` at /, and a body of each size (bytes) at /SIZE, by one worker."""
     port, *_ = free_block(1)
     folder.chmod(0o755)
     for size in sizes:
@@ -119,8 +120,7 @@ MB = 1_000_000
 
 
 def servers(folder: Path) -> dict[str, tuple[Callable[[], AbstractContextManager[str]], Cells]]:
-    """The servers that can be had here, with the cells of each: connections, and the bytes of the
-    body (None: `ok`)."""
+    """Return the servers that can be had here, each with its cells."""
     out: dict[str, tuple[Callable[[], AbstractContextManager[str]], Cells]] = {}
     small: Cells = [(c, None) for c in CONNECTIONS]
     if shutil.which("nginx"):
@@ -137,8 +137,7 @@ def pin(*cores: int) -> None:
 
 
 def ours(client: Client, url: str, c: int, seconds: float, body: bytes | None = b"ok") -> Run:
-    """One of our clients with everything on: body (None: not) and status checked, diagnosis
-    sampled."""
+    """Run one of our clients with everything on: body and status checked, diagnosis sampled."""
     result = load_result(url, seconds, body, client=client, connections=c, processes=1)
     return Run(result.rate, result.workers[0].cpu_s / max(1, result.measured.completed) * 1e6)
 
@@ -179,7 +178,7 @@ COUNTS = {"wrk": r"(\d+) requests in", "ab": r"Complete requests:\s+(\d+)"}
 
 
 def peer(name: str, url: str, c: int, seconds: float, folder: Path) -> Run:
-    """One of the other programs; its CPU by the kernel's account of the child."""
+    """Run one of the other programs; its CPU is the kernel's account of the child."""
     command, pattern = PEERS[name]
     seconds = max(1.0, round(seconds))
     (folder / "locustfile.py").write_text(LOCUSTFILE)
@@ -208,7 +207,7 @@ Rows = Iterator[Sequence[str]]
 
 
 def median_ratio(pairs: Sequence[tuple[float, float]]) -> float:
-    """The median over rounds of a ratio."""
+    """Return the median over rounds of a ratio."""
     return statistics.median(a / b for a, b in pairs)
 
 
@@ -218,7 +217,7 @@ def verdict(value: float, goal: float, at_least: bool) -> str:
 
 
 def ratios(args: argparse.Namespace, folder: Path) -> Rows:
-    """raw against wrk: requests/s and CPU a request."""
+    """Compare raw with wrk: requests/s and CPU per request."""
     head = ("raw req/s", "wrk req/s", "raw / wrk", "CPU us raw, wrk", "CPU ratio")
     yield ("server", "body", "c", *head)
     for server, (launch, cells) in servers(folder).items():
@@ -243,7 +242,7 @@ def ratios(args: argparse.Namespace, folder: Path) -> Rows:
 
 
 def peers(args: argparse.Namespace, folder: Path) -> Rows:
-    """Every client that is here, c=100, on the small C server with Content-Length."""
+    """Compare every client that is here, c=100, on the small C server with Content-Length."""
     clients: dict[str, Callable[[str], Run]] = {
         name: lambda url, name=name: peer(name, url, 100, args.seconds, folder)  # type: ignore[misc]
         for name in available()
@@ -263,7 +262,7 @@ def peers(args: argparse.Namespace, folder: Path) -> Rows:
 
 
 def lag(args: argparse.Namespace, folder: Path) -> Rows:
-    """Send lag of an open loop at 10,000 requests/s, constant."""
+    """Measure the send lag of an open loop at 10,000 requests/s, constant."""
     yield ("timer", "send lag p50 us", "p99 us", "goal")
     with tiny(folder, "length") as url:
         for name, spin, goal in (("timerfd", False, 60.0), ("spin", True, 3.0)):
@@ -279,7 +278,7 @@ def lag(args: argparse.Namespace, folder: Path) -> Rows:
 
 @contextmanager
 def noop(variant: str, folder: Path) -> Iterator[str]:
-    """`serve-bench noop --blocking` with 8 replicas until the block ends; gives its URL."""
+    """Run `serve-bench noop --blocking` with 8 replicas until the block ends; yield its URL."""
     words = ("--port", "0", "--variant", variant, "--out", f"noop-{variant}")
     process = start("noop", "--blocking", *words, cwd=folder)
     try:
@@ -292,7 +291,7 @@ def noop(variant: str, folder: Path) -> Iterator[str]:
 
 
 def serve(args: argparse.Namespace, folder: Path) -> Rows:
-    """raw against wrk on `serve-bench noop --blocking`, 8 replicas, cores shared, c=100."""
+    """Compare raw with wrk on `serve-bench noop --blocking`, 8 replicas, cores shared, c=100."""
     pin(*ALL_CORES)
     yield ("variant", "raw req/s", "wrk req/s", "raw / wrk by round", "median")
     for variant, goal in (("default", 0.9), ("optimized", 1.05)):
@@ -320,7 +319,7 @@ FIGURES: dict[str, Callable[[argparse.Namespace, Path], Rows]] = {
 
 
 def version_of(program: str) -> str:
-    """The version that wrk or ab prints; empty if it prints none."""
+    """Return the version that wrk or ab prints; empty if it prints none."""
     flag = "-v" if program == "wrk" else "-V"
     ran = subprocess.run([program, flag], capture_output=True, text=True, timeout=10)
     match = re.search(r"(?:wrk|Version)\s+(\S+)", ran.stdout + ran.stderr)

@@ -50,7 +50,7 @@ class Run:
 
 
 def main() -> None:
-    """Drives, judges, and prints the matrix."""
+    """Drive and judge the cases, and print the matrix."""
     asked = arguments()
     cases = {case.name: case for case in SETS[asked.set]}
     said: dict[tuple[str, str], Counter[Cause]] = {}
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line; what is not known ends it with exit code 2."""
+    """Parse the command line; what is not known ends it with exit code 2."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--set", choices=SETS, default="tune")
     parser.add_argument("--runs", type=int, default=3)
@@ -89,7 +89,7 @@ def arguments() -> argparse.Namespace:
 
 
 def drive(asked: argparse.Namespace, cases: dict[str, Case]) -> Iterator[Run]:
-    """One launch of each variant; in it every case, as often as asked, round after round."""
+    """Launch each variant once, and yield every case in it, as often as asked, by rounds."""
     for variant in asked.variants:
         chosen = [
             case
@@ -118,7 +118,7 @@ def drive(asked: argparse.Namespace, cases: dict[str, Case]) -> Iterator[Run]:
 def _clients(
     asked: argparse.Namespace, chosen: list[Case], run_id: str, folder: Path
 ) -> Iterator[Run]:
-    """A small server in C on one core, the client on another."""
+    """Yield cases of a small server in C on one core, with the client on another."""
     for number in range(1, asked.runs + 1):
         for case in chosen:
             with tiny(folder, "length") as url:
@@ -129,12 +129,10 @@ def _clients(
 
 
 def judge(run: Run, case: Case) -> tuple[str, Cause]:
-    """Prints what was said of a run and what it was said of; returns whether it was right, and the
-    cause. A right cause without the words that it must have, or one that says that it does not know
-    more, is vague."""
+    """Print the verdict on a run; return whether it was right, and the cause."""
     verdict, trial = verdict_on(run.trials, case), run.trials[-1]
     sign = " " if verdict.cause in case.causes else "x"
-    if isinstance(case, Wait):
+    if isinstance(case, Wait):  # vague: a right cause without its words, or one that knows no more
         if sign == " " and not all(word in verdict.text for word in case.words):
             sign = "~"
         if sign == "x" and (verdict.cause == "unclear" or verdict.figures.startswith(INSIDE)):
@@ -146,7 +144,7 @@ def judge(run: Run, case: Case) -> tuple[str, Cause]:
 
 
 def _used(trial: Trial) -> Iterator[str]:
-    """The CPU of each process that had any, and its wait for one, in % of a core."""
+    """Yield the CPU of each process that had any, and its wait for one, in % of a core."""
     for process in trial.usage.processes:
         cpu, wait = process.cpu_percent or 0.0, process.run_queue_wait_percent
         if cpu >= 2.0:
@@ -159,7 +157,7 @@ def _used(trial: Trial) -> Iterator[str]:
 
 
 def matrix(said: dict[tuple[str, str], Counter[Cause]], cases: dict[str, Case]) -> str:
-    """Rows: what was planted, by variant; columns: what was said. Markdown."""
+    """Render as Markdown what was said (columns) of what was planted, by variant (rows)."""
     causes = sorted({cause for counts in said.values() for cause in counts})
     lines = [f"| planted | variant | {' | '.join(causes)} |", f"|---|---|{'---|' * len(causes)}"]
     for (variant, name), counts in said.items():

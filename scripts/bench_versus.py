@@ -159,7 +159,7 @@ app = Front.bind(Planted.bind()) if PLANTED.get("hop") else Planted.bind()
 
 
 def main() -> None:
-    """Measures what is missing of a part, or prints the table."""
+    """Measure what is missing of a part, or print the table."""
     asked = flags()
     asked.out.mkdir(parents=True, exist_ok=True)
     write_apps(asked.out)
@@ -181,7 +181,7 @@ def main() -> None:
 
 
 def flags() -> argparse.Namespace:
-    """What is asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -204,7 +204,7 @@ def flags() -> argparse.Namespace:
 
 
 def write_apps(out: Path) -> None:
-    """An app for each case; those that are there stay as they are, and must be the same."""
+    """Write an app for each case; those that are there stay as they are, and must be the same."""
     for name, planted in {**CASES, TIMER: {"lock_ms": TIMER_MS}}.items():
         file = out / f"{name.replace('-', '_')}.py"
         text = APP.replace("PLANTED = {}", f"PLANTED = {planted}", 1)
@@ -215,19 +215,19 @@ def write_apps(out: Path) -> None:
 
 
 def words_of(case: str, asked: argparse.Namespace) -> tuple[str, str]:
-    """The two sides as `versus` takes them. Both are named by a file of their own."""
+    """Return the two sides as `versus` takes them, each named by its own file."""
     base = TIMER if case.startswith(TIMER) else "same"
     files = [asked.out.resolve() / f"{name.replace('-', '_')}.py" for name in (base, case)]
     return f"{asked.variant},{files[0]}:app", f"{asked.variant},{files[1]}:app"
 
 
 def figures(file: Path) -> list[dict[str, Any]]:
-    """What was measured so far."""
+    """Return what was measured so far."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def keep(file: Path, figure: dict[str, Any]) -> None:
-    """Appends a measurement."""
+    """Append a measurement."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as out:
         out.write(json.dumps(figure) + "\n")
@@ -243,14 +243,14 @@ class Pair:
     loads: tuple[Load, Load]
 
     def cpu_s(self, side: int) -> float:
-        """CPU so far of the processes that requests of a side go through."""
+        """Return the CPU s so far of the processes that requests of a side go through."""
         found = self.ups[side].serving.processes()
         return sum((cpu_ns(part.pid) or 0) / 1e9 for part in found if part.role in REQUEST_WAY)
 
 
 @contextmanager
 def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
-    """A fresh launch of both sides, warm."""
+    """Launch both sides anew, and warm them."""
     a, b = words_of(case, asked)
     sides: dict[str, Any] = {"aa": True} if case == "same" else {"b": [b]}
     suite, _ = read_versus(VersusOptions(a=a, clients=(f"raw:{CONNECTIONS}",), **sides), Gate())
@@ -281,7 +281,7 @@ def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
 
 
 def truth(pair: Pair, seconds: float, seed: int) -> dict[str, Any]:
-    """One launch: log ratios of throughput and CPU per request, of windows of wrk in ABBA."""
+    """Measure one launch: log ratios of throughput and CPU per request, by wrk in order ABBA."""
     cycles = max(LEAST, round(seconds / (4 * (WINDOW_S + PAUSE_S))))
     rates: list[float] = []
     cpus: list[float] = []
@@ -301,7 +301,7 @@ def truth(pair: Pair, seconds: float, seed: int) -> dict[str, Any]:
 
 
 def wrk(url: str) -> tuple[int, float]:
-    """Requests that wrk completed on 100 connections, and in how many seconds."""
+    """Return the requests that wrk completed on 100 connections, and in how many seconds."""
     line = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{WINDOW_S:g}s", "--timeout", "30s", url]
     text = subprocess.run(line, capture_output=True, text=True, check=True).stdout
     found = re.search(r"(\d+) requests in ([\d.]+)(m?s)", text)
@@ -311,7 +311,7 @@ def wrk(url: str) -> tuple[int, float]:
 
 
 def coverage(case: str, launch: int, asked: argparse.Namespace) -> dict[str, Any]:
-    """What a run of versus says; one that was cut off is gone on with."""
+    """Return what a run of versus says; one that was cut off is resumed."""
     more = re.findall(r"[\w.]+", asked.more)
     name = "-".join(["versus", asked.variant, case, str(launch), *more])
     folder = asked.out / name
@@ -321,7 +321,7 @@ def coverage(case: str, launch: int, asked: argparse.Namespace) -> dict[str, Any
     if stored is not None and stored.complete:
         return summary(stored)
     sides = ["--a", a, "--aa"] if case == "same" else ["--a", a, "--b", b]
-    # A record that names an app by its path is gone on with once all is named again.
+    # A record that names an app by its path is resumed once all is named again.
     seed = 100 * launch + list(CASES).index(case)
     line += [*sides, "--seed", str(seed), *asked.more.split()]
     line += ["--out" if stored is None else "--resume", str(folder)]
@@ -333,7 +333,7 @@ def coverage(case: str, launch: int, asked: argparse.Namespace) -> dict[str, Any
 
 
 def summary(result: Result) -> dict[str, Any]:
-    """The intervals and verdicts of a run, and its rounds."""
+    """Return the intervals and verdicts of a run, and its rounds."""
     comparing = of_versus(result)
     by_metric = {}
     for metric in METRICS:
@@ -345,7 +345,7 @@ def summary(result: Result) -> dict[str, Any]:
 
 
 def stored_in(folder: Path) -> Result | None:
-    """The run in a folder; None where there is none."""
+    """Return the run in a folder; None where there is none."""
     try:
         return read(folder)
     except BadInput:
@@ -353,9 +353,12 @@ def stored_in(folder: Path) -> Result | None:
 
 
 def coverage_lines(file: Path) -> Iterator[str]:
-    """Each run of versus against the truth. `holds`: its interval holds the truth's middle, which
-    is known no better than its own interval says; `agrees`: they differ by no more than both
-    half widths together (the root of their squares). Of A against itself the truth is 1."""
+    """Compare each run of versus with the truth, line by line.
+
+    `holds`: its interval holds the truth's middle, which is known no better than its own interval
+    says; `agrees`: they differ by no more than both half widths together (the root of their
+    squares). Of A against itself the truth is 1.
+    """
     head = ("versus", "metric", "truth (95 %)", "versus (95 %)", "holds", "agrees")
     yield f"{head[0]:30}{head[1]:>11}  {head[2]:24}{head[3]:38}{head[4]:6}{head[5]}"
     held: dict[str, list[int]] = {}
@@ -394,7 +397,7 @@ class Size(NamedTuple):
 
 
 def words_for(size: Any) -> str:
-    """A ratio with its interval, of three numbers or with names."""
+    """Format a ratio with its interval, of three numbers or with names."""
     ratio, low, high = size if isinstance(size, list | tuple) else (size.ratio, size.low, size.high)
     return f"{ratio:.3f} ({low:.3f} to {high:.3f})"
 

@@ -61,13 +61,13 @@ ABOUT_RUN: Final = re.compile(r"command serve-bench |CPU .*; usable cores |recor
 
 
 def list_runs() -> dict[str, Path]:
-    """The stored runs, by their names without the number of the format."""
+    """List the stored runs, by their names without the number of the format."""
     files = sorted(STORED.glob("*.jsonl"))
     return {re.sub(r"^\d+-|-\d+$", "", file.stem): file for file in files}
 
 
 def read_json(data: Any, place: str, key: str, unit: str = "") -> Iterator[Number]:
-    """The numbers of a JSON value that stands under a key."""
+    """Yield the numbers of a JSON value that stands under a key."""
     if isinstance(data, dict):
         unit = data["unit"] if isinstance(data.get("unit"), str) else unit
         for name, value in data.items():
@@ -89,7 +89,7 @@ def read_json(data: Any, place: str, key: str, unit: str = "") -> Iterator[Numbe
 
 
 def _name_of(element: Mapping[str, Any]) -> str:
-    """What tells an element from the others of its list."""
+    """Name an element by what distinguishes it from the others of its list."""
     row = element.get("row")
     fields = {**row, **element} if isinstance(row, dict) else element
     parts = [fields[key] for key in NAMES if isinstance(fields.get(key), (str, int, float))]
@@ -101,7 +101,7 @@ def _name_of(element: Mapping[str, Any]) -> str:
 
 
 def _format_numbers(values: list[Any]) -> str:
-    """Few numbers one by one, many of them summarized; words do not count."""
+    """Format few numbers one by one, many of them as a summary; words do not count."""
     numbers = [part for part in values if type(part) in (int, float)]
     if len(numbers) <= LONG:
         return " ".join(f"{number:.6g}" for number in numbers)
@@ -110,7 +110,7 @@ def _format_numbers(values: list[Any]) -> str:
 
 
 def read_text(text: str) -> Iterator[Number]:
-    """The numbers of a report as text, without what it says about the run."""
+    """Yield the numbers of a report as text, without what it says about the run."""
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if not ABOUT_RUN.match(line)]
         title = "head" if not lines or NUMBER.search(lines[0]) else lines[0].strip()
@@ -121,7 +121,7 @@ def read_text(text: str) -> Iterator[Number]:
 
 
 def report(*words: str) -> str:
-    """What `report` prints, in this process."""
+    """Return what `report` prints, in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run(["report", *words])
@@ -129,7 +129,7 @@ def report(*words: str) -> str:
 
 
 def numbers_of(file: Path) -> list[Number]:
-    """The numbers of a stored run, sorted."""
+    """Return the numbers of a stored run, sorted."""
     plain = {"NO_COLOR": "1", "TZ": "UTC", "TERM": "dumb", "LANG": "C.UTF-8", "COLUMNS": "1000"}
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, plain):
         stored, perf = Path(folder, "stored"), Path(folder, "perf.json")
@@ -147,7 +147,7 @@ def numbers_of(file: Path) -> list[Number]:
 
 
 def format_numbers(numbers: list[Number]) -> str:
-    """The text of a file of the corpus."""
+    """Format a file of the corpus."""
     lines = [
         line
         for place, group in groupby(numbers, key=itemgetter(0))
@@ -157,7 +157,7 @@ def format_numbers(numbers: list[Number]) -> str:
 
 
 def parse_numbers(text: str) -> Iterator[Number]:
-    """Undoes `format_numbers`."""
+    """Parse what `format_numbers` made."""
     place = ""
     for line in text.splitlines():
         if line.startswith("    "):
@@ -188,14 +188,14 @@ class Difference:
 
 
 def compare_run(name: str) -> Difference:
-    """A run that is stored, or kept, or both."""
+    """Compare a run that is stored, or kept, or both."""
     stored, kept = list_runs().get(name), KEPT / f"{name}.txt"
     text = kept.read_text(encoding="utf-8") if kept.exists() else ""
     return Difference(list(parse_numbers(text)), numbers_of(stored) if stored else [])
 
 
 def main() -> None:
-    """Checks or writes, and prints what differs."""
+    """Check or write, and print what differs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

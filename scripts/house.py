@@ -22,13 +22,12 @@ ROOT: Final = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class Room:
-    """Files by patterns of their paths below the project's root; a file belongs to the first room
-    that matches. `most`: the budget of this step; `must` and `goal`: those of the whole change."""
+    """Files of the project, by patterns of their paths below its root, and their budgets."""
 
     name: str
-    patterns: str
-    most: int
-    must: int
+    patterns: str  # a file belongs to the first room that matches
+    most: int  # of this step
+    must: int  # as `goal`: of the whole change
     goal: int
 
 
@@ -82,25 +81,25 @@ TOTALS: Final = (
 
 
 def list_files() -> list[str]:
-    """The paths of the project's files, those that are not added yet too, in order."""
+    """List the paths of the project's files, those that are not added yet too, in order."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return sorted(path for path in listed.splitlines() if (ROOT / path).is_file())
 
 
 def matches(path: str, patterns: str) -> bool:
-    """Whether a path matches one of the patterns, whose `*` takes folders too."""
+    """Return whether a path matches one of the patterns, whose `*` takes folders too."""
     return any(fnmatch(path, pattern) for pattern in patterns.split())
 
 
 def count_lines(path: str) -> int:
-    """Lines of a Python file, words of a document."""
+    """Count the lines of a Python file, the words of a document."""
     text = (ROOT / path).read_text(encoding="utf-8")
     return len(text.split() if path.endswith(".md") else text.splitlines())
 
 
 def measure_rooms(files: Sequence[str]) -> Counter[str]:
-    """Lines of each room, by its name. A file of the package without a room is an error."""
+    """Count the lines of each room, by its name; exit on a file of the package without a room."""
     sizes: Counter[str] = Counter()
     for path in files:
         if not (path.startswith("serve_bench/") and path.endswith(".py")):
@@ -114,7 +113,7 @@ def measure_rooms(files: Sequence[str]) -> Counter[str]:
 
 
 def measure_totals(files: Sequence[str]) -> Counter[str]:
-    """Lines or words of each total, by its name."""
+    """Count the lines or words of each total, by its name."""
     sizes: Counter[str] = Counter()
     for total in TOTALS:
         sizes[total.name] = sum(
@@ -124,7 +123,7 @@ def measure_totals(files: Sequence[str]) -> Counter[str]:
 
 
 def find_doubled_classes(files: Sequence[str]) -> dict[str, list[str]]:
-    """Names that more than one class of the package has, each with its files."""
+    """Return the names that more than one class of the package has, each with its files."""
     places: dict[str, list[str]] = defaultdict(list)
     for path in files:
         if path.startswith("serve_bench/") and path.endswith(".py"):
@@ -136,7 +135,7 @@ def find_doubled_classes(files: Sequence[str]) -> dict[str, list[str]]:
 
 
 def main() -> int:
-    """Prints rooms and totals beside their budgets. Returns the exit code."""
+    """Print rooms and totals beside their budgets. Returns the exit code."""
     files = list_files()
     sizes = measure_rooms(files) | measure_totals(files)
     print(f"{'':32}{'now':>8}{'most':>8}{'must':>8}{'goal':>8}")

@@ -25,14 +25,14 @@ CROWD = 8
 
 
 def burn(ms: float) -> None:
-    """Uses so much CPU (ms) of this thread, however long that takes."""
+    """Use `ms` of CPU of this thread, however long that takes."""
     end = time.thread_time() + ms / 1e3
     while time.thread_time() < end:
         sum(range(200))
 
 
 def is_first(file: str) -> bool:
-    """Whether this process is the one that made `file`: of several replicas, one."""
+    """Return whether this process is the one that made `file`: of several replicas, one."""
     try:
         os.symlink(str(os.getpid()), file)
     except FileExistsError:
@@ -51,7 +51,7 @@ class Planted:
         self._inside = 0
 
     def reconfigure(self, config: dict[str, Any]) -> None:
-        """Takes all of user_config, without a restart."""
+        """Take all of user_config, without a restart."""
         self._config = config
         self._hot = config["how"] == "hot" and is_first(config["hot_file"])
         self._counts.make_room(int(config["max_batch_size"]))
@@ -77,9 +77,8 @@ class Planted:
             await self._held(ms, worse=how == "crowd")
 
     async def _held(self, ms: float, worse: bool) -> None:
-        """As a server with CROWD workers: more requests wait for one another ("queue"), and where
-        it gets worse with them ("crowd"), each of them costs the more."""
-        self._inside += 1
+        """Wait as in a server with CROWD workers: more requests wait for one another ("queue")."""
+        self._inside += 1  # "crowd": the more there are, the more each costs
         over = max(1.0, self._inside / CROWD)
         await asyncio.sleep(ms / 1e3 * (over * over if worse else over))
         self._inside -= 1
@@ -90,13 +89,13 @@ class Planted:
         return PlainTextResponse("ok")
 
     async def called(self) -> str:
-        """The same, for the deployment in front."""
+        """Answer the deployment in front."""
         self._counts.add(0)
         await self._work()
         return "ok"
 
     def settings(self) -> dict[str, Any]:
-        """What this replica uses now, for the proof."""
+        """Return what this replica uses now, for the proof."""
         return {
             "how": self._config["how"],
             "ms": self._config["ms"],
@@ -117,6 +116,6 @@ class Front:
 
 
 def build(args: dict[str, str]) -> Any:
-    """Args: front ("0" or "1")."""
+    """Build the app. Args: front ("0" or "1")."""
     planted = Planted.bind()
     return Front.bind(planted) if args["front"] == "1" else planted

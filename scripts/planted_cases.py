@@ -120,11 +120,12 @@ JUDGE: Final = (
 
 @dataclass(frozen=True)
 class Wait(Case):
-    """A kind of planted_waits.py, deployed and judged as an app of the user's own: the cell says
-    nothing, `front` of options are those of Front, and the slots are what the replicas told.
+    """A kind of planted_waits.py, deployed and judged as a user's own app.
 
-    `words`: what the verdict's text must hold to be right; with a cause that is right and not all
-    of them, or "waits in the app" alone, it is vague. `helper_slots`: of what is behind Front.
+    The cell says nothing, `front` of options are those of Front, and the slots are what the
+    replicas report. `words`: what the verdict's text must hold to be right; with a cause that is
+    right and not all of them, or "waits in the app" alone, it is vague. `helper_slots`: of what is
+    behind Front.
     """
 
     words: tuple[str, ...] = ()
@@ -234,12 +235,12 @@ class Field:
     _planted: int = 0
 
     def make_ready(self) -> None:
-        """Puts the app on the path of the launch, before anything is deployed."""
+        """Put the app on the path of the launch, before anything is deployed."""
         for file in (APP, WAITING):
             (self.serving.spec.directory / "p" / file.name).write_text(file.read_text())
 
     def plant(self, case: Case) -> str:
-        """Deploys a case; its URL."""
+        """Deploy a case; return its URL."""
         self._planted += 1
         hot = self.serving.spec.directory / f"hot-{self._planted}"
         if isinstance(case, Wait):
@@ -253,7 +254,7 @@ class Field:
         return self.serving.url + ROUTE
 
     def trials(self, case: Case, timing: Timing = TIMING) -> list[Trial]:
-        """Deploys and drives a case; the trial that counts is the last."""
+        """Deploy and drive a case; the trial that counts is the last."""
         loads = [case.connections] if case.lighter is None else [case.lighter, case.connections]
         with ExitStack() as stack:
             self.service = None
@@ -281,7 +282,7 @@ class Field:
 
 
 def client_trial(case: Case, url: str, run_id: str, folder: Path) -> Trial:
-    """The load of a case against a server that is no Serve, as `serve-bench load` drives it."""
+    """Load a server that is no Serve as a case says, as `serve-bench load` drives it."""
     request = Request(url, expect_status=(200,))
     load = Load(request, client=case.client, connections=case.connections, processes=1)
     planned = planned_of(case, load, "url")
@@ -290,17 +291,17 @@ def client_trial(case: Case, url: str, run_id: str, folder: Path) -> Trial:
 
 
 def verdict_on(trials: list[Trial], case: Case | None = None) -> Verdict:
-    """What a report says of the last of these trials; the others are of the same run."""
+    """Return what a report says of the last of these trials; the others are of the same run."""
     return limited_by(trials[-1], front_of(case), beside=trials)
 
 
 def front_of(case: Case | None) -> str | None:
-    """What a report knows of an own app: its ingress."""
+    """Return the ingress, which a report knows of an own app; None of ours."""
     return "Front" if isinstance(case, Wait) else None
 
 
 def planned_of(case: Case, load: Load, variant: str) -> PlannedTrial:
-    """The trial as a plan would name it."""
+    """Return the trial as a plan would name it."""
     row, cell = row_of(load), case.cell if case.on else {"url": load.request.url}
     return plan_trial(variant, 1, cell, row)
 
@@ -312,9 +313,11 @@ QUICK: Final = {"graceful_shutdown_wait_loop_s": 0.1, "graceful_shutdown_timeout
 def app_spec(
     build: str, route: str, behind: Mapping[str, int | None], **more: Any
 ) -> dict[str, Any]:
-    """What the cluster child is asked for an own app that `build` of a module makes, in the form of
-    AppSpec: its ingress ends with a slash, and nothing is expected of its replicas but their
-    numbers, by their deployments in `behind`."""
+    """Return what the cluster child is asked for an own app, in the form of AppSpec.
+
+    `build` of a module makes it. Its ingress ends with a slash, and nothing is expected of its
+    replicas but their numbers, by their deployments in `behind`.
+    """
     checks: list[dict[str, Any]] = [
         {"deployment": name, "replicas": count, "expect": {}, "told": {}}
         for name, count in behind.items()
@@ -330,7 +333,7 @@ def app_spec(
 
 
 def spec_of(case: Case, hot_file: Path) -> dict[str, Any]:
-    """The app of planted.py, whose replicas say what they use."""
+    """Return the spec of the app of planted.py, whose replicas say what they use."""
     settings = {"how": case.how, "ms": case.ms}
     batch = {"max_batch_size": case.batch_size, "batch_wait_timeout_s": case.batch_wait_s}
     planted = {
@@ -354,7 +357,7 @@ def spec_of(case: Case, hot_file: Path) -> dict[str, Any]:
 
 
 def wait_spec(case: Wait, hot_file: Path, port: int) -> dict[str, Any]:
-    """An app of planted_waits.py."""
+    """Return the spec of an app of planted_waits.py."""
     behind = ("Middle", "Last") if case.behind == "Calls" else ("Helper",) if case.behind else ()
     scaled = "autoscaling_config" in case.options
     count = None if scaled else case.options.get("num_replicas", 1)
@@ -381,7 +384,7 @@ asyncio.run(main())
 
 @contextmanager
 def answering(ms: float, run_id: str) -> Iterator[int]:
-    """A TCP service that answers each line after so long; its port."""
+    """Run a TCP service that answers each line after `ms`; yield its port."""
     with script_running(SERVICE, run_id, str(ms)) as process:
         assert process.stdout is not None
         yield int(process.stdout.readline())
@@ -389,13 +392,11 @@ def answering(ms: float, run_id: str) -> Iterator[int]:
 
 @contextmanager
 def script_running(script: str, run_id: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A process of Python until the block ends, in a session of its own, as strangers on a host
-    are: where the kernel shares the CPU out by session (sched_autogroup), all of one session would
-    count as one."""
+    """Run a process of Python in its own session until the block ends, as strangers do."""
     process = subprocess.Popen(
         [sys.executable, "-c", script, *words],
         stdout=subprocess.PIPE,
-        start_new_session=True,
+        start_new_session=True,  # the kernel may share the CPU out by session (sched_autogroup)
         text=True,
         env={**os.environ, **marks(run_id)},
     )
@@ -408,7 +409,7 @@ def script_running(script: str, run_id: str, *words: str) -> Iterator[subprocess
 
 @contextmanager
 def hogging(count: int, run_id: str) -> Iterator[None]:
-    """So many processes that use all the CPU they get, until the block ends."""
+    """Run `count` processes that use all the CPU they get, until the block ends."""
     with ExitStack() as stack:
         for _ in range(count):
             stack.enter_context(script_running(HOG, run_id))

@@ -25,7 +25,7 @@ SENT = re.compile(rb"plant=network&ms=([\d.]+)")
 
 
 def exporter() -> list[Any]:
-    """The exporter of marks, above the patches."""
+    """Return the exporter of marks, above the patches."""
     from serve_bench_apps import marks
 
     _stall_in_proxy()
@@ -35,7 +35,7 @@ def exporter() -> list[Any]:
 
 
 def _stall_in_proxy() -> None:
-    """plant=proxy: the proxy's code stands still when it has the request, before it routes."""
+    """Stall the proxy's code when it has the request, before it routes (plant=proxy)."""
     from ray.serve._private.proxy_request_response import ASGIProxyRequest
 
     pack: Any = ASGIProxyRequest.serialized_replica_arg
@@ -51,7 +51,7 @@ def _stall_in_proxy() -> None:
 
 
 def _stall_the_send() -> None:
-    """plant=network: what the router sends to a replica leaves late."""
+    """Delay what the router sends to a replica (plant=network)."""
     from ray.serve._private.request_router.replica_wrapper import RunningReplica
 
     send: Any = RunningReplica.try_send_request
@@ -76,7 +76,7 @@ class Down:
 
 
 def until(at_ns: str) -> float:
-    """Seconds from now to a moment of the monotonic clock."""
+    """Return the seconds from now to a moment of the monotonic clock."""
     return max(0.0, (int(at_ns) - time.perf_counter_ns()) / 1e9)
 
 
@@ -116,7 +116,7 @@ class Front:
 
 
 def build() -> Any:
-    """The front, and what it calls."""
+    """Build the front, and what it calls."""
     front: Any = Front
     down: Any = Down
     return front.bind(down.bind())

@@ -1,6 +1,6 @@
 """Apps that wait, of `scripts/bench verdicts --set waits`: each one kind of wait, as in own apps.
 
-They run in the replicas alone, as an app of a user's does: nothing here counts or tells anything.
+They run in the replicas alone, as a user's app does: nothing here counts or reports anything.
 `build` takes the kind; the TCP service that some wait for is a process of planted_cases.py.
 """
 
@@ -30,7 +30,7 @@ QUIET = {"log_level": "WARNING", "enable_access_log": False}
 
 
 def burn(ms: float, work: Callable[[], object] = lambda: sum(range(200))) -> None:
-    """So much CPU (ms) of this thread."""
+    """Use `ms` of CPU of this thread."""
     end = time.thread_time() + ms / 1e3
     while time.thread_time() < end:
         work()
@@ -55,7 +55,7 @@ class App:
         return PlainTextResponse(await self.called())
 
     async def called(self) -> str:
-        """The same, for what calls it by a handle."""
+        """Answer what calls by a handle."""
         await self.work()
         return "ok"
 
@@ -277,7 +277,7 @@ api = FastAPI()
 
 @api.get("/")
 def in_a_thread() -> str:
-    """A plain function of FastAPI, which runs it in a thread of its pool (40)."""
+    """Block: FastAPI runs a plain function in a thread of its pool (40)."""
     time.sleep(0.2)
     return "ok"
 
@@ -286,14 +286,14 @@ class InThreads:
     """See in_a_thread."""
 
 
-def deployed(name: str, of: Any, **given: Any) -> Any:
-    """A deployment of so many slots, unless it is told otherwise."""
-    made: Any = serve.deployment(of, name=name, logging_config=QUIET)
+def deployed(name: str, code: Any, **given: Any) -> Any:
+    """Make a deployment of 1,000 slots, unless `given` says otherwise."""
+    made: Any = serve.deployment(code, name=name, logging_config=QUIET)
     return made.options(**{"max_ongoing_requests": 1000, **given})
 
 
 def build(args: dict[str, str]) -> Any:
-    """Args: kind, ms, port, file, behind, and options of Front ("front") as JSON."""
+    """Build an app. Args: kind, ms, port, file, behind, and options of Front ("front") as JSON."""
     kind, options = args["kind"], json.loads(args["front"])
     if kind == "InThreads":
         return deployed("Front", serve.ingress(api)(InThreads), **options).bind()

@@ -1,7 +1,7 @@
-"""The JSON Schema of suite files, for editors: `python scripts/suite_schema.py` writes it to
-scenarios/suite.schema.json.
+"""The JSON Schema of suite files, for editors.
 
-Made of the models and axes that read a suite; what goes together is checked by them alone.
+`python scripts/suite_schema.py` writes it to scenarios/suite.schema.json, from the models and axes
+that read a suite; what goes together is checked by them alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ANY: Final[Schema] = {"type": ["string", "number", "boolean"]}
 
 
 def suite_schema() -> Schema:
-    """The schema of every suite that a command reads."""
+    """Return the schema of every suite that a command reads."""
     top = {name: option for name, option in SuiteKeys.options().items() if option.key == name}
     load = {name: option for name, option in SuiteKeys.options().items() if name not in top}
     cell, matrix = _of_axes("deploy"), _of_axes("deploy", listed=True)
@@ -75,7 +75,7 @@ def _listed(item: Schema) -> Schema:
 
 
 def _of_type(kind: Any) -> Schema:
-    """Of a TypedDict, with nothing beside its keys."""
+    """Return the schema of a TypedDict, with nothing beside its keys."""
     hints = get_type_hints(kind, include_extras=True)
     return _table({name: msgspec.json.schema(value) for name, value in hints.items()})
 

@@ -20,12 +20,12 @@ api = FastAPI()
 
 
 def event(content: dict[str, Any]) -> str:
-    """A server-sent event."""
+    """Format a server-sent event."""
     return f"data: {json.dumps(content)}\n\n"
 
 
 def chunk(delta: dict[str, str], reason: str | None = None) -> str:
-    """A chunk of a chat completion."""
+    """Format a chunk of a chat completion."""
     return event({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
 
 
@@ -47,10 +47,9 @@ class Engine:
         return StreamingResponse(self.tokens(request), media_type="text/event-stream")
 
     async def tokens(self, request: dict[str, Any]) -> AsyncIterator[str]:
-        """The stream of an answer. Each token is due at a time of its own, so that what a late one
-        loses is not added to all that follow."""
+        """Stream an answer, each token at its own due time: a late one delays no other."""
         most = int(request.get("max_tokens", 100))
-        prompt = sum(len(one["content"].split()) for one in request["messages"])
+        prompt = sum(len(message["content"].split()) for message in request["messages"])
         yield chunk({"role": "assistant", "content": ""})
         async with self.slots:
             clock = asyncio.get_running_loop()

@@ -21,7 +21,7 @@ class Text:
         return StringValue(value=request.value.upper())
 
     async def Words(self, request: StringValue) -> AsyncIterator[StringValue]:
-        """Each word is a message of its own, 5 ms after the one before."""
+        """Yield each word as its own message, 5 ms after the one before."""
         for word in request.value.split():
             await asyncio.sleep(0.005)
             yield StringValue(value=word)

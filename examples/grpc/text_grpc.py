@@ -1,11 +1,11 @@
-"""The service `examples.Text`, as the code that protoc makes of this file would add it:
+"""The service `examples.Text`, as code that protoc makes of this file would add it.
 
     service Text {
       rpc Upper(google.protobuf.StringValue) returns (google.protobuf.StringValue);
       rpc Words(google.protobuf.StringValue) returns (stream google.protobuf.StringValue);
     }
 
-For a service of your own name what protoc has made: my_pb2_grpc.add_MyServicer_to_server.
+For your own service name what protoc has made: my_pb2_grpc.add_MyServicer_to_server.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 
 def add_text(servicer: Any, server: Any) -> None:
-    """Adds the service to a server of gRPC, which calls the methods of the servicer."""
+    """Add the service to a server of gRPC, which calls the methods of the servicer."""
     form = {
         "request_deserializer": StringValue.FromString,
         "response_serializer": StringValue.SerializeToString,

@@ -8,6 +8,6 @@ from shop import Ranker, Shop
 
 
 def build(args: dict[str, str]) -> Application:
-    """The shop; `rounds` says how much work an item is."""
+    """Build the shop; `rounds` says how much work an item is."""
     config = {"rounds": int(args.get("rounds", 20))}
     return Shop.bind(Ranker.options(user_config=config).bind())

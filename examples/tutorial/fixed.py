@@ -6,7 +6,7 @@ from ray import serve
 
 
 async def ask_price() -> int:
-    """The same client with `await`; the service still takes 20 ms."""
+    """Ask the same service with `await`; it still takes 20 ms."""
     await asyncio.sleep(0.02)
     return 42
 

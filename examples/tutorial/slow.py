@@ -6,7 +6,7 @@ from ray import serve
 
 
 def ask_price() -> int:
-    """Stands for a client of another service, which answers after 20 ms."""
+    """Ask another service, which answers after 20 ms."""
     time.sleep(0.02)
     return 42
 
