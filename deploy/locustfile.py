@@ -35,7 +35,7 @@ def fault(response: Any) -> str | None:
 
 
 class RecsysUser(FastHttpUser):
-    """Asks for the scores of a random user, and at once again."""
+    """A user who asks for the scores of a random user, again and again."""
 
     wait_time = constant(0)
 

@@ -7,7 +7,7 @@ variant is launched once; the app is planted_hops.py. Where a variant has not th
 where its requests pass instead: `HOPS` says both, and what the tool is to say.
 
 Delays of other processes are aimed: requests are due at fixed times (open loop), which the test
-reads from the memory of the load, and a process is stopped from before one until so much after it.
+reads from the memory of the load, and a process is stopped from before one until the delay is over.
 A case on which strangers took cores is planted anew, up to three times in all.
 """
 
@@ -50,7 +50,7 @@ ROUTE: Final = "/hops"
 
 DELAYS_MS: Final = (5, 20)
 EVERY: Final = 20
-"""One request of so many is delayed."""
+"""One request in this many is delayed."""
 
 RATE: Final = 40.0
 """Requests/s where delays are aimed at due times. A delay is over before the next is due."""

@@ -56,8 +56,8 @@ PAUSE_S: Final = 0.7  # until the queue of the side that was loaded before is em
 LEAST: Final = 3
 
 #: What is planted in B, by name; the size in the name is what was aimed at on 2 cores. Of a timer,
-#: A has one too (TIMER_MS): a lock that each request holds for so long, so that the clock sets the
-#: rate and the truth is known well.
+#: A has one too (TIMER_MS): a lock that each request holds for that time, so that the clock sets
+#: the rate and the truth is known well.
 CASES: Final[dict[str, dict[str, float]]] = {
     "same": {},
     "cpu-5": {"spin_us": 110},

@@ -42,7 +42,7 @@ def is_first(file: str) -> bool:
 
 @serve.deployment(name="Planted", logging_config=QUIET)
 class Planted:
-    """Answers "ok" after it has done what its settings say: `how`, for `ms` milliseconds."""
+    """A deployment that answers "ok" after it has worked as set: by `how`, for `ms` ms."""
 
     def __init__(self) -> None:
         self._counts = ReplicaTally(folders()[0])
@@ -106,7 +106,7 @@ class Planted:
 
 @serve.deployment(name="Front", logging_config=QUIET, max_ongoing_requests=1000)
 class Front:
-    """Hands each request on by a handle and waits for the answer."""
+    """A deployment that hands each request on by a handle and waits for the answer."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle

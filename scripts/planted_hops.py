@@ -68,7 +68,7 @@ def _stall_the_send() -> None:
 
 @serve.deployment(name="Down", logging_config=QUIET, max_ongoing_requests=100)
 class Down:
-    """Is called, and waits."""
+    """A deployment that is called, and waits."""
 
     async def __call__(self, ms: float) -> str:
         await asyncio.sleep(ms / 1e3)
@@ -82,7 +82,7 @@ def until(at_ns: str) -> float:
 
 @serve.deployment(name="Front", logging_config=QUIET, max_ongoing_requests=1)
 class Front:
-    """One request at a time; what each is to suffer stands in its query.
+    """A deployment of one slot; the query of a request says what delays it.
 
     hold: keeps the one slot until `until`. block: at `at` the loop of the user's code stands still;
     the request itself is answered before.

@@ -37,7 +37,7 @@ def burn(ms: float, work: Callable[[], object] = lambda: sum(range(200))) -> Non
 
 
 class App:
-    """What all have in common: the settings, as strings, and what it may call."""
+    """The settings of all kinds of wait, as strings, and what they may call."""
 
     def __init__(self, args: dict[str, str], helper: Any = None) -> None:
         self.ms = float(args["ms"])
@@ -74,7 +74,7 @@ class Sleep(App):
 
 
 class Drawn(App):
-    """Up to twice as long, evenly: by the golden ratio, so that few draws are even too."""
+    """A wait of up to twice as long, spread evenly by the golden ratio even over few draws."""
 
     async def work(self) -> None:
         self.drawn = (self.drawn + 0.618034) % 1
@@ -121,7 +121,7 @@ class Batch(App):
 
 
 class Differs(App):
-    """One of the replicas is 20 times as slow as the others."""
+    """One replica that is 20 times as slow as the others."""
 
     def __init__(self, args: dict[str, str]) -> None:
         super().__init__(args)
@@ -142,7 +142,7 @@ class Few(App):
 
 
 class Worker(App):
-    """One task of its own that takes jobs from a queue, as an engine does."""
+    """A task that takes jobs from a queue, one after another, as an engine does."""
 
     async def serve_jobs(self) -> None:
         while True:
@@ -158,7 +158,7 @@ class Worker(App):
 
 
 class Socket(App):
-    """Asks the TCP service with plain sockets in an async method."""
+    """Plain sockets to the TCP service, in an async method."""
 
     async def work(self) -> None:
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
@@ -179,7 +179,7 @@ class FileLock(App):
 
 
 class Tick(App):
-    """Answers go out with a clock that ticks every so many milliseconds."""
+    """A clock that ticks every `ms`, with which answers go out."""
 
     async def clock(self) -> None:
         while True:
@@ -205,7 +205,7 @@ class Stream(App):
 
 
 class Thread(App):
-    """A thread of its own that does one job after another."""
+    """A thread that does one job after another."""
 
     def __init__(self, args: dict[str, str]) -> None:
         super().__init__(args)
@@ -252,7 +252,7 @@ class Actor(App):
 
 
 class Rare(App):
-    """Waits outside, and calls a helper in one request of 50."""
+    """A wait outside, and a call of a helper in one request of 50."""
 
     count = 0
 
@@ -264,7 +264,7 @@ class Rare(App):
 
 
 class Calls(App):
-    """Hands each request on."""
+    """A call of the next deployment for each request."""
 
     async def work(self) -> None:
         await self.helper.called.remote()
@@ -283,7 +283,7 @@ def in_a_thread() -> str:
 
 
 class InThreads:
-    """See in_a_thread."""
+    """The class behind `in_a_thread`."""
 
 
 def deployed(name: str, code: Any, **given: Any) -> Any:

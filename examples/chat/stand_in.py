@@ -34,7 +34,7 @@ def chunk(delta: dict[str, str], reason: str | None = None) -> str:
 )
 @serve.ingress(api)
 class Engine:
-    """Answers chat completions with as many tokens as are asked for."""
+    """An engine that answers chat completions with as many tokens as are asked for."""
 
     def reconfigure(self, config: dict[str, float]) -> None:
         self.first_s, self.gap_s = config["first_ms"] / 1e3, config["gap_ms"] / 1e3

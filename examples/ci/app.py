@@ -11,7 +11,7 @@ api = FastAPI()
 
 @serve.deployment(max_ongoing_requests=100)
 class Ranker:
-    """Puts the products in the order in which a user may like them."""
+    """A ranker that puts the products in the order in which a user may like them."""
 
     def best(self, user: int) -> list[int]:
         return sorted(PRODUCTS, key=lambda product: (product * 31 + user * 17) % 101)[:3]
@@ -20,7 +20,7 @@ class Ranker:
 @serve.deployment(max_ongoing_requests=100)
 @serve.ingress(api)
 class Shop:
-    """What HTTP meets."""
+    """The ingress, which HTTP meets."""
 
     def __init__(self, ranker: DeploymentHandle) -> None:
         self._ranker = ranker

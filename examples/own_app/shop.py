@@ -14,7 +14,7 @@ api = FastAPI()
 
 @serve.deployment(ray_actor_options={"num_cpus": 0.5}, user_config={"rounds": 20})
 class Ranker:
-    """Scores items; `rounds` in its user_config says how much work an item is."""
+    """A ranker of items; `rounds` in its user_config says how much work an item is."""
 
     def __init__(self) -> None:
         self.rounds = 1
@@ -32,7 +32,7 @@ class Ranker:
 @serve.deployment
 @serve.ingress(api)
 class Shop:
-    """What HTTP meets."""
+    """The ingress, which HTTP meets."""
 
     def __init__(self, ranker: DeploymentHandle) -> None:
         self.ranker = ranker

@@ -1,1 +1,1 @@
-"""What is seen of a run beside its load: CPU, memory, GPU, Serve's metrics, py-spy, stacks."""
+"""What is seen of a run during its load: CPU, memory, GPU, Serve's metrics, py-spy, stacks."""

@@ -329,7 +329,7 @@ def _summed(
 def count_for_nobody(
     looks: Sequence[Mapping[str, Any]], result: LoadResult
 ) -> tuple[str, int, int] | None:
-    """Return the deployment that finished most requests that were given up, if any or known.
+    """Return the deployment that finished most requests after they were given up; None if none.
 
     Also how many at least, and how many it finished in all, as looks inside its replicas show
     during a whole load. Nothing is known while all of them are still at work. Of what Serve counts
@@ -425,7 +425,7 @@ class Inside:
             if self.sample:
                 self._gpus = self._gpus or Gpus()
                 spies = look.profiling.py_spies if look.profiling is not None else ()
-                # A server here that is no Serve cannot be told from other programs.
+                # A server here that is no Serve cannot be distinguished from other programs.
                 apart = bool(processes) or target.remote
                 sampler = Sampler(processes, self._gpus, spies, self.children_every_s, apart)
                 look.sampler = stack.enter_context(sampler)

@@ -484,7 +484,7 @@ def program_name(arguments: Sequence[str]) -> str:
 
 
 def called_by(ours: Iterable[int]) -> set[int]:
-    """Return the processes that listen where `ours` have TCP connections, or those in turn have."""
+    """Return the processes that `ours` call over TCP, and those that these call in turn."""
     # Of other users' processes the system shows us no connections.
     connections = [connection for connection in psutil.net_connections("tcp") if connection.pid]
     ends = {(end.laddr, end.raddr): end.pid for end in connections if end.raddr}

@@ -204,7 +204,7 @@ ARGUMENTS: Final = {"count": "requests", "header": "headers:"}
 
 @contextlib.contextmanager
 def one_line() -> Iterator[None]:
-    """Fail the test with errors for a person, without a traceback through our code."""
+    """Fail the test by the line of an error alone, without a traceback through our code."""
     try:
         yield
         return

@@ -132,9 +132,10 @@ class LaunchSpec:
 def python_environment(
     env: Mapping[str, str], places: Iterable[str | Path], ours: bool = True
 ) -> dict[str, str]:
-    """Return `env` with `places` on Python's path, before the shell's path if `ours` runs it.
+    """Return `env` for a program whose Python finds modules in `places` first.
 
-    `ours`: this interpreter. Ray reports no usage.
+    `ours`: it is this interpreter, and looks into the shell's PYTHONPATH then. Ray reports no
+    usage.
     """
     last = [env["PYTHONPATH"]] if ours and env.get("PYTHONPATH") else []
     path = os.pathsep.join([*map(str, places), *last])
@@ -187,7 +188,7 @@ def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
             "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(http[-1]),
             "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(grpc[0]),
             "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(grpc[-1]),
-            # No request is under way when a cell changes: 30 s of draining would only be waited.
+            # No request is in progress when a cell changes: 30 s of draining would be lost.
             "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
         }
         | (LOOPBACK if spec.raylets == 1 else {})

@@ -92,7 +92,7 @@ def _here(where: str, target: str) -> str:
 
 @dataclass(frozen=True)
 class _Question:
-    """A question to an interpreter about an app, which is `where` and `target` in a refusal."""
+    """A question to an interpreter about an app, which a refusal names by `where` and `target`."""
 
     target: str
     where: str

@@ -1,4 +1,4 @@
-"""A cluster of one variant, started and proven: drives the child process of cluster/.
+"""A cluster of one variant, started and proven through the child process of cluster/.
 
 `Serving` starts the child, deploys cells on it, gathers the proof (who owns the HTTP port, flags
 and versions in force, processes), and ends the whole launch by its mark. Rule: nothing here imports
@@ -406,7 +406,7 @@ class Serving(ChildDriver):
                     self._vital[pid] = (role, started(pid))
 
     def casualties(self) -> list[str]:
-        """Return what ended since the deploy or the last call: a trial over it is no good."""
+        """List what ended since the deploy or the last call: a trial over it is no good."""
         gone = self._gone()
         for pid, role in gone.items():
             if role not in FATAL_ROLES:  # Serve replaces it, and it is reported once
@@ -423,7 +423,7 @@ class Serving(ChildDriver):
         return next(fatal, None)
 
     def missing(self) -> list[str]:
-        """List what `casualties` would, as far as processes show it, and leave it to report."""
+        """List the ended processes that `casualties` is still to report."""
         return [f"{role} {pid} ended" for pid, role in self._gone().items()]
 
     def _gone(self) -> dict[int, str]:
@@ -434,7 +434,7 @@ class Serving(ChildDriver):
         return [process.pid for process in self.processes() if process.role == "haproxy"]
 
     def _deploy_watch(self) -> Callable[[], str | None]:
-        """Return what says, during a deploy, why it cannot come to an end, or not soon."""
+        """Return a check that says, during a deploy, why it cannot end, or not soon."""
         # A reload starts the next HAProxy before the former ends, so there is always one. Serve
         # misses one that was ended only after 24 to 34 s (Ray 2.60); the child waits, and is ended.
         last, missed = self._haproxy or self._haproxy_now(), 0
@@ -465,7 +465,7 @@ _P = TypeVar("_P", bound=Process)
 
 
 def with_fallback(processes: list[_P]) -> list[_P]:
-    """Give each ProxyActor of a cluster that HAProxy serves its role: it is the fallback."""
+    """Give the proxies beside HAProxy in their cluster the role of the fallback."""
     managers = [process for process in processes if process.role == "haproxy_manager"]
     behind_haproxy = {getattr(process, "cluster", None) for process in managers}
     return [

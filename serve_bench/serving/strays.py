@@ -1,4 +1,4 @@
-"""Finds what a run started by its mark, and ends it: no process or directory of ours stays.
+"""The search for what a run started, and its end: no process or directory of ours stays.
 
 Every process of a run carries SERVE_BENCH_RUN=<id>, SERVE_BENCH_DIRECTORY and SERVE_BENCH_OWNER in
 its environment, and every process of a launch SERVE_BENCH_LAUNCH=<id>.<number> too. Ray's agents
@@ -74,7 +74,7 @@ def run_directory(run_id: str) -> Path:
 
 
 def marks(run_id: str) -> dict[str, str]:
-    """Return the environment that every process of a run must carry; only for its owner's use."""
+    """Return the environment that marks every process of a run; the caller is its owner."""
     return {
         RUN_MARK: run_id,
         DIRECTORY_MARK: str(run_directory(run_id)),
@@ -175,9 +175,8 @@ def _holds_file_under(process: psutil.Process, directory: str) -> bool:
 def find(run_id: str, launch: str | None = None, place: Path | None = None) -> list[psutil.Process]:
     """Return the living processes of a run, or of one launch of it, the caller excepted.
 
-    `place` is the run's directory, where it is not the one that this process would make. What our
-    processes started is found by descent, and may be another user's, which nobody can make it by
-    himself.
+    `place` is the run's directory, where it is not the one that this process would make.
+    Descendants of our processes may be another user's: descent cannot be forged, as a mark can.
     """
     directory = str((place or run_directory(run_id)) / (launch or ""))
     processes: dict[int, psutil.Process] = {}
@@ -401,7 +400,7 @@ def start_warden(
     ready, _, _ = select.select([warden.stdout], [], [], WARDEN_READY_S)
     line = warden.stdout.readline() if ready else b""
     if line != _WARDEN_READY:
-        warden.kill()  # else what it may yet say would be waited for
+        warden.kill()  # else reading the rest of its output would wait
         rest = (line + warden.stdout.read()).decode(errors="replace").splitlines()
         raise RunFailed("the process that cleans up after a killed run did not start", tuple(rest))
     return warden
@@ -429,7 +428,7 @@ class Marked:
 
     @classmethod
     def begin(cls) -> Marked:
-        """Begin a run, and end dead runs while its warden starts. Raises RunFailed without one."""
+        """Begin a run, and end dead runs while its warden starts. Raises RunFailed without it."""
         run_id, swept = new_run(), dict[str, Reaped]()
         try:
             return cls(run_id, start_warden(run_id, lambda: swept.update(sweep())), swept)

@@ -1,4 +1,4 @@
-"""An app that autoscaling and faults are tried on: a request takes SERVICE_S and hardly any CPU.
+"""An app for tests of autoscaling and faults: a request takes SERVICE_S and hardly any CPU.
 
 A replica serves SLOTS requests at once, so SLOTS / SERVICE_S requests a second, on any host. `app`
 scales by itself between one replica and MOST; `fixed` has FIXED replicas.
@@ -40,7 +40,7 @@ SCALING = {
     logging_config=QUIET,
 )
 class Elastic:
-    """Answers after `service_s` of its user_config."""
+    """An app that answers after `service_s` of its user_config."""
 
     def __init__(self) -> None:
         self._service_s = SERVICE_S

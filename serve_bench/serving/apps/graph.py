@@ -23,7 +23,7 @@ from .tally import ReplicaTally, folders
 
 ANSWER = "hi"
 
-#: No request is under way when an application is removed: nothing is to be waited for.
+#: No request is in progress when an application is removed: there is nothing to wait for.
 SHUTDOWN_WAIT_S = 0.1
 SHUTDOWN_TIMEOUT_S = 2.0
 

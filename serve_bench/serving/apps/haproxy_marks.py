@@ -1,4 +1,4 @@
-"""Start HAProxy with marks of the traced requests.
+"""A program that starts HAProxy with marks of the traced requests.
 
 Ray starts this in the place of HAProxy, with all its arguments. It takes Ray's own configuration,
 adds a line of log for each request that carries a `traceparent` which says so, and becomes HAProxy.

@@ -42,7 +42,7 @@ class StartRefused(BaseException):
 
 
 class ImportGuard:
-    """A refusal of such calls in this process from now on."""
+    """A guard that refuses such calls in this process from now on."""
 
     def __init__(self) -> None:
         # The first call: what it does, what to do instead, and its line.

@@ -120,7 +120,7 @@ def _processor(ring: Ring) -> Any:
     from opentelemetry.sdk.trace import SpanProcessor
 
     class SpanMarks(SpanProcessor):
-        """A mark of each span of Serve that ends. Other spans are left alone.
+        """A processor that marks each span of Serve when it ends; other spans it leaves alone.
 
         Spans have the time of day. Marks have the moments at which this is called: between a look
         at one clock and one at the other a process may stand still, and the spans would lie after

@@ -68,7 +68,7 @@ class Methods:
 
 @serve.deployment(name=MEASURED)
 class NoOp(Batching, Methods):
-    """Answers "ok"; through `serve.batch` when max_batch_size is above 1."""
+    """An ingress that answers "ok"; through `serve.batch` when max_batch_size is above 1."""
 
     def __init__(self, body_type: str) -> None:
         self._body_type = body_type
@@ -124,7 +124,7 @@ class NoOp(Batching, Methods):
     name="Forwarder", max_ongoing_requests=INTERMEDIATE_CONCURRENCY, logging_config=QUIET
 )
 class Forwarder(Methods):
-    """Passes each request on through a handle, as a composed model does."""
+    """An ingress that passes each request on through a handle, as a composed model does."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle

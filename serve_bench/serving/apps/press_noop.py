@@ -80,7 +80,7 @@ class _Handler:
 
 
 class AsyncHandler(_Handler):
-    """A coroutine: all of it runs on the event loop of the replica."""
+    """A handler that is a coroutine: all of it runs on the event loop of the replica."""
 
     kind = "async"
 
@@ -90,7 +90,7 @@ class AsyncHandler(_Handler):
 
 
 class SyncHandler(_Handler):
-    """A blocking function: Serve runs it in a pool of as many threads as max_ongoing_requests."""
+    """A blocking handler: Serve runs it in a pool of as many threads as max_ongoing_requests."""
 
     kind = "sync"
 

@@ -48,7 +48,7 @@ api = FastAPI()
 
 @serve.deployment(name=MEASURED, max_ongoing_requests=MAX_ONGOING_REQUESTS, logging_config=QUIET)
 class RankerReplica(Batching):
-    """Scores requests in batches. torch is imported here alone: an ingress does without.
+    """A ranker of requests in batches. torch is imported here alone: an ingress does without.
 
     `tally`: what it counts with; another where several threads score.
     """
@@ -109,7 +109,7 @@ def usual_user(scope: Any) -> int | None:
 
 @serve.ingress(api)
 class _Ingress:
-    """Makes the features of a user's candidates, in the form that the ranker takes."""
+    """An ingress that makes the features of a user's candidates, as the ranker takes them."""
 
     def __init__(self, ranker: Any, kind: str, shape: Shape, seed: int) -> None:
         self._ranker, self._form = ranker, FORMS[kind]
@@ -197,7 +197,7 @@ _Ranker: Any = RankerReplica.func_or_class
 
 @serve.deployment(name=MEASURED, max_ongoing_requests=MAX_ONGOING_REQUESTS, logging_config=QUIET)
 class OneTier(_Ranker):  # type: ignore[misc]  # what a deployment wraps has no type
-    """Makes the candidates of a user and scores them in the same replica: GET ?user_id=N."""
+    """A replica that makes a user's candidates and scores them: GET ?user_id=N."""
 
     def __init__(self, kind: str, shape: Shape, *more: Any) -> None:
         super().__init__(kind, shape, *more)

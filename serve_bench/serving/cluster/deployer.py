@@ -1,4 +1,4 @@
-"""Deploys an app, or changes it in place, and waits until the requested settings are in force.
+"""The deploy of an app, or its change in place, until the requested settings are in force.
 
 Rule: Serve's status alone does not count. The app is up when its route answers, and changed when
 every replica reports the requested settings.
@@ -52,11 +52,11 @@ FIRST_ANSWER_S = 100.0
 #: What builds an app of the user's, by the same rules as where it was described (apps/own.py).
 OWN_BUILDER = "serve_bench_apps.own:build"
 
-#: A first request without an answer for so long is reported.
+#: Seconds after which a first request without an answer is reported.
 SILENT_S = 5.0
 CHUNK = 1 << 16
 
-#: An app that gives the same wrong answer for so long will not give another.
+#: Seconds after which an app that gives a wrong answer will not give another.
 WRONG_ANSWER_S = 5.0
 
 #: Advice for an own app that answers with a status that is not accepted, by that status; None: with

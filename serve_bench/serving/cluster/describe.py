@@ -89,7 +89,10 @@ def methods(functions: list[str], folder: str) -> Server:
 
 
 def serialize(bodies: list[str], messages: list[Any]) -> list[str]:
-    """Return bodies in base64, JSON as a message of the class in its turn. Raises Refusal."""
+    """Serialize bodies as messages of the classes in turn (None: unknown), in base64.
+
+    Raises Refusal where JSON would be different messages.
+    """
     made: dict[int, bytes] = {}
     for turn in range(max(len(bodies), len(messages))):
         place = turn % len(bodies)
@@ -100,7 +103,7 @@ def serialize(bodies: list[str], messages: list[Any]) -> list[str]:
 
 
 def to_message(body: bytes, kind: Any) -> bytes:
-    """Serialize a body, JSON or a message, as a `kind` (None: unknown). Raises Refusal."""
+    """Serialize a body, which is JSON or a message, as `kind` (None: unknown). Raises Refusal."""
     if kind is None:
         return body
     from google.protobuf import json_format
@@ -130,7 +133,7 @@ def of_apps(name: str) -> Any:
 
 
 def without_ray(error: Exception) -> str:
-    """Say why Ray could not be imported: the app may have a module of its name. Say what to do."""
+    """Say why Ray could not be imported, and what to do: a module beside the app may hide it."""
     file = getattr(sys.modules.get("ray"), "__file__", None)
     if file is None:
         spec = importlib.util.find_spec("ray")
@@ -155,7 +158,7 @@ def deployments(app: Any, name: str) -> list[Any]:
 
 
 def facts(deployment: Any, over: dict[str, Any]) -> dict[str, Any]:
-    """Return name, replicas, needs and tables of a deployment; `over`, of a config file, wins."""
+    """Return name, replicas, needs and tables of a deployment; a config file (`over`) wins."""
     config = deployment._deployment_config
     actor = dict(deployment._replica_config.ray_actor_options or {})
     scaling = config.autoscaling_config

@@ -292,7 +292,7 @@ def _waits(
     followed: set[Any],
     awaited: bool = True,
 ) -> list[Place]:
-    """Return where a request waits by one of its tasks: in tasks that this awaits, or itself.
+    """Return where a request waits by a task: in the tasks that it awaits, else at its own line.
 
     `chains`: the frames of tasks; `outer`: those that lead to this one; `followed`: takes the tasks
     in it. A task that was only started beside (not `awaited`) has none, unless it runs the app.
@@ -312,7 +312,7 @@ def _waits(
 
 
 def _subtasks(task: Any, frames: list[Frame]) -> Iterator[tuple[Any, int, bool]]:
-    """Yield the tasks that a task waits for, each with the frames to its start and if awaited."""
+    """Yield tasks that a task waits for: each, the number of frames to its start, if awaited."""
     future = getattr(task, "_fut_waiter", None)
     for awaited in getattr(future, "_children", [future]):
         if isinstance(awaited, asyncio.Task):

@@ -22,7 +22,7 @@ MOST_BYTES = 64_000_000
 
 
 def measured(sources: dict[str, list[str]]) -> dict[str, Any]:
-    """Return packages for the proof, and of `sources`, modules by folder, commit and digest."""
+    """Return the facts for the proof: packages; commit and digest of `sources` (by folder)."""
     facts: dict[str, Any] = {"packages": packages()}
     if sources:  # an app that comes with the tool has none
         folder, names = next(iter(sources.items()))  # the app's own folder is first

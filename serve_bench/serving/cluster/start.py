@@ -160,7 +160,7 @@ def check_http_options(wanted: dict[str, Any]) -> None:
 
 
 def raise_open_files() -> int:
-    """Raise the soft limit of open files, also for all started from here; return what it is now."""
+    """Raise the soft limit of open files of this process and its children; return the new one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -216,7 +216,7 @@ def haproxy_binary() -> str | None:
 
 
 def mark_haproxy() -> None:
-    """Where requests are traced, have Ray start HAProxy by apps/haproxy_marks.py."""
+    """Make Ray start HAProxy by apps/haproxy_marks.py, where requests are traced."""
     folder, real = os.environ.get("SERVE_BENCH_MARKS"), haproxy_binary()
     if folder is None or real is None:
         return
@@ -241,7 +241,7 @@ def mark_haproxy() -> None:
 JOIN_TIMEOUT_S = 60.0
 POLL_S = 0.1
 
-#: Nothing of ours puts more than small objects there, and each raylet reserves its own.
+#: Our programs put only small objects there, and each raylet reserves its own.
 OBJECT_STORE_BYTES = 100_000_000
 
 #: What a proxy beside that of the head listens on, as its raylet passes it on. The first two are
@@ -437,7 +437,7 @@ def join(address: str, namespace: str, package: str) -> Any:
 
 
 def _greet(address: str) -> None:
-    """Ask for the cluster's name: without a GCS that lets us in `ray.init` tries for minutes."""
+    """Greet the GCS: where there is none, or it refuses us, `ray.init` would try for minutes."""
     raylet: Any = importlib.import_module("ray._raylet")  # without types
     if hasattr(raylet, "GcsClient"):  # another Ray may have it elsewhere: `ray.init` is waited for
         raylet.GcsClient(address=address)
@@ -460,7 +460,7 @@ def _why_not_joined(address: str, error: Exception) -> str:
 
 
 def _end_serve(timeout_s: float) -> list[str]:
-    """Ask Serve to end, and wait; a late one is returned, and goes on ending by itself."""
+    """Ask Serve to end, and wait; return it where it is late: it goes on ending by itself."""
     import ray
 
     deadline = time.monotonic() + timeout_s
@@ -468,7 +468,7 @@ def _end_serve(timeout_s: float) -> list[str]:
     if controller is None:
         return []
     ending = controller.graceful_shutdown.remote()
-    # It has ended, or goes on with it.
+    # It has ended, or is still ending.
     with contextlib.suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
         ray.get(ending, timeout=timeout_s)
     while serve_runs():

@@ -33,7 +33,7 @@ class FixedPolicy:
 
 
 class NetworkPolicy:
-    """State flattened, a linear layer to `out_features`, then `nlayers` more of that width.
+    """A policy of linear layers: the flattened state to `out_features`, then `nlayers` more.
 
     The action is drawn from their softmax. Weights are seeded; nothing is learnt.
     """
@@ -50,7 +50,7 @@ class NetworkPolicy:
         self._torch = torch
         self._device = torch.device(spec["device"])
         self._model = torch.nn.Sequential(torch.nn.Flatten(), *layers).to(self._device)
-        self.select([torch.zeros(*spec["state_size"])])  # what is made at the first call is made
+        self.select([torch.zeros(*spec["state_size"])])  # warms up what a first call would make
 
     def select(self, states: Sequence[Any]) -> list[int]:
         """Return an action for each state; tensors or arrays of `state_size`, float32."""
@@ -106,7 +106,7 @@ def episode(select_action: Callable[[Any], int], state: Callable[[], Any], steps
 # Worlds: the names of calls that failed and of processes that ended.
 
 PARENT = 0
-"""Descriptor of the parent's commands; it sends none while one is under way, so it is readable
+"""Descriptor of the parent's commands; it sends none while one is in progress, so it is readable
 only when the parent has gone."""
 
 

@@ -93,7 +93,7 @@ class TorchWorld(RpcWorld):
     def _connect(self) -> None:
         everyone = range(len(self._pids))
         self._hear(everyone)  # each says that it could connect now
-        for first in (0, *range(1, len(everyone), AT_ONCE)):  # the agent by itself, and first
+        for first in (0, *range(1, len(everyone), AT_ONCE)):  # the agent alone, and first
             turn = everyone[first : first + (AT_ONCE if first else 1)]
             for rank in turn:
                 self._say(rank, {})
@@ -176,7 +176,7 @@ class TorchWorld(RpcWorld):
 
 
 def _be(rank: int, spec: Mapping[str, Any], line: Connection, listener: socket.socket) -> None:
-    """Be the process of a rank; never returns."""
+    """Run as the process of a rank; never return."""
     try:
         # The kernel ends this process when the one that forked it has ended.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
