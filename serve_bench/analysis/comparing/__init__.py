@@ -63,12 +63,12 @@ Known = Mapping[str, Sequence[Warning]]
 
 @dataclass(frozen=True)
 class Match:
-    """A row that both sides have. `pairs`: their rounds belong together."""
+    """A row that both sides have."""
 
     a: SideRow
     b: SideRow
     known: tuple[Known, Known]
-    pairs: bool
+    pairs: bool  # their rounds belong together
     variants: tuple[str, str] | None = None
     planned: int | None = None  # the rounds of a run that is judged after each
     spreads: Mapping[str, ratios.RunSpread] | None = None  # between runs, by metric; None: one run
@@ -77,7 +77,7 @@ class Match:
     confidence: float = ratios.CONFIDENCE  # of the intervals
 
     def values(self, metric: str) -> tuple[Mapping[int, float], Mapping[int, float]]:
-        """Of both sides by round; of pairs the rounds that both have."""
+        """Return the values of both sides by round; of pairs the rounds that both have."""
         a, b = self.a.values.get(metric, {}), self.b.values.get(metric, {})
         if not self.pairs:
             return a, b
@@ -86,12 +86,12 @@ class Match:
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """What is compared of the row."""
+        """The metrics that are compared; those of streams only for rows of streams."""
         streams = self.a.row.traffic.streams or self.b.row.traffic.streams
         return tuple(measure for measure in MEASURES if streams or measure.name in OF_ALL)
 
     def interval(self, metric: str) -> ratios.Interval | None:
-        """None below two launches a side; of several runs as against_runs says."""
+        """Return the interval of B/A, of runs by against_runs; None below two launches per side."""
         (a, b), found = self.values(metric), None
         if self.base:
             runs = [list(of.values()) for row in self.base if (of := row.values.get(metric))]
@@ -111,8 +111,9 @@ def judged_rows(
     floors: Mapping[str, float],
     fewest: int = ratios.FEWEST,
 ) -> tuple[ComparedRow, ...]:
-    """All rows with their verdicts. What is gated is judged together, what is not likewise.
-    `fewest`: launches a side that a verdict takes."""
+    """Judge all rows; what is gated is judged together, and so is the remaining.
+
+    `fewest`: launches per side that a verdict takes."""
     doubts = []
     for match in matches:
         of_a = doubts_of("A", match.a, match.known[0])
@@ -137,7 +138,7 @@ def judged_rows(
 
 
 def _odd(match: Match) -> Iterator[Doubt]:
-    """Odd launches, each once: by the first metric that shows it."""
+    """Yield a doubt about each odd launch, by the first metric that shows it."""
     shown = (odd_launches(of.name, *match.values(of.name), match.side) for of in MEASURES)
     found = [*chain.from_iterable(shown)]
     yield from {(it.side, it.message.partition(":")[0]): it for it in reversed(found)}.values()
@@ -156,7 +157,7 @@ def _line(
 
 
 def _missing(match: Match, a: Mapping[int, float], b: Mapping[int, float]) -> str:
-    """Why a metric has no interval."""
+    """Say why a metric has no interval."""
     if not a and not b:
         return "not measured"
     if not match.pairs and not (a and b):
@@ -195,7 +196,7 @@ def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -
 
 
 def _in_slices(side: SideRow) -> dict[int, float]:
-    """Requests/s in slices over those of a steady load, in each round that has both."""
+    """Return requests/s in slices over those of a steady load, by round that has both."""
     values, shares = side.values.get(MAIN, {}), {}
     for trial in side.trials:
         steady = trial.metrics.get("steady_throughput")
@@ -206,8 +207,7 @@ def _in_slices(side: SideRow) -> dict[int, float]:
 
 
 def _slicing(a: SideRow, b: SideRow) -> JsonObject:
-    """How the row was sliced and why not as asked for, with the figures of it; empty of stored
-    runs."""
+    """Return how the row was sliced, why not as asked for, and figures; empty of stored runs."""
     trials = (*a.trials, *b.trials)
     sliced = [trial.client.slices for trial in trials if trial.client.slices is not None]
     if not sliced:
@@ -232,7 +232,8 @@ def _slicing(a: SideRow, b: SideRow) -> JsonObject:
 
 
 def of_versus(result: Result, asked: SuiteFacts | None = None) -> Comparing:
-    """The comparison that a run of versus is, with the gate that it recorded, or that of `asked`.
+    """Compare the sides of a run of versus, with the gate that it recorded or that of `asked`.
+
     Raises FormatError where the records cannot be read."""
     asked = asked or result.run.asked
     count = len(asked.sides)
@@ -287,13 +288,11 @@ def of_runs(
     where: tuple[str, str] = ("RUN_A", "RUN_B"),
     spreads: Spreads | None = None,
 ) -> Comparing:
-    """Two stored runs held against each other, `chosen` variants of them if given.
+    """Compare two stored runs, `chosen` variants of them if given.
 
-    `spreads`: how far runs of their suite differ, where that is known; else it is assumed.
-
-    `where` names the runs in errors. Raises BadInput: for runs of versus, without a variant to
-    match, and for unlike runs unless `force`; FormatError where the records cannot be read.
-    """
+    `spreads`: how far runs of their suite differ, where that is known; else it is assumed. `where`
+    names the runs in errors. Raises BadInput for runs of versus, without a variant to match, and
+    for unlike runs unless `force`, or where the records cannot be read."""
     for result, name in ((a, where[0]), (b, where[1])):
         if result.run.two_sided:
             what = f"is a run of {result.run.command}, a comparison by itself"
@@ -389,19 +388,19 @@ def _launches(result: Result, *names: str) -> tuple[Any, ...]:
 
 
 def describe_noise(result: Result, noise: Comparing | None) -> list[str]:
-    """Warnings about a noise floor that was measured elsewhere."""
+    """List warnings about a noise floor that was measured on another host."""
     host = result.run.host if noise is None else noise.sides[0].run.host
     unlike = unlike_hosts(host, result.run.host)
     return [f"the noise floor is of another host: {difference}" for difference in unlike]
 
 
 def describe_run_warnings(doubts: Sequence[Warning]) -> list[str]:
-    """Those about a run as a whole, or about all of a variant."""
+    """List the warnings about a run as a whole, or about all of a variant."""
     return [f"{note.code}: {note.message} ({note.hint})" for note in doubts if note.key is None]
 
 
 def describe_failures(result: Result, variants: Sequence[str]) -> Iterator[str]:
-    """What failed and was not made good, one line each, of these variants or of none."""
+    """Yield a line about each failure that was not made good, of these variants or of none."""
     for failure in result.failures:
         if failure.variant is None or failure.variant in variants:
             round_ = f"round {failure.round}" if failure.round else ""
@@ -411,8 +410,10 @@ def describe_failures(result: Result, variants: Sequence[str]) -> Iterator[str]:
 
 
 def floors_of(noise: Comparing) -> dict[str, float]:
-    """The noise floor of each metric, from a run of A against itself: how far from 1 its interval
-    reaches, the farthest over its rows. BadInput for a run that is none."""
+    """Return the noise floor of each metric, from a run of A against itself.
+
+    It is how far from 1 the interval reaches, the farthest over the rows. Raises BadInput for a run
+    that is none."""
     run = noise.sides[0].run
     if not noise.aa:
         raise BadInput(f"--noise: run {run.id} is no A/A run; serve-bench versus --aa makes one")
@@ -429,12 +430,11 @@ def floors_of(noise: Comparing) -> dict[str, float]:
 
 
 def broken(comparing: Comparing, fail_on: str) -> list[str]:
-    """What breaks the gate, one line each: rows and metrics with such a verdict; rows on which B is
-    worse by what no figure shows: requests that failed, launches that could not be measured.
+    """List what breaks the gate: rows and metrics with such a verdict, one line for each.
 
-    `regressed`, `slower` (any proven loss), or `inconclusive`, which fails on all that is not shown
-    to be the same or better.
-    """
+    Also rows on which B is worse by what no figure shows: requests that failed, launches that could
+    not be measured. `fail_on`: `regressed`, `slower` (any proven loss), or `inconclusive`, which
+    fails on all that is not shown to be the same or better."""
     order = ("regressed", "slower", "inconclusive")
     words = order[: order.index(fail_on) + 1]
     reasons: list[str] = []

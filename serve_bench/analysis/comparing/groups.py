@@ -27,8 +27,9 @@ ALIKE: Final = 1.5
 
 
 def describe_groups(a: Mapping[int, float], b: Mapping[int, float], letter: str) -> str:
-    """What two groups of launches say of B/A; empty where a side has none. `a`, `b`: values by
-    launch; `letter`: of the other side than A."""
+    """Say what two groups of launches mean for B/A; empty where a side has none.
+
+    `a`, `b`: values by launch; `letter`: of the side that is compared with A."""
     if (of_a := _split(a)) is None or (of_b := _split(b)) is None:
         return ""
     apart, other = sorted(fmean(high) - fmean(low) for low, high in (of_a, of_b))
@@ -45,8 +46,9 @@ def describe_groups(a: Mapping[int, float], b: Mapping[int, float], letter: str)
 
 
 def _split(values: Mapping[int, float]) -> tuple[list[float], list[float]] | None:
-    """The logarithms below and above the widest gap, two or more each; None where it is no gap
-    between groups."""
+    """Split the logarithms at their widest gap; None where it is no gap between groups.
+
+    A group has two values or more."""
     logs = sorted(map(math.log, values.values()))
     if len(logs) < FEWEST:
         return None

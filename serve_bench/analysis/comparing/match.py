@@ -29,7 +29,10 @@ _P = TypeVar("_P")  # the place of a row
 def matched(
     a: Result, b: Result, chosen: tuple[str | None, str | None], where: tuple[str, str]
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """Pairs of variants, and what is to be said of it."""
+    """Return the pairs of variants to compare, and sentences about what has no partner.
+
+    Raises BadInput where `chosen` has no such variant, none is in both runs, or both are the
+    same."""
     mine, theirs = variants(a), variants(b)
     for name, known, flag in ((chosen[0], mine, "a"), (chosen[1], theirs, "b")):
         if name is not None and name not in known:
@@ -58,7 +61,7 @@ def matched(
 
 
 def _only(known: Sequence[str], other: str, flag: str) -> str:
-    """The variant of a run for which none was chosen: that of the same name, or its only one."""
+    """Return the variant for which none was chosen: the same name, or the only one."""
     if len(known) == 1:
         return known[0]
     if other in known:
@@ -68,15 +71,14 @@ def _only(known: Sequence[str], other: str, flag: str) -> str:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a run measures, by the words that it was started with. `app`: of several sides or
-    services all; `suite`: where it has a name beside these."""
+    """What a run measures, by the words that it was started with."""
 
     command: str
-    app: str
-    suite: str
+    app: str  # of several sides or services all
+    suite: str  # where it has a name beside these
 
     def __str__(self) -> str:
-        """`micro noop`, `shop.py:app`, `versus noop, optimized against default`."""
+        """Render as `micro noop`, `shop.py:app`, `versus noop, optimized against default`."""
         names = dict.fromkeys((self.command, self.app))
         words = " ".join(name for name in names if name not in ("", "run"))
         if self.suite.startswith(self.command):  # scale_chain
@@ -85,7 +87,7 @@ class Subject:
 
 
 def subject_of(result: Result) -> Subject:
-    """What a stored run measures."""
+    """Return what a stored run measures, by its command, apps or URLs, and suite."""
     run, asked = result.run, result.run.asked
     sides = asked.sides
     if asked.urls:
@@ -103,7 +105,7 @@ def subject_of(result: Result) -> Subject:
 
 
 def _file_name(path: str) -> str:
-    """`noop`; of a user's own app its target without the folder, `shop.py:app`."""
+    """Return the last part of a path: `noop`; of a user's own app `shop.py:app`."""
     return path.rpartition("/")[2]
 
 
@@ -112,13 +114,12 @@ def _file_name(path: str) -> str:
 
 @dataclass(frozen=True)
 class RunPair:
-    """Two runs that are compared, and the folder of each. `of`: what both measured, where there
-    are several pairs; `notes`: of which runs they are the newest."""
+    """Two runs that are compared, and the folder of each."""
 
-    of: str
+    of: str  # what both measured, where there are several pairs
     where: tuple[str, str]
     runs: tuple[Result, Result]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # of which runs they are the newest
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,10 @@ class _Alike:
 def pair_runs(
     a: Mapping[str, Result], b: Mapping[str, Result], force: bool
 ) -> tuple[list[RunPair], list[str], list[str]]:
-    """The newest runs of each subject that are alike, `force` sets aside in what they are not; a
-    sentence about each that is unlike those of the other side, and about each whose subject one
-    side alone has, or that is a comparison by itself."""
+    """Pair the newest runs of each subject that are alike; `force` ignores differences.
+
+    Returns the pairs, a sentence about each run that is unlike those of the other side, and a
+    sentence about each that is a comparison by itself or whose subject is on one side alone."""
     groups: list[_Alike] = []
     alone: list[str] = []
     runs = [(at, where, run) for at, side in enumerate((a, b)) for where, run in side.items()]
@@ -211,7 +213,7 @@ class Difference:
 
 
 def unlike(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> Iterator[Difference]:
-    """What forbids to compare: hosts, Ray versions (`versions` of A and B), commands, suites."""
+    """Yield what forbids a comparison: hosts, Ray versions (`versions` of A and B), suites."""
     yield from unlike_hosts(a.run.host, b.run.host)
     ray, other = (version.get("ray") for version in versions)  # None of a service that was there
     if ray and other and ray != other:
@@ -231,12 +233,12 @@ def unlike(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> Itera
 
 
 def differences_of(a: Result, b: Result) -> list[Difference]:
-    """In what two runs are unlike, apps too; Ray's version is left out."""
+    """List in what two runs are unlike, apps too; Ray's version is left out."""
     return [*unlike_apps(a, b), *unlike(a, b, ({}, {}))]
 
 
 def unlike_rows(a: Mapping[_P, SideRow], b: Mapping[_P, SideRow]) -> tuple[Difference, ...]:
-    """Rows that bear the same name and are another load: another rate or body."""
+    """Return the differences between rows of the same name: another rate or body."""
     matched_by, chosen_by_engine = ("label", "client", "run"), ("processes",)
     differences: dict[str, Difference] = {}
     for place in (place for place in a if place in b):
@@ -249,7 +251,7 @@ def unlike_rows(a: Mapping[_P, SideRow], b: Mapping[_P, SideRow]) -> tuple[Diffe
 
 
 def unlike_axes(a: Iterable[SideRow], b: Iterable[SideRow]) -> Iterator[Difference]:
-    """The axes of which no value is on both sides."""
+    """Yield each axis of which no value is on both sides."""
 
     def axes(side: SideRow) -> dict[str, Any]:
         return {**side.cell, "row": side.row.label, "client": side.row.client}
@@ -262,8 +264,7 @@ def unlike_axes(a: Iterable[SideRow], b: Iterable[SideRow]) -> Iterator[Differen
 
 
 def unlike_apps(a: Result, b: Result) -> Iterator[Difference]:
-    """Two apps of the user's own, where they are not one in two states: by target and folder, or by
-    a deployment that both have."""
+    """Yield in what two apps of a user differ: target, or folder without a common deployment."""
     mine, theirs = a.run.asked.app, b.run.asked.app
     if isinstance(mine, str) or isinstance(theirs, str):
         return
@@ -281,7 +282,7 @@ def check_alike(
     pairs: Sequence[tuple[str, str]],
     rows: tuple[Mapping[_P, SideRow], Mapping[_P, SideRow]],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """In what two runs are unlike, by these pairs of variants and their rows, and what may be."""
+    """Return what forbids a comparison of these variants and rows, and what casts doubt on it."""
     versions = [[versions_of(a, mine), versions_of(b, other)] for mine, other in pairs]
     found = [
         *(difference for of in versions for difference in unlike(a, b, of)),
@@ -292,7 +293,7 @@ def check_alike(
 
 
 def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
-    """What may make the runs unlike, as warnings in one line each."""
+    """List what may make the runs unlike, as warnings of one line."""
     doubts = []
     mine, theirs = a.run.host, b.run.host
     if mine.id and theirs.id and mine.id != theirs.id:
@@ -312,15 +313,14 @@ def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tup
 
 
 def versions_of(result: Result, *names: str) -> dict[str, str]:
-    """Versions that the proof of the launches of these variants tells; several of one kind are
-    joined."""
+    """Return the versions that launches of these variants prove; several are joined."""
     launches = (launch for launch in result.launches if launch.variant.name in names)
     versions = (launch.proved.versions.items() for launch in launches)
     return _join((name, value) for name, value in chain(*versions) if value)
 
 
 def _join(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What each name stands beside, joined where that differs."""
+    """Join the different values of each name by "and"."""
     values: dict[str, dict[str, None]] = {}
     for name, value in pairs:
         values.setdefault(name, {})[value] = None
@@ -334,8 +334,9 @@ MOST_CHANGES: Final = 8
 
 
 def software_of(launches: Iterable[Launch]) -> dict[str, str]:
-    """By `app commit`, `app sources` and the name of each package what launches prove, joined where
-    they differ."""
+    """Return the commit, sources and packages that launches prove, by name.
+
+    Names are `app commit`, `app sources` and those of packages; different values are joined."""
     found: list[tuple[str, str]] = []
     for proof in (launch.proved for launch in launches):
         app = proof.app
@@ -347,8 +348,9 @@ def software_of(launches: Iterable[Launch]) -> dict[str, str]:
 
 
 def software_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """In what two of `software_of` differ: `protobuf 6.33 -> 7.1`, `click none -> 8.3`. What one of
-    them does not tell at all is passed over."""
+    """List in what two results of `software_of` differ: `protobuf 6.33 -> 7.1`.
+
+    What one of them does not have at all (commit, sources, packages) is passed over."""
     app = ("app commit", "app sources")
     names = [name for name in app if name in before and name in after]
     if any(name not in app for name in before) and any(name not in app for name in after):
@@ -358,13 +360,13 @@ def software_changes(before: Mapping[str, str], after: Mapping[str, str]) -> lis
 
 
 def few(changes: Sequence[str]) -> list[str]:
-    """The first of them, and how many more there are."""
+    """Return the first MOST_CHANGES of them, and `3 more` for the remaining."""
     more = len(changes) - MOST_CHANGES
     return [*changes[:MOST_CHANGES], *([f"{more} more"] if more > 0 else [])]
 
 
 def unlike_hosts(a: HostFacts, b: HostFacts) -> Iterator[Difference]:
-    """In what two hosts differ that sets their speed; of a host that is not known nothing."""
+    """Yield in what two hosts differ that sets their speed; nothing of an unknown host."""
     if HostFacts() in (a, b):
         return
     for name, what in HOST:
@@ -380,13 +382,13 @@ def unlike_hosts(a: HostFacts, b: HostFacts) -> Iterator[Difference]:
 
 
 def _line(kernel: object) -> str:
-    """`Linux 6.8.0-45-generic` -> `Linux 6.8`: what its scheduler and network stack belong to."""
+    """Return `Linux 6.8` of `Linux 6.8.0-45-generic`: what sets scheduler and network stack."""
     match = re.match(r"\S+ \d+\.\d+", str(kernel))
     return match.group() if match else str(kernel)
 
 
 def _settings(name: str, a: Any, b: Any) -> Iterator[Difference]:
-    """In what two values of a setting differ, down to the parts of it that do."""
+    """Yield in what two values of a setting differ, down to the parts that do."""
     of_app = name.split()[-1] == "app"
     if of_app and isinstance(a, Mapping) != isinstance(b, Mapping):
         apps = (built(AppOfSuite, {"app": app or ""}, name) for app in (a, b))
@@ -406,7 +408,7 @@ UNITS: Final = {"_per_s": "/s", "_s": " s", "_ms": " ms"}
 
 
 def _difference(name: str, a: object, b: object) -> Difference:
-    """Two values under a name as it is recorded, in words: `window_s` is a window in seconds."""
+    """Describe two values of a recorded name: `window_s` is a window in seconds."""
     ending = next((ending for ending in UNITS if name.endswith(ending)), "")
     units = (UNITS[ending] if ending and isinstance(value, int | float) else "" for value in (a, b))
     texts = (f"{_shown(value)}{unit}" for value, unit in zip((a, b), units, strict=True))

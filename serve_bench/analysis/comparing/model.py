@@ -24,13 +24,13 @@ GATE: Final = (MAIN,)
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
-    """Of values above 0; None where there is none."""
+    """Return the geometric mean of values above 0; None where there is none."""
     logs = [math.log(value) for value in values]
     return math.exp(statistics.fmean(logs)) if logs else None
 
 
 def worst(words: Iterable[Word]) -> Word:
-    """The word that stands for several; of none, inconclusive."""
+    """Return the word that stands for several: the worst; inconclusive where there is none."""
     distinct = set(words)
     order: Final = ("regressed", "slower", "inconclusive", "improved", "faster", "same")
     return next((word for word in order if word in distinct), "inconclusive")
@@ -38,25 +38,24 @@ def worst(words: Iterable[Word]) -> Word:
 
 @dataclass(frozen=True)
 class Compared:
-    """A metric of a row on both sides. `a`, `b`: geometric means over launches, None where none has
-    a value; `a_values`, `b_values` by round, of pairs only those that both have."""
+    """A metric of a row on both sides."""
 
     metric: str
     unit: str
     better: Better
-    a_values: Mapping[int, float]
+    a_values: Mapping[int, float]  # by round; of pairs only the rounds that both sides have
     b_values: Mapping[int, float]
     judged: Judged
     gated: bool
 
     @property
     def a(self) -> float | None:
-        """A's value."""
+        """The geometric mean of A over its launches; None where none has a value."""
         return geometric_mean(self.a_values.values())
 
     @property
     def b(self) -> float | None:
-        """B's value."""
+        """The geometric mean of B over its launches; None where none has a value."""
         return geometric_mean(self.b_values.values())
 
     @property
@@ -69,30 +68,25 @@ class Compared:
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """A row of a cell, on A and on the side that is compared with it, whose letter is `side`.
-    `variants`: the names of both sides where a run has several. `planned`:
-    rounds (of A and B), `measured` those with a value on that side, of pairs on both. `worse`: why
-    B is worse whatever its figures say, else empty. `rate_per_s`: of an open loop. `hops`: the
-    latency of traced requests, and each of its hops. `in_slices`: what slices did to the requests/s
-    of a side, by round; `slicing`: method, why it was not as asked for, and figures by name;
-    `work`: in what the sides did not do the same (work.py); `groups`: those of launches."""
+    """A row of a cell, on A and on the side that is compared with it."""
 
     cell: JsonObject
     row: str
     client: str
     lines: tuple[Compared, ...]
     doubts: tuple[Doubt, ...] = ()
+    # Requests/s in slices over those of a steady load, by side and round.
     in_slices: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    slicing: JsonObject = field(default_factory=dict)
-    variants: tuple[str, str] | None = None
-    planned: tuple[int, int] = (0, 0)
-    measured: tuple[int, int] = (0, 0)
-    worse: str = ""
-    rate_per_s: float | None = None
-    hops: tuple[HopShift, ...] = ()
-    side: str = "B"
-    work: tuple[str, ...] = ()
-    groups: str = ""
+    slicing: JsonObject = field(default_factory=dict)  # method, why not as asked, figures
+    variants: tuple[str, str] | None = None  # names on both sides, where a run has several
+    planned: tuple[int, int] = (0, 0)  # rounds of A and B
+    measured: tuple[int, int] = (0, 0)  # rounds with a value on that side, of pairs on both
+    worse: str = ""  # why B is worse whatever its figures say, else empty
+    rate_per_s: float | None = None  # of an open loop
+    hops: tuple[HopShift, ...] = ()  # the latency of traced requests, and each of its hops
+    side: str = "B"  # the letter of the side that is compared with A
+    work: tuple[str, ...] = ()  # in what the sides did not do the same (work.py)
+    groups: str = ""  # what two groups of launches say of B/A (groups.py)
 
     @property
     def word(self) -> Word:
@@ -101,7 +95,7 @@ class ComparedRow:
         return "regressed" if self.worse else worst(words)
 
     def line(self, metric: str) -> Compared:
-        """The line of a metric."""
+        """Return the line of a metric; StopIteration if the row has none."""
         return next(line for line in self.lines if line.metric == metric)
 
 
@@ -135,40 +129,35 @@ class Alone:
 
 @dataclass(frozen=True)
 class Comparing:
-    """Sides against A, of one run of versus, of two stored runs, or of the newest run and earlier
-    ones. A is the first of `sides`; all figures are judged together, and `confidence` is that of
-    each interval, by Bonferroni: those of all sides hold at once in 95 % of cases.
+    """Sides against A, of one run of versus, of two stored runs, or of a run and earlier ones.
 
-    `threshold` is as asked for; that of a metric is the larger of it and its floor. `noise`: the
-    run of the floors; `unlike`: in what runs differ that were compared by force; `notes`: how sides
-    were matched; `unfair`: which other programs ran beside, in sentences; `of`: what was measured,
-    where several comparisons stand together.
-    """
+    A is the first of `sides`. All figures are judged together, and `confidence` is that of each
+    interval, by Bonferroni: those of all sides hold at once in 95 % of cases."""
 
     kind: Literal["versus", "compare", "history"]
     sides: tuple[About, ...]
     rows: tuple[ComparedRow, ...]
-    threshold: float
+    threshold: float  # as asked for; that of a metric is the larger of it and its floor
     gate: tuple[str, ...]
     floors: Mapping[str, float] = field(default_factory=dict)
-    noise: str | None = None
+    noise: str | None = None  # the run of the floors
     alone: tuple[Alone, ...] = ()
     failures: tuple[str, ...] = ()
-    unlike: tuple[str, ...] = ()
+    unlike: tuple[str, ...] = ()  # in what runs differ that were compared by force
     warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    unfair: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # how sides were matched
+    unfair: tuple[str, ...] = ()  # which other programs ran during the load, in sentences
     stop: RunStop | None = None
-    of: str = ""
+    of: str = ""  # what was measured, where several comparisons stand together
     confidence: float = CONFIDENCE
 
     @property
     def names(self) -> tuple[str, str]:
-        """Of A and B."""
+        """The names of A and B."""
         return self.sides[0].name, self.sides[1].name
 
     def split(self) -> tuple[Comparing, ...]:
-        """Each side against A, under its letter; the whole itself where there is one."""
+        """Return a comparison for each side against A, named by the side's letter."""
         first, *others = self.sides
         if len(others) == 1:
             return (self,)
@@ -184,7 +173,7 @@ class Comparing:
 
     @property
     def pairs(self) -> list[tuple[ComparedRow, Compared]]:
-        """All metrics of all rows, with the row."""
+        """All metrics of all rows, each with its row."""
         return [(row, line) for row in self.rows for line in row.lines]
 
     @property
@@ -194,13 +183,15 @@ class Comparing:
 
     @property
     def aa(self) -> bool:
-        """Whether A was set against itself."""
+        """Whether A was compared with itself."""
         return self.paired and self.sides[0].run.asked.aa
 
     @property
     def settled(self) -> bool:
-        """Whether more rounds would hardly change a word of the gate. With rounds enough a row on
-        which B is worse whatever its figures say is settled too, and a metric without any value."""
+        """Whether more rounds would hardly change a word of the gate.
+
+        With rounds enough, a row on which B is worse whatever its figures say is settled, and so is
+        a metric without any value."""
         gated = [(row, line) for row, line in self.pairs if line.a_values or line.b_values]
         open_ = [row for row, line in gated if line.gated and not line.judged.settled]
         enough = all(min(row.measured) >= FEWEST for row in self.rows)
@@ -219,9 +210,11 @@ OPEN: Final = ("same", "inconclusive")
 
 
 def figures(line: Compared, a: str = "") -> str:
-    """`14 % slower (4 to 23 %)`, `11.8 times as fast at p99`; `between 4 % slower and 3 % faster`,
-    where no change is in the interval; or why there is no ratio. `a`: the name of A, for `14 %
-    slower than A (4 to 23 %)`."""
+    """Describe how far B is from A, or say why there is no ratio.
+
+    `14 % slower (4 to 23 %)`, `11.8 times as fast at p99`; `between 4 % slower and 3 % faster`,
+    where the interval includes no change. `a`: the name of A, for `14 % slower than A (4 to 23
+    %)`."""
     interval = line.judged.interval
     if line.ratio is None:
         return f"{line.metric} {line.judged.why or 'not measured'}"
@@ -245,7 +238,7 @@ def figures(line: Compared, a: str = "") -> str:
 
 
 def _change(line: Compared, ratio: float) -> tuple[str, str]:
-    """How far B is from A, and in what: (`14`, `% slower`), (`11.8`, `times as fast`)."""
+    """Return how far B is from A, and in what: (`14`, `% slower`), (`11.8`, `times as fast`)."""
     amount = percent(round(abs(ratio - 1), 5)).removesuffix(" %")
     if line.metric == "cpu":
         more = (ratio_text(ratio), "times as much") if ratio >= 2 else (amount, "% more")
@@ -259,7 +252,7 @@ def _change(line: Compared, ratio: float) -> tuple[str, str]:
 
 
 def row_title(comparing: Comparing, row: ComparedRow) -> str:
-    """What tells a row from the others: variant, cell and client where they differ."""
+    """Name a row among the others: variant, cell and client where they differ."""
     cells = {cell_slug(other.cell) for other in comparing.rows}
     clients = {other.client for other in comparing.rows if other.row == row.row}
     words = [
@@ -271,18 +264,19 @@ def row_title(comparing: Comparing, row: ComparedRow) -> str:
 
 
 def variant_of(row: ComparedRow) -> str | None:
-    """The variant of a row, where a run has several."""
+    """Return the variant of a row, both where they differ; None where a run has one."""
     return None if row.variants is None else " and ".join(dict.fromkeys(row.variants))
 
 
 def alone_words(row: Alone) -> str:
-    """`100 connections (raw) of bs1-ongoing1-rep1: only in A`."""
+    """Describe a row of one side: `100 connections (raw) of bs1-ongoing1-rep1: only in A`."""
     return f"{row}: only in {row.side}"
 
 
 def subject(comparing: Comparing) -> str:
-    """`optimized against default`; of an A/A run `default against itself`; of more sides `3 sides
-    against default`."""
+    """Name what is compared: `optimized against default`.
+
+    Of an A/A run `default against itself`; of more sides `3 sides against default`."""
     a, b = comparing.names
     if len(comparing.sides) > 2:
         b = f"{len(comparing.sides) - 1} sides"

@@ -37,13 +37,12 @@ Place: TypeAlias = tuple[str, RowPlace]
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A stored run with its rows. `where`: its folder; `changed`: of a history, what is not as in
-    the run before, `ray 2.59.0 -> 2.60.0`."""
+    """A stored run with its rows."""
 
-    where: str
+    where: str  # its folder
     result: Result
     rows: Mapping[Place, SideRow]
-    changed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()  # unlike the run before in a history: `ray 2.59.0 -> 2.60.0`
 
     @property
     def run(self) -> Run:
@@ -51,7 +50,7 @@ class MeasuredRun:
 
     @cached_property
     def warnings(self) -> tuple[Warning, ...]:
-        """What doubts its figures."""
+        """The warnings about its figures."""
         return checks(self.result)
 
     @cached_property
@@ -61,7 +60,7 @@ class MeasuredRun:
 
     @cached_property
     def versions(self) -> Mapping[str, str]:
-        """What ran, as the launches of all variants prove it, and the tool."""
+        """The versions of what ran, as launches of all variants prove it, and of the tool."""
         versions = versions_of(self.result, *variants(self.result))
         versions["serve-bench"] = self.run.tool_version
         if kernel := self.run.host.kernel:
@@ -75,7 +74,7 @@ class MeasuredRun:
 
 
 def read_run(where: str, result: Result) -> MeasuredRun:
-    """A stored run with the rows of all its variants. FormatError where a record cannot be read."""
+    """Read the rows of all variants of a run; FormatError where a record cannot be read."""
     of_variants = ((name, rows_of(result, name)) for name in variants(result))
     rows = {(name, place): row for name, of in of_variants for place, row in of.items()}
     return MeasuredRun(where, result, rows)
@@ -84,8 +83,7 @@ def read_run(where: str, result: Result) -> MeasuredRun:
 def compare_newest(
     earlier: Sequence[MeasuredRun], newest: MeasuredRun, threshold: float, gate: Sequence[str]
 ) -> Comparing:
-    """The newest run against the earlier ones, by the comparison of two stored runs. Rows that the
-    run before had and the newest has not, and those that it alone has, are listed."""
+    """Compare the newest run with the earlier ones, and list rows of one side alone."""
     seen = enumerate((by_key(run.result, run.warnings) for run in earlier), 1)
     known = {f"{number}/{key}": doubts for number, of in seen for key, doubts in of.items()}
     known_newest = by_key(newest.result, newest.warnings)
@@ -135,8 +133,9 @@ def compare_newest(
 
 
 def pool_rows(runs: Mapping[int, SideRow]) -> SideRow:
-    """A row of several runs, by number, as one side: launches are numbered through, and the values
-    are those of runs."""
+    """Pool a row of several runs, by number, into one side.
+
+    Launches are numbered through, and the values are those of runs."""
     trials: list[Trial] = []
     planned: list[int] = []
     broken: list[int] = []
@@ -159,8 +158,9 @@ def pool_rows(runs: Mapping[int, SideRow]) -> SideRow:
 
 
 def measure_spreads(a: Result, b: Result, others: Sequence[Result]) -> Spreads:
-    """How far runs of the suite of A and B differ, from other runs that are alike, by row and
-    metric; nothing of what fewer than RUNS_KNOWN of them measured."""
+    """Estimate how far runs of the suite of A and B differ, by row and metric.
+
+    From other runs that are alike; nothing of what fewer than RUNS_KNOWN of them measured."""
     further = (other for other in others if other.run.id not in (a.run.id, b.run.id))
     alike = [other for other in further if not any(unlike(a, other, ({}, {})))]
     alike.sort(key=lambda other: other.run.started_at)
@@ -185,10 +185,11 @@ def measure_spreads(a: Result, b: Result, others: Sequence[Result]) -> Spreads:
 
 
 def estimate_spread(logs: Sequence[float], launches: float) -> RunSpread:
-    """From logarithms of runs in order of time: the mean square successive difference (von Neumann,
-    Kent, Bellinson, Hart, Annals of Mathematical Statistics 12, 1941), into which a slow drift
-    hardly enters and a step once; as many degrees of freedom as its variance has for normal
-    values."""
+    """Estimate the spread of runs from their logarithms in order of time.
+
+    By the mean square successive difference (von Neumann, Kent, Bellinson, Hart, Annals of
+    Mathematical Statistics 12, 1941), into which a slow drift hardly enters and a step once. It has
+    as many degrees of freedom as its variance has for normal values."""
     n = len(logs)
     squares = [(after - before) ** 2 for before, after in pairwise(logs)]
     df = 2 * (n - 1) ** 2 / (3 * n - 4)

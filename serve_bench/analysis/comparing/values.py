@@ -27,10 +27,10 @@ pace, whether requests come or not."""
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric that is compared. `unit` is that of its values."""
+    """A metric that is compared."""
 
     name: str
-    unit: str
+    unit: str  # of its values
     better: Better
 
 
@@ -54,7 +54,7 @@ NAMES: Final = tuple(measure.name for measure in MEASURES)
 
 @dataclass(frozen=True)
 class RowPlace:
-    """By what rows of two sides are matched: the scenario, as far as it has a name."""
+    """What rows of two sides are matched by: the scenario, as far as it has a name."""
 
     cell: str
     row: str
@@ -63,27 +63,24 @@ class RowPlace:
 
 @dataclass(frozen=True)
 class SideRow:
-    """A row of a cell on one side. `planned`: its rounds; `broken`: those with a trial that was
-    measured and dropped; `values`: by metric, then by round; `ingress`: the deployment that HTTP
-    meets, of an app of the user's own."""
+    """A row of a cell on one side."""
 
     cell: JsonObject
     row: Row
-    planned: tuple[int, ...] = ()
+    planned: tuple[int, ...] = ()  # its rounds
     trials: tuple[Trial, ...] = ()
-    broken: tuple[int, ...] = ()
-    values: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    ingress: str = ""
+    broken: tuple[int, ...] = ()  # rounds with a trial that was measured and dropped
+    values: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # by metric, then round
+    ingress: str = ""  # the deployment that HTTP meets, of a user's own app
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """Those in which it was measured: requests were answered."""
+        """The rounds in which it was measured: requests were answered."""
         return tuple(sorted({trial.round for trial in self.trials if answered(trial)}))
 
     @property
     def failed_share(self) -> float:
-        """Failed requests and those that were due and not answered, as a share of all that ended or
-        were given up; 0 where none did."""
+        """Failed and overdue requests as a share of all that ended or were given up; 0 of none."""
         failed = sum(trial.counts.failed_total + overdue(trial) for trial in self.trials)
         ended = failed + sum(trial.counts.completed for trial in self.trials)
         return failed / ended if ended else 0.0
@@ -92,12 +89,10 @@ class SideRow:
 def rows_of(
     result: Result, variant: str, rounds: Collection[int] | None = None
 ) -> dict[RowPlace, SideRow]:
-    """The rows of a variant in these rounds, in all without; in the order of the plan, those
-    without a plan behind. What a broken cluster measured is planned and not measured
-    (Result.broken).
+    """Return the rows of a variant, in these rounds or in all.
 
-    Raises FormatError when a stored histogram cannot be read.
-    """
+    In the order of the plan, those without a plan behind. What a broken cluster measured is planned
+    and not measured (Result.broken). Raises FormatError when a stored histogram cannot be read."""
     places: dict[RowPlace, list[PlannedTrial | Trial]] = {}
     all_trials: list[PlannedTrial | Trial] = [*result.plan, *result.trials]
     broken, asked = result.broken, result.run.asked
@@ -110,7 +105,7 @@ def rows_of(
 
 
 def place_of(at: PlannedTrial | Trial) -> RowPlace:
-    """Where a trial belongs; a step that is measured again stands with its first run."""
+    """Return where a trial belongs; a step that is measured again stands with its first run."""
     label = at.row.label.removesuffix(f", run {at.row.run}")
     return RowPlace(cell_slug(at.cell), label, at.row.client)
 
@@ -137,8 +132,9 @@ def _row(planned: list[PlannedTrial | Trial], broken: Collection[str], ingress: 
 
 
 def values_of(trial: Trial) -> dict[str, float]:
-    """The value of a trial for each metric that it has: requests/s, and ns for the others. A lower
-    bound is no value: what was given up would make a side look faster than it is."""
+    """Return the values of a trial by metric: requests/s, and ns for the others.
+
+    A lower bound is no value: what was given up would make a side look faster than it is."""
     if not answered(trial):
         return {}
     sliced, rate = trial.client.slices, read_rate(trial).mean
@@ -156,8 +152,9 @@ def values_of(trial: Trial) -> dict[str, float]:
 
 
 def describe_errors(a: Result, b: Result) -> Iterator[str]:
-    """Between what B/A is by what is known of figures within a launch (`p50_error`, a share), a row
-    each: of files of other tools, which are one launch."""
+    """Say for each row between what B/A is, by the errors of figures within a launch.
+
+    These (`p50_error`, a share) come with files of other tools, which are one launch."""
     others = {trial.key: trial for trial in b.trials}
     for sides in ((trial, others[trial.key]) for trial in a.trials if trial.key in others):
         spans, (of_a, of_b) = list[str](), map(values_of, sides)
@@ -175,8 +172,10 @@ def describe_errors(a: Result, b: Result) -> Iterator[str]:
 
 
 def overdue(trial: Trial) -> int:
-    """Requests without an answer when the drain ended. None in a closed loop whose queue is longer
-    (Little: connections / rate) than windows and drain: their turn had not come."""
+    """Count the requests without an answer when the drain ended.
+
+    None in a closed loop whose queue is longer (Little: connections / rate) than windows and drain:
+    their turn had not come."""
     rate, seconds = read_rate(trial).mean, trial.seconds
     if trial.row.loop == "closed" and rate and seconds.connect is not None:
         waited_s = seconds.total - seconds.connect - seconds.warmup
@@ -185,7 +184,7 @@ def overdue(trial: Trial) -> int:
 
 
 def _cpu_ns(trial: Trial) -> float | None:
-    """CPU of the processes on a request's way, for one request; None where it was not sampled."""
+    """Return the CPU time per request of the processes on its way; None if not sampled."""
     metric, sliced = trial.metrics.get("server_cpu"), trial.client.slices
     if metric is not None and metric.windows and sliced:
         requests = sliced.requests or sum(sliced.completed)
@@ -217,18 +216,18 @@ its requests in flight rise from none and drain to none."""
 
 @dataclass(frozen=True)
 class Doubt:
-    """A doubt about a row of a side, in `launches` of `of`; the message is that of the first."""
+    """A doubt about a row of a side."""
 
     side: str
     code: str
-    message: str
+    message: str  # that of the first launch
     hint: str
-    launches: int
-    of: int
+    launches: int  # with the doubt
+    of: int  # launches of the side
 
 
 def by_key(result: Result, doubts: Iterable[Warning]) -> dict[str, list[Warning]]:
-    """The doubts about each trial of a run that is compared, by its key, of all about the run."""
+    """Group the doubts about trials by key, without those about profiles or windows of slices."""
     doubts_by_key: dict[str, list[Warning]] = {}
     slices = {trial.key: trial.client.slices for trial in result.trials}
     for doubt in doubts:
@@ -240,7 +239,7 @@ def by_key(result: Result, doubts: Iterable[Warning]) -> dict[str, list[Warning]
 
 
 def doubts_of(side: str, row: SideRow, known: Mapping[str, Sequence[Warning]]) -> list[Doubt]:
-    """The doubts about a row of a side, each once."""
+    """List the doubts about a row of a side, each code once."""
     first: dict[str, Warning] = {}
     rounds: dict[str, set[int]] = {}
     for trial in row.trials:
@@ -257,7 +256,7 @@ def doubts_of(side: str, row: SideRow, known: Mapping[str, Sequence[Warning]]) -
 
 
 def _of_trial(trial: Trial) -> Iterator[Warning]:
-    """Doubts that matter to a comparison alone."""
+    """Yield the doubts that only matter to a comparison."""
     if trial.flags.cut:
         yield Warning("cut", "ended by time", "its rate is that until then")
     figures = zip(("p50", "p99"), latency_figures([trial], (0.5, 0.99)), strict=True)
@@ -285,10 +284,11 @@ ODD_OF: Final = 5
 def odd_launches(
     measure: str, a: Mapping[int, float], b: Mapping[int, float], letter: str
 ) -> Iterator[Doubt]:
-    """Launches unlike their others, of rounds that both sides have: the log ratio of the round is
-    farther from the median than ODD_MADS normal deviations (1.4826 MAD) and ODD_SHARE; the side, A
-    or the one with this letter, is that which is farther from its own median. Below ODD_OF rounds
-    none is."""
+    """Yield a doubt about each launch unlike its others, of rounds that both sides have.
+
+    The log ratio of its round is farther from the median than ODD_MADS normal deviations (1.4826
+    MAD) and ODD_SHARE. The side, A or `letter`, is that which is farther from its own median. Below
+    ODD_OF rounds none is odd."""
     if len(a) < ODD_OF:
         return
     logs = {at: math.log(b[at] / a[at]) for at in a}
@@ -307,7 +307,8 @@ def odd_launches(
 def weighed(
     judged: Judged, metric: str, sides: Mapping[str, SideRow], doubts: Sequence[Doubt]
 ) -> Judged:
-    """The verdict with the doubts regarded: what they forbid to say is inconclusive, with why.
+    """Weigh a verdict by the doubts: what they forbid to say becomes inconclusive, with why.
+
     `sides`: the row of A and of the other, by letter."""
     # The sides of which the client was the limit, in half of the launches or more.
     limited = (doubt for doubt in doubts if doubt.code == CLIENT)
@@ -325,12 +326,11 @@ def weighed(
 
 
 def worse(a: SideRow, b: SideRow, letter: str) -> str:
-    """Why B is worse whatever its figures say; empty where they have the word.
+    """Say why B is worse whatever its figures say; empty where they have the word.
 
     Too many of its requests failed and not of A's, or more than twice as many of them; or it could
     not be measured in launches enough for a verdict, and A could. Launches that broke while it was
-    measured say nothing about it.
-    """
+    measured say nothing about it."""
     of_a, of_b = a.failed_share, b.failed_share
     if of_b > INVALID_SHARE and (of_a <= INVALID_SHARE or of_b > TWICE * of_a):
         return f"{share_text(of_b)} of {letter}'s requests failed, {share_text(of_a)} of A's"
@@ -344,7 +344,7 @@ def worse(a: SideRow, b: SideRow, letter: str) -> str:
 
 
 def share_text(share: float) -> str:
-    """A share as a percentage: `0 %`, `1.2 %`, `60 %`, `100 %`; 100 % is said of all alone."""
+    """Render a share as `0 %`, `1.2 %`, `60 %`, `over 99 %`, `100 %` (of all alone)."""
     if 0.995 <= share < 1:
         return "over 99 %"
     return f"{100 * share:.2g} %" if share < 0.0995 else f"{100 * share:.0f} %"

@@ -1,9 +1,9 @@
-"""What both sides of a row did, which is compared before their figures: where the app did other
-work on B, a ratio says nothing of the server.
+"""What both sides of a row did, which is compared before their figures.
+
+Where the app did other work on B, a ratio says nothing about the server.
 
 Pure. Rule: amounts are per answer, or per request of the ingress as Serve counted it, over all
-launches.
-"""
+launches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KINDS: Final[Mapping[str, WorkKind]] = {
 
 
 def other_work(a: SideRow, b: SideRow) -> Iterator[str]:
-    """`calls of Child 1 against 12 per request`: in what the sides did not do the same."""
+    """Yield in what the sides did not do the same: `calls of Child 1 against 12 per request`."""
     for measure in (_measure_answers, _measure_calls):
         of_a, of_b = measure(a), measure(b)
         for kind, name in dict.fromkeys((*of_a, *of_b)) if of_a and of_b else ():
@@ -62,7 +62,7 @@ def other_work(a: SideRow, b: SideRow) -> Iterator[str]:
 
 
 def _measure_answers(side: SideRow) -> Amounts:
-    """What the client received; empty of few answers."""
+    """Return bytes and statuses that the client received; empty below FEWEST answers."""
     codes, clients = Counter[int](), [trial.client for trial in side.trials]
     for client in clients:
         codes.update(client.status_codes)
@@ -75,7 +75,9 @@ def _measure_answers(side: SideRow) -> Amounts:
 
 
 def _measure_calls(side: SideRow) -> Amounts:
-    """What Serve counted of each deployment; empty of few requests, and where it was not read."""
+    """Return what Serve counted of each deployment, by kind and deployment.
+
+    Empty where it was not read, and below FEWEST requests."""
     sums = defaultdict[str, defaultdict[str, float]](lambda: defaultdict(float))
     for trial in side.trials:
         for place, group in trial.serve_metrics.deployments.items():
