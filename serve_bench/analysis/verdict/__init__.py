@@ -52,28 +52,22 @@ from serve_bench.core.result import Launch, Trial
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limited a trial.
-
-    `figures` and `runner_up`: words with numbers and units. `reasons`: why a verdict is unclear,
-    what contradicts it, a timer behind it. `unseen`: what could not be observed. `confidence` is
-    "none" if the cause is "unclear". `idle`: of the slots that HTTP reaches while requests waited
-    for them, %.
-    """
+    """What limited a trial."""
 
     cause: Cause
-    figures: str
-    confidence: Confidence
+    figures: str  # in words with numbers and units, as runner_up
+    confidence: Confidence  # "none" if the cause is "unclear"
     runner_up: str | None = None
     runner_up_cause: Cause | None = None
     hint: str = ""
     deployment: str | None = None
-    reasons: tuple[str, ...] = ()
-    unseen: tuple[str, ...] = ()
-    idle: float | None = None
+    reasons: tuple[str, ...] = ()  # why it is unclear, what contradicts it, a timer behind it
+    unseen: tuple[str, ...] = ()  # what could not be observed
+    idle: float | None = None  # %, of the slots that HTTP reaches while requests waited for them
 
     @property
     def text(self) -> str:
-        """`replica CPU 98 % (high confidence; next limit: proxy CPU 61 %)`, doubts in between."""
+        """`replica CPU 98 % (high confidence; next limit: proxy CPU 61 %)`, reasons in between."""
         if self.cause == "unclear":
             return f"unclear: {'; '.join(self.reasons)}"
         then = f"; next limit: {self.runner_up}" if self.runner_up else ""
@@ -87,12 +81,11 @@ def limited_by(
     beside: Sequence[Trial] = (),
     launches: Sequence[Launch] = (),
 ) -> Verdict:
-    """What limited a trial.
+    """Judge what limited a trial.
 
     `front`: the deployment that HTTP reaches; without it, it is inferred if possible. `beside`:
     other trials of the run; those of the same cell and client form a ladder. `launches`: of the
-    run, whose flags of Serve may have the value of a timer.
-    """
+    run, whose flags of Serve may have the value of a timer."""
     case = case_of(trial, front, beside)
     verdict = next(answer for ask in list_questions(case) if (answer := ask(case)) is not None)
     # It is less sure where processes of the server came or went, or requests failed, unless it is
@@ -120,9 +113,11 @@ OF_REPLICAS: Final = frozenset[Cause](
 
 
 def worth_a_look(trial: Trial, front: str | None = None) -> bool:
-    """Whether a further load, to see what requests wait in (waits.py), is worth its time: no full
-    CPU explains the row, and its time is not that of Serve's own code. For an app of the user,
-    whose waits are not known, or too few slots, a CPU explains it only with confidence "high"."""
+    """Say whether a further load, to see what requests wait in (waits.py), is worth its time.
+
+    It is where no full CPU explains the row, and its time is not that of Serve's own code. For an
+    app of the user, whose waits are not known, or too few slots, a CPU explains it only with
+    confidence "high"."""
     given_up = count_given_up(trial.counts.failed, trial.client.status_codes)
     if read_rate(trial).silent_from is not None or given_up:
         return trial.usage != TrialUsage()
@@ -144,7 +139,7 @@ EXPLAINED: Final = ("client", "proxy CPU", "haproxy CPU", "replica CPU", "host C
 
 
 def list_questions(case: Case) -> Iterator[Callable[[Case], Verdict | None]]:
-    """The questions about a case, in their order: those of which there is any evidence."""
+    """Yield the questions about a case in their order, those of which there is any evidence."""
     seen, offered = case.seen, case.seen.offered
     if case.stopped is not None:
         yield _silent
@@ -174,7 +169,7 @@ def list_questions(case: Case) -> Iterator[Callable[[Case], Verdict | None]]:
 
 
 def _silent(case: Case) -> Verdict:
-    """From some window on no request succeeded: what they wait for now."""
+    """Judge a standstill: name what requests wait for since the last one succeeded."""
     since = f"from second {(case.stopped or 0) * case.trial.window_s:g} to the end"
     asks = waits.blocked_candidate, waits.place_candidate, waits.call_candidate
     place = next(filter(None, (ask(case.seen) for ask in asks)), None)
@@ -185,13 +180,13 @@ def _silent(case: Case) -> Verdict:
 
 
 def _transient(case: Case) -> Verdict | None:
-    """Serve started or stopped replicas while the row was measured."""
+    """Answer "unclear" if Serve started or stopped replicas while the row was measured."""
     changed = rescaled(case.trial.limits)
     return changed and replace(_unclear(case, changed[1]), deployment=changed[0])
 
 
 def _impossible(case: Case) -> Verdict | None:
-    """No request completed, no process was sampled, or the readings contradict each other."""
+    """Answer "unclear" if nothing completed or was sampled, or readings contradict each other."""
     seen, trial = case.seen, case.trial
     if not answered(trial):
         return _unclear(case, "no request was completed")
@@ -208,7 +203,7 @@ def _impossible(case: Case) -> Verdict | None:
 
 
 def _client(case: Case) -> Verdict | None:
-    """The client reports that it was the limit: was it, or did it wait for a CPU?"""
+    """Decide whether a client that says it was the limit was, or waited for a CPU."""
     seen, client = case.seen, case.client
     if client is None:
         return None
@@ -228,8 +223,9 @@ def _client(case: Case) -> Verdict | None:
 
 
 def _kept_up(case: Case) -> Verdict:
-    """An open loop with every answer in time was limited by its own rate; a client that was late to
-    send or to read only added to the latency."""
+    """Blame the rate of an open loop with every answer in time.
+
+    A client that was late to send or to read only added to the latency."""
     full = max(case.top, case.host.level if case.host and case.machine.is_full else 0.0)
     confidence: Confidence = (
         "high" if full < limits.IDLE else "medium" if full < limits.SATURATED else "low"
@@ -242,9 +238,10 @@ def _kept_up(case: Case) -> Verdict:
 
 
 def _cpu(case: Case) -> Verdict | None:
-    """The fullest of proxy, HAProxy, replicas, GPU and host. A GPU that is always in use comes
-    before a replica, which may spin while it waits for it; a process that waits for cores comes
-    after the host, if others use more of that."""
+    """Judge the fullest of proxy, HAProxy, replicas, GPU and host.
+
+    A GPU that is always in use comes before a replica, which may spin while it waits for it; a
+    process that waits for cores comes after the host, if others use more of that."""
     host, near = case.host, case.busy(limits.NEAR)
     near.sort(key=lambda part: part.cause != "GPU" or part.level < limits.SATURATED)
     top = next(iter(near), None)
@@ -274,7 +271,7 @@ def _cpu(case: Case) -> Verdict | None:
 
 
 def _connections(case: Case) -> Verdict | None:
-    """No part of the server is full, and requests of an open loop wait for connections of ours."""
+    """Blame the client's connections, for which requests of an open loop wait; no part is full."""
     wait = case.seen.offered.wait
     if wait is None:
         return None
@@ -284,10 +281,12 @@ def _connections(case: Case) -> Verdict | None:
 
 
 def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
-    """A CPU is near its limit but idle at times, and requests were observed to wait for something
-    else: a replica that is slower than the others and does not compute, or a line of the app, or
-    several calls, where they take no longer than one alone, or where all threads of a pool are in
-    use; or it is known that requests mostly wait for no CPU. `verdict`: the one about the CPU."""
+    """Find a wait that explains a row although a CPU is near its limit (`verdict`).
+
+    That CPU is idle at times, and requests were observed to wait for something else: a replica that
+    is slower than the others and does not compute, or a line of the app, or several calls, where
+    they take no longer than one alone, or where all threads of a pool are in use; or it is known
+    that requests mostly wait for no CPU."""
     seen = case.seen
     if seen.offered.loop == "closed" and seen.offered.connections == 1:
         return None
@@ -320,14 +319,16 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
 
 
 def _refused(case: Case) -> Verdict | None:
-    """Requests were refused, since slots and queue were full."""
+    """Blame slots and queue, which were full, so that requests were refused."""
     refusal = refused_candidate(case.seen)
     return None if refusal is None else _of(case, placed(case, refusal), "medium")
 
 
 def _inside(case: Case) -> Verdict | None:
-    """Observations inside the replicas: a blocked loop, a replica slower than the others, requests
-    that wait for slots of a deployment, the line of the app where requests wait."""
+    """Judge what was observed inside the replicas.
+
+    A blocked loop, a replica slower than the others, requests that wait for slots of a deployment,
+    the line of the app where requests wait."""
     seen = case.seen
     blocked = waits.blocked_candidate(seen)
     if blocked is not None and blocked.cause == "replica CPU":
@@ -357,7 +358,7 @@ def _inside(case: Case) -> Verdict | None:
 
 
 def _traced(case: Case) -> Verdict | None:
-    """No CPU is short, and traced requests spend most of their time in one wait."""
+    """Blame the wait in which traced requests spend most of their time; no CPU is short."""
     wait = traced_candidate(case.seen)
     if wait is None or wait.level < limits.TRACED_MOST:
         return None
@@ -365,7 +366,7 @@ def _traced(case: Case) -> Verdict | None:
 
 
 def _waits(case: Case) -> Verdict | None:
-    """No CPU is short: requests wait for slots or batches."""
+    """Blame slots or batches for which requests wait; no CPU is short."""
     rests = case.top < limits.IDLE and (case.way or not case.machine.has_no_core)
     confidence: Confidence = "medium" if rests else "low"
     seen, full, batch = case.seen, case.slots, case.batch
@@ -390,7 +391,7 @@ def _waits(case: Case) -> Verdict | None:
 
 
 def _downstream(case: Case) -> Verdict | None:
-    """By Serve's own metrics: a deployment behind the front takes most of the latency."""
+    """Blame a deployment behind the front that takes most of the latency, by Serve's metrics."""
     mean_ms, front = case.seen.offered.mean_ms, case.seen.front
     behind = {name: ms for name, ms in case.seen.processing_ms.items() if name != front}
     if front is None or not mean_ms or not behind:
@@ -405,8 +406,7 @@ def _downstream(case: Case) -> Verdict | None:
 
 
 def _hidden(case: Case) -> Verdict | None:
-    """Nothing is full, but more clients brought no more requests: they wait inside, or for slots
-    that are in use already."""
+    """Blame a wait inside, or full slots: nothing is full, but more clients bring no more."""
     flat, heavier = case.growth.flat, case.growth.heavier
     full = concurrency_candidate(case.seen, limits.SATURATED)
     # Slots all have a request, as far as was seen, or else by the time of one.
@@ -433,7 +433,7 @@ def _no_more(clients: int, rate: float) -> str:
 
 
 def _offered(case: Case) -> Verdict | None:
-    """Nothing is full: more load would give more requests."""
+    """Blame the offered load: nothing is full, and more load would give more requests."""
     offered = case.seen.offered
     for use in case.seen.of_role(*BESIDE):
         if use.level >= limits.SATURATED:
@@ -474,8 +474,10 @@ def _offered(case: Case) -> Verdict | None:
 
 
 def _alone(case: Case, more: bool = True) -> tuple[str, ...]:
-    """Whether requests wait for one another, by the time of one alone, in words; of one connection
-    each is alone. `more`: more clients may bring more requests."""
+    """Say whether requests wait for one another, by the time of one alone.
+
+    Empty for one connection, whose requests are alone. `more`: more clients may bring more
+    requests."""
     offered, look = case.seen.offered, case.seen.waits
     if (longer := look.longer) is None or (offered.loop == "closed" and offered.connections == 1):
         return ()
@@ -488,12 +490,12 @@ def _alone(case: Case, more: bool = True) -> tuple[str, ...]:
 
 
 def _rest(case: Case) -> str:
-    """Why requests do not wait for a CPU, in words."""
+    """Say why requests do not wait for a CPU."""
     return "whose processes rest on a full host" if case.machine.has_no_core else "CPU idle"
 
 
 def _look(case: Case) -> str:
-    """How to see where requests wait, as a hint."""
+    """Say how to see where requests wait, as a hint."""
     if case.seen.waits.replicas:
         return LOOKED
     failed = case.trial.waits.why_not
@@ -513,8 +515,9 @@ BETWEEN: Final = "a number of clients between the two (serve-bench sweep)"
 
 
 def _of(case: Case, candidate: Candidate, confidence: Confidence, *against: str) -> Verdict:
-    """The verdict, with the next limit: the fullest of all others. On a full host a client that
-    waits for a core limits nothing by itself."""
+    """Return the verdict with the next limit: the fullest of all others.
+
+    On a full host a client that waits for a core limits nothing by itself."""
     host = None if candidate.crowded else case.host
     late = case.machine.is_full and (case.seen.client.starved or 0.0) >= limits.STARVED
     others = [*case.server, host, None if late else case.client, case.slots, case.batch]

@@ -45,31 +45,25 @@ BESIDE: Final = ("haproxy_manager", "controller", "raylet", "gcs", "dashboard_ag
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible limit. `level`: the share in use; `figures` and `short`: the same in words, long
-    and short; `awake`: the share of time that its busiest thread ran or waited for a CPU;
-    `restless`: it was never idle, though others kept it from a whole core; `sole`: the only part of
-    the server that has no time left, for which all others wait; `pid`: of its process,
-    if it is a single one; `pool`: requests wait for threads of a pool that are always all in use;
-    `crowded`: the words say that the host was full; `idle`: for how much of the time slots were
-    idle while requests waited for them, %; `hint`: what to try, where it is not the cause's."""
+    """A possible limit."""
 
     cause: Cause
-    level: float
-    figures: str
-    short: str
+    level: float  # the share in use
+    figures: str  # the share in use, in words
+    short: str  # the same, shorter
     deployment: str | None = None
-    awake: float | None = None
-    restless: bool = False
-    sole: bool = False
-    pid: int | None = None
-    pool: bool = False
-    crowded: bool = False
-    idle: float | None = None
-    hint: str = ""
+    awake: float | None = None  # the share of time that its busiest thread ran or waited for a CPU
+    restless: bool = False  # never idle, though others kept it from a whole core
+    sole: bool = False  # the only part of the server that has no time left: all others wait for it
+    pid: int | None = None  # of its process, if it is a single one
+    pool: bool = False  # requests wait for threads of a pool that are always all in use
+    crowded: bool = False  # the words say that the host was full
+    idle: float | None = None  # %, of the time that slots were idle while requests waited for them
+    hint: str = ""  # what to try, where it is not that of the cause
 
 
 def server_candidates(seen: Evidence) -> list[Candidate]:
-    """Proxy, HAProxy, deployments, busy children of replicas and GPUs, the fullest first."""
+    """List proxy, HAProxy, deployments, busy children of replicas and GPUs, the fullest first."""
     kinds: tuple[tuple[Cause, tuple[str, ...]], ...] = (
         ("proxy CPU", ("proxy", "fallback_proxy")),
         ("haproxy CPU", ("haproxy",)),
@@ -104,7 +98,7 @@ def server_candidates(seen: Evidence) -> list[Candidate]:
 
 
 def host_candidate(seen: Evidence) -> Candidate | None:
-    """All cores together, with the share of processes that were not sampled."""
+    """Return all cores together, with the share of processes that were not sampled."""
     host = seen.host
     if host is None:
         return None
@@ -120,7 +114,7 @@ def host_candidate(seen: Evidence) -> Candidate | None:
 
 
 def client_candidate(seen: Evidence) -> Candidate | None:
-    """The client, if it reported its own state."""
+    """Return the client, if it reported its own state."""
     client = seen.client
     if not client.bound and client.busy is None:
         return None
@@ -135,8 +129,9 @@ def client_candidate(seen: Evidence) -> Candidate | None:
 
 
 def concurrency_candidate(seen: Evidence, full: float = limits.FULL_SLOTS) -> Candidate | None:
-    """More requests in flight than the replicas take at once, by this factor; None if all have a
-    slot. With Serve's own metrics also a wait for a slot of any deployment."""
+    """Find more requests in flight than slots, by the factor `full`; None if all have a slot.
+
+    With Serve's own metrics also a wait for a slot of any deployment."""
     in_flight, slots, mean_ms = seen.offered.in_flight, seen.slots, seen.offered.mean_ms
     for name, wait_ms in seen.router_wait_ms.items():
         if mean_ms and wait_ms >= limits.WAIT_SHARE * mean_ms:
@@ -150,8 +145,10 @@ def concurrency_candidate(seen: Evidence, full: float = limits.FULL_SLOTS) -> Ca
 
 
 def slots_candidate(seen: Evidence, at: str | None, level: float, words: str) -> Candidate:
-    """Requests that wait for slots which are in use; or idle for longer than it takes to hand one
-    over: so long Serve's router sleeps between its tries. HAProxy leads requests past it."""
+    """Describe requests that wait for slots that are in use, or idle for too long.
+
+    Too long is more than it takes to hand a slot over: so long Serve's router sleeps between its
+    tries. HAProxy leads requests past it."""
     use, past_router = seen.waits.slot_use(at), at == seen.front and seen.of_role("haproxy")
     idle = None if use is None else 100.0 * (1.0 - use.share)
     cause: Cause = "concurrency limit"
@@ -169,8 +166,7 @@ def slots_candidate(seen: Evidence, at: str | None, level: float, words: str) ->
 
 
 def refused_candidate(seen: Evidence) -> Candidate | None:
-    """Requests that were refused because slots and queue were full; None if the queue has no limit,
-    or the failures were others."""
+    """Find requests that full slots and queue refused; None: no limit, or other failures."""
     if not seen.refused or seen.queue is None or seen.slots is None:
         return None
     share = min(100 * seen.refused, 99.9) if seen.offered.rate else 100.0
@@ -191,8 +187,10 @@ def refused_candidate(seen: Evidence) -> Candidate | None:
 
 
 def batch_candidate(seen: Evidence) -> Candidate | None:
-    """Batches that start by their timeout, if that wait is most of the latency; or full ones while
-    more than another one waits, since serve.batch runs one at a time."""
+    """Find batches that start by their timeout, or full ones while others wait.
+
+    The first if that wait is most of the latency; the second if more than another one waits, since
+    serve.batch runs one at a time."""
     batches, p50_ms = seen.batches, seen.offered.p50_ms
     if batches is None:
         return None
@@ -225,9 +223,10 @@ HOPS: Final[Mapping[str, Cause]] = {
 
 
 def traced_candidate(seen: Evidence) -> Candidate | None:
-    """The wait that traced requests spend most of their time in. Of hops with one cause in one
-    deployment the sum. Calls that are made at once add up to more than the time that they take:
-    then their hops have parts of `downstream`."""
+    """Find the wait that traced requests spend most of their time in.
+
+    Hops with one cause in one deployment count together. Calls that are made at once add up to more
+    than the time that they take: then their hops have parts of `downstream`."""
     whole = seen.hops_ms.get("latency")
     if not whole:
         return None
@@ -255,11 +254,10 @@ def traced_candidate(seen: Evidence) -> Candidate | None:
 
 
 def _replicas(seen: Evidence) -> Iterator[Candidate]:
-    """Each deployment by its busiest replica: alone at its core, or as busy as the others.
+    """Yield each deployment by its busiest replica: alone at its core, or as busy as the others.
 
     A replica that is ahead of the others and never idle is at its limit below a whole core: with
-    many processes on few cores it waits for one.
-    """
+    many processes on few cores it waits for one."""
     for name, uses in seen.deployments.items():
         top = max(uses, key=lambda use: use.level)
         others = [use.level for use in uses if use is not top]
@@ -285,7 +283,7 @@ def _replicas(seen: Evidence) -> Iterator[Candidate]:
 
 
 def core_words(use: ProcessUse) -> str:
-    """`98 % of a core`; of the busiest thread if native threads share the work."""
+    """Render `98 % of a core`; of the busiest thread if native threads share the work."""
     if use.thread is not None and use.level == use.thread and use.cpu > use.thread:
         return f"{100 * use.level:.0f} % of a core in one thread"
     return f"{100 * use.level:.0f} % of a core"
@@ -294,7 +292,7 @@ def core_words(use: ProcessUse) -> str:
 def _about(
     seen: Evidence, name: str | None, cause: Cause, level: float, words: str, short: str
 ) -> Candidate:
-    """A candidate about a deployment, with its name if there are several."""
+    """Return a candidate about a deployment, with its name if there are several."""
     where = f"{short_name(name)}: " if name is not None and len(seen.deployments) > 1 else ""
     return Candidate(cause, level, f"{where}{words}", f"{where}{short}", name)
 

@@ -32,11 +32,13 @@ WORDS: Final[tuple[Confidence, ...]] = ("none", "low", "medium", "high")
 
 @dataclass(frozen=True)
 class Growth:
-    """Whether the server follows a load that grows, by other trials of the cell. `flat`: where the
-    rate stays constant up to this trial, the clients of the lightest such load, those here, and the
-    requests/s there. `follows`: the rate grew with the clients from the next lighter load on.
-    `heavier`: clients and requests/s of the best load with STEP times the clients (of one client,
-    on a host that is not full), if hardly more; None: more bring more, or none were measured."""
+    """Whether the server follows a load that grows, by other trials of the cell.
+
+    `flat`: where the rate stays constant up to this trial, the clients of the lightest such load,
+    those here, and the requests/s there. `follows`: the rate grew with the clients from the next
+    lighter load on. `heavier`: clients and requests/s of the best load with STEP times the clients
+    (of one client, on a host that is not full), if hardly more; None: more bring more, or none were
+    measured."""
 
     flat: tuple[int, int, float] | None
     follows: bool
@@ -44,8 +46,9 @@ class Growth:
 
 
 def compare_loads(trial: Trial, rate: float, beside: Iterable[Trial]) -> Growth:
-    """The trial among those of the same launch, variant, cell, client and kind of requests in a
-    closed loop. `rate`: its own."""
+    """Compare a trial of a closed loop with those of its launch, cell, client and kind of requests.
+
+    `rate`: requests/s of the trial."""
     place = attrgetter("launch", "variant", "cell", "row.client", "row.traffic", "row.loop")
     closed = (other for other in beside if other.row.loop == "closed" and not other.flags.profiled)
     alike = [other for other in closed if place(other) == place(trial) and other.key != trial.key]
@@ -76,24 +79,22 @@ def compare_loads(trial: Trial, rate: float, beside: Iterable[Trial]) -> Growth:
 
 @dataclass(frozen=True)
 class HostState:
-    """The host as the processes of the server meet it. `starved`: the share of their demand for CPU
-    that they waited. `never_rests`: a process on the way of a request, or the client, was hardly
-    ever idle, or no wait for a CPU is known. `has_no_core`: none is free. `is_full`: beside that,
-    the processes wait for one as far as is known, and never rest: if all of them are idle at times,
-    others fill the host and limit nothing. `others_most`: others and the hypervisor use more of it
-    than the fullest part of the server. `may_limit`: though each process is idle at times: a
-    request passes them in turn, and together they ran or waited for a CPU all the time."""
+    """The host as the processes of the server meet it.
 
-    starved: float
-    never_rests: bool
-    has_no_core: bool
-    is_full: bool
-    others_most: bool
+    `is_full` is false if all processes are idle at times: then others fill the host and limit
+    nothing. `may_limit` is true though each process is idle at times: a request passes them in
+    turn, and together they ran or waited for a CPU all the time."""
+
+    starved: float  # the share of their demand for CPU that processes waited
+    never_rests: bool  # of a process on the way, or the client; true if no wait is known
+    has_no_core: bool  # none is free
+    is_full: bool  # no core is free, processes wait for one as far as known, and never rest
+    others_most: bool  # others and the hypervisor use more than the server's fullest part
     may_limit: bool
 
 
 def read_host(seen: Evidence, way: Sequence[ProcessUse], top: float) -> HostState:
-    """The state of the host. `top`: the level of the fullest part of the server."""
+    """Return the state of the host. `top`: the level of the fullest part of the server."""
     host, known = seen.host, [share for use in way if (share := use.not_idle) is not None]
     # Where the server was sampled, and no wait for a CPU is known, it may never rest.
     unknown = bool(way) and not known
@@ -118,30 +119,26 @@ def read_host(seen: Evidence, way: Sequence[ProcessUse], top: float) -> HostStat
 
 @dataclass(frozen=True)
 class Case:
-    """A trial with its evidence and all its candidates; those of `server` the fullest first. `way`:
-    the processes on the way of a request that were sampled; `top`: the level of the fullest
-    part of the server; `most_beside`: requests/s of any load of its cell. `stopped`: the window
-    from which on no request succeeded. `mostly_waits`: the larger part of a request is known to be
-    no CPU; `cpu_explains`: CPU is most of its latency."""
+    """A trial with its evidence and all its candidates."""
 
     trial: Trial
     seen: Evidence
-    way: Sequence[ProcessUse]
-    top: float
+    way: Sequence[ProcessUse]  # the sampled processes on the way of a request
+    top: float  # the level of the fullest part of the server
     growth: Growth
-    most_beside: float
-    server: Sequence[Candidate]
+    most_beside: float  # requests/s of any load of its cell
+    server: Sequence[Candidate]  # the fullest first
     host: Candidate | None
     machine: HostState
     client: Candidate | None
     slots: Candidate | None
     batch: Candidate | None
-    stopped: int | None
-    mostly_waits: bool
-    cpu_explains: bool
+    stopped: int | None  # the window from which on no request succeeded
+    mostly_waits: bool  # the larger part of a request is known to be no CPU
+    cpu_explains: bool  # CPU is most of its latency
 
     def busy(self, least: float) -> list[Candidate]:
-        """Parts of the server at this level; one that is never idle counts as near its limit."""
+        """List the parts of the server at this level; one that is never idle is near its limit."""
         never_idle = least <= limits.NEAR
         return [
             part
@@ -151,8 +148,10 @@ class Case:
 
     @property
     def apart(self) -> bool:
-        """Whether so few connections hardly wait for one another: one; or two that are answered
-        quickly, keep a CPU busy, take no longer than one alone, or give twice its requests."""
+        """Whether so few connections hardly wait for one another.
+
+        One; or two that are answered quickly, keep a CPU busy, take no longer than one alone, or
+        give twice its requests."""
         offered, longer = self.seen.offered, self.seen.waits.longer
         is_quick = (offered.p50_ms or 0.0) < limits.SLOW_MS or self.top >= limits.RESTING
         is_alone = offered.connections == 1 or (longer or math.inf) <= limits.ALIKE
@@ -163,10 +162,12 @@ class Case:
 def weigh_cpu(
     seen: Evidence, way: Sequence[ProcessUse], slots: Candidate | None
 ) -> tuple[bool, bool]:
-    """Whether a request mostly waits: of one alone the larger part is neither run nor a wait for a
-    CPU, or it waits for a slot that is left idle. And whether CPU explains most of the latency:
-    requests run or wait for a CPU for half of it or, alone, for half of their time; or they queue
-    behind a thread that is never idle, and what else one alone waits for is less than half."""
+    """Decide whether a request mostly waits, and whether CPU explains most of its latency.
+
+    It mostly waits if, alone, the larger part is neither run nor a wait for a CPU, or it waits for
+    a slot that is left idle. CPU explains the latency if requests run or wait for a CPU for half of
+    it or, alone, for half of their time; or if they queue behind a thread that is never idle, and
+    what else one alone waits for is less than half."""
     rate, alone_ms, mean_ms = seen.offered.rate, seen.waits.alone_ms, seen.offered.mean_ms or 0.0
     spent = math.fsum(use.cpu + (use.wait or 0.0) for use in way)  # by all threads
     cpu_ms = 1e3 * spent / rate if rate else None
@@ -185,7 +186,7 @@ def weigh_cpu(
 
 
 def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
-    """The case of a trial; `beside`: others of the run, of which some may be of its cell."""
+    """Gather evidence and candidates of a trial; `beside`: other trials, perhaps of its cell."""
     trial = looked_alike(trial) if trial.limits else trial
     seen = evidence_of(trial, front)
     server, slots, way = server_candidates(seen), concurrency_candidate(seen), seen.of_role(*SERVER)
@@ -212,7 +213,8 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
 
 
 def judge_host(case: Case, top: Candidate | None) -> Confidence | None:
-    """How sure the host is the limit; None: the fullest part of the server comes first, or neither.
+    """Say how sure the host is the limit; None: it is not, or a part of the server comes first.
+
     The host is not before a part that is busy and uses more of it than others do, or fills its
     core, which more cores would not help, and with a little left not before one near it. It is sure
     if no core was free, most of it for others, the server's processes are known to have waited, and
@@ -234,7 +236,9 @@ def judge_host(case: Case, top: Candidate | None) -> Confidence | None:
 
 
 def cpu_confidence(case: Case, top: Candidate) -> Confidence:
-    """Sure if it is never idle, nothing else of the server is full, and cores are free. A child
+    """Say how sure it is that a full CPU is the limit.
+
+    It is sure if never idle, nothing else of the server is full, and cores are free. A child
     process of a replica may work for no request at all."""
     if top.level < limits.SATURATED:
         return "low"
@@ -246,7 +250,7 @@ def cpu_confidence(case: Case, top: Candidate) -> Confidence:
 
 
 def latency_bound(case: Case, place: Candidate | None = None) -> Candidate:
-    """A closed loop whose connections wait for their answers alone, and where these are."""
+    """Return the candidate of a closed loop that only waits for answers, at `place` if known."""
     words = f"offered load, {counted(case.seen.offered.connections, 'connection')}"
     words += "" if place is None else f", whose requests {place.short}"
     bound = Candidate("offered load", 0.0, words, words)
@@ -254,8 +258,7 @@ def latency_bound(case: Case, place: Candidate | None = None) -> Candidate:
 
 
 def placed(case: Case, candidate: Candidate) -> Candidate:
-    """The candidate, as "downstream deployment" if its deployment is full behind a front that is
-    not."""
+    """Rename a candidate "downstream deployment" if it is full behind a front that is not."""
     front, behind = case.seen.front, candidate.deployment
     full = {part.deployment for part in case.server if part.level >= limits.SATURATED}
     if front is None or behind in (None, front) or front in full:
@@ -265,7 +268,7 @@ def placed(case: Case, candidate: Candidate) -> Candidate:
 
 
 def is_same(candidate: Candidate, other: Candidate) -> bool:
-    """Whether both are about the same resource, also if one is called downstream."""
+    """Return whether both are about the same resource, also if one is called downstream."""
     if {candidate.cause, other.cause} <= {"concurrency limit", "router back-off"}:
         return True
     of_replicas = candidate.cause.startswith("replica") and other.cause.startswith("replica")

@@ -47,8 +47,7 @@ class ClientUse:
 
 @dataclass(frozen=True)
 class Offered:
-    """The load and its answers. `late`: the share of due requests that piled up over the windows
-    (open loop)."""
+    """The load and its answers."""
 
     loop: str
     connections: int
@@ -56,25 +55,24 @@ class Offered:
     in_flight: float | None
     p50_ms: float | None
     mean_ms: float | None
-    late: float
+    late: float  # the share of due requests that piled up over the windows (open loop)
     failed: float
     wait: ConnectionWait | None
 
 
 @dataclass(frozen=True)
 class Batches:
-    """serve.batch as configured, and its `fill`: the mean size over the largest."""
+    """serve.batch as configured, and how full batches are."""
 
     most: int
     wait_ms: float
-    fill: float | None
+    fill: float | None  # the mean size over the largest
     waited_ms: float | None  # by Serve's own metrics
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All evidence of a trial. `front` and `measured` are deployments ("app:Name"): the one that
-    HTTP reaches, and the one that the cell is about."""
+    """All evidence of a trial; deployments are "app:Name"."""
 
     uses: tuple[ProcessUse, ...]
     deployments: Mapping[str, Sequence[ProcessUse]]  # the replicas of each
@@ -82,8 +80,8 @@ class Evidence:
     gpus: Mapping[int, float]
     client: ClientUse
     offered: Offered
-    front: str | None
-    measured: str | None
+    front: str | None  # the deployment that HTTP reaches
+    measured: str | None  # the deployment that the cell is about
     slots: int | None
     slots_at: str | None  # the deployment that has them
     slots_words: str
@@ -101,12 +99,12 @@ class Evidence:
     unseen: tuple[str, ...]  # what could not be observed
 
     def of_role(self, *roles: str) -> list[ProcessUse]:
-        """The processes of these roles."""
+        """List the processes of these roles."""
         return [use for use in self.uses if use.role in roles]
 
 
 def looked_alike(trial: Trial) -> Trial:
-    """The trial; without its look inside where Serve ran another number of replicas by then."""
+    """Return the trial, without its look inside if other numbers of replicas ran by then."""
     looked = Counter(replica.deployment for replica in trial.waits.replicas)
     for name, limit in trial.limits.items():
         if (ran := limit.ran) and looked[name] not in (0, ran[-1]):
@@ -116,7 +114,7 @@ def looked_alike(trial: Trial) -> Trial:
 
 
 def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
-    """The evidence of a trial. `front`: the deployment that HTTP reaches."""
+    """Gather the evidence of a trial. `front`: the deployment that HTTP reaches."""
     uses, host = read_usage(trial.usage)
     placed = dict.fromkeys(use.deployment for use in uses if use.deployment is not None)
     deployments = {name: [use for use in uses if use.deployment == name] for name in placed}
@@ -177,11 +175,10 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
 def _places(
     trial: Trial, uses: tuple[ProcessUse, ...], front: str | None
 ) -> tuple[str | None, str | None]:
-    """The deployment that HTTP reaches and the one that the cell is about, as far as known.
+    """Return the deployment that HTTP reaches and the one that the cell is about, as far as known.
 
     An app of this tool counts requests in the deployment that the cell is about (`served`), and
-    with two deployments that one stands behind the other.
-    """
+    with two deployments that one stands behind the other."""
     names = sorted({use.deployment for use in uses if use.deployment is not None})
     if len(names) == 1:
         return names[0], names[0]
@@ -201,11 +198,11 @@ def _places(
 def _slots(
     trial: Trial, uses: tuple[ProcessUse, ...], measured: str | None, front: str | None
 ) -> tuple[int | None, str | None, str, float | None]:
-    """Requests that all replicas of a deployment take at once, its name if it is not the measured
-    one (with its app, if `front` has that), the slots in words, and how many requests may wait for
-    one. Of an app of the user it is the deployment that HTTP reaches; without observations inside,
-    the one with the fewest slots, since all requests may go there.
-    """
+    """Return the slots of a deployment, its name, slots in words, and how many requests may queue.
+
+    Slots are requests that all replicas take at once. The name has the app if `front` has, and is
+    None for the measured deployment. Of an app of the user it is the deployment that HTTP reaches;
+    without observations inside, the one with the fewest slots, since all requests may go there."""
     if trial.slots:
         least = min(trial.slots, key=lambda name: trial.slots[name])
         looked = [replica.name for replica in trial.waits.replicas]
@@ -246,9 +243,10 @@ def _client(trial: Trial) -> ClientUse:
 
 
 def _offered(trial: Trial) -> Offered:
-    """Little's law gives the requests in flight: the time that all of them took over the time of
-    the windows. An open loop counts from the sending, since unsent requests are not at the
-    server."""
+    """Return the load and its answers.
+
+    Little's law gives the requests in flight: the time that all of them took over the time of the
+    windows. An open loop counts from the sending, since unsent requests are not at the server."""
     counts, rate = trial.counts, read_rate(trial)
     latency = merged([trial], "latency")
     sent = merged([trial], "service_time")
@@ -302,7 +300,7 @@ def _not_told(
 
 
 def _by_deployment(groups: Mapping[str, Group], name: str) -> dict[str, float]:
-    """A figure of each deployment with a fresh group, by "app:Name" (recorded as "app#Name")."""
+    """Return a figure by deployment, "app:Name" (recorded as "app#Name"), of fresh groups."""
     return {
         where.replace("#", ":"): value
         for where, fields in groups.items()

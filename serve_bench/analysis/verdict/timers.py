@@ -1,11 +1,10 @@
-"""Timers in the way of requests: the flags of Serve that set them, and latencies that a fixed or
-drawn time makes, not load. Pure.
+"""Timers in the way of requests: flags of Serve, and latencies that a time makes, not load.
 
-By Little's law the tasks of the router, N = X W, give X = N / W requests/s once each of them waits
-for W before it gives one to a replica: less than the replicas can, however many are idle. Rule: a
-setting is named only where its value fits and something else shows a wait for it: batches that are
-not full, slots that are idle, requests in no replica.
-"""
+Pure. By Little's law the tasks of the router, N = X W, give X = N / W requests/s once each of them
+waits for W before it gives one to a replica: less than the replicas can, however many are idle.
+
+Rule: a setting is named only where its value fits and something else shows a wait for it: batches
+that are not full, slots that are idle, requests in no replica."""
 
 from __future__ import annotations
 
@@ -44,8 +43,9 @@ USUAL_S: Final = {ROUTER_WAIT: 0.5, MODEL_WAIT: 1.0, HARD_STOP: 120.0}
 
 
 def read_flag_s(launches: Iterable[Launch], variant: str, flag: str) -> float | None:
-    """The time (s) that a flag of Serve has in launches of a variant; None where there was none, or
-    it is of the router, past which HAProxy leads requests."""
+    """Return the time (s) that a flag of Serve has in launches of a variant.
+
+    None where there was none, or it is of the router, past which HAProxy leads requests."""
     env = next((launch.variant.env for launch in launches if launch.variant.name == variant), None)
     if env is None or (flag == ROUTER_WAIT and env.get(HA_PROXY_FLAG, "0") not in ("", "0")):
         return None
@@ -57,8 +57,7 @@ def read_flag_s(launches: Iterable[Launch], variant: str, flag: str) -> float | 
 
 
 def router_words(rate: float, replicas: int, wait_s: float | None) -> str | None:
-    """Words on a rate (requests/s) of a deployment that is what its router gives while all its
-    tasks wait; None: it is another."""
+    """Describe a rate (requests/s) that a router gives while all its tasks wait, else None."""
     if not wait_s or replicas < 1:
         return None
     law = min(ROUTER_MOST, ROUTER_TASKS * replicas) / wait_s
@@ -73,8 +72,10 @@ def router_words(rate: float, replicas: int, wait_s: float | None) -> str | None
 def timer_words(
     case: Case, cause: str, deployment: str | None, launches: Sequence[Launch]
 ) -> str | None:
-    """Words on the timer that makes the latency of a trial; None where none is seen, or load or CPU
-    may make it. `cause`, `deployment`: of its verdict; `launches`: of its run, for their flags."""
+    """Describe the timer that makes the latency of a trial.
+
+    None where none is seen, or load or CPU may make it. `cause`, `deployment`: of its verdict;
+    `launches`: of its run, for their flags."""
     seen, variant = case.seen, case.trial.variant
     if cause == "router back-off":
         most_s, use = read_flag_s(launches, variant, ROUTER_WAIT), seen.waits.slot_use(deployment)
@@ -104,7 +105,8 @@ def timer_words(
 
 
 def _describe_shape(case: Case, percent: Sequence[float], launches: Sequence[Launch]) -> str | None:
-    """A time that is drawn evenly, where requests wait neither for one another nor for a CPU.
+    """Describe a time that is drawn evenly, where requests wait for neither others nor a CPU.
+
     `percent`: percentiles 0 to 100 of the latency, ms."""
     offered, look, low, high = case.seen.offered, case.seen.waits, percent[1], percent[99]
     alone = offered.connections == 1 or case.growth.follows

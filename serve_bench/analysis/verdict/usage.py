@@ -26,8 +26,7 @@ _REPLICA: Final = re.compile(r"ray::ServeReplica:(?P<app>[^:]*):(?P<deployment>[
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """The use of a process, in cores. `thread`: of the busiest; `wait`: all its threads ready but
-    waiting for a CPU.
+    """The use of a process, in cores.
 
     `level`: the share of one core in use: of the busiest thread in a program with several native
     ones, of all threads of a Python process, which take turns. `held_up`: the most that waiting for
@@ -35,15 +34,14 @@ class ProcessUse:
     only one could use. `awake`: the share of time that its busiest thread ran or waited for a CPU,
     or all its threads ran; None if the wait of that thread is not known. `not_idle`: the same; by
     the waits of all threads together where no other is known. The sum of threads that wait in turn
-    looks like one that is never idle.
-    """
+    looks like one that is never idle."""
 
     pid: int
     role: str
     deployment: str | None  # "app:Name", of a replica
     cpu: float
-    thread: float | None
-    wait: float | None
+    thread: float | None  # of the busiest
+    wait: float | None  # all its threads ready but waiting for a CPU
     level: float
     held_up: float | None
     awake: float | None
@@ -52,30 +50,28 @@ class ProcessUse:
 
 @dataclass(frozen=True)
 class HostUse:
-    """All cores together. `level`: the share of them in use or taken by the hypervisor; `others`:
-    the use of processes that were not sampled; `programs`: those that are known by name, in
-    words."""
+    """All cores together."""
 
     cores: int
     cpu: float
     steal: float
-    level: float
-    others: float
-    programs: str
+    level: float  # the share of all cores in use or taken by the hypervisor
+    others: float  # the use of processes that were not sampled
+    programs: str  # those of them that are known by name, in words
 
 
 def short_name(deployment: str | None) -> str:
-    """The name of a deployment without its app."""
+    """Return the name of a deployment without its app."""
     return (deployment or "").rpartition(":")[2]
 
 
 def is_named(deployment: str | None, name: str | None) -> bool:
-    """Whether a deployment ("app:Name") has this name, with its app or without."""
+    """Return whether a deployment ("app:Name") has this name, with its app or without."""
     return name is not None and name in (deployment, short_name(deployment))
 
 
 def read_usage(usage: TrialUsage) -> tuple[tuple[ProcessUse, ...], HostUse | None]:
-    """The processes with a known CPU use, and the host; None if that was not sampled."""
+    """Return the processes with a known CPU use, and the host; None if that was not sampled."""
     uses: list[ProcessUse] = []
     for process in usage.processes:
         if process.cpu_percent is None:
@@ -118,8 +114,7 @@ def read_usage(usage: TrialUsage) -> tuple[tuple[ProcessUse, ...], HostUse | Non
 
 
 class WaitPlace(NamedTuple):
-    """Where requests wait: the deployment ("app:Name"), what they await, the app's line and
-    function."""
+    """Where requests wait: deployment ("app:Name"), what they await, the app's line, function."""
 
     deployment: str
     awaited: str
@@ -130,7 +125,7 @@ class WaitPlace(NamedTuple):
 def count_places(
     replicas: Iterable[ReplicaWaits], kind: Literal["places", "own", "threads"] = "places"
 ) -> dict[WaitPlace, float]:
-    """What was seen in some replicas, added up. `own`: tasks of the app that are no request."""
+    """Add up what replicas have at each place; `own`: tasks of the app that are no request."""
     counts: dict[WaitPlace, float] = defaultdict(float)
     for replica in replicas:
         for *place, count in getattr(replica, kind):
@@ -140,13 +135,12 @@ def count_places(
 
 @dataclass(frozen=True)
 class SlotUse:
-    """The slots of a deployment during a look. `held`: the mean number of requests in them;
-    `rate`: requests/s that left them; `most`: requests/s if they were never idle."""
+    """The slots of a deployment during a look."""
 
     slots: int
-    held: float
-    rate: float
-    most: float | None
+    held: float  # the mean number of requests in them
+    rate: float  # requests/s that left them
+    most: float | None  # requests/s if they were never idle
 
     @property
     def share(self) -> float:
@@ -161,19 +155,19 @@ class SlotUse:
 
 @dataclass(frozen=True)
 class Waits:
-    """All replicas, and the time of a request alone and under the load (ms). `longer`: that under
-    the load over that alone; `of`: the replicas of each deployment."""
+    """All replicas, and the time of a request alone and under the load."""
 
     replicas: tuple[ReplicaWaits, ...]
-    p50_ms: float | None
+    p50_ms: float | None  # under the load
     alone_ms: float | None
-    longer: float | None
+    longer: float | None  # the time under the load over that alone
     seconds: float | None
-    of: Mapping[str, tuple[ReplicaWaits, ...]]
+    of: Mapping[str, tuple[ReplicaWaits, ...]]  # the replicas of each deployment
 
     def slot_use(self, deployment: str | None) -> SlotUse | None:
-        """How the slots of a deployment were used; None if no request was seen to leave them. Looks
-        miss short requests, so slots were held at least for the times of those that left."""
+        """Return how the slots of a deployment were used; None if no request left them.
+
+        Looks miss short requests, so slots were held at least for the times of those that left."""
         named = (looks for name, looks in self.of.items() if is_named(name, deployment))
         replicas = [replica for looks in named for replica in looks if replica.max_ongoing]
         slots = sum(replica.max_ongoing or 0 for replica in replicas)
@@ -188,8 +182,7 @@ class Waits:
 
 
 def waits_of(record: WaitsFacts) -> Waits:
-    """The `waits` of a record; empty without observations. Replicas with too few looks are left
-    out."""
+    """Return the `waits` of a record, without replicas with too few looks."""
     seen = tuple(replica for replica in record.replicas if replica.looks >= FEWEST_LOOKS)
     names = dict.fromkeys(replica.name for replica in seen)
     of = {name: tuple(replica for replica in seen if replica.name == name) for name in names}

@@ -31,8 +31,7 @@ IN_THREAD: Final = ("to_thread", "threadpool", "run_sync", "executor")
 
 
 def blocked_candidate(seen: Evidence) -> Candidate | None:
-    """A loop that is in the app's own code in nearly every look: it is blocked there, or computes
-    for as much of the time."""
+    """Find a loop that nearly all looks find in the app's own code, blocked or computing."""
     for name, replicas in seen.waits.of.items():
         looked_at = [look for look in replicas if look.ongoing > 0]
         shares = {look.pid: sum(share for _, share in look.loop) for look in looked_at}
@@ -59,7 +58,7 @@ def blocked_candidate(seen: Evidence) -> Candidate | None:
 
 
 def differing_candidate(seen: Evidence) -> Candidate | None:
-    """One replica that answers fewer requests than the others, each in a longer time."""
+    """Find a replica that answers fewer requests than the others, each in a longer time."""
     for name, replicas in seen.waits.of.items():
         # One that had requests and answered none takes at least the time of the looks.
         all_ms = 1e3 * (seen.waits.seconds or 0.0)
@@ -87,8 +86,7 @@ def differing_candidate(seen: Evidence) -> Candidate | None:
 
 
 def called_candidate(seen: Evidence) -> Candidate | None:
-    """Requests that wait in calls of a deployment, and not in it: of the deployments behind the
-    front that with the fullest slots."""
+    """Find calls that wait for the deployment with the fullest slots, behind the front."""
     places = count_places(seen.waits.replicas).items()
     calls = sum(count for at, count in places if at.awaited.startswith(HANDLE))
     behind = {
@@ -112,8 +110,7 @@ def called_candidate(seen: Evidence) -> Candidate | None:
 
 
 def place_candidate(seen: Evidence) -> Candidate | None:
-    """The line at which most requests wait, in the last deployment of a chain of calls; or a batch
-    that waits to be filled."""
+    """Find where most requests wait at the end of a chain of calls: a line, or a filling batch."""
     places = count_places(seen.waits.replicas).items()
     leaves = {at: count for at, count in places if not at.awaited.startswith(HANDLE)}
     requests = max(_ongoing(seen).values(), default=0.0)
@@ -134,9 +131,10 @@ def place_candidate(seen: Evidence) -> Candidate | None:
 
 
 def call_candidate(seen: Evidence) -> Candidate | None:
-    """The line of the app at which most requests wait for calls of another deployment, where they
-    are in no line of that: the innermost deployment that calls. It has a hint if a request makes
-    several."""
+    """Find the line at which most requests wait for calls of another deployment.
+
+    They are in no line of that, and the line is in the innermost deployment that calls. It has a
+    hint if a request makes several."""
     caller, calls = _caller(seen)
     if caller is None:
         return None
@@ -163,21 +161,22 @@ CALL_HINT: Final = (
 
 
 def _part_of(count: float, requests: float) -> str:
-    """So many of the requests: of about one at a time it would be none or one."""
+    """Describe a part of requests: `12 of 16 requests`; of about one `60 % of the requests`."""
     if round(requests) > 1:
         return f"{count:.0f} of {requests:.0f} requests"
     return f"{100 * min(1.0, count / requests):.0f} % of the requests"
 
 
 def _ongoing(seen: Evidence) -> dict[str, float]:
-    """Requests in each deployment; in a chain of calls each has the same ones."""
+    """Return the requests in each deployment; in a chain of calls each has the same ones."""
     parts = seen.waits.of.items()
     return {name: sum(replica.ongoing for replica in looks) for name, looks in parts}
 
 
 def _caller(seen: Evidence) -> tuple[WaitPlace | None, float]:
-    """Where most requests wait for calls of others, in the innermost deployment that has half of
-    all requests there, and how many."""
+    """Return where most requests wait for calls of others, and how many.
+
+    It is the innermost deployment that has half of all requests there."""
     within = _ongoing(seen)
     least = limits.WAIT_SHARE * max(within.values(), default=0.0)
     callers: list[tuple[WaitPlace, float]] = []
@@ -190,13 +189,13 @@ def _caller(seen: Evidence) -> tuple[WaitPlace | None, float]:
 
 
 def _calls_made(seen: Evidence, name: str) -> CallFacts:
-    """The calls of a deployment that a request makes; 0 if that was not seen."""
+    """Return the calls of a deployment that a request makes; 0 if that was not seen."""
     known = (replica.calls for replica in seen.waits.of.get(name, ()) if replica.calls)
     return next(known, CallFacts(0.0, 0.0))
 
 
 def _calls(seen: Evidence, name: str) -> str:
-    """How requests call a deployment that they call several times, in words; else empty."""
+    """Describe how requests call a deployment that they call several times; else empty."""
     calls = _calls_made(seen, name)
     caller, _ = _caller(seen)
     if calls.a_request < limits.SEVERAL or caller is None or caller.deployment == name:
@@ -207,9 +206,10 @@ def _calls(seen: Evidence, name: str) -> str:
 
 
 def waits_in_turn(seen: Evidence) -> bool:
-    """Whether requests wait for one another inside the replicas, and not only for a slot: inside,
-    too, they take several times as long as one alone. By Little's law, since with direct ingress
-    Serve's own latency includes the wait for a slot."""
+    """Return whether requests wait for one another inside the replicas, and not only for a slot.
+
+    Inside, too, they take several times as long as one alone. By Little's law, since with direct
+    ingress Serve's own latency includes the wait for a slot."""
     alone, seconds = seen.waits.alone_ms, seen.waits.seconds
     inside = [  # in a replica without answers they take longer than the look
         1e3 * seconds * (look.ongoing / look.served if look.served else min(1.0, look.ongoing))
@@ -220,8 +220,7 @@ def waits_in_turn(seen: Evidence) -> bool:
 
 
 def measure_filling(queues: Sequence[BatchQueueFacts]) -> float:
-    """How often batches of a function were seen to wait for more requests; 0: not most of the
-    time, or they are full."""
+    """Return how often batches were seen to wait for more requests; 0: seldom, or they are full."""
     waiting = statistics.fmean(queue.waiting for queue in queues)
     running = statistics.fmean(queue.running for queue in queues)
     held = statistics.fmean(queue.held for queue in queues)
@@ -230,7 +229,7 @@ def measure_filling(queues: Sequence[BatchQueueFacts]) -> float:
 
 
 def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candidate | None:
-    """Requests that wait in `serve.batch`: for others to come, or for its function."""
+    """Describe requests that wait in `serve.batch`: for others to come, or for its function."""
     function = at.awaited.removeprefix(BATCH).rpartition(".")[2]
     looks = seen.waits.of[at.deployment]
     batches = [look.batches[function] for look in looks if function in look.batches]
@@ -266,7 +265,7 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
 
 
 def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> Candidate:
-    """What so many of the requests wait for at a place."""
+    """Describe what requests (`count`) wait for at a place."""
 
     def wait(words: str, short: str, pool: bool = False, hint: str = "") -> Candidate:
         return Candidate("app wait", 1.0, words, short, at.deployment, pool=pool, hint=hint)
@@ -307,8 +306,7 @@ def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> Candi
 
 
 def _pool_hint(seen: Evidence, pool: PoolFacts) -> str:
-    """What a larger num_cpus gives a full pool that Serve made; empty for another one, and for the
-    largest that Serve makes."""
+    """Say what a larger num_cpus gives a full pool of Serve; empty for others and the largest."""
     if pool.num_cpus is None or pool.threads >= limits.SERVE_THREADS:
         return ""
     cpus = 4 * math.ceil(max(pool.num_cpus, 1.0))
@@ -323,5 +321,5 @@ def _pool_hint(seen: Evidence, pool: PoolFacts) -> str:
 
 
 def _named(seen: Evidence, name: str, words: str) -> str:
-    """The words after the name of the deployment, if there are several."""
+    """Put the name of the deployment before the words, if there are several."""
     return f"{short_name(name)}: {words}" if len(seen.waits.of) > 1 else words
