@@ -81,20 +81,21 @@ ADDED: Final = 0.20
 
 @dataclass(frozen=True)
 class Warning:
-    """A doubt. `key`: its trial; None if it is about the whole run or, with `variant`, about a
-    variant."""
+    """A doubt about a figure, with its evidence and a hint."""
 
     code: str
     message: str
     hint: str
-    key: str | None = None
+    key: str | None = None  # of its trial; None if it is about the whole run or about a variant
     variant: str | None = None
     profiled: bool = False  # about the profiled repetition of the trial
 
 
 def checks(result: Result) -> tuple[Warning, ...]:
-    """All warnings about a run: of lines that were passed over, of hosts, of variants that were not
-    in force, of what clusters left; then of its trials in the order measured."""
+    """List all warnings about a run, then about its trials in the order measured.
+
+    About a run: lines that were passed over, hosts, variants that were not in force, what clusters
+    left."""
     unread = "what stood there is in no figure"
     found = [Warning(warning.code, warning.message, unread) for warning in result.warnings]
     sittings = [result.run.host, *(resume.host for resume in result.resumes)]
@@ -144,7 +145,7 @@ def _client(trial: Trial) -> Iterator[Warning]:
 
 
 def added_of(trial: Trial) -> tuple[float, float] | None:
-    """What the client adds to the mean latency, and that latency (ns); None where not known."""
+    """Return what the client adds to the mean latency, and that latency (ns); None if not known."""
     if (verdict := trial.client.verdict) is None:
         return None
     added, latency = verdict.added_ns, verdict.mean_latency_ns
@@ -152,9 +153,10 @@ def added_of(trial: Trial) -> tuple[float, float] | None:
 
 
 def client_words(verdict: ClientVerdict) -> str:
-    """How a bound client affects the figures. One that was idle for part of the time does not limit
-    the throughput, but was late to read or to send; one that waited for a CPU for longer than it
-    ran is held up by whatever runs there."""
+    """Say how a bound client affects the figures.
+
+    One that was idle for part of the time does not limit the throughput, but was late to read or to
+    send; one that waited for a CPU for longer than it ran is held up by whatever runs there."""
     busy, waited = verdict.non_idle, verdict.run_queue_wait
     if busy is not None and busy <= NEVER_IDLE:
         return "the client adds to the latency"
@@ -163,7 +165,7 @@ def client_words(verdict: ClientVerdict) -> str:
 
 
 def _windows(trial: Trial) -> Iterator[Warning]:
-    """Warns of windows that are too short for a response, few, without an answer, or unsteady."""
+    """Warn of windows that are too short for a response, few, without an answer, or unsteady."""
     metric, rate = trial.metrics.get(MAIN), read_rate(trial)
     if metric is None or metric.windows is None:
         return
@@ -201,10 +203,9 @@ def _windows(trial: Trial) -> Iterator[Warning]:
 
 
 def unsteady(windows: Sequence[float], unit: str) -> str | None:
-    """How the windows are unsteady, in a few words; None if they are steady.
+    """Say how the windows are unsteady, in a few words; None if they are steady.
 
-    In this order: a drift between the halves, a single window that stands out, a large spread.
-    """
+    In this order: a drift between the halves, a single window that stands out, a large spread."""
     mean = statistics.fmean(windows) if windows else 0.0
     if len(windows) < FEWEST_WINDOWS or mean <= 0:
         return None
@@ -304,8 +305,7 @@ def _little(trial: Trial) -> Iterator[Warning]:
 
 
 def _around(trial: Trial) -> Iterator[Warning]:
-    """Warns of what lies around the windows: of their requests that never ended, of answers in them
-    to requests that were due before, of the warm-up."""
+    """Warn of requests without an end, answers to earlier requests, and of the warm-up."""
     counts, waiting, within = trial.counts, trial.unanswered, trial.client.in_windows
     if waiting > 0 and not trial.flags.cut:  # else the report says what its latencies lack
         due = counts.carried_in + counts.sent + counts.unsent
@@ -335,14 +335,15 @@ def _around(trial: Trial) -> Iterator[Warning]:
 
 
 def is_unfair(trial: Trial) -> bool:
-    """Whether other programs used much of a core for most of a trial."""
+    """Return whether other programs used much of a core for most of a trial."""
     others = trial.usage.others
     return others is not None and (others.typical_percent or 0.0) > OTHERS_PERCENT
 
 
 def unfair_sentences(trials: Sequence[Trial], of: str = "") -> Iterator[str]:
-    """What other programs used in trials that they made unfair, of which it is said before any
-    figure; nothing without such. `of`: what was measured, where that is not plain."""
+    """Yield a sentence on what other programs used in trials that they made unfair, if any.
+
+    Reports say it before any figure. `of`: what was measured, where that is not plain."""
     if unfair := [trial for trial in trials if is_unfair(trial)]:
         words = others_words([trial.usage for trial in unfair])
         where = f", in {len(unfair)} of {len(trials)} trials" if len(trials) > 1 else ""
@@ -350,7 +351,7 @@ def unfair_sentences(trials: Sequence[Trial], of: str = "") -> Iterator[str]:
 
 
 def _rest(trial: Trial) -> Iterator[Warning]:
-    """Warns of few samples, of replicas, and of other programs."""
+    """Warn of few samples, of replicas, and of other programs."""
     count = merged([trial], "latency").count if "latency" in trial.metrics else FEWEST_SAMPLES
     count += trial.client.drained
     if trial.counts.completed and count < FEWEST_SAMPLES:

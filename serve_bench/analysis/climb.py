@@ -25,17 +25,16 @@ At = tuple[int, int]
 
 @dataclass
 class Climb:
-    """One ladder. `rates`: all steps in their first order with their throughput (requests/s; 0 if
-    nothing was served); None: in doubt. `requests`: of each client in a step; None if time
-    ends it. `dead`: clients of steps in doubt without a successful request: they are measured
-    again, but still mark the end of the ladder."""
+    """One ladder."""
 
     ladder: Ladder
     variant: str
     round: int
     cell: JsonObject
-    requests: int | None = None
+    requests: int | None = None  # of each client in a step; None if time ends it
+    # All steps in their first order with requests/s (0: nothing was served); None: in doubt.
     rates: dict[At, float | None] = field(default_factory=dict)
+    # Clients of steps in doubt without any success: measured again, they still end the ladder.
     dead: set[int] = field(default_factory=set)
 
     @property
@@ -45,8 +44,10 @@ class Climb:
 
     @property
     def finished(self) -> bool:
-        """Whether it reached its end: no new step comes, and neither the step with the most clients
-        nor the last of a list is in doubt. Repetitions may be missing, and other steps in doubt."""
+        """Whether the ladder reached its end: no new step comes, no last one is in doubt.
+
+        Last are the step with the most clients and that of a list. Repetitions may be missing, and
+        other steps in doubt."""
         doubted = {clients for clients, _ in self.again} - self.dead
         lasts = {max((clients for clients, _ in self.rates), default=0)}
         lasts |= set(self.ladder.steps[-1:]) if self.ladder.steps is not None else set()
@@ -61,13 +62,13 @@ class Climb:
         return tuple(Rung(place[0], rate) for place, rate in self.rates.items() if rate is not None)
 
     def decide(self) -> Next | Stop:
-        """The next step."""
+        """Return the next step."""
         if self.again:
             return Next(self.again[0][0], "again")
         return decide(self.ladder, self.steps)
 
     def next(self) -> PlannedTrial | None:
-        """The next trial; None when the ladder is done."""
+        """Return the next trial; None when the ladder is done."""
         step = self.decide()
         if isinstance(step, Stop):
             return None
@@ -77,7 +78,7 @@ class Climb:
         return self.planned(step.clients, runs + 1)
 
     def add(self, row: Row, throughput: float | None) -> None:
-        """A step was measured; None: it is in doubt after a failure, and measured again."""
+        """Add a measured step; None: it is in doubt after a failure, and measured again."""
         self.rates[row.connections, row.run] = throughput
 
     @property
@@ -100,21 +101,18 @@ class Climb:
         return again + [self.planned(clients).row for clients in loads]
 
     def planned(self, clients: int, run: int = 1) -> PlannedTrial:
-        """The trial of a step."""
+        """Return the trial of a step."""
         row = step_row(clients, self.requests, run, self.ladder.traffic)
         return plan_trial(self.variant, self.round, self.cell, row)
 
 
 def throughput_of(trial: Trial | None) -> float:
-    """The mean requests/s of a trial; 0 if there is none."""
+    """Return the mean requests/s of a trial; 0 if there is none."""
     return 0.0 if trial is None else read_rate(trial).mean or 0.0
 
 
 def climbs_of(result: Result, ladder: Ladder) -> Mapping[LadderPlace, Climb]:
-    """The ladders of a run, in the order of the file.
-
-    A step in doubt by a failure is to be measured again.
-    """
+    """Return the ladders of a run, in the order of the file; failures put their steps in doubt."""
     climbs: dict[LadderPlace, Climb] = {}
     sound = {trial.key for trial in result.trials} - result.broken
 

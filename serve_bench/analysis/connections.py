@@ -28,12 +28,11 @@ the client adds (load/merge.py)."""
 
 @dataclass(frozen=True)
 class ConnectionWait:
-    """The wait for a connection in a trial. `due`, `sent`: requests/s within the windows;
-    `connections`: how many there were; the times: ns, mean over the requests."""
+    """The wait for a connection in a trial; times are means over the requests."""
 
-    due: float
-    sent: float
-    connections: int
+    due: float  # requests/s within the windows
+    sent: float  # likewise
+    connections: int  # how many there were
     wait_ns: float
     latency_ns: float
     service_ns: float
@@ -51,7 +50,7 @@ class ConnectionWait:
 
     @property
     def text(self) -> str:
-        """What it did to the load, in one sentence."""
+        """What the wait did to the load, in one sentence."""
         several = f"all {self.connections:,} connections were"
         subject = "the only connection was" if self.connections == 1 else several
         took = f"{self.part_text}, the service took {time_text(float(f'{self.service_ns:.2g}'))}"
@@ -64,13 +63,15 @@ class ConnectionWait:
 
 
 def falls_short(sent: float, due: float) -> bool:
-    """Whether fewer requests were sent than were due, by more than ON_TIME."""
+    """Return whether fewer requests were sent than were due, by more than ON_TIME."""
     return sent < (1 - ON_TIME) * due
 
 
 def connection_wait(trial: Trial) -> ConnectionWait | None:
-    """The wait of a trial for connections, where the rate was missed for it or it was more than
-    NOTED of the latency; None where it was not, or is not known. Raises FormatError."""
+    """Return the wait of a trial for connections.
+
+    None unless the rate was missed for it or it was more than NOTED of the latency, or where it is
+    not known. Raises FormatError where a histogram cannot be read."""
     waited, within, counts = trial.client.waited, trial.client.in_windows, trial.counts
     seconds = read_rate(trial).seconds
     if trial.row.loop != "open" or waited is None or within is None or seconds <= 0:

@@ -41,14 +41,14 @@ NO_END: Final = frozenset({"cut", "unsent"})
 
 
 def seconds_of_requests(requests: Requests, count: int, broken_off: bool = False) -> dict[str, Any]:
-    """What a record keeps of the requests of a load of `count` seconds. Of a load that was
-    `broken_off` nobody waited for the answers that were to come: they are not lost.
+    """Return what a record keeps of the requests of a load of `count` seconds.
 
     By the second in which they were due: `due`, `answered`, `failed` by class, `latency` (a
-    histogram of what was answered). By the second in which it happened: `sent`, `ended`
-    (answers). `waiting`: due and without an end when the second was over. `lost`: what failed or
-    had no end, each with its due time, its end (None: none) and its class.
-    """
+    histogram of what was answered). By the second in which it happened: `sent`, `ended` (answers).
+    `waiting`: due and without an end when the second was over. `lost`: what failed or had no end,
+    each with its due time, its end (None: none) and its class.
+
+    Of a load that was `broken_off` nobody waited for the remaining answers: they are not lost."""
     due, sent, answered, ended = ([0] * count for _ in range(4))
     change = [0] * (count + 1)
     failed: dict[str, list[int]] = {}
@@ -94,9 +94,11 @@ def seconds_of_requests(requests: Requests, count: int, broken_off: bool = False
 def processes_of(
     tracks: Sequence[Track], begin_ns: int, seconds: int, at_once_ns: int = 50_000_000
 ) -> dict[str, Any]:
-    """CPU of each second by role (% of a core, None where no reading covers it), and when processes
-    came and went: `from_s` None for one that was there at the first reading, `to_s` for one that
-    was there at the last. `begin_ns`: of the first stage, on the clock of the readings."""
+    """Return the CPU of each second by role, and when processes came and went.
+
+    CPU is in % of a core, None where no reading covers the second. `from_s` is None for a process
+    that was there at the first reading, `to_s` for one that was there at the last. `begin_ns`: of
+    the first stage, on the clock of the readings."""
     sampled = [track for track in tracks if track.cpu_ns]
     first = min((track.cpu_ns[0][0] for track in sampled), default=0) + at_once_ns
     last = max((track.cpu_ns[-1][0] for track in sampled), default=0) - at_once_ns
@@ -118,7 +120,7 @@ def processes_of(
 
 
 def changes_of(readings: Iterable[Mapping[str, Any]], begin_ns: int) -> list[dict[str, Any]]:
-    """What Serve said of its replicas (serving/cluster/course.py), on the clock of the load."""
+    """Return what Serve said of its replicas (serving/cluster/course.py), on the load's clock."""
     times = ((reading, (int(reading["at_ns"]) - begin_ns) / 1e9) for reading in readings)
     return [{**reading, "at_s": round(at_s, 3)} for reading, at_s in times]
 
@@ -150,28 +152,29 @@ class ReplicaLine:
     counts: tuple[ReplicaCount, ...]
 
     def at(self, moment_s: float) -> ReplicaCount | None:
-        """The state at a moment: that before it, or the first one known."""
+        """Return the state at a moment: that before it, or the first one known."""
         if not self.counts:
             return None
         place = bisect_right(self.counts, moment_s, key=lambda count: count.at_s)
         return self.counts[max(0, place - 1)]
 
     def between(self, begin_s: float, end_s: float) -> list[ReplicaCount]:
-        """The states within a span, that at its begin first."""
+        """List the states within a span, that at its begin first."""
         first = self.at(begin_s)
         within = [count for count in self.counts if begin_s < count.at_s < end_s]
         return within if first is None else [first, *within]
 
     def seconds(self, begin_s: float, end_s: float) -> float:
-        """Replica-seconds within a span."""
+        """Return the replica-seconds within a span."""
         states = self.between(begin_s, end_s)
         edges = [begin_s, *(state.at_s for state in states[1:]), end_s]
         spans = zip(states, pairwise(edges), strict=False)
         return sum(state.all * max(0.0, end - begin) for state, (begin, end) in spans)
 
     def turns(self, begin_s: float, end_s: float) -> int:
-        """How often the number of wanted replicas (where not known: of all) changed its direction
-        within a span: from more to fewer, or back."""
+        """Count how often the number of wanted replicas changed its direction within a span.
+
+        From more to fewer, or back; of all replicas where the wanted number is not known."""
         states = self.between(begin_s, end_s)
         levels = [state.all if state.wanted is None else state.wanted for state in states]
         ups = [after > before for before, after in pairwise(levels) if after != before]
@@ -179,7 +182,7 @@ class ReplicaLine:
 
 
 def replica_lines(course: CourseFacts) -> tuple[ReplicaLine, ...]:
-    """Of each deployment, by Serve's word; where there is none, by the processes that were seen."""
+    """Return the replicas of each deployment, by Serve's word, else by the processes seen."""
     lines: dict[str, list[ReplicaCount]] = {}
     for change in course.changes:
         states = change.wanted, change.starting, change.running, change.draining
@@ -209,7 +212,7 @@ def _by_processes(course: CourseFacts) -> dict[str, list[ReplicaCount]]:
 
 
 def all_replicas(lines: Sequence[ReplicaLine]) -> ReplicaLine:
-    """The sum of the deployments."""
+    """Add up the replicas of the deployments."""
     moments = sorted({count.at_s for line in lines for count in line.counts})
     counts = []
     for moment in moments:
@@ -222,22 +225,22 @@ def all_replicas(lines: Sequence[ReplicaLine]) -> ReplicaLine:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The objectives of an SLO, each with the share or the mean that it allows and what is counted
-    of it in each slice of `step_s`. Made by `bounds_of`, which checks the record."""
+    """The objectives of an SLO, made by `bounds_of`, which checks the record."""
 
     step_s: float
-    parts: tuple[tuple[float, SliceCounts], ...]
+    parts: tuple[tuple[float, SliceCounts], ...]  # allowed share or mean, and counts by slice
 
     def holds(self, begin: int, end: int) -> bool | None:
-        """Whether the SLO holds over the slices [begin, end); None: nothing was due."""
+        """Return whether the SLO holds over the slices [begin, end); None: nothing was due."""
         sums = ((most, sum(at.of[begin:end]), sum(at.bad[begin:end])) for most, at in self.parts)
         due = [(most, bad / of) for most, of, bad in sums if of]
         return all(value <= most + 1e-12 for most, value in due) if due else None
 
     def held_from(self, begin_s: float, end_s: float) -> float | None:
-        """The first moment of a span from which the SLO holds for HOLD_S seconds, each for itself,
-        or to its end, for a second at least; None: there is none. Seconds without a request do not
-        count against it."""
+        """Return the first moment of a span from which the SLO holds; None: there is none.
+
+        It holds for HOLD_S seconds, each for itself, or to the end of the span, for a second at
+        least. Seconds without a request do not matter."""
         # The slices that begin at these moments, or next after them.
         begin, end = (max(0, math.ceil(at_s / self.step_s - 1e-9)) for at_s in (begin_s, end_s))
         steps, last = round(1 / self.step_s), min(len(self.parts[0][1].of), end)
@@ -250,7 +253,7 @@ class Bounds:
 
 
 def bounds_of(slices: ProbeSlices, slo: Slo) -> Bounds:
-    """The counts of a trial. Raises FormatError where they are not those of the SLO."""
+    """Return the counts of a trial. Raises FormatError where they are not those of the SLO."""
     parts = []
     for objective in slo.objectives:
         if (counts := slices.bounds.get(objective.name)) is None:
@@ -271,16 +274,14 @@ happen, or is not known."""
 
 @dataclass(frozen=True)
 class Transient:
-    """A launch. `out`: by second, whether the SLO is missed, None: nothing was due. Times of
-    `stages` count from the begin of each, those of `faults` from their `at_s`; a fault that was not
-    done has no other figure. `events`: what happened, in order."""
+    """The figures of a launch; a fault that was not done has none but its `at_s`."""
 
-    out: tuple[bool | None, ...]
+    out: tuple[bool | None, ...]  # by second, whether the SLO is missed; None: nothing was due
     replicas: ReplicaLine
     whole: Figures
-    stages: tuple[Figures, ...]
-    faults: tuple[Figures, ...]
-    events: tuple[CourseEvent, ...]
+    stages: tuple[Figures, ...]  # times count from the begin of each stage
+    faults: tuple[Figures, ...]  # times count from `at_s`
+    events: tuple[CourseEvent, ...]  # in order
 
 
 def transient_of(
@@ -289,7 +290,9 @@ def transient_of(
     stages: Sequence[tuple[float, float]],
     hard_stop_s: float | None = None,
 ) -> Transient:
-    """The figures of a trial. `stages`: begin and end of each; `hard_stop_s`: see `events_of`."""
+    """Compute the figures of a trial.
+
+    `stages`: begin and end of each; `hard_stop_s`: see `events_of`."""
     lines = replica_lines(course)
     replicas = all_replicas(lines)
     events = tuple(events_of(course, replicas, hard_stop_s))
@@ -320,7 +323,7 @@ def transient_of(
 
 
 def lost_figures(classes: Mapping[str, int]) -> Figures:
-    """Lost requests, also by class."""
+    """Return the number of lost requests, in all and by class."""
     by_class = {f"lost.{name}": count for name, count in classes.items() if count}
     return {"lost": sum(classes.values()), **by_class}
 
@@ -361,7 +364,7 @@ def _stage(
 def _needed(
     states: Sequence[ReplicaCount], begin: float, held_at: float | None
 ) -> tuple[int | None, float | None]:
-    """The running replicas that held the SLO, and since when there were as many."""
+    """Return the running replicas that held the SLO, and since when there were as many."""
     if held_at is None or not states:
         return None, None
     if held_at <= begin:
@@ -373,7 +376,7 @@ def _needed(
 
 
 def _down_s(replicas: ReplicaLine, end_s: float, after_s: float) -> float | None:
-    """From the end of the load until no more replicas are there than at its begin."""
+    """Return the time (s) after the load until no more replicas are there than at its begin."""
     first = replicas.at(0.0)
     if first is None or after_s <= 0:
         return None
@@ -388,7 +391,9 @@ def _faults(
     out: Sequence[bool | None],
     whole_s: float,
 ) -> Iterator[Figures]:
-    """Each fault until the next one: lost are those that failed then, or whose end never came."""
+    """Yield the figures of each fault until the next one.
+
+    Lost are requests that failed then, or whose end never came."""
     for place, fault in enumerate(course.faults):
         if (fault_s := fault.at_s) is None:
             yield {"at_s": None}
@@ -420,8 +425,9 @@ def _faults(
 def _fewest(
     course: CourseFacts, replicas: ReplicaLine, begin: float, until: float, stopped: bool
 ) -> int | None:
-    """The fewest replicas that ran in a span: by Serve's word, which may not know yet that one has
-    died, and by the processes that were there. `stopped`: one of them stands still."""
+    """Return the fewest replicas that ran in a span, by Serve and by the processes there.
+
+    Serve may not know yet that one has died. `stopped`: one of them stands still."""
     by_serve = [state.running for state in replicas.between(begin, until)]
     lives = [life for life in course.lives if life.role == REPLICA]
     died = [life.to_s for life in lives if life.to_s is not None]
@@ -435,14 +441,13 @@ def _fewest(
 
 
 class Drop(NamedTuple):
-    """Few answers though requests wait: `rate` of them (answers/s, the median) in so many `seconds`
-    from the second `first` on, where at most `running` replicas gave `before` in a second."""
+    """Few answers though requests wait."""
 
-    first: int
-    seconds: int
-    rate: float
-    running: int
-    before: float
+    first: int  # a second of the load
+    seconds: int  # how many from there on
+    rate: float  # answers/s, the median
+    running: int  # replicas at most
+    before: float  # answers in a second by no more replicas
 
 
 AROUND_S: Final = 2
@@ -453,9 +458,11 @@ DROP_S: Final = 5
 
 
 def find_drop(course: CourseFacts, transient: Transient) -> Drop | None:
-    """The seconds in which requests wait, and as many replicas answer fewer than half of what no
-    more of them did before; None for fewer than DROP_S. Answers that come in bursts are no drop: a
-    second stands for AROUND_S before and after it too, as far as no more and no fewer ran."""
+    """Find the seconds in which requests wait and answers are fewer than half of those before.
+
+    Before: by no more replicas. None for fewer than DROP_S. Answers that come in bursts are no
+    drop: a second stands for AROUND_S before and after it too, as far as no more and no fewer
+    ran."""
     ended, waiting = course.ended, course.waiting
     states = [transient.replicas.at(second + 0.5) for second in range(len(ended))]
     counts = [0 if state is None else state.running for state in states]
@@ -492,8 +499,10 @@ requests before it is gone: HAProxy did so 1 s before (Ray 2.60), also at its ha
 
 
 def count_near(course: CourseFacts, events: Iterable[CourseEvent]) -> Figures:
-    """Lost requests by the kind of the event nearest to their end, within NEAR_S (as well as an end
-    of a process is known); those without one under an empty name."""
+    """Count lost requests by the kind of the event nearest to their end, within NEAR_S.
+
+    And AFTER_S, since the end of a process is known no better. Without an event the name is
+    empty."""
     near: Counter[str] = Counter()
     events = [event for event in events if not event.what.endswith("ready")]
     for due_s, end_s, _ in course.lost:
@@ -507,9 +516,11 @@ def count_near(course: CourseFacts, events: Iterable[CourseEvent]) -> Figures:
 def events_of(
     course: CourseFacts, replicas: ReplicaLine, hard_stop_s: float | None
 ) -> list[CourseEvent]:
-    """What happened while the load ran, in order: faults, replicas that came, were ready and went,
-    proxies that did, reloads of HAProxy. `hard_stop_s`: so long after one that of before goes on;
-    then it cuts what it still has."""
+    """List what happened while the load ran, in order.
+
+    Faults, replicas that came, were ready and went, proxies that did, reloads of HAProxy.
+    `hard_stop_s`: so long after a reload the HAProxy of before continues; then it cuts what it
+    still has."""
     events: list[tuple[float | None, str, str]] = []
     killed = set()
     for fault in course.faults:

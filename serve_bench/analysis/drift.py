@@ -50,46 +50,43 @@ DriftWord: TypeAlias = Literal["grows", "does not grow", "too short to say"]
 
 @dataclass(frozen=True)
 class LevelDrift:
-    """The slope of a level with the ends of its 95 % interval, in the unit of y for each unit of x.
-
-    `warm_up`: by how much it grew beside that before it levelled off, 0 where nothing tells it.
-    `error`: standard error of the slope; `df`: its degrees of freedom; `rho`: autocorrelation of
-    neighbouring readings; `slows`: the growth becomes slower up to the end, so that it may level
-    off.
-    """
+    """The slope of a level with its 95 % interval, in the unit of y for each unit of x."""
 
     slope: float
-    error: float
-    df: float
-    rho: float
-    warm_up: float = 0.0
-    slows: bool = False
+    error: float  # standard error of the slope
+    df: float  # degrees of freedom of `error`
+    rho: float  # autocorrelation of neighbouring readings
+    warm_up: float = 0.0  # growth beside that before it levelled off, 0 where nothing shows it
+    slows: bool = False  # the growth becomes slower up to the end: it may level off
 
     @property
     def low(self) -> float:
-        """The lower end of its interval."""
+        """The lower end of the interval."""
         return self.slope - self.half()
 
     @property
     def high(self) -> float:
-        """The upper end."""
+        """The upper end of the interval."""
         return self.slope + self.half()
 
     def half(self, series: int = 1) -> float:
-        """Half of the interval that holds for so many series at once [Bonferroni]."""
+        """Return half of the interval that holds for so many series at once [Bonferroni]."""
         return quantile(self.df, 1 - (1 - CONFIDENCE) / 2 / series) * self.error
 
     def word(self, threshold: float, series: int = 1) -> DriftWord:
-        """The verdict against the slope that matters, on one of so many series: the more there are,
-        the more a growth has to stand out. One that is proven and below it does not matter."""
+        """Judge the slope by the threshold that matters, on one of so many series.
+
+        The more there are, the more a growth has to stand out. One that is proven and below the
+        threshold does not matter."""
         if self.slope >= threshold and not self.slows and self.slope > self.half(series):
             return "grows"
         return "does not grow" if self.high < threshold else "too short to say"
 
     def longer(self, threshold: float, series: int = 1) -> float | None:
-        """How many times as long the series has to be for a verdict, if slope and noise stay as
-        they are; None where it has one. The error falls with the length to the power 1.5, that of a
-        random walk to the power 0.5."""
+        """Return how many times as long the series has to be for a verdict; None where it has one.
+
+        If slope and noise stay as they are: the error falls with the length to the power 1.5, that
+        of a random walk to the power 0.5."""
         if self.word(threshold, series) != "too short to say":
             return None
         grows = self.slope >= threshold
@@ -100,8 +97,10 @@ class LevelDrift:
 
 
 def drift_of(xs: Sequence[float], ys: Sequence[float]) -> LevelDrift | None:
-    """The slope of a series in the order of x; None for fewer than FEWEST readings, where x does
-    not grow, and for levels beyond all bounds. Raises BadInput without scipy."""
+    """Fit the slope of a series in the order of x.
+
+    None for fewer than FEWEST readings, where x does not grow, and for levels beyond all bounds.
+    Raises BadInput without scipy."""
     import numpy as np
 
     if len(xs) < FEWEST or xs[-1] <= xs[0]:
@@ -138,8 +137,9 @@ def drift_of(xs: Sequence[float], ys: Sequence[float]) -> LevelDrift | None:
 
 
 def _slows(columns: Sequence[Any], us: Any, ys: Any, rho: float) -> bool:
-    """Whether the growth becomes slower up to the end: it bends further than the fit does, or is
-    as well a logarithm without any steady growth."""
+    """Return whether the growth becomes slower up to the end.
+
+    It bends further than the fit does, or is as well a logarithm without any steady growth."""
     import numpy as np
 
     for tau in SLOW_TAUS:
@@ -157,8 +157,9 @@ def _slows(columns: Sequence[Any], us: Any, ys: Any, rho: float) -> bool:
 
 
 def joined(drifts: Sequence[LevelDrift]) -> LevelDrift:
-    """The slope of several launches of one thing (at least one): their mean, weighted by the
-    inverse of their variances; degrees of freedom add up. The warm-up is that of the first."""
+    """Pool the slopes of launches of one thing (one at least) by the inverse of their variances.
+
+    Degrees of freedom add up. The warm-up is that of the first."""
     if len(drifts) == 1 or any(drift.error <= 0 for drift in drifts):
         return min(drifts, key=lambda drift: drift.error)
     weights = [1 / max(drift.error**2, 1e-300) for drift in drifts]
@@ -174,14 +175,14 @@ def joined(drifts: Sequence[LevelDrift]) -> LevelDrift:
 
 
 def _warming(us: Any, tau: float) -> Any:
-    """The column of a warm-up."""
+    """Return the column of a warm-up."""
     import numpy as np
 
     return 1 - np.exp(-us / tau)
 
 
 def _better(columns: Sequence[Any], more: Sequence[Any], ys: Any, rho: float) -> bool:
-    """Whether Schwarz's criterion prefers the fit of `more` columns."""
+    """Return whether Schwarz's criterion prefers the fit of `more` columns."""
     m = len(ys) - (rho == 1)
     left, least = _squares(columns, ys, rho), _squares(more, ys, rho)
     extra = len(more) - len(columns) + 1
@@ -189,8 +190,9 @@ def _better(columns: Sequence[Any], more: Sequence[Any], ys: Any, rho: float) ->
 
 
 def _solved(columns: Sequence[Any], ys: Any, rho: float) -> tuple[Any, Any, float]:
-    """Coefficients, the inverse of X'X, and the sum of squares, of readings without their
-    autocorrelation. A random walk has one of these fewer, and its constant is not known."""
+    """Return coefficients, the inverse of X'X, and the sum of squares, without autocorrelation.
+
+    A random walk has one reading fewer without it, and its constant is not known."""
     import numpy as np
 
     def whitened(values: Any) -> Any:
@@ -210,7 +212,7 @@ def _squares(columns: Sequence[Any], ys: Any, rho: float) -> float:
 
 
 def _fit(columns: Sequence[Any], ys: Any, rho: float) -> tuple[list[float], list[float]]:
-    """Coefficients with their standard errors; the constant of a random walk is 0."""
+    """Return the coefficients with their standard errors; the constant of a random walk is 0."""
     import numpy as np
 
     beta, inverse, left = _solved(columns, ys, rho)
@@ -221,8 +223,7 @@ def _fit(columns: Sequence[Any], ys: Any, rho: float) -> tuple[list[float], list
 
 
 def _rho(columns: Sequence[Any], ys: Any) -> float:
-    """The autocorrelation of neighbouring readings around a fit, corrected for its bias; 1 where it
-    cannot be told from 1."""
+    """Estimate the bias-corrected autocorrelation of readings around a fit; 1 if it may be 1."""
     beta, _, _ = _solved(columns, ys, 0.0)
     rests = ys - sum(b * column for b, column in zip(beta, columns, strict=True))
     n, squares = len(rests), float(rests[:-1] @ rests[:-1])
@@ -251,9 +252,10 @@ class PowerFit(NamedTuple):
 
 
 def fit_power(points: Sequence[tuple[int, float]]) -> PowerFit | None:
-    """Fits (n, y), a point a size; None where too few sizes have a positive value. The interval is
-    that of Student's t and takes the residuals as chance: where a quantity bends, it says little.
-    """
+    """Fit a power to (n, y), a point for each size; None if too few sizes have a positive value.
+
+    The interval is that of Student's t and takes the residuals as chance: where a quantity bends,
+    it says little."""
     usable = [(math.log(n), math.log(value)) for n, value in points if n > 0 and value > 0]
     xs, ys = [x for x, _ in usable], [y for _, y in usable]
     if len({*xs}) < FEWEST_SIZES:

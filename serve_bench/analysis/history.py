@@ -1,11 +1,9 @@
-"""Runs over time, by what they measured: the series of each row, and the newest run against those
-before it.
+"""Runs over time: the series of each row, and the newest run compared with those before it.
 
 Pure; made anew from the records each time. Rule: runs of two subjects, or that are unlike, never
 stand in one series (analysis/comparing/match.py says what that is), and what is passed over has its
 reason. A change of Ray or of the tool is no difference: a history is there to show it, at the run
-that brought it.
-"""
+that brought it."""
 
 from __future__ import annotations
 
@@ -35,34 +33,29 @@ is narrower by a tenth, and levels of long ago would be in it."""
 
 @dataclass(frozen=True)
 class PassedOver:
-    """A folder that is in no series, with the reason in one line.
-
-    `started_at`: of the run, of a file that cannot be read when it was last written; empty where it
-    does not matter. `late`: it is newer than the runs of the history where it would stand, so that
-    the newest of those is not the last that was measured.
-    """
+    """A folder that is in no series."""
 
     where: str
-    why: str
-    started_at: str = ""
+    why: str  # in one line
+    started_at: str = ""  # of an unreadable file its last change; empty: no matter
+    # Newer than the runs where it would stand: the newest of those is not the last one measured.
     late: bool = False
 
 
 def _names(place: Place) -> dict[str, str]:
-    """By what a person chooses a row; `cell` as in the names of trials: bs1-ongoing1-rep1."""
+    """Return what a person chooses a row by; `cell` as in names of trials: bs1-ongoing1-rep1."""
     return {"variant": place[0], "cell": place[1].cell, "row": place[1].row}
 
 
 @dataclass(frozen=True)
 class HistoryPoint:
-    """A run in a series. `value`: geometric mean over its launches, None where it was not measured;
-    `interval`: of that mean at 95 %, its ends as values, None below three launches; `invalid`: more
-    than 1 % of the requests failed."""
+    """A run in a series."""
 
-    value: float | None = None
+    value: float | None = None  # geometric mean over its launches, None where not measured
     launches: int = 0
+    # Of `value` at 95 %, its ends as values; None below three launches.
     interval: Interval | None = None
-    invalid: bool = False
+    invalid: bool = False  # more than 1 % of the requests failed
 
 
 @dataclass(frozen=True)
@@ -77,16 +70,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one subject on one host, in order of time, the series of all their rows, and the
-    newest against `before` runs before it. `name`: no other group has it; `gaps`: what of the
-    newest could not be judged, and why."""
+    """The runs of one subject on one host, the series of their rows, and the newest compared."""
 
-    name: str
-    runs: tuple[MeasuredRun, ...]
+    name: str  # no other group has it
+    runs: tuple[MeasuredRun, ...]  # in order of time
     series: tuple[Series, ...]
     comparison: Comparing
-    before: int
-    gaps: tuple[str, ...] = ()
+    before: int  # how many runs before the newest it is compared with
+    gaps: tuple[str, ...] = ()  # what of the newest could not be judged, and why
     notes: tuple[str, ...] = ()
 
     @property
@@ -114,13 +105,13 @@ def build_history(
     last: int = LAST,
     force: bool = False,
 ) -> History:
-    """The history of stored runs, by folder; `passed` could not be read. `chosen`: the variant,
-    cell or row to show alone; `last`: runs before the newest that it is compared with; `force` sets
-    hosts aside.
+    """Build the history of stored runs, by folder; `passed` could not be read.
+
+    `chosen`: the variant, cell or row to show alone; `last`: runs before the newest that it is
+    compared with; `force` ignores hosts.
 
     Raises BadInput where no two runs are alike, where none has a value of these metrics, and for a
-    variant, cell or row that no run has.
-    """
+    variant, cell or row that no run has."""
     left = list(passed)
     in_order = sorted(stored.items(), key=lambda item: item[1].run.started_at)
     all_groups = _grouped(_chosen([*_measured(in_order, left)], left, chosen or {}), force)
@@ -150,7 +141,7 @@ def _group(
     threshold: float,
     last: int,
 ) -> Group:
-    """`alike`: larger groups of the same subject."""
+    """Build a group; `alike`: larger groups of the same subject."""
     before = runs[-1 - last : -1]
     comparison = compare_newest(before, runs[-1], threshold, metrics)
     measures = [measure for name in metrics for measure in MEASURES if measure.name == name]
@@ -172,7 +163,7 @@ def _group(
 
 
 def _places(runs: Sequence[MeasuredRun]) -> dict[Place, JsonObject]:
-    """All rows and their cells by variant, cell and row, each in the order of its first run."""
+    """Return all rows and their cells by variant, cell and row, in order of their first runs."""
     cells = {place: row.cell for run in runs for place, row in run.rows.items()}
     variants = list(dict.fromkeys(variant for variant, _ in cells))
     slugs = list(dict.fromkeys(place.cell for _, place in cells))
@@ -193,7 +184,7 @@ def _points(
 
 
 def _gaps(series: Sequence[Series], comparison: Comparing) -> Iterator[str]:
-    """Why rows of the newest run are not judged, each row once; those that are worse are judged."""
+    """Yield why rows of the newest run are not judged, each row once; worse ones are judged."""
     judged, only = set(), comparison.sides[1].variant
     for row in (row for row in comparison.rows if row.worse):
         place = RowPlace(cell_slug(row.cell), row.row, row.client)
@@ -211,7 +202,7 @@ def _gaps(series: Sequence[Series], comparison: Comparing) -> Iterator[str]:
 
 
 def _changes(before: MeasuredRun, run: MeasuredRun) -> Iterator[str]:
-    """What is not as in the run before; what one of them does not tell is passed over."""
+    """Yield what is not as in the run before; what one of them does not record is passed over."""
     old, new = before.versions, run.versions
     for name, value in new.items():
         if name in old and old[name] != value:
@@ -227,7 +218,7 @@ def _changes(before: MeasuredRun, run: MeasuredRun) -> Iterator[str]:
 def _measured(
     stored: Sequence[tuple[str, Result]], left: list[PassedOver]
 ) -> Iterator[MeasuredRun]:
-    """Runs that measured anything, each once: of copies the one with the most trials."""
+    """Yield the runs that measured anything, each once: of copies the one with the most trials."""
     for where, result in stored:
         copies = [item for item in stored if item[1].run == result.run]
         kept, longest = max(copies, key=lambda item: len(item[1].trials))
@@ -256,7 +247,7 @@ def _measured(
 def _chosen(
     runs: Sequence[MeasuredRun], left: list[PassedOver], chosen: Mapping[str, str]
 ) -> Iterator[MeasuredRun]:
-    """Runs with the rows that were chosen alone. BadInput where no run has any."""
+    """Yield the runs with only the chosen rows. Raises BadInput where no run has any."""
     words = " ".join(f"--{name} {value!r}" for name, value in chosen.items())
     names = [_names(place) for run in runs for place in sorted(run.places, key=str)]
     if names and not any(chosen.items() <= names_of.items() for names_of in names):
@@ -276,7 +267,7 @@ def _chosen(
 
 
 def _grouped(runs: Iterable[MeasuredRun], force: bool) -> list[list[MeasuredRun]]:
-    """Runs in order of time by what they are alike in. `force` sets hosts aside."""
+    """Group runs in order of time by what they are alike in; `force` ignores hosts."""
     groups: list[list[MeasuredRun]] = []
     for run in runs:
         for group in groups:
@@ -290,12 +281,12 @@ def _grouped(runs: Iterable[MeasuredRun], force: bool) -> list[list[MeasuredRun]
 
 
 def _shares(group: Sequence[MeasuredRun], run: MeasuredRun) -> bool:
-    """Whether a run has the subject of a group, and a measured row in common with it."""
+    """Return whether a run has the subject of a group, and a measured row in common with it."""
     return group[0].subject == run.subject and any(other.places & run.places for other in group)
 
 
 def _unlike(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[match.Difference]:
-    """In what a run is unlike a group; Ray's version is left out."""
+    """List in what a run is unlike a group; Ray's version is left out."""
     differences = match.differences_of(group[0].result, run.result)
     for other in (group[0], group[-1]):
         differences += match.unlike_rows(other.rows, run.rows)
@@ -303,7 +294,7 @@ def _unlike(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[match.Differ
 
 
 def _why_alone(groups: Sequence[Sequence[MeasuredRun]], run: MeasuredRun) -> str:
-    """Why a run is in none of the groups, by the one that it is most like."""
+    """Say why a run is in none of the groups, by the one that it is most like."""
     alike = [group for group in groups if group[0].subject == run.subject]
     if not alike:
         return f"the only run of {run.subject}"
@@ -330,8 +321,9 @@ def _mark_late(
     left: Iterable[PassedOver],
     stored: Mapping[str, Result],
 ) -> Iterator[PassedOver]:
-    """What was passed over, with those marked that are newer than the runs of their subject, of
-    which those count that they are alike with, if any; what cannot be read may be of all."""
+    """Yield what was passed over, marked where it is newer than the runs of its subject.
+
+    Of these count those that it is alike with, if any; what cannot be read may be of all."""
     for run in left:
         places, alike = [*groups], []
         if (result := stored.get(run.where)) is not None:

@@ -48,28 +48,23 @@ ROUNDING: Final = 1e-12
 
 @dataclass(frozen=True)
 class Interval:
-    """The ratio B/A with a t interval on its logarithm.
+    """The ratio B/A with a t interval on its logarithm."""
 
-    `center`: mean log ratio; `se` its standard error; `df` degrees of freedom (of Welch not whole).
-    `n_a`, `n_b`: launches a side; of `pairs` both are the number of rounds. `planned`: the rounds
-    of a run that is judged after each; None: it is judged once. `between`: the part of
-    the squared error that more launches do not lessen, since it is of the runs.
-    """
-
-    center: float
-    se: float
-    df: float
-    n_a: int
+    center: float  # mean log ratio
+    se: float  # standard error of `center`
+    df: float  # degrees of freedom (of Welch not whole)
+    n_a: int  # launches of A; of `pairs` the number of rounds, as n_b
     n_b: int
     pairs: bool = True
     confidence: float = CONFIDENCE
-    planned: int | None = None
-    between: float = 0.0
+    planned: int | None = None  # rounds of a run that is judged after each; None: judged once
+    between: float = 0.0  # the part of se^2 that more launches do not lessen: that of runs
 
     @property
     def level(self) -> float:
-        """The two-sided level of the t quantile: smaller than 1 - confidence where there are more
-        looks than this one."""
+        """The two-sided level of the t quantile.
+
+        It is smaller than 1 - confidence where there are more looks than this one."""
         alpha = 1 - self.confidence
         if self.planned is None or min(self.planned, self.n_a) < FEWEST:
             return alpha
@@ -82,7 +77,7 @@ class Interval:
 
     @property
     def half(self) -> float:
-        """Half the width, in logarithms."""
+        """Half of the width, in logarithms."""
         return quantile(self.df, 1 - self.level / 2) * self.se if self.se else 0.0
 
     @property
@@ -97,26 +92,27 @@ class Interval:
 
     @property
     def fewest(self) -> int:
-        """Launches of the side with fewer."""
+        """The launches of the side with fewer."""
         return min(self.n_a, self.n_b)
 
     def at(self, confidence: float) -> Interval:
-        """The interval at another confidence (a share)."""
+        """Return the interval at another confidence (a share)."""
         return replace(self, confidence=confidence)
 
 
 def trimmed(n: int) -> int:
-    """How many of `n` rounds are left out at each end: none of up to 6, one of 7, two of 12."""
+    """Return how many of `n` rounds to omit at each end: none of up to 6, one of 7, two of 12."""
     return max(0, (n - 2) // 5)
 
 
 def paired(logs: Sequence[float], planned: int | None = None) -> Interval:
-    """From log(B/A) of each round: the trimmed mean with Yuen's standard error (1974), so that an
-    odd launch moves it little; of few rounds the plain mean. Half a degree of freedom less for each
-    round left out at an end keeps the error at 5 % (evidence/ab.md). `planned`: see Interval.
+    """Compute the interval from log(B/A) of each round, so that an odd launch moves it little.
 
-    ValueError on fewer than two rounds, and on nan or infinity.
-    """
+    By the trimmed mean with Yuen's standard error (1974); of few rounds by the plain mean. Half a
+    degree of freedom less for each round left out at an end keeps the error at 5 %
+    (evidence/ab.md). `planned`: see Interval.
+
+    Raises ValueError on fewer than two rounds, and on nan or infinity."""
     _finite(logs)
     n, out = len(logs), trimmed(len(logs))
     ranked, kept = sorted(logs), n - 2 * out
@@ -128,18 +124,18 @@ def paired(logs: Sequence[float], planned: int | None = None) -> Interval:
 
 @dataclass(frozen=True)
 class RunSpread:
-    """How far runs of one suite differ: standard deviation of the logarithm of a run's value, a
-    mean over `launches`, with `df` degrees of freedom (infinite: assumed) from `runs` runs."""
+    """How far runs of one suite differ."""
 
-    sd: float
-    df: float = math.inf
-    launches: float = math.inf
-    runs: int = 0
+    sd: float  # standard deviation of the logarithm of a run's value
+    df: float = math.inf  # degrees of freedom; infinite: assumed
+    launches: float = math.inf  # that the value of a run is a mean of
+    runs: int = 0  # that it was estimated from
 
 
 def freedom(*terms: tuple[float, float]) -> float:
-    """The degrees of freedom of a sum of variances from those of each (Satterthwaite); infinite
-    where no part varies. By shares, since squares of tiny variances would vanish."""
+    """Return the degrees of freedom of a sum of variances from those of each (Satterthwaite).
+
+    Infinite where no part varies. By shares, since squares of tiny variances would vanish."""
     whole = sum(part for part, _ in terms)
     shares = sum((part / whole) ** 2 / df for part, df in terms if df) if whole > 0 else 0.0
     return 1 / shares if shares else math.inf
@@ -153,11 +149,10 @@ and goes. Intervals with it hold the truth where the spread is smaller, and are 
 def unpaired(
     a_values: Sequence[float], b_values: Sequence[float], runs: RunSpread | None = None
 ) -> Interval:
-    """From the values of independent launches, two or more a side: Welch's interval, and with
-    `runs` the spread between runs in it, with Satterthwaite's degrees of freedom of the sum.
+    """Compute Welch's interval from the values of independent launches, two or more per side.
 
-    ValueError on fewer, and on a value that is not above 0.
-    """
+    With `runs` the spread between runs is in it, with Satterthwaite's degrees of freedom of the
+    sum. Raises ValueError on fewer, and on a value that is not above 0."""
     for value in (*a_values, *b_values):
         if not (math.isfinite(value) and value > 0):
             raise ValueError(f"a ratio is made of values above 0, got {value}")
@@ -177,7 +172,9 @@ def unpaired(
 
 
 def welch(a: Sequence[float], b: Sequence[float]) -> Interval:
-    """Welch's interval of mean(b) - mean(a), of logarithms or other values, two or more a side."""
+    """Compute Welch's interval of mean(b) - mean(a), of logarithms or other values.
+
+    Raises ValueError for fewer than two values on a side."""
     _finite(a)
     _finite(b)
     squares = statistics.variance(a) / len(a), statistics.variance(b) / len(b)
@@ -191,20 +188,19 @@ RUNS_KNOWN: Final = 4
 
 
 def against_runs(runs: Sequence[Sequence[float]], newest: Sequence[float]) -> Interval | None:
-    """The newest run against earlier ones, all by the values of their launches.
+    """Compare the newest run with earlier ones, all by the values of their launches.
 
     The unit is the run: runs of one suite differ by more than their launches do (2 to 6 % on shared
     hosts against 1 to 2 %), so launches of several runs in one heap would alarm far too often: with
     spreads of 3 and 1 %, ten runs of three launches and no change, in 57 % of runs in place of 5 %
-    (test_history.py). A run counts by the mean m of its logarithms, and the newest is held against
+    (test_history.py). A run counts by the mean m of its logarithms, and the newest is compared with
     the prediction interval for one more run (Hahn and Meeker, Statistical Intervals, 1991):
 
         m_new - mean(m_i) ± t(0.975, n - 1) * s * sqrt(1 + 1/n)
 
     s holds the spread of launches already; a newest run of fewer launches has more of it, which is
     added. Below RUNS_KNOWN runs the spread is ASSUMED, as that of two runs is, and each side takes
-    FEWEST launches: None with fewer.
-    """
+    FEWEST launches: None with fewer."""
     logs = [[math.log(value) for value in run] for run in runs]
     new = [math.log(value) for value in newest]
     means, n_a, n_b = [statistics.fmean(run) for run in logs], sum(map(len, logs)), len(new)
@@ -235,48 +231,39 @@ def _finite(logs: Sequence[float]) -> None:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One figure to judge: a metric of a row. `floor`: the noise floor, a share of 1."""
+    """One figure to judge: a metric of a row."""
 
     interval: Interval | None
     better: Better
-    floor: float = 0.0
+    floor: float = 0.0  # the noise floor, a share of 1
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on one figure.
-
-    `threshold`: from which size on an alarm is regressed or improved, with the noise floor. `p`: of
-    no change (none beyond the floor), two-sided; `alpha`: its share by Holm; `level`: what the look
-    at hand has of that, and `p` is held against; `p_adjusted`: proven up to 1 - CONFIDENCE. None if
-    nothing was tested.
-    `settled`: more rounds would hardly change it. `rounds_needed`: rounds (launches a side) in all
-    that would probably settle an inconclusive one; None: not with MOST_ROUNDS. `why`: the reason of
-    an inconclusive one, else empty.
-    """
+    """The verdict on one figure; `alpha` to `p_adjusted` are None if nothing was tested."""
 
     word: Word
     interval: Interval | None
-    threshold: float
-    alpha: float | None = None
-    level: float | None = None
-    p: float | None = None
-    p_adjusted: float | None = None
+    threshold: float  # from which size an alarm is regressed or improved, with the noise floor
+    alpha: float | None = None  # its share by Holm
+    level: float | None = None  # what the current look has of `alpha`; `p` is compared with it
+    p: float | None = None  # of no change (none beyond the floor), two-sided
+    p_adjusted: float | None = None  # proven up to 1 - CONFIDENCE
+    # In all (launches per side), to settle it probably if inconclusive; None: not with MOST_ROUNDS.
     rounds_needed: int | None = None
-    why: str = ""
+    why: str = ""  # the reason of an inconclusive one, else empty
     weighed: bool = False  # a doubt (comparing/values.py) or the floor made it inconclusive
-    settled: bool = False
+    settled: bool = False  # more rounds would hardly change it
 
 
 def judge(
     family: Sequence[Hypothesis], threshold: float = THRESHOLD, fewest: int = FEWEST
 ) -> tuple[Judged, ...]:
-    """The verdicts on figures that are judged together, in order.
+    """Judge figures together, and return their verdicts in order.
 
     A change is proven where the interval excludes no change, and the noise floor if there is one;
     then its estimate says the word. Holm's step-down keeps the chance of any false proof over all
-    of them within 1 - CONFIDENCE. `threshold`: a share of 1.
-    """
+    of them within 1 - CONFIDENCE. `threshold`: a share of 1."""
     if not 0 <= threshold < 1 or not all(claim.floor >= 0 for claim in family):
         raise ValueError(f"threshold {threshold} or a floor cannot be")
     known = ((at, claim.interval) for at, claim in enumerate(family) if claim.interval is not None)
@@ -298,9 +285,10 @@ def judge(
 
 
 def _holm(tested: Mapping[int, Interval], p: Mapping[int, float]) -> dict[int, tuple[float, bool]]:
-    """Step-down: the smallest p at alpha/m, the next at alpha/(m-1), until one is above the level
-    that its look has of that; the rest has the share of that one. By figure: its share of alpha,
-    and whether it is proven."""
+    """Return for each figure its share of alpha, and whether it is proven, by Holm's step-down.
+
+    The smallest p is tested at alpha/m, the next at alpha/(m-1), until one is above the level that
+    its look has of that; the others have the share of that one."""
     shares: dict[int, tuple[float, bool]] = {}
     proven, share = True, 0.0
     for step, at in enumerate(sorted(tested, key=lambda claim: p[claim])):
@@ -312,7 +300,7 @@ def _holm(tested: Mapping[int, Interval], p: Mapping[int, float]) -> dict[int, t
 
 
 def p_beyond(interval: Interval, bound: float) -> float:
-    """Two-sided p of a true ratio within `bound` (a share of 1; 0: of no change), by t."""
+    """Return the two-sided p of a true ratio within `bound` (a share of 1; 0: no change), by t."""
     beyond = _beyond(interval, bound)
     if beyond <= ROUNDING:
         return 1.0
@@ -329,7 +317,7 @@ def _judged(
     tested: tuple[float, float, bool],
     figures: int,
 ) -> Judged:
-    """`tested`: p, the share of alpha, whether the change is proven."""
+    """Judge a figure. `tested`: p, the share of alpha, whether the change is proven."""
     p, share, proven = tested
     holds = max(threshold, claim.floor)
     at_share = interval.at(1 - share)
@@ -353,12 +341,12 @@ def _judged(
 
 
 def _bounds(threshold: float) -> tuple[float, float]:
-    """1 - threshold and 1 + threshold as logarithms; a floor of 1 or more has no lower bound."""
+    """Return 1 - threshold and 1 + threshold as logarithms; from 1 on there is no lower bound."""
     return (math.log(1 - threshold) if threshold < 1 else -math.inf, math.log(1 + threshold))
 
 
 def _beyond(interval: Interval, threshold: float) -> float:
-    """How far the centre lies beyond the bound on its side, in logarithms; not above 0 within."""
+    """Return how far the centre lies beyond its bound, in logarithms; not above 0 within."""
     low, high = _bounds(threshold)
     return max(low - interval.center, interval.center - high)
 
@@ -369,7 +357,7 @@ def _inside(interval: Interval, threshold: float) -> bool:
 
 
 def launches_text(a: int, b: int, pairs: bool) -> str:
-    """`6 rounds`, of pairs; `3 launches a side`, `3 and 5 launches`."""
+    """Render `6 rounds`, of pairs; `3 launches a side`, `3 and 5 launches`."""
     if pairs:
         return counted(a, "round")
     return f"{counted(a, 'launch', 'launches')} a side" if a == b else f"{a} and {b} launches"
@@ -394,12 +382,11 @@ def rounds_needed(
     fewest: int = FEWEST,
     floor: float = 0.0,
 ) -> int | None:
-    """Rounds (launches a side) in all at which an interval of this centre and spread would just
-    exclude no change (all within the floor), at `alpha`, or lie within the threshold. None above
-    MOST_ROUNDS.
+    """Estimate the rounds (launches per side) in all at which an interval would be conclusive.
 
-    An estimate: further rounds move the centre, so it suffices in about half of all cases.
-    """
+    With this centre and spread it would just exclude no change (all within the floor), at `alpha`,
+    or lie within the threshold. None above MOST_ROUNDS. Further rounds move the centre, so the
+    estimate suffices in about half of all cases."""
     low, high = _bounds(threshold)
     rooms = (
         (_beyond(interval, floor), 1 - alpha),
@@ -421,15 +408,14 @@ def rounds_needed(
 
 
 def quantile(df: float, share: float) -> float:
-    """The quantile of Student's t distribution at a share (0 to 1).
+    """Return the quantile of Student's t distribution at a share (0 to 1).
 
-    Raises BadInput without scipy.
-    """
+    Raises BadInput without scipy."""
     return float(_special().stdtrit(df, share))
 
 
 def _special() -> Any:
-    """scipy.special, imported late since that is slow."""
+    """Import scipy.special, late since that is slow."""
     try:
         from scipy import special
     except ImportError as error:
@@ -451,17 +437,17 @@ _POINTS: Final = 301
 
 
 def spent(n: int, planned: int, alpha: float) -> float:
-    """The error that may be spent up to round `n`: even over the planned rounds, and never all of
-    it, so that rounds can always be added."""
+    """Return the error that may be spent up to round `n`.
+
+    It is even over the planned rounds, and never all, so that rounds can always be added."""
     return alpha * (PLANNED * n / planned if n <= planned else 1 - (1 - PLANNED) * planned / n)
 
 
 def nominal(n: int, planned: int, alpha: float) -> float:
-    """The two-sided level of a look after round `n`, with a look after each from FEWEST on, so that
-    a run that is judged at all of them errs in at most `alpha` of all cases.
+    """Return the two-sided level of a look after round `n`, with a look after each from FEWEST on.
 
-    `planned`: the rounds of the first plan. Raises ValueError where they are below FEWEST, or `n`.
-    """
+    A run that is judged at all of them errs in at most `alpha` of all cases. `planned`: the rounds
+    of the first plan. Raises ValueError where they are below FEWEST, or `n`."""
     if not min(n, planned) >= FEWEST:
         raise ValueError(f"looks begin after round {FEWEST}, not {min(n, planned)}")
     for earlier in range(FEWEST, n):  # each look follows from the one before
@@ -471,8 +457,9 @@ def nominal(n: int, planned: int, alpha: float) -> float:
 
 @cache
 def _look(n: int, planned: int, alpha: float) -> tuple[float, Any, Any]:
-    """The level of a look; of the sum of standard normal steps, as far as no look up to this one
-    has ended it, where on a grid it may be, and how likely."""
+    """Return the level of a look, and where the sum of standard normal steps may be, how likely.
+
+    On a grid, as far as no look up to this one has ended the sum."""
     import numpy as np
     from scipy.optimize import brentq
     from scipy.special import ndtr
@@ -484,7 +471,7 @@ def _look(n: int, planned: int, alpha: float) -> tuple[float, Any, Any]:
     due = spent(n, planned, alpha) - before
 
     def beyond(bound: float) -> float:
-        """How likely the walk ends at this look, at |sum| >= bound."""
+        """Return how likely the walk ends at this look, at |sum| >= bound."""
         if grid is None:
             return float(2 * ndtr(-bound / np.sqrt(n)))
         up, down = ndtr(grid - bound), ndtr(-grid - bound)

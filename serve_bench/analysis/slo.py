@@ -26,16 +26,13 @@ NOISE: Final = 1e-12
 
 @dataclass(frozen=True)
 class Judgement:
-    """One objective and a row. `value`: ns, or a share of 1; a LowerBound where no more is known;
-    None: not known. `met` is None where it is not judged, for the reason `why_not`.
-
-    `margin`: the share of the limit that is left, below 0 what is missing; of goodput the share of
-    all requests above the limit. None: not known, or the limit is 0.
-    """
+    """One objective and a row."""
 
     objective: Objective
-    value: float | None
-    met: bool | None
+    value: float | None  # ns, or a share of 1; a LowerBound if no more is known
+    met: bool | None  # None where it is not judged, for the reason `why_not`
+    # Share of the limit that is left, below 0 what is missing; of goodput in shares of all
+    # requests. None: not known, or the limit is 0.
     margin: float | None = None
     why_not: str = ""
 
@@ -89,8 +86,10 @@ class RowSlo:
 
     @property
     def worst(self) -> Judgement:
-        """What decides: the objective that is missed by most, else one that is not judged, else
-        the one with the least margin."""
+        """The judgement that decides.
+
+        It is of the objective that is missed by most, else of one that is not judged, else of the
+        one with the least margin."""
         for met in (False, None, True):
             those = [judgement for judgement in self.judgements if judgement.met is met]
             if those:
@@ -105,7 +104,7 @@ class RowSlo:
 
 
 def judge(slo: Slo, trials: Sequence[Trial]) -> tuple[Judgement, ...]:
-    """Each objective over the trials of a row. FormatError for a damaged histogram."""
+    """Judge each objective over the trials of a row. Raises FormatError for a damaged histogram."""
     names = {objective.metric for objective in slo.objectives}
     names |= {CENSORED_BY[name] for name in names}
     histograms = {name: merged(trials, name) for name in names}
@@ -138,8 +137,10 @@ def _judged(
 
 
 def _timed(objective: Objective, answered: Histogram, given_up: Histogram) -> Judgement:
-    """A percentile or a mean. One that depends on requests without an answer is between that with
-    each at the time that it was waited for, and that with each at infinity."""
+    """Judge a percentile or a mean.
+
+    One that depends on requests without an answer is between that with each at the time that it was
+    waited for, and that with each at infinity."""
     count = answered.count + given_up.count
     waits, end = _OF.get(objective.metric, _OF[LATENCY])
     if count < objective.fewest:
@@ -182,6 +183,6 @@ def _open(objective: Objective, why: str) -> Judgement:
 
 
 def _within(histogram: Histogram, limit_ns: float) -> int:
-    """Values up to the limit, each at the middle of its slot, as percentiles have them."""
+    """Count the values up to the limit, each at the middle of its slot, as in percentiles."""
     most = histogram.max or 0
     return sum(n for index, n in histogram.occupied() if min(slot_middle(index), most) <= limit_ns)

@@ -1,8 +1,8 @@
-"""Raw stacks (one line each: `frame;frame;frame count`) to tables: top functions, change, tree.
+"""Stacks of py-spy, and the tables that are made of them: top functions, change, tree, layers.
 
-Pure. A frame is as py-spy writes it, `function (file:line)`. Rule: shares are of all samples of a
-profile, so two profiles of different length can be compared. The layers of stacks are below.
-"""
+Pure. Raw stacks are lines `frame;frame;frame count`, a frame is `function (file:line)`. Rule:
+shares are of all samples of a profile, so two profiles of different length can be compared. The
+layers of stacks are below."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FRAME: Final = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?::(?P<line>\d
 
 
 def parse_raw(text: str, where: str) -> Stacks:
-    """Stacks from raw (collapsed) text. BadInput names a line that is no stack."""
+    """Parse raw (collapsed) text. Raises BadInput with the number of a line that is no stack."""
     stacks: Counter[tuple[str, ...]] = Counter()
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -61,18 +61,18 @@ def parse_raw(text: str, where: str) -> Stacks:
 
 
 def to_raw(stacks: Stacks) -> str:
-    """The reverse of `parse_raw`, most samples first."""
+    """Render stacks as text that `parse_raw` reads, most samples first."""
     ranked = sorted(stacks.items(), key=lambda item: (-item[1], item[0]))
     return "".join(f"{';'.join(frames)} {count}\n" for frames, count in ranked)
 
 
 def total(stacks: Stacks) -> int:
-    """All samples."""
+    """Count all samples."""
     return sum(stacks.values())
 
 
 def merged(many: Iterable[Stacks]) -> Stacks:
-    """Several profiles as one, such as those of the replicas of a deployment."""
+    """Merge profiles into one, such as those of the replicas of a deployment."""
     out: Counter[tuple[str, ...]] = Counter()
     for stacks in many:
         out.update(stacks)
@@ -80,13 +80,11 @@ def merged(many: Iterable[Stacks]) -> Stacks:
 
 
 def by_thread_ran(stacks: Stacks, ran: Mapping[int, float], ticks: float) -> Stacks:
-    """Stacks of `--threads` without the heading of their thread; those of threads that hardly ran
-    are marked as idle.
+    """Remove the thread from stacks of `--threads`, and mark those of idle threads.
 
     py-spy takes waiting threads for busy in some samples (a fifth of them on a busy host), and in
     C_LOOPS in most; the kernel knows better. `ran`: the share of time on a CPU by thread id; a
-    thread that is not in it counts as busy. `ticks`: samples of a thread that always runs.
-    """
+    thread that is not in it counts as busy. `ticks`: samples of a thread that always runs."""
     most = max(ran.values(), default=0.0)
     out: Counter[tuple[str, ...]] = Counter()
     threads: dict[int, Counter[tuple[str, ...]]] = defaultdict(Counter)
@@ -113,25 +111,24 @@ def by_thread_ran(stacks: Stacks, ran: Mapping[int, float], ticks: float) -> Sta
 
 @cache
 def split_frame(frame: str) -> tuple[str, str]:
-    """Function and file of a frame, without the line; the file is empty if it has none."""
+    """Return function and file of a frame, without the line; the file is empty if it has none."""
     match = _FRAME.fullmatch(frame)
     return (match["function"], match["file"]) if match else (frame, "")
 
 
 @cache
 def function_of(frame: str) -> str:
-    """A frame without its line: `hot (app.py:12)` is `hot (app.py)`."""
+    """Remove the line from a frame: `hot (app.py:12)` is `hot (app.py)`."""
     function, file = split_frame(frame)
     return f"{function} ({file})" if file else function
 
 
 @cache
 def package_relative(frame: str) -> str:
-    """A frame with a short path: from `site-packages` or Python's library on, else folder and file.
+    """Shorten the path of a frame: from its package or Python's library on, else folder and file.
 
     py-spy names files from their package on. If it cannot look beside a file (a script without a
-    package, another container), it writes the absolute path, which should not be in a picture.
-    """
+    package, another container), it writes the absolute path, which should not be in a picture."""
     function, file = split_frame(frame)
     if not file.startswith("/"):
         return frame
@@ -142,12 +139,12 @@ def package_relative(frame: str) -> str:
 
 
 def shortened(stacks: Stacks) -> Stacks:
-    """The same stacks with `package_relative` frames."""
+    """Return the same stacks with `package_relative` frames."""
     return _renamed(stacks, package_relative)
 
 
 def by_function(stacks: Stacks) -> Stacks:
-    """The same stacks without line numbers: one frame for a function."""
+    """Return the same stacks without line numbers: one frame for a function."""
     return _renamed(stacks, function_of)
 
 
@@ -165,7 +162,7 @@ class FunctionShare:
 
 
 def top_functions(stacks: Stacks, count: int = 15) -> list[FunctionShare]:
-    """The functions with most samples as innermost frame. A stack counts once for a function."""
+    """List functions with most samples as innermost frame; a stack counts once for each."""
     alone, within = _self_and_total(stacks)
     samples = total(stacks) or 1
     ranked = sorted(within, key=lambda name: (-alone[name], -within[name], name))
@@ -187,8 +184,10 @@ def _self_and_total(stacks: Stacks) -> tuple[Counter[str], Counter[str]]:
 
 
 def changes(a: Stacks, b: Stacks) -> list[tuple[str, float, float]]:
-    """Functions whose own share changed by LEAST_POINTS and by more than twice the error of
-    sampling, the largest change first: with their percent of the samples of each profile."""
+    """List functions with changed shares as innermost frames, the largest change first.
+
+    A change has LEAST_POINTS and is more than twice the error of sampling. Each function comes with
+    its percent of the samples of both profiles."""
     own_a, own_b = _self_and_total(a)[0], _self_and_total(b)[0]
     all_a, all_b = total(a), total(b)
     found = []
@@ -202,10 +201,9 @@ def changes(a: Stacks, b: Stacks) -> list[tuple[str, float, float]]:
 
 
 def noise_points(share_percent: float, samples: int) -> float:
-    """About two standard errors of a share of this many samples, in percentage points.
+    """Return about two standard errors of a share of this many samples, in percentage points.
 
-    Binomial: samples of one thread depend on each other, so the true error is larger.
-    """
+    Binomial: samples of one thread depend on each other, so the true error is larger."""
     share = share_percent / 100.0
     return 200.0 * math.sqrt(share * (1.0 - share) / samples) if samples else 100.0
 
@@ -220,7 +218,7 @@ class CallNode:
 
 
 def tree(stacks: Stacks) -> CallNode:
-    """The call tree of a profile; its root has all samples."""
+    """Build the call tree of a profile; its root has all samples."""
     root = CallNode("all", 0, {})
     for frames, count in stacks.items():
         root.samples += count
@@ -242,17 +240,13 @@ USER_CODE: Final = "user code"
 
 
 class LayerRule(Struct, frozen=True, forbid_unknown_fields=True):
-    """Frames of a layer: patterns of files and of functions; empty means any.
-
-    `leaf`: only as the innermost frame. `under`: only if a function like one of these is further
-    out.
-    """
+    """Frames of a layer: patterns of files and of functions; empty means any."""
 
     name: Annotated[str, Meta(min_length=1)]
     files: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
-    under: tuple[str, ...] = ()
-    leaf: bool = False
+    under: tuple[str, ...] = ()  # only if a function like one of these is further out
+    leaf: bool = False  # only as the innermost frame
 
     def __post_init__(self) -> None:
         if not self.files and not self.functions:
@@ -268,7 +262,7 @@ class LayerRules(Struct, frozen=True, rename={"rules": "layer"}):
 
 
 def read_rules(data: Mapping[str, Any], where: str) -> LayerRules:
-    """Rules from the content of a TOML file. BadInput names a wrong rule."""
+    """Read rules from the content of a TOML file. Raises BadInput for a wrong rule."""
     try:
         return built(LayerRules, data, where)
     except FormatError as error:
@@ -276,7 +270,7 @@ def read_rules(data: Mapping[str, Any], where: str) -> LayerRules:
 
 
 def layers(stacks: Stacks, rules: LayerRules) -> dict[str, float]:
-    """Percent of all samples by layer, the largest first."""
+    """Return the percent of all samples by layer, the largest first."""
     counts: Counter[str] = Counter()
     for frames, count in stacks.items():
         counts[layer_of(frames, rules)] += count
@@ -285,11 +279,10 @@ def layers(stacks: Stacks, rules: LayerRules) -> dict[str, float]:
 
 
 def layer_of(frames: tuple[str, ...], rules: LayerRules) -> str:
-    """The layer of a stack: that of its innermost frame with a rule.
+    """Return the layer of a stack: that of its innermost frame with a rule.
 
     A frame without a rule is user code if Serve's replica called the user's callable further out,
-    else "other".
-    """
+    else "other"."""
     layer: Layered | None = None
     for frame in frames:
         layer = layered(frame, layer, rules)
@@ -298,9 +291,11 @@ def layer_of(frames: tuple[str, ...], rules: LayerRules) -> str:
 
 @dataclass(frozen=True)
 class Layered:
-    """The layer of a stack down to a frame. `onward`: the same for frames further in, to which
-    rules of innermost frames do not pass; `under`: patterns of rules that a function of it is like,
-    and not the functions: a stack may have tens of thousands."""
+    """The layer of a stack down to a frame.
+
+    `onward`: the same for frames further in, to which rules of innermost frames do not pass.
+    `under`: patterns of rules that a function of it is like, and not the functions: a stack may
+    have tens of thousands."""
 
     name: str
     onward: str
@@ -308,7 +303,9 @@ class Layered:
 
 
 def layered(frame: str, outer: Layered | None, rules: LayerRules) -> Layered:
-    """The layer of a stack that goes on with this frame; `outer`: of what it goes on from."""
+    """Return the layer of a stack that continues with this frame.
+
+    `outer`: of what it continues from."""
     onward = OTHER if outer is None else outer.onward
     before: frozenset[tuple[str, ...]] = frozenset() if outer is None else outer.under
     its_rules, plain, under = _frame_facts(frame, rules)
@@ -327,8 +324,9 @@ def layered(frame: str, outer: Layered | None, rules: LayerRules) -> Layered:
 def _frame_facts(
     frame: str, rules: LayerRules
 ) -> tuple[tuple[LayerRule, ...], bool, frozenset[tuple[str, ...]]]:
-    """What a frame is by itself, whatever is further out: its rules, whether it may be user code,
-    and the patterns for frames further out that it is like."""
+    """Return the rules of a frame, whether it may be user code, and the patterns that it matches.
+
+    Patterns are those for frames further out; nothing depends on what is further out."""
     function, file = split_frame(frame)
     of_file = (rule for rule in rules.rules if not rule.files or _any(file, rule.files))
     by_both = (rule for rule in of_file if not rule.functions or _any(function, rule.functions))
@@ -339,7 +337,7 @@ def _frame_facts(
 
 
 def without(stacks: Stacks, layer: str, rules: LayerRules) -> Stacks:
-    """The stacks without those of one layer, such as idle."""
+    """Return the stacks without those of one layer, such as idle."""
     return {frames: n for frames, n in stacks.items() if layer_of(frames, rules) != layer}
 
 

@@ -40,21 +40,16 @@ LineStatus: TypeAlias = Literal["measured", "partly measured", "not measured", "
 
 @dataclass(frozen=True)
 class Value:
-    """What a figure is of a row, in the unit of the figure; a LowerBound where no more is known.
-
-    `std`: over `windows` windows (ddof 0), else over launches (ddof 1). `launches`: the value of
-    each. `low`, `high`: the ends of its interval. `of`: the whole that it is a part of, such as all
-    cores of a host. `missing`: launches in which it was not seen.
-    """
+    """The value of a figure of a row, in the figure's unit; a LowerBound if no more is known."""
 
     value: float
-    std: float | None = None
+    std: float | None = None  # over `windows` windows (ddof 0), else over launches (ddof 1)
     windows: int | None = None
-    launches: Mapping[int, float] = field(default_factory=dict)
-    low: float | None = None
-    high: float | None = None
-    of: float | None = None
-    missing: int | None = None
+    launches: Mapping[int, float] = field(default_factory=dict)  # the value of each
+    low: float | None = None  # the lower end of its interval
+    high: float | None = None  # the upper end
+    of: float | None = None  # the whole that it is a part of, such as all cores of a host
+    missing: int | None = None  # launches in which it was not seen
 
     @property
     def launch_std(self) -> float | None:
@@ -74,7 +69,7 @@ class Value:
 
 
 def made_of(value: float, parts: Iterable[float | None]) -> float:
-    """A value derived from `parts`: a LowerBound if one of them is."""
+    """Return a value derived from `parts`: a LowerBound if one of them is."""
     return LowerBound(value) if any(isinstance(part, LowerBound) for part in parts) else value
 
 
@@ -86,43 +81,38 @@ STATISTICS: Final = ("mean", "std", *PERCENTILES, "max", "count")
 
 @dataclass(frozen=True)
 class Line:
-    """One row of one cell under one variant, over all its launches.
-
-    `keys`: of the planned trials; `trials`: the measured ones. `spreads`: metrics that are kept by
-    windows; `distributions`: the STATISTICS of those that are kept as histograms. `ratio`: the mean
-    of MAIN over that of the same row under the first variant; None for the first variant, and if
-    either is not measured or `broken` (Result.broken). `completed`: requests of the windows that
-    were answered; `failed`: those that failed by class, the most frequent first; `errors`: of all.
-    """
+    """One row of one cell under one variant, over all its launches."""
 
     variant: str
     cell: JsonObject
     row: Row
-    keys: tuple[str, ...]
-    trials: tuple[Trial, ...]
+    keys: tuple[str, ...]  # of the planned trials
+    trials: tuple[Trial, ...]  # the measured ones
     status: LineStatus
-    spreads: Mapping[str, Value] = field(default_factory=dict)
+    spreads: Mapping[str, Value] = field(default_factory=dict)  # of metrics by windows
+    # The STATISTICS of metrics that are kept as histograms.
     distributions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    # Mean of MAIN over that of the same row under the first variant; None for the first variant,
+    # and if either is not measured or `broken`.
     ratio: float | None = None
-    broken: bool = False
-    completed: int = 0
-    failed: Mapping[str, int] = field(default_factory=dict)
-    errors: int = 0
+    broken: bool = False  # Result.broken
+    completed: int = 0  # requests of the windows that were answered
+    failed: Mapping[str, int] = field(default_factory=dict)  # by class, the most frequent first
+    errors: int = 0  # all failed requests
 
 
 def variants(result: Result) -> tuple[str, ...]:
-    """The variants in the order of the plan; the first is the base of ratios."""
+    """Return the variants in the order of the plan; the first is the base of ratios."""
     places = (result.plan, result.trials, result.profiled)
     return tuple(dict.fromkeys(part.variant for parts in places for part in parts))
 
 
 def summarize(result: Result) -> tuple[Line, ...]:
-    """One line for each planned or measured variant, cell and row, in the order of the plan.
+    """Return a line for each planned or measured variant, cell and row, in the order of the plan.
 
-    A trial stands where it was planned: from several nodes it has more connections than that row.
-    A profiled trial has a line of its own behind its row. Raises FormatError if a stored histogram
-    cannot be read.
-    """
+    A trial stands where it was planned: from several nodes it has more connections than that row. A
+    profiled trial has its own line behind its row. Raises FormatError if a stored histogram cannot
+    be read."""
     trials, broken = {trial.key: trial for trial in result.trials}, result.broken
     rows = {planned.key: planned.row for planned in result.plan}
     places: dict[tuple[str, str, Row], list[PlannedTrial | Trial]] = {}
@@ -168,29 +158,25 @@ time is that of a warm-up of two responses, and may be a third off."""
 
 @dataclass(frozen=True)
 class TrialRate:
-    """Requests/s of a trial by its windows, up to a standstill.
+    """Requests/s of a trial by its windows, up to a standstill."""
 
-    `windows`: without that in which the standstill began: it has both states. `silent_from`: the
-    window from which on no request succeeded though some were due, up to the end; None where there
-    is none, or only the last window has no answer. `mean`: None without windows; `per_s`: by the
-    counts where the row has a number of requests, or no windows. `seconds`: that the windows cover;
-    an interrupted trial ends in the middle of one. `responses`: how many responses one after the
-    other a window of a closed loop takes, failed ones too; None where it is no stretch of time with
-    a rate of its own. `has_spread`: the windows are long enough for a spread of the rate, or it is
-    that of something else than a load in windows.
-    """
-
-    windows: tuple[float, ...]
+    windows: tuple[float, ...]  # without that in which the standstill began: it has both states
+    # The window from which on no request succeeded though some were due, up to the end; None where
+    # there is none, or only the last window has no answer.
     silent_from: int | None
-    mean: float | None
-    per_s: float
-    seconds: float
+    mean: float | None  # None without windows
+    per_s: float  # by the counts where the row has a number of requests, or no windows
+    seconds: float  # that the windows cover; an interrupted trial ends in the middle of one
+    # How many responses one after the other a window of a closed loop takes, failed ones too; None
+    # where it is no stretch of time with a rate of its own.
     responses: float | None
+    # The windows are long enough for a spread of the rate, or it is that of something else than a
+    # load in windows.
     has_spread: bool
 
 
 def read_rate(trial: Trial) -> TrialRate:
-    """The rate of a trial."""
+    """Compute the rate of a trial, and where it came to a standstill."""
     metric, row, within = trial.metrics.get(MAIN), trial.row, trial.client.in_windows
     windows = watched = whole = tuple(metric.windows or ()) if metric is not None else ()
     seconds, silent, responses = trial.seconds.measured or trial.window_s * len(whole), None, None
@@ -219,14 +205,16 @@ def read_rate(trial: Trial) -> TrialRate:
 
 
 def answered(trial: Trial) -> bool:
-    """Whether any request succeeded: of those that began in the windows, or in the warm-up."""
+    """Return whether any request succeeded: one that began in the windows, or in the warm-up."""
     return bool(trial.counts.completed or trial.completed_in_windows)
 
 
 def spread(launches: Mapping[int, Sequence[float]], of_windows: bool = True) -> Value:
-    """A metric that is kept by windows, over launches (at least one, each with as many windows
-    unless it was broken off): the mean of their means. `of_windows`: whether these have a std
-    within a launch (ddof 0, as published; of several launches the root of their mean variance)."""
+    """Compute the value of a metric that is kept by windows: the mean of the means of launches.
+
+    There is at least one, each with as many windows unless it was broken off. `of_windows`: whether
+    these have a std within a launch (ddof 0, as published; of several launches the root of their
+    mean variance)."""
     means = {launch: statistics.fmean(windows) for launch, windows in launches.items()}
     several = of_windows and any(len(windows) > 1 for windows in launches.values())
     variance = statistics.fmean(map(statistics.pvariance, launches.values()))
@@ -235,9 +223,10 @@ def spread(launches: Mapping[int, Sequence[float]], of_windows: bool = True) -> 
 
 
 def distribution(answered: Histogram, given_up: Histogram | None = None) -> dict[str, float]:
-    """The STATISTICS of a histogram, percentiles by nearest rank. Requests that were `given_up`
-    count with at least the time that they were waited for: what depends on them is a LowerBound,
-    but for std, which uses the bound itself. There must be a value."""
+    """Compute the STATISTICS of a histogram with a value, percentiles by nearest rank.
+
+    Requests that were `given_up` count with at least the time that they were waited for: what
+    depends on them is a LowerBound, but for std, which uses the bound itself."""
     waited = Histogram(unit=answered.unit) if given_up is None else given_up
     everything = answered.joined(waited)
     bound = LowerBound if waited.count else float
@@ -254,15 +243,16 @@ def distribution(answered: Histogram, given_up: Histogram | None = None) -> dict
 def latency_figures(
     trials: Sequence[Trial], shares: Sequence[float], name: str = LATENCY
 ) -> list[float | None]:
-    """Percentiles (ns) of the latency of all requests of the windows, those without an answer too,
-    or of another metric of CENSORED_BY: a LowerBound if it depends on what never came, None without
-    any. Raises FormatError."""
+    """Compute percentiles (ns) of the latency of all requests of the windows, or of another metric.
+
+    Those without an answer count too (CENSORED_BY): a figure is a LowerBound if it depends on what
+    never came, and None without any. Raises FormatError."""
     values = bounded(merged(trials, name), merged(trials, CENSORED_BY[name]), shares)
     return [LowerBound(at) if at is not None and lower else at for at, lower in values]
 
 
 def merged(trials: Iterable[Trial], name: str) -> Histogram:
-    """The merged histogram of a metric of these trials, which is not to be changed."""
+    """Merge the histograms of a metric of these trials; the result is not to be changed."""
     metrics = (trial.metrics.get(name) for trial in trials)
     known = [metric.values for metric in metrics if metric is not None and metric.histogram]
     return reduce(Histogram.joined, known) if known else Histogram()
@@ -328,8 +318,9 @@ FEWEST: Final = 3
 
 
 def best(lines: Iterable[Line]) -> tuple[Line, ...]:
-    """The row with the highest throughput, then those that are not clearly slower: within LIKE, or
-    two standard errors. None if fewer than two are measured."""
+    """Return the row with the highest throughput, then those that are not clearly slower.
+
+    These are within LIKE, or two standard errors. Empty if fewer than two are measured."""
     known = (line for line in lines if MAIN in line.spreads)
     measured = [line for line in known if line.status != "profiled" and not line.broken]
     if len(measured) < 2:

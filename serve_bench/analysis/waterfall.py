@@ -71,13 +71,12 @@ class HopTime(NamedTuple):
 
 @dataclass(frozen=True)
 class Waterfall:
-    """The way of one request, hop by hop without a gap, and of each call of another deployment that
-    its code made."""
+    """The way of one request, hop by hop without a gap, and of each call that its code made."""
 
     trace: str
     segments: tuple[HopTime, ...]
     deployment: str = ""
-    calls: tuple[Waterfall, ...] = ()
+    calls: tuple[Waterfall, ...] = ()  # of other deployments
 
     @property
     def begin_ns(self) -> int:
@@ -91,14 +90,14 @@ class Waterfall:
 
     @property
     def hops(self) -> dict[str, int]:
-        """How long it was in each hop, ns."""
+        """The time in each hop, ns."""
         times: dict[str, int] = {}
         for hop, begin, end in self.segments:
             times[hop] = times.get(hop, 0) + end - begin
         return {name: times[name] for name in ORDER if name in times}
 
     def call(self, due_ns: int) -> TracedCall:
-        """It as a part of a record. `due_ns`: when the request was due."""
+        """Return it as a part of a record. `due_ns`: when the request was due."""
         return TracedCall(
             deployment=self.deployment,
             total_ns=self.total_ns,
@@ -117,7 +116,7 @@ class _Call:
     children: tuple[_Call, ...]
 
     def in_order(self) -> list[tuple[str, int]]:
-        """Its moments, none before the one that it comes after on its way."""
+        """Return its moments, none before the one that it comes after on its way."""
         reached, moments = 0, []
         for name, moment in self.moments.items():
             reached = max(reached, moment)
@@ -126,9 +125,10 @@ class _Call:
 
 
 def waterfall_of(client: TracedRequest, marks: Sequence[HopMark]) -> Waterfall | None:
-    """The hops of a request that was answered; None where marks of the proxy or the first replica
-    are lost (a call that it made would stand in its place), or where one lies outside its time at
-    the client (then it is not of one clock)."""
+    """Return the hops of a request that was answered.
+
+    None where marks of the proxy or the first replica are lost (a call that it made would stand in
+    its place), or where one lies outside its time at the client (then it is not of one clock)."""
     proxy = next((mark for mark in marks if mark.kind == "proxy"), None)
     front = _front(marks, client.trace[16:] if proxy is None else proxy.span)
     if front is None:
@@ -155,9 +155,10 @@ def waterfall_of(client: TracedRequest, marks: Sequence[HopMark]) -> Waterfall |
 
 
 def _through_haproxy(moments: list[tuple[str, int]], back_ns: int) -> list[tuple[str, int]]:
-    """The moments with that of the head of the answer at HAProxy before the first byte at the
-    client. HAProxy's clock stands still while it works through what a poll brought, so both of its
-    moments are moved to the nearest that their neighbours allow."""
+    """Add the moment of the head of the answer at HAProxy before the first byte at the client.
+
+    HAProxy's clock stands still while it works through what a poll brought, so both of its moments
+    are moved to the nearest that their neighbours allow."""
     place = [name for name, _ in moments].index("haproxy")
     nearest = min(max(moments[place][1], moments[place - 1][1]), moments[place + 1][1])
     first = [name for name, _ in moments].index("first")
@@ -171,8 +172,10 @@ ANSWERED: Final = "answer"
 
 
 def lost_in(client: TracedRequest, marks: Sequence[HopMark]) -> str:
-    """The hop in which a request was that failed, by its last mark; ANSWERED where its replica was
-    done. A process that is killed leaves no mark of what it did last."""
+    """Return the hop in which a failed request was, by its last mark.
+
+    ANSWERED where its replica was done. A process that is killed leaves no mark of what it did
+    last."""
     proxy = next((mark for mark in marks if mark.kind == "proxy"), None)
     if _front(marks, client.trace[16:] if proxy is None else proxy.span) is not None:
         return ANSWERED
@@ -197,7 +200,7 @@ FEWEST_SLOWEST: Final = 10
 
 
 def slowest_of(count: int) -> int:
-    """How many of so many requests stand apart as the slowest."""
+    """Return how many of so many requests stand apart as the slowest."""
     return max(1, round(TAIL * count), min(FEWEST_SLOWEST, round(0.1 * count)))
 
 
@@ -214,10 +217,12 @@ def summary_of(
     lost: int,
     ahead_ns: int = 0,
 ) -> WaterfallFacts:
-    """The waterfalls of a trial as a part of its record. `requests`: those that were answered;
-    `unseen`: of them had no mark, or none that fits; `failed`: in which hop how many
-    were. Hops in ns: of all requests the mean and percentiles, and the mean of the slowest
-    (`slowest_of`). `total` is the latency. `ahead_ns`: the time of day less the monotonic clock."""
+    """Summarize the waterfalls of a trial for its record.
+
+    `requests`: those that were answered; `unseen`: of them had no mark, or none that fits;
+    `failed`: in which hop how many were. Hops in ns: of all requests the mean and percentiles, and
+    the mean of the slowest (`slowest_of`). `total` is the latency. `ahead_ns`: the time of day less
+    the monotonic clock."""
     seen = (waterfall_of(request, marks.get(request.trace, ())) for request in requests)
     falls = sorted(filter(None, seen), key=lambda fall: fall.total_ns)
     tail = falls[-slowest_of(len(falls)) :]
@@ -256,7 +261,7 @@ response, all. -1: it did not come so far."""
 
 
 def _haproxy(requests: Iterable[Sequence[HopMark]]) -> dict[str, float]:
-    """The means of HAProxy's own timers over these requests; empty without."""
+    """Return the means of HAProxy's timers over these requests; empty without."""
     timers = (mark.name for marks in requests for mark in marks if mark.kind == HAPROXY)
     pairs = [[*map(int, names.split("/"))] for names in timers]
     whole = [times for times in pairs if len(times) == len(HAPROXY_TIMERS) and min(times) >= 0]
@@ -271,8 +276,9 @@ TIMER_ROOM: Final = 0.1
 
 
 def _timer(rows: Sequence[Mapping[str, int]], name: str) -> float | None:
-    """The length that half of all requests spend in a hop, or little more: then a timer is the
-    cause, and no work. None without."""
+    """Return the length of a timer (ms) that half of all requests spend in a hop, or little more.
+
+    Then a timer is the cause, and no work. None without."""
     for timer in TIMERS_MS:
         low, high = timer * 1e6, timer * 1e6 * (1 + TIMER_ROOM)
         if sum(low <= hops.get(name, 0) < high for hops in rows) * 2 > len(rows):
@@ -281,9 +287,10 @@ def _timer(rows: Sequence[Mapping[str, int]], name: str) -> float | None:
 
 
 def flat(fall: Waterfall, join: Callable[[int, int], int] = int.__add__) -> dict[str, int]:
-    """The hops of a request and of the calls below it, which bear the name of their deployment:
-    `Ranker: batch wait`. Those of the calls lie within `downstream`; where calls are made at once,
-    their sum (`join`) is more."""
+    """Return the hops of a request and of the calls below it, which are named `Ranker: batch wait`.
+
+    Those of the calls lie within `downstream`; where calls are made at once, their sum (`join`) is
+    more."""
     hops = dict(fall.hops)
     for call in fall.calls:
         for name, ns in flat(call, join).items():
@@ -294,12 +301,12 @@ def flat(fall: Waterfall, join: Callable[[int, int], int] = int.__add__) -> dict
 
 @dataclass(frozen=True)
 class HopShift:
-    """What a hop takes on two sides, mean ns over launches; None where a side lacks it. `low`,
-    `high`: the 95 % interval of B - A; None below FEWEST launches a side."""
+    """What a hop takes on two sides, mean ns over launches; None where a side lacks it."""
 
     hop: str
     a_ns: float | None
     b_ns: float | None
+    # The lower end of the 95 % interval of B - A; None below FEWEST launches on a side.
     low: float | None = None
     high: float | None = None
 
@@ -312,9 +319,10 @@ class HopShift:
 def shifts(
     a: Mapping[int, WaterfallFacts], b: Mapping[int, WaterfallFacts], pairs: bool
 ) -> tuple[HopShift, ...]:
-    """The latency of traced requests and each of its hops on two sides; none where one was not
-    traced. `a`, `b`: waterfalls by round, whose hops count alike; `pairs`: rounds belong together,
-    and those that one side lacks are left out."""
+    """Compare the latency of traced requests and each of its hops on two sides.
+
+    Empty where one was not traced. `a`, `b`: waterfalls by round, whose hops count alike; `pairs`:
+    rounds belong together, and those that one side lacks are left out."""
     sides = [{place: fall for place, fall in side.items() if fall.total.mean} for side in (a, b)]
     if pairs:
         both = sorted(set(sides[0]) & set(sides[1]))
@@ -359,7 +367,7 @@ def _figures(values: Sequence[int], slowest: Sequence[int]) -> HopTimes:
 
 
 def _fall(trace: str, moments: Sequence[tuple[str, int]], call: _Call) -> Waterfall:
-    """The hops between these moments, and the calls."""
+    """Build a waterfall from the moments of a request, and those of its calls."""
     segments: list[HopTime] = []
     for (name, begin), (other, end) in pairwise(moments):
         hop = "answer back" if other == "left" else HOPS.get((name, other), BETWEEN)
@@ -372,8 +380,9 @@ def _fall(trace: str, moments: Sequence[tuple[str, int]], call: _Call) -> Waterf
 
 
 def _user_code(call: _Call, begin: int, end: int) -> Iterator[HopTime]:
-    """User code, and what lies within: calls of others, and waits for a batch. What overlaps counts
-    once, calls first."""
+    """Yield user code and what lies within: calls of others, and waits for a batch.
+
+    What overlaps counts once, calls first."""
     calls = [(min(child.moments.values()), max(child.moments.values())) for child in call.children]
 
     def hop_at(moment: int) -> str:
@@ -393,8 +402,9 @@ def _user_code(call: _Call, begin: int, end: int) -> Iterator[HopTime]:
 
 
 def _front(marks: Sequence[HopMark], by: str) -> _Call | None:
-    """The request of the deployment that the span `by` called, with those that it made itself; None
-    without one. `by`: the proxy's span, or the client's id of its own request."""
+    """Return the request of the deployment that the span `by` called, with its calls; None without.
+
+    `by`: the proxy's span, or the client's id of the request."""
     replicas = [mark for mark in marks if mark.kind == "replica"]
     routes = {mark.span: mark for mark in marks if mark.kind == "route"}
     made: dict[str, list[HopMark]] = {}  # replica spans by that of the replica that called

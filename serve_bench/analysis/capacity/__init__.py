@@ -1,3 +1,1 @@
-"""The capacity of a service at an SLO: the search on a launch, its estimate, and the interval over
-launches. Pure.
-"""
+"""The capacity of a service at an SLO: search, estimate, and interval over launches. Pure."""

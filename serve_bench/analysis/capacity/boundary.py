@@ -70,10 +70,10 @@ _HALVINGS: Final = 18
 
 @dataclass(frozen=True)
 class Block:
-    """Counts of a stretch of a probe. `x`: ln(rate); `expected`: what the bound allows."""
+    """Counts of a stretch of a probe."""
 
-    x: float
-    expected: float
+    x: float  # ln(rate)
+    expected: float  # what the bound allows
     bad: float
     began_s: float
     seconds: float
@@ -81,41 +81,38 @@ class Block:
 
 @dataclass(frozen=True)
 class BoundaryLine:
-    """ln(value / bound) = slope x (x - place). `scatter`: variance of a count over its mean, at
-    the place and by weight."""
+    """ln(value / bound) = slope x (x - place)."""
 
     place: float
     slope: float
-    scatter: float
+    scatter: float  # variance of a count over its mean, at the place and by weight
 
     def mean(self, block: Block) -> float:
-        """What it expects of a block."""
+        """Return what the line expects of a block."""
         return block.expected * self.ratio(block)
 
     def ratio(self, block: Block) -> float:
-        """The value over the bound that it expects at the rate of a block."""
+        """Return the value over the bound that it expects at the rate of a block."""
         return math.exp(min(50.0, self.slope * (block.x - self.place)))
 
     def weight(self, block: Block) -> float:
-        """Of a count of the block."""
+        """Return the weight of a count of the block."""
         return 2 / (1 + self.ratio(block))
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """Where a bound is just met: `place` is ln(rate), `error` its standard error (None: too few
-    blocks). `bad`: requests beyond the bound; `changed_s`: since when the service is as it is now;
-    `change`: by which the place then moved."""
+    """Where a bound is just met."""
 
-    place: float
-    error: float | None
+    place: float  # ln(rate)
+    error: float | None  # the standard error of `place`; None: too few blocks
     slope: float
     blocks: int
     seconds: float
-    bad: float
+    bad: float  # requests beyond the bound
     correlation_s: float = 0.0
-    changed_s: float | None = None
-    change: float = 0.0
+    changed_s: float | None = None  # since when the service is as it is now
+    change: float = 0.0  # by which the place then moved
 
     @property
     def block_s(self) -> float:
@@ -124,9 +121,9 @@ class Boundary:
 
 
 def correlation_s(probes: Sequence[Probe], bound: Bound) -> float:
-    """The autocorrelation time of the slices of probes, in seconds: half a slice where they are
-    independent. The sum of the autocorrelations up to the first that is hardly there [Geyer 1992].
-    """
+    """Estimate the autocorrelation time of the slices of probes (s); half a slice if independent.
+
+    It is the sum of the autocorrelations up to the first that is hardly there [Geyer 1992]."""
     series = []
     for probe in probes:
         bad = probe.slices[bound.name].bad
@@ -147,9 +144,10 @@ def correlation_s(probes: Sequence[Probe], bound: Bound) -> float:
 def blocks_of(
     probes: Sequence[Probe], bound: Bound, block_s: float, settle_s: float
 ) -> list[Block]:
-    """The blocks of probes in order of time, each of `block_s` or a little less; one of a probe
-    that is shorter, but none of one far below BLOCK_S. The first `settle_s` of each probe, at most
-    a quarter, are left out: its queue was empty before."""
+    """Cut probes into blocks in order of time, each of `block_s` or a little less.
+
+    A shorter probe is one block, but none far below BLOCK_S. The first `settle_s` of each probe, at
+    most a quarter, are left out: its queue was empty before."""
     blocks = []
     for probe in probes:
         slices = probe.slices[bound.name]
@@ -169,12 +167,10 @@ def blocks_of(
 
 
 def line_of(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None:
-    """The line through blocks with the weights and the scatter of `guess`; None where nothing was
-    bad.
+    """Fit the line through blocks with the weights and the scatter of `guess`; None if none is bad.
 
     For a slope b the place is ln(sum expected exp(b x) / sum bad) / b, with weights; the slope
-    maximizes the quasi-likelihood, with the prior of SLOPE.
-    """
+    maximizes the quasi-likelihood, with the prior of SLOPE."""
     origin = sum(block.x for block in blocks) / len(blocks)
     points = []
     bad = moment = 0.0
@@ -203,8 +199,9 @@ def line_of(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None
 
 
 def boundary(probes: Sequence[Probe], bound: Bound, place: float) -> Boundary | None:
-    """Where `bound` is just met, near `place` (ln(rate)); None where no probe is near, or nothing
-    was bad. The probes must be sound."""
+    """Estimate where `bound` is just met, near `place` (ln(rate)), from sound probes.
+
+    None where no probe is near, or nothing was bad."""
     sliced = [probe for probe in probes if (of := probe.slices.get(bound.name)) and of.of]
     close = [probe for probe in sliced if abs(math.log(probe.rate) - place) <= FARTHEST]
     if not close or not bound.most:
@@ -255,7 +252,7 @@ def _estimate(all_blocks: Sequence[Block], line: BoundaryLine, reach: float) -> 
 
 
 def _near(blocks: Sequence[Block], line: BoundaryLine, reach: float) -> list[Block]:
-    """The blocks within `reach` of the place, or as far as it takes for SIDE_S on either side."""
+    """Return the blocks within `reach` of the place, or so far that either side has SIDE_S."""
     for sign in (-1, 1):
         far, seconds = 0.0, 0.0
         for block in sorted(blocks, key=lambda block: abs(block.x - line.place)):
@@ -266,8 +263,10 @@ def _near(blocks: Sequence[Block], line: BoundaryLine, reach: float) -> list[Blo
 
 
 def _fitted(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None:
-    """The line with the scatter of the blocks around it, as if one more had been seen with a
-    relative error of a third: that of a few blocks is too small by luck."""
+    """Fit the line with the scatter of the blocks around it.
+
+    As if one more block had been seen with a relative error of a third: the scatter of a few blocks
+    is too small by luck."""
     if not blocks:
         return None
     usual = sum(block.expected for block in blocks) / len(blocks)
@@ -296,7 +295,7 @@ def _jackknife(blocks: Sequence[Block], line: BoundaryLine) -> tuple[float, floa
 
 
 def _change(blocks: Sequence[Block], line: BoundaryLine) -> int | None:
-    """The first block since the service changed; None where it did not."""
+    """Return the index of the first block since the service changed; None where it did not."""
     if len(blocks) < 3 * FEWEST_BLOCKS:
         return None
     means = [line.mean(block) * line.weight(block) for block in blocks]

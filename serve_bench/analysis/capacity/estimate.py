@@ -62,15 +62,13 @@ equally near to the boundary."""
 
 @dataclass(frozen=True)
 class RateLevel:
-    """What is known of one rate. `ratio`: its value over the bound, the largest of all bounds;
-    above 1 it missed. `expected`: what the bound allows in the requests that were sent. `probes`,
-    `seconds`: how many and how long."""
+    """What is known of one rate."""
 
     rate: float
-    ratio: float
-    expected: float
-    probes: int
-    seconds: float
+    ratio: float  # its value over the bound, the largest of all bounds; above 1 it missed
+    expected: float  # what the bound allows in the requests that were sent
+    probes: int  # how many
+    seconds: float  # of all probes
 
     @property
     def least(self) -> float:
@@ -79,15 +77,16 @@ class RateLevel:
 
 
 def sound(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
-    """The probes that say something of the service as it is."""
+    """Return the probes that say something of the service as it is."""
     kept = (probe for probe in of_replicas(probes, bounds) if probe.whole)
     served = (probe for probe in kept if any(any(part.of) for part in probe.slices.values()))
     return [probe for probe in served if not probe.client_bound]
 
 
 def of_replicas(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
-    """The probes in which Serve did not change the replicas, without misses with fewer of them than
-    it had later: there was room to grow."""
+    """Return the probes in which Serve did not change the replicas.
+
+    Without misses with fewer replicas than Serve had later: there was room to grow."""
     kept = [probe for probe in probes if probe.steady]
     replicas = [probe.replicas or 0 for probe in kept]
     most = [of >= max(replicas[place:]) for place, of in enumerate(replicas)]
@@ -96,13 +95,13 @@ def of_replicas(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]
 
 
 def ceiling(probes: Sequence[Probe]) -> float | None:
-    """The lowest rate that the client can not send; one probe of it alone does not prove it."""
+    """Return the lowest rate that the client cannot send; one probe alone does not prove it."""
     bound = sorted(probe.rate for probe in probes if probe.client_bound)
     return bound[AGREED - 1] if len(bound) >= AGREED else None
 
 
 def counts(probes: Iterable[Probe], bound: Bound) -> tuple[float, float]:
-    """What the bound allows in the requests of probes, and what there was."""
+    """Return what the bound allows in the requests of probes, and what there was."""
     slices = [part for probe in probes if (part := probe.slices.get(bound.name))]
     of, bad = chain(*(part.of for part in slices)), chain(*(part.bad for part in slices))
     return bound.most * math.fsum(of), math.fsum(bad)
@@ -117,11 +116,10 @@ def _ratio(bound: Bound, expected: float, bad: float) -> float:
 
 
 def levels_of(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[RateLevel]:
-    """The rates in order, each with the ratio of the bound that is nearest to a miss.
+    """Return the rates in order, each with the ratio of the bound that is nearest to a miss.
 
     A higher rate cannot be better in the long run: neighbours that say so are pooled (pool adjacent
-    violators [Ayer et al. 1955]), for each bound.
-    """
+    violators [Ayer et al. 1955]), for each bound."""
     rates = sorted({probe.rate for probe in probes})
     best: dict[float, tuple[float, float]] = {rate: (-1.0, 0.0) for rate in rates}
     for bound in bounds:
@@ -142,31 +140,33 @@ def levels_of(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[RateLeve
 
 
 def bracket(levels: Sequence[RateLevel]) -> tuple[RateLevel | None, RateLevel | None]:
-    """The highest rate that met, and the lowest above it that missed."""
+    """Return the highest rate that met, and the lowest that missed; None where none did."""
     met = [level for level in levels if level.ratio <= 1]
     missed = [level for level in levels if level.ratio > 1]
     return (met[-1] if met else None), (missed[0] if missed else None)
 
 
 def gap(low: RateLevel, high: RateLevel) -> float:
-    """Their distance in ln(rate)."""
+    """Return the distance of two rates in ln(rate)."""
     return math.log(high.rate / low.rate)
 
 
 def gradual(low: RateLevel, high: RateLevel) -> bool:
-    """Whether both lie so near to the bound that a line can be drawn."""
+    """Return whether both lie so near to the bound that a line can be drawn."""
     return low.least >= 1 / NEAR and high.ratio <= NEAR
 
 
 def cliff(low: RateLevel, high: RateLevel) -> bool:
-    """Whether the bound breaks between two neighbours."""
+    """Return whether the bound breaks between two neighbours."""
     apart = low.least < 1 / CLIFF_FACTOR and high.ratio > CLIFF_FACTOR
     return apart and not gradual(low, high) and gap(low, high) <= CLIFF_GAP
 
 
 def fresh(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
-    """The sound probes since the service last changed by much: the newest AGREED ones are far
-    from a bound, and rates of before, on the other side of them, say the contrary."""
+    """Return the sound probes since the service last changed by much.
+
+    It did if the newest AGREED ones are far from a bound, and rates of before, on the other side of
+    them, say the contrary."""
     kept = sound(probes, bounds)
     for end in range(len(kept), AGREED, -1):
         before, newest = kept[: end - AGREED], kept[end - AGREED : end]
@@ -182,12 +182,11 @@ def fresh(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
 
 
 def _alone(probe: Probe, bounds: Sequence[Bound]) -> float:
-    """The ratio of a probe alone."""
     return max(_ratio(bound, *counts([probe], bound)) for bound in bounds)
 
 
 def estimate(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate:
-    """The capacity of a launch."""
+    """Estimate the capacity of a launch from its probes."""
     all_sound, kept = sound(probes, bounds), fresh(probes, bounds)
     low, high = bracket(levels_of(kept, bounds))
     if low is None or high is None:
@@ -227,8 +226,9 @@ def estimate(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate
 def _short(
     kept: Sequence[Probe], bounds: Sequence[Bound], rates: Sequence[float], allowed: float
 ) -> Iterator[str]:
-    """Of each bound that is a share: how many requests at `rates` it takes before `allowed` of them
-    may be beyond it, where there were fewer."""
+    """Yield for each bound that is a share how many requests at `rates` it takes for an estimate.
+
+    So many that `allowed` of them may be beyond it; nothing where there were as many."""
     for bound in bounds:
         expected, _ = counts((probe for probe in kept if probe.rate in rates), bound)
         if bound.kind == "share" and bound.most and expected < allowed:
@@ -247,7 +247,7 @@ def _fitted(
     high: RateLevel | None,
     drift: str,
 ) -> LaunchEstimate:
-    """From the boundaries, the lowest first."""
+    """Estimate the capacity from the boundaries, the lowest first."""
     (name, edge), error, doubts = found[0], found[0][1].error, []
     if error is None:
         # Each block has a relative error of 1.
@@ -281,8 +281,9 @@ def _fitted(
 
 
 def boundaries(kept: Sequence[Probe], bounds: Sequence[Bound]) -> list[tuple[str, Boundary]]:
-    """The boundary of each bound that was met and missed, or nearly so; the lowest first. `kept`:
-    sound probes."""
+    """Return the boundary of each bound that was met and missed, or nearly so; the lowest first.
+
+    `kept`: sound probes."""
     found = []
     for bound in bounds:
         ends = [level for level in bracket(levels_of(kept, [bound])) if level is not None]
@@ -294,7 +295,7 @@ def boundaries(kept: Sequence[Probe], bounds: Sequence[Bound]) -> list[tuple[str
 
 
 def over_launches(estimates: Sequence[LaunchEstimate], precision: float = PRECISION) -> Capacity:
-    """The capacity over launches. Bounded alone where a launch is only bounded."""
+    """Estimate the capacity over launches; only bounded where a launch is."""
     launches = tuple(estimates)
     open_ended = [found for found in launches if found.rate is None and found.ceiling is None]
     left_out = open_ended if len(open_ended) <= UNFINISHED * len(launches) else []
@@ -329,7 +330,7 @@ def _half_bracket(launch: LaunchEstimate) -> float:
 
 
 def _bounded(launches: tuple[LaunchEstimate, ...]) -> Capacity:
-    """At least what every launch met, at most what every launch missed."""
+    """Bound a capacity: at least what every launch met, at most what every launch missed."""
     lows = [found.low if found.rate is None else found.rate for found in launches]
     highs = [found.high if found.rate is None else found.rate for found in launches]
     low = min((low for low in lows if low is not None), default=None)
@@ -343,8 +344,10 @@ def _bounded(launches: tuple[LaunchEstimate, ...]) -> Capacity:
 def enough(
     estimates: Sequence[LaunchEstimate], precision: float = PRECISION, planned: int = 3
 ) -> bool:
-    """Whether no further launch is needed: the planned ones are there, and the interval is narrow
-    or, where launches are only bounded, no further one would make it so."""
+    """Return whether no further launch is needed.
+
+    The planned ones are there, and the interval is narrow or, where launches are only bounded, no
+    further one would make it so."""
     if len(estimates) < planned:
         return False
     capacity = over_launches(estimates, precision)
@@ -352,10 +355,9 @@ def enough(
 
 
 def ratio(a: Capacity, b: Capacity) -> tuple[float, float, float]:
-    """B/A with its 95 % interval (Welch on logarithms, the variances floored as above).
+    """Return B/A with its 95 % interval (Welch on logarithms, the variances floored as above).
 
-    Raises ValueError where one is only bounded or has a single launch.
-    """
+    Raises ValueError where one is only bounded or has a single launch."""
     parts = []
     for capacity in (a, b):
         if capacity.rate is None or capacity.spread is None:

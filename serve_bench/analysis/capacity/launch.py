@@ -1,9 +1,8 @@
 """The search on each launch of a run: from its records to the next probe, and to its estimate.
 
 Pure. A launch first has a closed loop, which warms it up and says about what it serves at most;
-then the probes. Rule: what comes next follows from the records alone, so a run that is resumed
-goes on as if it had not ended; a launch that was broken off is searched anew.
-"""
+then the probes. Rule: what comes next follows from the records alone, so a resumed run continues as
+if it had not ended; a launch that was broken off is searched anew."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ Place: TypeAlias = tuple[str, str]
 
 
 def bounds_of(slo: Slo) -> tuple[Bound, ...]:
-    """The objectives as a search sees them."""
+    """Return the objectives as a search sees them."""
     bounds = []
     for it in slo.objectives:
         bound = Bound(it.name, it.limit, "mean", it.limit)
@@ -72,17 +71,15 @@ def bounds_of(slo: Slo) -> tuple[Bound, ...]:
 
 
 def gap_limits(slo: Slo) -> tuple[int, ...]:
-    """The limits of gaps between events, ns, for the log of a probe: one for each objective."""
+    """Return the limits of gaps between events (ns), one for each objective, for a probe's log."""
     return tuple(round(objective.limit) for objective in slo.objectives if objective.metric == ITL)
 
 
 def slices_of(requests: Requests, slo: Slo, seconds: float, slice_s: float) -> ProbeSlices:
-    """What the record of a probe keeps of its requests: for each bound and each slice of time the
-    requests that were due in it, and those that violate the bound.
+    """Count for each bound and each slice the requests that were due, and those that violate it.
 
-    What a request waited for until it was given up is beyond every limit. Of gaps between events
-    each counts where its request was due.
-    """
+    That is what the record of a probe keeps of its requests. What a request waited for until it was
+    given up is beyond every limit. Of gaps between events each counts where its request was due."""
     count = max(1, math.ceil(seconds / slice_s - 1e-9))
     bounds = {objective.name: ([0] * count, [0] * count) for objective in slo.objectives}
     whole_ns = seconds * 1e9
@@ -105,9 +102,10 @@ def _counts(
     stream: Stream | None,
     limits: Sequence[int],
 ) -> tuple[int, int]:
-    """What a request adds to the two counts of an objective. `until_ns`: from its due time to its
-    end, of one without an end to that of the probe. A failed one has no latency; its events count
-    where they came."""
+    """Return what a request adds to the two counts of an objective.
+
+    `until_ns`: from its due time to its end, of one without an end to that of the probe. A failed
+    one has no latency; its events count where they came."""
     if objective.kind == "errors":
         return 1, error is not None and objective.error in (None, error)
     if objective.kind == "goodput":
@@ -140,8 +138,7 @@ def _counts(
 
 
 def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) -> Probe | None:
-    """The probe of a trial; None for one that holds none, or lacks its slices or counts of a
-    bound."""
+    """Return the probe of a trial; None without a rate, slices, or sound counts of each bound."""
     counts, slice_s = trial.slices.bounds, trial.slices.slice_s
     if not trial.row.rate_per_s or slice_s is None:
         return None
@@ -162,21 +159,21 @@ def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) ->
 
 
 def _ran(trial: Trial) -> list[Sequence[int]]:
-    """The numbers of replicas that ran, one after the other, of each deployment that Serve
-    scales."""
+    """List for each deployment that Serve scales the numbers of replicas that ran, in order."""
     return [limit.ran for limit in trial.limits.values() if limit.ran]
 
 
 def _replicas(trial: Trial) -> int | None:
-    """How many there were of all of them at its end; None where Serve scales none."""
+    """Return the number of replicas of all of them at the end; None where Serve scales none."""
     ran = _ran(trial)
     return sum(numbers[-1] for numbers in ran) if ran else None
 
 
 def _is_clients_fault(trial: Trial, missed: Sequence[Bound], front: str | None) -> bool:
-    """Whether the client reports that it was late, and sent less than the rate, or added more than
-    NOTED to a time that missed: however late, it is no reason of an SLO that is met, nor of
-    errors."""
+    """Return whether the client was late, and so missed the rate or made times miss.
+
+    It is if it sent less than the rate, or added more than NOTED to a time that missed: however
+    late, it is no reason of an SLO that is met, nor of errors."""
     if trial.client.verdict is None or not trial.client.verdict.client_bound:
         return False
     due = trial.counts.sent + trial.counts.unsent
@@ -186,7 +183,7 @@ def _is_clients_fault(trial: Trial, missed: Sequence[Bound], front: str | None) 
 
 
 def _added_ns(trial: Trial, bound: Bound) -> float:
-    """What the client added to the time of a bound, without waits for a connection."""
+    """Return what the client added to the time of a bound, without waits for a connection."""
     if bound.limit_ns is None:
         return 0.0
     lag = merged([trial], "send_lag").without_highest(trial.client.waited or 0)
@@ -197,21 +194,21 @@ def _added_ns(trial: Trial, bound: Bound) -> float:
 
 
 def _sound(bound: Bound, counts: SliceCounts) -> bool:
-    """Whether counts can be those of requests: each slice has both, none more that are bad."""
+    """Return whether counts can be those of requests: of each slice both, no more bad than all."""
     pairs = zip(counts.of, counts.bad, strict=False)
     alike = len(counts.of) == len(counts.bad) > 0
     return alike and (bound.kind == "mean" or all(bad <= of for of, bad in pairs))
 
 
 def meets(probe: Probe, bounds: Sequence[Bound]) -> bool:
-    """Whether the probe, taken as it is, meets all bounds; one without a request meets none."""
+    """Return whether a probe, taken as it is, meets all bounds; without a request it meets none."""
     values = ((bound.most, probe.slices[bound.name].value) for bound in bounds)
     return all(value is not None and value <= most for most, value in values)
 
 
 @dataclass
 class LaunchSearch:
-    """The search of a cell on one launch. `start`: where earlier launches found the capacity."""
+    """The search of a cell on one launch."""
 
     asked: CapacitySearch
     slo: Slo
@@ -219,7 +216,7 @@ class LaunchSearch:
     round: int
     cell: JsonObject
     traffic: Traffic | None = None
-    start: float | None = None
+    start: float | None = None  # requests/s, where earlier launches found the capacity
     front: str | None = None
     closed: Trial | None = None
     trials: list[Trial] = field(default_factory=list)
@@ -228,7 +225,7 @@ class LaunchSearch:
     _estimate: LaunchEstimate | None = None  # by the probes so far, once it is asked for
 
     def next(self) -> PlannedTrial | None:
-        """The next load; None at the end."""
+        """Return the next load to measure; None at the end."""
         if self.given_up or self.hopeless:
             return None
         if self.closed is None:
@@ -247,9 +244,10 @@ class LaunchSearch:
 
     @property
     def hopeless(self) -> bool:
-        """Whether no lower rate would meet the SLO: at the lowest probe, at most START of what the
-        closed loop served, all was answered in time to be counted, and still HOPELESS of the
-        requests were beyond a bound. What they take does not come of the load."""
+        """Whether no lower rate would meet the SLO: the load is not why responses are slow.
+
+        At the lowest probe, at most START of what the closed loop served, all was answered in time
+        to be counted, and still HOPELESS of the requests were beyond a bound."""
         served = self.closed_rate
         pairs = zip(self.trials, self.probes, strict=True)
         whole = [pair for pair in pairs if pair[1].whole and pair[1].steady]
@@ -266,12 +264,12 @@ class LaunchSearch:
 
     @property
     def ask(self) -> Ask | None:
-        """What the search asks for."""
+        """The probe that the search asks for next; None at its end."""
         return self.search.next()
 
     @cached_property
     def search(self) -> RateSearch:
-        """The search, from what the closed loop served on."""
+        """The search for the rate, which begins from what the closed loop served."""
         start = self.asked.start or self.start
         if start is None and (served := self.closed_rate):
             start = START * served
@@ -287,8 +285,9 @@ class LaunchSearch:
 
     @property
     def limit_s(self) -> float | None:
-        """The longest time that the SLO allows a whole response, in seconds; None where it limits
-        none, as with objectives of TTFT alone."""
+        """The longest time that the SLO allows a whole response, in seconds.
+
+        None where it limits none, as with objectives of TTFT alone."""
         whole = [objective for objective in self.slo.objectives if objective.metric == LATENCY]
         times = [it.limit if it.timed else it.within_ns for it in whole]
         limits = [limit_s for limit_s in times if limit_s is not None]
@@ -301,15 +300,16 @@ class LaunchSearch:
         return (latency_figures(closed, (0.99,))[0] or 0.0) / 1e9
 
     def connections(self, rate: float) -> tuple[int, int]:
-        """Connections of a probe, and the most that it may open: IN_FLIGHT times what is in flight
-        where every request takes as long as the SLO allows."""
+        """Return the connections of a probe, and the most that it may open.
+
+        IN_FLIGHT times what is in flight where every request takes as long as the SLO allows."""
         most = MOST_CONNECTIONS
         if self.limit_s is not None:
             most = min(most, max(LEAST_CONNECTIONS, math.ceil(IN_FLIGHT * rate * self.limit_s)))
         return min(most, LEAST_CONNECTIONS), most
 
     def add(self, trial: Trial | None) -> None:
-        """Takes the trial of the load that `next` asked for; None if there is none."""
+        """Add the trial of the load that `next` asked for; None if there is none."""
         if trial is None:
             self.failed += 1
             return
@@ -334,12 +334,14 @@ class LaunchSearch:
 
     @cached_property
     def bounds(self) -> tuple[Bound, ...]:
-        """Those of the SLO."""
+        """The bounds of the SLO."""
         return bounds_of(self.slo)
 
     def estimate(self) -> LaunchEstimate:
-        """What its probes say so far. That no rate meets the SLO is said only where that is sure,
-        and not where the time was used up before."""
+        """Return the estimate by the probes so far.
+
+        That no rate meets the SLO is said only where that is sure, and not where the time was used
+        up before."""
         if self._estimate is None:
             said = estimate(self.probes, self.bounds)
             lowest = min((probe.rate for probe in self.probes), default=math.inf)
@@ -354,8 +356,9 @@ class LaunchSearch:
 
     @property
     def room(self) -> tuple[int, int] | None:
-        """Of an app that Serve scales: the replicas of the newest miss and their most, where there
-        was room for more: Serve may take longer to decide than a probe lasts."""
+        """The replicas of the newest miss and their most, of an app that Serve scales.
+
+        Where there was room for more: Serve may take longer to decide than a probe lasts."""
         pairs = zip(self.trials, self.probes, strict=True)
         missed = [pair for pair in pairs if pair[1].steady and not meets(pair[1], self.bounds)]
         if not missed or missed[-1][1].replicas is None:
@@ -395,8 +398,9 @@ LEAST_LIMIT_S: Final = 0.1
 
 @dataclass
 class Searches:
-    """All searches of a run, by variant, cell and round; those of `earlier` records go on, of each
-    round those of its last launch."""
+    """All searches of a run, by variant, cell and round; those of `earlier` records continue.
+
+    Of each round it is the search of the last launch."""
 
     asked: CapacitySearch
     slo: Slo
@@ -418,7 +422,7 @@ class Searches:
                 search.add(trial)
 
     def at(self, variant: str, round_: int, cell: JsonObject) -> LaunchSearch:
-        """The search of a cell in a round, a new one if there is none."""
+        """Return the search of a cell in a round, a new one if there is none."""
         slug = cell_slug(cell)
         place = (variant, slug, round_)
         if place not in self._searches:
@@ -430,43 +434,45 @@ class Searches:
         return self._searches[place]
 
     def renew(self, variant: str, round_: int, cell: JsonObject) -> LaunchSearch:
-        """A search that begins anew: that of a launch that was broken off has no use."""
+        """Return a new search for a launch that was broken off: its records have no use."""
         self._searches.pop((variant, cell_slug(cell), round_), None)
         return self.at(variant, round_, cell)
 
     def of(self, place: Place) -> list[LaunchSearch]:
-        """The searches of a place that measured a probe, by round."""
+        """Return the searches of a place that measured a probe, by round."""
         in_order = sorted(self._searches.items(), key=lambda item: item[0][2])
         return [search for key, search in in_order if key[:2] == place and search.probes]
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """In the order in which they were begun."""
+        """The places in the order in which their searches were begun."""
         return tuple(dict.fromkeys((variant, slug) for variant, slug, _ in self._searches))
 
     def finished(self, variant: str, round_: int, cell: JsonObject) -> bool:
-        """Whether a cell is searched to its end in a round."""
+        """Return whether a cell is searched to its end in a round."""
         search = self._searches.get((variant, cell_slug(cell), round_))
         return search is not None and search.closed is not None and search.finished
 
     def ended(self, place: Place) -> list[LaunchSearch]:
-        """The launches that were searched to their end; of a run that was broken off before, the
-        last as far as it went."""
+        """Return the launches that were searched to their end.
+
+        Of a run that was broken off before, the last as far as it went."""
         searches = self.of(place)
         return [search for search in searches if search.finished] or searches[-1:]
 
     def estimates(self, place: Place) -> list[LaunchEstimate]:
-        """What those say."""
+        """Return the estimates of the launches that were searched to their end."""
         return [search.estimate() for search in self.ended(place)]
 
     def capacity(self, place: Place) -> Capacity:
-        """The capacity of a place, over its launches."""
+        """Return the capacity of a place, over its launches."""
         return over_launches(self.estimates(place), self.asked.precision)
 
     def enough(self) -> bool:
-        """Whether every place is known as closely as was asked. One that is only bounded, at the
-        first rate or by the client, is no closer after more launches, and one whose service does
-        not answer is no better."""
+        """Return whether every place is known as closely as was asked.
+
+        One that is only bounded, at the first rate or by the client, is no closer after more
+        launches, and one whose service does not answer is no better."""
         for place in self.places:
             estimates = self.estimates(place)
             if any(search.given_up for key, search in self._searches.items() if key[:2] == place):

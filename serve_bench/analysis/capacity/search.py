@@ -1,10 +1,10 @@
-"""The search on one launch: which rate to measure next. Pure, and a function of the probes alone,
-so that a resumed run rebuilds it from its records.
+"""The search on one launch: which rate to measure next.
+
+Pure, and a function of the probes alone, so that a resumed run rebuilds it from its records.
 
 Up or down by factors until a rate met and one missed; halves of the distance in ln(rate) until the
 boundary is near; then longer probes in turn below and above it, for the fit of estimate.py. Where
-no line can be drawn because the service breaks at once, halves until the bracket is narrow.
-"""
+no line can be drawn because the service breaks at once, halves until the bracket is narrow."""
 
 from __future__ import annotations
 
@@ -82,14 +82,13 @@ ATTEMPTS: Final = 3
 
 @dataclass
 class RateSearch:
-    """The search on one launch, and the probes so far. `start`: a rate near the capacity
-    (requests/s), where one is known. `least`, `most`: rates that bound the search."""
+    """The search on one launch, and the probes so far."""
 
     bounds: Sequence[Bound]
     precision: float = PRECISION
     budget_s: float = BUDGET_S
-    start: float | None = None
-    least: float = 1.0
+    start: float | None = None  # a rate near the capacity (requests/s), where one is known
+    least: float = 1.0  # requests/s, as `most`: rates that bound the search
     most: float = 1e6
     probes: list[Probe] = field(default_factory=list)
     _moves: dict[int, Ask | None] = field(default_factory=dict)
@@ -97,8 +96,10 @@ class RateSearch:
 
     @property
     def left_s(self) -> float:
-        """What is left of the budget, in measured seconds. Probes that say nothing since Serve
-        changed the replicas are measured beside it, for as long again at most."""
+        """The remaining budget, in measured seconds.
+
+        Probes that say nothing since Serve changed the replicas are measured in addition, for as
+        long again at most."""
         of_use = math.fsum(probe.seconds for probe in of_replicas(self.probes, self.bounds))
         all_s = math.fsum(probe.seconds for probe in self.probes)
         return min(self.budget_s - of_use, 2 * self.budget_s - all_s)
@@ -109,11 +110,11 @@ class RateSearch:
         return 0.0 if self.next() is None else max(0.0, self.left_s)
 
     def add(self, probe: Probe) -> None:
-        """A probe was measured."""
+        """Add a probe that was measured."""
         self.probes.append(probe)
 
     def next(self) -> Ask | None:
-        """The next probe; None at the end."""
+        """Return the next probe to measure; None at the end."""
         count = len(self.probes)
         if count not in self._moves:
             self._moves[count] = self._next()
@@ -148,8 +149,10 @@ class RateSearch:
         return self._fit(kept, low, high)
 
     def _doubted(self, kept: Sequence[Probe], low: RateLevel, high: RateLevel) -> float | None:
-        """The end of the bracket that one probe alone has set, where the newest ones are all far on
-        the other side of the bound: luck, or the service has changed."""
+        """Return the end of the bracket to measure again: that of one probe, perhaps luck.
+
+        Only where the newest probes are all far on the other side of the bound: or the service has
+        changed."""
         newest = [level for probe in kept[-AGREED:] for level in levels_of([probe], self.bounds)]
         if low.probes < AGREED and all(probe.ratio > CLIFF_FACTOR for probe in newest):
             return low.rate
@@ -158,7 +161,7 @@ class RateSearch:
         return None
 
     def _is_doubted(self, last: Probe) -> bool:
-        """Whether the last probe is not to be relied on."""
+        """Return whether the last probe is not to be relied on."""
         if last.client_bound:
             lower = (probe for probe in self.probes if probe.rate <= last.rate)
             return sum(probe.client_bound for probe in lower) < AGREED
@@ -183,8 +186,9 @@ class RateSearch:
         return self._ask(bottom.rate / factor, seconds)
 
     def _step(self, next_to: bool, near: bool) -> tuple[float, float]:
-        """The factor of a step, small near the boundary, where overload is dear, and first from a
-        hint; and the seconds of its probe."""
+        """Return the factor of a step and the seconds of its probe.
+
+        A step is small near the boundary, where overload is dear, and first from a hint."""
         steps = len({probe.rate for probe in self.probes})
         hinted = {1: 1.25, 2: 1.5}.get(steps, 2.0) if self.start else 2.0
         if next_to:
@@ -192,9 +196,11 @@ class RateSearch:
         return (min(hinted, 1.5), SHORT_S) if near else (hinted, 0.0)
 
     def _cliff(self, low: RateLevel, high: RateLevel) -> Ask | None:
-        """Both ends for LONG_S, then halves until the bracket is a quarter of the precision: the
-        launches have the rest. A queue near to full use takes long to grow, so that shorter probes
-        show a steep boundary as a cliff, and too high."""
+        """Ask for both ends for LONG_S, then for halves until the bracket is narrow.
+
+        That is a quarter of the precision: the launches have the rest. A queue near to full use
+        takes long to grow, so that shorter probes show a steep boundary as a cliff, and too
+        high."""
         for end in (low, high):
             if end.seconds < LONG_S:
                 return self._ask(end.rate, LONG_S)
@@ -233,8 +239,9 @@ class RateSearch:
         return self._ask(max(rate, low.rate) if _far(low) else rate, seconds)
 
     def _ask(self, rate: float, seconds: float) -> Ask:
-        """A probe, long enough for the percentile with the fewest requests beyond it; of 0 s: as
-        short as can be, far from the boundary."""
+        """Ask for a probe, long enough for the percentile with the fewest requests beyond it.
+
+        `seconds` 0: as short as can be, far from the boundary."""
         rate = min(self.most, max(self.least, float(f"{rate:.4g}")))
         shares = [bound.most for bound in self.bounds if bound.kind == "share"]
         tightest = min((share for share in shares if share >= TIGHTEST), default=1.0)
@@ -244,5 +251,5 @@ class RateSearch:
 
 
 def _far(end: RateLevel) -> bool:
-    """Whether an end of the bracket is as far from its bound as a probe for the fit should be."""
+    """Return whether an end of the bracket is far enough from its bound for a probe of the fit."""
     return abs(math.log(end.least)) > SPREAD
