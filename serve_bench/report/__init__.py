@@ -1,5 +1,6 @@
-"""Forms of a report: a Document as text for a terminal, Markdown, a page, pictures. A form knows
-no kind of run, and is imported when it is needed."""
+"""Forms of a report: a Document as text for a terminal, Markdown, a page, pictures.
+
+A form knows no kind of run, and is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -9,15 +10,13 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Layout:
-    """How a text is laid out. `width`: characters of a line; `verbose`: with what few readers
-    need; `wide`: tables with all their columns, however wide. `fitted`: width and colour are those
-    that stdout can have."""
+    """How a text is laid out."""
 
-    width: int = 80
+    width: int = 80  # characters of a line
     color: bool = False
-    verbose: bool = False
-    wide: bool = False
-    fitted: bool = False
+    verbose: bool = False  # with what few readers need
+    wide: bool = False  # tables with all their columns, however wide
+    fitted: bool = False  # width and colour are those that stdout can have
 
 
 PLAIN: Final = Layout()

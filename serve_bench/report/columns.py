@@ -36,11 +36,10 @@ _BOX: Final = Box("\n".join(4 * sign for sign in f"  {_RULE} {_RULE}   ") + "\n"
 def wrapped(
     text: str, width: int, indent: int = 0, hang: int = 2, *, fold: bool = True
 ) -> list[str]:
-    """Running text in lines; those after the first are indented by `hang` more. No text is no line.
+    """Fold running text into lines; those after the first are indented by `hang` more.
 
-    A word that is longer than a line is folded too, unless `fold` is false: a path or a command is
-    there to be copied.
-    """
+    No text is no line. A word that is longer than a line is folded too, unless `fold` is false: a
+    path or a command is there to be copied."""
     room = max(width, NARROWEST) - indent - hang
     overflow: OverflowMethod = "fold" if fold else "ignore"
     lines = Text(text).wrap(Console(width=room), room, overflow=overflow) if text else ()
@@ -51,8 +50,9 @@ def wrapped(
 def table_blocks(
     heads: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int], width: int
 ) -> list[list[str]]:
-    """The lines of a table: those of its heads, then those of each row. Columns in `words` are
-    flush left, the others are figures, flush right."""
+    """Return the lines of a table: those of its heads, then those of each row.
+
+    Columns in `words` are flush left, the others are figures, flush right."""
     columns = [[head, *(row[at] for row in rows)] for at, head in enumerate(heads)]
     full = sum(max(map(cell_len, "\n".join(cells).split("\n"))) for cells in columns)
     gaps = len(heads) - 1

@@ -21,8 +21,7 @@ from serve_bench.view.document import (
 
 
 def comment(document: Document) -> str:
-    """The comment as text that ends with a newline: the headline in bold, its tables, and under the
-    fold the rest."""
+    """Render a document as a comment: the headline in bold, its tables, and folded all else."""
     open_ = [part for part in document.sections if part.detail == "headline"]
     tables = [block for part in open_ for block in part.blocks if isinstance(block, Table)]
     lines = [f"**{escaped(document.headline)}**", ""]
@@ -53,8 +52,9 @@ def _folded_lines(blocks: Iterable[Block]) -> Iterator[str]:
 
 
 def _table_lines(table: Table) -> list[str]:
-    """A table of Markdown between empty lines: its caption, heads, marks, rows. Several groups have
-    a column, one stands above; the codes of doubts are the last column. Words are flush left."""
+    """Render a table as Markdown between empty lines: its caption, heads, marks, rows.
+
+    One group is above, several have a column; codes of doubts come last. Words are flush left."""
     rows, groups = table.rows, list(dict.fromkeys(row.group for row in table.rows))
     columns: list[tuple[str, ...]] = []
     for at, column in enumerate(table.columns):
@@ -71,12 +71,12 @@ def _table_lines(table: Table) -> list[str]:
 
 
 def _cell(cell: Cell) -> str:
-    """A cell; what is a verdict against the run is bold."""
+    """Render a cell; what is a verdict against the run is bold."""
     return f"**{cell_text(cell)}**" if cell.tone == "bad" else cell_text(cell)
 
 
 def _remarks(table: Table) -> Iterator[str]:
-    """The warnings of its rows, each kind once, then its notes."""
+    """Yield the warnings of a table's rows, each kind once, then its notes."""
     yield from _items((*(doubt.line for _, doubt in explain(table)), *table.notes))
 
 
@@ -85,10 +85,10 @@ def _items(texts: Iterable[str]) -> Iterator[str]:
 
 
 def escaped(text: str) -> str:
-    """Running text in which nothing is taken for Markdown or HTML; one line."""
+    """Return running text in one line, in which nothing is taken for Markdown or HTML."""
     return inline(text).replace("*", "\\*")
 
 
 def inline(text: str) -> str:
-    """One line of Markdown in which no text is taken for HTML."""
+    """Return one line of Markdown in which no text is taken for HTML."""
     return " ".join(text.split()).replace("<", "&lt;")

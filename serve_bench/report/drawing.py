@@ -65,17 +65,16 @@ INK: Final = "currentColor"  # that of a series
 
 
 class Drawing(NamedTuple):
-    """The plot of a chart as SVG, `height` pixels, those that its labels take at its top, to the
-    right, below and to the left, and the `least` width of all, below which a page scrolls."""
+    """The plot of a chart as SVG, and its size in pixels."""
 
     plot: str
     height: float
-    margin: tuple[float, float, float, float]
-    least: float = 0.0
+    margin: tuple[float, float, float, float]  # of labels: above, right, below, left
+    least: float = 0.0  # width of all, below which a page scrolls
 
 
 def draw(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
-    """A chart, whose series look so."""
+    """Draw a chart, whose series look so."""
     kinds = {"dots": _draw_dots, "bars": _draw_bars, "heat map": _draw_map, "lines": _draw_lines}
     return kinds[chart.kind](chart, series)
 
@@ -91,7 +90,7 @@ def _describe(chart: Chart, point: Point) -> str:
 
 
 def _show(chart: Chart, value: float | None) -> str:
-    """As the tables of a report write it: times with three digits, others with four."""
+    """Render a figure as tables do: times with three digits, others with four."""
     if chart.threshold is not None:
         return ratio_text(value)
     return bound_sign(value) + number(value, 3 if chart.unit in ("ms", "us", "s") else 4)
@@ -115,7 +114,7 @@ class AxisScale:
 
     @classmethod
     def over(cls, values: Sequence[float], log: bool) -> AxisScale:
-        """An axis with room beyond the values; a linear one has zero."""
+        """Return an axis with room beyond the values; a linear one has zero."""
         low, high = min(values), max(values)
         if log:
             beyond = max((high / low) ** 0.06, 1.1)
@@ -125,18 +124,18 @@ class AxisScale:
         return cls(low - beyond if low < 0 else 0.0, high + beyond if high or not low else 0.0)
 
     def share(self, value: float) -> float:
-        """Where a value lies, from 0 to 1; what is beyond the axis is at its end."""
+        """Return where a value lies, from 0 to 1; what is beyond the axis is at its end."""
         value = min(max(value, self.low), self.high)
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / ((self.high - self.low) or 1.0)
 
     def at(self, value: float) -> str:
-        """Where it lies across a plot."""
+        """Return where it lies across a plot."""
         return _across(self.share(value))
 
     def down(self, value: float) -> float:
-        """Where it lies in a chart of lines."""
+        """Return where it lies in a chart of lines."""
         return HEIGHT * (1 - self.share(value))
 
     def title(self, name: str) -> str:
@@ -163,9 +162,10 @@ class AxisScale:
 def _draw_below(
     title: str, height: float, labels: Mapping[str, str], slant: float = 0.0
 ) -> list[str]:
-    """The labels below a plot by their places across, with their lines, and the title of all. Where
-    a plot is narrow, style.css leaves labels out. `slant`: pixels of labels that would touch each
-    other; each ends below its place."""
+    """Draw the labels below a plot by their places across, with their lines, and the title of all.
+
+    Where a plot is narrow, style.css leaves labels out. `slant`: pixels of labels that would touch
+    each other; each ends below its place."""
     lines = (rule(x, 0, x, height + 4, GRID) for x in labels)
     texts = [write(label, x, height + 18) for x, label in labels.items()]
     if slant:
@@ -177,7 +177,7 @@ def _draw_below(
 
 
 def _ticks(chart: Chart, x: AxisScale) -> dict[float, str]:
-    """Of lines: loads that were chosen, as far as there is room, else round numbers or shares."""
+    """Return ticks of lines: loads that were chosen, if there is room, else numbers or shares."""
     if chart.x_scale == "share":
         nines = (2.0, *(10.0**power for power in range(1, 8)))
         return {at: _percent(at) for at in nines if x.low <= at <= x.high}
@@ -207,12 +207,12 @@ class Rows:
         self.width = CHARACTER * longest + 10
 
     def middle(self, name: str, turn: int = 0, turns: int = 1) -> float:
-        """The middle of a row, or of one of several parts of it."""
+        """Return the middle of a row, or of one of several parts of it."""
         top = [*self.names].index(name) * self.step + GAP / 2
         return top + LINE * self.lines * (turn + 0.5) / turns
 
     def draw_names(self) -> Iterator[str]:
-        """The names, to the left."""
+        """Yield the names, to the left."""
         for name, lines in self.names.items():
             top = self.middle(name) + 4 - 8 * (len(lines) - 1)
             for turn, line in enumerate(lines):
@@ -224,7 +224,7 @@ Drawer: TypeAlias = Callable[[SeriesLook, list[Point]], Iterator[str]]
 
 
 def _draw_series(chart: Chart, series: Sequence[SeriesLook], draw: Drawer) -> Iterator[str]:
-    """The marks of each series as a group."""
+    """Yield the marks of each series as a group."""
     for look in series:
         marks = draw(look, [point for point in chart.points if point.series == look.name])
         yield element("g", *marks, class_="series", color=look.colour, fill=INK)
@@ -233,7 +233,7 @@ def _draw_series(chart: Chart, series: Sequence[SeriesLook], draw: Drawer) -> It
 def _draw_dot(
     chart: Chart, point: Point, shape: str, places: Sequence[tuple[str, float]]
 ) -> Iterator[str]:
-    """A point at the second of its places, over its interval from the first to the third."""
+    """Yield a point at the second of its places, over its interval from the first to the third."""
     (x1, y1), (x, y), (x2, y2) = places
     if (x1, y1) != (x2, y2):
         yield rule(x1, y1, x2, y2, INK, stroke_width=2, opacity=0.7)
@@ -243,30 +243,30 @@ def _draw_dot(
 def _draw_box(
     chart: Chart, point: Point, x: float, width: float, y: float, height: float, fill: str
 ) -> str:
-    """A part of a bar, or a cell of a heat map."""
+    """Draw a part of a bar, or a cell of a heat map."""
     looks = {"x": _across(x), "width": _across(width), "fill": fill, "stroke": GROUND}
     return element("rect", say(_describe(chart, point)), y=y - height / 2, height=height, **looks)
 
 
 def _ends(point: Point) -> tuple[float, float, float]:
-    """The low end of a point, its figure, the high end; thrice the figure where it has no ends."""
+    """Return the low end of a point, its figure, the high end; thrice the figure without ends."""
     if point.low is None or point.high is None:
         return point.value, point.value, point.value
     return point.low, point.value, point.high
 
 
 def _known(chart: Chart) -> list[float]:
-    """The figures of a chart, and the ends of their intervals."""
+    """List the figures of a chart, and the ends of their intervals."""
     return [end for point in chart.points for end in _ends(point) if math.isfinite(end)]
 
 
 def is_wide(values: Sequence[float]) -> bool:
-    """Whether the values need a log axis; zero and less have no place on one."""
+    """Return whether the values need a log axis; zero and less have no place on one."""
     return min(values) > 0 and max(values) / min(values) >= WIDE
 
 
 def _draw_dots(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
-    """Figures of rows by group, or ratios of A and B by verdict, over a band around 1."""
+    """Draw figures of rows by group, or ratios of A and B by verdict, over a band around 1."""
     known, parts, beside = _known(chart), list[str](), dict[str, list[str]]()
     axis = AxisScale.over(known, is_wide(known))
     if chart.threshold is not None:
@@ -294,7 +294,7 @@ def _draw_dots(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
 
 
 def _draw_bars(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
-    """Bars made of parts, which the ground tells apart without colour; behind each its sum."""
+    """Draw bars made of parts, which the ground separates without colour; behind each its sum."""
     begun = {str(point.x): 0.0 for point in chart.points}
     sums = {name: sum(of.value for of in chart.points if of.x == name) for name in begun}
     axis, rows = AxisScale(0.0, 1.16 * max(sums.values()) or 1.0), Rows([*sums], 1)
@@ -317,7 +317,7 @@ def _draw_bars(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
 
 
 def _draw_map(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
-    """A figure over two dimensions: each cell has it in words, on a colour of its size."""
+    """Draw a figure over two dimensions: each cell has it in words, on a colour of its size."""
     rows, figures = Rows(chart.series, 2), [point.value for point in chart.points]
     sizes = AxisScale(min(figures), max(figures), is_wide(figures))
     columns = list(dict.fromkeys(str(point.x) for point in chart.points))
@@ -340,7 +340,7 @@ def _draw_map(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
 
 
 def _draw_lines(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
-    """Lines, the intervals of their points, the points, arrows over mere lower bounds, marks."""
+    """Draw lines, intervals of points, the points, arrows over mere lower bounds, and marks."""
     places = [*(float(point.x) for point in chart.points), *(place for place, _ in chart.marks)]
     known, x = _known(chart), AxisScale.over(places, chart.x_scale in ("log", "share"))
     log = is_wide(known) if chart.log_y is None else chart.log_y
@@ -376,7 +376,7 @@ def _draw_lines(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
 
 
 def _draw_curve(places: Sequence[tuple[float, float]], look: SeriesLook) -> str:
-    """A line, stretched to the width of the plot."""
+    """Draw a line, stretched to the width of the plot."""
     path = " ".join(f"{1000 * x:.1f},{y:.1f}" for x, y in places)
     looks = {"stroke": INK, "stroke_width": "2", "stroke_dasharray": look.dash, "fill": "none"}
     line = element("polyline", points=path, vector_effect="non-scaling-stroke", **looks)
@@ -385,8 +385,9 @@ def _draw_curve(places: Sequence[tuple[float, float]], look: SeriesLook) -> str:
 
 
 def _draw_marks(marks: Sequence[tuple[float, str]], x: AxisScale) -> Iterator[str]:
-    """Rules with their words, over the plot, on the side where there is room: the farther from the
-    middle a rule is, the higher stand its words, so that no rule goes through others."""
+    """Yield rules with their words, over the plot, on the side where there is room.
+
+    The farther a rule is from the middle, the higher its words: no rule goes through others."""
     ranked = sorted(marks, key=lambda mark: abs(x.share(mark[0]) - 0.5))
     for turn, (place, words) in enumerate(ranked):
         side = {"dx": "-4", "text_anchor": "end"} if x.share(place) > 0.5 else {"dx": "4"}

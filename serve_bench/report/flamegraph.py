@@ -42,13 +42,14 @@ GOLDEN: Final = 137.508
 
 @cache
 def layer_rules() -> LayerRules:
-    """The shipped rules that split stacks by layer."""
+    """Read the shipped rules that split stacks by layer."""
     file = resources.files("serve_bench").joinpath("reference", "layers.toml")
     return read_rules(tomllib.loads(file.read_text(encoding="utf-8")), file.name)
 
 
 def flame_svg(stacks: Stacks, title: str, *, keep_idle: bool = False) -> str:
-    """The flamegraph of a profile by function, and below it the layers that its colours stand for.
+    """Draw the flamegraph of a profile by function, and below it the colours of layers.
+
     What waited is left out unless all of it did, or it is to be kept."""
     busy = stacks if keep_idle else without(stacks, IDLE, layer_rules()) or stacks
     parts = [element("rect", width="100%", height="100%", fill="#fff")]
@@ -68,7 +69,7 @@ def flame_svg(stacks: Stacks, title: str, *, keep_idle: bool = False) -> str:
 
 
 def _colour(layer: str, frame: str = "") -> str:
-    """The colour of a layer: grey without a rule for it; frames differ in their shade."""
+    """Return the colour of a layer: grey without a rule for it; frames differ in their shade."""
     names = list(dict.fromkeys(rule.name for rule in layer_rules().rules))
     light = 66 + zlib.crc32(frame.encode()) % 12
     if layer not in names or layer == IDLE:
@@ -77,7 +78,7 @@ def _colour(layer: str, frame: str = "") -> str:
 
 
 def draw_frames(stacks: Stacks) -> Iterator[tuple[int, str]]:
-    """The depth and the SVG of each frame that is wide enough to be seen, below one for all."""
+    """Yield depth and SVG of each frame that is wide enough to be seen, below one for all."""
     root = tree(stacks)
     waiting: list[tuple[CallNode, int, int, Layered | None]] = [(root, 0, 0, None)]
     scale = WIDTH / max(root.samples, 1)

@@ -55,16 +55,15 @@ MOST_RECORDS: Final = 2_000_000
 
 @dataclass(frozen=True)
 class Folder:
-    """The folder of a run: its records, `size` bytes, None where they are too large for a page or
-    cannot be read, and its flamegraphs as SVG by the paths of their stacks."""
+    """The files of a run that a page holds."""
 
-    records: bytes | None = None
-    size: int = 0
-    flamegraphs: Mapping[str, str] = field(default_factory=dict)
+    records: bytes | None = None  # None where they are too large for a page or cannot be read
+    size: int = 0  # bytes of the records
+    flamegraphs: Mapping[str, str] = field(default_factory=dict)  # SVG by the paths of their stacks
 
 
 def folder_of(home: Path, document: Document, records: str) -> Folder:
-    """The files of a run in `home`. `records`: their file there."""
+    """Read the files of a run in `home`. `records`: their file there."""
     drawn: dict[str, str] = {}
     for block in unfolded(block for part in document.sections for block in part.blocks):
         if isinstance(block, Flamegraph):
@@ -77,9 +76,10 @@ def folder_of(home: Path, document: Document, records: str) -> Folder:
 
 
 def _read(home: Path, path: str, most: float = inf) -> tuple[int, bytes | None]:
-    """The size of a file in the folder of a run, and what stands in it if it has fewer bytes than
-    `most`. Nothing where it cannot be read, or lies elsewhere: no other file is ever read, since
-    records may come from others."""
+    """Return the size of a file in the folder of a run, and its content if below `most` bytes.
+
+    Nothing where it cannot be read, or lies elsewhere: no other file is ever read, since records
+    may come from others."""
     file = home / path
     with suppress(OSError, RuntimeError, ValueError):  # links in a ring, a name of no file
         if file.resolve().is_relative_to(home.resolve()) and file.is_file():
@@ -94,7 +94,7 @@ def _file_text(name: str) -> str:
 
 @cache
 def environment() -> jinja2.Environment:
-    """The templates, which escape every text, and write out its control characters."""
+    """Load the templates, which escape every text, and write out its control characters."""
     import jinja2  # slow: other forms do without
 
     env = jinja2.Environment(
@@ -125,7 +125,7 @@ BESIDE: Final = 2
 
 
 def make_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The blocks that say something, with what was to be made later in its place."""
+    """Yield the blocks that say something, with what was to be made later in its place."""
     for block in blocks:
         if isinstance(block, Later):
             yield from make_blocks(block.blocks)
@@ -136,7 +136,7 @@ def make_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 def _order(document: Document) -> list[Section]:
-    """The main charts first, then the results, the further findings, the rest, and the method."""
+    """List the sections: main charts, results, further findings, the remaining ones, the method."""
     further = tuple(finding.line for finding in document.findings[len(document.lead) :])
     doubts = tuple(doubt.line for doubt in document.doubts)
     title = "Further results" if further else "Warnings"
@@ -159,8 +159,9 @@ def _order(document: Document) -> list[Section]:
 
 
 def html_text(documents: Sequence[Document], folders: Sequence[Folder] = ()) -> str:
-    """The whole page, for one document or several, one after the other. `folders`: the folder of
-    each run, if it has one."""
+    """Render the whole page, for one document or several, one after the other.
+
+    `folders`: the folder of each run, if it has one."""
     many = len(documents) > 1
     ordered = [_order(document) for document in documents]
     blocks = unfolded(block for parts in ordered for part in parts for block in part.blocks)

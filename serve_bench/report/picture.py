@@ -1,8 +1,7 @@
-"""A document as one picture for a pull request: its sentence, its tiles and its main chart, or the
-charts that are asked for; SVG, or PNG by vl-convert.
+"""A document as one picture for a pull request: its sentence, tiles, and main or chosen charts.
 
-Rule: it knows no kind of run. vl_convert is imported where it is needed: it is large.
-"""
+Rule: it knows no kind of run. SVG, or PNG by vl-convert, imported where it is needed: it is
+large."""
 
 from __future__ import annotations
 
@@ -48,8 +47,9 @@ SCALE: Final = 1.5
 
 
 def charts_of(documents: Iterable[Document], words: str | None = None) -> list[Chart]:
-    """The main chart of each document, or all with `words` in their title. BadInput where there is
-    none, or more than a picture holds."""
+    """Return the main chart of each document, or all with `words` in their title.
+
+    Raises BadInput where there is none, or more than a picture holds."""
     charts: list[Chart] = []
     titles: list[str] = []
     for document in documents:
@@ -70,8 +70,9 @@ def charts_of(documents: Iterable[Document], words: str | None = None) -> list[C
 
 
 def picture(documents: Sequence[Document], charts: Sequence[Chart], kind: str) -> bytes:
-    """These charts of the documents as the bytes of a file of one of KINDS. BadInput where
-    vl-convert-python is missing."""
+    """Return these charts of the documents as the bytes of a file of one of KINDS.
+
+    Raises BadInput where vl-convert-python is missing."""
     svg = draw_picture(documents, charts)
     if kind == ".svg":
         return svg.encode("utf-8")
@@ -85,7 +86,7 @@ def picture(documents: Sequence[Document], charts: Sequence[Chart], kind: str) -
 
 
 def draw_picture(documents: Sequence[Document], charts: Sequence[Chart]) -> str:
-    """The sentence of each run, its title and tiles, then the charts, one below the other."""
+    """Draw the sentence of each run, its title and tiles, then the charts, one below the other."""
     sheet, looks = _Sheet(), looks_of(charts)
     for document in documents:
         sheet.write(document.headline or document.title, 16, font_weight="bold")
@@ -119,13 +120,13 @@ class _Sheet:
         self.parts: list[str] = []
 
     def write(self, words: str, size: int, **looks: str) -> None:
-        """Running text, in lines."""
+        """Write running text, in lines."""
         for line in textwrap.wrap(visible(words), int(ROOM / (CHARACTER * size))):
             self.y += 1.35 * size
             self.parts.append(write(line, EDGE, self.y, font_size=size, **looks))
 
     def draw(self, chart: Chart, series: Sequence[SeriesLook]) -> None:
-        """A chart, and its legend below."""
+        """Draw a chart, and its legend below."""
         plot, height, (top, right, bottom, left), _ = draw(chart, series)
         place = {"x": EDGE + left, "y": self.y + top + 12, "width": ROOM - left - right}
         self.parts.append(element("svg", plot, overflow="visible", height=height, **place))

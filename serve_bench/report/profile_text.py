@@ -30,7 +30,7 @@ WIDTH: Final = 100
 
 
 def profile_text(name: str, stacks: Stacks, *, keep_idle: bool = False) -> str:
-    """Layers and top functions of one profile."""
+    """Render layers and top functions of one profile."""
     counted, about = _count(name, stacks, keep_idle)
     if not counted:
         return f"{about}: nothing but waiting; put load on it first, or use --idle\n"
@@ -41,8 +41,9 @@ def profile_text(name: str, stacks: Stacks, *, keep_idle: bool = False) -> str:
 
 
 def difference_text(a: tuple[str, Stacks], b: tuple[str, Stacks], keep_idle: bool = False) -> str:
-    """Layers, and functions that grew and that shrank, in percent of the samples of each; two
-    profiles with their names."""
+    """Render what differs between two profiles with their names: layers and functions.
+
+    In percent of the samples of each; functions that grew first, then those that shrank."""
     (of_a, about_a), (of_b, about_b) = (_count(*profile, keep_idle) for profile in (a, b))
     in_a, in_b = layers(of_a, layer_rules()), layers(of_b, layer_rules())
     shares = [(name, in_a.get(name, 0.0), in_b.get(name, 0.0)) for name in {**in_a, **in_b}]
@@ -58,7 +59,7 @@ def difference_text(a: tuple[str, Stacks], b: tuple[str, Stacks], keep_idle: boo
 
 
 def _count(name: str, stacks: Stacks, keep_idle: bool) -> tuple[Stacks, str]:
-    """The stacks that count, by function, and how many samples, in words."""
+    """Return the stacks that count, by function, and how many samples, in words."""
     counted = stacks if keep_idle else without(stacks, IDLE, layer_rules())
     idle = total(stacks) - total(counted)
     left_out = f", {idle} idle ones left out" if idle else ""
@@ -71,7 +72,6 @@ def _difference(head: str, rows: Sequence[tuple[str, float, float]]) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[float | str]]) -> str:
-    """Names with figures."""
     shown = [
         [visible(part) if isinstance(part, str) else f"{part:.1f}" for part in row] for row in rows
     ]

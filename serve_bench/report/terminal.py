@@ -62,17 +62,16 @@ SCREEN: Final = 40
 
 
 def terminal(file: TextIO) -> tuple[int, bool]:
-    """Width and whether to use colour for what is printed to `file`.
+    """Return width and whether to use colour for what is printed to `file`.
 
-    Colour only on a terminal, and not with NO_COLOR; the width of a pipe is COLUMNS, else 80.
-    """
+    Colour only on a terminal, and not with NO_COLOR; the width of a pipe is COLUMNS, else 80."""
     console = Console(file=file)
     plain = console.no_color or console.is_dumb_terminal or not console.is_terminal
     return console.width or 80, not plain  # a terminal that says 0 does not know
 
 
 def terminal_text(document: Document, layout: Layout) -> str:
-    """The document as text that ends with a newline."""
+    """Render the document as text that ends with a newline."""
     if layout.fitted:
         layout = Layout(*terminal(sys.stdout), layout.verbose, layout.wide)
     system = ColorSystem.STANDARD if layout.color else None
@@ -84,8 +83,7 @@ def terminal_text(document: Document, layout: Layout) -> str:
 
 @dataclass(frozen=True)
 class _Writer(Layout):
-    """Writes a document in lines. Without `verbose`, a warning of rows is a code beside them, and
-    is explained once."""
+    """Writes a document in lines; warnings of rows are codes, explained once, unless `verbose`."""
 
     explained: set[str] = field(default_factory=set)
 
@@ -120,7 +118,7 @@ class _Writer(Layout):
         return lines + [(f"records: {folder}", "plain") for folder in document.records]
 
     def _block(self, block: Block, bare: bool) -> Iterator[Line]:
-        """A block; a chart has no lines, since its figures stand in a table beside."""
+        """Yield the lines of a block; a chart has none, since its figures are in a table."""
         match block:
             case Table():
                 yield from self._table(block, bare)
@@ -143,8 +141,10 @@ class _Writer(Layout):
                     yield from self._block(inner, bare)
 
     def _table(self, table: Table, bare: bool) -> Iterator[Line]:
-        """A table; its columns of detail where there is room. `bare`: the section's heading stands
-        for its caption, and nothing else of it is explained."""
+        """Yield the lines of a table; its columns of detail where there is room.
+
+        `bare`: the section's heading stands for its caption, and nothing else of it is
+        explained."""
         if not bare:
             yield from self._wrap(table.caption, None)
         if not table.rows:
@@ -198,7 +198,7 @@ class _Writer(Layout):
 
 
 def list_codes(doubts: Sequence[Sequence[Finding]]) -> list[str]:
-    """The codes of warnings, in their order, without those that all of several rows have."""
+    """List the codes of warnings, in their order, without those that all of several rows have."""
     rows = [{finding.code for finding in findings} for findings in doubts]
     everywhere = set.intersection(*rows) if len(rows) > 1 else set()
     codes = dict.fromkeys(finding.code for findings in doubts for finding in findings)
@@ -208,8 +208,9 @@ def list_codes(doubts: Sequence[Sequence[Finding]]) -> list[str]:
 def _draw(
     table: Table, columns: Sequence[Column], marks: Mapping[str, str], width: int
 ) -> list[list[str]]:
-    """The lines of the heads, then of each row, with the marks of its warnings. What stands below a
-    cell is a line of its own within the column, but for the first."""
+    """Return the lines of the heads, then of each row, with the marks of its warnings.
+
+    What stands below a cell has its own line within the column, but for the first."""
     heads = [f"{column.name}\n{column.unit}".rstrip() for column in columns]
     between = ", " if marks.keys() == {*marks.values()} else ","  # numbers are to be narrow
     words = [at for at, column in enumerate(columns) if not column.number] or [0]

@@ -66,12 +66,12 @@ Place: TypeAlias = float | str
 
 
 def xml_text(words: str) -> str:
-    """Words in XML, which has no place for control characters and two others."""
+    """Escape words for XML, which has no place for control characters and two others."""
     return escape(visible(words).translate({0xFFFE: "\ufffd", 0xFFFF: "\ufffd"}))
 
 
 def element(tag: str, *inner: str, **looks: Place) -> str:
-    """An element of SVG; `_` in the name of an attribute is a hyphen, at its end nothing."""
+    """Render an element of SVG; `_` in the name of an attribute is a hyphen, at its end nothing."""
     attributes = ""
     for name, look in looks.items():
         text = xml_text(look) if isinstance(look, str) else f"{look:.6g}"
@@ -80,17 +80,17 @@ def element(tag: str, *inner: str, **looks: Place) -> str:
 
 
 def write(words: str, x: Place, y: float, **looks: Place) -> str:
-    """Words as an element."""
+    """Render words as an element."""
     return element("text", xml_text(words), x=x, y=y, **looks)
 
 
 def say(words: str) -> str:
-    """What the element around it says under the pointer."""
+    """Render what the element around it says under the pointer."""
     return element("title", xml_text(words))
 
 
 def rule(x1: Place, y1: Place, x2: Place, y2: Place, stroke: str, **looks: Place) -> str:
-    """A straight line."""
+    """Render a straight line."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke=stroke, **looks)
 
 
@@ -101,16 +101,16 @@ DEFINED: Final = f"<defs>{''.join(_PATHS)}</defs>"
 
 @dataclass(frozen=True)
 class SeriesLook:
-    """How a series looks. `dash`: of its line; empty where it has none."""
+    """How a series looks."""
 
     name: str
     colour: str
     shape: str
-    dash: str = ""
+    dash: str = ""  # of its line; empty where it has none
 
     @property
     def symbol(self) -> str:
-        """In a legend: 26 pixels wide, 12 high."""
+        """The symbol in a legend: 26 pixels wide, 12 high."""
         line = rule(-13, 0, 13, 0, "currentColor", stroke_width=2, stroke_dasharray=self.dash)
         inner = (line if self.dash else "") + element("use", href=f"#mark-{self.shape}")
         size = {"width": "26", "height": "12", "viewBox": "-13 -6 26 12"}
@@ -118,8 +118,9 @@ class SeriesLook:
 
 
 def list_series(chart: Chart, looks: Sequence[str]) -> list[SeriesLook]:
-    """How each series looks: a verdict as all of its kind, another by its thing, in lines of one
-    thing with dashes. `looks`: the names with a colour; a heat map has none."""
+    """List how each series looks: a verdict as all of its kind, another by its thing.
+
+    Lines of one thing have dashes. `looks`: the names with a colour; a heat map has none."""
     if chart.threshold is not None:
         return [SeriesLook(name, *VERDICTS[name]) for name in chart.series]
     if chart.kind == "heat map":
@@ -138,14 +139,13 @@ def list_series(chart: Chart, looks: Sequence[str]) -> list[SeriesLook]:
 
 
 def things_of(chart: Chart) -> list[str]:
-    """What gives each series its colour: its thing; in a chart of a single thing its name."""
+    """Return what gives each series its colour: its thing; of a chart of one thing its name."""
     things = [chart.things.get(name, name) for name in chart.series]
     return things if len(set(things)) > 1 else chart.series
 
 
 def looks_of(charts: Iterable[Chart]) -> list[str]:
-    """All names of these charts that have a colour, in the order of the colours: variants,
-    services, sides, then the parts of bars."""
+    """List the names with a colour, in its order: variants, services, sides, then parts of bars."""
     coloured = [chart for chart in charts if chart.kind != "heat map" and chart.threshold is None]
     coloured.sort(key=lambda chart: chart.kind == "bars")
     return list(dict.fromkeys(name for chart in coloured for name in things_of(chart)))

@@ -37,7 +37,9 @@ from serve_bench.view.rows import Page, cell_title, engaged_of
 
 
 def _connections_used(line: Line) -> Value | None:
-    """An open loop may do with fewer; from several nodes there are more, since each has so many."""
+    """Return the connections used: an open loop may do with fewer than the row has.
+
+    From several nodes there are more, since each has so many."""
     launches = (trial.client.workers for trial in line.trials if trial.client.workers)
     used = mean_of(sum(worker.connections for worker in workers) for workers in launches)
     asked = line.row.connections
@@ -77,8 +79,9 @@ EXECUTION: Final = ("connections_used", "send_rate", "measured_time", "warmup", 
 
 
 def describe(run: Run, more: Iterable[tuple[str, str]] = ()) -> tuple[Facts, Facts]:
-    """What was asked for: the command as it was typed, the suite, when, and `more`; and the
-    machine."""
+    """Return the request and the machine as facts.
+
+    The request: the command as it was typed, the suite, when, and `more`."""
     pairs = {
         "command": command_line(run),
         "suite": run.asked.name,
@@ -92,12 +95,12 @@ def describe(run: Run, more: Iterable[tuple[str, str]] = ()) -> tuple[Facts, Fac
 
 
 def moment(text: str) -> str:
-    """`2026-01-02 03:04:05 UTC` of a time in a record."""
+    """Render a time of a record as `2026-01-02 03:04:05 UTC`."""
     return f"{text[:19].replace('T', ' ')} UTC"
 
 
 def command_line(run: Run) -> str:
-    """The command as it can be typed again; of headers it has the names alone."""
+    """Render the command as it can be typed again; of headers it has only the names."""
     words = run.argv[1:] if run.argv[:1] == ("serve-bench",) else run.argv
     return shlex.join(("serve-bench", *words))
 
@@ -109,7 +112,7 @@ _HOST: Final = (
 
 
 def machine(run: Run) -> Facts:
-    """The host before the start, as far as it is recorded, and the versions on it."""
+    """Describe the host before the start, as far as it is recorded, and the versions on it."""
     pairs = []
     for name, value in ((name, getattr(run.host, name)) for name in _HOST):
         if not value:
@@ -122,7 +125,7 @@ def machine(run: Run) -> Facts:
 
 
 def inside_blocks(page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
-    """CPU and memory by process in each cell, and what each verdict rests on; folded."""
+    """Yield folded tables: CPU and memory by process in each cell, what each verdict rests on."""
     sampled: dict[str, dict[str, Sequence[Trial]]] = {}
     limits = []
     for row in page.rows:
@@ -147,7 +150,7 @@ def _word_table(caption: str, heads: Iterable[str], rows: Iterable[TableRow]) ->
 
 
 def failure_blocks(page: Page) -> Iterator[Block]:
-    """The failures whose last lines are known; the messages alone stand where they struck."""
+    """Yield the failures that have last lines, folded; their messages stand where they struck."""
     blocks: list[Block] = []
     for failure in (failure for failure in page.all_failures if failure.detail):
         blocks.append(Prose((f"failed: {failure.what}: {failure.message}",), "bad"))
@@ -157,7 +160,7 @@ def failure_blocks(page: Page) -> Iterator[Block]:
 
 
 def flamegraphs(page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
-    """The flamegraphs of profiled rows, those of each folded but for the first row."""
+    """Yield the flamegraphs of profiled rows, those of each folded but for the first row."""
     drawn: dict[str, list[Flamegraph]] = {}
     for row in rows:
         for part in (part for trial in row.trials for part in trial.profiles):
@@ -169,7 +172,8 @@ def flamegraphs(page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
 
 
 def method(page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
-    """How it was measured: each row as it ran, the proof of each launch, the place of the formulas.
+    """Yield how it was measured: each row as it ran, the proofs, the place of the formulas.
+
     What the run has none of is left out."""
     asked = page.result.run.asked
     span = f"{asked.warmup_min_s} to {asked.warmup_max_s} s"
@@ -184,8 +188,9 @@ def method(page: Page, rows: Sequence[ViewRow]) -> Iterator[Block]:
 
 
 def _proofs(launches: Sequence[Launch]) -> Table:
-    """What is in force in the launches; those that prove the same stand together. A launch that
-    serves no HTTP proves nothing about who answers it."""
+    """Make the table of what is in force in the launches; those that prove the same share a row.
+
+    A launch that serves no HTTP proves nothing about who answers it."""
     alike: dict[tuple[Text, ...], list[str]] = {}
     for launch in launches:
         used, wrong = launch.variant, tuple(contradictions(launch.variant, launch.proved))

@@ -24,39 +24,35 @@ XScale: TypeAlias = Literal["linear", "log", "time", "share"]
 
 @dataclass(frozen=True)
 class Point:
-    """A figure. `x`: the name of its row or column, or a number; `series`: what is compared, in
-    a colour each. `low`, `high`: the ends of its interval."""
+    """A figure; `low` and `high` are the ends of its interval."""
 
-    x: float | str
+    x: float | str  # the name of its row or column, or a number
     value: float
-    series: str
+    series: str  # what is compared, in a colour each
     low: float | None = None
     high: float | None = None
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart. `unit`: of its figures; `x_name`: what `x` is; `caption` stands under it.
+    """A chart of figures.
 
-    `threshold`: the points are ratios and their series verdicts, on a log axis with a band of
-    1 ± this share; an end of an interval that is 0 or infinite is drawn to the end of the axis.
-
-    Of lines: `log_y` (None: where figures differ by a factor of 100; else they begin at zero);
-    `marks`: places on the x axis with their names; whether points are `joined`. `things`: of a
-    series that is one of several of a thing (a variant) that thing, which gives it its colour.
-    """
+    `threshold`: the points are ratios and their series verdicts, on a log axis with a band of 1 ±
+    this share; an end of an interval that is 0 or infinite is drawn to the end of the axis.
+    `log_y`, `marks`, `joined`: of lines."""
 
     title: str
     kind: Kind
     points: Sequence[Point]
-    unit: str
-    x_name: str = ""
-    caption: str = ""
+    unit: str  # of its figures
+    x_name: str = ""  # what `x` is
+    caption: str = ""  # under the chart
     threshold: float | None = None
     x_scale: XScale = "linear"
-    log_y: bool | None = False
-    marks: Sequence[tuple[float, str]] = ()
-    joined: bool = True
+    log_y: bool | None = False  # None: where figures differ by a factor of 100, else from zero
+    marks: Sequence[tuple[float, str]] = ()  # places on the x axis with their names
+    joined: bool = True  # whether points are
+    # A series that is one of several of a thing (a variant) has the colour of that.
     things: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -72,12 +68,12 @@ MOST_LINES: Final = 8
 
 
 def nines(share: float) -> float:
-    """The place of a share below 1 on an axis of nines: 0.99 of requests are 99 of 100."""
+    """Return the place of a share below 1 on an axis of nines: 0.99 of requests are 99 of 100."""
     return float(f"{1 / (1 - share):.9g}")
 
 
 def split_lines(chart: Chart) -> Iterator[Chart]:
-    """The lines in charts of at most MOST_LINES; captions explain the arrow of a LowerBound."""
+    """Yield the lines in charts of at most MOST_LINES; captions explain a LowerBound's arrow."""
     names = chart.series
     parts = [names[start : start + MOST_LINES] for start in range(0, len(names), MOST_LINES)]
     for number, shown in enumerate(parts, 1):
@@ -89,7 +85,7 @@ def split_lines(chart: Chart) -> Iterator[Chart]:
 
 
 def stack_bars(title: str, bars: Mapping[str, Mapping[str, float]], unit: str) -> Iterator[Chart]:
-    """A bar for each name, made of its parts: the largest in a colour each, the others as one."""
+    """Yield a chart of bars: the largest parts in a colour each, the others as one."""
     most = Counter[str]()
     for parts in bars.values():
         most |= Counter(parts)

@@ -90,7 +90,7 @@ TONES: Final[Mapping[str, Tone]] = {  # of verdicts
 
 
 def compare_rows(comparing: Comparing) -> Iterator[ViewRow]:
-    """A row for each metric of each compared row; what is said of the row stands with the first."""
+    """Yield a row for each metric of each compared row, the first with what is said of all."""
     for part in comparing.split():
         side = None if part is comparing else part.of
         for row, line in part.pairs:
@@ -147,7 +147,7 @@ def _values(pairs: bool, row: ComparedRow, line: Compared) -> dict[str, Value]:
 
 
 def mean_value(launches: Mapping[int, float]) -> Value:
-    """The geometric mean, with an interval from three launches on."""
+    """Return the geometric mean, with an interval from three launches on."""
     logs = [math.log(value) for value in launches.values()]
     interval = paired(logs) if len(logs) >= FEWEST else None
     return interval_value(interval, geometric_mean(launches.values()) or 0.0, launches)
@@ -156,20 +156,20 @@ def mean_value(launches: Mapping[int, float]) -> Value:
 def interval_value(
     interval: Interval | None, value: float, launches: Mapping[int, float] | None = None
 ) -> Value:
-    """With the ends of the interval; an end beyond all numbers is none."""
+    """Return a value with the ends of its interval; an end beyond all numbers is none."""
     ends = (None, None) if interval is None else (interval.low, interval.high)
     low, high = (None if end is None or math.isinf(end) else end for end in ends)
     return Value(value, low=low, high=high, launches=launches or {})
 
 
 def scale_value(value: Value, times: float, plus: float = 0.0) -> Value:
-    """A multiple of a value, and of the ends of its interval."""
+    """Return a multiple of a value, and of the ends of its interval, plus a number."""
     low, high = (None if end is None else times * end + plus for end in (value.low, value.high))
     return Value(times * value.value + plus, low=low, high=high)
 
 
 def hop_rows(comparing: Comparing) -> Iterator[ViewRow]:
-    """The hops of traced requests on both sides, the whole of each row first."""
+    """Yield the hops of traced requests on both sides, the whole of each row first."""
     for row in comparing.rows:
         for shift in row.hops:
             values = known_values(**{"hop_time.A": shift.a_ns, "hop_time.B": shift.b_ns})
@@ -181,7 +181,7 @@ def hop_rows(comparing: Comparing) -> Iterator[ViewRow]:
 
 
 def about_sides(comparing: Comparing) -> Iterator[ViewRow]:
-    """The verdict on the whole, the sides with what their launches prove, then what is alone."""
+    """Yield the verdict on the whole, the sides with what launches prove, then rows of one side."""
     parts, changes = comparing.split(), dict[str, None]()
     for part in parts:
         found = software_changes(*(software_of(side.launches) for side in part.sides))
@@ -205,7 +205,9 @@ HOPS: Final = TableSpec("Hops of traced requests", tuple(_shown))
 
 
 def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
-    """What a comparison says. `rows`: the loads of the run, bare, if it is of a single run."""
+    """Build the view of a comparison.
+
+    `rows`: the loads of the run, bare, if it is of a single run."""
     compared, hops = [*compare_rows(comparing)], [*hop_rows(comparing)]
     verdict, *others = points = [*about_sides(comparing)]
     sides = [point for point in others if point.dims["point"] == "side"]
@@ -246,7 +248,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
 
 
 def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
-    """Every metric of every row; what is said of a row stands under its first one."""
+    """Make a table of every metric of every row; what is said of a row stands under its first."""
     a, b = comparing.names
     things, share = "rounds" if comparing.paired else "launches", percent(comparing.confidence)
     fields = (
@@ -266,7 +268,7 @@ def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
 
 
 def ratio_chart(title: str, rows: Sequence[ViewRow], threshold: float) -> Iterator[Chart]:
-    """B/A of rows, of those that have an interval, on one axis."""
+    """Yield a chart of B/A of rows, of those that have an interval, on one axis."""
     points = []
     for row in rows:
         ratio, label = row.values.get("b_over_a"), f"{row.dims['title']}, {row.dims['metric']}"
@@ -279,8 +281,9 @@ def ratio_chart(title: str, rows: Sequence[ViewRow], threshold: float) -> Iterat
 
 
 def comparison_document(comparing: Comparing, where: Sequence[str] = ()) -> Document:
-    """What a comparison of two stored runs says, or of two variants of a run. `where`: the folders
-    of their records."""
+    """Make the document of a comparison of two stored runs, or of two variants of a run.
+
+    `where`: the folders of their records."""
     view = view_comparison(comparing)
     runs = a, b = [side.run for side in comparing.sides]
     asked = [f"{command_line(run)}, begun {moment(run.started_at)}, run {run.id}" for run in runs]
@@ -304,7 +307,7 @@ def comparison_document(comparing: Comparing, where: Sequence[str] = ()) -> Docu
 
 
 def comparison_json(comparing: Comparing, where: Sequence[str] = ()) -> dict[str, Any]:
-    """The same for programs, under the keys that a run has."""
+    """Return the comparison for programs, under the keys that a run has."""
     view, places = view_comparison(comparing), (*where, None, None)[:2]
     return {
         "format": FORMAT,

@@ -25,7 +25,7 @@ FORMULA: Final = re.compile(r"[=@\t]|[+-](?!\d*\.?\d+(e[+-]?\d+)?$)")
 
 
 def json_of(content: object) -> str:
-    """Content as JSON, indented: a dataclass as an object of its fields."""
+    """Render content as JSON, indented: a dataclass as an object of its fields."""
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, default=_encoded)
     return f"{text}\n"
 
@@ -40,18 +40,18 @@ def _encoded(value: Any) -> dict[str, Any]:
 
 
 def pick(item: object, *names: str) -> dict[str, Any]:
-    """These figures of an item, by their names."""
+    """Return these figures of an item, by their names."""
     return {name: getattr(item, name) for name in names}
 
 
 def run_json(run: Run, where: str | None) -> dict[str, Any]:
-    """The key `run`. `where`: the place of the records, as it is shown."""
+    """Return the key `run`. `where`: the place of the records, as it is shown."""
     names = ("id", "command", "argv", "started_at", "tool_version", "git_commit")
     return pick(run, *names) | {"records": where}
 
 
 def csv_text(document: Document, run: str) -> str:
-    """A line for each finding and each cell of the tables of the run with this id."""
+    """Render a line for each finding and each cell of the tables of the run with this id."""
     names = ("run", "section", "table", "line", "group", "row", "column", "value", "text")
     return csv_of(names, ({"run": run, **line} for line in _lines(document)))
 
@@ -75,8 +75,10 @@ def _lines(document: Document) -> Iterator[dict[str, Any]]:
 
 
 def csv_of(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows as CSV, a header first. Text that a spreadsheet would take for a formula has a `'`
-    before it, which makes it text there. Control characters are written out."""
+    """Render rows as CSV, a header first.
+
+    Text that a spreadsheet would take for a formula has a `'` before it, which makes it text there.
+    Control characters are written out."""
     out = io.StringIO()
     lines = (names, *([row.get(name) for name in names] for row in rows))
     csv.writer(out, lineterminator="\n").writerows([*map(_text_cell, line)] for line in lines)

@@ -22,15 +22,13 @@ is beside the point."""
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence that a run supports: a verdict, a doubt, a hint, a failure. `code`: its kind in a
-    word ("few-windows"), of which the text may be empty; `hint`: what to do; `about`: the part of a
-    row that it is about ("launch 2")."""
+    """A sentence that a run supports: a verdict, a doubt, a hint, a failure."""
 
     text: str
-    code: str = ""
+    code: str = ""  # its kind in a word ("few-windows"), of which the text may be empty
     tone: Tone = "plain"
-    hint: str = ""
-    about: str = ""
+    hint: str = ""  # what to do
+    about: str = ""  # the part of a row that it is about ("launch 2")
 
     @property
     def line(self) -> str:
@@ -40,25 +38,25 @@ class Finding:
 
 
 def sentences(texts: Iterable[str], tone: Tone = "plain") -> tuple[Finding, ...]:
-    """Findings that are plain sentences, each with one full stop."""
+    """Return findings that are plain sentences, each with one full stop."""
     return tuple(Finding(f"{text.rstrip('.')}.", tone=tone) for text in texts)
 
 
 def statement(text: str, names: Iterable[str] = ()) -> str:
-    """The text, with a capital where it does not begin with one of the names."""
+    """Begin the text with a capital, unless it begins with one of the names."""
     named = any(name and text.startswith(name) for name in names)
     return text if named else f"{text[:1].upper()}{text[1:]}"
 
 
 def listed(words: Sequence[str]) -> str:
-    """`a, b and c`."""
+    """Join words as `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def explain(table: Table) -> Iterator[tuple[str, Finding]]:
-    """The warnings of rows, each code once: what it says of the first row that has it, and how many
-    have it. A group of unlike lines, such as the metrics of one row, is one row, whose sides have
-    warnings of their own."""
+    """Yield the warnings of rows, each code once, as the first row has it, with a count of rows.
+
+    A group of unlike lines, such as metrics of a row, is one row, with warnings of both sides."""
     rows: dict[tuple[str, str], list[Finding]] = {}
     parts = [part for _, part in table.groups()] if table.unlike else [[row] for row in table.rows]
     for part in parts:
@@ -99,19 +97,18 @@ Cell: TypeAlias = Number | Text
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell in one line, with what stands below it in brackets."""
+    """Render a cell in one line, with what stands below it in brackets."""
     return f"{cell.text} ({', '.join(cell.below)})" if cell.below else cell.text
 
 
 @dataclass(frozen=True)
 class Column:
-    """Of a table. `unit` stands under the name; numbers are set to the right. A terminal shows a
-    `detail` with --verbose alone."""
+    """A column of a table; its unit stands under the name."""
 
     name: str
     unit: str = ""
-    number: bool = True
-    detail: bool = False
+    number: bool = True  # flush right
+    detail: bool = False  # a terminal shows it only with --verbose
 
     @property
     def full_name(self) -> str:
@@ -120,12 +117,11 @@ class Column:
 
 @dataclass(frozen=True)
 class TableRow:
-    """Of a table. `doubts` are shown by their codes in the row, and explained once below the table;
-    `group` begins a new part of the table with a heading where it differs from the row before."""
+    """A row of a table."""
 
     cells: tuple[Cell, ...]
-    doubts: tuple[Finding, ...] = ()
-    group: str = ""
+    doubts: tuple[Finding, ...] = ()  # codes in the row, explained once below the table
+    group: str = ""  # begins a new part with a heading where it differs from the row before
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -139,14 +135,13 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Table:
-    """Figures by row and column. `caption` names it; `notes` say how the figures were got.
-    `unlike`: figures of a column have several units, and no order."""
+    """Figures by row and column."""
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...]
-    notes: tuple[str, ...] = ()
-    unlike: bool = False
+    notes: tuple[str, ...] = ()  # how the figures were measured
+    unlike: bool = False  # figures of a column have several units, and no order
 
     def groups(self) -> Iterator[tuple[str, list[TableRow]]]:
         for group, rows in groupby(self.rows, key=lambda row: row.group):
@@ -207,7 +202,7 @@ Block: TypeAlias = Table | Chart | Later | Prose | Facts | Code | Flamegraph | F
 
 
 def unfolded(blocks: Iterable[Block]) -> Iterator[Block]:
-    """All blocks in their order, those within others in the place of these."""
+    """Yield all blocks in their order, those within others in the place of these."""
     for block in blocks:
         yield from unfolded(block.blocks) if isinstance(block, Folded | Later) else (block,)
 
@@ -219,10 +214,9 @@ headline and folded tables, a page everything."""
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a document under a heading; without a block it is not shown. `name`: its anchor,
-    lower-case words with hyphens."""
+    """A part of a document under a heading; without a block it is not shown."""
 
-    name: str
+    name: str  # its anchor, lower-case words with hyphens
     title: str
     blocks: tuple[Block, ...]
     detail: Detail = "further"
@@ -230,34 +224,30 @@ class Section:
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What a report shows beside the run. `where`: its folder, as it is shown; `published`: figures
-    of others; `exclude_connect`: of press, without the time to connect; `comparing`: of sides."""
+    """What a report shows beside the run."""
 
-    where: str | None = None
-    published: bool = False
-    exclude_connect: bool = False
-    comparing: Comparing | None = None
+    where: str | None = None  # its folder, as it is shown
+    published: bool = False  # with figures of others
+    exclude_connect: bool = False  # of press, without the time to connect
+    comparing: Comparing | None = None  # of sides
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a run says. `findings`: about three sentences that the figures support, the headline
-    first; `doubts`: warnings of the whole run. `records`: the folders of its records, each as it
-    can be copied. `about`: makes the request and the machine; `tiles`: makes what is seen first, a
-    group for each row."""
+    """What a run says."""
 
     title: str
     command: str
-    findings: tuple[Finding, ...]
-    doubts: tuple[Finding, ...]
+    findings: tuple[Finding, ...]  # sentences that figures support, the headline first
+    doubts: tuple[Finding, ...]  # warnings of the whole run
     sections: tuple[Section, ...]
-    records: tuple[str, ...] = ()
-    about: Callable[[], tuple[Facts, ...]] = tuple
-    tiles: Callable[[], Table] = lambda: Table("", (), ())
+    records: tuple[str, ...] = ()  # the folders of its records, each as it can be copied
+    about: Callable[[], tuple[Facts, ...]] = tuple  # makes the request and the machine
+    tiles: Callable[[], Table] = lambda: Table("", (), ())  # seen first, a group for each row
 
     @property
     def lead(self) -> tuple[Finding, ...]:
-        """What went wrong, and the first sentence of what was found."""
+        """What went wrong, and the first sentence of the results."""
         bad = list(takewhile(lambda finding: finding.tone == "bad", self.findings))
         return self.findings[: len(bad) + 1]
 

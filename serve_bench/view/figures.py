@@ -31,23 +31,20 @@ Compute: TypeAlias = Callable[[Line], Value | float | None]
 
 @dataclass(frozen=True)
 class Figure:
-    """A quantity. `unit`: of its values, in JSON and CSV; `shown`: in tables and charts. `meaning`:
-    what it is, in one line. `compute`: from the trials of a row; None of what a kind of run
-    derives. `tone`: where it is not 0. `digits`: so many are shown of it and of its interval, none
-    behind the point of a whole one; 0: by its unit."""
+    """A quantity, declared once for all kinds of run."""
 
     name: str
-    unit: str
-    meaning: str
+    unit: str  # of its values, in JSON and CSV
+    meaning: str  # what it is, in one line
     title: str
-    shown: str
-    compute: Compute
+    shown: str  # the unit in tables and charts
+    compute: Compute  # from the trials of a row; None of what a kind of run derives
     better: Better | None
-    tone: Tone
-    digits: int
+    tone: Tone  # where it is not 0
+    digits: int  # of it and its interval, none behind the point of a whole one; 0: by the unit
 
     def show(self, value: Value | None, unit: str = "") -> str:
-        """`629.4 ± 5.3`, `> 5,245`, `187 of 200`; `-` without a value."""
+        """Render `629.4 ± 5.3`, `> 5,245`, `187 of 200`; `-` without a value."""
         if value is None:
             return "-"
         unit = unit or self.shown
@@ -70,14 +67,14 @@ class Figure:
         return f"> {text}" if isinstance(value.value, LowerBound) else text
 
     def place(self, value: Value) -> tuple[float, float | None, float | None]:
-        """A value and the ends of its interval, in the unit in which it is shown."""
+        """Return a value and the ends of its interval, in the unit in which it is shown."""
         factor = FACTORS.get((self.unit, self.shown), 1.0)
         low, high = (None if end is None else end * factor for end in value.ends)
         return value.value * factor, low, high
 
 
 def shorten(value: float, digits: int = 3) -> str:
-    """So many digits, and none behind the point of a whole one; what is below them is 0."""
+    """Render with so many digits, none behind the point of a whole number; what is below is 0."""
     whole = abs(value - round(value)) < 1e-9 or abs(value) < 0.5 * 10.0**-digits
     return f"{round(value):,}" if whole else number(value, digits)
 
@@ -93,8 +90,10 @@ def declare(
     tone: Tone = "plain",
     digits: int = 0,
 ) -> None:
-    """Declares figures of (name, unit, meaning) or (name, unit, meaning, title). `shown`: in which
-    unit, or those of a unit, where it is another. Raises ValueError where a name is taken."""
+    """Declare figures of (name, unit, meaning) or (name, unit, meaning, title).
+
+    `shown`: in which unit, or those of a unit, where it is another. Raises ValueError where a name
+    is taken."""
     for name, unit, meaning, *title in figures:
         if name in FIGURES:
             raise ValueError(f"the figure {name} is declared twice")
@@ -105,8 +104,7 @@ def declare(
 
 
 def compute_values(line: Line, names: Iterable[str]) -> Iterator[tuple[str, Value]]:
-    """The figures of a row that were seen, of these names; then its metrics as far as they are
-    declared: a stranger's record may have others."""
+    """Yield the figures of these names that were seen, then the record's declared metrics."""
     for name in names if line.trials else ():
         if (value := FIGURES[name].compute(line)) is not None:
             yield name, value if isinstance(value, Value) else Value(value)
@@ -119,12 +117,12 @@ def compute_values(line: Line, names: Iterable[str]) -> Iterator[tuple[str, Valu
 
 
 def known_values(**values: float | None) -> dict[str, Value]:
-    """Values by their figures, without those that are not known."""
+    """Return values by their figures, without those that are not known."""
     return {name: Value(value) for name, value in values.items() if value is not None}
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
-    """The mean of those that are known."""
+    """Return the mean of those that are known; None without any."""
     numbers = [float(value) for value in values if value is not None]
     return statistics.fmean(numbers) if numbers else None
 
@@ -189,12 +187,12 @@ _TIERS: Final = {
 
 
 def _cpu(group: Callable[[str], str], name: str, line: Line) -> float | None:
-    """CPU of the processes whose role `group` calls so, % of a core, mean over launches."""
+    """Return the CPU of processes whose roles have this group, % of a core, mean over launches."""
     return grouped_cpu([trial.usage for trial in line.trials], group).get(name)
 
 
 def tier_of(role: str) -> str:
-    """The tier of a recommender that a process is of."""
+    """Return the tier of a recommender that a process is of."""
     return next((tier for start, tier in _TIERS.items() if role.startswith(start)), "others")
 
 
@@ -244,7 +242,7 @@ declare(
 
 
 def _level(name: str, line: Line) -> float | None:
-    """Of Serve's own metrics, mean over the launches that have a fresh one."""
+    """Return a level by Serve's own metrics, mean over the launches that have a fresh one."""
     values = [trial.serve_metrics.levels.get(name) for trial in line.trials]
     return mean_of(value for value in values if isinstance(value, int | float))
 
@@ -259,7 +257,7 @@ for _name, _meaning in (
 
 
 def tokens_per_s(line: Line) -> float | None:
-    """None where the service counted none."""
+    """Return the tokens of answers per second; None where the service counted none."""
     seconds, tokens = 0.0, 0
     for trial in line.trials:
         if (counts := trial.client.tokens) is not None and counts.requests:

@@ -23,8 +23,9 @@ from serve_bench.view.rows import ViewRow as ViewRow
 
 
 def describe_figures(row: ViewRow) -> str:
-    """`889.0 ± 14.0 requests/s, p50 8.55 ms, p99 10.7 ms`, as far as they are known; of streams
-    also `740.0 events/s, TTFT p50 5.21 ms, TTFT p99 6.33 ms` and the same of ITL."""
+    """Render `889.0 ± 14.0 requests/s, p50 8.55 ms, p99 10.7 ms`, as far as they are known.
+
+    Of streams also `740.0 events/s, TTFT p50 5.21 ms, TTFT p99 6.33 ms` and the same of ITL."""
     words = [f"{row.text(MAIN)} requests/s"]
     words += [f"{row.text('events')} events/s"] if "events" in row.values else []
     times = [f"{time}_{share}" for time in (LATENCY, "ttft", "itl") for share in ("p50", "p99")]
@@ -34,22 +35,20 @@ def describe_figures(row: ViewRow) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """A column: a figure or a dimension, under another title or in another unit than its own.
-    `head`: what stands under the title in place of the unit. `detail`: a terminal shows it with
-    --verbose alone. The name `name` is that of the row; its notes stand below it, or below the
-    dimension that is `noted`. `of`: the dimension that names the figure of each row, of which the
-    column has the member `name`, if it has a name."""
+    """A column: a figure or a dimension, also with another title or unit than it has.
+
+    The name `name` is that of the row; its notes are below it, or below a `noted` dimension."""
 
     name: str
     title: str = ""
     unit: str = ""
-    detail: bool = False
-    head: str = ""
+    detail: bool = False  # a terminal shows it only with --verbose
+    head: str = ""  # under the title in place of the unit
     noted: bool = False
-    of: str = ""
+    of: str = ""  # a dimension that names the figure of each row; the column has its member `name`
 
     def column(self, cells: Sequence[Cell]) -> Column:
-        """The head of these cells. What is bad is a detail where it is 0 in all of them."""
+        """Return the head of these cells. What is bad is a detail where it is 0 in all of them."""
         family, _, member = self.name.partition(".")
         figure = FIGURES.get(family)
         usual = f"{figure.title} {member}".strip() if figure else self.name.replace("_", " ")
@@ -97,16 +96,18 @@ class TableSpec:
 def make_spec(
     caption: str, names: str, details: str = "", row: str = "", notes: tuple[str, ...] = ()
 ) -> TableSpec:
-    """A table with columns of these names, those that are details last. `row`: the title of the
-    names of the rows, where they stand first."""
+    """Return a table with columns of these names, those that are details last.
+
+    `row`: the title of the names of the rows, where they stand first."""
     first = [Field("name", row)] if row else []
     hidden = (Field(name, detail=True) for name in details.split())
     return TableSpec(caption, (*first, *map(Field, names.split()), *hidden), notes)
 
 
 def make_table(spec: TableSpec, rows: Sequence[ViewRow], bare: bool = False) -> Table:
-    """A table without the columns that hold nothing. What is missing of a row stands in place of
-    its first figure. `bare`: without what is said of each row."""
+    """Make a table, without the columns that hold nothing.
+
+    What is missing of a row stands in place of its first figure. `bare`: no warnings and notes."""
     rows = [replace(row, warnings=(), notes=()) for row in rows] if bare else rows
     names = (item.name for item in spec.fields)
     main = next((name for name in names if name.partition(".")[0] in FIGURES), "")
@@ -131,26 +132,26 @@ def table_section(
     *,
     bare: bool = False,
 ) -> Section:
-    """A section of a table; nothing in it without a row."""
+    """Return a section of a table; nothing in it without a row."""
     return Section(name, title, (make_table(spec, rows, bare),) if rows else (), detail)
 
 
 def make_tiles(rows: Iterable[ViewRow], names: str = f"{MAIN} latency_p99") -> Table:
-    """What is seen first of rows: these figures and dimensions, as far as they are known, and what
-    limited the row."""
+    """Make the table that is seen first: these figures and dimensions, and what limited a row."""
     known = [replace(row, group=row.name) for row in rows if row.values]
     fields = (*map(Field, names.split()), Field("limit", "limited by"))
     return make_table(TableSpec("", fields), known, bare=True)
 
 
 def differ(rows: Sequence[ViewRow], dims: Iterable[str]) -> list[str]:
-    """The dimensions of which the rows have several values, in their order."""
+    """List the dimensions of which the rows have several values, in their order."""
     return [dim for dim in dims if len({str(row.dims.get(dim)) for row in rows}) > 1]
 
 
 def row_json(row: ViewRow) -> dict[str, Any]:
-    """A row: dimensions, figures unrounded with their units; of a load what limited it, and its
-    failed requests."""
+    """Return a row for JSON: dimensions, and figures unrounded with their units.
+
+    Of a load also what limited it, and its failed requests."""
     data: dict[str, Any] = {
         **pick(row, "name", "group", "warnings", "notes"),
         "dims": {name: value for name, value in row.dims.items() if value is not None},
@@ -162,7 +163,7 @@ def row_json(row: ViewRow) -> dict[str, Any]:
 
 
 def value_json(name: str, value: Value) -> dict[str, Any]:
-    """A value as it stands in JSON, without what it has not."""
+    """Return a value for JSON, without what it has not."""
     data = {"unit": FIGURES[name.partition(".")[0]].unit, **vars(value)}
     data |= {"launch_std": value.launch_std, "launches": value.launches or None}
     data |= {"lower_bound": True if isinstance(value.value, LowerBound) else None}
@@ -170,10 +171,12 @@ def value_json(name: str, value: Value) -> dict[str, Any]:
 
 
 def trial_json(trial: Trial) -> dict[str, Any]:
-    """A trial: the account of the requests of its windows, each followed to its end (carried_in +
-    sent = completed + failed + in_flight), its windows, and what was seen beside. `not_sent`: due,
-    and still waiting for a free connection at the end of the drain. Of streams `events` within the
-    windows, and `merged`: those that came in the same read as the one before."""
+    """Return a trial for JSON: the account of its requests, its windows, and what was seen.
+
+    Each request of the windows is followed to its end (carried_in + sent = completed + failed +
+    in_flight). `not_sent`: due, and still waiting for a free connection at the end of the drain. Of
+    streams `events` within the windows, and `merged`: those that came in the same read as the one
+    before."""
     counts, client = trial.counts, trial.client
     beside = pick(trial, "usage", "served", "serve_metrics", "waterfall")
     windows = {name: metric.windows for name, metric in trial.metrics.items()}
@@ -196,9 +199,10 @@ def trial_json(trial: Trial) -> dict[str, Any]:
 def line_chart(
     title: str, rows: Sequence[ViewRow], x: str, figures: Sequence[str], series: str, **looks: Any
 ) -> Iterator[Chart]:
-    """Figures of one unit over the dimension `x`, a line for each value of the dimension `series`
-    and each figure; nothing without a point. Unless `looks` say otherwise, x is logarithmic, and so
-    are times, and points that are not joined."""
+    """Yield charts of figures of one unit over the dimension `x`; nothing without a point.
+
+    A line is a value of the dimension `series` and a figure. Unless `looks` say otherwise, x is
+    logarithmic, and so are times, and points that are not joined."""
     first, names = FIGURES[figures[0]], list(dict.fromkeys(str(row.dims[series]) for row in rows))
     log_y = looks.setdefault("log_y", first.shown == "ms" or not looks.get("joined", True))
     points: list[Point] = []

@@ -36,8 +36,9 @@ COLUMNS: Final = (
 
 
 def index_row(look: RunLook, where: str, link: str) -> tuple[str, TableRow]:
-    """The suite of a run, and its line. `where`: its folder as it is shown; `link`: where a page
-    finds it. Raises FormatError for damaged records."""
+    """Return the suite of a run, and its line. Raises FormatError for damaged records.
+
+    `where`: its folder as it is shown; `link`: where a page finds it."""
     run, lead = look.result.run, look.document.lead
     finding = lead[-1] if lead else Finding("nothing was found")
     most = max((rate for row in look.view.rows if (rate := row.value(MAIN))), default=None)
@@ -50,7 +51,7 @@ def index_row(look: RunLook, where: str, link: str) -> tuple[str, TableRow]:
 
 
 def index_runs(runs: list[tuple[str, TableRow]], place: str, skipped: Sequence[str]) -> Document:
-    """The index of the runs in a folder, newest first. `skipped`: those that cannot be read."""
+    """Make the index of the runs in a folder, newest first. `skipped`: why others are not in it."""
     note = "requests/s: the most of any row; serve-bench report RECORDS shows a run"
     table = Table("Runs, newest first", COLUMNS, tuple(row for _, row in runs), (note,))
     newest = cell_text(table.rows[0].cells[4]) if runs else "nothing"
@@ -67,7 +68,7 @@ def index_runs(runs: list[tuple[str, TableRow]], place: str, skipped: Sequence[s
 
 
 def _draw(runs: Sequence[tuple[str, TableRow]]) -> Iterator[Chart]:
-    """The most requests/s of each suite, run by run, beside that of its first run."""
+    """Yield charts of the most requests/s of each suite, run by run, over that of its first run."""
     suites: dict[str, list[float]] = {}
     for suite, row in reversed(runs):
         if isinstance(most := row.cells[3], Number) and most.value:

@@ -27,8 +27,9 @@ OTHERS: Final = "others on the host"
 
 
 def usage_table(caption: str, columns: Mapping[str, Sequence[Trial]]) -> Table:
-    """CPU by process: a line for each role, a column for each name with the trials that it stands
-    for, and the memory of the last of them."""
+    """Make a table of CPU by process: a line for each role, a column for each name of `columns`.
+
+    A column has the means of its trials; the memory is that of the last of them."""
     used = [mean_by_role(trials) for trials in columns.values()]
     rows: list[tuple[str, ...]] = []
     rest: list[str] = []
@@ -54,7 +55,7 @@ def usage_table(caption: str, columns: Mapping[str, Sequence[Trial]]) -> Table:
 
 
 def _share(use: RoleUse | None) -> str:
-    """`48 (24)`: all processes of the role, and the busiest of them."""
+    """Render `48 (24)`: all processes of the role, and the busiest of them."""
     if use is None:
         return "-"
     busiest = f" ({use.busiest_percent:.0f})" if use.processes > 1 else ""
@@ -67,8 +68,7 @@ def _host(trials: Sequence[Trial]) -> str:
 
 
 def others_percent(trials: Sequence[Trial]) -> float:
-    """What the host used beyond the sampled processes, such as the kernel and other programs, % of
-    a core; 0 below SHOWN_PERCENT."""
+    """Return the CPU of unsampled processes and the kernel, % of a core; 0 below SHOWN_PERCENT."""
     host, _ = host_cpu([trial.usage for trial in trials])
     used = (max(0.0, use.cpu_percent) for use in mean_by_role(trials).values())
     others = (host or 0.0) - math.fsum(used)
@@ -76,7 +76,7 @@ def others_percent(trials: Sequence[Trial]) -> float:
 
 
 def mean_by_role(trials: Sequence[Trial]) -> dict[str, RoleUse]:
-    """Over launches: means of CPU, the highest of the busiest, the memory of the last."""
+    """Pool launches by role: means of CPU, the highest of the busiest, the memory of the last."""
     sampled = [uses for trial in trials if (uses := by_role(trial.usage))]
     means = {}
     for role in dict.fromkeys(role for uses in sampled for role in uses):
@@ -92,8 +92,9 @@ def mean_by_role(trials: Sequence[Trial]) -> dict[str, RoleUse]:
 
 
 def grouped_cpu(usages: Sequence[TrialUsage], group: Callable[[str], str]) -> Mapping[str, float]:
-    """CPU of groups of processes, % of a core, mean over what was sampled; a group without a
-    process is missing. `group` names the group of a role."""
+    """Return the CPU of groups of processes, % of a core, mean over what was sampled.
+
+    `group` names the group of a role; a group without a process is missing."""
     groups: dict[str, float] = defaultdict(float)
     sampled = [uses for usage in usages if (uses := by_role(usage))]
     for role, use in chain(*(uses.items() for uses in sampled)):
@@ -102,7 +103,7 @@ def grouped_cpu(usages: Sequence[TrialUsage], group: Callable[[str], str]) -> Ma
 
 
 def host_cpu(usages: Sequence[TrialUsage]) -> tuple[float | None, int | None]:
-    """CPU of all that runs on the host, % of a core, and its cores; None: not sampled."""
+    """Return the CPU of all that runs on the host, % of a core, and its cores; None: no sample."""
     hosts = [usage.host for usage in usages]
     shares = [host.cpu_percent for host in hosts if host.cpu_percent is not None]
     cores = next((host.cores for host in hosts if host.cores), None)
@@ -110,14 +111,13 @@ def host_cpu(usages: Sequence[TrialUsage]) -> tuple[float | None, int | None]:
 
 
 def gpu_percent(trial: Trial) -> float | None:
-    """Use of all GPUs together; None where none was seen."""
+    """Return the use of all GPUs together, %; None where none was seen."""
     seen = [gpu.use_percent for gpu in trial.usage.gpus if gpu.use_percent is not None]
     return sum(seen) if seen else None
 
 
 def describe_profiled(trial: Trial, result: Result) -> Iterator[str]:
-    """What is to be said under a profiled row: what profiling cost beside the same launch without,
-    its files, what could not be recorded."""
+    """Yield notes for a profiled row: the cost beside the same launch, files, what failed."""
     kept = [part for part in trial.profiles if part.path and not part.failed]
     during = read_rate(trial).mean
     for plain in result.trials:
@@ -144,8 +144,7 @@ FEW: Final = 100
 
 
 def describe_trial(trial: Trial) -> Iterator[str]:
-    """In what a row was executed otherwise than it was asked for, beside what warnings say; that
-    replicas took unlike shares of its requests, warm-up included."""
+    """Yield what warnings do not say: changed execution, and uneven replicas (with warm-up)."""
     client = trial.client
     yield from filter(None, (client.stretched, client.slices.why if client.slices else ""))
     if trial.flags.cut:

@@ -78,16 +78,14 @@ TONES: Final[Mapping[str, Tone]] = {"collapse": "bad", "in doubt": "doubt"}
 
 @dataclass(frozen=True)
 class LadderView:
-    """One ladder. `name`: the `settings` that tell it from others; `noun`: what climbs; `climbs`:
-    one of each launch. `rows`: each run of each step with its mark. `steps`: the sound ones by
-    clients, each as the run that is nearest to the rate of all its runs, with that rate. If it was
-    climbed to its end in no launch, it has no `knee`, `best` or `collapses`."""
+    """One ladder; if it was climbed to its end in no launch, it has no knee, best or collapses."""
 
-    name: str
+    name: str  # the `settings` that differ from those of other ladders
     settings: Mapping[str, Any]
-    noun: str
-    climbs: Sequence[Climb]
-    rows: Sequence[ViewRow]
+    noun: str  # what climbs
+    climbs: Sequence[Climb]  # one of each launch
+    rows: Sequence[ViewRow]  # each run of each step with its mark
+    # Sound ones by clients: the run that is nearest to the rate of all runs, with that rate.
     steps: Mapping[int, ViewRow]
     knee: Rung | None
     best: Rung | None
@@ -95,7 +93,7 @@ class LadderView:
 
 
 def view_ladders(result: Result, rows: Sequence[ViewRow]) -> list[LadderView]:
-    """The ladders of a run, in the order in which they were begun."""
+    """Build the ladders of a run, in the order in which they were begun."""
     if result.run.suite.get("ladder") is None:  # its loads do not grow
         return []
     app, groups = result.run.asked.target, defaultdict[tuple[str, str], list[ViewRow]](list)
@@ -125,13 +123,13 @@ def view_ladders(result: Result, rows: Sequence[ViewRow]) -> list[LadderView]:
 
 
 def _differing_axes(settings: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The axes of which settings have several values."""
+    """List the axes of which settings have several values."""
     rows = [*map(ViewRow, settings)]
     return differ(rows, dict.fromkeys(axis for row in rows for axis in row.dims))
 
 
 def _name_setting(settings: Mapping[str, Any], axes: Sequence[str]) -> str:
-    """The values of axes, shortly: an axis is named where its value alone does not say it."""
+    """Render the values of axes; an axis is named where its value alone does not say it."""
     words = {"device": {"cpu": "CPU", "cuda": "GPU"}, "variant": {}, "log_level": {}, "ranker": {}}
     known = [(axis, str(settings[axis])) for axis in axes if settings.get(axis) is not None]
     named = ((words.get(axis), axis, value) for axis, value in known)
@@ -185,8 +183,10 @@ def view_run(
     fields: Sequence[Field],
     published: Sequence[ViewRow],
 ) -> View:
-    """A run of ladders. `fields`: the first columns of its steps; `published`: rows in groups by
-    where they come from."""
+    """Build the view of a run of ladders.
+
+    `fields`: the first columns of its steps; `published`: rows in groups by where they come
+    from."""
     rows, single = [row for view in views for row in view.rows], len(views) == 1
     knees = [*map(_make_knee, views)]
     fallen = [_make_collapse(result, view, users) for view in views for users in view.collapses]
@@ -215,7 +215,7 @@ def view_run(
 
 
 def _draw_load(views: Sequence[LadderView]) -> Iterator[Chart]:
-    """Requests/s and latency over the load. Marks of several ladders stand in tables alone."""
+    """Yield charts of requests/s and latency over the load; marks only of a single ladder."""
     noun, steps = f"{views[0].noun}s", [step for view in views for step in view.steps.values()]
     places = ((step.dims["users"], step.dims["mark"]) for step in steps if len(views) == 1)
     marks = [(users, word) for users, word in places if word]
@@ -225,7 +225,7 @@ def _draw_load(views: Sequence[LadderView]) -> Iterator[Chart]:
 
 
 def _make_knee(view: LadderView) -> ViewRow:
-    """A ladder at its knee, with its best beside; without one, why there is none."""
+    """Make the row of a ladder at its knee, with its best; without one, why there is none."""
     ends: dict[str, None] = {}
     for move in (climb.decide() for climb in view.climbs):
         onward = f"{move.clients} {view.noun}s come next" if isinstance(move, Next) else move.why
@@ -250,8 +250,9 @@ def _make_knee(view: LadderView) -> ViewRow:
 
 
 def _make_collapse(result: Result, view: LadderView, users: int) -> ViewRow:
-    """A step that collapsed, with its runs, since it is rarely the same twice, and its limit:
-    `2 of 3 runs fell: 400.0 to 1,950 requests/s`."""
+    """Make the row of a step that collapsed: `2 of 3 runs fell: 400.0 to 1,950 requests/s`.
+
+    With its runs, since it is rarely the same twice, and its limit."""
     step, best = view.steps[users], 0.0 if view.best is None else view.best.throughput
     rungs = [rung for climb in view.climbs if climb.finished for rung in climb.steps]
     rates = [rung.throughput for rung in rungs if rung.clients == users]
@@ -274,8 +275,9 @@ def _make_collapse(result: Result, view: LadderView, users: int) -> ViewRow:
 
 
 def compare_settings(views: Sequence[LadderView]) -> Iterator[ViewRow]:
-    """All pairs that differ in one axis, each with the quietest log level, else the setting that
-    was begun first."""
+    """Yield rows for all pairs of settings that differ in one axis.
+
+    Each is compared with the quietest log level, else the setting that was begun first."""
     axes = _differing_axes(view.settings for view in views)
     views = sorted(views, key=lambda view: -QUIET.get(view.settings.get("log_level", ""), 0))
     for axis in axes:
@@ -288,9 +290,10 @@ def compare_settings(views: Sequence[LadderView]) -> Iterator[ViewRow]:
 
 
 def _compare(axis: str, where: str, view: LadderView, base: LadderView) -> Iterator[ViewRow]:
-    """First their bests, then the steps at each number of clients that both have, by the launches
-    that both have. A direction is only claimed where every launch has it, with how often chance
-    alone brings that."""
+    """Yield a row for the bests of two settings, then for each step that both have, by launch.
+
+    A direction is only claimed where every launch has it, with how often chance alone brings
+    that."""
     mine, other = (_name_setting(side.settings, [axis]) for side in (view, base))
     sides: list[dict[Any, ViewRow]] = [
         {"best": side.steps[side.best.clients], **side.steps} for side in (view, base) if side.best
@@ -324,8 +327,7 @@ def _describe(
     fallen: Sequence[ViewRow],
     compared: Sequence[ViewRow],
 ) -> Iterator[str]:
-    """The highest requests/s, its knee and what limits it there, what it is compared with,
-    collapses, and why each climb ended."""
+    """Yield the highest requests/s, the knee and its limit, comparisons, collapses, and ends."""
     if lead is None or "best" not in lead.values:
         why = f"{lead.gap} ({lead.dims['end']})" if lead else "nothing was measured"
         yield f"There is no knee and no best: {why}"

@@ -39,46 +39,40 @@ FORMAT: Final = 2  # of the JSON and of records
 
 @dataclass(frozen=True)
 class View:
-    """What a kind of run makes of its rows. `rows`: the loads; `points`: derived from them;
-    `comparisons`: of two points each. `alarms`: why no figure is to be trusted; `findings`:
-    sentences, the headline first. `sections`: of tables; `charts`: of charts; `traced`: the rows
-    whose hops are shown. `facts`: what was asked, beside what every run says. `definitions`: what
-    columns mean; `notes`: in place of those of the page. `title`: without the id of the run.
-    `lead`: the row whose figures are seen first, or `tiles` in place of these. `planned`: how many
-    of how many of what were not measured, where that is not said of rows; of 0 nothing is said.
-    `faults`: why its gate is broken."""
+    """What a kind of run makes of its rows."""
 
-    rows: Sequence[ViewRow]
-    points: Sequence[ViewRow] = ()
-    comparisons: Sequence[ViewRow] = ()
-    alarms: Sequence[str] = ()
-    findings: Sequence[str] = ()
-    sections: Sequence[Section] = ()
-    charts: Sequence[Section] = ()
-    traced: Sequence[ViewRow] = ()
-    facts: Sequence[tuple[str, str]] = ()
-    definitions: Sequence[str] = ()
-    notes: Sequence[str] | None = None
-    title: str = ""
-    lead: ViewRow | None = None
-    tiles: Callable[[], Table] | None = None
+    rows: Sequence[ViewRow]  # the loads
+    points: Sequence[ViewRow] = ()  # derived from the loads
+    comparisons: Sequence[ViewRow] = ()  # of two points each
+    alarms: Sequence[str] = ()  # why no figure is to be trusted
+    findings: Sequence[str] = ()  # sentences, the headline first
+    sections: Sequence[Section] = ()  # of tables
+    charts: Sequence[Section] = ()  # of charts
+    traced: Sequence[ViewRow] = ()  # the rows whose hops are shown
+    facts: Sequence[tuple[str, str]] = ()  # of the request, beside what every run says
+    definitions: Sequence[str] = ()  # what columns mean
+    notes: Sequence[str] | None = None  # in place of those of the page
+    title: str = ""  # without the id of the run
+    lead: ViewRow | None = None  # the row whose figures are seen first
+    tiles: Callable[[], Table] | None = None  # in place of `lead`
+    # How many of how many of what are missing, where rows do not say so; of 0 nothing is said.
     planned: tuple[int, int, str] | None = None
-    faults: Sequence[str] = ()
+    faults: Sequence[str] = ()  # why its gate is broken
 
 
 @dataclass(frozen=True)
 class Lens(RowRules):
-    """How a kind of run is looked at. `classic`: its published form; `condense`: the run with the
-    rows that are shown, where its trials are none, `compared`: with those that `compare` and
-    `history` read."""
+    """How a kind of run is looked at."""
 
     build: Callable[[Page], View]
-    classic: Callable[[Page, View], str] | None = None
+    classic: Callable[[Page, View], str] | None = None  # its published form
+    # The run with the rows that are shown, where its trials are no rows.
     condense: Callable[[Result], Result] = lambda result: result
+    # The run with the rows that `compare` and `history` read.
     compared: Callable[[Result], Result] = lambda result: result
 
     def look(self, result: Result, options: ReportOptions) -> RunLook:
-        """A run through this lens. Raises BadInput, FormatError for damaged records."""
+        """Look at a run through this lens. Raises BadInput, FormatError for damaged records."""
         shown, rules = self.condense(result), replace(self, figures=(*EXECUTION, *self.figures))
         page = replace(make_page(shown, rules), result=result, options=options)
         slo = slo_parts(result.run, page.rows) if result.run.asked.slo else ()
@@ -87,20 +81,17 @@ class Lens(RowRules):
 
 @dataclass(frozen=True)
 class RunLook:
-    """A run through its lens. It is made once, and all forms are made of it. `result`: with the
-    rows that are shown; that of its page is as it was recorded. `slo`: what is said of that, if the
-    run has one."""
+    """A run through its lens. It is made once, and all forms are made of it."""
 
-    result: Result
+    result: Result  # with the rows that are shown; that of `page` is as recorded
     lens: Lens
     page: Page
     view: View
-    slo: tuple[Finding, Section] | tuple[()]
+    slo: tuple[Finding, Section] | tuple[()]  # what is said of the SLO, if the run has one
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What is missing or failed, what the rows show, what is doubted; the SLO behind the
-        headline."""
+        """What is missing or failed, what the rows show, doubts; the SLO behind the headline."""
         states = [row.dims["status"] for row in self.view.rows if row.dims["status"] != "profiled"]
         left = len(states) - states.count("measured")
         missing, planned, nouns = self.view.planned or (left, len(states), "rows")
@@ -123,8 +114,7 @@ class RunLook:
 
     @cached_property
     def document(self) -> Document:
-        """The run for people. Doubts are those that are about no row. What few readers need is made
-        when a form shows it."""
+        """The run for people; doubts are about no row, details are made when a form shows them."""
         run, view, page, where = self.result.run, self.view, self.page, self.page.options.where
         doubts = []
         for failure in page.failures:
@@ -167,7 +157,7 @@ class RunLook:
         yield Prose((*self.view.definitions, *notes), "quiet", listed=True)
 
     def json_text(self) -> str:
-        """The run for programs: figures unrounded, with their units."""
+        """Render the run for programs: figures unrounded, with their units."""
         view, page, result = self.view, self.page, self.result
         launches = [pick(launch, "id", "variant", "round", "proof") for launch in result.launches]
         deploys = [pick(deploy, "launch", "cell", "settled", "proof") for deploy in result.deploys]
@@ -196,13 +186,13 @@ class RunLook:
         return data
 
     def classic_text(self) -> str:
-        """The run in its published form."""
+        """Render the run in its published form."""
         assert self.lens.classic is not None
         return self.lens.classic(self.page, self.view)
 
 
 def plan_row(part: PlannedTrial | Trial, row: Row) -> PlannedTrial:
-    """The trial that a part of it becomes, where trials are no rows to compare."""
+    """Return the trial that a part of it becomes, where trials are no rows to compare."""
     return plan_trial(part.variant, part.round, part.cell, row)
 
 
@@ -213,8 +203,9 @@ def replace_rows(
     failures: Iterable[Failure] = (),
     without: str = "",
 ) -> Result:
-    """The run with these rows, each planned once. `without`: the key of the suite that says how
-    they were measured, which is no setting of them."""
+    """Return the run with these rows, each planned once.
+
+    `without`: the suite's key for how they were measured, which is no setting of them."""
     suite = {name: value for name, value in result.run.suite.items() if name != without}
     rows = {row.key: row for row in plan}
     return replace(

@@ -26,14 +26,15 @@ RPC: Final = "torch_rpc.json"
 
 @functools.cache
 def reference(name: str) -> Any:
-    """A shipped file."""
+    """Read a file that is shipped with the tool."""
     place = resources.files("serve_bench").joinpath("reference", name)
     return json.loads(place.read_text(encoding="utf-8"))
 
 
 def published_for(cell: JsonObject, row: Row) -> Value | None:
-    """The published requests/s of a row of the no-op matrix, with their std if known; None where
-    there are none. Those without a client are by aiohttp."""
+    """Return the published requests/s of a row of the no-op matrix, with std; None without.
+
+    Those without a client are by aiohttp."""
     for known in reference(MICRO)["cells"]:
         axes = {key: value for key, value in known.items() if not isinstance(value, dict)}
         figures = known.get(row.label, {})
@@ -45,9 +46,10 @@ def published_for(cell: JsonObject, row: Row) -> Value | None:
 
 
 def published_rows(name: str, like: Sequence[Any] | None = None) -> Iterator[ViewRow]:
-    """The rows of a file, grouped by source, setting and hardware; of the tables that are `like` a
-    device ("cpu", "cuda") and a log level alone, if these are given. The source's levels are
-    numbers, higher is quieter: what they are taken for is our guess."""
+    """Yield the rows of a file, grouped by source, setting and hardware.
+
+    `like`: only of the tables with this device ("cpu", "cuda") and log level. The source's levels
+    are numbers, higher is quieter: what they are taken for is our guess."""
     for table in reference(name)["tables"]:
         about = {**reference(name), **table}
         if like is None or like == table["like"]:
@@ -59,8 +61,7 @@ def published_rows(name: str, like: Sequence[Any] | None = None) -> Iterator[Vie
 
 
 def scale_notes(workload: str) -> tuple[str, ...]:
-    """Where they come from, on which hardware, and what is to be known of them; or that nothing is
-    published. A line each."""
+    """Say where published figures come from, on which hardware, and notes; or that none are."""
     if (table := reference(NIGHTLY).get(workload)) is None:
         return (f"published: nothing for {workload}",)
     source = f"{reference(NIGHTLY)['source']}, {workload}: {table['workload']}"

@@ -44,7 +44,7 @@ OPEN: Final = 2  # headings of a section that have their charts open
 
 
 def chart_sections(rows: Sequence[ViewRow]) -> list[Section]:
-    """The charts of rows that were measured without a profiler. A variant has a colour."""
+    """Return the charts of rows that were measured without a profiler. A variant has a colour."""
     curves: Iterator[tuple[str, str, str, Draw]] = (
         (time, f"{title} by percentile", title, partial(_draw_curves, time))
         for time, title in ((LATENCY, "Latency"), ("ttft", "TTFT"), ("itl", "ITL"))
@@ -61,7 +61,7 @@ def chart_sections(rows: Sequence[ViewRow]) -> list[Section]:
 
 
 def _fold(rows: Sequence[ViewRow], title: str, draw: Draw) -> Iterator[Block]:
-    """The charts of each heading that has any; those of the fastest are open."""
+    """Yield the charts of each heading that has any; those of the fastest are open."""
     groups: dict[str, list[ViewRow]] = {}
     for row in rows:
         if MAIN in row.values and row.dims.get("status") != "profiled":
@@ -75,9 +75,10 @@ def _fold(rows: Sequence[ViewRow], title: str, draw: Draw) -> Iterator[Block]:
 
 
 def _draw_rates(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
-    """Requests/s of all rows, as a heat map where cells differ in several axes and at least half of
-    it would be filled: the axis with the most values is across, the others and the variant are
-    down. Else as dots, the variants of a load beside each other."""
+    """Yield requests/s of all rows, as a heat map or as dots.
+
+    A heat map if cells differ in several axes and fill half of it: the axis with the most values is
+    across, the others and the variant are down. Dots have the variants of a load side by side."""
     cells = [row.line.cell for row in rows]
     axes = differ(rows, dict.fromkeys(chain(*cells)))
     sizes = {axis: len({str(row.dims.get(axis)) for row in rows}) for axis in axes}
@@ -98,7 +99,7 @@ def _draw_rates(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
 
 
 def _draw_curves(metric: str, title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
-    """Percentile curves of a time. A log axis has no place for events that came together."""
+    """Yield percentile curves of a time. A log axis has no place for events that came together."""
     points = [
         Point(nines(share), ms, row.name)
         for row in rows
@@ -121,8 +122,10 @@ _SHARES: Final = (
 
 
 def latency_curve(trials: Sequence[Trial], name: str = LATENCY) -> list[tuple[float, float]]:
-    """(share, ms) of a time of all requests of the windows, up to the last share that one of its
-    values lies beyond. It ends where requests without an answer leave it open."""
+    """Return (share, ms) of a time of all requests of the windows.
+
+    Up to the last share that a value lies beyond. It ends where requests without an answer leave it
+    open."""
     answered, censored = merged(trials, name), merged(trials, CENSORED_BY.get(name, ""))
     total = answered.count + censored.count
     shares = [share for share in _SHARES if (1 - share) * total >= 1 - 1e-9]
@@ -133,7 +136,7 @@ def latency_curve(trials: Sequence[Trial], name: str = LATENCY) -> list[tuple[fl
 
 
 def _draw_windows(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
-    """Requests/s over time, a line for each launch."""
+    """Yield requests/s over time, a line for each launch."""
     things: dict[str, str] = {}
     points: list[Point] = []
     for row in rows:
@@ -151,7 +154,7 @@ def _draw_windows(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
 
 
 def _draw_cpu(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
-    """CPU by role and of the rest of the host, mean over launches, with what limited each row."""
+    """Yield CPU by role and of the other processes, mean over launches, with each row's limit."""
     bars = {}
     for row in rows:
         limit = f", limit: {row.dims['limit']}" if row.dims.get("limit") else ""
@@ -166,8 +169,9 @@ LONGEST: Final = 40  # signs of the longest bar of a histogram
 
 
 def draw_histogram(histogram: Histogram) -> Iterator[Table]:
-    """A latency in ms as bars of signs, of equal width, the last one open up to the maximum; none
-    without two values that differ."""
+    """Yield a table of a latency in ms as bars of signs, of equal width.
+
+    The last is open up to the maximum. None without two values that differ."""
     least, most, last = histogram.min, histogram.percentile(0.99), histogram.max
     if least is None or most is None or last is None or most <= least:
         return

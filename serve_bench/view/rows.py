@@ -31,14 +31,14 @@ BRIEFS: Final = {axis.name: axis.brief for axis in AXES.values() if axis.brief}
 
 
 def limit_words(limit: Verdict | None) -> str:
-    """`limited by replica CPU 98 % (high confidence)`; that it is unclear, or was not sampled."""
+    """Render `limited by replica CPU 98 % (high confidence)`; that it is unclear or not sampled."""
     if limit is None:
         return "CPU was not sampled"
     return f"limit {limit.text}" if limit.cause == "unclear" else f"limited by {limit.text}"
 
 
 def cell_title(cell: JsonObject) -> str:
-    """A cell in words: `max_batch_size 1, max_ongoing_requests 10000, num_replicas 8`."""
+    """Render a cell as `max_batch_size 1, max_ongoing_requests 10000, num_replicas 8`."""
     return ", ".join(f"{name} {value}" for name, value in cell.items()) or "app as it is"
 
 
@@ -48,69 +48,61 @@ NO_LOAD: Final = Line("", {}, Row("", "", 0), (), (), "not measured")
 
 @dataclass(frozen=True)
 class ViewRow:
-    """What was observed somewhere. `dims`: what tells it from the others; `name`: the same in few
-    words; `group`: a heading over it and others. `gap`: what is missing of it; `notes`: small
-    print. `line`: the load that it is of, or the one that a derived row stands for (NO_LOAD: none),
-    with its `cell`, and its `place`, the name without the load. Its `trials`, `failures` and, where
-    CPU was sampled, its `verdicts` by launch and `limited`, that of most, with a `hint` of what to
-    try against that, where it is known."""
+    """What was observed somewhere: a load, or what is derived from loads."""
 
-    dims: Mapping[str, Any]
+    dims: Mapping[str, Any]  # what it differs by from others
     values: Mapping[str, Value] = field(default_factory=dict)
-    name: str = ""
-    group: str = ""
+    name: str = ""  # the same in few words
+    group: str = ""  # a heading over it and others
     warnings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
-    gap: str = ""
+    notes: tuple[str, ...] = ()  # small print
+    gap: str = ""  # what is missing of it
     tones: Mapping[str, Tone] = field(default_factory=dict)
-    line: Line = NO_LOAD
-    cell: str = ""
-    place: str = ""
-    trials: Sequence[Trial] = ()
-    failures: tuple[Failure, ...] = ()
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
-    limited: Verdict | None = None
-    hint: str = ""
+    line: Line = NO_LOAD  # its load, or the one that a derived row stands for (NO_LOAD: none)
+    cell: str = ""  # of `line`
+    place: str = ""  # the name without the load
+    trials: Sequence[Trial] = ()  # of `line`
+    failures: tuple[Failure, ...] = ()  # of `line`
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)  # by launch, if CPU was sampled
+    limited: Verdict | None = None  # the verdict of most launches
+    hint: str = ""  # what to try against that limit, where known
 
     def value(self, figure: str) -> float | None:
-        """A figure; None where it was not seen."""
+        """Return a figure; None where it was not seen."""
         return self.values[figure].value if figure in self.values else None
 
     def text(self, figure: str) -> str:
-        """A figure, or the member of a family, in words."""
+        """Render a figure, or the member of a family."""
         return FIGURES[figure.partition(".")[0]].show(self.values.get(figure))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowRules:
-    """How rows are made. `figures`: theirs, beside those of all kinds of run; `usage_of`: by what
-    was sampled the limit of a trial is judged; empty: it is not; `codes`: of the warnings that hold
-    for such a row, None: of all."""
+    """How rows are made."""
 
-    figures: Sequence[str] = ()
+    figures: Sequence[str] = ()  # beside those of all kinds of run
+    # By what was sampled the limit of a trial is judged; empty: it is not.
     usage_of: Callable[[Trial], TrialUsage] = lambda trial: trial.usage
-    codes: Collection[str] | None = None
+    codes: Collection[str] | None = None  # of the warnings that hold for such a row, None: of all
 
 
 @dataclass(frozen=True)
 class Page:
-    """A run as it is to be shown. `result`: as it was recorded; `variants`: by name; `axes`: those
-    that vary among its cells; `loads`: by name, in their order. `rows`: by variant and cell;
-    `warnings` and `failures` are about no row, `all_failures` about rows too."""
+    """A run as it is to be shown."""
 
-    result: Result
-    variants: tuple[str, ...]
-    axes: tuple[str, ...]
-    loads: Mapping[Row, str]
-    warnings: tuple[Warning, ...]
-    failures: tuple[Failure, ...]
-    all_failures: tuple[Failure, ...]
-    rows: Sequence[ViewRow] = ()
+    result: Result  # as it was recorded
+    variants: tuple[str, ...]  # by name
+    axes: tuple[str, ...]  # those that vary among its cells
+    loads: Mapping[Row, str]  # their names, in order
+    warnings: tuple[Warning, ...]  # about no row
+    failures: tuple[Failure, ...]  # about no row
+    all_failures: tuple[Failure, ...]  # about rows too
+    rows: Sequence[ViewRow] = ()  # by variant and cell
     options: ReportOptions = field(default_factory=ReportOptions)
 
     @cached_property
     def notes(self) -> Sequence[str]:
-        """How the figures were got, and what to try against each cause that limited a row."""
+        """How the figures were measured, and what to try against each cause that limited a row."""
         plain = [row for row in self.rows if row.dims["status"] != "profiled"]
         trials = [trial for row in plain for trial in row.trials]
         windows = {
@@ -128,15 +120,16 @@ class Page:
         return [*notes, *dict.fromkeys(filter(None, (row.hint for row in self.rows)))]
 
     def bare_rows(self) -> Iterator[ViewRow]:
-        """The loads with what failed alone, where others are the figures: some warnings are not of
-        slices, and those of a comparison stand beside its verdicts."""
+        """Yield the loads with only the failures, where others are the figures.
+
+        Some warnings are not of slices, and those of a comparison stand beside its verdicts."""
         for row in self.rows:
             bad = tuple(seen for seen in row.warnings if seen.tone == "bad")
             yield replace(row, warnings=bad)
 
 
 def make_page(result: Result, rules: RowRules = RowRules()) -> Page:
-    """The loads of a run, planned ones that were not measured too."""
+    """Gather the loads of a run, planned ones that were not measured too."""
     lines, warnings = summarize(result), checks(result)
     axes = dict.fromkeys(axis for line in lines for axis in line.cell)
     keys = {key for line in lines for key in line.keys}
@@ -166,8 +159,9 @@ def make_page(result: Result, rules: RowRules = RowRules()) -> Page:
 
 
 def _make_row(line: Line, page: Page, rules: RowRules, warnings: Sequence[Warning]) -> ViewRow:
-    """A load with all that is about it; of several launches a warning names its own. Its name is
-    what sets it apart from all others of the run: `8 clients, num_replicas 2, optimized`."""
+    """Make the row of a load with all that is about it; a warning names its launch of several.
+
+    Its name sets it apart from others of the run: `8 clients, num_replicas 2, optimized`."""
     result, profiled, gap = page.result, line.status == "profiled", ""
     found: list[Finding] = []
     if line.status == "not measured":
@@ -223,15 +217,16 @@ def _make_row(line: Line, page: Page, rules: RowRules, warnings: Sequence[Warnin
 
 
 def warning_finding(warning: Warning, about: str = "") -> Finding:
-    """A warning of analysis/checks.py as a finding."""
+    """Return a warning of analysis/checks.py as a finding."""
     return Finding(warning.message, warning.code, "doubt", warning.hint, about)
 
 
 def _judge(
     line: Line, result: Result, struck: Sequence[Failure], rules: RowRules
 ) -> Mapping[str, Verdict]:
-    """What limited the load in each launch. What ended in a cluster explains the figures of a trial
-    of which some requests succeeded."""
+    """Judge what limited the load in each launch.
+
+    What ended in a cluster explains the figures of a trial of which some requests succeeded."""
     front, verdicts = result.run.asked.front, {}
     place = line.variant, line.cell
     beside = [trial for trial in result.trials if (trial.variant, trial.cell) == place]
@@ -259,9 +254,9 @@ reference (an object of Ray's store), where they are off. By the role that resol
 
 
 def engaged_of(launches: Sequence[Launch]) -> list[str]:
-    """Who serves HTTP, how requests get to replicas, and which versions run, as the proof of the
-    launches says. HAProxy sends requests to the HTTP port of a replica: there is no proxy of Serve
-    on their way."""
+    """List who serves HTTP, how requests get to replicas, and versions, as launches prove them.
+
+    HAProxy sends requests to the HTTP port of a replica, with no proxy of Serve between."""
     words: list[str] = []
     for proof in (launch.proved for launch in launches):
         owner = proof.port_owner.name if isinstance(proof.port_owner, PortOwner) else ""

@@ -23,13 +23,13 @@ UNMET: Final[tuple[SloWord, ...]] = ("missed", "not judged")
 
 
 def slo_of(run: Run) -> Slo | None:
-    """The SLO that a run was given. BadInput where a hand has changed it."""
+    """Return the SLO that a run was given. Raises BadInput where it was edited by hand."""
     stored = run.asked.slo
     return None if stored is None else parse_slo(stored, "suite.slo")
 
 
 def judge_rows(run: Run, rows: Iterable[ViewRow]) -> tuple[RowSlo, ...]:
-    """The rows of a run that has an SLO, in the order of the plan, without profiled ones."""
+    """Judge the rows of a run that has an SLO, in the order of the plan, without profiled ones."""
     if (slo := slo_of(run)) is None:
         return ()
     measured = (row for row in rows if row.dims["status"] != "profiled")
@@ -37,12 +37,12 @@ def judge_rows(run: Run, rows: Iterable[ViewRow]) -> tuple[RowSlo, ...]:
 
 
 def judged_rows(result: Result) -> tuple[RowSlo, ...]:
-    """The same of a run of which nothing else is looked at."""
+    """Judge the rows of a run of which nothing else is looked at."""
     return judge_rows(result.run, make_page(result).rows)
 
 
 def slo_parts(run: Run, shown: Iterable[ViewRow]) -> tuple[Finding, Section] | tuple[()]:
-    """What a document says of the SLO: behind its first finding, behind its first section."""
+    """Return what a document says of the SLO: behind its first finding and its first section."""
     if (slo := slo_of(run)) is None or not (rows := judge_rows(run, shown)):
         return ()
     goals = (Column(goal.name, goal.text.removeprefix(f"{goal.name} ")) for goal in slo.objectives)
@@ -57,8 +57,7 @@ def slo_parts(run: Run, shown: Iterable[ViewRow]) -> tuple[Finding, Section] | t
 
 
 def reasons(rows: Sequence[RowSlo], word: SloWord) -> str:
-    """The first row of which this is the verdict, with its reason, and how many more there are;
-    empty without one."""
+    """Say why this is the verdict on the first such row, and how many more there are; else ""."""
     found = [f"{row.name}: {row.worst.text}" for row in rows if row.word == word]
     more = f" (and {counted(len(found) - 1, 'more row')})" if len(found) > 1 else ""
     return f"{''.join(found[:1])}{more}"
@@ -79,8 +78,7 @@ def _table_row(row: RowSlo) -> TableRow:
 
 
 def slo_facts(row: RowSlo) -> dict[str, Any]:
-    """A verdict as JSON has it: limits and values in ns or as a share of 1; what is not known is
-    null."""
+    """Return a verdict for JSON: limits and values in ns or as a share of 1; null: not known."""
     objectives = [
         {**asdict(judgement), "lower_bound": isinstance(judgement.value, LowerBound)}
         for judgement in row.judgements

@@ -33,9 +33,11 @@ from serve_bench.view.waterfall import shift_sentence
 
 
 def headline(comparing: Comparing) -> str:
-    """The verdict in one sentence, by what the gate looks at: `optimized is 14 % slower than
-    default (4 to 23 %): regressed, 6 rounds`; of several rows the one that differs most,
-    `optimized against default: regressed in 2 of 3 rows, 8 clients, 14 % slower, 6 rounds`."""
+    """Render the verdict in one sentence, by what the gate looks at.
+
+    `optimized is 14 % slower than default (4 to 23 %): regressed, 6 rounds`; of several rows the
+    one that differs most, `optimized against default: regressed in 2 of 3 rows, 8 clients, 14 %
+    slower, 6 rounds`."""
     word, rows, proven = comparing.word, comparing.rows, comparing.word not in OPEN
     row, line = _find_leading(comparing)
     sentence = f"{subject(comparing)}: {word}"
@@ -57,8 +59,10 @@ def headline(comparing: Comparing) -> str:
 
 
 def _find_leading(comparing: Comparing) -> tuple[ComparedRow | None, Compared | None]:
-    """What the verdict rests on: a row that is worse whatever its figures, without a figure; else
-    the figure of that word that differs most, of throughput if that has it."""
+    """Find what the verdict rests on: a row, and a figure of it.
+
+    A row that is worse whatever its figures is without a figure; else it is the figure of that word
+    that differs most, of throughput if that has it."""
     for row in comparing.rows:
         if row.worse:
             return row, None
@@ -69,7 +73,7 @@ def _find_leading(comparing: Comparing) -> tuple[ComparedRow | None, Compared | 
 
 
 def _need(line: Compared, paired: bool) -> str:
-    """What would decide an inconclusive figure: `about 14 rounds needed`; else empty."""
+    """Say what would decide an inconclusive figure: `about 14 rounds needed`; else empty."""
     things = ("round", "rounds") if paired else ("launch a side", "launches a side")
     judged = line.judged
     if judged.rounds_needed is not None:
@@ -82,7 +86,7 @@ def _need(line: Compared, paired: bool) -> str:
 
 
 def _rounds(comparing: Comparing, rows: Sequence[ComparedRow]) -> str:
-    """`6 rounds`, `4 of 6 rounds`, `3 launches a side`, `3 and 5 launches`: the fewest of rows."""
+    """Render `6 rounds`, `4 of 6 rounds`, `3 launches a side`, `3 and 5 launches`, by the least."""
     a, b = (min((row.measured[side] for row in rows), default=0) for side in (0, 1))
     if not comparing.paired:
         return launches_text(a, b, pairs=False)
@@ -92,14 +96,13 @@ def _rounds(comparing: Comparing, rows: Sequence[ComparedRow]) -> str:
 
 
 def stop_text(stop: RunStop) -> str:
-    """`settled after 4 of at most 20 rounds`."""
+    """Render `settled after 4 of at most 20 rounds`."""
     whys = {"budget": "the budget was used up", "failure": "given up, since each try fails alike,"}
     return f"{whys.get(stop.why, stop.why)} after {stop.after_round} of at most {stop.of} rounds"
 
 
 def describe_comparing(comparing: Comparing) -> Iterator[str]:
-    """The sentences that stand first: the verdict of each side, the hop that grew, how several are
-    corrected, the noise floor."""
+    """Yield the sentences that stand first: verdicts, hops that grew, corrections, noise floor."""
     parts = comparing.split()
     for row in (row for row in comparing.rows if row.work):
         title = row_title(comparing, row)
@@ -130,7 +133,7 @@ def describe_comparing(comparing: Comparing) -> Iterator[str]:
 
 
 def describe_row(row: ComparedRow, paired: bool) -> Iterator[Finding]:
-    """What stands under a row: what is missing, its warnings, why no verdict is possible."""
+    """Yield what stands under a row: what is missing, its warnings, why no verdict is possible."""
     things = "rounds" if paired else "launches"
     for letter, planned, measured in zip(("A", row.side), row.planned, row.measured, strict=True):
         if measured < planned and not (paired and letter != "A"):
@@ -155,13 +158,13 @@ def describe_row(row: ComparedRow, paired: bool) -> Iterator[Finding]:
 
 
 def make_finding(doubt: Doubt, things: str) -> Finding:
-    """A doubt about a row of a side. `things`: what is repeated, rounds or launches."""
+    """Return a doubt as a finding. `things`: what is repeated, rounds or launches."""
     rounds = f"in {doubt.launches} of {doubt.of} {things}: " if doubt.of > 1 else ""
     return Finding(f"{rounds}{doubt.message}", doubt.code, "doubt", doubt.hint)
 
 
 def describe_side(side: About) -> list[str]:
-    """What ran on a side, as its launches prove it: flags, HTTP by haproxy, ray 2.60.0."""
+    """List what ran on a side, as its launches prove it: flags, HTTP by haproxy, ray 2.60.0."""
     asked = side.run.asked
     if (url := (asked.urls or {}).get(side.name)) is not None:
         return [f"{url}, a service that was up already"]

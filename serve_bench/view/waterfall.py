@@ -49,22 +49,22 @@ MISSING: Final = {
 
 @dataclass(frozen=True)
 class TracedRow:
-    """What was traced of a row, in all launches. `hops`: of the latency and each hop, those of
-    calls by their deployment, times (ns) and share of the latency (%), means over the launches;
-    empty where none left marks. `missing`: requests without figures, by why; `seen`: those with
-    figures, of which `tail` are the slowest; `timers`: hops that one makes, and its ms."""
+    """What was traced of a row, in all launches; `hops` are empty where none left marks.
+
+    `hops` are of the latency and each hop, those of calls by their deployment: times (ns) and share
+    of the latency (%), means over the launches."""
 
     name: str
     variant: str
     hops: Mapping[str, Mapping[str, float]]
-    missing: Mapping[str, int]
-    seen: int
-    tail: int
-    timers: Mapping[str, float]
+    missing: Mapping[str, int]  # requests without figures, by why
+    seen: int  # requests with figures
+    tail: int  # the slowest of `seen`
+    timers: Mapping[str, float]  # hops that a timer makes, and its ms
 
 
 def read_traced(name: str, falls: Iterable[WaterfallFacts], variant: str = "") -> TracedRow:
-    """What was traced of a row, from the waterfalls of its trials."""
+    """Summarize what was traced of a row, from the waterfalls of its trials."""
     missing, timers, seen, tail = Counter[str](), dict[str, float](), 0, 0
     launches: list[Mapping[str, HopTimes]] = []
     for fall in falls:
@@ -88,12 +88,12 @@ def read_traced(name: str, falls: Iterable[WaterfallFacts], variant: str = "") -
 
 
 def _place(hop: str) -> float:
-    """Where a hop stands; those of calls are behind `downstream`."""
+    """Return where a hop stands; those of calls are behind `downstream`."""
     return WAY.index(hop) if hop in WAY else WAY.index("downstream") + 0.5
 
 
 def read_rows(rows: Iterable[ViewRow]) -> list[TracedRow]:
-    """The rows that were traced."""
+    """Return the rows that were traced."""
     falls = [(row, [trial.waterfall for trial in row.trials]) for row in rows]
     return [
         read_traced(row.name, of, row.dims["variant"])
@@ -103,7 +103,7 @@ def read_rows(rows: Iterable[ViewRow]) -> list[TracedRow]:
 
 
 def make_section(traced: Sequence[TracedRow]) -> Section:
-    """The hops of the rows that were traced."""
+    """Make the section of the hops of the rows that were traced."""
     none = "no traced request left marks: could Serve write them? (docs/waterfall.md, Limits)"
     bare = tuple(f"{row.name}: {none}" for row in traced if not row.hops)
     shown = [row for row in traced if row.hops]
@@ -112,8 +112,9 @@ def make_section(traced: Sequence[TracedRow]) -> Section:
 
 
 def _make_table(rows: Sequence[TracedRow]) -> Table:
-    """The latency and its hops, with those of calls indented; the variants of a load beside each
-    other."""
+    """Make the table of the latency and its hops, with those of calls indented.
+
+    The variants of a load stand beside each other."""
     lines: dict[tuple[str, str], dict[str, Value]] = {}
     variants: dict[str, None] = {}
     notes = []
@@ -146,7 +147,7 @@ def _make_table(rows: Sequence[TracedRow]) -> Table:
 
 
 def _draw(rows: Sequence[TracedRow]) -> Iterator[Chart]:
-    """The hops of all requests of each row, and of the slowest."""
+    """Yield bars of the hops of all requests of each row, and of the slowest."""
     bars = {
         f"{row.name}, {label}": {
             hop: times[part] / NS_PER_MS for hop, times in row.hops.items() if hop in ORDER
@@ -158,9 +159,10 @@ def _draw(rows: Sequence[TracedRow]) -> Iterator[Chart]:
 
 
 def sentences(row: TracedRow) -> Iterator[str]:
-    """What the slowest waited for, where that is more than half of their time and not what all wait
-    for; the hop that is more than half of the time of all, unless it is the app's own; and hops
-    that a timer makes."""
+    """Yield what the slowest and all requests wait for, and hops that a timer makes.
+
+    Of the slowest where that is more than half of their time and not what all wait for; of all the
+    hop that is more than half of their time, unless it is the app's own."""
     hops = {hop: times for hop, times in row.hops.items() if hop in ORDER}
     if not hops:
         return
@@ -182,7 +184,7 @@ def sentences(row: TracedRow) -> Iterator[str]:
 
 
 def shift_sentence(name: str, hops: Sequence[HopShift]) -> str | None:
-    """In which hop the latency of two sides differs most, where the whole is known to differ."""
+    """Say in which hop two sides differ most, where their latency is known to differ."""
     whole = hops[0] if hops else HopShift("", None, None)
     if whole.low is None or whole.high is None or whole.low <= 0 <= whole.high:
         return None
@@ -198,9 +200,10 @@ def _ms(value_ns: float) -> str:
 
 
 def trace_text(result: Result) -> str:
-    """The traced requests that the records keep, as a file in the trace event format of Chrome,
-    which Perfetto opens: a process for each trial, a thread for each request and for each call that
-    it made, since calls overlap and events of a thread may not. Empty: none was traced."""
+    """Render the recorded requests in the trace event format of Chrome, which Perfetto opens.
+
+    A process for each trial, a thread for each request and for each call that it made, since calls
+    overlap and events of a thread may not. Empty: none was traced."""
     trials = [trial for trial in result.trials if trial.waterfall.requests]
     dues = [request.due_unix_ns for trial in trials for request in trial.waterfall.requests]
     if not dues:
@@ -226,7 +229,7 @@ def trace_text(result: Result) -> str:
 
 
 def _list_tracks(fall: TracedCall, indent: str = "") -> Iterator[tuple[str, str, list[Any]]]:
-    """The spans of a request, then those of each call below it, with their names."""
+    """Yield the spans of a request, then those of each call below it, with their names."""
     whole = [] if indent else [("request", 0, fall.total_ns)]
     yield f"{indent}{fall.deployment}", fall.deployment, [*whole, *fall.spans]
     for call in fall.calls:
