@@ -36,7 +36,7 @@ from serve_bench.runner.runner import Bench, Journal, Part, Plan, PlannedLaunch,
 L = TypeVar("L")  # what a kind of run is asked for
 
 PROFILING_S: Final = 1.5
-"""Time of a profiled repetition beside its load: py-spy first reads the symbols of its process and
+"""Time of a profiled repetition beyond its load: py-spy first reads the symbols of its process and
 at the end writes the stacks (0.7 to 2 s for proxy and two replicas on a host with 2 cores)."""
 
 PlannedLoad: TypeAlias = tuple[PlannedTrial, bool]
@@ -45,17 +45,17 @@ PlannedLoad: TypeAlias = tuple[PlannedTrial, bool]
 
 @dataclass(frozen=True)
 class Agenda:
-    """The rows of `launches`. `measured` and `profiled`: the keys of earlier loads."""
+    """The rows of `launches`, without those that an earlier sitting has measured."""
 
     suite: Suite
     launches: tuple[LaunchPlan, ...]
     profile: bool = False
-    measured: frozenset[str] = frozenset()
-    profiled: frozenset[str] = frozenset()
+    measured: frozenset[str] = frozenset()  # keys of earlier loads
+    profiled: frozenset[str] = frozenset()  # keys of earlier profiled loads
     climbed: Mapping[LadderPlace, Climb] = field(default_factory=dict)  # of an earlier sitting
 
     def of(self, trials: Iterable[PlannedTrial]) -> list[PlannedLoad]:
-        """The loads of a cell in order: the plain ones, then the profiled ones (True)."""
+        """List the loads of a cell in order: the plain ones, then the profiled ones (True)."""
         rows = list(trials)
         plain = [(row, False) for row in rows if row.key not in self.measured]
         again = rows if self.profile else []
@@ -64,7 +64,7 @@ class Agenda:
     def work(
         self, launch: LaunchPlan, cell: Cell, trials: Iterable[PlannedTrial]
     ) -> Work[PlannedLoad]:
-        """The loads of a cell, one at a time."""
+        """Return the loads of a cell, one at a time: on a ladder they follow from the results."""
         if self.suite.ladder is None:
             return Work(self.of(trials), lambda load: self._load_s(load[0].row, load[1]))
         climb = self._climb(self.suite.ladder, launch, cell)
@@ -79,8 +79,10 @@ class Agenda:
         return Climb(ladder, launch.variant.name, launch.round, label, requests)
 
     def loads(self, launches: Sequence[LaunchPlan] | None = None) -> list[tuple[Row | None, bool]]:
-        """Every load of these launches (default: all) that is known yet: its row, None of a ladder,
-        and True where it is profiled."""
+        """List every load of these launches (default: all) that is known yet.
+
+        Each has its row, None on a ladder, and True where it is profiled.
+        """
         out: list[tuple[Row | None, bool]] = []
         for launch in self.launches if launches is None else launches:
             for cell, trials in launch.cells:
@@ -95,7 +97,7 @@ class Agenda:
         return expected_trial_s(self.suite, row) + (PROFILING_S if profiled else 0.0)
 
     def expected_s(self, launches: Sequence[LaunchPlan] | None = None) -> float:
-        """Expected seconds of these launches (default: all)."""
+        """Return the expected seconds of these launches (default: all)."""
         left = self.launches if launches is None else launches
         return setup_s(self.suite, left) + sum(starmap(self._load_s, self.loads(left)))
 
@@ -122,8 +124,10 @@ def plan_listed(
     bench: Callable[[LaunchPlan, int, Journal], Bench[PlannedCell, PlannedTrial]],
     expected_s: Callable[[Sequence[LaunchPlan]], float],
 ) -> Plan[PlannedCell, PlannedTrial]:
-    """Launches whose rows are known in advance, each on a bench of its own. `expected_s`: of some
-    launches; within one the estimate stays."""
+    """Plan launches whose rows are known in advance, each on a separate bench.
+
+    `expected_s`: of some launches; within one the estimate stays.
+    """
     return Plan(
         [
             PlannedLaunch(
@@ -150,14 +154,14 @@ class Climbing(Work[PlannedLoad]):
         return None if planned is None else (planned, False)
 
     def add(self, row: PlannedLoad, trial: Trial | None) -> None:
-        """Adds the throughput of a step; 0 if the load failed."""
+        """Add the throughput of a step; 0 if the load failed."""
         self._climb.add(row[0].row, throughput_of(trial))
 
     def left(self) -> int:
         return self._climb.expected_left
 
     def left_s(self) -> float:
-        """Of rows that end by requests: at the best rate so far."""
+        """Return the expected seconds; rows that end by requests run at the best rate so far."""
         if self._climb.requests is None:
             return self._climb.expected_left * self._step_s(None, A_RATE)
         rate = max((step.throughput for step in self._climb.steps), default=0.0) or A_RATE
@@ -165,11 +169,10 @@ class Climbing(Work[PlannedLoad]):
 
 
 def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:
-    """What is missing of an earlier run: rows, and with `profile` their profiled repetitions;
-    ladders that are not finished, or have a step in doubt.
+    """Return the agenda of what an earlier run lacks: rows, profiled repetitions, open ladders.
 
-    A row in doubt by a failure counts as missing, and so does a profile without stacks or an
-    interrupted one.
+    A row with a failure counts as missing, and so does a profile without stacks or an interrupted
+    one. A ladder is open that is not finished, or has a step with a failure.
     """
     if suite.ladder is not None:
         climbed, launches = climbs_of(earlier, suite.ladder), []
@@ -183,8 +186,8 @@ def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:
             if cells:
                 launches.append(replace(launch, cells=cells))
         return Agenda(suite, tuple(launches), climbed=climbed)
-    doubted = {failure.key for failure in earlier.failures}
-    measured = frozenset(trial.key for trial in earlier.trials if trial.key not in doubted)
+    failed = {failure.key for failure in earlier.failures}
+    measured = frozenset(trial.key for trial in earlier.trials if trial.key not in failed)
     whole = (trial for trial in earlier.profiled if not trial.flags.interrupted)
     made = (trial for trial in whole if any(not file.failed for file in trial.profiles))
     profiled = frozenset(trial.key for trial in made)

@@ -44,22 +44,21 @@ RECOVERY_S: Final = 60.0
 
 @dataclass
 class Settling:
-    """Loads a service with one client. `load` has one connection; `usual_ns`: its median latency
-    in the first look, once known."""
+    """Loads a service with one client until it is served steadily."""
 
-    load: Load
+    load: Load  # has one connection
     mark: Mapping[str, str]
     on_progress: Callable[[Progress], None] | None = None
-    usual_ns: float | None = field(default=None, init=False)
+    usual_ns: float | None = field(default=None, init=False)  # median of the first look
 
     def first(self) -> SettledFacts:
-        """The state before the first row, for the record; `error` if nothing answered."""
+        """Return the state before the first row, for the record; `error` if nothing answered."""
         state = self._look()
         self.usual_ns = state.p50_ns
         return state
 
     def recovered(self) -> bool:
-        """Waits until the service is as fast as at first; False if not within RECOVERY_S."""
+        """Wait until the service is as fast as at first; False if not within RECOVERY_S."""
         deadline = time.monotonic() + RECOVERY_S
         while not self._as_at_first(self._look()):
             if time.monotonic() > deadline:
@@ -117,8 +116,10 @@ def look(
     mark: Mapping[str, str],
     quick: bool = False,
 ) -> WaitsFacts:
-    """What requests of this row wait in; `why_not` if it could not be observed. `quick`: the
-    second load lasts no longer than it must, and awaits answers for half of that."""
+    """Observe what requests of this row wait in; `why_not` says why that failed.
+
+    `quick`: the second load lasts no longer than it must, and awaits answers for half of that.
+    """
     most_s, drain_s = (LEAST_S, LEAST_S / 2) if quick else (MOST_S, None)
     p50_ns = latency_figures([trial], (0.5,))[0] or 0.0
     seconds = min(most_s, max(LEAST_S, 3 * p50_ns / 1e9))
@@ -156,13 +157,13 @@ def look(
 
 
 def _p50_ms(result: LoadResult) -> float | None:
-    """The median; None where it is one of requests without an answer: two bounds are no ratio."""
+    """Return the median, ms; None where it is a lower bound: two bounds give no ratio."""
     ((value, at_least),) = bounded(result.latency, result.censored, (0.5,))
     return None if value is None or at_least else round(value / 1e6, 3)
 
 
 def _rounded(content: Any) -> Any:
-    """Numbers rounded to three decimals: they are means over about twenty looks."""
+    """Round numbers to three decimals: they are means over about twenty looks."""
     if isinstance(content, float):
         return round(content, 3)
     if isinstance(content, Mapping):

@@ -1,9 +1,9 @@
-"""How a row is measured on sides that are up: in turn, never at once. Of `tax` they are layers.
+"""Measures a row on sides that are up: in turn, never at once. The sides of `tax` are layers.
 
-Warm-up, a steady load of each side, then slices in drawn order, with what the processes used beside
-them. Rule: what was chosen for a row in its first round holds for all, so that rounds can be
-compared; a round whose drains have outgrown it is flagged. Records come back to the runner, which
-keeps them; judging them is nobody's affair here.
+Warm-up, a steady load of each side, then slices in drawn order, with what the processes used
+meanwhile. Rule: what was chosen for a row in its first round holds for all, so that rounds can be
+compared; a round whose drains have outgrown it is flagged. The runner keeps the records; nothing
+here judges them.
 
 CPU that is metered is that of a side's own requests. In slices its processes also run while others
 are loaded: what they use unloaded is read before, for a second, and taken off for that time. In
@@ -68,39 +68,35 @@ Say = Callable[[Pairing, str, Progress | None], None]
 
 @dataclass(frozen=True)
 class Target:
-    """A side that is up: the load of the row against it, and what serves it (nothing is known of a
-    service that was there already). `part`: its launch; `marks`: of its requests that are traced;
-    `drive`: what runs a window of it, where it is loaded in windows; None: `drive_load`; `missing`:
-    what of its processes has ended, in words; `casualties`: the same, each told once; `alive`:
-    whether its own program runs."""
+    """A side that is up, and what serves it (unknown of a service that was up already)."""
 
-    load: Load
-    part: Part | None = None
+    load: Load  # of the row against it
+    part: Part | None = None  # its launch
     processes: Callable[[], Sequence[Process]] = tuple
-    marks: Callable[[], Sequence[ProcessMarks]] = tuple
-    drive: Drive | None = None
-    missing: Callable[[], Sequence[str]] = tuple
-    casualties: Callable[[], Sequence[str]] = tuple
-    alive: Callable[[], bool] = lambda: True
+    marks: Callable[[], Sequence[ProcessMarks]] = tuple  # of its traced requests
+    drive: Drive | None = None  # runs a window of the side; None: `drive_load`
+    missing: Callable[[], Sequence[str]] = tuple  # processes that have ended, in words
+    casualties: Callable[[], Sequence[str]] = tuple  # the same, each once
+    alive: Callable[[], bool] = lambda: True  # whether its own program runs
 
 
 @dataclass
 class SideRows:
-    """Measures rows, round after round. `folder`: of the run. `chosen`: how each row is loaded in
-    turn, by its place. `trace`: the share of requests that are traced while a side is loaded by
-    itself; slices are as without."""
+    """Measures rows, round after round."""
 
     spec: SidesSpec
-    folder: Path
+    folder: Path  # of the run
     run_id: str
-    chosen: dict[str, Slicing] = field(default_factory=dict)
-    trace: float | None = None
+    chosen: dict[str, Slicing] = field(default_factory=dict)  # by place of the row
+    trace: float | None = None  # share of requests traced while a side is alone; none in slices
     say: Say = lambda pairing, phase, load: None
     _gpus: Gpus | None = None
 
     def measure(self, pairing: Pairing, targets: Sequence[Target]) -> tuple[Trial, ...]:
-        """A trial of each side. Raises LoadError when a side cannot be loaded, StoreError when
-        samples cannot be kept."""
+        """Measure a trial of each side.
+
+        Raises LoadError when a side cannot be loaded, StoreError when samples cannot be kept.
+        """
         began, started_at = time.monotonic(), now_iso()
         slicing = self.chosen.get(place_of(pairing))
         if slicing is None:
@@ -145,7 +141,7 @@ class SideRows:
     # ------------------------------------------------------------------------ before slices
 
     def _choose(self, pairing: Pairing, targets: Sequence[Target]) -> Slicing:
-        """Looks at slices until they are long enough. All sides are warmed up first."""
+        """Choose how a row is loaded: warm all sides up, lengthen slices until they suffice."""
         connections, looks = pairing.row.connections, list[DrainSample]()
         if pairing.row.loop == "open":
             return in_windows(connections, 0.0, "an open loop cannot be sliced")
@@ -163,7 +159,7 @@ class SideRows:
         return next_
 
     def _warm(self, pairing: Pairing, load: Load, targets: Sequence[Target]) -> float:
-        """The median latency of a side once it is warm, seconds."""
+        """Warm a side up, and return its median latency then, seconds."""
         progress = self._progress(pairing, "warm-up", targets)
         result = drive_load(load, WARMING, on_progress=progress, mark=marks(self.run_id))
         return (result.latency.percentile(0.5) or 0) / 1e9
@@ -171,8 +167,7 @@ class SideRows:
     def _steady(
         self, pairing: Pairing, loads: tuple[Load, ...], slicing: Slicing, targets: Sequence[Target]
     ) -> tuple[dict[int, LoadResult], dict[int, WaterfallFacts]]:
-        """Each side by itself, warmed up and without slices, in drawn order; and where the time of
-        its traced requests went."""
+        """Load each side alone, without slices, in drawn order; trace where its time goes."""
         whole_s = max(self.spec.steady_s, DRAINS * slicing.drain_s)
         timing = replace(WARMING, windows=STEADY_WINDOWS, window_s=whole_s / STEADY_WINDOWS)
         results, falls = dict[int, LoadResult](), dict[int, WaterfallFacts]()
@@ -198,7 +193,7 @@ class SideRows:
         slicing: Slicing,
         cpus: Sequence[SideCpu],
     ) -> tuple[LoadResult, ...]:
-        """Loads the sides in turn, and adds to `cpus` what their processes use for it."""
+        """Load the sides in turn, and add to `cpus` what their processes use for it."""
         if self.spec.metered and slicing.method == "windows":
             pairs = zip(targets, cpus, strict=True)
             counted = [replace(side, drive=partial(_metered, side, cpu)) for side, cpu in pairs]
@@ -246,7 +241,7 @@ class SideRows:
     def _progress(
         self, pairing: Pairing, phase: str, targets: Sequence[Target]
     ) -> Callable[[Progress], None]:
-        """Reports how a load is, and gives it up when a process of a side has ended."""
+        """Report how a load is, and give it up when a process of a side has ended."""
         ends = [(target.load, target.missing) for target in targets]
         return give_up_without(ends, partial(self.say, pairing, phase))
 
@@ -259,9 +254,10 @@ class SideRows:
     def _with_usage(
         self, trial: Trial, sampler: Sampler, results: Sequence[LoadResult], others: set[int]
     ) -> Trial:
-        """What the processes of this side used, and those that belong to no side, from the first
-        slice to the last: the share of a process is of that whole time, in half of which its side
-        was not loaded."""
+        """Add what the processes of this side used, and those of no side, and keep their samples.
+
+        The time is from the first slice to the last: in half of it the side was not loaded.
+        """
         began_ns = min(result.started_at_ns for result in results)
         parts = [_slices_of(result) for result in results]
         ends = (map(add, side.begun_s, side.length_s) for side in parts)
@@ -274,12 +270,12 @@ class SideRows:
 
 
 def place_of(pairing: Pairing) -> str:
-    """A row of a cell, alike in all rounds."""
+    """Return the cell and row of a pairing as text, alike in all rounds."""
     return f"{cell_slug(pairing.planned[0].cell)}/{pairing.row.label}"
 
 
 def chosen_of(pairings: Iterable[Pairing], trials: Iterable[Trial]) -> dict[str, Slicing]:
-    """What an earlier sitting has chosen, by place: what is measured later must go on with it."""
+    """Return what an earlier sitting has chosen, by place: later rounds must use the same."""
     records = {trial.key: trial.client.slices for trial in trials}
     chosen: dict[str, Slicing] = {}
     for pairing in pairings:
@@ -290,20 +286,23 @@ def chosen_of(pairings: Iterable[Pairing], trials: Iterable[Trial]) -> dict[str,
 
 
 def warmup_of(pairing: Pairing, slicing: Slicing) -> float:
-    """How long a window is warmed up: until the queue is as it stays."""
+    """Return how long a window is warmed up, seconds: until the queue is as it stays."""
     least_s = HANDLE_WARMUP_S if pairing.row.client == HANDLE else WINDOW_WARMUP_S
     return max(least_s, slicing.drain_s)
 
 
 def _loads(pairing: Pairing, targets: Sequence[Target], connections: int) -> tuple[Load, ...]:
-    """The loads of the sides: the same requests in the same order, which begins in each round at
-    another, since the slower side of a round ends at an earlier one of a long list."""
+    """Return the loads of the sides: the same requests in the same order.
+
+    Each round begins at another request, since the slower side does not reach the end of a long
+    list.
+    """
     loads = (target.load for target in targets)
     return tuple(replace(load, connections=connections, seed=pairing.seed) for load in loads)
 
 
 def _check_whole(loads: Sequence[Load], results: Sequence[LoadResult]) -> None:
-    """LoadError where workers were lost: what they counted is in no figure."""
+    """Raise LoadError where workers were lost: what they counted is in no figure."""
     for load, result in zip(loads, results, strict=True):
         if result.failures:
             why = "; ".join(f"{lost.who} failed: {lost.reason}" for lost in result.failures)
@@ -316,7 +315,7 @@ def _slices_of(result: LoadResult) -> SlicesFacts:
 
 
 def _now(target: Target) -> Sequence[Process]:
-    """The processes of a side at the end; none where its launch has ended."""
+    """Return the processes of a side at the end; none where its launch has ended."""
     try:
         return list(target.processes())
     except psutil.Error:
@@ -324,7 +323,7 @@ def _now(target: Target) -> Sequence[Process]:
 
 
 def _metered(target: Target, cpu: SideCpu, load: Load, timing: Timing, **rest: Any) -> LoadResult:
-    """A window of a side, with the CPU that it takes."""
+    """Drive a window of a side, and add the CPU that it takes."""
     before = _clocks(target.processes())
     result = drive_load(load, timing, **rest)
     cpu.add(before, _clocks(target.processes()))
@@ -337,45 +336,42 @@ Clocks = Mapping[int, tuple[str, int | None]]
 
 @dataclass
 class SideCpu:
-    """CPU of a side with these processes, seconds by role, that is `metered` for its own requests.
-    `idle`: what they use without any load, cores by role, `idle_all` with those off the way
-    (controller, raylet, agents). `whole`: none came or ended meanwhile, and all clocks are known.
-    """
+    """CPU of a side, `metered` for its own requests."""
 
     processes: Sequence[Process] = ()
     metered: bool = True
-    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    idle: dict[str, float] = field(default_factory=dict)
-    idle_all: float | None = None
-    whole: bool = True
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # by role
+    idle: dict[str, float] = field(default_factory=dict)  # without any load, cores by role
+    idle_all: float | None = None  # with controller, raylet, agents
+    whole: bool = True  # none came or ended meanwhile, and all clocks are known
 
     def add(self, before: Clocks, after: Clocks) -> None:
-        """What was used between two readings."""
+        """Add what was used between two readings."""
         known = all(clock is not None for _, clock in (*before.values(), *after.values()))
         self.whole = self.whole and before.keys() == after.keys() and known
         for role, seconds in _grown(before, after).items():
             self.seconds[role] += seconds
 
     def note_idle(self, grown: Mapping[str, float], span_s: float) -> None:
-        """Takes what was used, seconds by role, in a time without any load."""
+        """Note what was used, seconds by role, in a time without any load."""
         cores = {role: seconds / span_s for role, seconds in grown.items()}
         self.idle = {role: used for role, used in cores.items() if role in REQUEST_WAY}
         self.idle_all = sum(cores.values())
 
     def without_idle(self, span_s: float) -> None:
-        """Takes off what was used in a time without requests."""
+        """Subtract what is used idle, for a time without requests."""
         for role, cores in self.idle.items():
             self.seconds[role] = max(0.0, self.seconds[role] - cores * span_s)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Of the slices of a side; nothing of one that is not metered."""
+        """The CPU for the slices of a side; nothing of one that is not metered."""
         idle_all = None if self.idle_all is None else round(self.idle_all, 6)
         used = {"cpu_s": _rounded(self.seconds), "idle_cores": _rounded(self.idle)}
         return {**used, "idle_all_cores": idle_all} if self.metered else {}
 
     def added_to(self, trial: Trial) -> Trial:
-        """The trial with this; none where a process on the way is not known, came or ended."""
+        """Add the CPU to the trial; none where a process on the way is unknown, came or ended."""
         if not self.whole:
             return trial.flagged("way_changed")
         if not self.seconds:
@@ -394,7 +390,7 @@ def _clocks(processes: Iterable[Process], roles: Container[str] | None = REQUEST
 
 
 def _grown(before: Clocks, after: Clocks) -> dict[str, float]:
-    """Seconds by role between two readings."""
+    """Return the CPU between two readings, seconds by role."""
     grown: dict[str, float] = defaultdict(float)
     for pid, (role, early) in before.items():
         late = after.get(pid, (role, None))[1]

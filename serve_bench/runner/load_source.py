@@ -39,7 +39,7 @@ from serve_bench.serving.launch_spec import reachable
 
 
 def parts_of(load: Load, nodes: int) -> tuple[Load, ...]:
-    """The loads of this many nodes, of fewer if there are fewer connections.
+    """Split a load among this many nodes, or among fewer if it has fewer connections.
 
     Raises SpecError without a node.
     """
@@ -53,15 +53,15 @@ def parts_of(load: Load, nodes: int) -> tuple[Load, ...]:
     return tuple(
         replace(
             load,
-            connections=connections[at],
-            max_connections=None if limits is None else limits[at],
-            count=None if counts is None else counts[at],
-            processes=None if load.processes is None else min(connections[at], processes[at]),
+            connections=connections[part],
+            max_connections=None if limits is None else limits[part],
+            count=None if counts is None else counts[part],
+            processes=None if load.processes is None else min(connections[part], processes[part]),
             rate=None if load.rate is None else load.rate / parts,
             stages=tuple(Stage(stage.rate / parts, stage.duration_s) for stage in load.stages),
-            seed=load.seed + at,
+            seed=load.seed + part,
         )
-        for at in range(parts)
+        for part in range(parts)
     )
 
 
@@ -84,27 +84,25 @@ class LocalLoads:
     """Loads from processes of this host."""
 
     def drive(self, cluster: Joinable | None = None) -> Drive:
-        """The driver of a load."""
+        """Return the driver of a load, which keeps its workers for the next one."""
         return partial(drive_load, keeps=True)
 
     def close(self) -> None:
-        """Ends the workers that were kept between loads."""
+        """End the workers that were kept between loads."""
         end_workers(KEPT)
 
 
 @dataclass
 class NodeLoads:
-    """Loads from the nodes of a Ray cluster, whose actors stay up until `close`. `log`: the file
-    for the output of Ray."""
+    """Loads from the nodes of a Ray cluster, whose actors stay up until `close`."""
 
     load_on: LoadOn
     run_id: str
-    log: Path
+    log: Path  # for the output of Ray
     _crew: NodeCrew | None = field(default=None)
 
     def drive(self, cluster: Joinable | None = None) -> Drive:
-        """The driver of a load. `cluster`: the measured one. Raises LoadError when the nodes cannot
-        be reached."""
+        """Return the driver of a load. Raises LoadError when the nodes cannot be reached."""
         return partial(self._drive, self.crew(cluster))
 
     def _drive(
@@ -118,7 +116,7 @@ class NodeLoads:
         log: RequestLog | None = None,
         traces: TraceLog | None = None,
     ) -> LoadResult:
-        """Drives a load that is split over nodes, as `drive_load` does from this process."""
+        """Drive a load that is split over nodes, as `drive_load` does from this process."""
         if log is not None or traces is not None:
             raise SpecError("a log of the requests needs a load from this host")
         loads = self._split(load, crew.look())
@@ -130,7 +128,7 @@ class NodeLoads:
             raise LoadInterrupted(with_losses(early.result)) from early
 
     def _split(self, load: Load, nodes: Iterable[Node]) -> dict[str, Load]:
-        """A part for each node. Raises NodesFailed when fewer nodes are alive than requested."""
+        """Split a load among the nodes. Raises NodesFailed when fewer are alive than requested."""
         alive = sorted(node.node_id for node in nodes)
         wanted = len(alive) if self.load_on.nodes is None else self.load_on.nodes
         if not alive or wanted > len(alive):
@@ -144,8 +142,10 @@ class NodeLoads:
         return self._crew is not None
 
     def crew(self, cluster: Joinable | None = None) -> NodeCrew:
-        """The actors, started by the first call. `cluster`: the measured one; another is joined as
-        the shell would. Raises LoadError when the nodes cannot be reached."""
+        """Return the actors, started by the first call. Raises LoadError without reachable nodes.
+
+        `cluster`: the measured one; another is joined as the shell would.
+        """
         if self._crew is None:
             env = dict(os.environ)
             address = self.load_on.address
@@ -159,14 +159,14 @@ class NodeLoads:
         return self._crew
 
     def close(self) -> None:
-        """Ends the actors."""
+        """End the actors."""
         crew, self._crew = self._crew, None
         if crew is not None:
             crew.close()
 
 
 def with_losses(result: LoadResult) -> LoadResult:
-    """The result of several nodes with what each completed in words, and lost nodes as failures."""
+    """Add to a result of nodes what each completed, in words, and lost nodes as failures."""
     lost = tuple(
         WorkerFailure(0, node.lost, node.last_heard.completed, node=f"{node.hostname} ({node.ip})")
         for node in result.nodes
@@ -180,7 +180,7 @@ def with_losses(result: LoadResult) -> LoadResult:
 
 
 def read_load_on(text: str | None, nodes: int | None) -> LoadOn | None:
-    """The values of the two flags; None: a load from this host. Raises BadInput."""
+    """Read the two flags; None: a load from this host. Raises BadInput."""
     if text is None:
         if nodes is not None:
             raise BadInput("--load-nodes: goes with --load-on ray")

@@ -1,7 +1,7 @@
 """A load of a target, and the record of what was measured.
 
-Rule: the record of a service that was up already is of the same kind as that of a cluster of ours,
-so that every report can read it. load/ runs the load, observing/ looks beside it.
+Rule: the record of a service that was up already is of the same kind as that of our own
+cluster, so that every report can read it. load/ runs the load, observing/ observes it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from serve_bench.store import StoreError, now_iso
 
 @dataclass(frozen=True)
 class Measured:
-    """A finished load: its trial and its result, what ended it early, what was seen beside it, and
-    why samples of that could not be written."""
+    """A finished load."""
 
     trial: Trial
     result: LoadResult
-    interrupted: KeyboardInterrupt | None = None
-    look: Observation | None = None
-    not_kept: tuple[str, ...] = ()
+    interrupted: KeyboardInterrupt | None = None  # what ended it early
+    look: Observation | None = None  # what was observed during it
+    not_kept: tuple[str, ...] = ()  # why samples could not be written
 
     @property
     def lost(self) -> list[str]:
@@ -52,7 +51,7 @@ def measure_load(
     profiled: bool = False,
     traces: TraceLog | None = None,
 ) -> Measured:
-    """Drives a load, as `drive_load` does. Raises LoadError.
+    """Drive a load as `drive_load` does, and make its trial. Raises LoadError.
 
     Ctrl-C while it measures ends it early: the trial has what was measured, and the flag
     `interrupted`. `inside` None: nothing is observed beside it. `profiled`: with py-spy on the

@@ -1,8 +1,8 @@
 """What a DLRM ranker needs and whether this host has it: torch, the device, memory for the tables.
 
 Rule: everything is checked before the first start. What does not fit is refused with a way out,
-never made smaller silently. The version and devices of torch are read in a process of their own,
-under the interpreter of each variant, where the replicas will run.
+never made smaller silently. A separate process reads the version and devices of torch, under the
+interpreter of each variant, where the replicas will run.
 """
 
 from __future__ import annotations
@@ -56,16 +56,15 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class Torch:
-    """The torch of an interpreter. `built_for`: its CUDA, None without. `devices`: name and free
-    bytes of each GPU that it can use."""
+    """The torch of an interpreter."""
 
     version: str
-    built_for: str | None
-    devices: tuple[tuple[str, int], ...]
+    built_for: str | None  # its CUDA, None without
+    devices: tuple[tuple[str, int], ...]  # name and free bytes of each usable GPU
 
 
 def torch_of(variant: VariantUsed) -> Torch:
-    """The torch of the variant's interpreter. BadInput says what to install, and where."""
+    """Return the torch of the variant's interpreter. BadInput says what to install, and where."""
     python = variant.python or sys.executable
     where = f"variants.{variant.name}: python {python}: " if variant.python else ""
     try:
@@ -95,7 +94,7 @@ def _probe(python: str) -> subprocess.CompletedProcess[str]:
 
 
 def with_device(suite: Suite) -> Suite:
-    """The suite with the device that "auto" means here, after all checks.
+    """Return the suite with the device that "auto" means here, after all checks.
 
     An app without a model stays as it is. Raises BadInput.
     """
@@ -114,7 +113,7 @@ def with_device(suite: Suite) -> Suite:
 
 
 def shape_of(cell: Mapping[str, Value]) -> Shape:
-    """The shape of a cell. BadInput names the key."""
+    """Return the shape of a cell's model. BadInput names the flag that is wrong."""
     try:
         return Shape.from_args(cell)
     except ValueError as error:
@@ -137,7 +136,7 @@ def _device(cell: Mapping[str, Value], torches: Mapping[str, Torch]) -> str:
 
 
 def check_gpus(suite: Suite, cell: Mapping[str, Value], torch: Torch) -> None:
-    """BadInput when there are too few GPUs for the replicas, or too little memory on them."""
+    """Raise BadInput when there are too few GPUs for the replicas, or too little memory on them."""
     replicas, fraction = int(cell["num_replicas"]), float(cell["gpu_fraction"])
     a_gpu = int(1 / fraction + 1e-9)  # replicas that fit on one: Ray splits no replica over two
     needed = -(-replicas // a_gpu)
@@ -161,7 +160,7 @@ def check_gpus(suite: Suite, cell: Mapping[str, Value], torch: Torch) -> None:
 
 
 def needed_bytes(app: AppSpec, cell: Mapping[str, Value]) -> int:
-    """About what the replicas of a cell take, beside Ray's and Serve's own processes."""
+    """Estimate the memory of the replicas of a cell, without Ray's and Serve's processes."""
     replicas = app.replicas(cell) * REPLICA_BYTES
     if app.name not in MODEL_APPS:
         return replicas
@@ -170,7 +169,7 @@ def needed_bytes(app: AppSpec, cell: Mapping[str, Value]) -> int:
 
 
 def check_memory(suite: Suite, cell: Mapping[str, Value], free_bytes: int) -> None:
-    """BadInput when the tables of all replicas of a cell do not fit in memory."""
+    """Raise BadInput when the tables of all replicas of a cell do not fit in memory."""
     rankers, tables = int(cell["num_replicas"]), shape_of(cell).tables_bytes
     wanted = needed_bytes(suite.app, cell)
     if wanted <= free_bytes:

@@ -22,14 +22,14 @@ RAW_SUFFIX: Final = ".raw.txt"
 
 @dataclass(frozen=True)
 class Wish:
-    """What to record, and where to. `out` None: the name is made of role and pid."""
+    """What to record."""
 
     duration_s: float
     options: SpyOptions
-    out: Path | None = None
+    out: Path | None = None  # the flamegraph; None: named by role and pid
 
     def place(self, role: str, pid: int, several: bool) -> Path:
-        """The flamegraph of one process. With several, each name has role and pid."""
+        """Name the flamegraph of a process; with several, each name has role and pid."""
         if self.out is None:
             return Path(f"profile-{role}-{pid}.svg")
         if not several:
@@ -41,11 +41,11 @@ class Wish:
 
 @dataclass(frozen=True)
 class Profile:
-    """The profile of one process: its stacks, and the place of its flamegraph."""
+    """The profile of a process."""
 
     pid: int
     role: str
-    place: Path
+    place: Path  # of its flamegraph
     stacks: Stacks
     notes: tuple[str, ...]
     samples: int
@@ -57,9 +57,11 @@ def record_all(
     on_progress: Callable[[float], None],
     mark: Mapping[str, str],
 ) -> Recordings[Profile]:
-    """Records Python processes at once. Raw stacks are kept beside the place of the flamegraph,
-    which the caller draws. `mark` goes into the environment of each py-spy, by which it is found
-    and ended if this process is killed."""
+    """Record Python processes at once, with raw stacks beside the place of each flamegraph.
+
+    The caller draws the flamegraphs. `mark` goes into the environment of each py-spy, by which it
+    is found and ended if this process is killed.
+    """
     several = len(processes) > 1
     places = {process.pid: wish.place(process.role, process.pid, several) for process in processes}
     recordings = [
@@ -83,12 +85,12 @@ def record_all(
 
 
 def raw_beside(place: Path) -> Path:
-    """The file of raw stacks beside that of a flamegraph."""
+    """Return the file of raw stacks beside that of a flamegraph."""
     return place.with_name(place.name.removesuffix(place.suffix) + RAW_SUFFIX)
 
 
 def read_stacks(file: Path) -> Stacks:
-    """Raw stacks of a file. BadInput if it cannot be read or has other content."""
+    """Read the raw stacks of a file. BadInput if it cannot be read or has other content."""
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -100,7 +102,7 @@ def read_stacks(file: Path) -> Stacks:
 
 
 def find_stacks(word: str, run: Path | None, target: tuple[str, ...]) -> tuple[Stacks, list[Path]]:
-    """The stacks of a file, or of all files below a folder, by its path.
+    """Find the stacks of a file, or of all files below a folder; return them with their paths.
 
     With `run`, `word` may also be (the beginning of) a trial's key, such as
     `optimized/r1/bs1-ongoing1-rep1/8-clients`; the folder of a run means all its profiles. Of a
@@ -120,13 +122,13 @@ def find_stacks(word: str, run: Path | None, target: tuple[str, ...]) -> tuple[S
 
 
 def _of(file: Path, roles: tuple[str, ...]) -> bool:
-    """`replica-1234.raw.txt` is of a replica, and so is `out-replica-1234.raw.txt`."""
+    """Return whether a file, `replica-12.raw.txt` or `out-replica-12.raw.txt`, has a role."""
     stem = file.name.removesuffix(RAW_SUFFIX).rpartition("-")[0]
     return any(stem == role or stem.endswith(f"-{role}") for role in roles)
 
 
 def by_role(profiles: Sequence[Profile]) -> Mapping[str, list[Profile]]:
-    """The profiles by role."""
+    """Group profiles by role."""
     out: dict[str, list[Profile]] = {}
     for profile in profiles:
         out.setdefault(profile.role, []).append(profile)

@@ -28,7 +28,7 @@ class RequestsFile:
     _whole: int = 0  # bytes of the trials that were written completely
 
     def append(self, key: str, log: RequestLog) -> None:
-        """Writes the requests of a trial. Raises StoreError, and leaves no part of them."""
+        """Write the requests of a trial. Raises StoreError, and leaves no part of them."""
         try:
             csv.writer(self._file, lineterminator="\n").writerows(
                 (
@@ -53,14 +53,14 @@ class RequestsFile:
             raise StoreError(f"{self.path}: cannot write: {why}") from None
 
     def flush(self) -> None:
-        """Writes the buffers to the file. Raises OSError."""
+        """Write the buffers to the file. Raises OSError."""
         self._file.flush()
         self._whole = os.fstat(self._file.fileno()).st_size
 
 
 @contextmanager
 def requests_file(path: Path | None) -> Iterator[RequestsFile | None]:
-    """A new file; None without a path. Raises StoreError if it cannot be created."""
+    """Create a new file; None without a path. Raises StoreError if that fails."""
     if path is None:
         yield None
         return

@@ -1,10 +1,10 @@
 """The one runner: it executes a plan on benches and appends every record.
 
-A Plan lists what to measure, launch by launch. A Bench is what one launch measures on: a cluster of
-ours, two of them, running services, a foreign cluster, a backend of rpc. `run` starts the
-launch, puts cells, loads rows, appends the trials, and ends the launch. The Journal makes all
-failures and all steps of progress. Rule: the runner computes nothing beyond the record, and a run
-is the same without an observer.
+A Plan lists what to measure, launch by launch. A Bench is what a launch measures on: our own
+cluster, two of them, running services, another cluster, a backend of rpc. `run` starts the launch,
+puts cells, loads rows, appends the trials, and ends the launch. The Journal makes all failures and
+all steps of progress. Rule: the runner computes nothing beyond the record, and a run is the same
+without an observer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NEXT: Final = {
 
 
 def next_phase(ended: str) -> str:
-    """The step of progress that follows the end of a phase of a launch."""
+    """Return the step of progress that begins when a phase of a launch has ended."""
     return _NEXT.get(ended, f"launch: {ended} is up")
 
 
@@ -55,55 +55,51 @@ def next_phase(ended: str) -> str:
 
 @dataclass(frozen=True)
 class RunStep:
-    """Where the run is: at trial `number` of `of`, in which phase, with how much time left.
+    """A step of progress: where the run is, and how much time is left."""
 
-    `who`: the variant, service or sides that are measured, in launch round `round`. `load`: the
-    load as it is now, if one is on.
-    """
-
-    number: int
+    number: int  # trial `number` of `of`
     of: int
-    who: str
-    round: int
+    who: str  # the variant, service or sides that are measured
+    round: int  # of the launch
     cell: Cell | None
     row: Row | None
     phase: str
     rate: float | None
     left_s: float
     about: bool = False  # `of` and `left_s` are estimates
-    load: Progress | None = None
+    load: Progress | None = None  # as it is now, if one is on
 
 
 class Observer(Protocol):
     """Follows a run. It measures nothing and decides nothing."""
 
     def step(self, step: RunStep) -> None:
-        """A step began or advanced (several times a second during a load)."""
+        """Take a step that began or advanced (several times a second during a load)."""
 
     def trial(self, trial: Trial, number: int, of: int) -> None:
-        """A trial was measured. It is in the records unless they cannot be written."""
+        """Take a measured trial. It is in the records unless they cannot be written."""
 
     def failure(self, failure: Failure) -> None:
-        """Something failed. It is in the records."""
+        """Take a failure, which is in the records."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A launch of a bench. `who`: its name in steps of progress; None: that of the launch."""
+    """A launch of a bench."""
 
     number: str
     variant: VariantUsed
     round: int
-    who: str | None = None
+    who: str | None = None  # its name in steps of progress; None: that of the launch
     started_at: str = field(default_factory=now_iso)
 
     @property
     def log(self) -> str:
-        """Its log file, relative to the folder of the run."""
+        """The log file, relative to the folder of the run."""
         return f"logs/launch-{self.number}.log"
 
     def record(self, seconds: dict[str, float], proof: JsonObject) -> Launch:
-        """The record of the launch."""
+        """Return the record of the launch. `seconds`: by phase."""
         return Launch(
             id=self.number,
             variant=self.variant,
@@ -115,7 +111,7 @@ class Part:
         )
 
     def proven(self, seconds: dict[str, float], prove: Callable[[], JsonObject]) -> Launch:
-        """The record of the launch with the proof, and how long `prove` took."""
+        """Return the record with the proof that `prove` gives, and the seconds that it took."""
         began = time.monotonic()
         proof = prove()
         return self.record({**seconds, "proof": round(time.monotonic() - began, 4)}, proof)
@@ -123,17 +119,16 @@ class Part:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that went wrong. `what`: the kind of the Failure. `at`: the row, or the recorded
-    cell. A fault that is not `keyed` casts no doubt on the trial of its row."""
+    """Something that went wrong."""
 
-    what: str
+    what: str  # kind of the Failure
     why: str | RunFailed
     part: Part | None = None
-    at: PlannedTrial | JsonObject | None = None
-    keyed: bool = True
+    at: PlannedTrial | JsonObject | None = None  # the row, or the recorded cell
+    keyed: bool = True  # False: the trial of its row counts nevertheless
 
     def failure(self) -> Failure:
-        """The record."""
+        """Return the record, with the log of the launch among the details."""
         row = self.at if isinstance(self.at, PlannedTrial) else None
         variant = row.variant if row else self.part.variant.name if self.part else None
         about = row or self.part
@@ -157,28 +152,23 @@ class Fault:
 
 @dataclass
 class Journal:
-    """Appends records and reports progress to an observer. `requests`: the file for every request
-    of every measured row.
-
-    `done` and `to_come` count trials; `to_come` only those that are known yet. `about`: they are
-    estimates.
-    """
+    """Appends records and reports progress to an observer."""
 
     folder: RunFolder
     observer: Observer
-    requests: RequestsFile | None = None
-    about: bool = False
+    requests: RequestsFile | None = None  # the file for every request of every measured row
+    about: bool = False  # the counts of trials and the time left are estimates
     unwritten: Loaded | None = None  # measured, on a disk that is full
-    failed: bool = False  # something of the plan is not measured, or in doubt
-    done: int = 0
-    to_come: int = 0
+    failed: bool = False  # something of the plan is not measured, or has a failure
+    done: int = 0  # trials
+    to_come: int = 0  # trials that are planned so far
     who: str = ""
     round: int = 1
     _ends_s: float = 0.0  # expected end of the run, of time.monotonic
 
     @property
     def planned(self) -> int:
-        """All trials of the run that are known yet."""
+        """All trials of the run that are planned so far."""
         return self.done + self.to_come
 
     @property
@@ -187,12 +177,12 @@ class Journal:
         return max(0.0, self._ends_s - time.monotonic())
 
     def expect(self, seconds: float | None) -> None:
-        """Sets the seconds that are left from now on; None keeps the former estimate."""
+        """Set the seconds that remain from now on; None keeps the former estimate."""
         if seconds is not None:
             self._ends_s = time.monotonic() + seconds
 
     def skip(self, to_come: int) -> None:
-        """Only `to_come` trials are left: the others that were not measured never will be."""
+        """Leave only `to_come` trials: the others that were not measured never will be."""
         self.done, self.to_come = self.done + self.to_come - to_come, to_come
 
     def say(
@@ -205,7 +195,7 @@ class Journal:
         load: Progress | None = None,
         who: str | None = None,
     ) -> None:
-        """Reports a step of progress. `who` replaces the name of the launch."""
+        """Report a step of progress. `who` replaces the name of the launch."""
         number = min(self.done + 1, self.planned)
         name = self.who if who is None else who
         place = (number, self.planned, name, self.round, cell, row, phase)
@@ -213,12 +203,12 @@ class Journal:
         self.observer.step(RunStep(*place, rate, self.left_s, self.about, load))
 
     def append(self, *records: Record) -> None:
-        """Writes records. Raises StoreError."""
+        """Write records. Raises StoreError."""
         for record in records:
             self.folder.append(record)
 
     def keep(self, trial: Trial, log: RequestLog | None = None) -> None:
-        """Writes a trial and the log of its requests. Raises StoreError."""
+        """Write a trial and the log of its requests. Raises StoreError."""
         try:
             self.folder.append(trial)
         finally:  # the observer sees it even if it cannot be written
@@ -227,7 +217,7 @@ class Journal:
             self.requests.append(trial.key, log)
 
     def fail(self, fault: Fault) -> None:
-        """Writes and reports a failure. Raises StoreError."""
+        """Write and report a failure. Raises StoreError."""
         self.failed = True
         failure = fault.failure()
         self.folder.append(failure)
@@ -238,93 +228,90 @@ class Journal:
 
 
 class Work(Generic[R]):
-    """The rows of a cell, one after the other: these, or those that a subclass finds as it goes on.
-    `cost`: expected seconds of a row; None: not known."""
+    """The rows of a cell, in order: those given, or those that a subclass finds as results come.
+
+    `cost`: expected seconds of a row; None: unknown.
+    """
 
     def __init__(self, rows: Iterable[R] = (), cost: Callable[[R], float] | None = None) -> None:
         self._rows, self._cost = deque(rows), cost
 
     def next(self) -> R | None:
-        """The next row; None at the end."""
+        """Return the next row; None at the end."""
         return self._rows[0] if self._rows else None
 
     def add(self, row: R, trial: Trial | None) -> None:
-        """Takes the trial of a row; None if there is none."""
+        """Take the trial of a row; None if it has none. The next row is the one after it."""
         self._rows.popleft()
 
     def left(self) -> int:
-        """How many rows are to come, as far as that is known yet."""
+        """Return how many rows remain, as far as that is decided."""
         return len(self._rows)
 
     def left_s(self) -> float | None:
-        """Expected seconds for them, from what is measured so far; None: not known."""
+        """Return the expected seconds of these rows, from the results so far; None: unknown."""
         return None if self._cost is None else sum(map(self._cost, self._rows))
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The outcome of a row: its trials, its faults, and the exception that ends the launch or run.
-
-    `log`: every request of the trial, if requests are logged.
-    """
+    """The outcome of a row."""
 
     trials: tuple[Trial, ...] = ()
     faults: tuple[Fault, ...] = ()
-    ended: BaseException | None = None
-    log: RequestLog | None = None
+    ended: BaseException | None = None  # ends the launch or the run
+    log: RequestLog | None = None  # every request of the trial, if requests are logged
 
 
 class CellOver(RunFailed):
-    """A cell cannot be measured further. The reason is recorded already."""
+    """The cell cannot be measured further. The reason is recorded already."""
 
 
 class LaunchOver(RunFailed):
-    """A launch cannot be measured further. The reason is recorded already."""
+    """The launch cannot be measured further. The reason is recorded already."""
 
 
 class Bench(Generic[C, R]):
     """What a launch of a plan is measured on, from `start` to `close`.
 
-    `parts`: what it launches, in the order of their ends; empty for running services. `begun`:
-    there is something to end. A bench reports its steps and appends the records of launches and
-    deploys to the journal. It raises CellOver, LaunchOver, or another RunFailed, which the runner
-    records as a failure of its first part.
+    A bench reports its steps and appends the records of launches and deploys to the journal. It
+    raises CellOver, LaunchOver, or another RunFailed, which the runner records as a failure of its
+    first part.
     """
 
-    parts: Sequence[Part] = ()
-    begun: bool = False
+    parts: Sequence[Part] = ()  # what it launches, in the order of their ends; empty for services
+    begun: bool = False  # there is something to end
 
     def start(self) -> None:
-        """Starts all parts, and appends the record of those that are proven without a cell."""
+        """Start all parts, and append the record of those that are proven without a cell."""
 
     def put(self, cell: C) -> None:
-        """Puts a cell on each part. The first cell of a part proves it."""
+        """Put a cell on each part. The first cell of a part proves it."""
 
     def load(self, row: R) -> Loaded:
-        """Loads a row of the cell."""
+        """Load a row of the cell."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raises RunFailed when nothing more can be measured."""
+        """Raise RunFailed when nothing more can be measured."""
 
     def leave(self, cell: C, whole: bool) -> Fault | None:
-        """Called after the rows of a cell; `whole`: all were loaded. Returns a fault, if any."""
+        """End a cell, after all its rows (`whole`) or early. Returns a fault, if any."""
         return None
 
     def close(self, part: Part) -> Reaped:
-        """Ends a part. Works at any time after `begun`."""
+        """End a part. It works at any time after `begun`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class PlannedLaunch(Generic[C, R]):
-    """A launch to come. `who`: its name in steps of progress. `bench` makes its bench from the
-    number of the first part and the journal."""
+    """A launch of a plan."""
 
-    who: str
+    who: str  # its name in steps of progress
     round: int
     cells: Sequence[tuple[C, Callable[[], Work[R]]]]
-    bench: Callable[[int, Journal], Bench[C, R]]
+    bench: Callable[[int, Journal], Bench[C, R]]  # from the number of its first part
 
 
 @dataclass(frozen=True)
@@ -332,21 +319,23 @@ class Plan(Generic[C, R]):
     """What to measure.
 
     `expected_s(launch, cell)`: expected seconds from this launch on (cell None) or, once it is up,
-    from this cell of it on; None keeps the former estimate. `about`: counts and times are
-    estimates. `width`: trials of a row. `over`: asked after each launch but the last: why the rest
-    is not measured; None: it is.
+    from this cell of it on; None keeps the former estimate. `over`: asked after each launch but the
+    last: why the rest is not measured; None: it is.
     """
 
     launches: Sequence[PlannedLaunch[C, R]]
     expected_s: Callable[[int, int | None], float | None]
-    about: bool = True
-    width: int = 1
+    about: bool = True  # counts and times are estimates
+    width: int = 1  # trials of a row
     over: Callable[[], RunStop | None] = lambda: None
 
 
 def run(plan: Plan[C, R], journal: Journal, first_launch: int = 1) -> bool:
-    """Measures a plan, in one sitting of a run. `first_launch`: above 1 in a resumed one. True if
-    nothing failed. KeyboardInterrupt ends all launches first. Raises StoreError."""
+    """Measure the remaining launches of a plan, and return whether nothing failed.
+
+    `first_launch`: above 1 in a resumed run. KeyboardInterrupt ends all launches first. Raises
+    StoreError.
+    """
     journal.about = plan.about
     counts = [[plan.width * work().left() for _, work in launch.cells] for launch in plan.launches]
     journal.to_come = sum(map(sum, counts))
@@ -378,7 +367,7 @@ def run(plan: Plan[C, R], journal: Journal, first_launch: int = 1) -> bool:
 
 
 def _run_cell(journal: Journal, bench: Bench[C, R], cell: C, work: Work[R], width: int) -> None:
-    """Puts a cell and measures its rows. Raises RunFailed when the launch cannot go on."""
+    """Put a cell and measure its rows. Raises RunFailed when the launch cannot go on."""
     after, whole = journal.to_come - width * work.left(), False
     try:
         bench.put(cell)
@@ -408,7 +397,7 @@ def _leave(journal: Journal, bench: Bench[C, R], cell: C, whole: bool) -> None:
 
 
 def _run_row(journal: Journal, bench: Bench[C, R], row: R, width: int) -> Trial | None:
-    """The trial of a row (the first of several); None without one."""
+    """Measure a row, and return its first trial; None without one. Raises what ended the load."""
     done, to_come = journal.done, journal.to_come
     loaded = bench.load(row)
     try:
@@ -427,7 +416,7 @@ def _run_row(journal: Journal, bench: Bench[C, R], row: R, width: int) -> Trial 
 
 
 def _close(journal: Journal, bench: Bench[C, R], parts: Sequence[Part]) -> None:
-    """Ends all parts, even if the end of one cannot be recorded."""
+    """End all parts, even if the end of one cannot be recorded."""
     if not parts:
         return
     part, *rest = parts

@@ -1,9 +1,8 @@
-"""The bench of rows: on a cluster of ours, one launch of a variant at a time, or on a service that
-is up already.
+"""The bench of rows: on our own clusters, one launch at a time, or on a service that is up already.
 
 Beside the load of a row it has the observation (observing/inside.py), a profiled repetition, and
 the look at what requests wait in. Rule: if a process of the cluster ends, the row is a failure, and
-the process is replaced before the next row. A warm-up goes on while Serve starts replicas by
+the process is replaced before the next row. A warm-up continues while Serve starts replicas by
 itself; what ran within the windows is in the record, and analysis/verdict judges it.
 """
 
@@ -75,8 +74,10 @@ NOOP_SERVICER: Final = f"{APPS_PACKAGE}.noop_grpc.add_noop"
 def launch_spec(
     part: Part, run_id: str, folder: Path, app: AppSpec, cells: Sequence[Cell], rows: Sequence[Row]
 ) -> LaunchSpec:
-    """What to launch for an app that is deployed with each of these cells, and loaded by rows of
-    these kinds. `folder`: of the run."""
+    """Return what to launch for an app that is deployed with these cells and loaded by these rows.
+
+    `folder`: of the run.
+    """
     grpc: tuple[str, ...] = ()
     if any(row.traffic.client == "grpc" for row in rows):
         grpc = (NOOP_SERVICER,)
@@ -143,7 +144,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         )
 
     def start(self) -> None:
-        """Starts Ray and Serve."""
+        """Start Ray and Serve. An interpreter without a Ray that can be imported is tried once."""
         if not self.parts:
             return
         if self._launch.variant.python in self._plan.without_ray:
@@ -158,7 +159,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             raise
 
     def put(self, cell: Cell) -> None:
-        """Deploys a cell; rows without a warm-up wait until one client is served steadily."""
+        """Deploy a cell; before rows without a warm-up, wait for a steadily served client."""
         self._cell, self._measured = cell, []
         if not self.parts:
             settled, counted = self._settle(), self._suite.requests_per_client is not None
@@ -185,7 +186,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             self._inside.deployed(self._serving)
 
     def load(self, row: PlannedLoad) -> Loaded:
-        """A row, or its profiled repetition."""
+        """Measure a row or its profiled repetition, once the cluster has recovered."""
         planned, profiled = row
         self._recover()
         phase = "profiled load" if profiled else "connect"
@@ -232,8 +233,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
     def _loaded(
         self, row: PlannedLoad, trial: Trial, measured: Measured, log: RequestLog | None
     ) -> Loaded:
-        """The outcome of a whole load: with what requests wait in, and the faults of cluster and
-        client."""
+        """Return the outcome of a whole load, with waits and the faults of all processes."""
         interrupted: KeyboardInterrupt | None = None
         ended = self._target.casualties()
         self._hurt, self._shaken = bool(ended), bool(ended or trial.flags.cut)
@@ -251,25 +251,25 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         return Loaded((trial,), tuple(faults), interrupted, log)
 
     def _fault(self, row: PlannedLoad, message: str, what: str | None = None) -> Fault:
-        """A fault of a row; by default of its trial, or of its profile."""
+        """Return a fault of a row; by default of its trial, or of its profile."""
         planned, profiled = row
         what = what or ("profile" if profiled else "trial")
         part = self._part if self.parts else None
         return Fault(what, message, part, planned, keyed=not profiled)
 
     def _lost(self) -> bool:
-        """Whether the cluster can do nothing more: the rest of a load would wait for it."""
+        """Return whether the cluster can do nothing more: the rest of a load would wait for it."""
         return not self._target.alive() or self._target.broken() is not None
 
     def check(self) -> None:
-        """Raises LaunchFailed without the cluster, or a process that it does not replace."""
+        """Raise LaunchFailed if the cluster, or a process that it does not replace, has ended."""
         if not self._target.alive():
             raise LaunchFailed("the cluster process ended during a trial")
         if (reason := self._target.broken()) is not None:
             raise LaunchFailed(f"{reason}: this cluster can do nothing more")
 
     def leave(self, cell: Cell, whole: bool) -> Fault | None:
-        """Waits until the cluster has recovered, and calls `after_cell`."""
+        """Wait until the cluster has recovered, and call `after_cell`."""
         if whole:
             try:
                 if cell != self._launch.cells[-1][0]:
@@ -281,7 +281,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         return None
 
     def close(self, part: Part) -> Reaped:
-        """Ends the load actors and the cluster."""
+        """End the load actors and the cluster."""
         self._plan.place.close()
         return self._serving.close()
 
@@ -294,18 +294,17 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         return timing_of(self._suite, planned.row)
 
     def _log(self, profiled: bool) -> RequestLog | None:
-        """The log for each request of the next load; None if nobody asks for it."""
+        """Return a log for each request of the next load; None if nobody asks for it."""
         return None if self._journal.requests is None or profiled else RequestLog()
 
     def _traces(self, planned: PlannedTrial, timing: Timing, profiled: bool) -> TraceLog | None:
-        """The requests of the next load to trace; None where none are."""
+        """Choose the requests of the next load to trace; None: trace none."""
         if self._plan.trace is None or profiled or client_of(planned.row) != "raw":
             return None
         return trace_log(self._plan.trace, timing.measured_s)
 
     def _drive(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
-        """Runs a load, whose warm-up waits for replicas that Serve starts. Raises as `drive_load`
-        does."""
+        """Run a load; its warm-up waits for the replicas that come. Raises as `drive_load` does."""
         cluster = self._serving if self.parts else None
         app, drive = self._suite.app.own_app, self._plan.place.drive(cluster)
         self._watch = None
@@ -317,7 +316,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             return drive(load, timing, **beside)
 
     def _with_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
-        """The trial with what its requests, and what was seen beside, say beyond its figures."""
+        """Return the trial with what its requests and the observation add to its figures."""
         return trial
 
     def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
@@ -333,7 +332,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         return f"{counted(len(result.windows), 'window')} of {result.window_s:g} s"
 
     def _deployed(self) -> Deployed:
-        """Deploys the cell on a proven cluster. Raises CellOver if that fails."""
+        """Deploy the cell on a proven cluster. Raises CellOver if that fails."""
         try:
             return self._serving.deploy(self._suite.app, self._cell, self._say_deploy)
         except LaunchFailed as error:
@@ -350,8 +349,10 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._journal.append(Deploy(self._part.number, *about, deployed.proof, settled))
 
     def _settle(self) -> SettledFacts:
-        """For rows without a warm-up, and probes: waits until one client is served steadily. Gives
-        the state for the record of the deploy."""
+        """Wait until a client is served steadily, before rows without a warm-up and probes.
+
+        Returns the state for the record of the deploy.
+        """
         self._settling, self._unsettled = None, False
         if self._suite.requests_per_client is None and self._suite.capacity is None:
             return SettledFacts()
@@ -361,8 +362,10 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         return self._settling.first()
 
     def _recover(self) -> None:
-        """After a row that hurt the cluster: waits until ended processes are replaced and the cell
-        is in force again, and until one client is as fast as at first. Raises CellOver."""
+        """Wait until what the last row hurt is replaced, and the cell is in force again.
+
+        Then it waits until one client is as fast as at first. Raises CellOver.
+        """
         hurt, shaken = self._hurt, self._shaken
         self._hurt = self._shaken = False
         if hurt:
@@ -375,8 +378,10 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             self._unsettled = not self._settling.recovered()
 
     def _waits(self, trial: Trial) -> Trial:
-        """The trial with what requests wait in, if no full CPU or queue explains its figures. This
-        takes a further load, which enters no figure. Ctrl-C ends it."""
+        """Add what requests wait in, if no full CPU or queue explains the figures of the trial.
+
+        This takes a further load, which enters no figure. Ctrl-C ends it.
+        """
         app, inside, place = self._suite.app, self._inside, self._plan.place
         front = app.front if app.own_app is None else app.own_app.front
         if inside is None or not inside.sample or not isinstance(place, LocalLoads):
@@ -394,32 +399,28 @@ class ServedBench(Bench[Cell, PlannedLoad]):
 
 @dataclass
 class ServedClusters:
-    """Measures an agenda on clusters of ours, or on services that are up already. `folder`: of the
-    run; `port` 0: a free one.
+    """Measures an agenda on our own clusters, or on services that are up already.
 
-    `after_cell` is called with the cluster and the trials of each measured cell. `inside` None:
-    nothing is observed beside the load. `place`: where the load comes from. `trace`: the share of
-    requests that are traced. `bench`: what measures a launch, which takes `beside_s` more than its
-    rows.
+    `after_cell` is called with the cluster and the trials of each measured cell.
     """
 
     agenda: Agenda
     run_id: str
-    folder: Path
+    folder: Path  # of the run
     _: KW_ONLY
     host: str = "127.0.0.1"
-    port: int = 0
+    port: int = 0  # 0: a free one
     after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None
-    inside: Inside | None = None
-    place: LocalLoads | NodeLoads = field(default_factory=LocalLoads)
-    trace: float | None = None
+    inside: Inside | None = None  # None: nothing is observed during the load
+    place: LocalLoads | NodeLoads = field(default_factory=LocalLoads)  # where the load comes from
+    trace: float | None = None  # share of the requests that are traced
     raylets: int = 1  # nodes of each cluster, all on this host
-    bench: Callable[..., ServedBench] = ServedBench
-    beside_s: float = 0.0
+    bench: Callable[..., ServedBench] = ServedBench  # measures a launch
+    beside_s: float = 0.0  # seconds of a launch beyond its rows
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
 
     def plan(self) -> Plan[Cell, PlannedLoad]:
-        """The launches of the agenda."""
+        """Plan the launches of the agenda. With a ladder, counts and times are estimates."""
         return Plan(
             [self._launch(launch) for launch in self.agenda.launches],
             self._expected_s,
@@ -436,12 +437,12 @@ class ServedClusters:
     ) -> Work[PlannedLoad]:
         return self.agenda.work(launch, cell, rows)
 
-    def _expected_s(self, place: int, at: int | None) -> float:
+    def _expected_s(self, place: int, cell: int | None) -> float:
         launch, *later = self.agenda.launches[place:]
         beside_s = (1 + len(later)) * self.beside_s
-        if at is None:
+        if cell is None:
             return self.agenda.expected_s([launch, *later]) + beside_s
-        rest = replace(launch, cells=launch.cells[at:])
+        rest = replace(launch, cells=launch.cells[cell:])
         up_s = 0.0 if self.agenda.suite.services else LAUNCH_S
         return self.agenda.expected_s([rest, *later]) + beside_s - up_s
 
@@ -458,13 +459,12 @@ MOST_S: Final = 60.0
 
 @dataclass
 class ReplicaWatch:
-    """Watches the replicas of an app during one load, as a context manager. `changes`: what was
-    seen, once it is over (serving/cluster/course.py)."""
+    """Watches the replicas of an app during a load, as a context manager (cluster/course.py)."""
 
     serving: Serving
     app: str
     clock: Callable[[], float] = time.monotonic
-    changes: list[Mapping[str, Any]] = field(default_factory=list)
+    changes: list[Mapping[str, Any]] = field(default_factory=list)  # complete at the end
     _running: list[int] = field(default_factory=list)
     _changed_s: float = 0.0
     _began_s: float = math.inf
@@ -480,7 +480,7 @@ class ReplicaWatch:
             return  # the cluster is gone: the runner notices that itself
 
     def settled(self) -> bool:
-        """Whether the measurement may begin: no replica is missing, or none comes."""
+        """Return whether the measurement may begin: no replica is missing, or none comes."""
         now_s = self.clock()
         self._began_s = min(self._began_s, now_s)
         try:
@@ -494,8 +494,10 @@ class ReplicaWatch:
         return now_s > latest_s or all(state["running"] >= state["wanted"] for state in states)
 
     def add_to(self, trial: Trial, result: LoadResult) -> Trial:
-        """The trial, whose limits (core/own_app.py) of what Serve scales have what ran within the
-        windows: the numbers of replicas in turn, and how many Serve wanted in the end."""
+        """Add to the limits of what Serve scales (core/own_app.py) what ran within the windows.
+
+        That is: the numbers of replicas in turn, and how many Serve wanted at the end.
+        """
         begin_ns = result.started_at_ns - time.time_ns() + time.perf_counter_ns()
         limits, end_ns = dict(trial.limits), begin_ns + result.duration_s * 1e9
         past = [change for change in self.changes if change["at_ns"] <= end_ns]

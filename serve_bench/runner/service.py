@@ -1,6 +1,6 @@
 """A service that is up already: nothing of it is started or ended.
 
-Rule: the record of its load is of the same kind as that of a cluster of ours, so that every report
+Rule: the record of its load is of the same kind as that of our own cluster, so that every report
 can read it.
 """
 
@@ -30,13 +30,11 @@ from serve_bench.serving.server import read_marks
 
 @dataclass(frozen=True)
 class Service:
-    """A running service: its name, and the request to send. Nothing of it is known to have ended,
-    nor what its app counts. `from_nodes`: the load comes from several nodes, of whose processes
-    those of this host would be a part."""
+    """A running service. What of it has ended, and what its app counts, is unknown."""
 
     name: str
     request: Request
-    from_nodes: bool = False
+    from_nodes: bool = False  # of several nodes, this host sees only a part of the processes
 
     @property
     def remote(self) -> bool:
@@ -44,11 +42,11 @@ class Service:
         return not is_here(urlsplit(self.request.url).hostname or "")
 
     def load_of(self, suite: Suite, row: Row, cell: Cell) -> Load:
-        """The load of a row."""
+        """Return the load of a row; all cells of a service are the same."""
         return load_with(self.request, suite, row)
 
     def processes(self) -> list[ServeProcess]:
-        """Those of the Serve of this host that answers the URL."""
+        """List the processes of the Serve on this host that answers the URL."""
         if self.from_nodes:
             return []
         return behind(self.request.url, self.request.unix_socket)
@@ -69,7 +67,7 @@ class Service:
 
 
 def with_request(trial: Trial, load: Load) -> Trial:
-    """The trial with what a load asked of a service that was up already."""
+    """Add to the trial what its load requests of a service that was up already."""
     request = RequestFacts(
         url=load.request.url,
         method=", ".join(dict.fromkeys(load.request.methods)) or load.request.method,

@@ -1,10 +1,10 @@
-"""Sides of a round, up at once: what is measured on them, whatever kind of run compares them.
+"""The sides of a round, up at once: what is measured on them, whatever kind of run compares them.
 
-How a row is measured is in_turn.py, what the figures mean analysis/ratios.py. Rule: whatever
-fails on a side ends its round, on all sides, and the next round goes on; of three sides or more one
-beside A that cannot be started or deployed is left out of the round, or the cell, alone.
-Jobs run at once, each in a thread; only the thread that asked reports, so that a listener need know
-nothing of threads. No job is left behind, after Ctrl-C too, provided that `stop` ends each.
+in_turn.py measures a row, analysis/ratios.py says what the figures mean. Rule: whatever fails on a
+side ends its round, on all sides, and the next round continues; of three sides or more, a side
+beside A that cannot be started or deployed is left out of the round, or the cell, alone. Jobs run
+at once, each in a thread; only the thread that asked reports, so that a listener need know nothing
+of threads. No job is left behind, after Ctrl-C too, provided that `stop` ends each.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Say: TypeAlias = Callable[["Up", str], None]
 
 @dataclass
 class Up:
-    """A side of a round that was started, or is being."""
+    """A side of a round that was started, or is being started."""
 
     side: Side
     part: Part
@@ -66,8 +66,10 @@ class Up:
 def start_at_once(
     ups: Sequence[Up], say: Say, *, all_or_none: bool = True
 ) -> list[tuple[Up, LaunchFailed]]:
-    """Starts the sides, at once, in this order. Returns those that failed, and why. `all_or_none`:
-    where one does, the others are ended too, since there is nothing to compare."""
+    """Start the sides at once, in this order, and return those that failed, each with its error.
+
+    `all_or_none`: if a side fails, the others are ended too, since there is nothing to compare.
+    """
     for place, up in enumerate(ups):
         say(up, "launch: loading Ray")
         up.serving.begin(apart_from=[before.serving.ports for before in ups[:place]])
@@ -85,8 +87,10 @@ def start_at_once(
 def deploy_at_once(
     ups: Sequence[Up], apps: Sequence[tuple[Suite, Cell]], label: Cell, say: Say
 ) -> list[list[Launch | Deploy] | LaunchFailed]:
-    """Puts a cell on each side, at once: for each its records, or why it is not in force. `apps`:
-    what each is to deploy; `label`: the cell as it is recorded."""
+    """Deploy a cell on each side at once, and return its records, or why it is not in force.
+
+    `apps`: what each side is to deploy; `label`: the cell as it is recorded.
+    """
     for up in ups:
         say(up, "deploy")
 
@@ -110,7 +114,7 @@ def _deployed(
 
 
 def _end(ups: Sequence[Up]) -> None:
-    """Ends all, so that whoever waits for one is told."""
+    """End all sides, so that whoever waits for one of them hears of it."""
     for up in ups:
         up.serving.close()
 
@@ -126,9 +130,9 @@ class SidesBench(Bench[Cell, RowPlan]):
         rounds.say = self._say_row
         self._ups: dict[str, Up] = {}
         launched = planned.order if self._spec.urls is None else ()
-        for at, place in enumerate(launched, number):
+        for launch_number, place in enumerate(launched, number):
             side = planned.sides[place]
-            part, spec = self._launch(planned, side, at)
+            part, spec = self._launch(planned, side, launch_number)
             self._ups[side.label] = Up(side, part, Serving(spec))
         self.parts = [up.part for up in self._ups.values()]
         self._in_order = [self._ups[side.label] for side in planned.sides if self._ups]
@@ -143,7 +147,7 @@ class SidesBench(Bench[Cell, RowPlan]):
         return part, replace(spec, traced=self._rounds.trace is not None)
 
     def start(self) -> None:
-        """Starts the sides."""
+        """Start the sides. Raises LaunchOver when those that are up cannot be compared."""
         ups, without_ray = list(self._ups.values()), self._rounds.without_ray
         if not ups:
             return
@@ -167,20 +171,20 @@ class SidesBench(Bench[Cell, RowPlan]):
             raise LaunchOver(messages[0])
 
     def _suffice(self, ups: Sequence[Up]) -> bool:
-        """Whether these sides can be compared: of two all, of three or more A and another."""
+        """Return whether these sides can be compared: both of two, else A and another."""
         if len(self._spec.sides) == 2:
             return len(ups) == len(self._ups)
         return len(ups) > 1 and any(up.side == self._spec.sides[0] for up in ups)
 
     def _lose(self, lost: Sequence[Up]) -> None:
-        """Takes sides that are not up out of the round, and ends what is left of them."""
+        """Take sides that are not up out of the round, and end what is left of them."""
         self._in_order = [up for up in self._in_order if up not in lost]
         self._absent |= {up.side.label for up in lost}
         if self._suffice(self._in_order):  # else the round ends, and all of it
             _end(lost)
 
     def put(self, cell: Cell) -> None:
-        """Deploys a cell on the sides. A launch must be proven with its first cell."""
+        """Deploy a cell on the sides. A launch must be proven with its first cell."""
         if not self._ups:
             return
         apps = [self._spec.of_side(up.side, cell) for up in self._in_order]
@@ -206,7 +210,7 @@ class SidesBench(Bench[Cell, RowPlan]):
             raise over(next(iter(failed.values())))
 
     def load(self, row: RowPlan) -> Loaded:
-        """A row on all sides, part by part; what is measured before a part that fails is kept."""
+        """Measure a row on all sides, part by part; what came before a failed part is kept."""
         trials: list[Trial] = []
         for pairing in (part.without(self._absent) for part in row.parts):
             loaded = self._load_part(pairing)
@@ -227,7 +231,7 @@ class SidesBench(Bench[Cell, RowPlan]):
             faults = [_fault(*side, "interrupted") for side in zip(targets, planned, strict=True)]
             return Loaded(faults=tuple(faults), ended=early)
         why = rounds.chosen[place_of(pairing)].why
-        if why and not chosen_before:  # a line of its own where there is no terminal
+        if why and not chosen_before:  # a separate line where there is no terminal
             self._say(pairing.row.label, why)
         faults = [
             _fault(target, trial, f"{ended} during the trial ({_rate(trial)} until its end)")
@@ -246,14 +250,14 @@ class SidesBench(Bench[Cell, RowPlan]):
         return Loaded(trials, tuple(faults))
 
     def close(self, part: Part) -> Reaped:
-        """Ends a side."""
+        """End the cluster of a side."""
         (up,) = (up for up in self._ups.values() if up.part == part)
         return up.serving.close()
 
     # -------------------------------------------------------------------------------- rows
 
     def _target(self, pairing: Pairing, side: int) -> Target:
-        """What a side of a row is loaded on."""
+        """Return what a row loads on a side: a service that is up already, or a cluster."""
         row = pairing.row
         if self._rounds.requests:  # services that are up already
             suite, _ = self._spec.of_side(self._spec.sides[side], pairing.cell)
@@ -262,7 +266,6 @@ class SidesBench(Bench[Cell, RowPlan]):
         return self._target_on(self._ups[pairing.planned[side].variant], pairing.cell, row)
 
     def _target_on(self, up: Up, cell: Cell, row: Row) -> Target:
-        """A cluster, loaded with a row."""
         serving = up.serving
         suite, whole = self._spec.of_side(up.side, cell)
         return Target(
@@ -302,17 +305,16 @@ class SidesBench(Bench[Cell, RowPlan]):
 
 @dataclass
 class SideRounds(SideRows):
-    """How sides are measured, round by round: `bench` is what a round is measured on. `requests`:
-    to services that are up already, in place of launches."""
+    """How sides are measured, round by round."""
 
-    bench: ClassVar[type[SidesBench]] = SidesBench
+    bench: ClassVar[type[SidesBench]] = SidesBench  # measures a round
 
     rounds: Sequence[RoundPlan] = ()
-    requests: Sequence[Request] = ()
+    requests: Sequence[Request] = ()  # to services that are up already, in place of launches
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
 
     def plan(self) -> Plan[Cell, RowPlan]:
-        """The rounds that are to be measured; each step says of which side."""
+        """Plan the rounds; each step of progress says of which side it is."""
         launches = [
             PlannedLaunch(
                 f"round {planned.round}",
@@ -327,18 +329,18 @@ class SideRounds(SideRows):
         return Plan(launches, self.expected_s, about=about, width=width, over=self.stop_early)
 
     def expected_s(self, place: int, cell: int | None) -> float | None:
-        """How long the rounds from this one on take; within one the estimate stays."""
+        """Return how long the rounds from this one on take, s; within one None: no change."""
         return self.spec.expected_s(self.rounds[place:]) if cell is None else None
 
     def stop_early(self) -> RunStop | None:
-        """Whether the rounds so far are enough."""
+        """Return why the rounds so far are enough; None: continue. A subclass may stop."""
         return None
 
     def note_failures(self, messages: Sequence[str]) -> None:
-        """Takes why sides failed."""
+        """Note why sides failed; a subclass may use it."""
 
     def note_measured(self) -> None:
-        """A row was measured on a side or more."""
+        """Note that a row was measured on a side or more; a subclass may use it."""
 
 
 def _rate(trial: Trial) -> str:
@@ -355,7 +357,7 @@ def _without_program(target: Target) -> list[str]:
 
 
 def _not_measured(pairing: Pairing, targets: Sequence[Target], error: LoadError) -> Loaded:
-    """No side of a row is measured; one is to blame, where that is known."""
+    """Return the outcome of a row that no side has; the faulty side is blamed if it is known."""
     guilty, message, faults, broken = _to_blame(targets, error), str(error), list[Fault](), False
     # What is said of the others is no reason: the first fault is that of the guilty side.
     for side in sorted(range(len(targets)), key=lambda side: side != guilty):
@@ -369,7 +371,7 @@ def _not_measured(pairing: Pairing, targets: Sequence[Target], error: LoadError)
 
 
 def _to_blame(targets: Sequence[Target], error: LoadError) -> int | None:
-    """The side that could not be loaded, by its address; None where that is of both or of none."""
+    """Return the side at the address of the error; None where several sides or none have it."""
     urls = [urlsplit(target.load.request.url) for target in targets]
     places = [(url.hostname, url.port or (443 if url.scheme == "https" else 80)) for url in urls]
     numbers = [side for side, place in enumerate(places) if place == (error.host, error.port)]
@@ -392,7 +394,7 @@ def run_at_once(
     *,
     all_or_none: bool = False,
 ) -> list[T | BaseException | None]:
-    """What came of each job, in their order: its result, or the one of `failures` that it raised.
+    """Run the jobs at once; return the result of each, or the one of `failures` that it raised.
 
     `report`: takes what a job reports, with its place. `stop`: must end all that still run; it is
     called when a job raises something else or Ctrl-C comes, which is then raised, and with
@@ -406,7 +408,7 @@ def run_at_once(
 
     with ThreadPoolExecutor(len(jobs)) as threads:
         try:
-            futures = [threads.submit(job, partial(put, at)) for at, job in enumerate(jobs)]
+            futures = [threads.submit(job, partial(put, place)) for place, job in enumerate(jobs)]
             running = {*futures}
             while running:
                 done, running = wait(running, _POLL_S, FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The traced requests of a load: how many to order, and what their marks say of them afterwards."""
+"""The traced requests of a load: how many to order, and what their marks say afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ event loop is free on a busy one (Ray 2.60). So marks are read until none is mis
 
 
 def trace_log(share: float, measured_s: float) -> TraceLog:
-    """What to trace of a load whose windows take so long."""
+    """Choose what to trace of a load: a share, and FEWEST_TRACED in windows of `measured_s`."""
     # Half as many again: a connection that is chosen may be busy for a while.
     return TraceLog(share, 1.5 * FEWEST_TRACED / measured_s)
 
@@ -33,7 +33,7 @@ def trace_log(share: float, measured_s: float) -> TraceLog:
 def waterfall(
     requests: Sequence[TracedRequest], marks: Callable[[], Sequence[ProcessMarks]]
 ) -> WaterfallFacts:
-    """Where the time of the traced requests went. Reads the marks once Serve has made the last."""
+    """Compute where the time of the traced requests went, once Serve has written their marks."""
     ended = [request for request in requests if request.end_ns < NEVER]
     answered = [request for request in ended if request.status]
     failed = [request for request in ended if not request.status]
@@ -51,8 +51,10 @@ def waterfall(
 
 
 def marks_folder(pid: int) -> Path | None:
-    """Where a process of Serve keeps the marks of traced requests; None where it makes none, or is
-    of another user."""
+    """Return where a process of Serve keeps the marks of traced requests.
+
+    None where it makes none, or belongs to another user.
+    """
     try:
         folder = psutil.Process(pid).environ().get(FOLDER)
     except (psutil.Error, OSError):
