@@ -2,6 +2,6 @@
 
 The parent (crew.py) imports no ray. It starts the program `python -m serve_bench.nodes`, which
 joins the cluster as a driver, puts an actor (actors.py) on each node and passes their answers on.
-The program and the actors may run where only Ray is installed. The share of a node is computed in
-core/nodes.py.
+The program and the actors may run where only Ray is installed. core/nodes.py computes the share of
+a node.
 """

@@ -69,7 +69,7 @@ class CalledOff(Exception):
 
 
 def start_actor(node: str) -> Any:
-    """A load actor on this node; it may come up later, or never."""
+    """Start a load actor on this node; it may come up later, or never."""
     remote: Any = ray.remote(LoadActor)
     place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
     options = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": THREADS}
@@ -78,13 +78,12 @@ def start_actor(node: str) -> Any:
 
 @dataclass
 class NodeTask:
-    """The task of a node's actor: how it stands, and what came of it. `heard`: when the actor last
-    answered; None before it is up. `kept`: it drove an earlier load. `actor`: None once lost."""
+    """The task of a node's actor: how it stands, and its outcome."""
 
     node: str
-    actor: Any
-    kept: bool
-    heard: float | None = None
+    actor: Any  # None once lost
+    kept: bool  # it drove an earlier load
+    heard: float | None = None  # when it last answered; None before it is up
     state: NodeState = field(default_factory=NodeState)
     question: Any = None
     future: Any = None
@@ -92,13 +91,13 @@ class NodeTask:
 
     @property
     def pending(self) -> list[Any]:
-        """What Ray is to answer."""
+        """The calls that Ray is to answer."""
         if self.question is None:
             self.question = self.actor.state.remote()
         return [self.question] if self.future is None else [self.question, self.future]
 
     def take(self, answered: set[Any]) -> None:
-        """Takes in what was answered."""
+        """Take what was answered; start an actor again that ended since its last load."""
         try:
             if self.future in answered:
                 answer = ray.get(self.future, timeout=SILENT_S)
@@ -120,7 +119,7 @@ class NodeTask:
             # Otherwise it may come back; silence decides.
 
     def lose(self, reason: str) -> None:
-        """Gives the node up, with what was last heard of it."""
+        """Give the node up, with what it last reported."""
         ray.kill(self.actor)
         self.actor = None
         heard = LastHeard(0, 0, round(now() - self.heard, 3) if self.heard else 0.0)
@@ -131,19 +130,19 @@ class NodeTask:
 
 
 class LoadActors:
-    """The load actors, and the load that is under way. `say`: takes how it stands. `called_off`:
-    whether the parent wants its end. `answers`: that to the last load, should Ctrl-C lose it."""
+    """The load actors, and the load in progress."""
 
     def __init__(self, say: Callable[..., None], called_off: Callable[[], bool]) -> None:
-        self._say, self._called_off = say, called_off
+        self._say, self._called_off = say, called_off  # how it stands; whether it shall end
         self._actors: dict[str, Any] = {}
-        self._tasks, self.answers = list[NodeTask](), dict[int, dict[str, Any]]()
+        self._tasks = list[NodeTask]()
+        self.answers: dict[int, dict[str, Any]] = {}  # to the last load, should Ctrl-C lose it
+        # No two nodes began to measure further apart than this; None: unknown (called off before
+        # that, or a single node).
         self._skew_s: float | None = None
 
     def drive(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Drives a load from each of these nodes, all measured together. Returns the part of each,
-        and `skew_s`: no two began to measure further apart than this; None when it is not known
-        (called off before that, or one node alone)."""
+        """Drive a load from these nodes at once; return the part of each, and `skew_s`."""
         loads, timing = built(dict[str, Load], spec["loads"], "loads"), Timing(**spec["timing"])
         self._skew_s, self._tasks = None, []
         for node in loads:
@@ -186,8 +185,7 @@ class LoadActors:
     def _wait_for(
         self, reached: Callable[[NodeTask], bool], timeout_s: float, late: str = ""
     ) -> None:
-        """Listens until every node that works has come so far; one that takes longer is lost for
-        that reason. Raises CalledOff."""
+        """Listen until no working node is behind, and lose the late ones. Raises CalledOff."""
         deadline = now() + timeout_s
         while any(not reached(task) for task in self._working):
             self._listen()
@@ -198,8 +196,7 @@ class LoadActors:
                     task.lose(late)
 
     def _listen(self) -> None:
-        """Takes in what nodes answer within a tick, and says how the load stands; nodes that died
-        or are silent are lost."""
+        """Take the answers of a tick, lose nodes that died or are silent, report progress."""
         pending = [answer for task in self._working for answer in task.pending]
         answered, _ = ray.wait(pending, num_returns=len(pending), timeout=TICK_S)
         for task in self._working:
@@ -211,7 +208,7 @@ class LoadActors:
         self._say(event="phase", name=json.dumps(progress and asdict(progress)))
 
     def _end_early(self) -> None:
-        """Calls the load off: what was measured by then is kept."""
+        """Call the load off, and keep what was measured by then."""
         for task in self._working:
             if task.future is None:
                 task.lose("called off before it measured")
@@ -225,7 +222,7 @@ class LoadActors:
 
 
 def why(error: BaseException) -> str:
-    """Ray's reason in one line: without ids and the traceback around it."""
+    """Return Ray's reason in one line, without ids and the traceback around it."""
     if isinstance(error, ray.exceptions.ActorUnavailableError):
         match = re.search(r"RPC error: (.+?)(?: rpc_code|$)", str(error), re.MULTILINE)
         return f"the connection to its actor broke{f' ({match[1]})' if match else ''}"
@@ -237,14 +234,14 @@ def why(error: BaseException) -> str:
 
 
 def list_nodes(spec: dict[str, Any]) -> dict[str, Any]:
-    """The nodes that are alive, of a cluster that is joined by the first call. Raises Refused."""
+    """List the nodes that are alive; the first call joins their cluster. Raises Refused."""
     if not ray.is_initialized():
         join(spec["address"], "serve_bench", str(HOME))  # the actors have no names there
     return {"nodes": nodes()}
 
 
 def main() -> None:
-    """Serves commands until stdin ends."""
+    """Serve commands until stdin ends."""
     answers, commands = Answers(), read_commands(lambda: None)
     # While a load runs, the parent says nothing but `call_off`.
     loads = LoadActors(answers.say, called_off=lambda: not commands.empty())

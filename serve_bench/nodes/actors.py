@@ -1,8 +1,8 @@
 """What runs on a node: the load actor drives its share of a load from there.
 
 A plain class, made an actor by the program (__main__.py); its methods are called in several
-threads, `drive` in one of them for as long as it lasts. Rule: no clock of another node is looked
-at; `begin` says when to begin. Load workers end with their actor (stdin).
+threads, `drive` in one of them for as long as it lasts. Rule: no clock of another node is read;
+`begin` says when to begin. Load workers end with their actor (stdin).
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from serve_bench.observing.sampler import Sampler
 
 
 def processes_here() -> list[ServeProcess]:
-    """The Serve processes of this node: below the raylet that started this actor, since a machine
-    may hold several nodes."""
-    above = [
+    """List the Serve processes of this node, which are those below the raylet of this actor."""
+    above = [  # a machine may hold several nodes
         p.pid for p in psutil.Process().parents() if role_of(" ".join(p.cmdline())) == "raylet"
     ]
     mine = []
@@ -54,14 +53,13 @@ class LoadActor:
         self._begin_ns = time.perf_counter_ns()
 
     def call_off(self) -> None:
-        """Ends the load early: what was measured until then is kept."""
+        """End the load early: what was measured until then is kept."""
         self._called_off = True
 
     def drive(
         self, load: Load, timing: Timing, mark: dict[str, str], sample: bool
     ) -> dict[str, Any]:
-        """Drives a load to its end. Returns a NodePart as plain content, a tenth of its size.
-        Raises nothing but what is broken here."""
+        """Drive a load to its end, and return a NodePart as plain content, errors included."""
         # A message to the former load may have come when that had just ended.
         self._state, self._called_off = NodeState(), False
         self._begin_ns, self._opened_after_s = 0, None
@@ -85,13 +83,13 @@ class LoadActor:
         return plain(NodePart(result, usage=usage, opened_after_s=self._opened_after_s))
 
     def _note(self, progress: Progress) -> None:
-        """How the load stands; where it is called off, that reaches the driver from here."""
+        """Note how the load stands, and end it here, in its driver, if it is called off."""
         self._state = NodeState(progress, self._state.at_gate)
         if self._called_off:
             raise KeyboardInterrupt
 
     def _may_measure(self) -> bool:
-        """Called when all is ready to be measured, until the gate is open."""
+        """Return whether the gate is open. It is asked again and again once all is ready."""
         self._state = NodeState(self._state.progress, at_gate=True)
         if self._called_off:
             raise KeyboardInterrupt

@@ -1,6 +1,6 @@
 """The parent's side: starts the program of the nodes, orders loads.
 
-Rule: nothing here imports ray, and nothing here waits without an end. The program dies with this
+Rule: nothing here imports ray, and nothing here waits without an end. The program ends with this
 process (stdin), and with it Ray ends the actors, and the load workers with those.
 """
 
@@ -69,7 +69,7 @@ class NodeCrew(ChildDriver):
         self._python = python or sys.executable
 
     def start(self) -> None:
-        """Joins the cluster and lists its nodes. Raises NodesFailed within 25 s."""
+        """Join the cluster and list its nodes. Raises NodesFailed within 25 s."""
         try:
             if self.address != "auto":  # that is Ray's to find
                 reachable(self.address)
@@ -89,7 +89,7 @@ class NodeCrew(ChildDriver):
             raise
 
     def look(self) -> tuple[Node, ...]:
-        """The nodes as they are now, into `nodes` too. Raises NodesFailed."""
+        """List the nodes as they are now, and keep them in `nodes`. Raises NodesFailed."""
         answer = self._ask("join", {"address": self.address}, JOIN_S)
         self.nodes = built(tuple[Node, ...], answer["nodes"], "nodes")
         return self.nodes
@@ -102,14 +102,14 @@ class NodeCrew(ChildDriver):
         on_progress: OnProgress | None = None,
         sample: bool = False,
     ) -> LoadResult:
-        """Drives a load from each of these nodes (by node id), all measured together. The result is
-        that of all together, with the share of each in its `nodes`.
+        """Drive a load from each of these nodes (by node id), all measured together.
 
-        All warm up until each is steady or its warm-up's maximum is over. `on_progress` gets the
-        sum of all nodes some times a second. `sample`: also what the Serve processes of each node
-        used. A node that dies or falls silent is lost: its share says why. Raises NodesFailed when
-        no node is left or no target can be reached, LoadInterrupted with the result so far on
-        Ctrl-C while measuring, and KeyboardInterrupt on one before.
+        The result is that of all together, with the share of each in its `nodes`. All warm up until
+        each is steady or its warm-up's maximum is over. `on_progress` gets the sum of all nodes
+        some times a second. `sample`: also what the Serve processes of each node used. A node that
+        dies or falls silent is lost: its share says why. Raises NodesFailed when no node is left or
+        no target can be reached, LoadInterrupted with the result so far on Ctrl-C while measuring,
+        and KeyboardInterrupt on one before.
         """
         heard = time.monotonic()
 
@@ -140,7 +140,7 @@ class NodeCrew(ChildDriver):
         return result
 
     def close(self) -> None:
-        """Ends the program, and with it Ray the actors."""
+        """End the program, and with it Ray ends the actors."""
         if self._child is not None:
             self._child.kill()
             self._child.wait()
@@ -152,12 +152,11 @@ class NodeCrew(ChildDriver):
     def _combine(
         self, loads: Mapping[str, Load], answer: Mapping[str, Any]
     ) -> LoadResult | NodesFailed:
-        """The result of all nodes, or why none of them has one. Raises NodesFailed where our code
-        broke on a node."""
+        """Combine the results of all nodes, or return why none has one. Raises NodesFailed."""
         parts = built(dict[str, NodePart], answer["parts"], "parts")
         of_nodes = [(node, parts[node.node_id]) for node in self.nodes if node.node_id in parts]
         for node, part in of_nodes:
-            if part.broken:
+            if part.broken:  # our code, not the load
                 raise NodesFailed(f"the load on node {node.name} broke: {part.reason}")
         if not of_nodes:
             return NodesFailed("called off before it measured")
