@@ -37,7 +37,7 @@ _EVIDENCE: Final = (frozenset(HISTOGRAMS) - {"latency", *STREAM_TIMES}) | {BATCH
 
 
 def perf_metrics(result: Result) -> str:
-    """The figures of a run, profiled rows left out, as the text of that JSON file."""
+    """Return the figures of a run, without profiled rows, as the text of that JSON file."""
     more = {"not_measured": [planned.key for planned in result.missing]}
     if result.run.command == "scale":
         rows = LENS.look(result, ReportOptions()).view.rows
@@ -66,8 +66,7 @@ def perf_metrics(result: Result) -> str:
 
 
 def _scale_metrics(rows: Sequence[ViewRow]) -> Iterator[Metric]:
-    """Those of the rows of scale; of a curve, which has no published names, they hold the replicas
-    and the unit."""
+    """Yield the metrics of scale; a curve has no published names, so its have replicas and unit."""
     for row in (row for row in rows if row.trials):
         dims, curve = row.dims, row.dims.get("workload") == "curve"
         prefix = "" if dims["variant"] == rows[0].dims["variant"] else f"{dims['variant']}_"
@@ -102,7 +101,7 @@ _GAPS: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
 def _as_in_ray(line: Line, places: Sequence[PlacedRow], several: bool) -> Iterator[Metric]:
-    """The figures of a row by the names of Ray's benchmark, times in ms."""
+    """Yield the figures of a row by the names of Ray's benchmark, times in ms."""
     before = f"{line.variant}_" if several else ""
     for names in (place.metrics for place in places if place.holds(line.row.label, line.cell)):
         for name, metric, end in ((names.rate, MAIN, "rps"), (names.events, "events", "tps")):

@@ -37,7 +37,7 @@ CLASSIC: Final = ("run", "trace", "micro", "noop", "press")
 
 
 def find_lens(command: str) -> Lens:
-    """How runs of a command are looked at. BadInput for one that this version does not know."""
+    """Import the lens of a command. BadInput for one that this version does not know."""
     if command not in FOLDERS:
         raise BadInput(f"a run of {command!r} cannot be shown; those of {', '.join(FOLDERS)} can")
     module = import_module(f"serve_bench.benchmarks.{FOLDERS[command]}.lens")
@@ -45,12 +45,11 @@ def find_lens(command: str) -> Lens:
 
 
 def read_rows(path: Path, like: Run | None = None) -> Result:
-    """A stored run as `compare` and `history` read it; one of another command than `like`, with
-    which it has no row in common, as it is. Raises BadInput in one line."""
+    """Read a stored run for `compare` and `history`, by its lens. Raises BadInput in one line."""
     result = read(path)
     command = result.run.command
     if command not in FOLDERS or (like is not None and like.command != command):
-        return result
+        return result  # it has no row in common with `like`
     try:
         return find_lens(command).compared(result)
     except BadInput as error:
@@ -58,16 +57,15 @@ def read_rows(path: Path, like: Run | None = None) -> Result:
 
 
 def newest_run(place: Path) -> Path:
-    """The folder of the run that began last. BadInput where there is none."""
+    """Return the folder of the run that began last. BadInput where there is none."""
     runs, _ = search([place])
     return max(runs, key=lambda folder: runs[folder].run.started_at)
 
 
 def index_of(place: Path, note: Callable[[str], None]) -> Document:
-    """The index of the runs in a folder, each with its first finding. BadInput without any. `note`:
-    is told how many are read, since that takes a tenth of a second each."""
+    """Make the index of the runs in a folder, each with its first finding. BadInput without any."""
     runs, unreadable = search([place])
-    note(f"reading {counted(len(runs), 'run')}")
+    note(f"reading {counted(len(runs), 'run')}")  # that takes a tenth of a second each
     skipped, rows = [f"{run.folder}: {run.reason}" for run in unreadable], []
     for folder in sorted(runs, key=lambda folder: runs[folder].run.started_at, reverse=True):
         result, page = runs[folder], folder / "report.html"
@@ -83,10 +81,10 @@ def index_of(place: Path, note: Callable[[str], None]) -> Document:
 
 
 def run_schema() -> dict[str, Any]:
-    """The JSON Schema of the JSON of every kind of run: a shipped file, with the figures of all. Of
-    a family, such as `batch_size_mean.Ranker`, each member has unit and meaning of the family."""
+    """Return the JSON Schema of all kinds of run: a shipped file, with the figures of each."""
     assert all(map(find_lens, FOLDERS))  # their figures are declared now
     schema: dict[str, Any] = deepcopy(reference("run.schema.json"))
+    # Each member of a family, such as `batch_size_mean.Ranker`, has its unit and meaning.
     schema["$defs"]["figures"]["patternProperties"] = {
         rf"^{name}(\..+)?$": {
             "$ref": "#/$defs/value",

@@ -1,8 +1,8 @@
-"""How a capacity is measured: probes on clusters of ours, launch after launch, or on running
-services. The search itself is analysis/capacity.
+"""Measures a capacity: probes on our own clusters, launch after launch, or on running services.
 
-Rule: a probe that missed may leave requests behind. The next one waits until one client is served
-about as fast as at first; where that takes too long, its trial is flagged.
+analysis/capacity does the search itself. Rule: a probe that missed may leave requests behind. The
+next one waits until one client is served about as fast as at first; where that takes too long, its
+trial is flagged.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ DRAIN: Final = 2.0
 beyond it in any case. Where it limits no whole response, until their time-out."""
 
 BESIDE_S: Final = 3.0
-"""Seconds of a probe beside its measured ones: connections, warm-up, drain; an estimate."""
+"""Seconds of a probe beyond its measured ones: connections, warm-up, drain; an estimate."""
 
 
 def timing_of(search: LaunchSearch, row: Row) -> Timing:
-    """The timing of the load that the search asks for."""
+    """Return the timing of the load that the search asks for."""
     ask = search.ask if row.rate_per_s is not None else None
     if ask is None:
         return CLOSED_TIMING
@@ -85,7 +85,7 @@ class Probing(Work[PlannedLoad]):
         self.search.add(trial)
 
     def left(self) -> int:
-        """None of a launch that may not be needed."""
+        """Return an estimate of the remaining loads; 0 for a launch that may not be needed."""
         if self.search.closed is None and self.search.round > self.search.asked.launches:
             return 0
         left = round(self.search.expected_left_s / EACH_S)
@@ -108,7 +108,7 @@ class Progressing:
     began_s: float = field(default_factory=time.monotonic)
 
     def over(self, round_: int, of: int) -> RunStop | None:
-        """After a whole round: why no further launch is made; None: one is."""
+        """Return why no further launch is made after a whole round; None: one is."""
         asked = self.searches.asked
         if self.searches.enough():
             return RunStop(round_, of, "settled", now_iso())
@@ -119,9 +119,8 @@ class Progressing:
 
 
 def expected_s(suite: Suite, asked: CapacitySearch, launches: Sequence[LaunchPlan]) -> float:
-    """Expected seconds of the launches, up to the fewest that were asked for; of later ones those
-    of the first one's round."""
-    last = max(launches[0].round, asked.launches) if launches else 0
+    """Return the expected seconds of the launches, up to the fewest that were asked for."""
+    last = max(launches[0].round, asked.launches) if launches else 0  # a later round: it alone
     left = [launch for launch in launches if launch.round <= last]
     each_s = search_s(asked)
     if suite.services:
@@ -131,7 +130,7 @@ def expected_s(suite: Suite, asked: CapacitySearch, launches: Sequence[LaunchPla
 
 
 def search_s(asked: CapacitySearch) -> float:
-    """Expected seconds of a search, its closed loop included."""
+    """Return the expected seconds of a search, its closed loop included."""
     return asked.launch_s * (1 + BESIDE_S / EACH_S) + CLOSED_WINDOWS
 
 
@@ -142,21 +141,21 @@ class CapacityBench(ServedBench):
         self, plan: CapacityClusters, launch: LaunchPlan, number: int, journal: Journal
     ) -> None:
         super().__init__(plan, launch, number, journal)
-        self._clusters, self._at = plan, launch
+        self._clusters = plan
         self._since_s = 0.0  # when the cell was put
         for cell, _ in launch.cells:  # what an earlier launch of this round began has no use
             plan.searches.renew(launch.variant.name, launch.round, label_of(cell))
 
     @property
     def _search(self) -> LaunchSearch:
-        return self._clusters.search(self._at, self._cell)
+        return self._clusters.search(self._launch, self._cell)
 
     def _load(self, row: Row) -> Load:
-        """Each probe of each run draws arrivals of its own: two runs with the same ones would
-        differ by less than two should."""
+        """Return the load of a row; each probe of each run draws its arrivals anew."""
         load, search = super()._load(row), self._search
         if row.rate_per_s is None:
             return load
+        # Two runs with the same arrivals would differ by less than two should.
         place = f"{self._plan.run_id}/{search.variant}/{search.round}/{row.run}"
         return replace(
             load,
@@ -173,7 +172,7 @@ class CapacityBench(ServedBench):
         return RequestLog(gap_limits(self._search.slo))
 
     def _with_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
-        """With the counts of a probe's bounds."""
+        """Add the counts of a probe's bounds."""
         if log is None or trial.row.rate_per_s is None:
             return trial
         seconds = trial.window_s * len(trial.metrics["throughput"].windows or ())
@@ -182,15 +181,14 @@ class CapacityBench(ServedBench):
         return replace(trial, slices=structs.replace(slices, began_s=round(max(0.0, began_s), 1)))
 
     def put(self, cell: Cell) -> None:
-        """Deploys a cell, and waits until one client is served steadily."""
+        """Deploy a cell, and wait until one client is served steadily."""
         self._since_s = time.monotonic()
         super().put(cell)
 
     def _loaded(
         self, row: PlannedLoad, trial: Trial, measured: Measured, log: RequestLog | None
     ) -> Loaded:
-        """A probe that missed its SLO is followed by a wait, and one without a success is an answer
-        and a miss, no fault."""
+        """Return the outcome; a missed probe leads to a wait, one without a success is no fault."""
         loaded, bounds = super()._loaded(row, trial, measured, log), self._search.bounds
         served = self._settling is not None and self._settling.usual_ns is not None
         probe = probe_of(trial, bounds, self._search.front)
@@ -202,7 +200,7 @@ class CapacityBench(ServedBench):
         return replace(loaded, faults=tuple(lost for lost in loaded.faults if lost.why != answer))
 
     def _waits(self, trial: Trial) -> Trial:
-        """Only of the closed loop: a probe is not to be followed by one more load at its rate."""
+        """Look only after a closed loop: a probe is not followed by another load at its rate."""
         return trial if trial.row.loop == "open" else super()._waits(trial)
 
 
@@ -214,7 +212,7 @@ class CapacityClusters(ServedClusters):
     bench: Callable[..., ServedBench] = CapacityBench
 
     def plan(self) -> Plan[Cell, PlannedLoad]:
-        """The launches of the agenda, of which the last are made only if they are needed."""
+        """Plan the launches of the agenda; the last ones are made only if they are needed."""
         launches = [self._launch(launch) for launch in self.agenda.launches]
         rounds = [launch.round for launch in launches]
         place = iter(range(len(launches)))
@@ -234,12 +232,12 @@ class CapacityClusters(ServedClusters):
         return Probing(self.search(launch, cell))
 
     def search(self, launch: LaunchPlan, cell: Cell) -> LaunchSearch:
-        """The search of a cell on a launch."""
+        """Return the search of a cell on a launch."""
         return self.searches.at(launch.variant.name, launch.round, label_of(cell))
 
-    def _expected_s(self, place: int, at: int | None) -> float:
+    def _expected_s(self, place: int, cell: int | None) -> float:
         launches = self.agenda.launches[place:]
-        left = replace(launches[0], cells=launches[0].cells[at or 0 :])
+        left = replace(launches[0], cells=launches[0].cells[cell or 0 :])
         suite = self.agenda.suite
         whole = expected_s(suite, self.searches.asked, [left, *launches[1:]])
-        return whole - (0.0 if at is None or suite.services else LAUNCH_S + FIRST_DEPLOY_S)
+        return whole - (0.0 if cell is None or suite.services else LAUNCH_S + FIRST_DEPLOY_S)

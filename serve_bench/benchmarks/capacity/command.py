@@ -57,7 +57,7 @@ class CapacityExperiment(SuiteExperiment[CapacityOptions]):
         )
 
     def prepare(self, asked: Suite, earlier: Result | None) -> Suite:
-        """With the budget of the command line, in a resumed run too."""
+        """Set the budget of the command line, in a resumed run too."""
         if asked.capacity is not None:
             usual_s = len(asked.cells) * len(asked.variants) * BUDGET_S
             budget_s = self.options.budget_s or usual_s
@@ -65,7 +65,7 @@ class CapacityExperiment(SuiteExperiment[CapacityOptions]):
         return super().prepare(asked, earlier)
 
     def content(self, asked: Suite, earlier: Result) -> Mapping[str, Any]:
-        """All but the budget."""
+        """Return all but the budget, which a resumed run may change."""
         content = asked.to_json()
         stored = earlier.run.suite.get("capacity") or {}
         return {**content, "capacity": {**content["capacity"], "budget_s": stored.get("budget_s")}}
@@ -101,7 +101,7 @@ def _asked(options: CapacityOptions, slo: str) -> CapacitySearch:
 
 
 def _scaled(suite: Suite, options: CapacityOptions) -> Suite:
-    """The suite with its replicas as --replicas has them. Raises BadInput."""
+    """Return the suite with the number of replicas of --replicas. Raises BadInput."""
     app = suite.app.own_app
     if options.replicas is None or (app is not None and options.replicas == "auto"):
         return suite
@@ -117,7 +117,7 @@ def _scaled(suite: Suite, options: CapacityOptions) -> Suite:
 
 
 def find_searches(suite: Suite, earlier: Result | None) -> Searches:
-    """The searches of a run, with what an earlier sitting knows."""
+    """Return the searches of a run, with what an earlier sitting knows."""
     asked = _search_in(suite)
     traffic, front = suite.rows[0].traffic, built(SuiteFacts, suite.to_json(), "suite").front
     return Searches(asked, parse_slo(asked.slo), traffic, front, earlier)
@@ -126,8 +126,7 @@ def find_searches(suite: Suite, earlier: Result | None) -> Searches:
 def launches_left(
     suite: Suite, searches: Searches, earlier: Result | None
 ) -> tuple[LaunchPlan, ...]:
-    """The launches of the plan whose cells are not searched to their end; none where that is
-    enough, and nothing failed."""
+    """Return the launches with open searches; none where a run without failures has settled."""
     stop = None if earlier is None or earlier.failures else earlier.stop
     if stop is not None and stop.why == "settled":
         return ()
@@ -144,7 +143,7 @@ def launches_left(
 
 
 def plan_lines(suite: Suite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
-    """The launches that are made in any case, and what a budget does not buy."""
+    """Describe the launches that are made in any case, and what a budget does not buy."""
     asked = _search_in(suite)
     yield f"SLO: {parse_slo(asked.slo).text}"
     text = f"closed loop of {asked.connections} connections, then open-loop probes"

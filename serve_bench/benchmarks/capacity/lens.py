@@ -1,4 +1,4 @@
-"""How a run of capacity is looked at: of each cell the highest rate at which its SLO is met.
+"""The report on capacity: of each cell the highest rate at which its SLO is met.
 
 A row is a load: the closed loops of the launches, or a probe. A point is the capacity of a cell, or
 what a launch says of it. `compare` and `history` read one row, the capacity of each launch.
@@ -80,7 +80,7 @@ NO_LIMIT: Final = ("unclear", "offered load", "client", "connections")
 
 
 def read_searches(result: Result) -> Searches:
-    """The searches that a run has recorded. Raises BadInput for a damaged suite."""
+    """Read the searches that a run has recorded. Raises BadInput for a damaged suite."""
     asked = result.run.part("capacity", CapacitySearch)
     traffic = result.plan[0].row.traffic if result.plan else None
     slo = parse_slo(asked.slo, "suite.capacity.slo")
@@ -88,8 +88,7 @@ def read_searches(result: Result) -> Searches:
 
 
 def name_probes(result: Result) -> Result:
-    """The run with a row for each probe of each launch: `probe 1.3` is the third of the first.
-    Launches that were not needed are not planned."""
+    """Return the run with a row for each probe, such as `probe 1.3`: the third of launch 1."""
     asked = result.run.part("capacity", CapacitySearch)
     last = max([asked.launches, *(trial.round for trial in result.trials)])
 
@@ -97,27 +96,26 @@ def name_probes(result: Result) -> Result:
         row = replace(trial.row, label=f"probe {trial.round}.{trial.row.run}")
         return trial if trial.row.rate_per_s is None else replace(trial, row=row)
 
-    plan = (planned for planned in result.plan if planned.round <= last)
+    plan = (planned for planned in result.plan if planned.round <= last)  # no unneeded launches
     return replace_rows(result, plan, map(name, result.trials))
 
 
 @dataclass(frozen=True)
 class SearchedCell:
-    """A cell under a variant. `ended`: the searches that its capacity is made of; `loop`: its
-    closed loops; `probes`: those of all searches."""
+    """A cell under a variant."""
 
     name: str
-    ended: Sequence[LaunchSearch]
+    ended: Sequence[LaunchSearch]  # the searches that its capacity is made of
     capacity: Capacity
-    loop: ViewRow
-    probes: Sequence[ViewRow]
+    loop: ViewRow  # its closed loops
+    probes: Sequence[ViewRow]  # those of all searches
 
     def select(self, *words: str) -> list[ViewRow]:
-        """The probes that say this of the service."""
+        """List the probes that say one of these words of the service."""
         return [row for row in self.probes if row.dims["slo"] in words]
 
     def distance(self, row: ViewRow) -> float:
-        """ln(rate of a probe / capacity, or the end of it that is known)."""
+        """Return ln(rate of a probe / capacity, or the end of it that is known)."""
         has = self.capacity
         return math.log(row.dims["rate_per_s"] / (has.rate or has.low or has.high or 1.0))
 
@@ -129,12 +127,12 @@ class SearchedCell:
 
 
 def name_figure(goal: Objective) -> str:
-    """The name of the figure that a probe has for an objective."""
+    """Name the figure of a probe for an objective."""
     return f"slo_{'time' if goal.timed else 'share'}.{goal.name}"
 
 
 def find_cells(searches: Searches, page: Page) -> Iterator[SearchedCell]:
-    """The cells of a run that have a probe, in the order of their closed loops."""
+    """Yield the cells of a run that have a probe, in the order of their closed loops."""
     loads = {trial.key: row for row in page.rows for trial in row.trials}
     loops = [row for row in page.rows if row.trials and row.dims["rate_per_s"] is None]
     for loop in loops:
@@ -149,7 +147,7 @@ def find_cells(searches: Searches, page: Page) -> Iterator[SearchedCell]:
 
 
 def _describe_probe(row: ViewRow, probe: Probe, search: LaunchSearch, cell: str) -> ViewRow:
-    """A probe with what it has for each objective, and what it says of the service."""
+    """Return a probe with its value for each objective, and what it says of the service."""
     faults = {
         "broken off": not probe.whole,
         "scaled": not probe.steady,
@@ -173,8 +171,7 @@ def _describe_probe(row: ViewRow, probe: Probe, search: LaunchSearch, cell: str)
 
 
 def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh: bool) -> ViewRow:
-    """The capacity of a cell with what stands beside it, and its ratio to that of the first.
-    `fresh`: the run launched the service."""
+    """Make the point of a cell: its capacity, and the ratio to that of the first cell."""
     has, search, launches = cell.capacity, cell.ended[0], cell.capacity.launches
     binding = [launch.binds for launch in launches if launch.binds is not None]
     kinds = {launch.ceiling for launch in launches}
@@ -211,19 +208,18 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
 
 
 def describe_ends(bounds: Capacity | LaunchEstimate) -> str:
-    """`at least 100 and below 200 req/s`, as far as they are known."""
+    """Render `at least 100 and below 200 req/s`, as far as the ends are known."""
     ends = {"at least": bounds.low, "below": bounds.high}
     words = [f"{word} {number(end, 3)}" for word, end in ends.items() if end is not None]
     return f"{' and '.join(words)} req/s" if words else "no bound known"
 
 
 def measure_cell(cell: SearchedCell, first: Capacity) -> dict[str, Value]:
-    """The capacity, or its ends, and what stands beside: a rate to run at, the closed loop, the
-    client, and the cores used by the probes within BESIDE of it, else by the nearest that met."""
+    """Compute the capacity or its ends, a safe rate, and the cores used near the capacity."""
     has, sound = cell.capacity, cell.select("met", "missed", "client")
     near = [row for row in sound if abs(cell.distance(row)) <= BESIDE]
     met = sorted(cell.select("met") or sound, key=lambda row: abs(cell.distance(row)))
-    used = [row for row in near or met[:1] if row.value("cpu_service")]
+    used = [row for row in near or met[:1] if row.value("cpu_service")]  # else the nearest that met
     cores = mean_of(row.values["cpu_service"].value / 100 for row in used)
     rate = mean_of(row.dims["rate_per_s"] for row in used)
     values = known_values(
@@ -260,7 +256,7 @@ def _warn_of_cell(cell: SearchedCell, fresh: bool) -> Iterator[Finding]:
 
 
 def make_launch_points(cell: SearchedCell) -> Iterator[ViewRow]:
-    """What each launch that was searched to its end says, and what is doubted of it."""
+    """Yield what each launch that was searched to its end says, with its warnings."""
     for search, launch in zip(cell.ended, cell.capacity.launches, strict=True):
         binds_next, rate_next = launch.next or (None, None)
         dims = {"point": "launch", "variant": search.variant, **search.cell}
@@ -289,8 +285,7 @@ def make_launch_points(cell: SearchedCell) -> Iterator[ViewRow]:
 
 
 def find(points: Sequence[ViewRow], fresh: bool) -> Iterator[str]:
-    """What the run supports: `capacity 1,240 req/s (95 %: 1,180 to 1,290, 3 launches) at p99 <= 50
-    ms`, of several cells the highest; whether the rate that is needed is held; what binds there."""
+    """Yield the findings: the capacity, of several the highest, the needed rate, what binds."""
     if not points:
         yield "Nothing was measured: there is no capacity"
         return
@@ -319,7 +314,7 @@ def find(points: Sequence[ViewRow], fresh: bool) -> Iterator[str]:
 
 
 def judge_need(points: Sequence[ViewRow]) -> Iterator[tuple[bool, str]]:
-    """Whether a cell holds the rate that is needed, if one is."""
+    """Yield whether a cell holds the rate that is needed, if there is one, and say which."""
     if points and (need := points[0].dims["need"]) is not None:
         able = [point.name for point in points if point.dims["needed"] == "holds"]
         words = f"held by {', '.join(able)}" if able else "no cell is proven to hold it"
@@ -327,10 +322,10 @@ def judge_need(points: Sequence[ViewRow]) -> Iterator[tuple[bool, str]]:
 
 
 def build(page: Page) -> View:
-    """The capacity of each cell, what each launch says, every probe."""
+    """Build the view: the capacity of each cell, what each launch says, every probe."""
     result, searches = page.result, read_searches(page.result)
     asked, cells = searches.asked, [*find_cells(searches, page)]
-    fresh = "urls" not in result.run.suite
+    fresh = "urls" not in result.run.suite  # the run launched the service
     planned = [(load.variant, load.round, load.cell) for load in name_probes(result).plan]
     missing = sum(not searches.finished(*search) for search in planned)
     points = [make_point(cell, asked, cells[0].capacity, fresh) for cell in cells]
@@ -362,7 +357,7 @@ def build(page: Page) -> View:
 
 
 def _draw(cell: SearchedCell) -> Iterator[Chart]:
-    """The objective that binds, else the first one, over the rate."""
+    """Chart the objective that binds, else the first one, over the rate."""
     goals, has = {goal.name: goal for goal in cell.ended[0].slo.objectives}, cell.capacity
     binds = next((launch.binds for launch in has.launches if launch.binds), next(iter(goals)))
     figure, family = name_figure(goals[binds]), name_figure(goals[binds]).partition(".")[0]
@@ -380,10 +375,12 @@ def _draw(cell: SearchedCell) -> Iterator[Chart]:
 
 
 def condensed(result: Result) -> Result:
-    """The run with a trial for each cell and launch that was searched to its end; its row names the
-    SLO and the arrivals, whatever they were written like. A launch that has bounds alone has a
-    failure: where no probe met the SLO it counts as not measured, so B is worse; else as broken,
-    which is held against nobody. Raises BadInput for a damaged suite."""
+    """Return the run with a trial for each cell and launch that was searched to its end.
+
+    Its row names SLO and arrivals in one spelling. A launch with bounds alone has a failure: where
+    no probe met the SLO it counts as not measured, so B is worse; else as broken, which is blamed
+    on no side. Raises BadInput for a damaged suite.
+    """
     result = name_probes(result)
     searches, traffic = read_searches(result), result.plan[0].row.traffic
     goals = sorted(searches.slo.objectives, key=lambda goal: (goal.kind == "errors", goal.name))
@@ -407,14 +404,14 @@ def condensed(result: Result) -> Result:
 
 
 def _measure(search: LaunchSearch, row: Row) -> Trial:
-    """The capacity of a launch in the place of a throughput. Its CPU is that of the probe nearest
-    to it. The SLO fixes its latency and judges its failed requests, so it has neither."""
+    """Return a trial with the capacity of a launch as throughput, and CPU of the nearest probe."""
     estimate = search.estimate()
     rate = estimate.rate or estimate.low or estimate.high or 1.0
     served = [trial for trial in search.trials if trial.completed_in_windows] or search.trials
     near = min(served, key=lambda trial: abs(math.log((trial.row.rate_per_s or 1.0) / rate)))
     met = any(meets(probe, search.bounds) for probe in search.probes if probe.whole)
     completed = near.completed_in_windows if met or estimate.ceiling != "floor" else 0
+    # The SLO fixes its latency and judges its failed requests, so it has neither.
     metrics = {MAIN: Metric("requests/s", "higher", (rate,))}
     counts = Counts(completed, completed, {}, 0)
     near = replace(near, client=ClientFacts(), slices=ProbeSlices()).flagged("fitted")

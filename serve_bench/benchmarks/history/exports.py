@@ -1,8 +1,9 @@
-"""A history in the forms that other tools read: Apache Otava 0.8.0 (otava/importer.py), Bencher
-(Bencher Metric Format), github-action-benchmark (BenchmarkResult of its src/extract.ts).
+"""A history in the forms that other tools read.
 
-Rule: every figure, not rounded, in the unit of the metric (times in ns). Names of series are the
-same in each export, whatever else was measured, so that tools which keep them find them again.
+Apache Otava 0.8.0 (otava/importer.py), Bencher (Bencher Metric Format), github-action-benchmark
+(BenchmarkResult of its src/extract.ts). Rule: every figure, not rounded, in the unit of the metric
+(times in ns). Names of series are the same in each export, whatever else was measured, so that
+tools which keep them find them again.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ ATTRIBUTES: Final = ("run", "ray", "serve_bench")
 
 
 def export(history: History, form: str) -> str:
-    """The history in a form of EXPORTS. BadInput for several groups of runs: other tools keep one
-    series by one name."""
+    """Render the history in a form of EXPORTS. BadInput for several groups of runs."""
     if len(history.groups) > 1:
         names = "; ".join(group.name for group in history.groups)
         words = f"the runs are {len(history.groups)} histories ({names})"
@@ -32,8 +32,7 @@ def export(history: History, form: str) -> str:
 
 
 def _otava_csv(group: Group, named: Mapping[str, Series]) -> str:
-    """A line for each run. Otava takes a value in each cell, so a run without one is left out.
-    BadInput where no run has all."""
+    """Render a line for each run that has all values. BadInput where none has."""
     rows = []
     for number, run in enumerate(group.runs):
         about = (run.run.started_at, run.run.id, run.versions.get("ray", ""), run.run.tool_version)
@@ -46,7 +45,7 @@ def _otava_csv(group: Group, named: Mapping[str, Series]) -> str:
 
 
 def _otava_config(group: Group, named: Mapping[str, Series]) -> str:
-    """The config of Otava for that CSV, as `history.csv`."""
+    """Render the config of Otava for that CSV, as `history.csv`."""
     ways, test = {"higher": 1, "lower": -1}, {"type": "csv", "file": "history.csv"}
     metrics = {k: {"column": k, "direction": ways[of.measure.better]} for k, of in named.items()}
     about = {"time_column": "time", "attributes": ATTRIBUTES, "metrics": metrics}
@@ -54,7 +53,7 @@ def _otava_config(group: Group, named: Mapping[str, Series]) -> str:
 
 
 def _bencher(group: Group, named: Mapping[str, Series]) -> str:
-    """The newest run, in Bencher Metric Format."""
+    """Render the newest run in Bencher Metric Format."""
     benchmarks: dict[str, dict[str, dict[str, float]]] = {}
     for name, series in named.items():
         point, (place, _, metric) = series.points[-1], name.rpartition("/")
@@ -66,8 +65,7 @@ def _bencher(group: Group, named: Mapping[str, Series]) -> str:
 
 
 def _github_action(group: Group, named: Mapping[str, Series]) -> str:
-    """The newest run as `customBiggerIsBetter` or `customSmallerIsBetter`. BadInput for metrics of
-    both: a file of that tool is of one of them."""
+    """Render the newest run as that tool's file. BadInput for metrics better in both directions."""
     better = {series.measure.name: series.measure.better for series in group.series}
     if len(set(better.values())) > 1:
         words = ", ".join(f"{name} {way}" for name, way in better.items())

@@ -1,4 +1,4 @@
-"""How a history is looked at: its rows over time, and the newest run compared with those before.
+"""The report on a history: its rows over time, and the newest run compared with those before.
 
 What holds for all groups of runs (runs that were passed over) stands in the first document.
 """
@@ -37,7 +37,7 @@ VALUES: Final = TableSpec(
 
 
 def documents(history: History) -> Iterator[Document]:
-    """A document for each group of runs, the largest group first."""
+    """Yield a document for each group of runs, the largest group first."""
     first, *others = (_make_document(history, group) for group in history.groups)
     words = "; ".join(f"{group.name}: {group.comparison.word}" for group in history.groups)
     overview = [f"{len(history.groups)} histories: {words}"] if others else []
@@ -55,7 +55,7 @@ def documents(history: History) -> Iterator[Document]:
 
 
 def late_runs(history: History) -> list[str]:
-    """Runs that were passed over and are newer than those of their history."""
+    """Name the runs that were passed over and are newer than those of their history."""
     return [f"{run.where}: newer, and passed over: {run.why}" for run in history.passed if run.late]
 
 
@@ -84,10 +84,9 @@ def _make_document(history: History, group: Group) -> Document:
 
 
 def series_rows(group: Group) -> Iterator[ViewRow]:
-    """Each row in each run, metric by metric; as a ratio to its first value too. It is named by
-    when the run began (UTC), in minutes if that tells them apart: `2026-01-02 03:04`."""
+    """Yield each row in each run, metric by metric, named by when the run began (UTC)."""
     times = [run.run.started_at.replace("T", " ") or run.run.id for run in group.runs]
-    digits = 16 if len({time[:16] for time in times}) == len(times) else 19
+    digits = 16 if len({time[:16] for time in times}) == len(times) else 19  # to minutes, seconds
     pairs = (series.place for series in group.series)
     places = [ViewRow({"variant": of, **pick(row, "cell", "row", "client")}) for of, row in pairs]
     parts = differ(places, ("variant", "cell", "row", "client")) or ["row"]
@@ -110,8 +109,8 @@ def series_rows(group: Group) -> Iterator[ViewRow]:
 
 
 def _draw(rows: Sequence[ViewRow]) -> Iterator[Chart]:
-    """A chart of each metric, as ratios to the first run: on one axis with values a change of the
-    smaller would not be seen. Runs by number, since nights are not evenly apart."""
+    """Chart each metric as ratios to the first run. Runs are by number: nights are uneven."""
+    # On one axis with values a change of the smaller would not be seen.
     ends = [f"run {row.dims['number']}: {row.name}" for row in (*rows[:1], *rows[-1:])]
     for figure in dict.fromkeys(row.dims["figure"] for row in rows):
         yield from line_chart(
@@ -127,7 +126,7 @@ def _draw(rows: Sequence[ViewRow]) -> Iterator[Chart]:
 
 
 def history_json(history: History) -> dict[str, Any]:
-    """The history for programs, each group under the keys that a run has."""
+    """Return the history for programs, each group under the keys that a run has."""
     groups = [
         comparison_json(group.comparison)
         | {

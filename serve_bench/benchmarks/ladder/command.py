@@ -1,6 +1,4 @@
-"""`serve-bench sweep`: a ladder of users against any target: throughput, knee, collapse.
-`serve-bench recsys`: ingress and ranker, a ladder of users for each number of rankers.
-"""
+"""`serve-bench sweep`: a ladder of users on any target; `recsys`: one per number of rankers."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ class RecsysRun(SuiteExperiment[RecsysOptions]):
 
 
 def _ask_for_users(request: Request) -> Request:
-    """The request of a service, for one user after the other. Raises BadInput."""
+    """Return the request with a path for each user in turn. Raises BadInput."""
     parts = urlsplit(request.url)
     if parts.query or parts.fragment:
         raise BadInput(f"--url: {request.url!r} is not allowed; ?user_id=... is added to it")

@@ -1,4 +1,4 @@
-"""How a run of ladders of users is looked at: sweep and recsys."""
+"""The report on ladders of users: sweep and recsys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIELDS: Final = (Field("users"), Field(MAIN, "throughput"), Field("latency_p50")
 
 
 def build(page: Page) -> View:
-    """The services of a run, each a ladder of users."""
+    """Build the view of the services of a run, each a ladder of users."""
     published = page.options.published and page.result.run.command == "recsys"
     others = [*published_rows(RECSYS)] if published else []
     return view_run(page.result, view_ladders(page.result, page.rows), FIELDS, others)

@@ -1,4 +1,4 @@
-"""`serve-bench load URL`: drives any HTTP server; the engine that `micro` uses, by itself."""
+"""`serve-bench load URL`: drives any HTTP server with the engine that `micro` uses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from serve_bench.observing.host import CpuWatch
 
 
 def load(options: LoadOptions) -> int:
-    """Loads the URL. Returns the exit code."""
+    """Load the URL. Returns the exit code."""
     watch = None if options.no_sample else CpuWatch(0.2)  # others are seen in its windows, too
     # Meanwhile the rest is imported, which takes as long.
     from serve_bench.benchmarks.load.experiment import LoadExperiment

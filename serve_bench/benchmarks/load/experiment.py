@@ -1,4 +1,4 @@
-"""What `serve-bench load` asks, what it checks before the load, and what it ends with."""
+"""The request of `serve-bench load`, its checks before the load, and its exit code."""
 
 from __future__ import annotations
 
@@ -44,15 +44,14 @@ from serve_bench.store import check_new
 
 
 class LoadExperiment(SuiteExperiment[LoadOptions]):
-    """One load of a service that is up already, as its flags say. `watch`: of the use of the host
-    before it."""
+    """A load of a service that is up already, as its flags say."""
 
     load: Load
     timing: Timing
 
     def __init__(self, options: LoadOptions, watch: CpuWatch | None) -> None:
         super().__init__(options)
-        self._watch = watch
+        self._watch = watch  # of the use of the host before the load
 
     def suite(self) -> Suite:
         options = self.options
@@ -101,10 +100,10 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
         yield f"{', '.join(words)}; about {duration_text(self.agenda.expected_s())} in all{guess}"
 
     def begin(self) -> None:
-        """Makes a first request, where that can tell that the load would be of no use. Other
-        failures are for the load to report, and all of a load from nodes, which may reach what
-        this host does not."""
+        """Make a first request, where that can show that the load would be of no use."""
         load = self.load
+        # Other failures are for the load to report, and all of a load from nodes, which may reach
+        # what this host does not.
         if self.asked.load_on is not None or (load.streaming is None and load.client != "grpc"):
             return
         check_new(self.options.out)
@@ -120,8 +119,7 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
         return replace(super().sitting(), suite=kept, watch=self._watch, disposable=True)
 
     def show(self, result: Result, folder: Path) -> int:
-        """FAILED where too many requests failed, or our connections were too few for the rate, and
-        where nothing was profiled that should have been."""
+        """Show the report. FAILED for too many failed requests, too few connections, no profile."""
         code = super().show(result, folder)
         lines = [line for trial in result.trials for line in self._list_faults(trial)]
         for line in lines:
@@ -142,7 +140,7 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
 
 
 class LoadBench(ServedBench):
-    """A service whose one row is this load, whatever a suite would make of that."""
+    """A service whose only row is this load, whatever a suite would make of that."""
 
     def __init__(self, load: Load, timing: Timing, *about: Any) -> None:
         super().__init__(*about)
@@ -165,7 +163,7 @@ class LoadBench(ServedBench):
 
 
 def left_s(now: Progress, count: int | None) -> float | None:
-    """How long the rest of a load takes; of so many requests at their present rate."""
+    """Return how long the rest of a load takes, s; `count` requests at their present rate."""
     if count is not None and now.phase == "measure" and now.rate:
         return max(0.0, (count - now.completed - now.failed) / now.rate)
     return now.remaining_s if count is None else None
@@ -196,8 +194,7 @@ def _check_here(load: Load) -> None:
 
 
 def _check_profile(request: Request, targets: tuple[str, ...]) -> None:
-    """BadInput where no Serve of this machine answers the URL, or it has no process of the targets;
-    RunFailed where they may not be looked into."""
+    """Raise BadInput where no Serve here answers the URL, or it has no process of the targets."""
     processes = behind(request.url)
     if not processes:
         owner = port_owner(request.port)
@@ -210,7 +207,7 @@ def _check_profile(request: Request, targets: tuple[str, ...]) -> None:
         url = hide_in_text(request.url)
         raise BadInput(f"--profile: the Serve behind {url} has no {' or '.join(targets)}")
     for process in chosen:
-        check_process(process.pid)
+        check_process(process.pid)  # RunFailed where it may not be looked into
 
 
 # The first request.
@@ -223,9 +220,11 @@ FIRST_S: Final = 0.1
 
 
 def check_first(load: Load) -> str | None:
-    """Raises BadInput if the first response of a load of streams is none, or the first call of gRPC
-    finds no such method or one of the other kind. Returns a hint on the response; None without
-    one."""
+    """Send a first request, and return a hint on its response; None without one.
+
+    Raises BadInput if the response to a load of streams is none, or a call of gRPC finds no such
+    method or one of the other kind.
+    """
     timing = Timing(0.0, 0.0, windows=1, window_s=max(FIRST_S, load.timeout_s))
     first = load.one_by_one(1)
     if load.streaming is None:  # a response that is none of streams is one of a single message

@@ -1,4 +1,4 @@
-"""How a load of a URL is looked at, and its profiled repetition: every request is accounted for."""
+"""The report on a load of a URL and its profiled repetition: every request is accounted for."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OBVIOUS: Final = ("unclear", "offered load")
 
 
 def build(page: Page) -> View:
-    """A load, and its repetition with a profiler."""
+    """Build the view of a load, and of its repetition with a profiler."""
     rows = [*map(_complete, page.rows)]
     loads = [row for row in rows if row.trials]
     lead = next((row for row in loads if row.dims["status"] != "profiled"), None)
@@ -71,7 +71,7 @@ def build(page: Page) -> View:
 
 
 def _complete(row: ViewRow) -> ViewRow:
-    """The row with what wrk says of a load, and how busy the client was."""
+    """Add to the row what wrk reports of a load, and how busy the client was."""
     if not row.trials:
         return row
     trial, rate = row.trials[0], row.values.get(MAIN)
@@ -89,8 +89,7 @@ def _complete(row: ViewRow) -> ViewRow:
 
 
 def _find(row: ViewRow) -> Iterator[str]:
-    """The figures of the load, with the connections that an open loop grew to; its limit, but that
-    of an open loop that kept up with its rate."""
+    """Yield the figures of the load, and its limit, unless an open loop kept up with its rate."""
     used = row.value("connections_used") or 0 if row.dims["loop"] == "open" else 0
     grown = f", grown to {used:,.0f}" if used > row.dims["connections"] else ""
     text = f"{row.name}{grown} ({row.dims['client']}): {describe_figures(row)}"
@@ -101,8 +100,7 @@ def _find(row: ViewRow) -> Iterator[str]:
 
 
 def _list_times(row: ViewRow, group: str) -> list[ViewRow]:
-    """The times that are recorded of a load, in the columns of its latency; the first has the
-    warnings."""
+    """List the times of a load, in the columns of its latency; the first has the warnings."""
     start = f"{FAILED_LATENCY}_mean"
     failed = [name.replace("_mean", "") for name in row.values if name.startswith(start)]
     parts = PARTS_OF_LATENCY if row.dims["loop"] == "open" else ()
@@ -120,7 +118,7 @@ def _list_times(row: ViewRow, group: str) -> list[ViewRow]:
 
 
 def _account(trial: Trial) -> Iterator[tuple[str, str]]:
-    """What became of all requests, and what the client did again."""
+    """Yield what became of all requests, and what the client repeated."""
     counts, client = trial.counts, trial.client
     carried = f"{counts.carried_in:,} carried in + " if counts.carried_in else ""
     again = f"; {client.reconnects:,} reconnects" if client.reconnects else ""

@@ -1,6 +1,4 @@
-"""`serve-bench micro`: the matrix of batch size, concurrency and replicas, on the no-op app or on
-a DLRM ranker. `serve-bench noop`: a warmed-up no-op endpoint, for your load tool or py-spy.
-"""
+"""`serve-bench micro`: the matrix on the no-op app or a DLRM ranker; `noop`: a warm endpoint."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ from serve_bench.view.inside import describe_profiled
 
 
 def _wait_while_alive(serving: Serving) -> None:
-    """Returns never but by KeyboardInterrupt; RunFailed when the cluster ends by itself."""
+    """Wait until KeyboardInterrupt. Raises RunFailed when the cluster ends by itself."""
     while serving.alive() and serving.broken() is None:
         time.sleep(0.2)
     why = serving.broken() if serving.alive() else None
@@ -44,7 +42,7 @@ def _wait_while_alive(serving: Serving) -> None:
 
 
 def latency_text(trial: Trial) -> str:
-    """The latency of the warm-up queries in the shape of the published script, in ms."""
+    """Render the latency of the warm-up queries in the shape of the published script, in ms."""
     answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
     figures: dict[str, float | None] = {}
     if answered.count or given_up.count:
@@ -67,7 +65,7 @@ def latency_text(trial: Trial) -> str:
 
 
 def where_it_is(serving: Serving, url: str) -> str:
-    """The URL, and the pids of what serves it."""
+    """Render the URL, and the pids of what serves it."""
     by_role: dict[str, list[str]] = {}
     for process in serving.processes():
         by_role.setdefault(process.role, []).append(str(process.pid))
@@ -77,7 +75,7 @@ def where_it_is(serving: Serving, url: str) -> str:
 
 
 def load_to_paste(protocol: str, request: Request) -> str:
-    """A command line to paste, for protocols that few other programs speak."""
+    """Render a command line to paste, for protocols that few other programs speak."""
     if protocol in HANDLES:
         _, application, method = urlsplit(request.url).path.split("/")
         how = ".options(stream=True)" if protocol == "handle-stream" else ""
@@ -92,7 +90,7 @@ def load_to_paste(protocol: str, request: Request) -> str:
 
 
 def how_to_load(serving: Serving, route: str, body_type: str) -> str:
-    """Command lines to paste."""
+    """Render command lines to paste, for other load tools."""
     url = serving.url + route
     # ab speaks HTTP/1.0 and waits for ever for the end of a chunked answer on a kept connection.
     keep = "-k " if body_type == "response" else ""
@@ -122,7 +120,7 @@ class MicroRun(SuiteExperiment[MicroOptions]):
 
 
 def noop(options: NoopOptions) -> int:
-    """Serves the no-op app and warms it up. Returns the exit code."""
+    """Serve the no-op app and warm it up. Returns the exit code."""
     suite = suite_of(add_flags(read_content("noop"), options))
     profile = targets_of(options.profile)
     load_on = read_load_on(options.load_on, options.load_nodes)

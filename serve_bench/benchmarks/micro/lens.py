@@ -1,4 +1,4 @@
-"""How a run of rows is looked at: `micro`, `noop`, and `run` and `trace` of an app of one's own."""
+"""The report on a run of rows: `micro`, `noop`, and `run` and `trace` of your own app."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from serve_bench.view.rows import BRIEFS, Page, cell_title, limit_words
 
 
 def _payload(line: Line) -> float | None:
-    """None where bodies have no size that is known."""
+    """Compute the payload, MB/s; None where bodies have no known size."""
     traffic, rate = line.row.traffic, line.spreads.get(MAIN)
     size = sent = body_bytes(traffic.data_size)
     echoed = sent * (traffic.stream_events or 1)
@@ -63,9 +63,10 @@ FIGURES: Final = (
 
 
 def build(page: Page) -> View:
-    """The rows of a run, those of the same cell and load under all variants beside each other. A
-    row of the table is called by its load, below its cell; else by its cell, below its load.
-    Headings are those of which there are fewer; a matrix is always of a load."""
+    """Build the view; rows of the same cell and load, under all variants, stand together.
+
+    Headings are cells or loads, whichever are fewer; a matrix is always of a load.
+    """
     cells = len({cell_slug(row.line.cell) for row in page.rows})
     by_load = not page.axes or (len(page.loads) >= cells and len(page.axes) < 2)
     rows = [_name_row(row, page, by_load) for row in page.rows]
@@ -109,7 +110,7 @@ def build(page: Page) -> View:
 
 
 def _name_row(row: ViewRow, page: Page, by_load: bool) -> ViewRow:
-    """The row under its names, with its warnings and the figures of this kind."""
+    """Return the row under its names, with its warnings and the figures of this kind."""
     line, values = row.line, dict(row.values)
     profiled, base = line.status == "profiled", page.variants[0] if page.variants[1:] else None
     if base == line.variant and line.trials and not profiled:
@@ -138,8 +139,7 @@ def _name_row(row: ViewRow, page: Page, by_load: bool) -> ViewRow:
 def _find(
     lead: ViewRow | None, top: Sequence[ViewRow], measured: Sequence[ViewRow], page: Page
 ) -> Iterator[str]:
-    """The highest throughput and what limited it, collapses, ratios, hops. `top`: the rows that are
-    not clearly slower than the first of them."""
+    """Yield the best row and its limit, those as good (`top`), collapses, ratios, and hops."""
     if lead is None or not (most := lead.values[MAIN].value):  # 0: why stands before it
         yield "No row has a rate."
         return
@@ -169,7 +169,7 @@ def _find(
 
 
 def _find_collapses(rows: Sequence[ViewRow], page: Page) -> Iterator[str]:
-    """A sentence on each cell and kind of clients whose throughput collapses with more of them."""
+    """Yield a sentence on each cell and kind of clients that collapses with more clients."""
     ladders: dict[tuple[object, ...], dict[int, ViewRow]] = {}
     for row in rows:
         line = row.line
@@ -193,9 +193,7 @@ def _find_collapses(rows: Sequence[ViewRow], page: Page) -> Iterator[str]:
 
 
 def _find_ratios(measured: Sequence[ViewRow], page: Page, shown: ViewRow) -> Iterator[str]:
-    """Each further variant compared with the first, over the rows that both have. The reason of a
-    ratio may stand in the slower row: so what limits either is said of that farthest from 1, but of
-    `shown`, which the headline has."""
+    """Yield the comparison of each further variant with the first, over the rows of both."""
     base, *others = page.variants
     for variant in others:
         rows = [row for row in measured if row.dims["variant"] == variant and RATIO in row.values]
@@ -206,6 +204,8 @@ def _find_ratios(measured: Sequence[ViewRow], page: Page, shown: ViewRow) -> Ite
         times = " to ".join(dict.fromkeys((least.text(RATIO), most.text(RATIO))))
         which = f"the {len(rows)} rows that both have" if rows[1:] else "the row that is in both"
         text = f"{variant} has {times} times the requests/s of {base}, in {which}"
+        # The reason of a ratio may stand in the slower row: so what limits either is said, but of
+        # `shown`, which the headline has.
         farthest = least if least.values[RATIO].value * most.values[RATIO].value < 1 else most
         for row in measured:
             alike = PLACE(row.dims) == PLACE(farthest.dims) and row is not shown
@@ -221,10 +221,11 @@ _CLASSIC: Final = {"max_ongoing_requests": "max_concurrent_queries"}
 
 
 def classic_text(page: Page, view: View) -> str:
-    """The published form, digit for digit: only its rows (`single client`, `N clients`, both by
-    aiohttp), figures rounded to two places. With several variants, each has a line with its name on
-    top. What the published form has no words for (a row that was not measured, errors) stands
-    behind a figure, or in its place, and never alters a line that has neither."""
+    """Render the published form, digit for digit: only its rows (by aiohttp), to two places.
+
+    What that form has no words for (a row that was not measured, errors) stands behind a figure, or
+    in its place, and never alters a line that has neither.
+    """
     lines: list[str] = []
     for variant in page.variants:
         lines += [f"variant {variant}:"] if page.variants[1:] else []

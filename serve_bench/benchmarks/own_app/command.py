@@ -1,5 +1,4 @@
-"""`serve-bench run`: the matrix over a Serve app of one's own; `trace`: where the time of its
-requests goes."""
+"""`serve-bench run`: the matrix over your own Serve app; `trace`: where its requests spend time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How a press run is looked at: ladders of clients by the published names, each request accounted
-for."""
+"""The report on a press run: ladders of clients by published names, each request accounted for."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ declare(
 
 
 def build(page: Page) -> View:
-    """The settings of a press run, each a ladder of clients."""
+    """Build the view of the settings of a press run, each a ladder of clients."""
     views = view_ladders(page.result, [_count(row, page.result) for row in page.rows])
     published: list[ViewRow] = []
     for view in views if page.options.published else ():
@@ -48,18 +47,16 @@ def build(page: Page) -> View:
 
 
 def _count(row: ViewRow, result: Result) -> ViewRow:
-    """The row with its published name, in which time stands in place of the requests where it alone
-    ends a row, and the account of its requests: those that time, or Ctrl-C, left unanswered are
-    cut."""
+    """Add to the row its published name and the account of its requests."""
     asked_of, line, cut, late = result.run.asked, row.line, 0, 0
     timeout_ms = round(1e3 * asked_of.timeout_s)
-    last = line.row.requests_each or f"{asked_of.max_row_s:g}s"
+    last = line.row.requests_each or f"{asked_of.max_row_s:g}s"  # time, where it alone ends a row
     dims = {**row.dims, "test_name": f"json_1_{timeout_ms}_{line.row.connections}_{last}"}
     if not line.trials:
         return replace(row, dims=dims)
     for trial in line.trials:
         ended = trial.flags.cut or trial.flags.interrupted
-        if ended and trial.row.requests is not None:
+        if ended and trial.row.requests is not None:  # unanswered ones are cut
             cut += trial.counts.in_flight + max(0, trial.row.requests - trial.counts.sent)
             late += trial.counts.completed + trial.counts.failed_total - trial.ended_in_windows
     asked = (line.row.requests or 0) * len(line.trials)
@@ -78,9 +75,8 @@ def _count(row: ViewRow, result: Result) -> ViewRow:
 
 
 def _warn(row: ViewRow, line: Line) -> Iterator[Finding]:
-    """What is doubted of a row, that time cut it, and what it lacks. A row of a fixed number of
-    requests is one window by its nature."""
-    fixed = line.row.requests_each is not None
+    """Yield the warnings of a row, that time cut it, and what it lacks."""
+    fixed = line.row.requests_each is not None  # one window by its nature
     yield from (seen for seen in row.warnings if not (fixed and seen.code == "few-windows"))
     asked, cut, done = row.text("asked"), row.text("cut"), f"{line.completed:,}"
     if row.value("cut") or row.value("late"):
@@ -98,8 +94,7 @@ CLASSIC: Final = ("testName", "aveTime(us)", "totalTime(us)", "qps")
 
 
 def classic_text(page: Page, view: View) -> str:
-    """A table of the published columns for each setting, under its name; columns two spaces apart,
-    the names of the tests flush left."""
+    """Render a table of the published columns for each setting, under its name."""
     out: list[str] = []
     for ladder in dict.fromkeys(row.dims["ladder"] for row in view.rows):
         rows = [row for row in view.rows if row.dims["ladder"] == ladder and MAIN in row.values]
@@ -116,7 +111,7 @@ def classic_text(page: Page, view: View) -> str:
 
 
 def _classic_row(row: ViewRow) -> tuple[str, str, str, str]:
-    """The four published columns with their digits: us with up to five decimals, qps with five."""
+    """Return the four published columns: us with up to five decimals, qps with five."""
     run = f" (run {row.dims['run']})" if row.dims["run"] > 1 else ""
     mean_ns, total_ns = row.value("latency_mean"), row.value("total")
     ave = "-" if mean_ns is None else f"{mean_ns / 1e3:.5f}".rstrip("0").rstrip(".")
