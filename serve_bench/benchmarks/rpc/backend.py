@@ -1,4 +1,4 @@
-"""One backend of `serve-bench rpc`, up: drives the program of apps/rpc, and ends it whole.
+"""A backend of `serve-bench rpc` that is up: drives the program of apps/rpc, and ends it whole.
 
 Rule: nothing here imports torch or ray; what must be done inside them is done by the program. All
 its processes carry the marks of the run, so that none outlives it however it ends.
@@ -45,8 +45,7 @@ from serve_bench.serving.strays import Reaped, run_directory
 # open files, the master port.
 #
 # Rule: everything is checked before anything is started, and what is missing is refused in one line
-# with a way out. Torch is asked for its devices in a process of its own, and only where that
-# matters.
+# with a way out. Torch is asked for its devices in a separate process, and only where that matters.
 
 INSTALL: Final = "torch is not installed: pip install torch numpy"
 
@@ -65,7 +64,7 @@ FILES_EACH: Final = 18
 
 
 def address_of(name: str) -> str:
-    """The address that a name means. BadInput when there is none."""
+    """Resolve a name to an address. BadInput when there is none."""
     try:
         addresses = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -74,7 +73,7 @@ def address_of(name: str) -> str:
 
 
 def resolve_device(suite: RpcSpec) -> RpcSpec:
-    """The suite with the device that "auto" means here, once it is sure that all of it can be had.
+    """Return the suite with the device that "auto" means here, after all checks.
 
     Raises BadInput.
     """
@@ -106,7 +105,7 @@ def _device_of(device: Device) -> Device:
 
 
 def needed_bytes(world: World, backend: str) -> int:
-    """About what a world takes on a backend: processes, weights, and states on their way."""
+    """Estimate the memory of a world on a backend: processes, weights, and states on their way."""
     state = 4 * math.prod(world.shape)
     weights = state * world.out_features + 4 * world.nlayers * world.out_features**2
     on_their_way = world.observers * 6 * state  # made, sent, received, gathered, computed on
@@ -158,12 +157,12 @@ class WorldPids:
 
 @dataclass
 class RpcBackend(ChildDriver):
-    """One launch of a backend, from `start` to `close`. `name` is unique in the run."""
+    """A launch of a backend, from `start` to `close`."""
 
     backend: str
     suite: RpcSpec
     run_id: str
-    name: str
+    name: str  # unique in the run
     log: Path
     versions: dict[str, str] = field(default_factory=dict)
     port: int | None = None  # of torch's store
@@ -176,7 +175,7 @@ class RpcBackend(ChildDriver):
         return run_directory(self.run_id) / self.name
 
     def start(self) -> None:
-        """Starts the program, and Ray or Serve with it. Raises LaunchFailed."""
+        """Start the program, and Ray or Serve with it. Raises LaunchFailed."""
         make_directory(self.directory, "r")
         self._child = Child(
             [sys.executable, "-u", "-m", f"{APPS_PACKAGE}.rpc"],
@@ -202,7 +201,7 @@ class RpcBackend(ChildDriver):
         )
 
     def world(self, world: World) -> WorldPids:
-        """Makes the processes of a world, in place of the former one. Raises LaunchFailed."""
+        """Start the processes of a world, in place of the former one. Raises LaunchFailed."""
         self._pids = None
         body = {
             **asdict(world),
@@ -221,18 +220,17 @@ class RpcBackend(ChildDriver):
         return self._pids
 
     def episode(self) -> Mapping[str, Any]:
-        """One episode as it was measured: `agent_ns`, `observer_ns` of each, `began_ns`,
-        `ended_ns`. Raises LaunchFailed, which names the process that broke it."""
+        """Run an episode, and return its times (ns). Raises LaunchFailed, naming the process."""
         patience_s = WORLD_TIMEOUT_S + self.suite.steps * self.suite.timeout_s
         return self._ask("episode", {"steps": self.suite.steps}, patience_s)
 
     def end_world(self) -> None:
-        """Ends the processes of the world. Raises LaunchFailed."""
+        """End the processes of the world. Raises LaunchFailed."""
         self._pids = None
         self._ask("end", {}, WORLD_TIMEOUT_S)
 
     def processes(self) -> list[Process]:
-        """The processes of the launch now: agent, observers, and what the backend needs."""
+        """List the processes of the launch now: agent, observers, and what the backend needs."""
         roles: dict[int, str] = {}
         if self._pids is not None:
             roles = {**dict.fromkeys(self._pids.observers, "observer"), self._pids.agent: "agent"}
@@ -242,22 +240,22 @@ class RpcBackend(ChildDriver):
         ]
 
     def memory_bytes(self) -> int | None:
-        """What all processes of the launch take, a shared page counted once; None: not told."""
+        """Return the memory of all processes, a shared page counted once; None: unknown."""
         sizes = [pss_bytes(process.pid) for process in self.processes()]
         known = [size for size in sizes if size is not None]
         return sum(known) if known and len(known) == len(sizes) else None
 
     def open_to_network(self) -> list[dict[str, Any]]:
-        """Ports of the launch that more than this machine can reach."""
+        """List the ports of the launch that more than this machine can reach."""
         roles = {process.pid: process.role for process in self.processes()}
         return open_to_network(listening_ports(roles))
 
     def close(self) -> Reaped:
-        """Ends every process of the launch and removes its directory."""
+        """End every process of the launch and remove its directory."""
         return self._end(self.run_id, self.name)
 
     def broken(self) -> str | None:
-        """Why the program can give no answer: a signal has stopped it."""
+        """Return why the program can give no answer: a signal has stopped it."""
         assert self._child is not None, "start() first"
         try:
             stopped = psutil.Process(self._child.pid).status() == psutil.STATUS_STOPPED
@@ -268,7 +266,7 @@ class RpcBackend(ChildDriver):
 
 
 def interface_of(address: str) -> str | None:
-    """The name of the interface that has this address; None where it cannot be known."""
+    """Return the interface that has this address; None where it is unknown."""
     wanted = ipaddress.ip_address(address)
     if wanted.is_loopback and psutil.LINUX:
         return "lo"

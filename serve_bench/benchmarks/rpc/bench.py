@@ -1,8 +1,8 @@
-"""What `serve-bench rpc` measures on: a backend, with one world after the other on it.
+"""The bench of `serve-bench rpc`: a backend, with one world after the other on it.
 
 A world is a cell with one row: warm-up, then episodes. Rule: an episode that broke off is no part
-of the trial; the whole ones before it are, marked. Every latency stands in a file beside. What runs
-in the processes is in apps/rpc.
+of the trial; the whole ones before it are, marked. Every latency stands in a file beside. apps/rpc
+is what runs in the processes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Broke: TypeAlias = LaunchFailed | StoreError | KeyboardInterrupt
 
 
 class RpcBench(ListedBench[RpcSpec]):
-    """One launch of a backend."""
+    """A launch of a backend."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,7 +53,7 @@ class RpcBench(ListedBench[RpcSpec]):
         self._backend = RpcBackend(self.part.variant.name, *about)
 
     def start(self) -> None:
-        """Starts the program, which is proven at once."""
+        """Start the program, which is proven at once."""
         backend = self._backend
         self.journal.say(f"starting {backend.backend}")
         backend.start()
@@ -61,7 +61,7 @@ class RpcBench(ListedBench[RpcSpec]):
         self.journal.append(self.part.record({"start": backend.start_s}, proof))
 
     def put(self, cell: PlannedCell) -> None:
-        """Makes the processes of a world."""
+        """Start the processes of a world. Raises CellOver."""
         settings, (self._planned,) = cell
         self._world = built(World, settings, "cell")
         self._say(f"starting {self._world.world_size} processes")
@@ -80,7 +80,7 @@ class RpcBench(ListedBench[RpcSpec]):
         self._say(f"agent is pid {pids.agent}")
 
     def load(self, row: PlannedTrial) -> Loaded:
-        """Warm-up and episodes: the trial of the whole ones, and what broke the rest."""
+        """Warm up and run episodes; return the trial of the whole ones, and what broke the rest."""
         self._episodes = Episodes(self._world.batch_size)
         self._raw = _raw_file(self.folder, row.key)
         try:
@@ -97,12 +97,12 @@ class RpcBench(ListedBench[RpcSpec]):
         return Loaded(trials, faults, broken)
 
     def check(self) -> None:
-        """Nothing can be done without the program."""
+        """Raise LaunchFailed if the program has ended."""
         if not self._backend.alive():
             raise LaunchFailed("the rpc program ended", (), self._backend.log)
 
     def leave(self, cell: PlannedCell, whole: bool) -> Fault | None:
-        """Ends the processes of the world."""
+        """End the processes of the world."""
         try:
             if whole:
                 self._backend.end_world()
@@ -114,9 +114,8 @@ class RpcBench(ListedBench[RpcSpec]):
         return self._backend.close()
 
     def _measure(self, planned: PlannedTrial) -> tuple[Trial | None, Broke | None]:
-        """The trial of the whole episodes, None without any, and what broke the rest. What breaks
-        the warm-up is raised."""
-        warmup = self._warm_up()
+        """Return the trial of the whole episodes, if any, and what broke the rest."""
+        warmup = self._warm_up()  # what breaks it is raised
         started_at, began_ns, began_s = now_iso(), time.time_ns(), time.monotonic()
         broken: Broke | None = None
         sampler = Sampler(self._backend.processes()) if self.suite.sample else None
@@ -140,7 +139,7 @@ class RpcBench(ListedBench[RpcSpec]):
         return trial, broken
 
     def _warm_up(self) -> Warmup:
-        """Episodes that are not counted, until two in a row are of about one rate."""
+        """Run episodes that are not counted, until two in a row have about one rate."""
         began_s, calls, steady = time.monotonic(), 0, False
         rates: list[float] = []
         while len(rates) < 2 or not (steady or time.monotonic() - began_s > self.suite.warmup_s):
@@ -221,7 +220,7 @@ class RpcBench(ListedBench[RpcSpec]):
 
 
 def _raw_file(folder: Path, key: str) -> Path:
-    """A new file for every latency of a trial; one of an earlier sitting stays."""
+    """Name a new file for every latency of a trial; one of an earlier sitting stays."""
     place = folder / RAW_FOLDER
     place.mkdir(exist_ok=True)
     stem, number = re.sub(r"[^A-Za-z0-9=.-]+", "_", key), 1

@@ -78,9 +78,7 @@ class RpcExperiment(ListedExperiment[RpcOptions, RpcSpec]):
 
 
 def _write_reports(spec: RpcSpec, result: Result, folder: Path) -> list[str]:
-    """Writes the report in its published form: in the run's folder, and where it was asked for. The
-    latter is a new file, or the one that an earlier sitting of this run wrote. Returns what could
-    not be written."""
+    """Write the published form into the run's folder, and where it was asked for; list failures."""
     run_folder = folder if folder.is_dir() else folder.parent
     text = LENS.look(result, ReportOptions(str(folder))).classic_text()
     places = [run_folder / REPORT_FILE]

@@ -1,4 +1,4 @@
-"""What is measured in the episodes of a world, and the metrics of the trial that it becomes."""
+"""The measurements of the episodes of a world, and the metrics of the trial that it becomes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ RATES: Final = {AGENT_LATENCY: "agent_throughput", LATENCY: "observer_throughput
 
 @dataclass
 class Episodes:
-    """What was measured in the episodes of one world: `times` in ns; `windows` of rates, one an
-    episode: calls of all observers over its time, and means of batch_size / latency, of 1 / latency
-    of a call."""
+    """The measurements of the episodes of a world.
+
+    `windows`: rates, one for each episode: calls of all observers over its time, and means of
+    batch_size / latency, of 1 / latency of a call.
+    """
 
     batch_size: int
     spans_s: list[float] = field(default_factory=list)
-    times: dict[str, Histogram] = field(default_factory=lambda: defaultdict(Histogram))
+    times: dict[str, Histogram] = field(default_factory=lambda: defaultdict(Histogram))  # ns
     windows: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, episode: Mapping[str, Any]) -> None:
-        """Adds an episode as a backend reports it: of observers a list of latencies each."""
+        """Add an episode as a backend reports it: of observers a list of latencies each."""
         calls = [value for observer in episode["observer_ns"] for value in observer]
         self.spans_s.append((episode["ended_ns"] - episode["began_ns"]) / 1e9)
         self.windows[MAIN].append(len(calls) / self.spans_s[-1])
@@ -42,7 +44,7 @@ class Episodes:
             self.windows[RATES[name]].append(fmean(size * 1e9 / max(1, ns) for ns in values))
 
     def metrics(self) -> dict[str, Metric]:
-        """The metrics of a trial; at least one episode must have been added."""
+        """Return the metrics of a trial; at least one episode must have been added."""
         rates, times = self.windows.items(), self.times.items()
         return {
             **{name: Metric("requests/s", "higher", windows=tuple(kept)) for name, kept in rates},

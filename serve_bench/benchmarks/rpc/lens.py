@@ -1,4 +1,4 @@
-"""How a run of rpc is looked at: the four metrics of PyTorch's benchmark, world by world.
+"""The report on rpc: the four metrics of PyTorch's benchmark, world by world.
 
 Latencies are recorded, throughputs follow from them value by value: agent throughput is batch_size
 / agent latency of the same batch, observer throughput 1 / observer latency of the same call. So a
@@ -77,7 +77,7 @@ RESULTS: Final = TableSpec(
 
 
 def build(page: Page) -> View:
-    """The worlds of a run over the argument that was swept, the backends of each side by side."""
+    """Build the view: the worlds over the swept argument, the backends of each side by side."""
     x_axis = page.result.run.asked.x_axis
     xs = list(dict.fromkeys(x_of(row.dims, x_axis) for row in page.rows))
     worlds = sorted(  # a world can be read across its backends
@@ -100,8 +100,7 @@ def build(page: Page) -> View:
 
 
 def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
-    """The world by its place on the x axis, of `several` backends by its backend too, with its
-    figures, what was full and what broke off. Raises FormatError."""
+    """Complete a world: its name, its figures, what was full or broke off. Raises FormatError."""
     line = row.line
     batch_size = built(World, line.cell, f"{line.keys[0]}: cell").batch_size
     if x_axis not in line.cell:
@@ -128,8 +127,7 @@ def _complete(row: ViewRow, x_axis: str, *, several: bool) -> ViewRow:
 
 
 def _compute_values(row: ViewRow, batch_size: int) -> dict[str, Value]:
-    """What rows of all kinds lack of the four metrics, and what a call costs; nothing unless agent
-    and observers have latencies."""
+    """Compute the metrics that other kinds lack, and the CPU of a call; none without latencies."""
     roles, rate = mean_by_role(row.trials), row.value(MAIN)
     sizes = [trial.client.memory_bytes or 0 for trial in row.trials]
     figures: dict[str, float | None] = {"world_memory": max(sizes, default=0) / 1e6 or None}
@@ -149,13 +147,13 @@ def _compute_values(row: ViewRow, batch_size: int) -> dict[str, Value]:
 
 
 def throughput_figures(latency: Histogram, batch_size: int) -> dict[str, float]:
-    """The figures of batch_size / latency, requests/s, of a histogram of ns that holds a value: the
-    k-th smallest throughput, k = ceil(p n) of the p-th percentile, is that of the k-th largest."""
+    """Compute figures of batch_size / latency, requests/s, from a histogram of ns with a value."""
     n, size, slots = latency.count, batch_size * 1e9, latency.occupied()
     rates = [size / max(1, slot_middle(slot)) for slot, _ in slots]
     counts = [count for _, count in slots]
     mean = fmean(rates, counts)
     variance = fmean([(rate - mean) ** 2 for rate in rates], counts)
+    # The k-th smallest throughput, k = ceil(p n), is that of the k-th largest latency.
     from_top = [max(1, math.ceil(share / 100 * n - 1e-9 * n)) for share in SHARES.values()]
     times = latency.percentiles([(n - rank + 1) / n for rank in from_top])
     shares = {name: size / max(1, ns or 0) for name, ns in zip(SHARES, times, strict=True)}
@@ -163,8 +161,7 @@ def throughput_figures(latency: Histogram, batch_size: int) -> dict[str, float]:
 
 
 def _rank_backends(sound: Sequence[ViewRow]) -> str:
-    """The backend with the most calls/s, and the others beside it in the same world: of the worlds
-    that most backends did the fastest. What broke is not compared."""
+    """Say which backend has the most calls/s, in the world that most backends did the fastest."""
     if not sound:
         return "No valid world."
     ranked = sorted(sound, key=lambda row: -row.values[MAIN].value)
@@ -183,10 +180,12 @@ REPORT_FILE: Final = "benchmark_report.json"
 
 
 def classic_text(page: Page, view: View) -> str:
-    """The report file of PyTorch's benchmark: its arguments in its order and of its types, but for
-    the x axis, which each benchmark has for itself; and for each world of the first backend the
-    four metrics in seconds and requests/s, not rounded. `serve_bench` says of which run it is.
-    Raises BadInput."""
+    """Render the report file of PyTorch's benchmark. Raises BadInput.
+
+    It has the arguments of that benchmark, in its order and types, without the x axis, which each
+    result has; and for each world of the first backend the four metrics in seconds and requests/s,
+    not rounded. `serve_bench` names the run.
+    """
     suite = RpcSpec.stored(page.result.run.suite)
     asked = {**suite.to_json(), **asdict(suite.worlds[0]), "master_port": str(suite.master_port)}
     asked["output_file_path"] = suite.output_file_path or REPORT_FILE

@@ -17,7 +17,7 @@ class PublishedSpelling(Command):
     """Takes the flags as PyTorch's launcher spells them too: -world_size="10,50"."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The same with --world-size."""
+        """Parse the flags, each spelt as --world-size."""
         known = {name for param in self.params for name in param.opts if name.startswith("--")}
         return super().parse_args(ctx, [_respell(text, known) for text in args])
 

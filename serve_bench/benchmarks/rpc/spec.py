@@ -68,20 +68,19 @@ CALLS_PER_S: Final = {"torch": 2500.0, "ray": 850.0, "serve": 250.0}
 
 @dataclass(frozen=True)
 class World:
-    """One agent and `world_size` - 1 observers. `device`: cpu or cuda, or auto until it is known;
-    `threads`: of torch's operators in the agent."""
+    """An agent and `world_size` - 1 observers."""
 
     world_size: int
     batch: bool
     state_size: str
     nlayers: int
     out_features: int
-    device: str
-    threads: int
+    device: str  # cpu or cuda; auto until it is known
+    threads: int  # of torch's operators in the agent
 
     @property
     def observers(self) -> int:
-        """All but the agent."""
+        """All processes but the agent."""
         return self.world_size - 1
 
     @property
@@ -91,7 +90,7 @@ class World:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a state."""
+        """The dimensions of a state."""
         return tuple(map(int, self.state_size.split("-")))
 
 
@@ -101,9 +100,12 @@ LISTS: Final = tuple(field.name for field in fields(World))
 
 @dataclass(frozen=True, kw_only=True)
 class RpcSpec(Spec):
-    """A run. An episode is `steps` calls of each observer; `seconds` ends a world after the episode
-    in which they pass. A warm-up is at least two episodes, and goes on until it is steady or
-    `warmup_s` have passed. `policy_ms`: a policy of that fixed time in place of the network."""
+    """A run of worlds; an episode is `steps` calls of each observer.
+
+    `seconds` ends a world after the episode in which they pass. A warm-up is at least two episodes,
+    and lasts until it is steady or `warmup_s` have passed. `policy_ms`: a policy of that fixed time
+    in place of the network.
+    """
 
     table: ClassVar[str] = "rpc"
 
@@ -199,20 +201,19 @@ class RpcSpec(Spec):
         return self
 
     def plan(self, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
-        """The launches in order, a backend as the variant and a world as the cell; trials whose
-        keys are `done` are left out. Backends alternate within a round."""
+        """Plan the launches without the `done` keys; backends (variants) alternate in a round."""
         variants, cells = tuple(map(VariantUsed, self.backend)), [*map(self.cell, self.worlds)]
         return without(plan_launches(self.launches, variants, cells, self.seed), done)
 
     def cell(self, world: World) -> tuple[JsonObject, JsonObject, tuple[Row]]:
-        """A world as a cell, as it is recorded too, with its row."""
+        """Return a world as a cell, as it is recorded too, with its row."""
         cell, count = asdict(world), world.observers
         cell |= {} if self.policy_ms is None else {"policy_ms": self.policy_ms}
         label = counted(count, "observer").replace(",", "")
         return cell, cell, (Row(label, "observer", count, count),)
 
     def expected_s(self, launches: Sequence[LaunchPlan]) -> float:
-        """About how long these launches take."""
+        """Estimate how long these launches take."""
         total_s = 0.0
         for launch in launches:
             backend = launch.variant.name
@@ -233,12 +234,12 @@ class RpcSpec(Spec):
 
 
 def x_of(cell: JsonObject, x_axis: str) -> str:
-    """A point of the x axis, as the published form writes it: `10`, `True`, `10-20-10`."""
+    """Return a point of the x axis as the published form writes it: `10`, `True`, `10-20-10`."""
     return str(cell.get(x_axis, "?"))
 
 
 def read_rpc(content: Content, flags: Mapping[str, str], **others: Any) -> RpcSpec:
-    """What a suite file asks for, and flags over it. Raises BadInput."""
+    """Read what a suite file asks for, and flags over it. Raises BadInput."""
     content.check_keys(("name", "rpc"))
     RpcSpec.check_keys(content)
     spec = RpcSpec.read(RpcSpec.add_flags(content, flags), **others)

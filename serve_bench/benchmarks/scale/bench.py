@@ -1,8 +1,8 @@
-"""What `serve-bench scale` measures on: a cluster of ours, or one of others, size after size.
+"""The bench of `serve-bench scale`: our own cluster or another one, size after size.
 
 The applications of a size are put, loaded and removed: through a handle, by HTTP from this host, or
-from every node. Rule: how nodes load is nodes/, what a record of a
-load holds core/plan.py. A result of which more than 1 % failed is marked invalid here, once.
+from every node. Rule: nodes/ drives the load of nodes, core/plan.py makes the record. A result of
+which more than 1 % failed is marked invalid here, once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ DRAIN_S: Final = 5.0
 
 
 class ScaleBench(ListedBench[ScaleSpec]):
-    """One cluster, started for the launch or attached to."""
+    """A cluster that is started for the launch, or attached to."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,7 +87,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         return OwnCluster(spec)
 
     def start(self) -> None:
-        """Starts the cluster, or attaches to it."""
+        """Start the cluster, or attach to it."""
         is_own = self.suite.address is None
         self.journal.say("starting Ray and Serve" if is_own else "attaching")
         self._cluster.start(lambda phase: self.journal.say(f"launch: {phase}"))
@@ -95,7 +95,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
             check_cluster(self.suite, self._cluster.facts["nodes"])
 
     def put(self, cell: PlannedCell) -> None:
-        """Puts the applications of a size. Raises RunFailed when the cluster cannot be proven."""
+        """Put the applications of a size. Raises RunFailed when the cluster cannot be proven."""
         self._cell, self._there = dict(cell[0]), True
         self._replicas = int(self._cell["num_replicas"])
         self._apps = self.suite.apps(self._replicas)
@@ -118,7 +118,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         return {**proof, "proxies": [structs.asdict(proxy) for proxy in self._cluster.proxies()]}
 
     def load(self, row: PlannedTrial) -> Loaded:
-        """A row; of a curve, removing the replicas is a part of it."""
+        """Measure a row; of a curve, removing the replicas is a part of it."""
         self._faults, self._ended = [], None
         trial = self._measured(row)
         if trial is not None and self.suite.workload == "curve":
@@ -128,11 +128,11 @@ class ScaleBench(ListedBench[ScaleSpec]):
         return Loaded(() if trial is None else (trial,), tuple(self._faults), self._ended)
 
     def leave(self, cell: PlannedCell, whole: bool) -> Fault | None:
-        """Removes the applications, where they are still there."""
+        """Remove the applications, where they are still there."""
         return self._remove()[1] if self._there and self._cluster.alive() else None
 
     def _remove(self) -> tuple[float | None, Fault | None]:
-        """How many seconds it took, or what went wrong."""
+        """Remove the applications; return the seconds that it took, or what went wrong."""
         self._there = False
         self._say("removing the replicas")
         try:
@@ -141,7 +141,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
             return None, Fault("deploy", error, self.part, self._cell)
 
     def close(self, part: Part) -> Reaped:
-        """Ends the load actors, and the cluster or what was put on it."""
+        """End the load actors, and the cluster or what was put on it."""
         self._node_loads.close()
         return self._cluster.close()
 
@@ -159,7 +159,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         self._faults.append(Fault(what, message, self.part, planned))
 
     def _measured(self, planned: PlannedTrial) -> Trial | None:
-        """The trial of a row; None where it could not be loaded."""
+        """Measure a row, and flag it if it is invalid; None where it could not be loaded."""
         self._say("connect", planned)
         try:
             if isinstance(self.suite, GraphSpec):
@@ -184,8 +184,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         return trial
 
     def _from_here(self, planned: PlannedTrial) -> Trial:
-        """Driven from this host, by HTTP or a handle. A latency row is preceded by a warm-up of its
-        own."""
+        """Load a row from this host, by HTTP or a handle; a latency row is warmed up first."""
         suite, load = self.suite, self._load_from_here(planned.row)
         drive = partial(drive_load, on_progress=self._progress(planned), mark=marks(self.run_id))
 
@@ -219,8 +218,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
     def _driven(
         self, planned: PlannedTrial, drive: Callable[[], LoadResult]
     ) -> tuple[Trial, LoadResult]:
-        """Drives a load, and has what the processes of a cluster of ours used; of another, its
-        nodes sample."""
+        """Drive a load, and sample our own cluster's processes; nodes of another sample theirs."""
         ours = self.suite.sample and self.suite.address is None
         sampling = Sampler(self._cluster.processes()) if ours else nullcontext()
         started_at, began = now_iso(), time.monotonic()
@@ -243,7 +241,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         return replace(trial, usage=usage), result
 
     def _load_from_here(self, row: Row) -> Load:
-        """The load of a row: by a handle, or by HTTP."""
+        """Return the load of a row: by a handle, or by HTTP."""
         app, timeout_s = self._apps[0], self.suite.timeout
         if row.client == HANDLE:
             load = self._cluster.handle_load(app, self.part.variant.env)
@@ -261,7 +259,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         )
 
     def _loads(self, crew: NodeCrew) -> dict[str, Load]:
-        """The load of each node with a healthy proxy of its own. RunFailed without any."""
+        """Return a load for each node that alone has a healthy proxy. RunFailed without any."""
         suite = self.suite
         assert isinstance(suite, LoadedSpec)
         draw = random.Random(f"{suite.seed} {self.part.number} {self._replicas}")
@@ -285,7 +283,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         return loads
 
     def _proxy_here(self) -> NodeProxy:
-        """A healthy proxy of a node that is this host. RunFailed without one."""
+        """Return a healthy proxy of a node that is this host. RunFailed without one."""
         interfaces = psutil.net_if_addrs().values()
         here = {address.address for addresses in interfaces for address in addresses}
         for proxy in self._cluster.proxies():
@@ -299,7 +297,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         return Timing(min(0.5, suite.warmup), suite.warmup, suite.windows, suite.window_s)
 
     def _with_costs(self, trial: Trial) -> Trial:
-        """What so many replicas cost, beside what they served."""
+        """Add what the replicas cost, beside what they served."""
         replicas, each_mb = by_role(trial.usage).get("replica"), None
         if replicas is not None and replicas.memory_mb is not None:
             each_mb = replicas.memory_mb / replicas.processes
@@ -322,7 +320,7 @@ SERVING: Final = (
 def nodes_trial(
     planned: PlannedTrial, launch: str, started_at: str, result: LoadResult, total_s: float
 ) -> Trial:
-    """The record of a load from several nodes: requests of those that were lost count as failed."""
+    """Return the record of a load from nodes; requests of lost ones count as failed."""
     trial, counts = trial_of(planned, launch, started_at, result, total_s), result.measured
     lost = sum(node.failed.get(NODE, 0) for node in result.nodes if node.lost)
     if not lost:
@@ -332,8 +330,7 @@ def nodes_trial(
 
 
 def with_values(trial: Trial, values: Mapping[str, tuple[str, float | None]]) -> Trial:
-    """The trial with further metrics, of which less is better: name -> unit and value. A value that
-    is not known makes none."""
+    """Add metrics of which less is better: name -> unit and value. None makes no metric."""
     further = {
         name: Metric(unit, "lower", windows=(value,))
         for name, (unit, value) in values.items()
@@ -343,8 +340,10 @@ def with_values(trial: Trial, values: Mapping[str, tuple[str, float | None]]) ->
 
 
 def cpu_us_a_request(usage: TrialUsage, trial: Trial) -> float | None:
-    """CPU of Ray's and Serve's processes in the measured part over the completed requests, in
-    microseconds; None where it was not sampled. The load's own is left out."""
+    """Compute the CPU of Ray's and Serve's processes per completed request, microseconds.
+
+    None where it was not sampled. The load's own is left out.
+    """
     uses = by_role(usage).items()
     shares = [use.cpu_percent for role, use in uses if role.partition(" ")[0] in SERVING]
     seconds = trial.seconds.measured

@@ -1,4 +1,4 @@
-"""The cluster that `scale` measures, as one of our own; and one of others.
+"""The cluster that `scale` measures: our own, or another one.
 
 Both put whole applications on it, list the proxies of its nodes, and remove their applications
 again. Rule: nothing here imports ray; the child of cluster/ does what needs it.
@@ -41,9 +41,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Replica:
-    """A replica that runs: its pid counts on its node."""
+    """A replica that runs."""
 
-    pid: int
+    pid: int  # counts on its node
     node_id: str
     app: str
     deployment: str
@@ -51,9 +51,9 @@ class Replica:
 
 @dataclass(frozen=True)
 class Put:
-    """Applications that are up: the seconds until every healthy proxy answered, and replicas."""
+    """Applications that are up."""
 
-    seconds: float
+    seconds: float  # until every healthy proxy answered
     replicas: tuple[Replica, ...]
 
 
@@ -64,8 +64,7 @@ class ScaleCluster(ChildDriver):
     joining: dict[str, str]
 
     def put(self, apps: Sequence[ScaleApp], report: Say = lambda phase: None) -> Put:
-        """Deploys applications at once, beside those that there are, and waits until all replicas
-        run and every healthy proxy answers right. `report` takes how many replicas there are."""
+        """Deploy applications at once, and wait until all replicas run and every proxy answers."""
         count = sum(sum(app.replicas.values()) for app in apps)
         timeout_s = DEPLOY_TIMEOUT_S + DEPLOY_TIMEOUT_PER_REPLICA_S * count
         package = f"{APPS_PACKAGE}.graph"
@@ -76,46 +75,44 @@ class ScaleCluster(ChildDriver):
         return built(Put, answer, "put")
 
     def remove(self) -> float:
-        """Deletes every application that was put, and waits until they are gone; seconds."""
+        """Delete every application that was put, and return the seconds until they are gone."""
         seconds = float(self._ask("remove", {}, REMOVE_TIMEOUT_S)["seconds"])
         self._changed()
         return seconds
 
     def proxies(self) -> tuple[NodeProxy, ...]:
-        """The nodes that are alive with their proxies, those without one too."""
+        """List the nodes that are alive with their proxies, those without one too."""
         answer = self._ask("proxies", {}, ASK_TIMEOUT_S)
         return built(tuple[NodeProxy, ...], answer["proxies"], "proxies")
 
     def handle_load(self, app: ScaleApp, env: Mapping[str, str]) -> Load:
-        """A load through the handle of an application, from drivers with `env`. The ingress is
-        called with 0, and its answer counts as text."""
+        """Return a load of calls with 0 through the handle of an app, from drivers with `env`."""
         request = Request(
             f"http://{self.gcs_address}/{app.name}/__call__",
             headers=JSON,
             body=b"0",
-            expect_body=app.ready_body.encode(),
+            expect_body=app.ready_body.encode(),  # its answer counts as text
         )
         environment = {**self.joining, **env, "RAY_USAGE_STATS_ENABLED": "0"}
         return Load(request, client="handle", environment=environment)
 
     def controller(self) -> Mapping[str, float | None]:
-        """What Serve says of its controller: `control_loop_ms`, the mean of its last 100 loops;
-        None where this Ray does not say."""
+        """Return `control_loop_ms` of Serve's controller, the mean of 100 loops; None: unknown."""
         answer = self._ask("controller", {}, ASK_TIMEOUT_S)
         return built(dict[str, float | None], answer["controller"], "controller")
 
     def _changed(self) -> None:
-        """Called when the processes of the cluster are others than before."""
+        """Take note that the processes of the cluster are others than before."""
 
 
 class OwnCluster(Serving, ScaleCluster):
-    """One that is started for the run, of `spec.raylets` nodes, and ended with it."""
+    """A cluster that is started for the run, of `spec.raylets` nodes, and ended with it."""
 
     def remove(self) -> float:
-        """The same, until the processes of the replicas are gone, too: Serve does not wait for it,
-        and one that is just ending would later count as lost."""
+        """Do the same, and wait until the processes of the replicas are gone."""
         going = self.replicas()
         seconds, began = super().remove(), time.monotonic()
+        # Serve does not wait for it, and one that is just ending would later count as lost.
         while any(map(_runs, going)) and time.monotonic() - began < END_TIMEOUT_S:
             time.sleep(0.01)
         self._changed()
@@ -132,7 +129,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
-# A cluster of others that `scale` attaches to: our applications beside theirs, and away again.
+# Another cluster that `scale` attaches to: our applications beside those there, and away again.
 #
 # Rule: it is left as it was, and no process of it is ended; Serve is stopped where it was started
 # for us. The child of cluster/ carries no mark of the run: it has to live on for a moment when this
@@ -148,8 +145,7 @@ _SERVING: Final = Path(__file__).resolve().parents[2] / "serving"
 
 @dataclass
 class AttachedCluster(ScaleCluster):
-    """One that was there before. `names`: of the applications that will be put; `port`: of HTTP,
-    where Serve has to be started.
+    """A cluster that was there before.
 
     `facts`: of the cluster when it was attached to: versions, nodes, whether Serve ran, its
     options, applications, and those of a killed run of ours that were removed ("replaced").
@@ -159,14 +155,14 @@ class AttachedCluster(ScaleCluster):
     run_id: str
     name: str
     log: Path
-    names: tuple[str, ...] = ()
-    port: int = 8000
+    names: tuple[str, ...] = ()  # of the applications that will be put
+    port: int = 8000  # of HTTP, where Serve has to be started
     seconds: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     joining: dict[str, str] = field(default_factory=dict)  # what another driver's env must hold
 
     def start(self, report: Say = lambda phase: None) -> None:
-        """Connects, and starts Serve where it does not run. Raises LaunchFailed."""
+        """Connect, and start Serve where it does not run. Raises LaunchFailed."""
         directory = run_directory(self.run_id) / self.name
         package = directory / "p" / APPS_PACKAGE
         # A copy and no link: it is sent to every host, under the name of its folder.
@@ -190,14 +186,13 @@ class AttachedCluster(ScaleCluster):
         self.joining = self.facts["environment"]
 
     def prove(self) -> dict[str, Any]:
-        """What was found when it was attached to, the flags in force as Serve's actors resolved
-        them now, and the packages here. The token of the cluster is no part of it."""
+        """Return the facts, flags in force now, and packages here; without the cluster's token."""
         answer = self._ask("proof", {"names": [], "sources": {}}, ASK_TIMEOUT_S)
         public = {name: value for name, value in self.facts.items() if name != "environment"}
         return {**public, **{name: answer[name] for name in ("flags", "environment", "packages")}}
 
     def processes(self) -> list[Process]:
-        """The child, and the Serve processes of that cluster on this host."""
+        """List the child, and the Serve processes of that cluster on this host."""
         assert self._child is not None, "start() first"
         session = self.facts.get("session")
         of_serve = [process for process in serve_processes() if process.cluster == session]
@@ -207,7 +202,7 @@ class AttachedCluster(ScaleCluster):
         ]
 
     def close(self) -> Reaped:
-        """Leaves the cluster as it was; the same answer twice. `leftovers`: what stays there."""
+        """Leave the cluster as it was; the same answer twice. `leftovers`: what stays there."""
         if self._closed is None:
             began, left = time.monotonic(), []
             if self._child is not None:

@@ -18,7 +18,7 @@ from serve_bench.core.result import Result
 
 
 class ScaleExperiment(ListedExperiment[ScaleOptions, ScaleSpec]):
-    """The sizes of a workload, on clusters of ours or on one that is there already."""
+    """The sizes of a workload, on our own clusters or on one that is there already."""
 
     bench = ScaleBench
 

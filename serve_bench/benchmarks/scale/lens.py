@@ -1,9 +1,9 @@
-"""How a scale run is looked at: sizes of a workload, metrics by their published names, growth.
+"""The report on scale: sizes of a workload, metrics by their published names, growth.
 
 Rule: an invalid result says so before any figure. What is not known is left out, never 0: a node
 without an answered request has no latency; one that was lost enters no mean, maximum or total. The
 published names are those of Ray's nightly benchmarks, a misspelt one included; a thread there is a
-connection here, KB are 1024 bytes. What Ray publishes stands in a column of its own.
+connection here, KB are 1024 bytes. What Ray publishes stands in a separate column.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ declare(
 
 
 def node_figures(node: NodeFacts) -> Figures:
-    """The figures of a node; of one that was lost its failed requests alone."""
+    """Compute the figures of a node; of one that was lost its failed requests alone."""
     errors = float(sum(node.failed.values()))
     if node.lost:
         return {"errors": errors}
@@ -91,7 +91,7 @@ def node_figures(node: NodeFacts) -> Figures:
 
 
 def read_parts(trial: Trial, kind: str) -> Iterable[Figures]:
-    """Its nodes, its windows, or all its requests together, those without an answer too."""
+    """Return the figures of its nodes, its windows, or all its requests, unanswered ones too."""
     if kind == "nodes":
         return map(node_figures, trial.client.nodes)
     if kind == "windows":
@@ -142,8 +142,7 @@ PUBLISHED: Final = {**LOAD_METRICS, **GRAPH_METRICS}
 
 
 def metric_names(line: Line) -> tuple[str, ...]:
-    """The published names of a row. Of a graph the load for some time has its rate, the requests
-    one after the other their latency."""
+    """Return the published names of a row; of a graph, by the load, those of rate or latency."""
     if line.cell.get("workload") not in GRAPHS:
         return tuple(LOAD_METRICS)
     way = "" if line.row.client == HANDLE else HTTP
@@ -152,8 +151,7 @@ def metric_names(line: Line) -> tuple[str, ...]:
 
 
 def _compute(name: str, factor: float, line: Line) -> Value | None:
-    """The mean over the launches in which a metric is known, with its std (ddof 1: they are a
-    sample of what could have been)."""
+    """Compute the mean over the launches in which a metric is known, with its std (ddof 1)."""
     kind, over, figure = PUBLISHED[name]
     launches: dict[int, float] = {}
     for trial in line.trials if name in metric_names(line) else ():
@@ -164,6 +162,7 @@ def _compute(name: str, factor: float, line: Line) -> Value | None:
         return None
     return Value(
         made_of(statistics.fmean(launches.values()), launches.values()),
+        # They are a sample of what could have been.
         std=statistics.stdev(launches.values()) if len(launches) > 1 else None,
         launches=launches,
         missing=len(line.keys) - len(launches) or None,
@@ -223,7 +222,7 @@ INVALID: Final = "invalid: "
 
 
 def build(page: Page) -> View:
-    """The sizes of a workload under each variant."""
+    """Build the view of the sizes of a workload under each variant."""
     workload = page.result.run.asked.workload
     shown = [*map(_name_row, page.rows)]
     sizes = [*merge_sizes(shown)]
@@ -261,7 +260,7 @@ def build(page: Page) -> View:
 
 
 def _list_metrics(columns: Sequence[ViewRow]) -> Iterator[ViewRow]:
-    """A row for each published metric that is known, with a member for each column."""
+    """Yield a row for each published metric that is known, with a member for each column."""
     for name in PUBLISHED:
         values = {f"{name}.{of.name}": of.values[name] for of in columns if name in of.values}
         unit = FIGURES[name].shown or FIGURES[name].unit
@@ -270,15 +269,14 @@ def _list_metrics(columns: Sequence[ViewRow]) -> Iterator[ViewRow]:
 
 
 def _hide_rate(row: ViewRow) -> ViewRow:
-    """The row as its table has it: requests one after the other make no throughput."""
+    """Return the row as its table has it: requests one after the other make no throughput."""
     hidden = () if row.line.row.requests_each is None else (MAIN, "launch_ratio")
     values = {name: value for name, value in row.values.items() if name not in hidden}
     return replace(row, values=values)
 
 
 def _name_row(row: ViewRow) -> ViewRow:
-    """The row under the name of its size, `default, 8 replicas`; those of a graph have the clients
-    in common. Raises FormatError."""
+    """Name the row by its size, `default, 8 replicas`. Raises FormatError."""
     if "num_replicas" not in row.dims:
         raise FormatError(f"the cell of {row.name} has no num_replicas")
     replicas, part = row.dims["num_replicas"], str(row.dims["row"]).partition(", ")[2]
@@ -288,7 +286,7 @@ def _name_row(row: ViewRow) -> ViewRow:
 
 
 def merge_sizes(shown: Iterable[ViewRow]) -> Iterator[ViewRow]:
-    """The rows of each size as one: of a graph those by handle and HTTP."""
+    """Yield the rows of each size as one: of a graph those by handle and HTTP."""
     for name, of_size in groupby(shown, key=lambda row: str(row.dims["size"])):
         rows = list(of_size)
         values = {figure: value for row in rows for figure, value in row.values.items()}
@@ -296,7 +294,7 @@ def merge_sizes(shown: Iterable[ViewRow]) -> Iterator[ViewRow]:
 
 
 def _node_rows(row: ViewRow) -> Iterator[ViewRow]:
-    """The nodes that loaded in each trial of a row; several may have an address."""
+    """Yield the nodes that loaded in each trial of a row; several may have an address."""
     for trial in row.trials:
         for node in trial.client.nodes:
             dims = {"point": "node", "variant": trial.variant, "launch": trial.round}
@@ -311,7 +309,7 @@ def _node_rows(row: ViewRow) -> Iterator[ViewRow]:
 
 
 def _describe_loss(node: NodeFacts) -> str:
-    """`no word for 5 s; last heard 2.1 s before it was given up: 1,234 completed, 0 failed`."""
+    """Render `no word for 5 s; last heard 2.1 s before it was given up: 1,234 completed, ...`."""
     if (heard := node.last_heard) is None:
         return f"{node.lost}; never heard"
     done = f"{heard.completed:,} completed, {heard.failed:,} failed"
@@ -319,7 +317,7 @@ def _describe_loss(node: NodeFacts) -> str:
 
 
 def _unloaded_nodes(result: Result) -> Iterator[ViewRow]:
-    """The nodes that no load came from: those that had no healthy proxy of their own, and why."""
+    """Yield the nodes without a load and why: they had no healthy proxy to themselves."""
     for launch in result.launches:
         for proxy in launch.proved.proxies:
             if proxy.status == "HEALTHY" and not proxy.shared_with:
@@ -332,8 +330,9 @@ def _unloaded_nodes(result: Result) -> Iterator[ViewRow]:
 
 
 def _usage_of(trial: Trial) -> TrialUsage:
-    """By which the limit is judged: HTTP that loaded from one node. A verdict weighs the processes
-    of one machine with the whole load, and does not know the client of a handle."""
+    """Return the usage by which the limit is judged: that of HTTP loaded from one node."""
+    # A verdict weighs the processes of one machine with the whole load, and does not know the
+    # client of a handle.
     nodes = trial.client.nodes
     if trial.row.client == HANDLE or len(nodes) > 1 or MAIN not in trial.metrics:
         return TrialUsage()
@@ -341,7 +340,7 @@ def _usage_of(trial: Trial) -> TrialUsage:
 
 
 def _growth_points(sizes: Sequence[ViewRow]) -> Iterator[ViewRow]:
-    """How each quantity of a curve grows under each variant."""
+    """Yield how each quantity of a curve grows under each variant."""
     for variant, group in groupby(sizes, key=lambda row: str(row.dims["variant"])):
         rows = list(group)
         for name in CURVE_METRICS:
@@ -365,7 +364,7 @@ def _draw_costs(sizes: Sequence[ViewRow]) -> Iterator[Chart]:
 
 
 def invalid_lines(rows: Sequence[ViewRow]) -> list[str]:
-    """The lines that call the result invalid: `INVALID, default, 8 replicas, launch 1: why`."""
+    """List why the result is invalid: `INVALID, default, 8 replicas, launch 1: why`."""
     return [
         f"INVALID, {row.name}, launch {failure.round}: {failure.message.removeprefix(INVALID)}"
         for row in rows
@@ -375,8 +374,7 @@ def invalid_lines(rows: Sequence[ViewRow]) -> list[str]:
 
 
 def _describe_rates(rows: Sequence[ViewRow], curve: bool) -> str:
-    """What each row serves; of a curve the size with the most requests/s, and the largest of its
-    variant."""
+    """Say what each row serves; of a curve the best size, and the largest of its variant."""
     named = [row for row in rows if MAIN in row.values]
     if curve and named:
         best = max(named, key=lambda row: row.values[MAIN].value)

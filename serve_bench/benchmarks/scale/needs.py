@@ -1,5 +1,4 @@
-"""What a run of `serve-bench scale` needs and whether this host has it: Ray, memory, the address
-of the cluster.
+"""Checks that this host has what `serve-bench scale` needs: Ray, memory, the cluster's address.
 
 Rule: what can be checked before anything is started is, and what is missing is refused in one line
 with a way out.
@@ -26,10 +25,7 @@ RAYLET_BYTES: Final = 250_000_000
 
 
 def check_needs(suite: ScaleSpec) -> ScaleSpec:
-    """The suite, its address resolved, once it is sure that all of it can be had here.
-
-    Raises BadInput.
-    """
+    """Return the suite with its address resolved, after all checks. Raises BadInput."""
     if suite.address is not None:
         own_ray_version()
         return replace(suite, address=reachable(suite.address))
@@ -47,7 +43,7 @@ def check_needs(suite: ScaleSpec) -> ScaleSpec:
 
 
 def needed_bytes(suite: ScaleSpec, replicas: int) -> int:
-    """About what so many replicas of each deployment take, and the cluster where it is ours."""
+    """Estimate the memory of `replicas` of each deployment, and of the cluster if it is our own."""
     taken = suite.processes(replicas) * REPLICA_BYTES
     if suite.address is not None:
         return taken
@@ -55,8 +51,7 @@ def needed_bytes(suite: ScaleSpec, replicas: int) -> int:
 
 
 def check_cluster(suite: ScaleSpec, nodes: Sequence[Mapping[str, Any]]) -> None:
-    """RunFailed unless the replicas fit into the memory that the nodes of a cluster give out, where
-    Ray says it (`memory_bytes` of each)."""
+    """Raise RunFailed unless the replicas fit into the memory that the nodes give out."""
     sizes = [int(node["memory_bytes"]) for node in nodes if node.get("memory_bytes")]
     if len(sizes) == len(nodes):
         where = f"memory that the cluster gives out ({counted(len(nodes), 'node')}):"
@@ -66,7 +61,7 @@ def check_cluster(suite: ScaleSpec, nodes: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _lacking(suite: ScaleSpec, free: int, where: str) -> str | None:
-    """What does not fit, and what does; None where all fits."""
+    """Return what does not fit, and what does; None where all fits."""
     most = max(suite.replicas)
     if needed_bytes(suite, most) <= free:
         return None
@@ -81,7 +76,7 @@ def _lacking(suite: ScaleSpec, free: int, where: str) -> str | None:
 
 
 def _largest(suite: ScaleSpec, free: int) -> int:
-    """The largest number of replicas of a deployment, or of nodes of a graph, that fits; or 0."""
+    """Return the largest number of replicas, or nodes of a graph, that fits; or 0."""
 
     def needs(number: int) -> int:
         if suite.size_option == "replicas":

@@ -35,7 +35,7 @@ EACH_S: Final = 0.8
 REMOVE_S: Final = 4.0
 
 Size: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
-"""Of a fanout or a chain: each node is a deployment with a process of its own."""
+"""Of a fanout or a chain: each node is a deployment with its own process."""
 
 ReplicasOption: TypeAlias = Annotated[
     tuple[Annotated[int, Meta(ge=1, le=100_000)], ...],
@@ -53,23 +53,19 @@ WarmupOption: TypeAlias = Annotated[
 
 @dataclass(frozen=True)
 class ScaleApp:
-    """One application of a workload, as the cluster is told: `builder` is a function of
-    serving/apps/graph.py and `args` what it gets; `replicas` by deployment; `ready_body`: what
-    every request must be answered with, as text; by a handle, as the number that it says."""
+    """An application of a workload, as the cluster gets it."""
 
     name: str
     route_prefix: str
-    builder: str
-    args: JsonObject
-    replicas: Mapping[str, int]
-    ready_body: str
+    builder: str  # a function of serving/apps/graph.py
+    args: JsonObject  # what it gets
+    replicas: Mapping[str, int]  # by deployment
+    ready_body: str  # answer to every request, as text; by a handle, as the number
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleSpec(Spec):
-    """A run of one workload. `duration` is cut into windows of about 1 s. `nodes`: raylets that are
-    started on this machine. `address`: of a cluster that is there already, whose flags are its own.
-    """
+    """A run of a workload. `duration` is cut into windows of about 1 s."""
 
     table: ClassVar[str] = "scale"
     workload: ClassVar[str]
@@ -94,7 +90,7 @@ class ScaleSpec(Spec):
     ] = 1
     seed: Annotated[int, Meta(ge=0, le=2**31), Opt("Seed of everything that is drawn")] = 1
     variants: tuple[VariantUsed, ...] = ()
-    address: str | None = None
+    address: str | None = None  # of a cluster that is there already, with its own flags
     sample: bool = True
     slo: str | None = None
 
@@ -107,19 +103,19 @@ class ScaleSpec(Spec):
         return self.duration / self.windows
 
     def apps(self, replicas: int) -> tuple[ScaleApp, ...]:
-        """The applications with so many replicas of each deployment."""
+        """Return the applications with `replicas` of each deployment."""
         raise NotImplementedError
 
     def rows(self) -> tuple[Row, ...]:
-        """The rows of a size, those of one node: `on_nodes` has them of several."""
+        """Return the rows of a size, those of one node: `on_nodes` has them of several."""
         raise NotImplementedError
 
     def processes(self, replicas: int) -> int:
-        """Replicas of all deployments."""
+        """Count the replicas of all deployments."""
         return sum(sum(app.replicas.values()) for app in self.apps(replicas))
 
     def cell(self, replicas: int) -> dict[str, Any]:
-        """What a size sets, as it is recorded."""
+        """Return what a size sets, as it is recorded."""
         return {
             "workload": self.workload,
             "num_replicas": replicas,
@@ -128,14 +124,13 @@ class ScaleSpec(Spec):
         }
 
     def plan(self, done: Iterable[str] = ()) -> tuple[LaunchPlan, ...]:
-        """The launches in order; trials whose keys are `done` are left out. Variants alternate
-        within a round."""
+        """Plan the launches without the `done` keys; variants alternate within a round."""
         cells = [(cell, cell, self.rows()) for cell in map(self.cell, self.replicas)]
         about = (self.launches, self.variants, cells, self.seed)
         return without(plan_launches(*about, lambda row: row.label.replace(",", "")), done)
 
     def expected_s(self, launches: Sequence[LaunchPlan]) -> float:
-        """About how long these launches take."""
+        """Estimate how long these launches take."""
         total = 0.0
         for launch in launches:
             total += START_S + self.nodes if self.address is None else 0.0
@@ -161,8 +156,7 @@ class ScaleSpec(Spec):
         number: int | None = None,
         **args: Any,
     ) -> ScaleApp:
-        """An application; of several that with this `number`. `args`: what its builder gets beside
-        what all get."""
+        """Make an application, of several that with this `number`; `args`: of its builder."""
         name = f"serve_bench_{self.workload}" + ("" if number is None else f"_{number}")
         args |= {"num_replicas": replicas, "max_ongoing_requests": self.max_ongoing_requests}
         counts = dict.fromkeys(deployments, replicas)
@@ -228,8 +222,8 @@ class MultiSpec(LoadedSpec):
 
     def apps(self, replicas: int) -> tuple[ScaleApp, ...]:
         apps = [
-            self._app("multi", ["Hop"], replicas, "hi", at, seed=self.seed + at, hops=self.hops)
-            for at in range(self.deployments)
+            self._app("multi", ["Hop"], replicas, "hi", app, seed=self.seed + app, hops=self.hops)
+            for app in range(self.deployments)
         ]
         names = [app.name for app in apps]
         return tuple(replace(app, args={**app.args, "apps": names}) for app in apps)
@@ -264,7 +258,7 @@ class GraphSpec(ScaleSpec):
         )
 
     def _graph(self, replicas: int, answer: int, *others: str) -> tuple[ScaleApp, ...]:
-        """`others`: names of deployments beside the nodes."""
+        """Make the application of a graph. `others`: deployments beside the nodes."""
         names = [*(f"Node{number}" for number in range(self.size)), *others]
         return (self._app(self.workload, names, replicas, str(answer), size=self.size),)
 
@@ -314,7 +308,7 @@ def read_scale(
     address: str | None = None,
     sample: bool = True,
 ) -> ScaleSpec:
-    """What a workload is asked for, by a suite file and flags over it. Raises BadInput."""
+    """Read what a workload is asked for, by a suite file and flags over it. Raises BadInput."""
     kind, file = WORKLOADS[workload], content.file
     content.check_keys(("name", "variant", "variants", "env", "scale", "quick", "slo"))
     if "scale" not in content:
@@ -347,21 +341,20 @@ def read_scale(
 
 
 def stored_scale(data: Mapping[str, Any]) -> ScaleSpec:
-    """What a stored run was asked for. Raises BadInput."""
+    """Read what a stored run was asked for. Raises BadInput."""
     if (kind := WORKLOADS.get(str(data.get("workload")))) is None:
         raise BadInput("the stored suite cannot be resumed: suite.workload is unknown")
     return kind.stored(data)
 
 
 def on_nodes(planned: PlannedTrial, nodes: int) -> PlannedTrial:
-    """The same trial, once it is known how many nodes load."""
+    """Return the same trial, once it is known how many nodes load."""
     row = planned.row
     return replace(planned, row=replace(row, connections=row.connections * nodes, processes=nodes))
 
 
 def why_invalid(trial: Trial) -> str | None:
-    """Why a trial is that of a broken run: too many of its requests failed, or none was answered;
-    None where it is not."""
+    """Return why a trial is invalid: too many requests failed, or none was answered; else None."""
     failed = trial.counts.failed_total
     if not (requests := trial.counts.completed + failed):
         return "no request was answered"
