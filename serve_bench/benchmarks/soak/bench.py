@@ -1,4 +1,4 @@
-"""What a soak is measured on: clusters of ours as others have them, and a Serve that runs already.
+"""The bench of a soak: our own clusters, or a Serve that runs already, loaded in blocks.
 
 Rule: a block is loaded to its last answer, then the levels of all processes are read, while nothing
 is in flight. Its record is small: a day of them has to fit in 50 MB.
@@ -39,8 +39,10 @@ MOST_CONNECTIONS: Final = 1000
 
 
 def thinned(trial: Trial, processes: Iterable[Process]) -> Trial:
-    """The record of a block, with the levels of the processes now; of a block that was broken off
-    without, since requests may still be served."""
+    """Return the small record of a block, with the levels of the processes now.
+
+    A block that was broken off has no levels, since requests may still be served.
+    """
     metrics = {
         name: metric if metric.histogram is None else _coarser(metric)
         for name, metric in trial.metrics.items()
@@ -66,7 +68,7 @@ def _coarser(metric: Metric) -> Metric:
 
 
 def load_of_block(load: Load, block: Row, spec: SoakSpec | None) -> Load:
-    """The load of a block, of that of a closed loop."""
+    """Return the load of a block, from that of a closed loop."""
     if block.rate_per_s is None or spec is None:
         return load
     return replace(
@@ -85,7 +87,7 @@ class SoakBench(ServedBench):
         return load_of_block(super()._load(row), row, self._suite.soak)
 
     def load(self, row: PlannedLoad) -> Loaded:
-        """A block, and the levels behind it."""
+        """Load a block, and read the levels after it."""
         loaded = super().load(row)
         if not loaded.trials:
             return loaded

@@ -29,12 +29,12 @@ QUICK_S: Final = 60.0
 
 
 class SoakExperiment(SuiteExperiment[SoakOptions]):
-    """A load in blocks. Levels are read behind each, and nothing beside it: a look is a load."""
+    """A load in blocks. Levels are read after each, and nothing during it: a look is a load."""
 
     part = "soak"
 
     def clusters(self, **fields: Any) -> ServedClusters:
-        """What is observed beside a block would be in each record."""
+        """Make the clusters without an observation, which would be in the record of each block."""
         return ServedClusters(**{**fields, "inside": None}, bench=SoakBench)
 
     def suite(self) -> Suite:
@@ -78,7 +78,7 @@ class SoakExperiment(SuiteExperiment[SoakOptions]):
                 raise BadInput(f"--url: no Serve of this host answers at {url}")
 
     def show(self, result: Result, folder: Path) -> int:
-        """FAILED where the gate cannot be judged."""
+        """Show the report and close the gate; FAILED where the gate cannot be judged."""
         self.report.close(result, folder)
         if "leak" not in self.options.fail_on or not result.trials:
             return 0
@@ -91,7 +91,7 @@ class SoakExperiment(SuiteExperiment[SoakOptions]):
 
 
 def read_spec(options: SoakOptions) -> SoakSpec:
-    """How long the load lasts, and the growth that matters. Raises BadInput."""
+    """Read how long the load lasts, and the growth that matters. Raises BadInput."""
     if options.quick and options.soak_time is not None:
         raise BadInput("--quick: stands for --for")
     if options.rate is None and options.arrivals != "constant":

@@ -1,4 +1,4 @@
-"""How a soak is looked at: which processes grow with requests, whether the service slows down.
+"""The report on a soak: which processes grow with requests, whether the service slows down.
 
 A row is a variant, its blocks together. Points are its processes over all launches, and the parts
 of its load. x is what the cluster answered since its launch, so a slope is of one process of one
@@ -89,12 +89,12 @@ TONES: Final[dict[DriftWord, Tone]] = {"grows": "bad", TOO_SHORT: "doubt", "does
 
 @dataclass(frozen=True)
 class Reading:
-    """A process behind a block, and what was answered until then (million) since the launch."""
+    """A process after a block."""
 
     process: ProcessUsage
     block: int
-    requests: float
-    minutes: float
+    requests: float  # million, answered since the launch
+    minutes: float  # since the launch
 
 
 Readings: TypeAlias = list[Reading]
@@ -107,7 +107,7 @@ Launches: TypeAlias = list[Readings]
 
 
 def condensed(result: Result) -> Result:
-    """The run with a trial for each variant. Raises FormatError for damaged records."""
+    """Return the run with a trial for each variant. Raises FormatError for damaged records."""
     blocks: dict[str, list[Trial]] = defaultdict(list)
     for block in whole_blocks(result):
         blocks[block.variant].append(block)
@@ -116,19 +116,19 @@ def condensed(result: Result) -> Result:
 
 
 def whole_blocks(result: Result) -> list[Trial]:
-    """The blocks with figures: measured to the end, of a whole cluster, with an answer."""
+    """List the blocks with figures: measured to the end, of a whole cluster, with an answer."""
     broken = result.broken
     trials = (trial for trial in result.trials if trial.key not in broken)
     return [trial for trial in trials if MAIN in trial.metrics and trial.counts.completed]
 
 
 def _plan_variant(block: PlannedTrial) -> PlannedTrial:
-    """The trial that all blocks of the variant of this one become."""
+    """Return the trial that all blocks of the variant of this one become."""
     return plan_row(block, soak_row(block.row.connections, block.row.rate_per_s, block.row.traffic))
 
 
 def _join_blocks(blocks: Sequence[Trial]) -> Trial:
-    """Blocks (at least one) as one trial. Raises FormatError."""
+    """Join blocks (at least one) to a trial. Raises FormatError."""
     first, names = blocks[0], dict.fromkeys(name for block in blocks for name in block.metrics)
     bound = [seen for block in blocks if (seen := block.client.verdict) and seen.client_bound]
     return Trial(
@@ -161,14 +161,13 @@ def _sum_counts(parts: Sequence[Counts]) -> Counts:
 
 
 def count_ended(block: Trial) -> int:
-    """The requests of a block that ended, its warm-up too."""
+    """Count the requests of a block that ended, its warm-up too."""
     total = block.client.total or block.counts
     return total.completed + total.failed_total
 
 
 def read_processes(blocks: Sequence[Trial]) -> dict[str, Launches]:
-    """The processes of a variant in the order of time, several of a launch with the same name
-    numbered. Raises FormatError."""
+    """Return the readings of a variant by process, in the order of time. Raises FormatError."""
     named: dict[str, Launches] = defaultdict(list)
     for _, launch in groupby(enumerate(blocks), key=lambda pair: pair[1].launch):
         found: dict[str, dict[int, Readings]] = defaultdict(lambda: defaultdict(list))
@@ -187,17 +186,18 @@ def read_processes(blocks: Sequence[Trial]) -> dict[str, Launches]:
 
 
 def read_level(readings: Readings, level: str) -> tuple[list[float], list[float]]:
-    """The requests (million) behind which a level was read, and the level."""
+    """Return the requests (million) after which a level was read, and the level."""
     levels = [(reading.requests, getattr(reading.process, level)) for reading in readings]
     known = [(requests, float(value)) for requests, value in levels if value is not None]
     return [requests for requests, _ in known], [value for _, value in known]
 
 
 def fit_level(launches: Launches, level: str) -> LevelDrift | None:
-    """The slope of a level; of PSS that of the memory that no other process shares, where it is
-    known: PSS also moves when others that share its libraries come and go."""
+    """Fit the slope of a level; None without enough readings."""
     drifts = []
     for readings in launches:
+        # PSS also moves when others that share its libraries come and go: memory that no other
+        # process shares is fitted, where it is known.
         private = level == "pss_mb" and readings[0].process.private_mb is not None
         drifts.append(drift_of(*read_level(readings, "private_mb" if private else level)))
     found = [*filter(None, drifts)]
@@ -207,9 +207,11 @@ def fit_level(launches: Launches, level: str) -> LevelDrift | None:
 def judge_memory(
     launches: Launches, drift: LevelDrift | None, spec: SoakSpec, judged: int
 ) -> tuple[DriftWord, float | None]:
-    """The verdict on a memory, and about how many minutes more it takes where there is none. A
-    growth that may be a warm-up is not judged: until there have been WARM_UP_MINUTES within a
-    launch, or it is WARM_UP_MB."""
+    """Judge a memory, and estimate the further minutes of load that a verdict takes, if none yet.
+
+    A growth that may be a warm-up is not judged: until there have been WARM_UP_MINUTES within a
+    launch, or it is WARM_UP_MB.
+    """
     if drift is None:
         return TOO_SHORT, max(1, FEWEST - min(map(len, launches))) * spec.block_s / 60
     word, longer = drift.word(spec.leak, judged), drift.longer(spec.leak, judged)
@@ -224,14 +226,14 @@ def judge_memory(
 
 
 def spans(launches: Launches, name: str) -> list[float]:
-    """From the first reading of each launch to its last."""
+    """Return the span of each launch, from its first reading to its last."""
     return [getattr(readings[-1], name) - getattr(readings[0], name) for readings in launches]
 
 
 def make_process(
     name: str, launches: Launches, variant: ViewRow, spec: SoakSpec, judged: int
 ) -> ViewRow:
-    """A process with its verdict, one of so many that are `judged`."""
+    """Make the point of a process with its verdict, one of `judged` processes."""
     drifts = {level: fit_level(launches, level) for level in LEVELS}
     word, more_minutes = judge_memory(launches, drifts["pss_mb"], spec, judged)
     values: dict[str, Value] = {}
@@ -268,8 +270,7 @@ def make_process(
 
 
 def read_variant(row: ViewRow, blocks: Sequence[Trial], spec: SoakSpec) -> list[ViewRow]:
-    """A variant of its blocks, then its processes: those that leak, then the others, the fastest
-    first. One that ended early is counted and not judged. Raises FormatError."""
+    """Return a variant with its totals, then its processes, leaks first. Raises FormatError."""
     named = read_processes(blocks)
     end = max((launches[-1][-1].block for launches in named.values()), default=0)
     fitted = {name for name, launches in named.items() if max(map(len, launches)) >= FEWEST}
@@ -282,15 +283,16 @@ def read_variant(row: ViewRow, blocks: Sequence[Trial], spec: SoakSpec) -> list[
         rate_in_all=answered / spent_s if spent_s else None,
         free_mb=next((size for size in free if size is not None), None),
     )
-    dims = {**row.dims, "ended_early": len(named) - len(seen) or None}
+    dims = {**row.dims, "ended_early": len(named) - len(seen) or None}  # not judged
     row = replace(row, dims=dims, values={**row.values, **values})
     processes = (make_process(name, named[name], row, spec, len(fitted) or 1) for name in seen)
+    # Those that leak, then the others, the fastest first.
     fastest = sorted(processes, key=lambda row: row.value("pss_mb_slope") or 0.0, reverse=True)
     return [row, *sorted(fastest, key=lambda row: not row.dims["leaks"])]
 
 
 def make_load(result: Result, variant: ViewRow, blocks: Sequence[Trial]) -> Iterator[ViewRow]:
-    """The first tenth of the whole blocks, all, and the last tenth. Raises FormatError."""
+    """Yield the first tenth of the whole blocks, all, and the last tenth. Raises FormatError."""
     blocks = whole_blocks(replace(result, trials=tuple(blocks)))
     n = max(1, len(blocks) // 10)
     for name, part in (("first tenth", blocks[:n]), ("all", blocks), ("last tenth", blocks[-n:])):
@@ -306,7 +308,7 @@ def describe_leaks(processes: Sequence[ViewRow]) -> list[str]:
 
 
 def describe_open(processes: Sequence[ViewRow]) -> str:
-    """`too short to say of proxy and replica Shop: another 12 min 0 s`; empty: of none."""
+    """Render `too short to say of proxy and replica Shop: another 12 min 0 s`; empty: of none."""
     rows = [row for row in processes if row.dims["verdict"] == TOO_SHORT]
     seconds = 60 * max((row.value("more_minutes") or 0.0 for row in rows), default=0.0)
     names = listed([row.name for row in rows])
@@ -314,7 +316,7 @@ def describe_open(processes: Sequence[ViewRow]) -> str:
 
 
 def describe_rest(variant: ViewRow, processes: Sequence[ViewRow]) -> str:
-    """What is open, and what does not grow; empty where all grows."""
+    """Say what is open, and what does not grow; empty where all grows."""
     words = [describe_open(processes)]
     if steady := sum(row.dims["verdict"] == "does not grow" for row in processes):
         words.append(f"memory of {steady} of {len(processes)} processes does not grow")
@@ -324,7 +326,7 @@ def describe_rest(variant: ViewRow, processes: Sequence[ViewRow]) -> str:
 
 
 def gate(result: Result) -> tuple[list[str], str]:
-    """What breaks the gate on leaks, and of what it is too short to say (empty: of none)."""
+    """Return what breaks the gate on leaks, and what it is too early to judge (empty: nothing)."""
     view = LENS.look(result, ReportOptions()).view
     processes = [row for row in view.points if row.dims["point"] == "process"]
     open_ = describe_open(processes) if processes else "no process could be read"
@@ -332,7 +334,7 @@ def gate(result: Result) -> tuple[list[str], str]:
 
 
 def build(page: Page) -> View:
-    """The variants of a soak, which has one cell, with their processes and their load."""
+    """Build the view of the variants of a soak with their processes and their load."""
     result, rows = page.result, page.rows
     spec = result.run.part("soak", SoakSpec)
     blocks = sorted(result.trials, key=lambda block: (block.started_at, block.row.run))
@@ -366,7 +368,7 @@ def build(page: Page) -> View:
 
 
 def draw_memory(processes: Sequence[ViewRow], blocks: Sequence[Trial]) -> Iterator[Chart]:
-    """Memory over requests of the first processes of a variant in the order of the table."""
+    """Chart memory over requests, for the first processes of the table."""
     named = read_processes(blocks)
     points = [
         Point(x, level, f"{row.name}{f', launch {launch}' if launch > 1 else ''}")

@@ -1,6 +1,6 @@
-"""What `serve-bench tax` measures on: clusters, and bare servers beside them.
+"""The bench of `serve-bench tax`: clusters, and bare servers beside them.
 
-Rule: as of two sides, whatever fails on a layer ends the round for all.
+Rule: as with two sides, whatever fails on a layer ends the round for all.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LayerBench(SidesBench):
         self.parts = [*self.parts, *(part for part, _ in self._servers.values())]
 
     def start(self) -> None:
-        """Starts the bare servers, then the clusters at once."""
+        """Start the bare servers, then the clusters at once."""
         self.begun = True
         for part, server in self._servers.values():
             self._journal.say("launch: bare server", who=part.who)
@@ -59,7 +59,7 @@ class LayerBench(SidesBench):
         super().start()
 
     def close(self, part: Part) -> Reaped:
-        """Ends a cluster or a bare server."""
+        """End a cluster or a bare server."""
         servers = {known.number: server for known, server in self._servers.values()}
         return servers[part.number].close() if part.number in servers else super().close(part)
 
@@ -85,7 +85,7 @@ def _ended(server: BareServer) -> list[str]:
 
 
 def _off_proxies(target: Target) -> Sequence[Process]:
-    """The processes of a cluster on the way of requests by a handle."""
+    """List the processes of a cluster on the way of requests by a handle."""
     return [process for process in target.processes() if process.role not in PROXIES]
 
 

@@ -49,7 +49,7 @@ class TaxRun(SidesExperiment[TaxOptions, TaxSpec]):
 
 
 def read_tax(options: TaxOptions) -> TaxSpec:
-    """The layers of the target, and how they are loaded. Raises BadInput."""
+    """Read the layers of the target, and how they are loaded. Raises BadInput."""
     target, is_users = options.target, is_own(options.target)
     if not is_users and target != "noop":
         takes = "it takes noop, or your own app as module:name or path/file.py:name"

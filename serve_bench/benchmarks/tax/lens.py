@@ -1,4 +1,4 @@
-"""How a run of tax is looked at: each layer compared with the first and with the layer before.
+"""The report on tax: each layer compared with the first and with the layer before.
 
 Statistics and verdicts are those of versus: rounds are paired, the interval is on logarithms.
 """
@@ -57,7 +57,7 @@ Layered: TypeAlias = tuple[SideRow, ViewRow]
 
 
 def build(page: Page) -> View:
-    """The layers in their order, in each row."""
+    """Build the view of the layers in their order, in each row."""
     result, suite = page.result, TaxSpec.stored(page.result.run.suite)
     warnings = by_key(result, checks(result))
     layers, count = [*_layer_rows(result, suite, warnings)], len(suite.layers)
@@ -94,7 +94,7 @@ def build(page: Page) -> View:
 
 
 def _layer_rows(result: Result, suite: TaxSpec, warnings: Known) -> Iterator[Layered]:
-    """The layers of each row. Raises FormatError for damaged records."""
+    """Yield the layers of each row. Raises FormatError for damaged records."""
     measured = [(layer.name, rows_of(result, layer.name).values()) for layer in suite.layers]
     sides = {(name, side.row.label): side for name, of_layer in measured for side in of_layer}
     planned_rounds = suite.rounds if result.last is None else result.last
@@ -112,7 +112,7 @@ def _layer_rows(result: Result, suite: TaxSpec, warnings: Known) -> Iterator[Lay
 
 
 def _compute_cpu(side: SideRow) -> dict[str, Value]:
-    """CPU by role for a request, and what the processes use without any load."""
+    """Compute the CPU by role per request, and what the processes use without any load."""
     measured = (trial.client.slices for trial in side.trials if trial.counts.completed)
     slices = [part for part in measured if part is not None and part.requests is not None]
     requests = sum(part.requests or 0 for part in slices)
@@ -139,8 +139,10 @@ def _compare(
     base: str,
     pairs: Sequence[tuple[Layered, Layered]],
 ) -> Iterator[ViewRow]:
-    """Each layer compared with another: a row for each metric, that of the rate with what is added
-    to latency and CPU. `base`: what the other is, `first` or `before`."""
+    """Compare each layer with another one, the `first` or the one `before` it (`base`).
+
+    It yields a row for each metric; that of the rate has what is added to latency and CPU.
+    """
     matches = [Match(a, b, (warnings, warnings), pairs=True) for (a, _), (b, _) in pairs]
     verdicts = judged_rows(matches, threshold, (MAIN,), {})
     several = len({b.group for _, (_, b) in pairs}) > 1
@@ -164,8 +166,7 @@ def _compare(
 
 
 def _findings(rates: Sequence[ViewRow], steps: Sequence[ViewRow]) -> Iterator[str]:
-    """How the default and the optimized Serve are beside the first layer, in each row; then the
-    layer that costs most beside the one before."""
+    """Yield how default and optimized Serve compare with the first layer; then the largest step."""
     for row in rates:
         if row.dims["layer"] in ("default", "optimized"):
             yield f"{row.group}: {row.notes[0]}"

@@ -2,7 +2,7 @@
 
 A layer is a way to the same handler: a bare server, or a cluster of a variant, by HTTP or by a
 handle. In a round all are launched afresh and up at once, and loaded in turn in drawn order; the
-layers of HTTP share slices, a handle has windows of its own, before or behind them as drawn. Pure.
+layers of HTTP share slices, a handle has separate windows, before or after them as drawn. Pure.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ Way = Literal["asgi", "fastapi", "app", "http", "handle"]
 
 @dataclass(frozen=True)
 class Layer:
-    """A way to the handler. `name`: in records; `title`: for people; `on`: the cluster, empty for a
-    bare server. `way`: how it is served or called."""
+    """A way to the handler."""
 
-    name: str
-    title: str
-    way: Way
-    on: str = ""
+    name: str  # in records
+    title: str  # for people
+    way: Way  # how it is served or called
+    on: str = ""  # the cluster; empty: a bare server
 
 
 LAYERS: Final[tuple[Layer, ...]] = (
@@ -56,12 +55,11 @@ SERVER_S: Final = 0.5
 
 @dataclass(frozen=True)
 class Taxed:
-    """The layers of a run by name. `left_out`: layers that cannot be, and why; `bare`: what the
-    ASGI app of an own app is."""
+    """The layers of a run."""
 
-    layers: tuple[str, ...]
-    left_out: tuple[str, ...]
-    bare: str
+    layers: tuple[str, ...]  # by name
+    left_out: tuple[str, ...]  # layers that cannot be, and why
+    bare: str  # what the ASGI app of your own app is
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class TaxSpec(SidesSpec):
 
     @classmethod
     def stored(cls, data: Mapping[str, Any]) -> Self:
-        """The reverse of `to_json`. Raises BadInput or FormatError."""
+        """Reverse `to_json`. Raises BadInput or FormatError."""
         spec = super().stored(data)
         if not spec.tax.layers or not KNOWN.keys() >= {*spec.tax.layers}:
             raise FormatError("suite.tax.layers: names no layers of this version")
@@ -104,7 +102,7 @@ class TaxSpec(SidesSpec):
         return tuple(replace(side, label=used.name, variant=used) for used in variants)
 
     def row_of(self, row: Row, layer: Layer) -> Row:
-        """A row as it is called on a layer: by a handle it has another client and name."""
+        """Return a row as a layer has it: by a handle it has another client and name."""
         if layer.way != "handle":
             return row
         stream = row.traffic.streams
@@ -112,7 +110,7 @@ class TaxSpec(SidesSpec):
         return parse_row(f"raw:{row.connections}", traffic, "--clients")
 
     def plan_rows(self, number: int, repeat: int, sides: Sequence[Side]) -> Iterator[RowPlan]:
-        """Layers of HTTP are loaded in turn with each other; a driver is that of one cluster."""
+        """Plan the rows of a round: layers of HTTP in turn, a handle's driver apart from them."""
         (cell, *_), layers = self.cells, self.layers
         by_http = [layer for layer in layers if layer.way != "handle"]
         by_handle = [layer for layer in layers if layer.way == "handle"]
@@ -145,7 +143,7 @@ class TaxSpec(SidesSpec):
 
 
 def choose_layers(layers: Sequence[Layer], wanted: Sequence[str]) -> tuple[str, ...]:
-    """The names of the layers that --layers wants, of all without it. Raises BadInput."""
+    """Return the names of the layers that --layers wants, of all without it. Raises BadInput."""
     known = [layer.name for layer in layers]
     for name in wanted:
         if name not in known:

@@ -1,4 +1,4 @@
-"""What a timeline is measured on: a cluster of ours for each cell and launch, or a running Serve.
+"""The bench of a timeline: our own cluster for each cell and launch, or a running Serve.
 
 Rule: the load is an open loop whose clock the faults share. What ends or is replaced while it runs
 is what is measured, and no failure of the run. Only processes of the cluster that this run started
@@ -66,8 +66,7 @@ DEPLOY_PATIENCE_S: Final = 180.0
 
 
 def load_of(timeline: Timeline, load: Load, run_id: str, key: str) -> Load:
-    """A closed-loop load as that of the timeline. Each launch of each run draws arrivals of its
-    own."""
+    """Turn a closed-loop load into the timeline's; each launch of each run draws its arrivals."""
     return replace(
         load,
         stages=timeline.stages,
@@ -80,12 +79,12 @@ def load_of(timeline: Timeline, load: Load, run_id: str, key: str) -> Load:
 
 
 def timing_of(timeline: Timeline) -> Timing:
-    """A window for each second of the stages."""
+    """Return a window for each second of the stages."""
     return Timing(WARMUP_S, WARMUP_MAX_S, timeline.seconds, 1.0)
 
 
 def measured_seconds(timeline: Timeline, duration_s: float) -> int:
-    """The seconds that were measured: fewer of a load that was interrupted."""
+    """Return the seconds that were measured: fewer of a load that was interrupted."""
     return min(timeline.seconds, max(1, math.ceil(duration_s - 0.05)))
 
 
@@ -140,7 +139,7 @@ class TimelineBench(ServedBench):
         return result
 
     def _watch_after(self) -> None:
-        """Waits while replicas are watched behind the last stage."""
+        """Wait while replicas are watched after the last stage."""
         whole_s = self._timeline.seconds + self._timeline.after_s
         while (left_s := whole_s - (time.perf_counter_ns() - self._zero_ns) / 1e9) > 0:
             self._journal.say(f"behind the load: {left_s:.0f} s", cell=self._cell)
@@ -178,8 +177,10 @@ class TimelineBench(ServedBench):
     def _loaded(
         self, row: PlannedLoad, trial: Trial, measured: Measured, log: RequestLog | None
     ) -> Loaded:
-        """What ended or scaled down is part of the course. A fault that was not done, or a deploy
-        that failed, is a failure of the run."""
+        """Return the outcome; what ended or scaled down is part of the course, and no fault.
+
+        A fault that was not done, or a deploy that failed, is a failure of the run.
+        """
         self._target.casualties()
         if read_rate(trial).silent_from is not None:
             trial = self._waits(trial)
@@ -201,21 +202,20 @@ IN_PLACE: Final = "graceful_shutdown_wait_loop_s"
 
 @dataclass
 class FaultClock:
-    """Carries out the faults of a load, each in a thread of its own. `records`: what was done, in
-    the order of the plan."""
+    """Carries out the faults of a load, each in a separate thread."""
 
     faults: Sequence[PlannedFault]
     serving: Serving
     app: AppSpec
     cell: Cell
-    records: list[dict[str, Any]] = field(default_factory=list)
+    records: list[dict[str, Any]] = field(default_factory=list)  # in the order of the plan
     _over: threading.Event = field(default_factory=threading.Event)
     _child: threading.Lock = field(default_factory=threading.Lock)
     _threads: list[threading.Thread] = field(default_factory=list)
     _deploys: int = 0
 
     def begin(self, zero_ns: int) -> None:
-        """The first stage begins at this moment (perf_counter_ns)."""
+        """Start a thread for each fault. The first stage begins at `zero_ns` (perf_counter_ns)."""
         for fault in self.faults:
             record = {"fault": fault.source, "text": fault.text, "at_s": None}
             self.records.append(record)
@@ -226,8 +226,7 @@ class FaultClock:
             thread.start()
 
     def end(self, patience_s: float) -> bool:
-        """The load is over: what is stopped goes on, and deploys are awaited for so long. Whether
-        all threads have ended."""
+        """Resume what is stopped, wait for deploys, and return whether all threads have ended."""
         self._over.set()
         deadline = time.monotonic() + patience_s
         for thread in self._threads:
@@ -263,7 +262,7 @@ class FaultClock:
             record["why_not"] = str(error) or "the process had ended"
 
     def _victim(self, fault: PlannedFault) -> Process | None:
-        """The oldest process of the kind; of nodes the newest, since the first is the head."""
+        """Choose the oldest process of the kind; the newest node, since the first is the head."""
         processes = self.serving.processes()
         roles = {REPLICA: ("replica",), CONTROLLER: ("controller",), NODE: ("raylet",)}
         if fault.target == PROXY:  # what serves the port: HAProxy where there is one
@@ -330,9 +329,11 @@ def with_course(
     after_s: float,
     interrupted: bool,
 ) -> Trial:
-    """The trial with each of its `seconds`. `zero_ns`: when the first stage began; `readings`: what
-    Serve said of its replicas. Of an interrupted load requests in flight are left out: nobody
-    waited for their answers."""
+    """Add to the trial each of its `seconds`.
+
+    `zero_ns`: when the first stage began; `readings`: what Serve reported of its replicas. Of an
+    interrupted load requests in flight are left out: nobody waited for their answers.
+    """
     rows = list(log.rows())
     judged = [request for request in rows if not (interrupted and request.error in NO_END)]
     watched = seconds + int(after_s)

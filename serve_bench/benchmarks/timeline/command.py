@@ -36,7 +36,7 @@ class TimelineExperiment(SuiteExperiment[TimelineOptions]):
     children_every_s = LOOK_S
 
     def clusters(self, **fields: Any) -> ServedClusters:
-        """Each on its nodes."""
+        """Make the clusters, each with the nodes of the timeline."""
         timeline = self.asked.timeline
         assert timeline is not None, "it has been checked"
         beside_s = timeline.after_s + WARMUP_S
@@ -76,7 +76,7 @@ class TimelineExperiment(SuiteExperiment[TimelineOptions]):
         )
 
     def plan_agenda(self, suite: Suite, earlier: Result | None) -> Agenda:
-        """A launch for each cell: replicas that a load has called for would serve the next."""
+        """Plan a launch for each cell: replicas that a load has called for would serve the next."""
         left = super().plan_agenda(suite, earlier).launches
         launches = [replace(launch, cells=(cell,)) for launch in left for cell in launch.cells]
         return Agenda(suite, tuple(launches))
@@ -115,7 +115,7 @@ class TimelineExperiment(SuiteExperiment[TimelineOptions]):
 
 
 def _file(target: str) -> str:
-    """The target, or the suite of timeline that it names. Raises BadInput."""
+    """Return the target, or the suite of timeline that it names. Raises BadInput."""
     if re.fullmatch(r"\w+", target) is None:
         return target
     folder = shipped("scenarios")

@@ -1,4 +1,4 @@
-"""How a run of timeline is looked at: what happened, when, and how long until the SLO held again.
+"""The report on a timeline: what happened, when, and how long until the SLO held again.
 
 A row is a cell over its launches. Points are its stages, its faults and, of each launch, events and
 each second. Figures are means over launches with the 95 % interval by t; times count from the begin
@@ -119,7 +119,7 @@ Launches: TypeAlias = Sequence[tuple[Trial, Transient]]
 
 
 def read_timeline(result: Result) -> tuple[Timeline, Slo]:
-    """What the run was asked for. Raises BadInput for a damaged suite."""
+    """Read what the run was asked for. Raises BadInput for a damaged suite."""
     places = {name: f"suite.timeline.{name}" for name in Timeline.options()}
     timeline = result.run.part("timeline", Timeline).checked(places)
     return timeline, parse_slo(timeline.slo, "suite.timeline.slo")
@@ -128,7 +128,7 @@ def read_timeline(result: Result) -> tuple[Timeline, Slo]:
 def read_transient(
     trial: Trial, timeline: Timeline, slo: Slo, hard_stop_s: float | None = None
 ) -> Transient:
-    """The figures of a launch, as far as it was measured. Raises FormatError."""
+    """Compute the figures of a launch, as far as it was measured. Raises FormatError."""
     measured = float(len(trial.course.due))
     pairs = zip(timeline.begins, timeline.stages, strict=True)
     spans = [(begin, min(begin + stage.duration_s, measured)) for begin, stage in pairs]
@@ -138,7 +138,7 @@ def read_transient(
 
 
 def measure_scar(course: CourseFacts, timeline: Timeline) -> float | None:
-    """The latency of the last stage over that of the first; None where they are not of one rate."""
+    """Return the latency of the last stage over that of the first; None for unlike rates."""
     first, last = timeline.stages[0], timeline.stages[-1]
     medians = []
     for stage, begin_s in ((first, 0.0), (last, timeline.begins[-1])):
@@ -151,7 +151,7 @@ def measure_scar(course: CourseFacts, timeline: Timeline) -> float | None:
 
 
 def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewRow]:
-    """What happened in a launch, then each second of it."""
+    """Yield what happened in a launch, then each second of it."""
     course = trial.course
 
     def make(kind: str, figures: Figures, **dims: Any) -> ViewRow:
@@ -182,7 +182,7 @@ def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewR
 
 
 def make_spans(timeline: Timeline, launches: Launches, cell: str) -> Iterator[ViewRow]:
-    """Each stage, and each fault that was done, over the launches that reached it."""
+    """Yield each stage, and each fault that was done, over the launches that reached it."""
     for place, begin_s in enumerate(timeline.begins):
         stages = {
             trial.round: seen.stages[place] for trial, seen in launches if seen.stages[place:]
@@ -208,8 +208,10 @@ def make_spans(timeline: Timeline, launches: Launches, cell: str) -> Iterator[Vi
 
 
 def mean_values(launches: Mapping[int, Figures]) -> dict[str, Value]:
-    """Figures over launches, with the 95 % interval [Student, 1908] where several launches have
-    them; none can be below 0. A class of lost requests that a launch has not seen is 0 there."""
+    """Average figures over launches; several give a 95 % interval [Student, 1908], none below 0.
+
+    A class of lost requests that a launch has not seen is 0 there.
+    """
     values = {}
     for name in dict.fromkeys(chain.from_iterable(launches.values())):
         seen = {launch: figures.get(name, 0) for launch, figures in launches.items()}
@@ -226,19 +228,19 @@ def mean_values(launches: Mapping[int, Figures]) -> dict[str, Value]:
 
 
 def count_all(row: ViewRow, name: str) -> int:
-    """A count in all launches."""
+    """Sum a count over all launches."""
     return round(sum(row.values[name].launches.values())) if name in row.values else 0
 
 
 def list_counts(row: ViewRow, family: str) -> str:
-    """`2 with another status, 1 never sent`: the members of a family of counts."""
+    """Render the members of a family of counts: `2 with another status, 1 never sent`."""
     names = (name.partition(".") for name in row.values)
     members = [of for kind, _, of in names if of and kind == family]
     return ", ".join(f"{count_all(row, f'{family}.{of}'):,} {LOST.get(of, of)}" for of in members)
 
 
 def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
-    """A cell with its figures, and what the records of its launches lack."""
+    """Return a cell with its figures, and warnings of what the records of its launches lack."""
     lacks = []
     for trial, _ in launches:
         course, about = trial.course, f"launch {trial.round}"
@@ -254,7 +256,7 @@ def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
 
 
 def find(result: Result, slo: Slo, cells: Sequence[tuple[ViewRow, Launches]]) -> Iterator[str]:
-    """What the run says: the best cell and the worst, and of this what held it up."""
+    """Yield the best cell and the worst, and what held up the worst."""
 
     def rank(cell: tuple[ViewRow, Launches]) -> list[float]:
         return [round(cell[0].value(name) or 0.0, 1) for name in ("out_s", "lost", "replica_s")]
@@ -286,15 +288,14 @@ def describe_miss(row: ViewRow, slo: Slo) -> str:
 
 
 def describe_stop(launches: Launches, wait_s: float | None) -> str:
-    """What held up the first launch that stood still, or whose answers dropped. `wait_s`: the
-    longest wait of Serve's router, where it is known."""
+    """Say what held up the first launch that stood still, or whose answers dropped."""
     for trial, transient in launches:
         about = f"launch {trial.round}: " if len(launches) > 1 else ""
         if read_rate(trial).silent_from is not None:
             return f"{about}{limit_words(limited_by(trial))}"
         if (drop := find_drop(trial.course, transient)) is not None:
             deployments = {change.deployment for change in trial.course.changes}
-            wait_s = wait_s if len(deployments) == 1 else None
+            wait_s = wait_s if len(deployments) == 1 else None  # the longest of Serve's router
             router = router_words(drop.rate, drop.running, wait_s)
             return (
                 f"{about}in {drop.seconds} s from second {drop.first} on, {shorten(drop.rate)} "
@@ -306,12 +307,12 @@ def describe_stop(launches: Launches, wait_s: float | None) -> str:
 
 
 def has_own_router(result: Result, cell: JsonObject) -> bool:
-    """Whether a deployment has a router of its own, or other waits of it."""
+    """Return whether a deployment sets its own router, or other waits of Serve's."""
     return "request_router_config" in str([result.run.suite.get("app"), [*cell]])
 
 
 def draw_course(course: Sequence[ViewRow], faults: Sequence[ViewRow], slo: Slo) -> Iterator[Chart]:
-    """Load, latency and replicas over the seconds of a launch, with the faults of its cell."""
+    """Chart load, latency and replicas over the seconds of a launch, with its cell's faults."""
     marks = [(at_s, row.dims["fault"]) for row in faults if (at_s := row.value("at_s")) is not None]
     where = course[0].group if course else ""
     for title, figures in COURSE.items():
@@ -330,7 +331,7 @@ def select(points: Sequence[ViewRow], kind: str) -> list[ViewRow]:
 
 
 def build(page: Page) -> View:
-    """The cells of a run with what happened in them."""
+    """Build the view of the cells of a run with what happened in them."""
     result, rows = page.result, page.rows
     timeline, slo = read_timeline(result)
     cells: list[tuple[ViewRow, Launches]] = []
@@ -370,9 +371,11 @@ def build(page: Page) -> View:
 
 
 def condensed(result: Result) -> Result:
-    """The run with a trial for each cell and launch: the answers of the seconds within the SLO, a
-    second of the whole load. The row names load, faults and SLO, so that others are other rows.
-    Raises BadInput for a damaged one."""
+    """Return the run with the answers within the SLO, per second, as the trial of each launch.
+
+    The row names load, faults and SLO, so that others are other rows. Raises BadInput for a damaged
+    run.
+    """
     timeline, slo = read_timeline(result)
     words = [timeline.source, f"{timeline.arrivals} arrivals"]
     words += [*(fault.source for fault in timeline.faults), *(goal.text for goal in slo.objectives)]

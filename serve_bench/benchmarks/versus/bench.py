@@ -1,4 +1,4 @@
-"""What `serve-bench versus` measures on: A and others up at once, or services; and when it ends."""
+"""The bench of `serve-bench versus`: A and others up at once, or services; and when it ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class VersusBench(SidesBench):
         return part, replace(spec, metrics=side.app.own_app is not None)
 
     def _load_part(self, pairing: Pairing) -> Loaded:
-        """With what an app of the user's own did on each side, as Serve counts it."""
+        """Measure a part, with what your own app did on each side, as Serve counts it."""
         before: dict[str, MetricSeries] = {}
         for planned in pairing.planned:
             with suppress(MetricsAbsent):  # then it says so after the load
@@ -66,12 +66,11 @@ class VersusBench(SidesBench):
 
 @dataclass
 class VersusRounds(SideRounds):
-    """Rounds of the sides. `budget_s`: no round begins that would probably end later; None: they
-    take what they take."""
+    """Rounds of the sides."""
 
     bench = VersusBench
     spec: VersusSpec
-    budget_s: float | None = None
+    budget_s: float | None = None  # no round begins that would probably end later; None: no limit
     _began_s: float | None = None
     _begun: int = 0  # the place of the round that began last
     _planned_s: float = 0.0  # that the rounds of this sitting were to take
@@ -80,15 +79,15 @@ class VersusRounds(SideRounds):
     _alike: bool = False
 
     def expected_s(self, place: int, cell: int | None) -> float | None:
-        """At the pace of the rounds before."""
+        """Return how long these rounds take, s, at the pace of those before; None within one."""
         if cell is not None:
             return None
         self._begun = place
         return self._takes_s(place, self.rounds[place:])
 
     def _takes_s(self, place: int, rounds: Sequence[RoundPlan]) -> float:
-        """How long further rounds take, at the pace of the `place` rounds before: each is as much
-        longer than planned as those were, on a busy host."""
+        """Return how long further rounds take, s, at the pace of the `place` rounds before."""
+        # On a busy host each is as much longer than planned as those were.
         late_s = max(0.0, self._lasted_s - self._planned_s) / max(1, place)
         return self.spec.expected_s(rounds) + late_s * len(rounds)
 
@@ -99,7 +98,7 @@ class VersusRounds(SideRounds):
         return now_s - self._began_s
 
     def stop_early(self) -> RunStop | None:
-        """Whether the rounds so far are enough, or the next one is not in the budget."""
+        """Return why no further round begins: enough is measured, all fails, or the budget ends."""
         measured, after, of = self._begun + 1, self.rounds[self._begun].round, self.spec.rounds
         self._planned_s += self.spec.expected_s(self.rounds[self._begun : measured])
         if self._alike:
@@ -118,14 +117,14 @@ class VersusRounds(SideRounds):
         return None
 
     def _shorten(self, by_s: float) -> None:
-        """Loads each side and row for less time in the remaining rounds, so that as many fit into
-        the budget as a verdict takes: a short round says less, and two say nothing."""
+        """Load each side and row for less time in the remaining rounds, so that enough fit."""
+        # A verdict takes a number of rounds: a short round says less, and two say nothing.
         side_s = max(SHORTEST_SIDE_S, math.floor(10 * (self.spec.side_s - by_s)) / 10)
         self.spec = replace(self.spec, side_s=side_s)
 
     def note_failures(self, messages: Sequence[str]) -> None:
-        """Takes why sides failed. Where several failed alike, or one did as in the round before,
-        and nothing was measured yet, further rounds would fail as well."""
+        """Note why sides failed, and whether further rounds would fail alike."""
+        # Where several failed alike, or one as before, and nothing is measured, the rest would too.
         words = frozenset(re.sub(r"\d+", "N", message) for message in messages)
         alike = len(words) == 1 and (len(messages) > 1 or words == self._failed)
         self._failed = words
@@ -136,9 +135,11 @@ class VersusRounds(SideRounds):
 
 
 def fit_sides(spec: VersusSpec, cores: int, free_bytes: int) -> VersusSpec:
-    """The spec with as many sides up at once as memory and cores allow, and with as many rounds of
-    each side as it had. Two always are. A cluster that waits takes a few percent of a core, so that
-    as many wait as there are cores."""
+    """Limit the sides that are up at once to what memory and cores allow, and add rounds for it.
+
+    Two always are. A cluster that waits takes a few percent of a core, so that as many wait as
+    there are cores.
+    """
     needs = (needed_bytes(side.app, side.cell(cell)) for side in spec.sides for cell in spec.cells)
     together = max(2, min(1 + cores, free_bytes // (BASE_BYTES + max(needs))))
     if together >= len(spec.sides):

@@ -112,7 +112,7 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
         return replace(sitting, again=None, set_env=None) if self._requests else sitting
 
     def show(self, result: Result, folder: Path) -> int:
-        """Prints the report, and what breaks the gate: of one and the same comparison."""
+        """Print the report and close the gate: both from the same comparison."""
         comparing = self._gate.judge(result)
         for text in describe_noise(result, self._gate.noise):
             print_note(f"warning: {text}")
@@ -121,7 +121,7 @@ class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
 
 
 def read_sides(options: VersusOptions) -> list[SideFlags]:
-    """The flags of A and of each B; of A alone with --aa, --audit, --each-flag. Raises BadInput."""
+    """Read the flags of A and each B (A alone: --aa, --audit, --each-flag). Raises BadInput."""
     alone = [name for name in ("aa", "audit", "each_flag") if getattr(options, name)]
     names = ("b", "b_env", "b_python", "b_option", *alone[1:])
     if alone and (given := [name for name in names if getattr(options, name)]):
@@ -144,7 +144,7 @@ def read_sides(options: VersusOptions) -> list[SideFlags]:
 
 
 def read_versus(options: VersusOptions, gate: Gate) -> tuple[VersusSpec, tuple[Request, ...]]:
-    """The sides, and the requests to them where they are up already. Raises BadInput."""
+    """Read the sides, and the requests to them where they are up already. Raises BadInput."""
     suite, flags = read_rows(options), read_sides(options)
     services = any(ADDRESS.fullmatch(side.word) for side in flags)
     asked, requests = None, list[Request]()
@@ -176,7 +176,7 @@ def read_versus(options: VersusOptions, gate: Gate) -> tuple[VersusSpec, tuple[R
 
 
 def audit(side: Side) -> list[Side]:
-    """A side that is sent its first request alone, and itself. Raises BadInput."""
+    """Return a side with its first request alone, and the side itself. Raises BadInput."""
     if (own_app := side.app.own_app) is None:
         raise BadInput("--audit: is for your own app, or a service that is up already")
     app = replace(side.app, own_app=replace(own_app, asked=repeat(own_app.asked)))
@@ -184,7 +184,7 @@ def audit(side: Side) -> list[Side]:
 
 
 def repeat(asked: R) -> R:
-    """The first of several requests alone. Raises BadInput where there is one."""
+    """Return the first of several requests alone. Raises BadInput where there is one."""
     first = {name: getattr(asked, name)[:1] for name in "paths bodies header_sets methods".split()}
     if (once := replace(asked, **first)) == asked:
         raise BadInput("--audit: takes requests that differ: --paths, --headers or several -b")
@@ -192,7 +192,7 @@ def repeat(asked: R) -> R:
 
 
 def _read_request(options: VersusOptions, gate: Gate, suite: Suite) -> Asked:
-    """What services are asked for. Raises BadInput on flags that are of launches."""
+    """Read what services are asked for. Raises BadInput on flags that are of launches."""
     if wrong := options.changed(lambda option: option.name in OF_LAUNCHES):
         raise BadInput(f"--a: a service that is up already does not go with {', '.join(wrong)}")
     if gate.metrics is not None and "cpu" in gate.metrics:

@@ -1,4 +1,4 @@
-"""How a run of versus is looked at: as a comparison, beside the loads of both sides."""
+"""The report on versus: the comparison, beside the loads of both sides."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from serve_bench.view.rows import Page
 
 
 def build(page: Page) -> View:
-    """The comparison that the run is."""
+    """Build the view of the comparison that the run is."""
     comparing = page.options.comparing or of_versus(page.result)
     view = view_comparison(comparing, [*page.bare_rows()])
     return replace(view, findings=[*_describe_cache(comparing), *view.findings])
 
 
 def _describe_cache(comparing: Comparing) -> Iterator[str]:
-    """What an audit says of a cache."""
+    """Say what an audit shows of a cache."""
     a, b = comparing.names
     for row in comparing.rows if a == f"{b}{REPEATED}" else ():
         line = row.line(MAIN)

@@ -47,7 +47,7 @@ class VersusSpec(SidesSpec):
         return FEWEST * len(self.turns)
 
     def check_budget(self) -> None:
-        """BadInput where fewer rounds fit into the budget than a verdict takes."""
+        """Raise BadInput where fewer rounds fit into the budget than a verdict takes."""
         least = replace(self, rounds=min(self.fewest, self.rounds)).plan()
         least_s = self.expected_s(least)
         if self.budget_s is not None and least_s > self.budget_s:
@@ -56,7 +56,7 @@ class VersusSpec(SidesSpec):
             raise BadInput(f"--budget: {given} is not enough: {takes} {about}")
 
     def check_cells(self) -> None:
-        """BadInput where a side sets what the cells vary: they would not be the cells they say."""
+        """Raise BadInput where a side sets what the cells vary: they would not be what they say."""
         for place, side in enumerate(self.sides):
             for name in side.settings:
                 if len({cell.get(name) for cell in self.cells}) > 1:
@@ -89,7 +89,7 @@ class VersusSpec(SidesSpec):
 
 
 def check_distinct(labels: Sequence[str], measured: Sequence[object], what: str = "") -> None:
-    """BadInput where two sides are the same. `measured`: what is, of each."""
+    """Raise BadInput where two sides are the same. `measured`: what is measured of each."""
     for first, second in combinations(range(len(labels)), 2):
         if measured[first] == measured[second]:
             flags, more = ("--b", "") if first else ("--a, --b", ": use --aa for the noise floor")
@@ -97,8 +97,7 @@ def check_distinct(labels: Sequence[str], measured: Sequence[object], what: str 
 
 
 def check_sides(sides: Sequence[Side]) -> None:
-    """BadInput where two are the same, or one has an app of the user's own and the other has one
-    that comes with the tool."""
+    """Raise BadInput where two are the same, or only one is your own app."""
     what = ", with the same flags, options and app"
     check_distinct([side.label for side in sides], [side.unnamed for side in sides], what)
     built_in = [place for place, side in enumerate(sides) if side.app.own_app is None]
