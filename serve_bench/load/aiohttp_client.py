@@ -61,19 +61,18 @@ class Wire:
         self.awaited = False
 
     def clear(self, timed: bool = False) -> None:
-        """A new request begins. `timed`: `sent_at` and `received_at` are to be told of it: when its
-        first bytes were sent, and when the kernel had the last of its answer; 0: not known."""
+        """Begin a new request; `timed`: note its `sent_at` and `received_at`."""
         self.started = self.ended = False
         self.awaited = True
         self.messages = 0
         self.head = 0  # bytes since the last of a body: of a head, of trailers, of chunk sizes
         self.error: BaseException | None = None
+        # When its first bytes were sent, when the kernel had the last of its answer; 0: unknown.
         self.timed, self.sent_at, self.received_at = timed, 0, 0
 
     def surplus(self) -> bool:
-        """Whether more arrived than the one whole response. Then the connection is closed; bytes
-        that arrive before the next request close it too."""
-        self.awaited = False
+        """Return whether more than one whole response arrived; if so, close the connection."""
+        self.awaited = False  # bytes that arrive before the next request close it too
         more = self.messages > 1 or (self.handler is not None and self.handler.within())
         if more and self.handler is not None:
             self.handler.close()
@@ -93,12 +92,11 @@ class NotedHandler(ResponseHandler):
         super().connection_made(transport)
 
     def within(self) -> bool:
-        """Whether the parser is inside a message, which aiohttp would drop with its next request.
-        Between messages empty lines mean nothing (RFC 9112, 2.2)."""
+        """Return whether the parser is inside a message: aiohttp drops that at the next request."""
         parser: Any = self._parser
         if parser is None or not self.is_connected():
             return False
-        try:
+        try:  # empty lines mean nothing between messages (RFC 9112, 2.2)
             messages, _, _ = parser.feed_data(b"\r\n\r\n")
         except HttpProcessingError:  # the bytes so far are no valid message
             return True
@@ -137,7 +135,7 @@ class NotedHandler(ResponseHandler):
 
 
 class TimedSocket(socket.socket):
-    """A socket that tells its wire the times of timed requests."""
+    """A socket that notes on its wire when a timed request was sent and answered."""
 
     def __init__(self, wire: Wire, address: Any) -> None:
         super().__init__(*address[:3])
@@ -180,6 +178,7 @@ class FixedResolver(AbstractResolver):
 
 
 def classify(error: BaseException, wire: Wire) -> str:
+    """Return the class of failure of a request that aiohttp ended with this error."""
     if wire.head > MAX_HEAD or "Too many headers" in str(error):
         return "too-large"
     if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
@@ -304,7 +303,7 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
 
 
 async def _read(content: aiohttp.StreamReader, expected: bytes | None) -> tuple[bytes, bool]:
-    """Read a body to its end: its first part, and whether it is the one expected."""
+    """Read a body to its end; return its first part, and whether the whole is as expected."""
     first, same = b"", 0
     async for part in content.iter_any():
         first = first or part

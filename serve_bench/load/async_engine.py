@@ -1,7 +1,7 @@
-"""Clients that are tasks of asyncio, one for each connection. In a closed loop one sends a request
-after the other, in an open loop as they are due.
+"""Clients that are tasks of asyncio, one for each connection.
 
-Rule: this is the course of the load; what a request is belongs to the client of a protocol.
+In a closed loop a client sends one request after the other, in an open loop as they are due. Rule:
+this is the course of the load; what a request is belongs to the client of a protocol.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ perf = time.perf_counter_ns
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class AsyncClient:
-    """A connection, and whether it has a request in flight. `last`: when the latest event of its
-    stream came (ns), 0: none yet; `number`, `events`: as in `Sender`."""
+    """A connection and its request; `due`, `sent_at`, `last`, `number`, `events` as in `Sender`."""
 
-    busy: bool = False
+    busy: bool = False  # a request is in flight
     due: int = 0
     sent_at: int = 0
     last: int = 0
@@ -41,7 +40,7 @@ C = TypeVar("C", bound=AsyncClient)
 
 
 class AsyncEngine(Engine, Generic[C]):
-    """All clients of one worker. `_draw` gives what the next request is."""
+    """All clients of one worker. `_draw` returns the next request, as `_attempt` takes it."""
 
     _draw: Callable[[], Any]
 
@@ -54,7 +53,7 @@ class AsyncEngine(Engine, Generic[C]):
 
     @abstractmethod
     def _make_client(self) -> C:
-        """A new client, not connected yet."""
+        """Make a client that is not connected yet."""
 
     async def _preconnect(self, client: C) -> bool:
         """Connect before the start; where that fails, say why in `connect_error`."""
@@ -62,13 +61,13 @@ class AsyncEngine(Engine, Generic[C]):
 
     @abstractmethod
     async def _attempt(self, client: C, turn: Any) -> tuple[str | None, int]:
-        """One try of a request: (class of failure or None, status or 0)."""
+        """Send a request once; return its class of failure or None, and its status or 0."""
 
     async def _disconnect(self, client: C) -> None:
-        """Close the connection, if a client has one of its own."""
+        """Close the client's connection, if it has one."""
 
     def _account(self, client: C) -> None:
-        """Count what a try has cost beside its end."""
+        """Count what else is known of a try that has ended, such as its bytes."""
 
     def watch(self, fd: int, call: Callable[[], None]) -> None:
         self._loop.add_reader(fd, call)
@@ -98,7 +97,7 @@ class AsyncEngine(Engine, Generic[C]):
         return client
 
     def _begin(self, client: C, due: int) -> None:
-        """A request begins when a client gets it, before the task of that runs."""
+        """Count a request as begun: the client has it, though its task has yet to run."""
         client.busy = True
         client.due, client.sent_at, client.last = due, 0, 0
         self.tally.begun(due)
@@ -140,9 +139,8 @@ class AsyncEngine(Engine, Generic[C]):
         self._note_cut()
 
     def run_slice(self, length_ns: int, drain_ns: int) -> int:
-        """As in `Engine`, but the drain waits for every response, whatever `drain_ns` is: a
-        cancelled task would close its connection. The request time-out is the bound."""
-        begun = perf()
+        """Load for a slice as in `Engine`, but wait for every response, whatever `drain_ns` is."""
+        begun = perf()  # a cancelled task would close its connection; the time-out bounds the wait
         self._drain_ns, self._drain_until = NEVER // 2, NEVER
         self._over.clear()
         self.tally.open_slice(begun, length_ns)
@@ -178,13 +176,12 @@ class AsyncEngine(Engine, Generic[C]):
         client.task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A client of whose request nobody has thought would leave the load waiting: it is over,
-        and the exception is raised."""
+        """End the load, which would wait for ever, when a task fails; `_run` raises its error."""
         if not task.cancelled() and task.exception() is not None:
             self._over.set()
 
     async def _repeat(self, client: C) -> None:
-        """Closed loop: the next request when the last one has ended."""
+        """Send a client's requests one after the other (closed loop)."""
         left = NEVER if self.share.requests is None else self.share.requests
         while left and self.tally.may_send():
             now = perf()
@@ -196,10 +193,7 @@ class AsyncEngine(Engine, Generic[C]):
             await self._request(client, now, now)
 
     async def _serve(self, client: C, due: int | None) -> None:
-        """Open loop: requests as they are due, each with its own due time.
-
-        `due`: of a request that has begun already.
-        """
+        """Send requests as they are due (open loop). `due`: of one that has begun already."""
         while True:
             if due is None and self._backlog:  # in the drain too
                 due = self._backlog.popleft()
@@ -277,24 +271,23 @@ class AsyncEngine(Engine, Generic[C]):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CallClient(AsyncClient):
-    """A client of calls. `call`: that in flight, `stalled`: it was cancelled for its silence;
-    `received`: bytes of messages that are not counted yet."""
+    """A client whose requests are calls: of gRPC, or of a handle."""
 
-    call: Any = None
-    stalled: bool = False
-    received: int = 0
+    call: Any = None  # the one in flight
+    stalled: bool = False  # the call was cancelled for its silence
+    received: int = 0  # bytes of messages that are not counted yet
 
 
 K = TypeVar("K", bound=CallClient)
 
 
 class CallEngine(AsyncEngine[K]):
-    """All clients of calls of one worker. `_size` gives the bytes of a message."""
+    """All call clients of one worker. `_size` returns the bytes of a message."""
 
     _size: Callable[[Any], int]
 
     async def _stream(self, client: K) -> tuple[str | None, int]:
-        """Read the stream of the call to its end; as `_attempt`."""
+        """Read the stream of the call to its end; return what `_attempt` does."""
         client.last = 0
         async for message in client.call:
             now = perf()

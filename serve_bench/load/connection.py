@@ -1,5 +1,4 @@
-"""One connection of the raw client, and what opening connections needs: addresses, sockets, TLS,
-descriptors, ports.
+"""A connection of the raw client, and the addresses, TLS, descriptors and ports that it needs.
 
 Rule: a connection decides nothing. The engine (`raw.py`) decides when to connect, send or give up.
 All sockets of a load are non-blocking.
@@ -45,7 +44,7 @@ class Address:
 
 
 def resolve(request: Request) -> list[Address]:
-    """The addresses of a request's host, in the resolver's order. Raises LoadError."""
+    """Return the addresses of a request's host, in the resolver's order. Raises LoadError."""
     if request.unix_socket is not None:
         return [Address(socket.AF_UNIX, request.unix_socket)]
     try:
@@ -56,7 +55,7 @@ def resolve(request: Request) -> list[Address]:
 
 
 def choose_address(load: Load) -> Address:
-    """The first address that takes a connection; that connection is closed again at once.
+    """Return the first address that takes a connection, which is closed again at once.
 
     Raises LoadError with the last reason when none does.
     """
@@ -75,7 +74,7 @@ def choose_address(load: Load) -> Address:
 
 
 def tls_context(request: Request) -> ssl.SSLContext:
-    """The TLS settings of an https request. Raises LoadError for a bad CA file."""
+    """Make the TLS settings of an https request. Raises LoadError for a bad CA file."""
     import ssl
 
     try:
@@ -91,7 +90,7 @@ def tls_context(request: Request) -> ssl.SSLContext:
 
 
 def lacking_descriptors(connections: int) -> str | None:
-    """One line about the hard limit of open files if that is too low, else None."""
+    """Return one line about the hard limit of open files if that is too low, else None."""
     need = connections + SPARE_FDS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY in (soft, hard) or max(soft, hard) >= need:
@@ -105,9 +104,9 @@ EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def lacking_ports(connections: int) -> str | None:
-    """One line if this system has too few local ports for these connections to one address.
+    """Return one line if this system has too few local ports for connections to one address.
 
-    Each connection needs a port (not on a unix socket). None if there are enough, or not known.
+    Each needs a port (not on a unix socket). None if there are enough, or their number is unknown.
     """
     if not EPHEMERAL_PORTS.exists():
         return None
@@ -122,8 +121,7 @@ def lacking_ports(connections: int) -> str | None:
 
 
 def allow_descriptors(connections: int) -> None:
-    """Raise the soft limit of open files if it is too low for these connections. Raises LoadError
-    where the hard limit is too low as well."""
+    """Raise the soft limit of open files as needed. Raises LoadError above the hard limit."""
     lacking = lacking_descriptors(connections)
     if lacking is not None:
         raise LoadError("connect", "this machine", 0, lacking)
@@ -153,15 +151,7 @@ _timespec = struct.Struct("qq")
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A connection that is opened again and again.
-
-    `due`, `sent_at`: of the request in flight (perf_counter_ns). `since`: when the attempt to
-    connect began, or when a pause ends. `waiting`: a request is assigned and not sent yet.
-    `number`: among the connections of all workers. `left`: how many requests it may still begin.
-    `events`: of the request in flight, only in a log of streams. `ended_well`: its completed
-    requests, counted only if the load has `connection_rates`. `trace`: the number of the request in
-    flight if it is traced, else 0; `first_at`: when its first byte came.
-    """
+    """A connection that is opened again and again, and its request. Times are perf_counter_ns."""
 
     address: Address
     framer: http1.ResponseFramer
@@ -169,22 +159,22 @@ class Connection:
     timestamps: bool
     tls: ssl.SSLContext | None
     tls_name: str
-    number: int
-    left: int
-    events: Events | None = None
+    number: int  # among the connections of all workers
+    left: int  # how many requests it may still begin
+    events: Events | None = None  # of the request in flight, only in a log of streams
     sock: socket.socket | None = None
     fd: int = -1
     state: int = CLOSED
     request: bytes = b""
     pending: memoryview | None = None
-    waiting: bool = False
+    waiting: bool = False  # a request is assigned and not sent yet
     attempts: int = 0
-    due: int = 0
-    sent_at: int = 0
-    since: int = 0
-    ended_well: int = 0
-    trace: int = 0
-    first_at: int = 0
+    due: int = 0  # of the request in flight
+    sent_at: int = 0  # of the request in flight; not set on the short path
+    since: int = 0  # when the attempt to connect began, or when a pause ends
+    ended_well: int = 0  # completed requests; those of the short path only for `connection_rates`
+    trace: int = 0  # the number of the request in flight if it is traced, else 0
+    first_at: int = 0  # when the first byte of a traced request's answer came
 
     @property
     def in_flight(self) -> bool:
@@ -214,7 +204,7 @@ class Connection:
             raise OSError(code, os.strerror(code))
 
     def established(self) -> bool:
-        """Take the next step of connecting. True when requests may be sent. Raises OSError."""
+        """Take the next step of connecting; return whether it is done. Raises OSError."""
         assert self.sock is not None
         if self.state == CONNECTING:
             code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -258,8 +248,7 @@ class Connection:
             self.poller.modify(self.fd, READ)
 
     def receive(self) -> bytes | None:
-        """The bytes that have arrived, of TLS one record; b"" at the end, None without any. Raises
-        OSError."""
+        """Read what has arrived, of TLS one record; b"" at the end, else None. Raises OSError."""
         assert self.sock is not None
         try:
             return self.sock.recv(READ_SIZE if self.tls is None else RECORD)
@@ -281,8 +270,7 @@ class Connection:
 
 
 def receive_stamped(sock: socket.socket, size: int) -> tuple[bytes, int | None]:
-    """The bytes that have arrived, and their age (ns) in the kernel; None where it does not say.
-    Raises OSError."""
+    """Read what has arrived, and its age (ns) in the kernel, None if unknown. Raises OSError."""
     data, ancillary, _, _ = sock.recvmsg(size, 64)
     if not ancillary or len(ancillary[0][2]) != _timespec.size:
         return data, None
@@ -291,7 +279,7 @@ def receive_stamped(sock: socket.socket, size: int) -> tuple[bytes, int | None]:
 
 
 def would_block(error: OSError) -> bool:
-    """Whether the error means that a non-blocking call would wait. TLS has its own exceptions."""
+    """Return whether a non-blocking call would have to wait; TLS has its own exceptions."""
     if isinstance(error, BlockingIOError):
         return True
     return type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
@@ -320,11 +308,13 @@ class ConnectionRates:
         self.highest: float | None = None
 
     def begin(self, now: int) -> None:
+        """Begin the measured part, and its first interval."""
         self._counts = [conn.ended_well for conn in self._connections]
         self._since = now
         self._due = now + INTERVAL_NS
 
     def look(self, now: int) -> None:
+        """Close the interval, if it is over."""
         if not self._due or now < self._due:
             return
         counts = [conn.ended_well for conn in self._connections]
@@ -336,5 +326,5 @@ class ConnectionRates:
             self._due += INTERVAL_NS
 
     def end(self) -> None:
-        """The measured part is over: an unfinished interval does not count."""
+        """End the measured part: an unfinished interval does not count."""
         self._due = 0

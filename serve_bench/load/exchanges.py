@@ -102,9 +102,8 @@ class Exchanges(Engine):
         return [conn for conn in self.connections if conn.in_flight]
 
     def _measuring(self, which: str) -> None:
-        """Measuring begins or ends, or a window follows another. Requests in flight then belong to
-        no window, or to two. The short path counts every end for one window, so these requests must
-        leave it."""
+        """Take the requests in flight off the short path when measuring or a window begins."""
+        # They belong to no window, or to two; the short path counts every end for one window.
         if which != "end":
             for conn in self.connections:
                 if conn.state == FAST:
@@ -117,7 +116,7 @@ class Exchanges(Engine):
                 self._rates.end()
 
     def _add_connection(self, now: int, due: int | None = None) -> None:
-        """One more connection, opened for the request due at `due` if there is one."""
+        """Open one more connection, for the request due at `due` if there is one."""
         framer = stream_framer(self._streaming) if self._streaming is not None else None
         conn = Connection(
             self.address,
@@ -184,7 +183,7 @@ class Exchanges(Engine):
         self._next_scan = min(self._next_scan, until)
 
     def _resume(self, conn: Connection, now: int) -> None:
-        """A pause is over: connect again, for the waiting request or a new one."""
+        """Connect again after a pause, for the waiting request or a new one."""
         if not conn.waiting:
             if self._backlog:
                 self._assign_oldest(conn)
@@ -231,7 +230,7 @@ class Exchanges(Engine):
             conn.state = BUSY  # the short path would send the next request behind half of this one
 
     def _next(self, conn: Connection, now: int) -> None:
-        """An open connection is free: assign the next request to it."""
+        """Assign the next request to an open connection that is free."""
         conn.state = IDLE
         if self._backlog:
             self._assign_oldest(conn)
@@ -245,7 +244,7 @@ class Exchanges(Engine):
             self._send(conn, now)
 
     def _renew(self, conn: Connection, now: int) -> None:
-        """The connection cannot be used again: open another in its place if one is needed."""
+        """Open another connection in the place of a spent one, if one is needed."""
         if not self.load.open_loop and conn.left and self.tally.may_send():
             self._assign(conn, now)
         elif self._backlog:
@@ -257,7 +256,7 @@ class Exchanges(Engine):
         self._reopen(conn, now)
 
     def _complete(self, conn: Connection, now: int, data: bytes = b"") -> None:
-        """A whole response is there. `data`: its last bytes."""
+        """End the request that a whole response answers, well or not. `data`: its last bytes."""
         framer = conn.framer
         failure = http1.judge(framer, self.load.request)
         status = framer.status
@@ -286,7 +285,7 @@ class Exchanges(Engine):
         self._go_on(conn, now, reusable)
 
     def _go_on(self, conn: Connection, now: int, reusable: bool) -> None:
-        """A request has ended: begin the next, on this connection or on its replacement."""
+        """Begin the next request, on this connection or on its replacement."""
         if reusable:
             self._next(conn, now)
         else:
@@ -302,8 +301,7 @@ class Exchanges(Engine):
         status: int | None = None,
         reusable: bool = False,
     ) -> None:
-        """The request in flight failed, and its connection with it unless that is reusable. `seen`:
-        what was seen of it."""
+        """Retry a failed request or give it up; its connection is lost unless `reusable`."""
         self.see(failure, seen, status)
         if conn.attempts < self.load.retries and not self._over:
             conn.attempts += 1
@@ -329,13 +327,13 @@ class Exchanges(Engine):
             self._traced(conn, now, 0)
 
     def _traced(self, conn: Connection, now: int, status: int) -> None:
-        """A traced request has ended. `status` 0: it failed."""
+        """Keep the times of a traced request that has ended. `status` 0: it failed."""
         assert self.traces is not None
         self.traces.add(conn.trace, conn.due, conn.sent_at, conn.first_at, now, status)
         conn.trace = 0
 
     def _choose(self, traces: Traces, now: int) -> None:
-        """Every 10 ms: connections leave the short path, so that their next requests are traced."""
+        """Take connections off the short path (every 10 ms): their next requests are traced."""
         traces.earn(now, self.tally.completed)
         wanted = int(traces.due)
         for _ in range(min(wanted, len(self.connections))):
@@ -357,7 +355,7 @@ class Exchanges(Engine):
         error: Exception | None,
         now: int,
     ) -> None:
-        """An event outside the short path: nothing read yet, read and parsed, or an error."""
+        """Handle an event off the short path: nothing read yet, read and parsed, or an error."""
         if data is not None:
             self.tally.bytes_received += len(data)
         if conn is None or (data is None and error is None):
@@ -368,7 +366,7 @@ class Exchanges(Engine):
             self._fed(conn, data, now)
 
     def _dispatch(self, fd: int, mask: int) -> None:
-        """An event on a descriptor that the loop does not handle itself."""
+        """Handle an event on a descriptor from which the loop has read nothing."""
         conn = self._by_fd.get(fd)
         if conn is None:
             if fd in self._watched:
@@ -391,7 +389,7 @@ class Exchanges(Engine):
                     return
 
     def _read(self, conn: Connection) -> bool:
-        """Read once. True if the next TLS record of an incomplete response may be there already."""
+        """Read once; return whether the next TLS record of a response may be there already."""
         data: bytes | None = None
         try:
             data = conn.receive()
@@ -420,7 +418,7 @@ class Exchanges(Engine):
             self._lost(conn, "malformed", now, conn.framer.seen(data))
 
     def _fed(self, conn: Connection, data: bytes, now: int) -> None:
-        """The framer has parsed these bytes (none: the connection ended)."""
+        """Act on what the framer has made of these bytes (none: the connection ended)."""
         framer = conn.framer
         if conn.trace and not conn.first_at:
             conn.first_at = now
@@ -445,7 +443,7 @@ class Exchanges(Engine):
                 conn.state = BUSY
 
     def _crowded(self, framer: http1.ResponseFramer) -> bool:
-        """Whether its event is large, and those of all connections hold more than they may."""
+        """Return whether its event is large, and those of all connections exceed MOST_HELD."""
         if not isinstance(framer, StreamFramer) or framer.reader.held <= http1.MAX_HEAD:
             return False
         framers = (conn.framer for conn in self.connections)
@@ -473,8 +471,7 @@ class Exchanges(Engine):
         return data
 
     def _send_plain(self, answered: list[Connection]) -> None:
-        """Send the plain request again on connections whose last one was answered, and empty the
-        list."""
+        """Send the plain request again on connections that were answered, and empty the list."""
         request = self.requests[0]
         size, tls = len(request), self._tls is not None
         for conn in answered:
@@ -492,14 +489,14 @@ class Exchanges(Engine):
         answered.clear()
 
     def _sent_partly(self, conn: Connection, sent: int) -> None:
-        """The plain request was not sent whole: the poller reports when to go on."""
+        """Leave the rest of a plain request to the poller, which reports when to send it."""
         conn.sent_at = conn.due
         conn.state = BUSY
         conn.pending = memoryview(conn.request)[sent:]
         self.poller.modify(conn.fd, READ | WRITE)
 
     def _lost(self, conn: Connection, failure: str, now: int, seen: str | bytes = "") -> None:
-        """A connection broke; the request on it, if there is one, failed."""
+        """Fail the request on a broken connection, or else replace the connection."""
         if conn.state >= FAST:
             self._failed(conn, failure, now, seen)
             return
@@ -509,7 +506,7 @@ class Exchanges(Engine):
         self._renew(conn, now)
 
     def _silent(self, conn: Connection, failure: str, now: int) -> None:
-        """Nothing came in time, or too little."""
+        """Fail a request to which nothing came in time, or too little."""
         seen = "the answer had begun" if conn.framer.started else "no byte of an answer"
         self._failed(conn, failure, now, conn.framer.seen() or seen)
 

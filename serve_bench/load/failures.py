@@ -1,7 +1,7 @@
 """The errors of a load, and the class of a failed request.
 
 Rule: every exception of a socket or a parser gets one class of `ERROR_CLASSES` here and nowhere
-else, so that both clients agree.
+else, so that all clients agree.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class BrokenAccount(AssertionError):
 
 
 def connection_class(error: OSError) -> str:
-    """The class of an error on an established connection: reset or timeout."""
+    """Return the class of an error on an established connection: reset or timeout."""
     return "timeout" if isinstance(error, TimeoutError) else "reset"
 
 
 def reason_of(error: BaseException) -> str:
-    """A short reason in words, without Python's decoration."""
+    """Return a short reason in words, without Python's decoration."""
     if isinstance(error, socket.gaierror):
         return f"cannot resolve the host ({error.strerror})"
     if isinstance(error, TimeoutError):
@@ -84,12 +84,12 @@ def reason_of(error: BaseException) -> str:
 
 
 def describe_seen(seen: str | bytes, request: Request) -> str:
-    """A short line on what was seen of a failed request: words, or the start of an answer, of HTTP
-    its status line and body (values of headers may be secrets). What it repeats of the headers and
-    bodies that are sent is hidden."""
+    """Describe in a short line what was seen of a failed request: words, or an answer's start.
+
+    What it repeats of the headers and bodies that are sent is hidden."""
     data = seen.encode(errors="replace") if isinstance(seen, str) else seen[:_READ]
     head, _, body = data.partition(b"\r\n\r\n")
-    if head.startswith(b"HTTP/"):
+    if head.startswith(b"HTTP/"):  # without its headers, whose values may be secrets
         data = b": ".join(filter(None, (head.partition(b"\r\n")[0], body)))
     sent = [value for headers in (request.headers, *request.header_sets) for _, value in headers]
     tokens = [value.split()[-1] for value in sent if value.split()]  # those without their scheme

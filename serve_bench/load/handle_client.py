@@ -36,8 +36,7 @@ HANDLED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class HandleEngine(CallEngine[CallClient]):
-    """All callers of one worker, which have no connections of their own: the driver leaves with its
-    process. A process can be a driver of one cluster alone."""
+    """All callers of one worker, a process that is the driver of one cluster until it ends."""
 
     has_threads = makes_cycles = True  # those of the router, and of Ray's client
 
@@ -70,8 +69,7 @@ class HandleEngine(CallEngine[CallClient]):
         return super().connect()
 
     async def _handles(self) -> dict[str, Any]:
-        """The handle by each method that is called. Made within the loop: a router without a loop
-        of its own wants that of its caller."""
+        """Make a handle for each method, in the loop: a router may need the loop of its caller."""
         application = unquote(urlsplit(self.load.request.url).path.split("/")[1])
         handle: Any = serve.get_app_handle(application)
         names = {urlsplit(url).path.rpartition("/")[2] for url, *_ in self.load.request.turns}
@@ -111,16 +109,18 @@ class HandleEngine(CallEngine[CallClient]):
 
 
 def arguments(body: bytes, headers: Headers) -> tuple[Any, ...]:
+    """Return the arguments of a call: none, the value of JSON, or the bytes of the body."""
     if not body:
         return ()
     return (json.loads(body) if is_json(headers) else body,)
 
 
 def size_of(answer: Any) -> int:
-    """Bytes of an answer; 0 of what is no text and no bytes."""
+    """Return the length of an answer; 0 if it is neither text nor bytes."""
     return len(answer) if isinstance(answer, bytes | str) else 0
 
 
 def class_of(error: Exception) -> str:
+    """Return the class of failure of an exception of a call."""
     names = (name for kind, name in CLASSES.items() if isinstance(error, kind))
     return next(names, "exception")

@@ -33,11 +33,11 @@ body of megabytes that is kept takes new memory at each read (1 MB of nginx: 0.8
 wrk, else 0.93)."""
 
 MAX_HEAD = 1 << 20
-"""Bytes of the longest head that both clients read; so many of trailers too."""
+"""Bytes of the longest head that the raw client and aiohttp read, and of the longest trailers."""
 
 
 def request_headers(request: Request, named: Headers, keepalive: bool) -> dict[str, str]:
-    """The headers that are sent beside those of the body, defaults first.
+    """Return the headers that are sent beside those of the body, defaults first.
 
     A header in `named` replaces a default of the same name. Host has the port only if the URL does.
     """
@@ -55,6 +55,7 @@ def request_headers(request: Request, named: Headers, keepalive: bool) -> dict[s
 
 
 def request_bytes(request: Request, keepalive: bool = True) -> list[bytes]:
+    """Return each of the request's turns as the bytes that are sent."""
     out = []
     made: dict[Headers, list[str]] = {}
     for url, body, named, method in request.turns:
@@ -114,12 +115,12 @@ class ResponseFramer:
         self._room = MAX_HEAD
 
     def on_message_begin(self) -> None:
-        """llhttp's callback: another response begins before `reset`."""
+        """Note a response that begins before `reset` (a callback of llhttp)."""
         if self.done:
             self.done = SURPLUS
 
     def on_message_complete(self) -> None:
-        """llhttp's callback. llhttp knows keep-alive only in here."""
+        """Note the end of a response (a callback of llhttp, which knows keep-alive only here)."""
         status, keep_alive = self.parser.get_status_code(), self.parser.should_keep_alive()
         if status == 200 and keep_alive and self.done == WAITING:
             self.done = PLAIN
@@ -134,7 +135,7 @@ class ResponseFramer:
         self.done = SURPLUS if self.done else OTHER
 
     def keep(self, data: bytes) -> bool:
-        """Keep bytes that did not complete the response. False: it is too large to be kept.
+        """Keep bytes that did not complete the response; return False if it is too large.
 
         The head is looked for when the bytes kept have doubled."""
         self.started = True
@@ -149,17 +150,17 @@ class ResponseFramer:
         return True
 
     def seen(self, data: bytes = b"") -> bytes:
-        """What has come of the response. `data`: the last bytes, which were not kept."""
+        """Return what has come of the response. `data`: the last bytes, which were not kept."""
         return b"".join((*self._head, data))
 
     def upgraded(self) -> None:
-        """The server switched protocols: count it as a response of status 101."""
+        """Count a switch of protocols as a response of status 101."""
         if not self.done:
             self._complete(101, False)
         self.keep_alive = False
 
     def eof(self) -> bool:
-        """The connection ended. True if that completes the response; then `done` is OTHER.
+        """Return whether the connection's end completes the response; then `done` is OTHER.
 
         A response without a length and without chunks ends with the connection (RFC 9112, 6.3).
         False: it was cut off, or, with `started` unset, never began.
@@ -191,8 +192,7 @@ class _Head:
 
 
 def _head_of(parts: Sequence[bytes]) -> _Head | None:
-    """The head of the last response in these bytes; None while it is not complete, or is that of an
-    informational one."""
+    """Return the head of the last response in these bytes; None if it is incomplete or a 1xx."""
     head = _Head()
     parser = lenient(HttpResponseParser(head))
     try:
@@ -204,10 +204,9 @@ def _head_of(parts: Sequence[bytes]) -> _Head | None:
 
 
 def ends_itself(name: bytes, value: bytes) -> bool | None:
-    """Whether this header gives a body an end of its own: a length does, and a final `chunked`, and
-    no other coding (RFC 9112, 6.3). None: it says nothing of that."""
+    """Return whether a header says where a body ends (RFC 9112, 6.3); None: another header."""
     lower = name.lower()
-    if lower == b"transfer-encoding":
+    if lower == b"transfer-encoding":  # no other final coding ends itself
         return value.lower().rpartition(b",")[2].strip() == b"chunked"
     return True if lower == b"content-length" else None
 
@@ -232,7 +231,7 @@ class CheckedFramer(ResponseFramer):
             self._same = len(self.expected) + 1
 
     def on_message_complete(self) -> None:
-        """As in the plain framer, but PLAIN only with the expected body."""
+        """Note the end of a response; PLAIN only with the expected body."""
         status, keep_alive = self.parser.get_status_code(), self.parser.should_keep_alive()
         same = self._same == len(self.expected)
         if status == 200 and keep_alive and self.done == WAITING and same:
@@ -292,17 +291,17 @@ _Parser = TypeVar("_Parser", bound=HttpResponseParser)
 
 
 def lenient(parser: _Parser) -> _Parser:
-    """The parser, made as lenient as that of aiohttp: it accepts folded headers (RFC 9112, 5.2) and
-    control characters in them, lines that end with LF alone, spaces behind the size of a chunk."""
+    """Return the parser, made as lenient as that of aiohttp."""
     parser.set_dangerous_leniencies(
-        lenient_headers=True,
-        lenient_optional_cr_before_lf=True,
+        lenient_headers=True,  # folded ones (RFC 9112, 5.2), and control characters in them
+        lenient_optional_cr_before_lf=True,  # lines that end with LF alone
         lenient_spaces_after_chunk_size=True,
     )
     return parser
 
 
 def make_framer(request: Request) -> ResponseFramer:
+    """Make the framer for responses to this request, which are no streams."""
     if request.method == "HEAD":
         return HeadFramer()
     if request.expect_body is not None:
@@ -311,13 +310,14 @@ def make_framer(request: Request) -> ResponseFramer:
 
 
 def status_allowed(status: int, request: Request) -> bool:
+    """Return whether a response with this status counts as completed: 2xx, or as expected."""
     if request.expect_status:
         return status in request.expect_status
     return 200 <= status < 300
 
 
 def judge(framer: ResponseFramer, request: Request) -> str | None:
-    """The class of failure of the whole response in a framer; None if it is as expected."""
+    """Return the class of failure of the whole response in a framer; None if it is as expected."""
     if framer.done == SURPLUS:
         return "malformed"
     plain = framer.done == PLAIN
@@ -328,8 +328,7 @@ def judge(framer: ResponseFramer, request: Request) -> str | None:
 
 
 def response_class(request: Request, status: int, fault: str | None) -> str | None:
-    """The class of failure of a response with this status, whose body has the class `fault`; None
-    if it is as expected."""
+    """Return the class of failure by status, else `fault`, that of the body; None: as expected."""
     if not status_allowed(status, request):
         return "rejected" if status in REJECTIONS else "status"
     return fault

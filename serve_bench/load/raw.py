@@ -92,7 +92,7 @@ class RawEngine(Exchanges):
                 self._traced(conn, NEVER, 0)
 
     def run_slice(self, length_ns: int, drain_ns: int) -> int:
-        """As in `Engine`; requests that outlast the drain end in a later slice."""
+        """Load for a slice as in `Engine`; requests that outlast the drain end in a later one."""
         begun = perf()
         self._running = True
         self._over = False
@@ -114,7 +114,7 @@ class RawEngine(Exchanges):
         self.poller.close()
 
     def _turn(self, now: int) -> int:
-        """Do what is due by the clock. Returns when to call again; 0: at every event."""
+        """Do what is due by the clock; return when to call again; 0: at every event."""
         tally = self.tally
         if self._rates is not None:
             self._rates.look(now)
@@ -134,7 +134,7 @@ class RawEngine(Exchanges):
         return self._flying > 0
 
     def _pump(self, most: int = MOST_AT_ONCE) -> float:
-        """Begin what is due, at most `most`; returns how long the poller may sleep (s)."""
+        """Begin what is due, at most `most`; return how long the poller may sleep (s)."""
         clock, tally = self._clock, self.tally
         assert clock is not None
         if not tally.refill:

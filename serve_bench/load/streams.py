@@ -57,17 +57,18 @@ class EventReader(ABC):
         """Read the next piece of the body."""
 
     def end(self) -> str | None:
-        """The body is complete. Returns the class of failure; None: the stream is whole."""
+        """End the body; return the class of failure, None if the stream is whole."""
         if not self.any:
             self.fail("event", b"")
         return self.fault
 
     def fail(self, fault: str, seen: bytes) -> None:
-        """Something is wrong with the stream. What was wrong first counts."""
+        """Note what is wrong with the stream, unless something was before."""
         if self.fault is None:
             self.fault, self.seen = fault, seen[: http1.LARGE]
 
     def add(self) -> None:
+        """Count an event."""
         self.fresh += 1
         self.any = True
 
@@ -176,7 +177,7 @@ class SseReader(EventReader):
             self._garbage = self._garbage or line[: http1.LARGE]
 
     def _dispatch(self, data: bytes) -> None:
-        """A block with data is complete."""
+        """Take the data of a whole block: of an event, or of the one that ends the stream."""
         if data.removeprefix(b" ") == DONE:
             self.done = True
         else:
@@ -217,7 +218,7 @@ class _Choice(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
-    """Tokens as the service counts them, as far as an answer can have so many."""
+    """Tokens as the service counts them, within what an answer can have."""
 
     prompt_tokens: Annotated[int, msgspec.Meta(ge=0, le=10**9)] | None = None
     completion_tokens: Annotated[int, msgspec.Meta(ge=0, le=10**9)] | None = None
@@ -235,8 +236,9 @@ _decode: Final = msgspec.json.Decoder(_Chunk).decode
 
 
 class OpenAiReader(SseReader):
-    """Chunks of completions of an OpenAI-compatible service. One with text or the call of a tool is
-    an event; those that name a role, end an answer or count tokens are none."""
+    """Chunks of completions of an OpenAI-compatible service.
+
+    One with text or a tool call is an event; a role, an end or a count of tokens is none."""
 
     __slots__ = ()
 
@@ -266,11 +268,11 @@ class OpenAiReader(SseReader):
 
 
 class StreamFramer(ResponseFramer):
-    """Frames responses that are streams. `first`: when the first byte came, `last`: when the latest
-    event did (ns); 0: none yet. `streams`: the head has come, and says 2xx.
+    """Frames responses that are streams.
 
-    It reads each header, for `eof`: the head of a long stream is not kept. Only a response with a
-    status of 2xx is read for events.
+    `first`, `last`: when the first byte and the latest event came (ns); 0: none yet. `streams`: the
+    head has come, and says 2xx; only then is the body read for events. Each header is read for
+    `eof`, since the head of a long stream is not kept.
     """
 
     __slots__ = ("_bounded", "_head_read", "first", "last", "reader", "streams")
@@ -294,13 +296,13 @@ class StreamFramer(ResponseFramer):
         self._head_read, self.streams = status >= 200, 200 <= status < 300
 
     def on_body(self, part: bytes) -> None:
-        """llhttp's callback, for each piece of the body."""
+        """Read a piece of the body (a callback of llhttp)."""
         if self.streams:
             self._room = http1.MAX_HEAD
             self.reader.feed(part)
 
     def on_message_complete(self) -> None:
-        """As in the plain framer, but PLAIN only with a whole stream."""
+        """Note the end of a response; PLAIN only with a whole stream."""
         status, keep_alive = self.parser.get_status_code(), self.parser.should_keep_alive()
         if self.streams:
             self.fault = self.reader.end()
@@ -349,13 +351,14 @@ class ChunkFramer(StreamFramer):
             super().on_body(part)
 
     def on_chunk_complete(self) -> None:
-        """llhttp's callback, for the last chunk too, which is empty."""
+        """Count a chunk that has data (a callback of llhttp, for the last, empty chunk too)."""
         if self._filled:
             self._filled = False
             self.reader.add()
 
 
 def stream_framer(streaming: Streaming) -> StreamFramer:
+    """Make the framer for streams of these events."""
     if streaming.events == "chunks":
         return ChunkFramer(PieceReader())
     if streaming.events == "lines":
