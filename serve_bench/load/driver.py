@@ -93,19 +93,19 @@ def is_steady(completed: Sequence[int]) -> bool:
 
 
 SETTLING_RESPONSES = 2
-"""A slow service is warmed up for so many responses: then those in flight are of all ages, as they
+"""A slow service is warmed up for as many responses: those in flight are then of all ages, as they
 stay, and not all as old as the load."""
 
 
 def response_s(
     ended: Sequence[int], connections: int | None, sample_s: float = SAMPLE_S
 ) -> float | None:
-    """How long a response takes, from counts of ended requests taken every `sample_s` seconds; None
-    while none has ended.
+    """Estimate how long a response takes (s); None while no request has ended.
 
-    By Little's law it is connections / rate, the rate to the latest end: of requests that queue the
-    first answers come long before the others. `connections` None: of an open loop, whose requests
-    in flight may grow; then it is the time of the first answer.
+    `ended`: counts of ended requests, taken every `sample_s`. By Little's law a response takes
+    connections / rate, the rate to the latest end: of requests that queue, the first answers come
+    long before the others. `connections` None: of an open loop, whose requests in flight may grow;
+    then it is the time of the first answer.
     """
     ends = [part for part, (before, now) in enumerate(pairwise(ended), 1) if now > before]
     if not ends:
@@ -116,9 +116,10 @@ def response_s(
 
 
 def settling_s(timing: Timing, response_s: float | None, steady: bool = False) -> float:
-    """How long the warm-up lasts at least for responses that take so long; None: until they are
-    known to be too slow for the windows. At least for LONGEST_RESPONSE_S if a drain awaits all;
-    if not (--quick), no longer than its maximum, and QUICK_WARMUP_S once the rate is steady."""
+    """Return how long the warm-up must last (s) for responses that take `response_s`.
+
+    None: until they are known to be too slow for the windows, at least LONGEST_RESPONSE_S if a
+    drain awaits all. If not (--quick): at most its maximum, or QUICK_WARMUP_S at a steady rate."""
     if timing.stretched_s is None or not timing.warmup_max_s:
         return 0.0
     quick, fits_s = timing.drain_s is not None, timing.stretched_s / timing.responses
@@ -130,7 +131,7 @@ def settling_s(timing: Timing, response_s: float | None, steady: bool = False) -
 
 
 def stretch_note(asked: Timing, fitted: Timing, response_s: float) -> str:
-    """What was stretched, and what it costs; empty where nothing was."""
+    """Say what was stretched, and what it costs; empty where nothing was."""
     if fitted == asked:
         return ""
     windows = f"{counted(fitted.windows, 'window')} of {fitted.window_s:g} s in place of"
@@ -215,8 +216,7 @@ ALIVE_EVERY_S = 1.0
 def give_up_without(
     targets: Sequence[tuple[Load, Callable[[], object]]], on_progress: OnProgress
 ) -> OnProgress:
-    """Reports progress, and gives the load up when a process of a target has ended: TargetEnded.
-    Each target: its load, and what says (true) that one has."""
+    """Wrap `on_progress` to raise TargetEnded once the function beside a load returns true."""
     due_s = time.monotonic() + ALIVE_EVERY_S
 
     def progress(now: Progress) -> None:
@@ -373,7 +373,7 @@ class _Drive:
         return {index: report for index, report in done if report is not None}
 
     def _called_off(self) -> bool:
-        """Request the reports so far; True if workers had begun to measure, and reported."""
+        """Request the reports so far; return whether workers had begun to measure, and reported."""
         self.shared.words[ABORT] = 1
         deadline = perf() + int(CALL_OFF_S * 1e9)
         while any(worker.said.done is None for worker in self.crew.alive) and perf() < deadline:
@@ -382,8 +382,7 @@ class _Drive:
         return bool(reports) and all(done.results for done in reports)
 
     def _warm_up(self, start: int) -> tuple[Warmup, int]:
-        """Wait until the rate is steady and `may_measure` returns True. Returns the warm-up and the
-        first window's start."""
+        """Wait for a steady rate and `may_measure`; return the warm-up, and when windows start."""
         counts, ended, warm, steady, enough = [0], [0], False, False, False
         connections = None if self.load.open_loop else self.load.connections
         # A row whose drain is bounded is short: its warm-up lasts no longer than it must.
@@ -423,7 +422,7 @@ class _Drive:
         return Warmup((measure - start) / 1e9, steady, 0, enough), measure
 
     def _measure(self, measure: int) -> None:
-        """Wait for the workers' reports; kills one that is silent long after its end."""
+        """Wait for the workers' reports; kill a worker that is silent long after its end."""
         watch = self.watch
         end = measure + int(self.timing.measured_s * 1e9)
         drained = end + int(self.timing.drain_at_most_s(self.load) * 1e9)
@@ -497,9 +496,8 @@ def drive_slices(
 def _await_slices(
     loads: Sequence[Load], seconds: float, shared: Shared, crew: Crew, watch: Watch
 ) -> None:
-    """Wait for the worker's report. Drains come on top of the slices, so the deadline moves as long
-    as requests complete, and a request lasts no longer than its time-out."""
-    longest_s = max(load.timeout_s for load in loads)
+    """Wait for the worker's report as long as requests complete: drains come on top of slices."""
+    longest_s = max(load.timeout_s for load in loads)  # of a request
     completed = 0
 
     def look() -> float | None:
@@ -526,10 +524,11 @@ def drive_windows(
     mark: Mapping[str, str] | None = None,
     drives: Sequence[Drive | None] = (),
 ) -> tuple[LoadResult, ...]:
-    """Load the targets in turn, in windows of `plan.slice_s`; the warm-up of the plan comes
-    before each. Requests that differ begin at the same one on all targets, drawn for each turn.
-    `drives`: what runs a window of each; None: `drive_load`. Raises LoadError as `drive_load` does;
-    a KeyboardInterrupt leaves nothing."""
+    """Load the targets in turn, in windows of `plan.slice_s` that follow the plan's warm-up.
+
+    Requests that differ begin at the same one on all targets, drawn for each turn. `drives`: what
+    runs a window of each; None: `drive_load`. Raises LoadError; KeyboardInterrupt leaves nothing.
+    """
     by = [drive or drive_load for drive in drives or [None] * len(loads)]
     timing = Timing(plan.warmup_s, plan.warmup_s, 1, plan.slice_s, plan.drain_s)
     results: list[list[LoadResult]] = [[] for _ in loads]
@@ -556,10 +555,10 @@ def drive_windows(
 def slices_facts(
     method: SliceMethod, load: Load, plan: Slices, parts: Sequence[Slice], requests: int
 ) -> SlicesFacts:
-    """The record of a target that was loaded in these parts; how these were chosen is the caller's
-    affair. `requests`: all that were completed, those of the warm-up of windows too. A drain is
-    what a slice took beyond its length: the median."""
-    drains = [max(0.0, part.length_s - plan.slice_s) for part in parts]
+    """Return the record of a target that was loaded in these parts, however they were chosen.
+
+    `requests`: all that were completed, those in the warm-up of windows too."""
+    drains = [max(0.0, part.length_s - plan.slice_s) for part in parts]  # beyond its length
     return SlicesFacts(
         method=method,
         slice_s=plan.slice_s,
@@ -577,7 +576,7 @@ def slices_facts(
 
 
 def joined(load: Load, results: Sequence[LoadResult]) -> LoadResult:
-    """The results of one load that ran several times, as one result of their total duration."""
+    """Merge the results of a load that ran several times into one of their total duration."""
     return structs.replace(
         combine(load, results),
         warmup=results[0].warmup,  # each window has one, all alike

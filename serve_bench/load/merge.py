@@ -41,8 +41,7 @@ K = TypeVar("K")
 def result_of(
     load: Load, tally: Tally, window_s: float, worker: WorkerReport | None = None
 ) -> LoadResult:
-    """The result of one worker, which closes its tally, without a verdict on the client. Its
-    warm-up is known to the parent. Raises BrokenAccount."""
+    """Close the tally and return its result, without verdict or warm-up. Raises BrokenAccount."""
     measured, cohort, histograms = tally.close(), tally.cohort, tally.histograms()
     begin, end = tally.snapshots["begin"], tally.snapshots["end"]
     before, after = begin.counts, end.counts
@@ -89,20 +88,19 @@ def result_of(
 
 
 def _by_count(load: Load, windows: Sequence[int]) -> bool:
-    """Whether the last response closed the only window."""
+    """Return whether the last response closed the only window."""
     return load.total is not None and len(windows) == 1
 
 
 def _in_parts(load: Load) -> bool:
-    """Whether a window counts the parts of responses that lie in it: in a closed loop that time
-    ends. In an open loop the requests in flight may pile up, so that what is in flight is no answer
-    to come soon; there the answers are counted, and come as evenly as the requests are due."""
+    """Return whether windows count parts of responses: they do in a closed loop that time ends."""
+    # In an open loop the requests in flight may pile up, so that what is in flight is no answer to
+    # come soon; there the answers are counted, and come as evenly as the requests are due.
     return not load.open_loop and load.total is None
 
 
 def _check(result: LoadResult) -> None:
-    """Raises BrokenAccount unless every account balances and every request of the windows has
-    exactly one time."""
+    """Raise BrokenAccount unless accounts balance and each request of the windows has one time."""
     measured = result.measured
     for counts in (measured, result.total, result.in_windows):
         if not counts.balanced:
@@ -122,7 +120,7 @@ def _check(result: LoadResult) -> None:
 def merge(
     load: Load, timing: Timing, warmup: Warmup, results: Sequence[LoadResult], aborted: bool
 ) -> LoadResult:
-    """The result of the workers of one node. `timing`: as it became in the warm-up."""
+    """Merge the results of the workers of one node. `timing`: as it became in the warm-up."""
     lengths = {len(result.windows) for result in results}
     if len(lengths) > 1 and not aborted:
         raise BrokenAccount(f"workers report {sorted(lengths)} windows of one load")
@@ -133,7 +131,7 @@ def merge(
 
 
 def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
-    """The results of one load that several nodes shared. Raises BrokenAccount.
+    """Merge the results of one load that several nodes shared. Raises BrokenAccount.
 
     The windows of all nodes began together, so they are summed by index, up to the shortest: an
     interrupted node may have fewer. `duration_s` is the longest; `started_at_ns` is the first
@@ -213,6 +211,7 @@ def _summed(parts: Sequence[Counts]) -> Counts:
 
 
 def highest(rates: Iterable[float | None]) -> float | None:
+    """Return the highest rate or share; None if none is known."""
     return max((rate for rate in rates if rate is not None), default=None)
 
 
@@ -221,7 +220,7 @@ def _unique(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def losses(failures: Sequence[WorkerFailure]) -> tuple[str, ...]:
-    """One line for each lost worker: its share of the load is in no figure."""
+    """Render a line for each lost worker, whose share of the load is in no figure."""
     return tuple(
         f"{lost.who} was lost ({lost.reason}): its {lost.completed:,} completed "
         "requests are in no figure"
@@ -252,7 +251,7 @@ are late. Its non-idle share means nothing."""
 
 
 def added_share(added: Histogram, latency: Histogram) -> float | None:
-    """The share of the mean latency that the client added; None if that is no limit."""
+    """Return the share of the mean latency that the client added; None if that is no limit."""
     (p50, p99), whole = added.percentiles((0.5, 0.99)), latency.percentile(0.99)
     if p50 is None or p99 is None or not whole or not latency.mean:
         return None
@@ -263,13 +262,14 @@ def added_share(added: Histogram, latency: Histogram) -> float | None:
 
 
 def judged(result: LoadResult) -> LoadResult:
-    """The result with the verdict on its client."""
+    """Return the result with the verdict on its client."""
     return structs.replace(result, verdict=client_verdict(result))
 
 
 def _verdict(result: LoadResult, bound: bool, reasons: Sequence[str]) -> ClientVerdict:
-    """A verdict with its evidence. What the client adds to the latency: how late a request is sent,
-    and how long its answer waits for the client; of aiohttp also the client's own work on both."""
+    """Return a verdict with its evidence."""
+    # What the client adds to the latency: how late a request is sent, and how long its answer waits
+    # for the client; of aiohttp also the client's own work on both.
     latency, lag = result.latency.joined(result.censored), result.send_lag
     added_ns, inside_ns = None, result.handling.mean or result.pickup.mean
     if inside_ns is not None and latency.mean is not None:
@@ -288,10 +288,10 @@ def _verdict(result: LoadResult, bound: bool, reasons: Sequence[str]) -> ClientV
 
 
 def client_verdict(result: LoadResult) -> ClientVerdict:
-    """Whether the client limited the figures, and why.
+    """Judge whether the client limited the figures, and why.
 
     Requests without an answer, and streams without an event, count with the time that they were
-    waited for: the client is no limit beside a server that answers no more. One that waited for a
+    waited for: the client is no limit if the server has stopped answering. One that waited for a
     free connection was not sent late: that is due to the server.
     """
     reasons, workers, pickup = [], result.workers, result.pickup

@@ -17,15 +17,13 @@ from serve_bench.load.traces import TraceOrder
 
 @dataclass(frozen=True)
 class Orders:
-    """A load for one worker, or several to be sliced, each with its address. `file`: the shared
-    memory, by its descriptor, or by its path for a worker that had another load before; it has so
-    many `boards`."""
+    """A load for one worker, or several to be sliced, each with its address."""
 
     sides: tuple[tuple[Load, Address], ...]
     timing: Timing
     share: WorkerShare
-    file: int | str
-    boards: int
+    file: int | str  # the shared memory: a descriptor, or a path for a worker kept from before
+    boards: int  # of that memory
     slices: Slices | None = None
     log: LogOrder | None = None
     traces: TraceOrder | None = None
@@ -33,7 +31,7 @@ class Orders:
 
 @dataclass(frozen=True)
 class Ready:
-    """Of each side: how many connections are open, of so many `wanted`, and why others are not."""
+    """How many connections of each side are open, of those `wanted`, and why others are not."""
 
     opened: tuple[int, ...]
     wanted: int
@@ -43,27 +41,25 @@ class Ready:
 
 @dataclass(frozen=True)
 class Done:
-    """The load has ended: the result of each side, none where nothing was measured. `logged`,
-    `traced`: requests in the files of those."""
+    """The end of a load, with the result of each side; none where nothing was measured."""
 
     results: tuple[LoadResult, ...]
     slices: tuple[Slice, ...]
-    logged: int
-    traced: int
+    logged: int  # requests in the file of the log
+    traced: int  # requests in the file of the traces
 
 
 @dataclass(frozen=True)
 class Messages:
-    """What a worker has said so far. `kept`: its load is over, and whether it may have another;
-    `unreachable`: the LoadError that ends it; `broken`: the BrokenAccount that does."""
+    """What a worker has said so far."""
 
     ready: Ready | None = None
     done: Done | None = None
-    kept: bool | None = None
-    unreachable: tuple[str, str, int, str] | None = None
-    broken: str | None = None
+    kept: bool | None = None  # the load is over, and whether the worker may have another
+    unreachable: tuple[str, str, int, str] | None = None  # the LoadError that ended the load
+    broken: str | None = None  # the BrokenAccount that did
 
 
 def line_of(message: Orders | Messages) -> bytes:
-    """The line of JSON of a message."""
+    """Encode a message as a line of JSON."""
     return msgspec.json.encode(message, enc_hook=encode_part) + b"\n"

@@ -1,5 +1,4 @@
-"""The timing of a load in one worker: which request is next, when it is due in an open loop, how to
-wait for that, and when the load is over. Both clients build on `Engine`."""
+"""The base of all clients: which request is next, when it is due, and when the load is over."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ _R = TypeVar("_R")
 
 
 def next_turn(load: Load, share: WorkerShare, requests: Sequence[_R]) -> Callable[[], _R]:
-    """A function that returns the next of `requests`, one for each of `load.request.turns`.
+    """Make a function that returns the next of `requests`, one for each of `request.turns`.
 
     A cycle begins at the request of the seed, the first with seed 1. Workers that cycle through
     paths or headers begin far apart: one close behind another would hit the server's caches.
@@ -90,11 +89,11 @@ class Segment:
 
     @property
     def gain(self) -> float:
-        """How many requests are expected within it."""
+        """Requests that are expected within it."""
         return self.duration * (self.rate + self.slope * self.duration / 2)
 
     def when(self, n: float) -> float:
-        """The time (s) at which N reaches `n`: solves slope/2 t^2 + rate t = n - expected.
+        """Return the time (s) at which N reaches `n`: slope/2 t^2 + rate t = n - expected.
 
         Written so that nothing cancels when the slope is near 0 (Numerical Recipes, 5.6).
         """
@@ -104,7 +103,7 @@ class Segment:
 
 
 def segments(stages: Sequence[Stage], ramp: bool = False) -> list[Segment]:
-    """The course of the rate. With `ramp` it moves linearly from each stage's rate to the next.
+    """Return the course of the rate, which with `ramp` moves linearly from stage to stage.
 
     The first stage holds its rate; each later one begins at the former rate and ends at its own.
     """
@@ -122,7 +121,7 @@ def segments(stages: Sequence[Stage], ramp: bool = False) -> list[Segment]:
 
 
 def _steps(arrivals: Arrivals, seed: int, worker: int, workers: int) -> Iterator[float]:
-    """The values of N at which one of several workers sends, without end."""
+    """Yield the values of N at which one of several workers sends, without end."""
     if arrivals == "constant":
         n = float(worker)
         while True:
@@ -143,7 +142,7 @@ def due_times(
     worker: int = 0,
     workers: int = 1,
 ) -> Iterator[int]:
-    """When this worker's requests are due, in ns since the start; ends with the last stage.
+    """Yield when this worker's requests are due, in ns since the start, to the last stage's end.
 
     The workers share the rate: constant arrivals go to them in turn, and a Poisson process is the
     sum of independent ones of a smaller rate. The same seed gives the same times.
@@ -190,12 +189,13 @@ class ArrivalClock:
         return due_times(stages, load.arrivals, load.ramp, seed, share.worker, share.workers)
 
     def measure_from(self, measure: int) -> None:
-        """The first window starts at `measure`, and the schedule with it."""
+        """Start the first window, and the schedule with it, at `measure`."""
         if not self._measure:
             self._measure = measure
             self._settle()
 
     def step(self) -> None:
+        """Go on to the next due time."""
         self.due = self._base + offset if (offset := next(self._times, None)) is not None else NEVER
         if self._warm:
             self._settle()
@@ -231,11 +231,11 @@ class Timer:
     fd = -1
 
     def sleep_s(self, due: int, now: int) -> float:
-        """How long the poller may sleep when the next request is due at `due` (ns)."""
+        """Return how long the poller may sleep (s) when the next request is due at `due` (ns)."""
         return min(IDLE_S, max(0.0, (due - now) / 1e9 - 0.001))
 
     def clear(self) -> None:
-        """The descriptor was readable: read it."""
+        """Read the descriptor, which was readable."""
 
     def close(self) -> None:
         """Release the descriptor."""
@@ -289,6 +289,7 @@ class TimerFd(Timer):
 
 
 def make_timer(spin: bool) -> Timer:
+    """Make the most precise timer of this platform; `spin`: one that never sleeps."""
     if spin:
         return SpinTimer()
     if sys.platform == "linux" and ctypes.sizeof(ctypes.c_long) == 8:
@@ -297,13 +298,12 @@ def make_timer(spin: bool) -> Timer:
 
 
 class Sender(Protocol):
-    """A connection as the log sees it: its number among those of all workers, when its request was
-    due and when it was sent, and the events of that; None where they are not logged."""
+    """A connection as the log sees it, with when its request was due and sent (ns)."""
 
-    number: int
+    number: int  # among the connections of all workers
     due: int
     sent_at: int
-    events: Events | None
+    events: Events | None  # of the request; None where they are not logged
 
     @property
     def last(self) -> int:
@@ -325,7 +325,7 @@ class Engine(ABC):
 
     Set `tally` before `connect`. `connecting`: when `connect` began the first connection and
     finished the last (perf_counter_ns). `traces`: set before `run`, which requests are traced; only
-    the raw client has some.
+    the raw client has any.
     """
 
     tally: Tally
@@ -364,31 +364,31 @@ class Engine(ABC):
     @property
     @abstractmethod
     def opened(self) -> int:
-        """How many connections it has, those by which an open loop grew too."""
+        """Connections so far, with those by which an open loop grew."""
 
     @abstractmethod
     def _in_flight(self) -> Sequence[Sender]:
-        """The connections with a request in flight."""
+        """Return the connections with a request in flight."""
 
     def open_requests(self) -> tuple[list[int], list[int]]:
-        """The due times of requests in flight, and of those not sent yet."""
+        """Return the due times of requests in flight, and of those not sent yet."""
         return [sender.due for sender in self._in_flight()], list(self._backlog)
 
     def open_streams(self) -> list[tuple[int, int]] | None:
-        """As `Tally` has it."""
+        """Return what `Tally` needs of streams in flight; None without streams."""
         if self._streaming is None:
             return None
         return [(sender.due, sender.last) for sender in self._in_flight()]
 
     def _count_failure(self, of: Sender, failure: str, now: int, status: int | None) -> None:
-        """A request has failed for good. `status`: of a whole response."""
+        """Count a request that failed for good. `status`: of a whole response."""
         self.tally.failure(failure, of.due, now, status)
         if self._streaming is not None and failure in GIVEN_UP:
             self.tally.no_event(of.due, of.last, now)
 
     @abstractmethod
     def connect(self) -> int:
-        """Open all connections; returns how many are open after the connect time-out."""
+        """Open all connections; return how many are open after the connect time-out."""
 
     @abstractmethod
     def run(self, start: int, drain_ns: int) -> None:
@@ -396,7 +396,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run_slice(self, length_ns: int, drain_ns: int) -> int:
-        """Load for a slice of time, drain, and keep the connections; returns when it began.
+        """Load for a slice of time, drain, and keep the connections; return when it began.
 
         Closed loop only. `tally.last_ns` is then the time of the last response.
         """
@@ -411,10 +411,10 @@ class Engine(ABC):
 
     @abstractmethod
     def _busy(self) -> bool:
-        """Whether a request is in flight."""
+        """Return whether a request is in flight."""
 
     def _note(self, of: Sender, notes: Notes, now: int, status: int, failure: str | None) -> None:
-        """Into the log: a request has ended, if it is one of the windows."""
+        """Log a request that has ended, if it is one of the windows."""
         events = None if of.events is None else of.events.take()
         if self.tally.in_cohort(of.due):
             sent = of.sent_at
@@ -425,7 +425,7 @@ class Engine(ABC):
                 notes.add_events(events)
 
     def _note_cut(self) -> None:
-        """Into the log: the requests of the windows that never ended, or were never sent."""
+        """Log the requests of the windows that never ended, or were never sent."""
         if self._notes is None:
             return
         for sender in self._in_flight():
@@ -442,7 +442,7 @@ class Engine(ABC):
             self._clock = ArrivalClock(self.load, start, self.share, self.tally.measure_known)
 
     def _advance(self, now: int) -> bool:
-        """Do what is due by the clock. True once the load and its drain are over."""
+        """Do what is due by the clock; return whether the load and its drain are over."""
         tally, clock = self.tally, self._clock
         # Requests due before an edge count before it, however late: one edge at a time.
         while clock is not None and 0 < tally.edge <= now:

@@ -36,8 +36,7 @@ GAPS: Final = "I"
 
 
 def columns_of(limits_ns: Sequence[int] | None) -> list[array[int]]:
-    """Empty columns of a log; `limits_ns`: of gaps between events, None where responses are no
-    streams."""
+    """Make the empty columns of a log; `limits_ns`: of gaps in streams, None without streams."""
     codes = COLUMNS
     if limits_ns is not None:
         codes += STREAM_COLUMNS + GAPS * len(limits_ns)
@@ -45,7 +44,7 @@ def columns_of(limits_ns: Sequence[int] | None) -> list[array[int]]:
 
 
 def write_columns(columns: Sequence[array[int]], fd: int) -> int:
-    """Writes all columns for the parent; returns the number of rows."""
+    """Write all columns for the parent; return the number of rows."""
     with open(fd, "wb", closefd=False) as file:
         for column in columns:
             column.tofile(file)
@@ -63,8 +62,7 @@ class WorkerFiles:
         return self._fds
 
     def _read(self, written: Mapping[int, int], columns: Sequence[array[int]]) -> None:
-        """Adds what the workers wrote to the columns. `written`: worker -> number of rows. Raises
-        BrokenAccount if a file has another length."""
+        """Append the rows `written` by each worker. Raises BrokenAccount at another length."""
         row_bytes = sum(column.itemsize for column in columns)
         for worker, count in sorted(written.items()):
             fd = self._fds[worker]
@@ -77,40 +75,31 @@ class WorkerFiles:
                     column.fromfile(file, count)
 
     def close(self) -> None:
-        """Closes the files, which are gone then."""
+        """Close the files, which are then gone."""
         for fd in self._fds:
             os.close(fd)
         self._fds = []
 
 
 class StreamTimes(NamedTuple):
-    """The events of one request: `first_ns` from its due time to the first one, None without any;
-    `gaps` between them, of `gaps_ns` together; `late`: for each limit of the log, how many of them
-    were longer."""
+    """The events of one request."""
 
-    first_ns: int | None
-    gaps: int
-    gaps_ns: int
-    late: tuple[int, ...]
+    first_ns: int | None  # from its due time to the first event; None without any
+    gaps: int  # between the events
+    gaps_ns: int  # of all gaps together
+    late: tuple[int, ...]  # for each limit of the log, how many gaps were longer
 
 
 class LoggedRequest(NamedTuple):
-    """One request. `client`: the number of its connection over all workers, from 0.
+    """One request of the windows. Times count from the start of the first window."""
 
-    `start_ns`: when it was due, since the first window's start.
-    `latency_ns`: from then to its end; None for one that is `cut` or `unsent`, which had none.
-    `status`: of a whole response, else 0. `error`: None for a completed request, one of
-    ERROR_CLASSES, `cut` or `unsent`. `stream`: of a load of streams alone. `sent_ns`: when it was
-    sent for the last time, since the first window's start; None for one that never was.
-    """
-
-    client: int
-    start_ns: int
-    latency_ns: int | None
-    status: int
-    error: str | None
-    stream: StreamTimes | None = None
-    sent_ns: int | None = None
+    client: int  # the number of its connection over all workers, from 0
+    start_ns: int  # when it was due
+    latency_ns: int | None  # from then to its end; None if `cut` or `unsent`, which have none
+    status: int  # of a whole response, else 0
+    error: str | None  # None if it completed; one of ERROR_CLASSES, `cut` or `unsent`
+    stream: StreamTimes | None = None  # of a load of streams alone
+    sent_ns: int | None = None  # when it was sent for the last time; None if it never was
 
 
 class Events:
@@ -128,46 +117,45 @@ class Events:
         self._late = [0] * len(self._limits_ns)
 
     def add(self, now: int, count: int) -> None:
-        """So many events came in one read: all but the first of them 0 ns after the one before."""
+        """Count the events of one read: all but the first come 0 ns after the one before."""
         if self._first == NEVER:
             self._first = now
             self._gaps -= 1
         else:
             gap = now - self._last
-            for at, limit_ns in enumerate(self._limits_ns):
-                self._late[at] += gap > limit_ns
+            for number, limit_ns in enumerate(self._limits_ns):
+                self._late[number] += gap > limit_ns
         self._last = now
         self._gaps += count
 
     def take(self) -> tuple[int, ...]:
-        """The values of STREAM_COLUMNS and of the limits. The next request begins without any."""
+        """Return the values of STREAM_COLUMNS and of the limits, and forget them."""
         values = (self._first, self._last, self._gaps, *self._late)
         self._begin()
         return values
 
 
 class Notes:
-    """The notes of a worker in plain arrays, which make no garbage: 31 bytes a request, 51 of a
-    stream and 4 for each limit. `limits_ns`: as in `columns_of`."""
+    """The notes of a worker: 31 bytes per request; per stream 51, and 4 for each limit."""
 
     __slots__ = ("_class", "_client", "_columns", "_due", "_end", "_limits_ns", "_sent", "_status")
 
     def __init__(self, limits_ns: Sequence[int] | None = None) -> None:
         self._limits_ns = limits_ns
-        self._columns = columns_of(limits_ns)
+        self._columns = columns_of(limits_ns)  # plain arrays make no garbage
         appends = (column.append for column in self._columns[: len(COLUMNS)])
         self._client, self._due, self._sent, self._end, self._status, self._class = appends
 
     def events(self) -> Events | None:
-        """For a connection, to count the events of its streams; None where there are none."""
+        """Make the counter of a connection's events; None where responses are no streams."""
         return None if self._limits_ns is None else Events(self._limits_ns)
 
     def add(
         self, client: int, due: int, sent: int, end: int, status: int, error_class: str | None
     ) -> None:
-        """A request has ended for good: a retry is the same request. `end` is NEVER, and the class
-        CUT, where the measured part is over with it in flight; `sent` too, and the class UNSENT,
-        where it still waits for a connection."""
+        """Note a request that has ended for good: a retry is the same request.
+
+        Without an end, `end` is NEVER and the class CUT; where `sent` is NEVER too, UNSENT."""
         self._client(client)
         self._due(due)
         self._sent(sent)
@@ -176,12 +164,12 @@ class Notes:
         self._class(NUMBER_OF[error_class])
 
     def add_events(self, values: Sequence[int]) -> None:
-        """The events of that request; in a log of streams each has them."""
+        """Note the events of that request; in a log of streams each has them."""
         for column, value in zip(self._columns[len(COLUMNS) :], values, strict=True):
             column.append(value)
 
     def write(self, fd: int) -> int:
-        """Write all notes for the parent; returns the number of requests."""
+        """Write all notes for the parent; return the number of requests."""
         return write_columns(self._columns, fd)
 
 
@@ -208,14 +196,13 @@ class RequestLog(WorkerFiles):
         self._begin_ns = 0
 
     def open(self, workers: int, streams: bool = False) -> list[LogOrder]:
-        """An empty file for each worker to write to. `streams`: responses are."""
+        """Make an empty file for each worker to write to. `streams`: responses are streams."""
         limits_ns = self._limits_ns if streams else None
         self._columns = columns_of(limits_ns)
         return [LogOrder(fd, limits_ns) for fd in self._make_files(workers)]
 
     def take(self, written: Mapping[int, int], begin_ns: int) -> None:
-        """Read the notes. `written`: worker -> number of requests. `begin_ns`: the first window's
-        start (perf_counter). Raises BrokenAccount if a file has another length."""
+        """Read the notes. `begin_ns`: the first window's start. Raises BrokenAccount as `_read`."""
         self._begin_ns = begin_ns
         self._read(written, self._columns)
 
@@ -223,7 +210,7 @@ class RequestLog(WorkerFiles):
         return len(self._columns[0])
 
     def rows(self) -> Iterator[LoggedRequest]:
-        """The requests in the order of their ends, those without one last."""
+        """Yield the requests in the order of their ends, those without one last."""
         clients, dues, sent, ends, statuses, classes, *streams = self._columns
         for i in sorted(range(len(self)), key=ends.__getitem__):
             latency_ns = ends[i] - dues[i] if ends[i] != NEVER else None

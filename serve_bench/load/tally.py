@@ -37,7 +37,7 @@ SUMMED: Final = ("bytes_received", "retried", "reconnects", "early", "bare", "ev
 
 KINDS = ("equal", *HISTOGRAMS)
 """Histograms of a board. `equal` has values that are both latency and service time, so that the
-closed loop records one value a request; the parent adds them to both."""
+closed loop records one value per request; `result_of` adds them to both."""
 
 PARTS: tuple[str, ...] = ("rest", "measured")
 """Each histogram exists twice: for the requests of the windows, and for all others."""
@@ -49,8 +49,7 @@ BOARD_WORDS = LIVE_WORDS + len(PARTS) * len(KINDS) * HISTOGRAM_WORDS
 
 
 class Shared:
-    """The memory as 64-bit words, behind a file descriptor: new (`create`), or inherited from the
-    parent."""
+    """The memory as 64-bit words, by a descriptor that is new (`create`) or the parent's."""
 
     def __init__(self, fd: int, boards: int) -> None:
         self.fd = fd
@@ -59,29 +58,29 @@ class Shared:
 
     @classmethod
     def create(cls, boards: int) -> Shared:
-        """New memory, all zero, with room for these boards."""
+        """Create memory, all zero, with room for these boards."""
         fd = anonymous_file()
         os.ftruncate(fd, 8 * (CONTROL_WORDS + boards * BOARD_WORDS))
         return cls(fd, boards)
 
     def live(self, board: int) -> memoryview[int]:
-        """The live counters of a board."""
+        """Return the live counters of a board."""
         base = CONTROL_WORDS + board * BOARD_WORDS
         return self.words[base : base + LIVE_WORDS]
 
     def histogram(self, board: int, part: str, kind: str) -> memoryview[int]:
-        """The words of one histogram: its maximum, then its slots."""
+        """Return the words of one histogram: its maximum, then its slots."""
         which = PARTS.index(part) * len(KINDS) + KINDS.index(kind)
         base = CONTROL_WORDS + board * BOARD_WORDS + LIVE_WORDS + which * HISTOGRAM_WORDS
         return self.words[base : base + HISTOGRAM_WORDS]
 
     def read(self, board: int, part: str, kind: str) -> Histogram:
-        """A copy of one histogram."""
+        """Return a copy of one histogram."""
         words = self.histogram(board, part, kind).tolist()
         return Histogram(words[1:], words[0])
 
     def total(self, counter: int) -> int:
-        """A live counter, summed over all boards."""
+        """Sum a live counter over all boards."""
         return sum(self.live(board)[counter] for board in range(self.boards))
 
     def close(self) -> None:
@@ -90,7 +89,7 @@ class Shared:
 
 
 def anonymous_file() -> int:
-    """The descriptor of a new, empty file that has no name."""
+    """Make an empty file that has no name; return its descriptor."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("load", os.MFD_CLOEXEC)
     fd, path = tempfile.mkstemp()
@@ -146,9 +145,7 @@ MOST_KINDS = 16
 
 
 class Cohort:
-    """The ends of the requests that were due, or sent in a closed loop, within the windows.
-    `times`: of those that failed, by the status of the answer as far as it is one of the first
-    MOST_KINDS, or by the class of failure."""
+    """The ends of the requests that were due, or sent in a closed loop, within the windows."""
 
     __slots__ = ("codes", "completed", "failed", "sent", "times", "waited")
 
@@ -156,6 +153,7 @@ class Cohort:
         self.sent = self.completed = self.waited = 0
         self.failed: dict[str, int] = dict.fromkeys(ERROR_CLASSES, 0)
         self.codes: dict[int, int] = {}
+        # Of those that failed: by the answer's status (the first MOST_KINDS), or by class.
         self.times: dict[str, Histogram] = {}
 
 
@@ -243,7 +241,7 @@ class Tally:
             self.edge = min(self.edge, self._window_end)
 
     def _abort(self, now: int) -> None:
-        """The parent ends the load early: it keeps what was measured so far, without a drain."""
+        """End the load early, without a drain: the parent keeps what was measured so far."""
         self.aborted = True
         if self.measure_ns and not self.finished:
             self.end_ns = now
@@ -269,7 +267,7 @@ class Tally:
             call("begin")
 
     def open_slice(self, now: int, length_ns: int) -> None:
-        """New requests may be sent for `length_ns`; then none until the next slice."""
+        """Allow new requests for `length_ns`; then none until the next slice."""
         self._hold_at = now + length_ns
         self.refill = not self.aborted
         self.edge = now
@@ -281,7 +279,7 @@ class Tally:
         self._window_from = 0
 
     def end_slices(self, now: int) -> None:
-        """The last slice has drained."""
+        """End measuring: the last slice has drained."""
         self.end_ns = now
         self._finish()
 
@@ -304,7 +302,7 @@ class Tally:
         return int(self._control[MEASURE])
 
     def end_by_count(self) -> None:
-        """The last request of the count has ended, which closes the only window."""
+        """Close the only window: the last request of the count has ended."""
         if not self.finished and self.measure_ns:
             begin = self.snapshots["begin"]
             self.windows = [self.completed - begin.counts.completed]
@@ -337,7 +335,7 @@ class Tally:
         return self.completed + sum(self.failed.values())
 
     def may_send(self) -> bool:
-        """Whether one more request may be begun now."""
+        """Return whether one more request may be begun now."""
         return self.refill and (self._count is None or self.sent < self._count)
 
     @property
@@ -351,17 +349,17 @@ class Tally:
         return self._count is not None and self._ended >= self._count
 
     def begun(self, due: int) -> None:
-        """A request is in flight from now on."""
+        """Count a request as in flight from now on."""
         self.sent += 1
         if due >= self._cohort_from:
             self.cohort.sent += 1
 
     def in_cohort(self, due: int) -> bool:
-        """Whether a request that was due then belongs to the windows."""
+        """Return whether a request that was due then belongs to the windows."""
         return due >= self._cohort_from
 
     def had_waited(self, due: int) -> None:
-        """A request gets the connection that it waited for (open loop)."""
+        """Count a request that gets the connection it waited for (open loop)."""
         if due >= self._cohort_from:
             self.cohort.waited += 1
 
@@ -374,7 +372,7 @@ class Tally:
         _count(self._parts[MEASURED if due >= self._cohort_from else REST][kind], value)
 
     def success(self, due: int, sent: int, now: int, status: int) -> None:
-        """A request ended well."""
+        """Count a request that ended well."""
         self.completed += 1
         self.last_ns = now
         if due < self._window_from:
@@ -391,7 +389,7 @@ class Tally:
             _count(part["service_time"], now - sent)
 
     def failure(self, error_class: str, due: int, now: int, status: int | None = None) -> None:
-        """A request failed for good. `status`: of a whole response.
+        """Count a request that failed for good. `status`: of a whole response.
 
         One that was given up takes at least that long: it is censored.
         """
@@ -413,14 +411,13 @@ class Tally:
                 cohort.codes[status] = cohort.codes.get(status, 0) + 1
 
     def _share(self, due: int, now: int) -> None:
-        """A response ended that was in flight when this window began, or when the last one ended:
-        give each window its share of it."""
+        """Give each window its share of a response that was in flight at a window's edge."""
         first = max(0, due - self.measure_ns) // self._window_ns
         last = len(self.windows) - self.finished
-        for at in range(first, last + 1):
-            begin = self.measure_ns + at * self._window_ns
+        for window in range(first, last + 1):
+            begin = self.measure_ns + window * self._window_ns
             within = min(now, begin + self._window_ns) - max(due, begin)
-            self._moved[at] += within / (now - due)
+            self._moved[window] += within / (now - due)
         in_cohort = due >= self._cohort_from
         if not self.finished:
             self._moved[last] -= 1  # it is counted as a whole where it ends
@@ -429,26 +426,24 @@ class Tally:
         self._overlap(due, now, recorded=in_cohort)
 
     def _overlap(self, due: int, until: int, recorded: bool) -> None:
-        """The time in flight within the windows of a request of which some lies outside of this
-        one. `recorded`: its whole time is in a histogram of the windows."""
+        """Add to `beyond_ns` the time within the windows, less a whole time that is `recorded`."""
         within = max(0, min(until, self.end_ns or until) - max(due, self.measure_ns))
         self.beyond_ns += within - (until - due if recorded else 0)
 
     def streamed(self, due: int, last: int, now: int, count: int) -> None:
-        """Events of one read of the request that was due then. `last`: when the event before came,
-        0 without one. All but the first event of a read come 0 ns after the one before."""
+        """Count the events of one read. `last`: when the event before them came, 0 without one."""
         part = self._parts[MEASURED if due >= self._cohort_from else REST]
         if last:
             _count(part["itl"], now - last)
         else:
             _count(part["ttft"], now - due)
         self.events += count
-        if count > 1:
+        if count > 1:  # all but the first come 0 ns after the one before
             part["itl"][1] += count - 1
             self.merged += count - 1
 
     def stream_ended(self, tokens: tuple[int, int] | None, bare: bool) -> None:
-        """A stream completed, with the tokens that its service counts; `bare`: with a bare DONE."""
+        """Count a whole stream and the tokens that its service reports; `bare`: a bare DONE."""
         self.bare += bare
         if tokens is not None:
             self.counted += 1
@@ -456,17 +451,15 @@ class Tally:
             self.answer_tokens += tokens[1]
 
     def no_event(self, due: int, last: int, now: int) -> None:
-        """The first or next event of a stream is waited for no more."""
+        """Record how long the first or next event of a stream was waited for in vain."""
         self.record_of(due, "itl_censored" if last else "ttft_censored", now - (last or due))
 
     def add_plain(self, n: int, size: int, longest: int) -> None:
-        """Add `n` requests, sent and completed with status 200, whose latencies are recorded: of
-        the cohort, once measuring has begun.
-        """
+        """Add `n` requests, sent and completed with status 200, whose latencies are recorded."""
         self.sent += n
         self.completed += n
         self.bytes_received += size
-        if n and self.measure_ns:
+        if n and self.measure_ns:  # of the cohort, once measuring has begun
             cohort = self.cohort
             cohort.sent += n
             cohort.completed += n
@@ -476,7 +469,7 @@ class Tally:
             words[0] = longest
 
     def snapshot(self) -> Snapshot:
-        """All counters, with the requests in flight and those that wait to be sent."""
+        """Return all counters, with the requests in flight and those that wait to be sent."""
         in_flight, unsent = self._open_requests()
         return Snapshot(
             _counts(self, in_flight, unsent),
@@ -485,7 +478,7 @@ class Tally:
         )
 
     def _close_cohort(self) -> Counts:
-        """The drain is over: requests without an end take at least until now."""
+        """Record that requests without an end take at least until now; return the counts."""
         cohort = self.cohort
         in_flight, unsent = (
             [due for due in dues if due >= self._cohort_from] for dues in self._open_requests()
@@ -501,8 +494,7 @@ class Tally:
         return _counts(cohort, in_flight, unsent)
 
     def close(self) -> Counts:
-        """The load is over: the counts of the cohort. Raises BrokenAccount where the account does
-        not balance."""
+        """End the account; return the counts of the cohort. Raises BrokenAccount if unbalanced."""
         self.snapshots["final"] = self.snapshot()
         cohort = self._close_cohort()
         for counts in (*(at.counts for at in self.snapshots.values()), cohort):
@@ -516,8 +508,8 @@ class Tally:
         return cohort
 
     def histograms(self) -> dict[str, Histogram]:
-        """Copies of the histograms of the cohort, by kind; all empty ones are the same, since a
-        worker that makes twenty keeps the memory for its next load."""
+        """Return copies of the histograms of the cohort, by kind."""
+        # All empty ones are one: a worker that makes twenty keeps the memory for its next load.
         empty, parts = Histogram(), self._parts[MEASURED].items()
         filled = {kind: words.tolist() for kind, words in parts if words.tobytes().strip(b"\0")}
         made = {kind: Histogram(counts[1:], counts[0]) for kind, counts in filled.items()}
@@ -525,16 +517,15 @@ class Tally:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """The responses of each window, with the part of each that lies in it. Of requests without
-        an end no share is known: then windows count whole responses."""
-        if self._open_requests()[0]:
+        """Responses of each window, each with the part that lies in it; else whole responses."""
+        if self._open_requests()[0]:  # the share of a request without an end is unknown
             return tuple(self.windows)
         return tuple(map(add, self.windows, self._moved))
 
     @property
     def mean_in_flight(self) -> float | None:
-        """Requests in flight, the mean over the windows from samples every 10 ms. None of slices,
-        and with too few samples: one at the start or the end has nothing in flight."""
+        """Mean of the requests in flight over the windows; None of slices or a short load."""
+        # Of samples every 10 ms: one at the start or the end has nothing in flight.
         lasted = self._flown_until - self.measure_ns
         in_slices = self._window_end == NEVER
         return None if in_slices or lasted < SEEN_NS else self._flown_ns / lasted

@@ -1,4 +1,4 @@
-"""Which requests of a worker carry a `traceparent`, and when they were where at the client.
+"""Which requests of a worker carry a `traceparent`, and their times at the client.
 
 Rule: the short path of the raw client knows nothing of traces. Every 10 ms some connections leave
 it, and their next requests are traced: so a request is chosen by its turn, not by how long it
@@ -25,17 +25,16 @@ WORKER_SHIFT: Final = 48
 
 
 class TraceOrder(NamedTuple):
-    """What one worker is to trace: a `share` of its requests, at least `per_s` each second.
-    `prefix`: the first half of the ids, of the load."""
+    """What one worker is to trace."""
 
     fd: int
-    prefix: str
-    share: float
-    per_s: float
+    prefix: str  # the first half of all ids of the load
+    share: float  # of the worker's requests
+    per_s: float  # requests, at least
 
 
 def trace_id(prefix: str, number: int) -> str:
-    """The id of a trace, as W3C Trace Context has it: 32 hexadecimal digits."""
+    """Return the id of a trace, as W3C Trace Context has it: 32 hexadecimal digits."""
     return f"{prefix}{number:016x}"
 
 
@@ -53,7 +52,7 @@ class Traces:
         self._headers: deque[tuple[int, bytes]] = deque()  # made ahead: no request waits for it
 
     def earn(self, now: int, completed: int) -> None:
-        """Called every 10 ms, in a closed loop. `completed`: of this worker so far."""
+        """Earn traces by time and by requests `completed` so far (closed loop, every 10 ms)."""
         if self._earned_at:
             earned = self._order.share * (completed - self._completed)
             least = self._order.per_s * (now - self._earned_at) / 1e9
@@ -67,14 +66,14 @@ class Traces:
             self._headers.append(self._header())
 
     def earn_by(self, due: int) -> None:
-        """Called for each request of an open loop as it begins. `due`: when it was."""
+        """Earn traces by a request of an open loop as it begins. `due`: when it was due."""
         if self._earned_at:
             least = self._order.per_s * (due - self._earned_at) / 1e9
             self.due = min(self.due + max(self._order.share, least), 2.0)  # one each, at most
         self._earned_at = due
 
     def traced(self, request: bytes) -> tuple[bytes, int]:
-        """The request with a `traceparent` of its own, and its number."""
+        """Return the request with its own `traceparent`, and the number of its trace."""
         self.due -= 1.0
         number, header = self._headers.popleft() if self._headers else self._header()
         line = request.index(b"\r\n") + 2
@@ -86,11 +85,13 @@ class Traces:
         return number, f"traceparent: 00-{ids}-01\r\n".encode()
 
     def add(self, number: int, due: int, sent: int, first: int, end: int, status: int) -> None:
+        """Keep the row of a traced request (COLUMNS). `first` 0: no byte came before its end."""
         row = (number, due, sent, first or end, end, status)
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
 
     def write(self) -> int:
+        """Write all rows for the parent; return their number."""
         return write_columns(self._columns, self._order.fd)
 
 
@@ -104,10 +105,12 @@ class TraceLog(WorkerFiles):
         self.requests: tuple[TracedRequest, ...] = ()
 
     def open(self, workers: int) -> list[TraceOrder]:
+        """Make the orders of each worker, with a file to write to."""
         fds, per_s = self._make_files(workers), self._per_s / workers
         return [TraceOrder(fd, self._prefix, self._share, per_s) for fd in fds]
 
     def take(self, written: Mapping[int, int]) -> None:
+        """Read the `requests` that the workers have written. Raises BrokenAccount as `_read`."""
         columns = [array(code) for code in COLUMNS]
         self._read(written, columns)
         rows = [

@@ -52,7 +52,7 @@ ENGINES: Final = {
 
 
 def make_engine(work: Assignment) -> Engine:
-    """The client of the load."""
+    """Make the client of the load."""
     module, _, name = ENGINES[work.load.client].partition(".")
     engine: Engine = getattr(importlib.import_module(f"serve_bench.load.{module}"), name)(work)
     return engine
@@ -110,15 +110,15 @@ SCHEDSTAT = "/proc/thread-self/schedstat"
 
 @dataclass(frozen=True)
 class Usage:
-    """Clocks of the calling thread and process at an instant (ns). `ran`: how long the thread has
-    run and waited for a CPU; None without schedstat."""
+    """Clocks of the calling thread and process at an instant (ns)."""
 
     wall_ns: int
     cpu_ns: int
-    ran: tuple[int, int] | None
+    ran: tuple[int, int] | None  # the thread ran, waited for a CPU; None without schedstat
 
     @classmethod
     def now(cls) -> Usage:
+        """Read the clocks."""
         ran = None
         if os.path.exists(SCHEDSTAT):
             run_ns, wait_ns = Path(SCHEDSTAT).read_text(encoding="ascii").split()[:2]
@@ -127,7 +127,7 @@ class Usage:
 
 
 def max_rss_mb() -> float:
-    """The highest resident memory of this process so far, in MB (10^6 bytes).
+    """Return the highest resident memory of this process so far, in MB (10^6 bytes).
 
     Not ru_maxrss if /proc has it: that is at least the parent's, whose memory the child has before
     exec.
@@ -141,7 +141,7 @@ def max_rss_mb() -> float:
 def used_between(
     begin: Usage | None, end: Usage | None, has_threads: bool = False
 ) -> dict[str, Any]:
-    """CPU seconds between two readings, and the shares of time not idle and waiting for a CPU.
+    """Return CPU seconds between two readings, and the shares not idle and waiting for a CPU.
 
     `has_threads`: as of `Engine`: the process is then as busy as its CPU says, where that is more.
     """
@@ -159,13 +159,13 @@ def used_between(
 
 
 def stop_if_alone() -> None:
-    """Stdin became readable. The parent sends nothing more, so this is its end: stop at once."""
+    """Stop at once if stdin has ended: the parent is gone. Called when stdin is readable."""
     if not os.read(STDIN, 4096):
         os._exit(3)
 
 
 def wait_for_start(shared: Shared) -> int:
-    """Sleep until the parent sets the start, then until that instant. 0: the load is cancelled."""
+    """Sleep until the start that the parent sets, and return it; 0: the load is cancelled."""
     while not (start := shared.words[START]):
         if shared.words[ABORT]:
             return 0
@@ -240,14 +240,13 @@ def work(orders: Orders, send: Callable[[Messages], object]) -> None:
 
 
 def may_work_again() -> bool:
-    """Whether another load may follow: neither garbage nor the highest memory of the last one
-    stays, and the memory of the next can be opened. Some sandboxes allow neither."""
+    """Forget the last load's garbage and highest memory; return whether another may follow."""
     gc.unfreeze()
     gc.enable()
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        return os.access(f"/proc/{os.getppid()}/fd", os.R_OK | os.X_OK)
-    except OSError:
+        return os.access(f"/proc/{os.getppid()}/fd", os.R_OK | os.X_OK)  # to the next memory
+    except OSError:  # some sandboxes allow neither
         return False
 
 

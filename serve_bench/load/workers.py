@@ -1,5 +1,4 @@
-"""The worker processes on the parent's side: how many, with which share of a load; start them,
-listen, stop them, and notice when one dies.
+"""The worker processes, from the parent's side: their number, shares, start, messages and end.
 
 Rule: a dead worker is a value (`WorkerFailure`), never a hang; and no worker outlives its parent.
 """
@@ -36,7 +35,7 @@ RAW_RATE_PER_WORKER = 25_000.0
 
 
 def cpu_quota_cores(root: Path = Path("/")) -> float | None:
-    """The CPU quota of this process's cgroup in cores, version 2 or 1; None without a limit.
+    """Return the CPU quota of this process's cgroup in cores (version 2 or 1); None: no limit.
 
     In version 2 the lowest limit of all cgroups above holds.
     """
@@ -54,10 +53,10 @@ def cpu_quota_cores(root: Path = Path("/")) -> float | None:
 
 
 def cgroup_files(root: Path, controller: str, name: str) -> list[str]:
-    """The texts of a file in this process's cgroup and those above it, its own first.
+    """Return the texts of a file in this process's cgroup and those above it, the lowest first.
 
-    `controller` is empty for version 2. Inside a container its own path may not be visible; then
-    the top of the mount is the container's cgroup.
+    `controller` is empty for version 2. Inside a container the path may not be visible; then the
+    top of the mount is the container's cgroup.
     """
     group = "/"
     for line in (small_file(root / "proc/self/cgroup") or "").splitlines():
@@ -72,7 +71,7 @@ def cgroup_files(root: Path, controller: str, name: str) -> list[str]:
 
 
 def small_file(file: Path) -> str | None:
-    """The stripped content of a small file; None if it cannot be read."""
+    """Return the stripped content of a small file; None if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:
@@ -80,13 +79,13 @@ def small_file(file: Path) -> str | None:
 
 
 def usable_cores() -> int:
-    """Whole cores this process may use: by affinity and by quota, at least 1."""
+    """Return how many whole cores this process may use, by affinity and quota; at least 1."""
     cores, quota = len(os.sched_getaffinity(0)), cpu_quota_cores()
     return max(1, cores if quota is None else min(cores, int(quota)))
 
 
 def enough_processes(load: Load, cores: int) -> int:
-    """The number of workers: that of the load, or else by its client.
+    """Return the number of workers: that of the load, or else by its client.
 
     raw: one, which is as fast as wrk, or more for an open loop of a high rate. Others: a worker
     for each connection. At least one, at most half the cores (the server needs the rest),
@@ -104,19 +103,19 @@ def enough_processes(load: Load, cores: int) -> int:
 
 
 def yield_to_workers(yields: bool) -> None:
-    """Whether this thread, when it wakes, waits until a worker on the same core sleeps."""
+    """Set whether this thread, when it wakes, waits until a worker on the same core sleeps."""
     if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) in (os.SCHED_OTHER, os.SCHED_BATCH):
         os.sched_setscheduler(0, os.SCHED_BATCH if yields else os.SCHED_OTHER, os.sched_param(0))
 
 
 def divide(total: int, workers: int) -> list[int]:
-    """`total` in as equal parts as whole numbers allow; the first ones are the larger."""
+    """Divide `total` into as equal parts as whole numbers allow; the first are the larger."""
     base, extra = divmod(total, workers)
     return [base + (1 if i < extra else 0) for i in range(workers)]
 
 
 def shares(load: Load, workers: int) -> list[WorkerShare]:
-    """The shares of all workers.
+    """Divide a load among its workers.
 
     A count is divided evenly. With `each`, a worker's count follows from its connections.
     """
@@ -124,7 +123,7 @@ def shares(load: Load, workers: int) -> list[WorkerShare]:
     limits = divide(load.connection_limit, workers)
     counts: list[int | None] = [None] * workers
     if load.each is not None:
-        counts = [load.each * mine for mine in connections]
+        counts = [load.each * part for part in connections]
     elif load.count is not None:
         counts = list(divide(load.count, workers))
     return [
@@ -141,7 +140,7 @@ STOP_S = 2.0
 
 
 def end_process(process: subprocess.Popen[bytes], wait_s: float) -> None:
-    """Wait so long for the end of a process that is about to end, then kill it."""
+    """Wait for a process that is about to end, at most `wait_s`, then kill it."""
     try:
         process.wait(wait_s)
     except subprocess.TimeoutExpired:
@@ -164,7 +163,7 @@ class Worker:
     overdue: bool = False
 
     def hear(self, data: bytes) -> None:
-        """Takes bytes of its messages. Raises BrokenAccount where that is what it says."""
+        """Take in bytes of its messages. Raises BrokenAccount if the worker reports one."""
         *lines, self.buffer = (self.buffer + data).split(b"\n")
         for line in lines:
             message = built(Messages, json.loads(line), "worker")
@@ -174,6 +173,7 @@ class Worker:
             self.said = replace(self.said, **news)
 
     def failure(self, completed: int) -> WorkerFailure:
+        """Say how the worker ended that did not finish, with its last line of stderr."""
         code = self.process.poll()
         self.errors.seek(0)
         written = self.errors.read().decode(errors="replace").strip().splitlines()
@@ -191,7 +191,7 @@ KEPT: Final[list[Worker]] = []
 
 
 def end_workers(workers: list[Worker]) -> None:
-    """End them: close their stdin, and kill them after STOP_S. Then the list is empty."""
+    """Close the workers' stdin, kill those that are left after STOP_S, and empty the list."""
     for worker in workers:
         assert worker.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it is dead, and so is the pipe
@@ -277,7 +277,7 @@ class Crew:
         return [worker for worker in self.workers if not worker.ended]
 
     def listen(self, timeout_s: float) -> None:
-        """Wait up to `timeout_s` for messages of the workers; returns once one has arrived."""
+        """Wait up to `timeout_s` for messages of the workers; return once one has arrived."""
         if not self._selector.get_map():
             time.sleep(timeout_s)
             return
@@ -309,7 +309,7 @@ class Crew:
                 deadline += STUCK_S
 
     def connect(self, look: Callable[[], None]) -> tuple[str, ...]:
-        """Wait until every worker has opened its connections; returns notes on missing ones.
+        """Wait until every worker has opened its connections; return notes on missing ones.
 
         Raises LoadError when a target took no connection at all, or no worker is left.
         """
@@ -344,6 +344,7 @@ class Crew:
         return (max(end for _, end in spans) - min(begin for begin, _ in spans)) / 1e9
 
     def all_lost(self, failures: Sequence[WorkerFailure]) -> LoadError:
+        """Make the error of a load that has no worker left."""
         request = self._loads[0].request
         reasons = "; ".join(f"worker {failure.pid}: {failure.reason}" for failure in failures)
         return LoadError("worker", request.host, request.port, f"no worker is left: {reasons}")
