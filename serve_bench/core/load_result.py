@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from msgspec import field
-
 from serve_bench.core.facts import ClientFacts
 from serve_bench.core.facts import ClientVerdict as ClientVerdict
 from serve_bench.core.facts import Counts as Counts
@@ -84,6 +82,8 @@ HISTOGRAMS: tuple[str, ...] = (
     *("censored", *STREAM_TIMES, "ttft_censored", "itl_censored"),
 )
 """Histograms of a load; those that hold anything enter its Trial."""
+
+EMPTY: Final = Histogram()  # the same in all results: nothing is recorded into it
 
 
 @dataclass(frozen=True)
@@ -193,19 +193,19 @@ class LoadResult(ClientFacts, frozen=True, kw_only=True):
     event_windows: tuple[int, ...] = ()
     early: int = 0
     shares: tuple[float, ...] = ()
-    latency: Histogram = field(default_factory=Histogram)
-    service_time: Histogram = field(default_factory=Histogram)
-    send_lag: Histogram = field(default_factory=Histogram)
-    pickup: Histogram = field(default_factory=Histogram)
-    handling: Histogram = field(default_factory=Histogram)
-    failed_latency: Histogram = field(default_factory=Histogram)
-    censored: Histogram = field(default_factory=Histogram)
-    ttfb: Histogram = field(default_factory=Histogram)
-    ttft: Histogram = field(default_factory=Histogram)
-    itl: Histogram = field(default_factory=Histogram)
-    ttft_censored: Histogram = field(default_factory=Histogram)
-    itl_censored: Histogram = field(default_factory=Histogram)
-    late: Histogram = field(default_factory=Histogram)
+    latency: Histogram = EMPTY
+    service_time: Histogram = EMPTY
+    send_lag: Histogram = EMPTY
+    pickup: Histogram = EMPTY
+    handling: Histogram = EMPTY
+    failed_latency: Histogram = EMPTY
+    censored: Histogram = EMPTY
+    ttfb: Histogram = EMPTY
+    ttft: Histogram = EMPTY
+    itl: Histogram = EMPTY
+    ttft_censored: Histogram = EMPTY
+    itl_censored: Histogram = EMPTY
+    late: Histogram = EMPTY
     failed_times: Mapping[str, Histogram] = {}
 
     def facts(self, **fields: Any) -> ClientFacts:

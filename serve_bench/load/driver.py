@@ -31,7 +31,7 @@ from serve_bench.core.load_spec import (
 from serve_bench.core.request_spec import SpecError
 from serve_bench.load.connection import choose_address
 from serve_bench.load.failures import BrokenAccount, LoadInterrupted, TargetEnded
-from serve_bench.load.merge import combine, judged, losses, merge
+from serve_bench.load.merge import add_times, combine, judged, losses, merge
 from serve_bench.load.messages import Done, Orders
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.tally import (
@@ -342,13 +342,15 @@ class _Drive:
             interrupt = pressed
         reports = self._reports()
         lost = (worker for worker in self.crew.workers if worker.index not in reports)
-        live = self.shared.live
-        failures = tuple(worker.failure(live(worker.index)[COMPLETED]) for worker in lost)
+        load, shared = self.load, self.shared
+        failures = tuple(worker.failure(shared.live(worker.index)[COMPLETED]) for worker in lost)
         if not reports:
             raise self.crew.all_lost(failures)
-        results = [done.results[0] for done in reports.values()]
+        results = [
+            add_times(load, done.results[0], shared, board) for board, done in reports.items()
+        ]
         result = structs.replace(
-            merge(self.load, self.timing, warmup, results, bool(self.shared.words[ABORT])),
+            merge(load, self.timing, warmup, results, bool(shared.words[ABORT])),
             failures=failures,
             notes=notes + losses(failures),
             stretched=self.stretched,
@@ -480,7 +482,7 @@ def drive_slices(
     for number, result in enumerate(done.results):
         slices = [piece for piece in done.slices if piece.side == number]
         side = structs.replace(
-            result,
+            add_times(loads[number], result, shared, number),
             windows=tuple(piece.completed for piece in slices),
             warmup=replace(result.warmup, seconds=plan.warmup_s),
             duration_s=sum(piece.length_s for piece in slices),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
 from itertools import chain
 from operator import sub
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import structs
 
@@ -30,34 +30,27 @@ from serve_bench.core.load_result import (
 )
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.load.failures import BrokenAccount
-from serve_bench.load.tally import SUMMED, Tally
-
-BOTH: Final = ("latency", "service_time")
-"""Times of which a tally has those that are alike but once, as `equal`."""
+from serve_bench.load.tally import SUMMED, WHOLE, WITHIN, Shared, Tally
 
 K = TypeVar("K")
 
 
-def result_of(
+def close_account(
     load: Load, tally: Tally, window_s: float, worker: WorkerReport | None = None
 ) -> LoadResult:
-    """Close the tally and return its result, without verdict or warm-up. Raises BrokenAccount."""
-    measured, cohort, histograms = tally.close(), tally.cohort, tally.histograms()
+    """Close the tally; return its result, without times and verdict. Raises BrokenAccount."""
+    measured, cohort = tally.close(), tally.cohort
     begin, end = tally.snapshots["begin"], tally.snapshots["end"]
     before, after = begin.counts, end.counts
     duration_s = (tally.end_ns - tally.measure_ns) / 1e9
     failed = {kind: n - before.failed.get(kind, 0) for kind, n in after.failed.items()}
-    alike: dict[str, Any] = {name: histograms[name] for name in HISTOGRAMS}
-    alike |= {name: alike[name].joined(histograms["equal"]) for name in BOTH}
-    alike |= {name: end.sums[name] - begin.sums[name] for name in SUMMED}
-    recorded = [histograms[name] for name in ("equal", "latency", "failed_latency")]
-    busy_ns = tally.beyond_ns + sum((times.mean or 0.0) * times.count for times in recorded)
-    result = LoadResult(
+    sums: dict[str, Any] = {name: end.sums[name] - begin.sums[name] for name in SUMMED}
+    return LoadResult(
         windows=tuple(tally.windows),
         window_s=duration_s if _by_count(load, tally.windows) else window_s,
         duration_s=duration_s,
-        warmup=Warmup(0.0, False, before.completed),
-        **alike,
+        warmup=Warmup(0.0, False, before.completed),  # the parent knows the rest
+        **sums,
         measured=measured,
         total=tally.snapshots["final"].counts,
         status_codes=dict(sorted(cohort.codes.items())),
@@ -65,8 +58,6 @@ def result_of(
         workers=() if worker is None else (worker,),
         waited=cohort.waited,
         shares=tally.shares if _in_parts(load) else (),
-        busy_s=busy_ns / 1e9 if _in_parts(load) else None,
-        late=Histogram.of(tally.drained),
         connection_rate_max=tally.connection_rate_max,
         in_windows=Counts(
             sent=after.sent - before.sent,
@@ -83,6 +74,15 @@ def result_of(
         else None,
         failed_times=cohort.times,
     )
+
+
+def add_times(load: Load, result: LoadResult, shared: Shared, board: int) -> LoadResult:
+    """Complete a worker's result by the times on its board. Raises BrokenAccount."""
+    result = structs.replace(result, **shared.times(board))
+    if _in_parts(load):
+        live, recorded = shared.live(board), (result.latency, result.failed_latency)
+        busy_ns = sum((times.mean or 0.0) * times.count for times in recorded)
+        result = structs.replace(result, busy_s=(busy_ns + live[WITHIN] - live[WHOLE]) / 1e9)
     _check(result)
     return result
 

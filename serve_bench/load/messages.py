@@ -41,7 +41,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Done:
-    """The end of a load, with the result of each side; none where nothing was measured."""
+    """The end of a load: each side's result without its times; none where nothing was measured."""
 
     results: tuple[LoadResult, ...]
     slices: tuple[Slice, ...]

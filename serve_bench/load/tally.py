@@ -26,18 +26,19 @@ windows and their length, set before that of the first (0: as they were ordered)
 
 CONTROL_WORDS = 8
 
-SENT, COMPLETED, FAILED, LEFT = range(4)
-"""Live counters of a board, brought up to date every few milliseconds. LEFT: in the drain, the
-requests that have not ended."""
+SENT, COMPLETED, FAILED, LEFT, WITHIN, WHOLE = range(6)
+"""Counters of a board, the first four brought up to date every few milliseconds. LEFT: in the
+drain, the requests that have not ended. Of requests in flight at an edge of a window (ns): WITHIN,
+their time within the windows; WHOLE, all their time, if it is in a histogram of the windows."""
 
 LIVE_WORDS = 8
 
 SUMMED: Final = ("bytes_received", "retried", "reconnects", "early", "bare", "events", "merged")
 """Counts of the windows, which have the same names in a tally and in a result."""
 
-KINDS = ("equal", *HISTOGRAMS)
-"""Histograms of a board. `equal` has values that are both latency and service time, so that the
-closed loop records one value per request; `result_of` adds them to both."""
+KINDS = ("equal", "late", *HISTOGRAMS)
+"""Histograms of a board, named as in a `LoadResult`. `equal` has values that are both latency and
+service time, so that the closed loop records one value per request; `times` adds them to both."""
 
 PARTS: tuple[str, ...] = ("rest", "measured")
 """Each histogram exists twice: for the requests of the windows, and for all others."""
@@ -64,7 +65,7 @@ class Shared:
         return cls(fd, boards)
 
     def live(self, board: int) -> memoryview[int]:
-        """Return the live counters of a board."""
+        """Return the counters of a board."""
         base = CONTROL_WORDS + board * BOARD_WORDS
         return self.words[base : base + LIVE_WORDS]
 
@@ -78,6 +79,12 @@ class Shared:
         """Return a copy of one histogram."""
         words = self.histogram(board, part, kind).tolist()
         return Histogram(words[1:], words[0])
+
+    def times(self, board: int) -> dict[str, Histogram]:
+        """Read the histograms of the windows, by their names in a `LoadResult`."""
+        times = {kind: self.read(board, MEASURED, kind) for kind in KINDS}
+        equal = times.pop("equal")
+        return times | {name: times[name].joined(equal) for name in ("latency", "service_time")}
 
     def total(self, counter: int) -> int:
         """Sum a live counter over all boards."""
@@ -211,8 +218,6 @@ class Tally:
         self._flown_until = NEVER
         self._window_from = 0  # start of the window; the end of the last one after it
         self._moved: list[float] = []  # to each window, from those in which its responses ended
-        self.beyond_ns = 0  # time in flight within the windows beyond the recorded times
-        self.drained: list[int] = []  # latencies of the cohort that ended after the windows
         self.connection_rate_max: float | None = None  # the raw client sets it on request
 
     def advance(self, now: int) -> None:
@@ -422,13 +427,13 @@ class Tally:
         if not self.finished:
             self._moved[last] -= 1  # it is counted as a whole where it ends
         elif in_cohort:
-            self.drained.append(now - due)
+            self.record_of(due, "late", now - due)
         self._overlap(due, now, recorded=in_cohort)
 
     def _overlap(self, due: int, until: int, recorded: bool) -> None:
-        """Add to `beyond_ns` the time within the windows, less a whole time that is `recorded`."""
-        within = max(0, min(until, self.end_ns or until) - max(due, self.measure_ns))
-        self.beyond_ns += within - (until - due if recorded else 0)
+        """Count the time of a request within the windows, and its whole time if `recorded`."""
+        self._live[WITHIN] += max(0, min(until, self.end_ns or until) - max(due, self.measure_ns))
+        self._live[WHOLE] += until - due if recorded else 0
 
     def streamed(self, due: int, last: int, now: int, count: int) -> None:
         """Count the events of one read. `last`: when the event before them came, 0 without one."""
@@ -506,14 +511,6 @@ class Tally:
         if recorded != self.completed:
             raise BrokenAccount(f"{recorded} latencies for {self.completed} completed requests")
         return cohort
-
-    def histograms(self) -> dict[str, Histogram]:
-        """Return copies of the histograms of the cohort, by kind."""
-        # All empty ones are one: a worker that makes twenty keeps the memory for its next load.
-        empty, parts = Histogram(), self._parts[MEASURED].items()
-        filled = {kind: words.tolist() for kind, words in parts if words.tobytes().strip(b"\0")}
-        made = {kind: Histogram(counts[1:], counts[0]) for kind, counts in filled.items()}
-        return {kind: made.get(kind, empty) for kind, _ in parts}
 
     @property
     def shares(self) -> tuple[float, ...]:

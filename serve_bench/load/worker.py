@@ -27,7 +27,7 @@ from serve_bench.core.load_spec import Slices
 from serve_bench.core.schema import built
 from serve_bench.load.connection import allow_descriptors
 from serve_bench.load.failures import BrokenAccount, LoadError
-from serve_bench.load.merge import result_of
+from serve_bench.load.merge import close_account
 from serve_bench.load.messages import Done, Messages, Orders, Ready, line_of
 from serve_bench.load.pacing import Assignment, Engine
 from serve_bench.load.request_log import Notes
@@ -223,7 +223,7 @@ def work(orders: Orders, send: Callable[[Messages], object]) -> None:
         )
         window_s = orders.timing.window_s if plan is None else plan.slice_s
         results = (
-            result_of(engine.load, engine.tally, window_s, worker)
+            close_account(engine.load, engine.tally, window_s, worker)
             for engine in engines
             if "end" in engine.tally.snapshots  # else it was called off before
         )

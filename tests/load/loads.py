@@ -16,7 +16,7 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, LoadResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.load.connection import choose_address
-from serve_bench.load.merge import judged, result_of
+from serve_bench.load.merge import add_times, close_account, judged
 from serve_bench.load.pacing import Assignment, Engine
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.tally import MEASURE, Shared, Tally
@@ -75,12 +75,12 @@ def run_here(load: Load, change: Callable[[Any], None] = lambda engine: None) ->
         start = time.perf_counter_ns()
         shared.words[MEASURE] = start
         engine.run(start, int(2e9))
-        return judged(result_of(load, engine.tally, TIMING.window_s))
+        result = close_account(load, engine.tally, TIMING.window_s)
+        return judged(add_times(load, result, shared, 0))
 
 
 def check_log(log: RequestLog, result: LoadResult) -> None:
-    """The rows say what the account of the measured part says, to the nanosecond. Codes of 0 are
-    those of calls of gRPC that succeeded."""
+    """The rows say what the account of the measured part says, to the nanosecond."""
     rows, measured = list(log.rows()), result.measured
     classes = Counter(row.error for row in rows)
     assert classes.pop(None, 0) == measured.completed
@@ -91,7 +91,7 @@ def check_log(log: RequestLog, result: LoadResult) -> None:
     sent = [row.sent_ns for row in rows if row.error is None]
     assert None not in sent, "what was answered was sent"
     assert all((row.sent_ns or 0) >= row.start_ns for row in rows if row.sent_ns is not None)
-    codes = {code: count for code, count in result.status_codes.items() if code}
+    codes = {code: n for code, n in result.status_codes.items() if code}  # 0: a call that succeeded
     assert Counter(row.status for row in rows if row.status) == codes
     completed, failed, first = Histogram(), Histogram(), Histogram()
     for row in rows:

@@ -17,7 +17,7 @@ from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Result, result_of
 from serve_bench.load.driver import SAMPLE_S, drive_load, response_s, settling_s, stretch_note
-from serve_bench.load.merge import result_of as result_of_load
+from serve_bench.load.merge import add_times, close_account
 from serve_bench.load.pacing import due_times
 from serve_bench.load.tally import MEASURE, WINDOW_NS, WINDOWS, Shared, Tally
 from tests.cases import cases
@@ -85,7 +85,7 @@ class Service:
                     self.send(now)
             else:
                 self.end()
-        return result_of_load(load, tally, fitted.window_s)
+        return add_times(load, close_account(load, tally, fitted.window_s), self.shared, 0)
 
     def send(self, now: int) -> None:
         self.tally.begun(now)
