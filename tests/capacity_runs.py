@@ -45,15 +45,17 @@ FIRST: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Service:
-    """`capacity`: requests/s, 0 for a service that no rate meets. `client`: the rate that the
-    client can send; `cpu_ms`: of a replica for each request."""
+    """A service whose capacity is known (requests/s; 0: no rate meets it).
+
+    `client`: the rate that the client can send; `cpu_ms`: of a replica for each request.
+    """
 
     capacity: float
     client: float = math.inf
     cpu_ms: float = 2.0
 
     def late(self, rate: float) -> float:
-        """The share of requests beyond p99's limit."""
+        """Compute the share of requests beyond p99's limit."""
         if not self.capacity:
             return 1.0
         return float(min(1.0, 0.01 * (rate / self.capacity) ** STEEP))
@@ -70,8 +72,10 @@ def capacity_result(
     launch_s: float = 120.0,
     finished: bool = True,
 ) -> Result:
-    """A run with a service for each launch of each variant. `finished`: else the last launch is
-    broken off after its second probe."""
+    """Run a search on a service for each launch of each variant.
+
+    `finished`: else the last launch is broken off after its second probe.
+    """
     where = cell or {}
     launches = max(map(len, services.values()))
     asked = CapacitySearch(parse_slo(slo).source, arrivals, launches=launches, launch_s=launch_s)
@@ -105,8 +109,7 @@ def capacity_result(
 
 
 class StoredCapacity:
-    """The only capacity of a run as JSON has it: what its launches and each probe say, and the
-    account of the requests of each."""
+    """The only capacity of a run as JSON has it, with its launches and probes."""
 
     def __init__(self, text: str) -> None:
         page = json.loads(text)

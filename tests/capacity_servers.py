@@ -31,11 +31,14 @@ as the server is); infinite: refused."""
 
 @dataclass(frozen=True)
 class Server:
-    """A service. `truth`: its capacity at `bounds` (requests/s), over launches the centre of their
-    logarithms; `se`: the standard error of that as a share, 0 by a formula. `limit_s`: the latency
-    beyond which a request is bad for the bound "latency". `spread`: the standard deviation of the
-    logarithm of the speed of launches. `breaks`: at a higher arrival rate half of all requests are
-    refused: a limit on a rate that is averaged over minutes."""
+    """A service.
+
+    `truth`: its capacity at `bounds` (requests/s), over launches the centre of their logarithms;
+    `se`: the standard error of that as a share, 0 by a formula. `limit_s`: the latency beyond which
+    a request is bad for the bound "latency". `spread`: the standard deviation of the logarithm of
+    the speed of launches. `breaks`: at a higher arrival rate half of all requests are refused: a
+    limit on a rate that is averaged over minutes.
+    """
 
     name: str
     truth: float
@@ -62,7 +65,7 @@ class Launch:
         self._now = self._random.uniform(0, READY_S)
 
     def probe(self, rate: float, seconds: float) -> Probe:
-        """An open loop at `rate` for about `seconds`."""
+        """Run an open loop at `rate` for about `seconds`."""
         slices = max(1, round(seconds / SLICE_S))
         length = slices * SLICE_S
         due = np.sort(self._random.uniform(0, length, self._random.poisson(rate * length)))
@@ -175,9 +178,11 @@ def m_m_1_truth(mu: float, limit_s: float, share: float) -> float:
 
 
 def m_m_2_truth(mu: float, limit_s: float, share: float) -> float:
-    """From the sojourn time of M/M/2, its wait W and service S: P(W > t) = c exp(-a t), with
-    a = 2 mu - rate, and c of Erlang; P(W + S > t) = (1 - c) exp(-mu t) + c (a exp(-mu t) -
-    mu exp(-a t)) / (a - mu)."""
+    """Derive it from the sojourn time of M/M/2, its wait W and service S.
+
+    P(W > t) = c exp(-a t), with a = 2 mu - rate, and c of Erlang; P(W + S > t) = (1 - c) exp(-mu t)
+    + c (a exp(-mu t) - mu exp(-a t)) / (a - mu).
+    """
 
     def beyond(rate: float) -> float:
         use, a = rate / (2 * mu), 2 * mu - rate

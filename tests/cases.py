@@ -6,7 +6,7 @@ import pytest
 
 
 def cases(names: str, *rows: Any, ids: Any = None) -> pytest.MarkDecorator:
-    """Runs a test for each row, which has a value for each name, as in `cases("a, b", (1, 2))`."""
+    """Run a test for each row, which has a value for each name, as in `cases("a, b", (1, 2))`."""
     return pytest.mark.parametrize(names, rows, ids=ids)
 
 
@@ -14,6 +14,6 @@ T = TypeVar("T")
 
 
 def sure(value: T | None) -> T:
-    """The value, which must be there."""
+    """Return the value, which must be there."""
     assert value is not None
     return value

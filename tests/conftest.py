@@ -1,5 +1,7 @@
-"""Which set a test belongs to, and whether it can run here. Whatever does not run is counted and
-reported with its reason; no test is skipped, since a skip looks like a pass.
+"""Which set a test belongs to, and whether it can run here.
+
+What does not run is counted and reported with its reason; no test is skipped, since a skip looks
+like a pass.
 
 `--set` names the set: `fast`, `test`, `ci` or `all`, each with everything of the sets before it. A
 test that needs what this machine lacks is deselected; with SERVE_BENCH_NO_DESELECT=1 (continuous
@@ -79,8 +81,10 @@ TARGETS: Final = {"test": "test", "ci": "test-ci", "all": "test-all"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """asyncio of Python 3.13 raises where a transport is collected after its server, a test's, has
-    ended; up to 3.12 one that is left open is an error."""
+    """Ignore transports that asyncio of Python 3.13 collects after a test's server has ended.
+
+    Up to 3.12 one that is left open is an error.
+    """
     if sys.version_info >= (3, 13):
         what = "Exception ignored in. <function _SelectorTransport.__del__"
         line = f"ignore:{what}:pytest.PytestUnraisableExceptionWarning"
@@ -94,8 +98,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Which tests one worker of pytest-xdist runs: those of a file, or all that share clusters; and
-    when a test on a real Ray hangs: its launches take minutes on a slow host."""
+    """Let one worker run the tests of a file, or all that share clusters; end those that hang."""
     if item.get_closest_marker("ray"):
         item.add_marker(pytest.mark.timeout(HANGS_S))
     shares = "shared_serving" in getattr(item, "fixturenames", ())
@@ -179,8 +182,7 @@ class _NoTorch(PathFinder):
 
 @pytest.fixture(autouse=True)
 def _torch_only_where_marked(request: pytest.FixtureRequest, monkeypatch: Patch) -> None:
-    """In this process no test finds torch but those that are marked so: `make test` runs all others
-    where there is none, and would fail there alone."""
+    """Hide torch but from tests marked so: `make test` runs all others where there is none."""
     if any(request.node.get_closest_marker(name) for name in ("torch", "ray")):
         return
     finders = [_NoTorch if finder is PathFinder else finder for finder in sys.meta_path]
@@ -190,16 +192,17 @@ def _torch_only_where_marked(request: pytest.FixtureRequest, monkeypatch: Patch)
 
 @pytest.fixture(autouse=True)
 def _quiet_host(monkeypatch: Patch) -> None:
-    """No second of looking at the host before each run of a test, nor doubts by what it finds; and
-    nothing is a secret that was one in another test."""
+    """Watch the host for no second before each run of a test, and forget other tests' secrets."""
     monkeypatch.setattr(host, "busy_cores", lambda watch=None: 0.0)
     KNOWN.clear()
 
 
 @pytest.fixture
 def call(capsys: Capture, monkeypatch: Patch) -> Callable[..., tuple[str, str]]:
-    """Runs a command line, which must end with `code`: what it wrote to stdout and to stderr. It
-    leaves alone, and so does not report, what the runs of other tests have left."""
+    """Run a command line that must end with `code`; return its stdout and stderr.
+
+    It leaves alone, and so does not report, what the runs of other tests have left.
+    """
     monkeypatch.setattr(strays, "sweep", dict)
 
     def check(*words: object, code: int = 0) -> tuple[str, str]:
@@ -216,7 +219,7 @@ def call(capsys: Capture, monkeypatch: Patch) -> Callable[..., tuple[str, str]]:
 def refuses(
     call: Callable[..., tuple[str, str]], monkeypatch: Patch, tmp_path: Path
 ) -> Callable[[str, str], None]:
-    """A command line is refused: exit code 2, one line on stderr, nothing started or written."""
+    """Refuse a command line: exit code 2, one line on stderr, nothing started or written."""
 
     # Runs of others on this machine come and go meanwhile.
     runs = tmp_path.parent / f"{tmp_path.name}-runs"
@@ -238,5 +241,5 @@ def refuses(
 
 @pytest.fixture
 def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that is not the current one, which must stay empty."""
+    """Make a folder that is not the current one, which must stay empty."""
     return tmp_path_factory.mktemp("beside")

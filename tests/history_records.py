@@ -32,7 +32,7 @@ def night(
     suite: Mapping[str, Any] | None = None,
     **given: Any,
 ) -> Result:
-    """The run of a night, from 0, with a rate for each launch of each row."""
+    """Make the run of a night, from 0, with a rate for each launch of each row."""
     run = micro_run(f"n{at + 1}", **(suite or {}))
     run = replace(
         run,
@@ -44,7 +44,7 @@ def night(
 
 
 def nights(by_row: Mapping[Row, Sequence[float | None]], **given: Any) -> list[Result]:
-    """A run a night with one launch; None: the row was not measured in that night."""
+    """Make a run a night with one launch; None: the row was not measured in that night."""
     count = max(map(len, by_row.values()))
     found = []
     for at in range(count):
@@ -58,8 +58,11 @@ def in_folders(results: Sequence[Result]) -> dict[str, Result]:
 
 
 def nine() -> list[Result]:
-    """Nine nights: `single client` in three launches, `100 connections` in one. The latter falls
-    in the sixth, when Ray changed; requests failed in the third, the tool changed in the eighth."""
+    """Make nine nights: `single client` in three launches, `100 connections` in one.
+
+    The latter falls in the sixth, when Ray changed; requests failed in the third, the tool changed
+    in the eighth.
+    """
     found = []
     for at, (rate, fallen) in enumerate(zip(QUIET, FALLEN, strict=True)):
         run = night(

@@ -82,7 +82,7 @@ def table(name: str = "single client") -> Table:
 
 
 def sheet(name: str = "a row", **changes: Any) -> Document:
-    """A document; `name` stands in every part of it."""
+    """Make a document; `name` stands in every part of it."""
     proof = (Facts((("HTTP by", name), ("haproxy", "2.8.25"))), chart("folded chart"))
     method = (
         Prose((f"Each row ran once in each launch. {name}",)),

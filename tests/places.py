@@ -30,7 +30,7 @@ def execute(
 
 
 def begin(*words: str | Path, **about: Any) -> subprocess.Popen[str]:
-    """A program that runs, with pipes of what it writes."""
+    """Start a program, with pipes of what it writes."""
     keep = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([*map(str, words)], text=True, **{**keep, **about})
 

@@ -103,7 +103,7 @@ async def serve(kind: str, seed: int) -> None:
 
 
 async def serve_grpc(seed: int) -> None:
-    """Serves `/test.Queue/Call` until it is cancelled."""
+    """Serve `/test.Queue/Call` until it is cancelled."""
     import grpc
 
     queue = Queue("grpc", seed)

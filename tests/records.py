@@ -64,7 +64,7 @@ def run(*plan: PlannedTrial) -> Run:
 
 
 def launch(variant: str = "default", round_: int = 1) -> Launch:
-    """A launch of a variant, whose id is `<variant>-<round>`."""
+    """Make a launch of a variant, whose id is `<variant>-<round>`."""
     return Launch(
         id=f"{variant}-{round_}",
         variant=VariantUsed(variant),
@@ -91,8 +91,11 @@ def trial(
     client: JsonObject | None = None,
     **more: Any,
 ) -> Trial:
-    """A measured trial with a rate for each window. `done`: the completed requests, where they are
-    not those of the windows; `more`: other fields of the record."""
+    """Make a measured trial with a rate for each window.
+
+    `done`: the completed requests, where they are not those of the windows; `more`: other fields of
+    the record.
+    """
     rates = windows or (100.0, 110.0, 90.0)
     metrics = {"throughput": Metric("requests/s", "higher", windows=rates)}
     if latency is not None:
@@ -115,7 +118,7 @@ R = TypeVar("R", bound=Record)
 
 
 def changed(record: R, **fields: Any) -> R:
-    """The record with other fields; their objects may be plain content, as in a file."""
+    """Replace fields of the record; their objects may be plain content, as in a file."""
     kinds = get_type_hints(type(record), include_extras=True)
     for name, value in fields.items():
         if isinstance(value, dict):
@@ -124,7 +127,7 @@ def changed(record: R, **fields: Any) -> R:
 
 
 def worker(connections: int) -> dict[str, Any]:
-    """A load worker with so many connections, as a record has it."""
+    """Make a load worker with so many connections, as a record has it."""
     return asdict(WorkerReport(1, connections, 0.1, None, None, 1.0, "timerfd"))
 
 
@@ -212,7 +215,7 @@ def press_result(
     others: Sequence[Record] = (),
     command: str = "press",
 ) -> Result:
-    """A run of these trials: with the launches that they need."""
+    """Make a run of these trials: with the launches that they need."""
     steps = list(dict.fromkeys(trial.row.connections for trial in trials))
     cells = list({str(trial.cell): dict(trial.cell) for trial in trials if trial.cell}.values())
     about = {
@@ -230,7 +233,7 @@ def press_result(
 
 
 def stored(name: str) -> Result:
-    """A run that is kept in tests/formats."""
+    """Read a run that is kept in tests/formats."""
     return read(FORMATS / f"2-{name}.jsonl")
 
 
@@ -240,7 +243,7 @@ def failure_of(of: Trial, message: str) -> Failure:
 
 
 def rpc_world(size: int = 10, batch: bool = True, **other: Any) -> World:
-    """A world as published, on a CPU with one thread."""
+    """Make a world as published, on a CPU with one thread."""
     given: dict[str, Any] = {"state_size": "10-20-10", "nlayers": 5, "out_features": 10} | other
     return World(size, batch, device="cpu", threads=1, **given)
 

@@ -9,7 +9,7 @@ from serve_bench.core.errors import BadInput
 
 
 def refusal(act: Callable[..., object], *given: Any, **named: Any) -> str:
-    """What is said of this input; it is one line."""
+    """Read what is said of this input; it is one line."""
     with pytest.raises(BadInput) as refused:
         act(*given, **named)
     assert "\n" not in str(refused.value)

@@ -24,7 +24,7 @@ def render(
     exclude_connect: bool = False,
     verbose: bool = False,
 ) -> str:
-    """A run in a form; see text_of, ReportOptions and Layout."""
+    """Render a run in a form; see text_of, ReportOptions and Layout."""
     options = ReportOptions(where, published, exclude_connect)
     run = find_lens(result.run.command).look(result, options)
     return text_of(run, format, Layout(width, color, verbose))

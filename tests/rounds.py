@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 def a_result(latencies: Sequence[int], windows: tuple[int, ...], **change: Any) -> LoadResult:
-    """A node's result with these latencies (ns) in its windows; 3 requests timed out."""
+    """Make a node's result with these latencies (ns) in its windows; 3 requests timed out."""
     done = len(latencies)
     result = LoadResult(
         windows=windows,
@@ -53,7 +53,7 @@ def round_of(
     done: int | None = None,
     client_bound: bool = False,
 ) -> LoadResult:
-    """A round of `load` that took so long. `done`: how many requests ended; None: all."""
+    """Make a round of `load` that took so long. `done`: how many requests ended; None: all."""
     failed = failed or {}
     ended = (load.count or 100) if done is None else done
     counts = Counts(ended, ended - sum(failed.values()), failed, 0)
@@ -70,8 +70,10 @@ def round_of(
 
 @dataclass
 class Scripted:
-    """Stands in for `drive_load`: rounds of these lengths in turn, the last one again and again;
-    an exception is raised. `loads`: what it was asked for."""
+    """Stands in for `drive_load` with rounds of these lengths, the last one again and again.
+
+    An exception is raised. `loads`: what it was asked for.
+    """
 
     script: list[float | LoadResult | BaseException]
     loads: list[Load] = field(default_factory=list)

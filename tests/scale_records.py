@@ -36,7 +36,7 @@ MS = 1_000_000
 def scale_suite(
     workload: str = "single", variants: Sequence[str] = ("default",), **other: Any
 ) -> ScaleSpec:
-    """A small run; four replicas, three windows of 1 s."""
+    """Make a small run; four replicas, three windows of 1 s."""
     given: dict[str, Any] = {"replicas": (4,), "duration": 3.0, "warmup": 5.0, **other}
     kind = WORKLOADS[workload]
     if (size := given.pop("size", None)) is not None and issubclass(kind, GraphSpec):
@@ -55,7 +55,7 @@ def planned(
 def scale_node(
     at: int = 1, latencies_ms: Sequence[float] = (10.0,), **other: Any
 ) -> dict[str, Any]:
-    """What a node tells: 300 requests in 3 s over 10 connections, and 30,720 bytes of them."""
+    """Make a node's report: 300 requests in 3 s over 10 connections, and their 30,720 bytes."""
     histogram = Histogram.of(round(MS * time) for time in latencies_ms)
     shares = dict(zip((50, 75, 90, 99), histogram.percentiles((0.5, 0.75, 0.9, 0.99)), strict=True))
     facts: dict[str, Any] = {
@@ -74,7 +74,7 @@ def scale_node(
 
 
 def lost_node(at: int, why: str = "no word for 5 s", **other: Any) -> dict[str, Any]:
-    """A node that was cut off: nothing of it is known but what it last told."""
+    """Cut off a node: nothing of it is known but its last report."""
     unknown = ("connection_rate_mean", "connection_rate_max", "client_bound")
     nothing: dict[str, Any] = {
         **dict.fromkeys(unknown),
@@ -96,7 +96,7 @@ def scale_trial(
     completed: int | None = None,
     **other: Any,
 ) -> Trial:
-    """A trial of these nodes, or of none.
+    """Make a trial of these nodes, or of none.
 
     The rates of the nodes add up to three windows alike; latencies are 100 ms, as Little's law has
     it for 10 connections and 100 requests/s of each node, unless others are given; an empty list:
@@ -122,8 +122,10 @@ def scale_trial(
 
 
 def graph_trials(suite: ScaleSpec, **where: Any) -> list[Trial]:
-    """The four rows of a graph: rates of the windows, and latencies in ms of sequential requests
-    (each taken 40 times). Between them Little's law holds for 4 clients."""
+    """Make the four rows of a graph: rates of the windows, latencies in ms of sequential requests.
+
+    Each latency is taken 40 times. Between the rows Little's law holds for 4 clients.
+    """
     rows = planned(suite, **where)
     handle = ((90.0, 100.0, 110.0), (40.0, 60.0))
     http = ((45.0, 50.0, 55.0), (80.0, 120.0))
@@ -144,10 +146,11 @@ def curve_trials(
     variant: str = "default",
     round_: int = 1,
 ) -> list[Trial]:
-    """A trial of each size; `laws`: by quantity a and b of a n^b, `throughput` among them.
+    """Make a trial of each size; `laws`: by quantity a and b of a n^b, `throughput` among them.
 
     The latency is what Little's law makes of that: of 100 requests two take three times as long as
-    the others."""
+    the others.
+    """
     units = {
         **{"deploy_time": "s", "memory_per_replica": "MB", "cpu_per_request": "us"},
         **{"controller_loop": "ms", "teardown_time": "s"},
@@ -172,19 +175,19 @@ def sizes_of(result: Result) -> list[ViewRow]:
 
 
 def points_of(result: Result, kind: str) -> list[ViewRow]:
-    """What is derived of a run: its nodes, or how a curve grows."""
+    """Derive the points of a run: its nodes, or how a curve grows."""
     return [point for point in view_of(result).points if point.dims["point"] == kind]
 
 
 def one_launch(workload: str = "single", nodes: Sequence[Any] = (), **about: Any) -> Result:
-    """A run of one launch of one size, loaded from these nodes or from one."""
+    """Make a run of one launch of one size, loaded from these nodes or from one."""
     suite = scale_suite(workload)
     (of,) = planned(suite)
     return scale_result(suite, scale_trial(of, nodes or [scale_node()], **about))
 
 
 def scale_result(suite: ScaleSpec, *trials: Trial, others: Sequence[Record] = ()) -> Result:
-    """A run with a failure for each trial that is invalid, as the bench writes it."""
+    """Make a run with a failure for each trial that is invalid, as the bench writes it."""
     argv = ("serve-bench", "scale", suite.workload)
     about = replace(
         run(*list_trials(suite.plan())), argv=argv, command="scale", suite=suite.to_json()

@@ -78,9 +78,12 @@ class KnownServer:
 
 @dataclass
 class Settings:
-    """What the actions need. `delay_s`: service time. `stall`: how much longer (s) a request waits,
-    by the time since the first one came. `steps`: each request gets such a stream, in place of an
-    action. `early`: it is answered behind its head, and its body read then, slowly."""
+    """What the actions need.
+
+    `delay_s`: service time. `stall`: how much longer (s) a request waits, by the time since the
+    first one came. `steps`: each request gets such a stream, in place of an action. `early`: it is
+    answered behind its head, and its body read then, slowly.
+    """
 
     script: Script = lambda number: "ok"
     delay_s: float = 0.0
@@ -109,7 +112,7 @@ def _bytes(data: bytes, keep: bool = True) -> Action:
 
 
 async def _drip(writer: asyncio.StreamWriter) -> bool:
-    """The response byte by byte, each in a segment of its own."""
+    """Send the response byte by byte, each in a segment of its own."""
     for i in range(len(CHUNKED)):
         await _send(writer, CHUNKED[i : i + 1])
         await asyncio.sleep(0)
@@ -125,7 +128,7 @@ async def _reset(writer: asyncio.StreamWriter) -> bool:
 
 
 async def _close_later(writer: asyncio.StreamWriter) -> bool:
-    """A good answer that promises keep-alive, and the end of the connection soon after."""
+    """Promise keep-alive in a good answer, and end the connection soon after."""
     await _send(writer, OK)
     await asyncio.sleep(0.01)
     return False

@@ -29,7 +29,7 @@ Part = TypeVar("Part", bound=Block)
 
 
 def select(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
-    """The blocks of a kind, folded ones too."""
+    """Select the blocks of a kind, folded ones too."""
     return [block for block in unfolded(blocks) if isinstance(block, kind)]
 
 
@@ -62,7 +62,7 @@ def part(sheet: Document, name: str) -> tuple[Block, ...]:
 
 
 def at(of: Table, name: str, unit: str | None = None) -> int:
-    """The place of a column; by its unit too where several have the name."""
+    """Find the place of a column; by its unit too where several have the name."""
     found = [
         place
         for place, column in enumerate(of.columns)
@@ -73,8 +73,7 @@ def at(of: Table, name: str, unit: str | None = None) -> int:
 
 
 def is_sound(sheet: Document) -> None:
-    """What every page keeps to: rows as wide as their table, numbers that JSON has words for,
-    sections with a name of their own, sentences that end."""
+    """Check a page: rows as wide as the table, numbers for JSON, named sections, sentences."""
     names = [section.name for section in sheet.sections]
     assert len(set(names)) == len(names) and names[-1] == "method"
     assert all(re.fullmatch(r"[a-z][a-z-]*", name) for name in names)
@@ -114,5 +113,5 @@ def flat(text: str) -> str:
 
 
 def shown(result: Result, **about: Any) -> str:
-    """The table of a run with all that it has, in one line."""
+    """Join the table of a run with all that it has, in one line."""
     return flat(render(result, **{"width": 300, "verbose": True, **about}))

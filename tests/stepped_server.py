@@ -13,8 +13,11 @@ from tests.servers import OK, Steps, serving
 
 
 class SteppedServer:
-    """`slots`: (second, number) in order, the first at 0 or before. A request takes `service_s` of
-    a slot. `drops`: the numbers, from 0, of the requests behind `begin` that are cut off."""
+    """A server of known slots: (second, number) in order, the first at 0 or before.
+
+    A request takes `service_s` of a slot. `drops`: the numbers, from 0, of the requests behind
+    `begin` that are cut off.
+    """
 
     def __init__(
         self, slots: Sequence[tuple[float, int]], service_s: float, drops: Collection[int] = ()
@@ -29,7 +32,7 @@ class SteppedServer:
         self.url = ""
 
     def begin(self, measure_ns: int) -> None:
-        """The clock of the schedule starts at this moment (perf_counter_ns)."""
+        """Start the clock of the schedule at this moment (perf_counter_ns)."""
         self._zero = measure_ns / 1e9
 
     def __enter__(self) -> Self:

@@ -17,7 +17,7 @@ def workflow() -> dict[Any, Any]:
 
 
 def commands(job: str) -> list[str]:
-    """What a job says to a shell, in order."""
+    """Read what a job says to a shell, in order."""
     return [step["run"] for step in workflow()["jobs"][job]["steps"] if "run" in step]
 
 

@@ -23,7 +23,7 @@ def test_special():
 
 
 def run_pytest(folder: Path, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Runs pytest on TWO_TESTS under our conftest, in a process of its own without torch."""
+    """Run pytest on TWO_TESTS under our conftest, in a process of its own without torch."""
     conftest = (TOP / "tests" / "conftest.py").read_text()
     (folder / "conftest.py").write_text(conftest.replace('_module("torch")', '_module("no_torch")'))
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    torch: needs torch\n")

@@ -1,7 +1,10 @@
-"""Commands that measure are run with `--dry-run`: flags are read, apps imported, needs looked at.
-Those on a URL load a server with a known answer, shorter than shown. Those that read stored runs
-are given one. What remains (py-spy on a Serve that runs, an endpoint that blocks, a model that is
-timed) is parsed here, and run in tests/integration."""
+"""Commands in docs are run.
+
+Those that measure with `--dry-run`: flags are read, apps imported, needs looked at. Those on a URL
+load a server with a known answer, shorter than shown. Those that read stored runs are given one.
+What remains (py-spy on a Serve that runs, an endpoint that blocks, a model that is timed) is parsed
+here, and run in tests/integration.
+"""
 
 import os
 import re
@@ -67,7 +70,7 @@ def on_url(line: str) -> bool:
 
 
 def lines(*names: str, url: bool = False) -> list[Any]:
-    """What is shown of these commands; marked by what they need."""
+    """List what is shown of these commands; marked by what they need."""
     found = [line for line in SHOWN if name_of(line) in names and on_url(line) == url]
     if url:  # those that differ by the address alone are one command
         found = list({URL.sub("URL", line): line for line in found}.values())
@@ -75,7 +78,7 @@ def lines(*names: str, url: bool = False) -> list[Any]:
 
 
 def marks(line: str) -> list[pytest.MarkDecorator]:
-    """A model asks torch for its device before it plans; an own app is imported with Ray."""
+    """Mark models, which ask torch for a device before they plan, and apps, imported with Ray."""
     name = name_of(line)
     model = name in ("recsys", "press", "rpc") or "--app r" in line
     imported = name == "run" or ".py:" in line
@@ -109,14 +112,14 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def store_results(folder: Path) -> None:
-    """A run with results in three launches; of versus by that name."""
+    """Store a run with results in three launches; of versus by that name."""
     rates = {row: (rate, 1.01 * rate, 0.99 * rate) for rate, row in enumerate(ROWS, 100)}
     versus = folder.name == "versus"
     store_run(folder, versus_result(looks=True) if versus else micro_result(rates, folder.name))
 
 
 def store_begun(folder: Path) -> None:
-    """A run of `micro` that only began, for --resume."""
+    """Store a run of `micro` that only began, for --resume."""
     suite = suite_with(read_toml(suite_file("micro")), "micro.toml")
     store_run(folder, Result(Run("id", (), "micro", AT, "0", suite=suite.to_json())))
 
@@ -229,9 +232,7 @@ STREAM = [(0.0, HEAD + CHUNKS)]
 
 
 def alone(found: list[Any]) -> list[Any]:
-    """Loads that need no cluster and no gRPC: those from nodes are run in
-    tests/integration/test_nodes.py, those with py-spy beside Serve in test_profile.py there, those
-    of traced requests in test_trace.py there, those of gRPC in tests/load/test_grpc.py."""
+    """Choose loads without cluster or gRPC; tests/integration and tests/load run the others."""
     needy = ("--load-on", "--profile", "--trace", "--protocol grpc")
     return [param for param in found if not any(flag in param.values[0] for flag in needy)]
 

@@ -110,7 +110,7 @@ def within(module: str, places: tuple[str, ...]) -> bool:
 
 
 def room_of(module: str) -> str:
-    """The top-level name of a module: `load/raw.py` is `load`; cli where it is of a command."""
+    """Find the top-level name of a module: `load/raw.py` is `load`; a command's is cli."""
     room = module.split("/")[0].removesuffix(".py")
     return "cli" if room == "benchmarks" and Path(module).stem in COMMANDS else room
 
@@ -137,7 +137,7 @@ def nodes(file: Path) -> list[ast.AST]:
 
 
 def imports(module: str) -> Iterator[str]:
-    """The absolute names of all that a module imports, inside functions too."""
+    """List the absolute names of all that a module imports, inside functions too."""
     for node in nodes(PACKAGE / module):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
@@ -149,7 +149,7 @@ def imports(module: str) -> Iterator[str]:
 
 
 def absolute(module: str, at_once: bool = False) -> set[str]:
-    """The top-level names of what a module imports by its full name; `at_once`: while it loads."""
+    """List the top-level names that a module imports by full name; `at_once`: while it loads."""
     names: set[str] = set()
     file = PACKAGE / module
     for node in source(file).body if at_once else nodes(file):

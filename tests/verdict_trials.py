@@ -23,7 +23,7 @@ def process(
     thread_wait: float | None = None,
     of: str = "app:NoOp",
 ) -> dict[str, Any]:
-    """A process as the sampler tells of it; the figures in % of a core."""
+    """Make a process as the sampler reports it; the figures in % of a core."""
     title = f"ray::ServeReplica:{of}" if role == "replica" else role
     return {
         "pid": pid,
@@ -52,8 +52,7 @@ def serving(
     cores: int = 2,
     steal: float = 0.0,
 ) -> dict[str, Any]:
-    """A proxy, a replica and what is beside them: CPU, wait for a CPU, busiest thread
-    (% of a core)."""
+    """Make a proxy, a replica and what is beside them: CPU, wait, busiest thread (% of a core)."""
     two = []
     for pid, role, figures in ((1, "proxy", proxy), (2, "replica", replica)):
         cpu, wait, thread = (*figures, None, None)[:3]
@@ -73,7 +72,7 @@ def measured(
     left: int = 0,
     failed: int = 0,
 ) -> Trial:
-    """A trial of 10 windows of 1 s; in a closed loop the latency is what Little's law makes it."""
+    """Make a trial of 10 windows of 1 s; in a closed loop Little's law makes the latency."""
     row = Row(f"{connections} connections", "raw", connections, 1, loop=loop)
     if latency_ms is None:
         latency_ms = 1e3 * connections / rate
@@ -97,7 +96,7 @@ def with_metric(at: Trial, name: str, unit: str, *values: int) -> Trial:
 
 
 def bound(non_idle: float | None, wait: float | None, reason: str = "") -> dict[str, Any]:
-    """What the client says of itself; a reason makes it the limit."""
+    """Make what the client says of itself; a reason makes it the limit."""
     verdict = {
         "client_bound": bool(reason),
         "reasons": [reason] if reason else [],
@@ -131,8 +130,10 @@ def expect(
     beside: Sequence[Trial] = (),
     behind: str = "",
 ) -> Verdict:
-    """The verdict on a trial: this cause, with these words in its text, so sure. `behind`: on the
-    deployment of this name. What is empty is not looked at."""
+    """Expect this verdict on a trial: cause, words in its text, and how sure.
+
+    `behind`: on the deployment of this name. What is empty is not looked at.
+    """
     verdict = limited_by(trial, front, beside)
     assert verdict.cause == cause and words in verdict.text, verdict.text
     assert sure in ("", verdict.confidence) and behind in ("", verdict.deployment), verdict
@@ -140,7 +141,7 @@ def expect(
 
 
 def of_readme(connections: int, rate: float, host: float, p50_ms: float, **cpu: float) -> Trial:
-    """A column of the README's tables, which tell no waiting for a CPU."""
+    """Make a column of the README's tables, which have no waiting for a CPU."""
     uses = [process(at, role, share) for at, (role, share) in enumerate(cpu.items(), 1)]
     return measured(connections, rate, usage(*uses, host=host), latency_ms=p50_ms)
 

@@ -62,7 +62,7 @@ def rates(a: float, b: float, rounds: int = 6, wobble: float = 1.0) -> list[tupl
 def one_launch(
     label: str, round_: int, variant: str = "default", versions: Mapping[str, str] | None = None
 ) -> Launch:
-    """A launch of a side; its owner is the proxy that the variant's flags ask for."""
+    """Make a launch of a side; its owner is the proxy that the variant's flags ask for."""
     plain, versions = launch(label, round_), versions or {"ray": "2.60.0", "python": "3.11.9"}
     proof = {**plain.proof, "versions": {**versions}}
     if variant != "default":
@@ -93,7 +93,7 @@ def sliced(
     verdict: Mapping[str, Any] | None = None,
     flags: Mapping[str, bool] | None = None,
 ) -> Trial:
-    """A side in slices of 50 ms at `rate`; a steady load has `steady` times that rate."""
+    """Make a side in slices of 50 ms at `rate`; a steady load has `steady` times that rate."""
     count, length_s = 80, 0.05
     done = [round(rate * length_s)] * count
     lengths = [requests / rate for requests in done]
@@ -170,7 +170,7 @@ def versus_result(
     others: Sequence[Record] = (),
     **suite: Any,
 ) -> Result:
-    """A run of versus whose rows have these rates; `a` and `b` go to `sliced` of A and others."""
+    """Make a run of versus with these rates; `a` and `b` go to `sliced` of A and others."""
     rows = by_row or {ROWS[2]: rates(580.0, 6850.0)}
     rounds = max(len(values) for values in rows.values())
     run = versus_run(labels, list(rows), rounds=rounds, **suite)
@@ -199,7 +199,7 @@ def measured(
     flags: Mapping[str, bool] | None = None,
     steal: float = 0.0,
 ) -> Trial:
-    """A trial of micro: ten windows of 1 s about `rate`, replica and proxy sampled."""
+    """Make a trial of micro: ten windows of 1 s about `rate`, replica and proxy sampled."""
     windows = tuple(rate * (1 + 0.01 * (1 - 2 * (number % 2))) for number in range(10))
     done = round(10 * rate)
     processes = [
@@ -240,7 +240,7 @@ def micro_result(
     run: Run | None = None,
     **about: Any,
 ) -> Result:
-    """A run of micro: of each row a rate for each launch, the same for all variants."""
+    """Make a run of micro: of each row a rate for each launch, the same for all variants."""
     where = of or cell(1, 10000, 8)
     records: list[Record] = [run or micro_run(id)]
     for round_ in range(1, max(map(len, by_row.values())) + 1):

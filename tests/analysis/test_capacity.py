@@ -36,7 +36,7 @@ def probe(
     bounds: tuple[Bound, ...] = (P99,),
     **values: float,
 ) -> Probe:
-    """A probe of an even load: each slice has the same counts; of a bound its value by name."""
+    """Make a probe of an even load, with the same counts in each slice; of bounds their values."""
     slices = max(1, round(seconds / 0.5))
     bads = {bound.name: values.get(bound.name, 0.0) * rate / 2 for bound in bounds}
     of = (rate / 2,) * slices
@@ -50,7 +50,7 @@ def searched(
     bounds: tuple[Bound, ...] = (P99,),
     most: float = math.inf,
 ) -> list[Ask]:
-    """A search to its end on a service with these values; the client sends `most` at most."""
+    """Search to the end on a service with these values; the client sends `most` at most."""
     asks: list[Ask] = []
     now = 0.0
     while (step := search.next()) is not None:
@@ -64,7 +64,7 @@ def searched(
 
 
 def power(place: float, slope: float, most: float = 0.01) -> Value:
-    """What grows with the power `slope` of the rate, and is `most` at `place`."""
+    """Build a law that grows with the power `slope` of the rate, and is `most` at `place`."""
     return lambda rate: min(1.0, most * (rate / place) ** slope)
 
 
@@ -138,8 +138,7 @@ def test_ceilings_are_bounds() -> None:
 
 
 def test_a_miss_with_fewer_replicas_is_no_upper_end() -> None:
-    """Each replica can do 40/s; Serve starts one more after a miss, up to four, and the probe in
-    which it does says nothing."""
+    """A replica does 40/s; after a miss Serve adds one, up to four: that probe says nothing."""
     search, replicas, changes = RateSearch([P99], start=30.0), 1, False
     while (step := search.next()) is not None:
         share = power(40.0 * replicas, 15.0)(step.rate)

@@ -38,14 +38,14 @@ def good(**changes: Any) -> Trial:
 
 
 def doubts(*records: Record) -> list[Warning]:
-    """The warnings on a run of these records; each has a hint, and is one line."""
+    """List the warnings on a run of these records; each has a hint, and is one line."""
     found = list(checks(result_of([run(FIRST), *records])))
     assert all(warning.hint and "\n" not in warning.message + warning.hint for warning in found)
     return found
 
 
 def of_trial(trial: Trial) -> dict[str, str]:
-    """The messages of the warnings on a trial by itself, by their codes."""
+    """List the messages of the warnings on a trial by itself, by their codes."""
     return {warning.code: warning.message for check in TRIAL_CHECKS for warning in check(trial)}
 
 
@@ -68,7 +68,7 @@ def judged(**verdict: Any) -> Trial:
 
 
 def scaled(*ran: int) -> Trial:
-    """A row of a deployment of which Serve wants eight replicas, and runs so many in turn."""
+    """Make a row of a deployment of which Serve wants eight replicas, and runs so many in turn."""
     limit = {"replicas": 1, "each": 5, "queued": -1, "most": 8, "ran": ran, "wanted": 8}
     return changed(good(), limits={"Shop": limit})
 
@@ -81,7 +81,7 @@ def answered(latency_ms: float, count: int = 300, **changes: Any) -> Trial:
 
 
 def behind(more: int) -> Trial:
-    """An open loop with so many answers more than were due."""
+    """Make an open loop with so many answers more than were due."""
     done = {**asdict(good().counts), "completed": good().counts.completed + more}
     return changed(good(row=OPEN), client={"in_windows": done})
 
@@ -310,9 +310,11 @@ def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
 def waiting(
     rate: int, sent: int, connections: int, lags_ms: dict[int, int], seen: Any = IDLE
 ) -> Trial:
-    """An open loop of 10 s at `rate`/s, of which `sent`/s were sent in it, over connections on
-    which a request takes 190 ms. `lags_ms`: how many requests were sent so late; those above 1 ms
-    waited for a connection."""
+    """Make an open loop of 10 s at `rate`/s over connections on which a request takes 190 ms.
+
+    `sent`/s were sent in it; `lags_ms`: how many requests were sent so late; those above 1 ms
+    waited for a connection.
+    """
     due, within = 10 * rate, 10 * sent
     done = Counts(within, within, {}, 0, unsent=due - within)
     lags = [ms * MS for ms, count in lags_ms.items() for _ in range(count)]

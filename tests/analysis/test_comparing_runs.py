@@ -266,7 +266,7 @@ def test_a_report_has_no_ratio_to_or_of_a_broken_row(base: bool) -> None:
 
 
 def nights(values: Sequence[float]) -> list[Result]:
-    """Runs of three launches about these values."""
+    """Make runs of three launches about these values."""
     return [night(at, {ROW: [rate, 1.01 * rate, 0.99 * rate]}) for at, rate in enumerate(values)]
 
 

@@ -32,7 +32,7 @@ Row = tuple[int, int, int | None, int, str | None, None, int | None]
 
 
 def row(due_s: float, latency_ms: float | None, error: str | None = None) -> Row:
-    """A request of the log; one without a latency had no end."""
+    """Make a request of the log; one without a latency had no end."""
     due = round(due_s * S)
     latency = None if latency_ms is None else round(latency_ms * 1e6)
     sent = None if error == "unsent" else due
@@ -99,7 +99,7 @@ def bounds(*bad: int, size: int = 10) -> Bounds:
 
 
 def change(at_s: float, name: str, running: int, wanted: int | None = None) -> dict[str, Any]:
-    """What Serve says of a deployment: so many replicas run, and so many are wanted."""
+    """Report for a deployment: so many replicas run, and so many are wanted."""
     asked = running if wanted is None else wanted
     state = {"at_s": at_s, "deployment": name, "wanted": asked, "starting": asked - running}
     return {**state, "running": running, "draining": 0}
@@ -125,7 +125,7 @@ def test_the_slo_holds_from_the_first_moment_of_three_good_seconds() -> None:
 
 
 def line(*wanted: tuple[float, int]) -> ReplicaLine:
-    """A deployment whose replicas run as soon as they are wanted."""
+    """Make a deployment whose replicas run as soon as they are wanted."""
     return ReplicaLine("Shop", tuple(ReplicaCount(at, n, 0, n, 0) for at, n in wanted))
 
 
@@ -154,8 +154,7 @@ def course(rows: list[Row], seconds: int, **more: Any) -> CourseFacts:
 
 
 def test_a_fault_has_what_failed_behind_it() -> None:
-    """By the time at which requests failed; the replicas by Serve's word, less those that have
-    died and one that stands still."""
+    """By times of failed requests; Serve's replicas less those that died and one that stalls."""
     rows = [row(at / 10, 20) for at in range(100)]
     rows[29:31] = [row(2.9, 200, "reset"), row(3.0, 50, "reset")]
     rows[80] = row(8.0, 10, "status")
@@ -192,8 +191,7 @@ def test_requests_that_haproxy_cuts_at_its_hard_stop(stop_s: float, what: str) -
 
 
 def test_scaling_up_and_down() -> None:
-    """From 5 s on the load needs three replicas, which are there at 8 s; a fourth is one too many.
-    Behind the load all go but one."""
+    """From 5 s on the load needs three replicas, ready at 8 s; then a fourth, and back to one."""
     rows = [row(at / 10, 20) for at in range(50)]
     rows += [row(5 + at / 30, 500 if at < 105 else 20) for at in range(300)]
     counts = [(-1, 1, 1), (6, 3, 1), (8, 3, 3), (12, 4, 4), (20, 1, 1)]
@@ -224,8 +222,7 @@ def test_damaged_bounds_are_refused() -> None:
 
 
 def test_processes_by_second() -> None:
-    """CPU of a role is that of all its processes; one that came later has a birth, one that is not
-    read any more an end."""
+    """CPU of a role is that of all its processes; a late one has a birth, a vanished one an end."""
     ticks = range(0, 31, 2)
     first = Track(1, "proxy", "p", [(at * S // 10, at * S // 20) for at in ticks])
     late = Track(2, "replica", "r", [(at * S // 10, (at - 10) * S // 10) for at in ticks if at > 9])

@@ -35,7 +35,7 @@ def first_order(rho: float) -> Noise:
 
 
 def allocator(draw: random.Random, n: int) -> list[float]:
-    """A random walk: now and then a MB more or less."""
+    """Draw a random walk: now and then a MB more or less."""
     values = [0.0]
     while len(values) < n:
         values.append(values[-1] + (draw.choice((-1, 1)) if draw.random() < 0.3 else 0))
@@ -43,13 +43,13 @@ def allocator(draw: random.Random, n: int) -> list[float]:
 
 
 def saturating(draw: random.Random, n: int) -> list[float]:
-    """A warm-up of 10 to 40 MB, done within the first 3 to 30 % of the range (1/e)."""
+    """Draw a warm-up of 10 to 40 MB, done within the first 3 to 30 % of the range (1/e)."""
     tau, size = draw.uniform(0.03, 0.3), draw.uniform(10, 40)
     return [size * (1 - math.exp(-at / n / tau)) + draw.gauss(0, 0.5) for at in range(n)]
 
 
 def logarithm(draw: random.Random, n: int) -> list[float]:
-    """A growth of 9 to 42 MB that becomes slower and never ends."""
+    """Draw a growth of 9 to 42 MB that becomes slower and never ends."""
     start, size = draw.uniform(0.005, 0.05), draw.uniform(3, 8)
     return [size * math.log(1 + at / n / start) + draw.gauss(0, 0.5) for at in range(n)]
 
@@ -68,7 +68,7 @@ def steps(most: int) -> Noise:
 
 
 def sawtooth(draw: random.Random, n: int) -> list[float]:
-    """A collector that frees 5 MB every 4 to 20 readings."""
+    """Draw a collector that frees 5 MB every 4 to 20 readings."""
     period, begin = draw.randint(4, 20), draw.random()
     return [5 * ((at / period + begin) % 1) + draw.gauss(0, 0.3) for at in range(n)]
 
@@ -88,7 +88,7 @@ NOISES: Final[Mapping[str, Noise]] = {
 
 
 def trials(name: str, slope: float, runs: int) -> tuple[float, Counter[str]]:
-    """The share of intervals that hold the slope, and the verdicts."""
+    """Compute the share of intervals that hold the slope, and the verdicts."""
     draw = random.Random(f"{name}, {slope}")
     held, words = 0, Counter[str]()
     for _ in range(runs):

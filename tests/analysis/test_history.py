@@ -103,7 +103,7 @@ def test_a_run_of_which_too_much_failed_is_shown_and_no_base() -> None:
 def draw_interval(
     draw: random.Random, runs: int, launches: int, spread: float, newest: float = 1.0
 ) -> ratios.Interval:
-    """A run of this size against others of size 1; launches spread by 1 %."""
+    """Draw a run of this size against others of size 1; launches spread by 1 %."""
 
     def measure(size: float) -> list[float]:
         night = draw.gauss(math.log(size), spread)
@@ -187,7 +187,7 @@ def test_a_commit_or_a_package_that_changed_is_told_at_its_run() -> None:
 
 
 def own_app(at: int, target: str, rate: float, deployment: str = "Shop") -> Result:
-    """A run of a user's own app, in a folder of its own each night."""
+    """Make a run of a user's own app, in another folder each night."""
     parts = {"asked": {"route": "/"}, "deployments": [{"name": deployment}]}
     app = {"target": target, "folder": f"/builds/{at}", **parts}
     result = night(at, {ROW: [rate]}, suite={"name": target, "app": app})

@@ -39,7 +39,7 @@ def request(
 
 
 def probe(search: LaunchSearch, rate: float, seconds: float, slow: float) -> Trial:
-    """The trial of the next probe, of which the share `slow` is beyond the limit."""
+    """Make the trial of the next probe, of which the share `slow` is beyond the limit."""
     planned = sure(search.next())
     count = round(rate * seconds)
     rows = [
@@ -52,8 +52,7 @@ def probe(search: LaunchSearch, rate: float, seconds: float, slow: float) -> Tri
 
 
 def climb(search: LaunchSearch, capacity: float) -> list[float]:
-    """Measures what a search asks for, of a service with 1 % beyond the limit at `capacity`; the
-    rates of its probes."""
+    """Measure what a search needs, with 1 % beyond the limit at `capacity`; return its rates."""
     rates: list[float] = []
     for _ in range(60):
         planned = search.next()
@@ -75,7 +74,7 @@ def fresh() -> LaunchSearch:
 
 
 def begin(search: LaunchSearch, served: float = 1000.0) -> LaunchSearch:
-    """The search, when its closed loop is over."""
+    """Start the search, when its closed loop is over."""
     search.add(trial(sure(search.next()), *[served] * 5))
     return search
 
@@ -85,8 +84,7 @@ def next_rate(search: LaunchSearch) -> float:
 
 
 def test_counts_of_a_probe_by_slice() -> None:
-    """Each request counts in the slice in which it was due; one without an answer is slow, one that
-    was refused is an error and has no latency."""
+    """A request counts in the slice of its due time; unanswered is slow, refused an error."""
     slo = parse_slo("p99=20ms,mean=10ms,errors.rejected=1%,errors=0,goodput=90%@20ms")
     assert [bound.kind for bound in bounds_of(slo)] == ["share", "mean", *["share"] * 3]
     most = [bound.most for bound in bounds_of(slo)]
@@ -109,15 +107,17 @@ def test_counts_of_a_probe_by_slice() -> None:
 
 
 def events(first_ms: float | None, gaps: int = 0, gaps_ms: float = 0, late: int = 0) -> Stream:
-    """The events of a request; `late` of the gaps are above the limit."""
+    """Make the events of a request; `late` of the gaps are above the limit."""
     first_ns = None if first_ms is None else round(first_ms * MS)
     return first_ns, gaps, round(gaps_ms * MS), (late, late)
 
 
 def test_first_events_and_gaps_of_a_probe_by_slice() -> None:
-    """An event counts where it came, whatever became of its request; what a request waited for
-    until it was given up, or broken off, is beyond every limit. One that failed otherwise before
-    has none. Latency knows nothing of all that."""
+    """An event counts where it came, whatever became of its request.
+
+    What a request waited for until it was given up, or broken off, is beyond every limit. One that
+    failed otherwise before has none. Latency knows nothing of all that.
+    """
     slo = parse_slo("ttft_p99=20ms,ttft_mean=1s,itl_p90=5ms,itl_mean=1s,p99=200ms,errors=1%")
     rows = [
         request(0.01, 90, None, events(5, gaps=9, gaps_ms=80, late=2)),

@@ -20,7 +20,7 @@ def measured(
     timeouts_ms: Sequence[float] = (),
     in_flight: int = 0,
 ) -> Trial:
-    """A trial with these answers. `timeouts_ms`: how long those were waited for that had none."""
+    """Make a trial with these answers; `timeouts_ms`: waits of those that had none."""
     metrics = {"throughput": Metric("requests/s", "higher", windows=(1.0,))}
     for name, values in ((LATENCY, latencies_ms), (CENSORED, timeouts_ms)):
         if values:

@@ -79,7 +79,7 @@ def test_a_profiled_trial_enters_no_mean() -> None:
 
 
 def lines(*rates: Sequence[float], failed: int | None = None) -> tuple[Line, ...]:
-    """A cell for each sequence of rates, one rate a launch; that at index `failed` had errors."""
+    """Make a cell for each sequence of rates, one per launch; that at index `failed` had errors."""
     trials = []
     for at, launches in enumerate(rates):
         for round_, rate in enumerate(launches, 1):

@@ -1,5 +1,4 @@
-"""What limited a trial, where a core, the host or the client was full: situations made by hand,
-those of the README's tables among them."""
+"""What limited a trial, where a core, the host or the client was full: situations made by hand."""
 
 from typing import Final
 

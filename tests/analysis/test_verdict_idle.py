@@ -28,14 +28,14 @@ BATCHED = {**cell(batch=16, queries=1000), "batch_wait_timeout_s": 0.1}
 
 
 def batched(connections: int, rate: float, *sizes: int, **more: Any) -> Trial:
-    """A row of an app with batches of 16, of which these were seen."""
+    """Make a row of an app with batches of 16, of which these were seen."""
     at = measured(connections, rate, more.pop("seen", IDLE), of=BATCHED)
     at = with_metric(at, BATCH_SIZE, "requests", *sizes) if sizes else at
     return changed(at, **more)
 
 
 def slots(connections: int, rate: float, seen: JsonObject = IDLE, **more: Any) -> Trial:
-    """A row of an app whose replicas have a slot each."""
+    """Make a row of an app whose replicas have a slot each."""
     of = cell(queries=1, replicas=more.pop("replicas", 1))
     return changed(measured(connections, rate, seen, of=of), **more)
 
@@ -228,8 +228,7 @@ def test_failures_and_replicas_that_come_and_go_make_it_less_sure() -> None:
 
 
 def test_no_cpu_is_called_idle_on_a_host_without_a_free_core() -> None:
-    """A proxy that took 69 % of a core while other work filled the host, and replicas that waited:
-    whether requests wait for a CPU is not known, also where a ladder is flat."""
+    """On a host that other work fills it is unknown whether requests wait for a CPU."""
     uses = process(1, "proxy", 69, wait=5), process(2, "replica", 11, wait=48)
     light, heavy = (measured(at, 300, usage(*uses, host=200)) for at in (4, 50))
     for beside in ([], [light, heavy]):

@@ -15,7 +15,7 @@ from tests.verdict_trials import IDLE, bound, expect, measured, process, usage, 
 
 
 def replica(*places: tuple[str, str, float], name: str = "Shop", **more: Any) -> dict[str, Any]:
-    """A replica as it was seen; places are what is awaited, the line, and how many requests."""
+    """Sample a replica; places are what is awaited, the line, and how many requests."""
     waits: list[list[Any]] = [[what, line, f"{name}.work", count] for what, line, count in places]
     inside = sum(count for *_, count in places)
     return {
@@ -27,7 +27,7 @@ def replica(*places: tuple[str, str, float], name: str = "Shop", **more: Any) ->
 
 
 def seen(*replicas: dict[str, Any], alone_ms: float = 40.0, connections: int = 20) -> Trial:
-    """A row of an idle server, and what was seen in its replicas in a further load."""
+    """Make a row of an idle server, and what was seen in its replicas in a further load."""
     waits = {"p50_ms": 630.0, "alone_p50_ms": alone_ms, "seconds": 1.9, "replicas": [*replicas]}
     slots = {str(replica["deployment"]): int(replica["max_ongoing"]) for replica in replicas}
     uses = process(1, "proxy", 10, wait=0.5), process(2, "replica", 8, wait=0.5, of="app:Shop")
@@ -44,7 +44,7 @@ def lock(count: float, line: int = 5) -> tuple[str, str, float]:
 
 
 def used(host: float, proxy: float, *cpus: float, of: Sequence[str] = ("app:Shop",)) -> JsonObject:
-    """What a proxy and replicas use, % of a core, by the names of these."""
+    """Name what a proxy and replicas use, % of a core."""
     names = (*of, *[of[-1]] * len(cpus))
     uses = [process(at, "replica", cpu, wait=1, of=names[at - 2]) for at, cpu in enumerate(cpus, 2)]
     return usage(process(1, "proxy", proxy, wait=1), *uses, host=host)
@@ -90,7 +90,7 @@ SYNC: Final = ("anyio.AsyncIOBackend.run_sync_in_worker_thread", "", 8.0)
 def pooled(
     place: tuple[str, str, float], *thread: Any, threads: int, full: float
 ) -> dict[str, Any]:
-    """Requests in a pool of so many threads, of which one more is seen at a line."""
+    """Place requests in a pool of so many threads, of which one more is seen at a line."""
     lines = [[*thread]] if thread else []
     pool = {"threads": threads, "full": full}
     return replica(place, threads=lines, pools={POOL: pool})
@@ -182,7 +182,7 @@ CALL = "ray.DeploymentResponse get"
 
 
 def tiers(calls: float, outside: float, helper: dict[str, Any], cpu: float = 8) -> Trial:
-    """A front of which so many requests are in a call of the helper, and so many elsewhere."""
+    """Make a front of which so many requests are in a call of the helper, and so many elsewhere."""
     front = replica((CALL, "shop.py:5", calls), sleep(outside, 6), name="Front")
     uses = used(22 + cpu, 9, cpu, 3, of=("app:Front", "app:Helper"))
     return changed(seen(front, helper), usage=uses)
@@ -354,7 +354,7 @@ def test_refused_requests_are_slots_and_queue() -> None:
 
 
 def scaled(*ran: int) -> Trial:
-    """A row of a deployment of which Serve runs so many replicas in turn, of 2 slots each."""
+    """Make a row of a deployment of which Serve runs so many replicas in turn, of 2 slots each."""
     limits = {"Shop": {"replicas": 1, "each": 2, "queued": -1, "most": 4, "ran": [*ran]}}
     slots = replica(sleep(2.0), max_ongoing=2, mean_ms=50.0)
     return changed(seen(*ran[-1] * [slots]), limits=limits, slots={"Shop": 2})
@@ -377,7 +377,7 @@ def test_of_a_deployment_that_serve_scales_the_replicas_are_told() -> None:
 
 
 def two_apps(*replicas: dict[str, Any], busy: float = 8) -> Trial:
-    """A row on `b`, which has as ingress a deployment of the same name as `a`, of a config file."""
+    """Make a row on `b`, whose ingress has the same name as that of `a`, of a config file."""
     uses = used(busy + 30, 9, 3, busy, of=("a:Ingress", "b:Ingress"))
     trial = changed(seen(*replicas, connections=8), slots={"Ingress": 5}, usage=uses)
     return changed(trial, limits={"Ingress": {"replicas": 1, "each": 5, "queued": -1}})
@@ -404,7 +404,9 @@ def test_deployments_of_one_name_in_two_applications_are_two() -> None:
 
 def test_a_full_host_limits_nothing_while_all_on_the_way_rest() -> None:
     """Others fill the cores; what is on the way of a request ran or waited for half of the time.
-    A client that is late by them, and rests as well, limits nothing either."""
+
+    A client that is late by them, and rests as well, limits nothing either.
+    """
 
     def host_of(wait: float, client: dict[str, Any] | None = None) -> Trial:
         processes = process(1, "proxy", 20, wait=wait), process(2, "replica", 15, wait=wait)
@@ -424,7 +426,7 @@ PROXY_AND_REPLICA: Final = (
 
 
 def crowded(*replicas: dict[str, Any], alone_ms: float, others: float = 30) -> Trial:
-    """The same host, and what was seen in the replicas, if there are any."""
+    """Make the same host, and what was seen in the replicas, if there are any."""
     others_used = {"program": "python x.py", "pid": 7, "processes": 1, "cpu_percent": others}
     programs = {"others": {"typical_percent": others, "programs": [others_used]}}
     uses = usage(*PROXY_AND_REPLICA, host=200) | programs
@@ -485,7 +487,7 @@ def burning(cpu: float, facts: dict[str, Any], alone_ms: float) -> Trial:
 
 
 def long_look(facts: dict[str, Any]) -> Trial:
-    """A look of 5 s at requests that take 24 s."""
+    """Take a look of 5 s at requests that take 24 s."""
     trial = seen(facts, alone_ms=6000)
     return changed(trial, waits=structs.replace(trial.waits, seconds=5.0, p50_ms=24000))
 
@@ -568,8 +570,7 @@ CHANCE: Final = random.Random(44)
 
 
 def looked(latencies_ms: Sequence[float], *places: tuple[str, str, float], **more: Any) -> Trial:
-    """A row with a look in which requests wait for none, and these latencies beside 1 to 5 ms of
-    Serve."""
+    """Make a row with these latencies and no waits in its look, beside 1 to 5 ms of Serve."""
     connections = more.pop("connections", 20)
     trial = seen(replica(*places, **more), alone_ms=630, connections=connections)
     return take(trial, latencies_ms)
@@ -581,7 +582,7 @@ def take(trial: Trial, latencies_ms: Sequence[float]) -> Trial:
 
 
 def find_timer(trial: Trial, front: str | None = None) -> str:
-    """The words on a timer in the verdict; empty without."""
+    """Find the words on a timer in the verdict; empty without."""
     reasons = limited_by(trial, front, launches=[launch()]).reasons
     return next((words for words in reasons if "not load" in words), "")
 

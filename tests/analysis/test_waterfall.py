@@ -107,7 +107,7 @@ def test_the_way_through_the_proxy() -> None:
 
 
 def hops_of(marks: Iterable[HopMark], client: TracedRequest = CLIENT) -> dict[str, int]:
-    """The hops of a request of 950 ns, which add up."""
+    """Split a request of 950 ns into hops, which add up."""
     hops = sure(waterfall_of(client, tuple(marks))).hops
     assert sum(hops.values()) == 950
     return dict(hops)

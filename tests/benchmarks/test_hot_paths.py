@@ -28,7 +28,7 @@ Bench = Callable[[Callable[[], Any]], int]
 
 @pytest.fixture
 def rounds(benchmark: Any) -> Bench:
-    """Runs a function for a fixed number of rounds; returns how many operations were done."""
+    """Run a function for a fixed number of rounds; return how many operations were done."""
 
     def run(work: Callable[[], Any]) -> int:
         calls = 0

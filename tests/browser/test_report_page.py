@@ -79,8 +79,10 @@ done({
 
 
 def written(tmp_path: Path, *sheets: Document, act: str = "", scripts: bool = True) -> Path:
-    """The page of these sheets; `act` is what the script of the test does when all is drawn.
-    Without `scripts` no script may run."""
+    """Write the page of these sheets; `act`: the test's script, run when all is drawn.
+
+    Without `scripts` no script may run.
+    """
     svg = flame_svg(STACKS, "")
     folder = Folder(LINES, len(LINES), {"profiles/replica.raw.txt": svg})
     text = html_text(sheets, folders=[folder])
@@ -98,7 +100,7 @@ def written(tmp_path: Path, *sheets: Document, act: str = "", scripts: bool = Tr
 
 
 def chromium(tmp_path: Path, *arguments: str) -> tuple[str, list[str]]:
-    """What it prints, and what the console of the page got."""
+    """Run the browser; return what it prints, and what the console of the page got."""
     browser = next(path for name in BROWSERS if (path := shutil.which(name)))
     place = f"--user-data-dir={tmp_path / 'user'}"
     done = execute(browser, *QUIET, place, *arguments, timeout_s=120)
@@ -107,7 +109,7 @@ def chromium(tmp_path: Path, *arguments: str) -> tuple[str, list[str]]:
 
 
 def seen(tmp_path: Path, file: Path, width: int = 1280, dark: bool = False) -> Any:
-    """What the script of a page told; the console got nothing."""
+    """Read what the script of a page wrote; the console got nothing."""
     if width < 500:
         outer = tmp_path / "outer.html"
         outer.write_text(
@@ -278,9 +280,7 @@ STACKS: Stacks = {
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_a_flamegraph_in_a_page_is_as_wide_as_its_shares_and_widens_no_page(
-    tmp_path: Path, width: int
-) -> None:
+def test_a_flamegraph_is_as_wide_as_its_shares(tmp_path: Path, width: int) -> None:
     act = """
     var svg = document.querySelector("svg.flame");
     var whole = svg.getBoundingClientRect();

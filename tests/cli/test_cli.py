@@ -33,9 +33,7 @@ def test_no_interpreter_with_ray(refuses: Refuses, beside: Path) -> None:
         refuses(f"micro --suite {suite} --out o", message)
 
 
-def test_dry_run_prints_the_plan_and_starts_nothing(
-    call: Call, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_dry_run_prints_the_plan_alone(call: Call, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     out, _ = call("micro", "--dry-run", "--variant", "default,optimized")
     assert "36 trials of 10 x 1 s on 2 clusters; about 7 min" in out
@@ -78,9 +76,7 @@ def test_help_imports_no_command_nor_records() -> None:
     *("report {0}", "report . --format html -o {0}.html", "history {0}", "compare {0} {0}"),
     *("report . --format json -o {0}", "load http://127.0.0.1:1/ --out {0}"),
 )
-def test_a_path_that_no_file_can_have_is_one_line(
-    line: str, tmp_path: Path, monkeypatch: Patch, call: Call
-) -> None:
+def test_an_impossible_path(line: str, tmp_path: Path, monkeypatch: Patch, call: Call) -> None:
     (tmp_path / "records.jsonl").write_bytes((GOLDEN / "records.jsonl").read_bytes())
     monkeypatch.chdir(tmp_path)
     (said,) = call(*line.format("x" * 300).split(), code=2)[1].splitlines()
@@ -157,9 +153,7 @@ def test_a_log_of_another_name_is_no_log_of_a_launch(tmp_path: Path) -> None:
 
 
 @cases("columns", "0", "-1", "x", "", "1", "9" * 400)
-def test_a_report_is_printed_whatever_columns_says(
-    columns: str, call: Call, monkeypatch: Patch
-) -> None:
+def test_a_report_whatever_columns_says(columns: str, call: Call, monkeypatch: Patch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     for format in ("table", "markdown"):
         out, err = call("report", FORMATS / "2-micro.jsonl", "--format", format)

@@ -28,7 +28,7 @@ SHORT = ("--launches", "1", "--launch-time", "20s")
 
 @contextmanager
 def queue(kind: str, path: str = "") -> Iterator[str]:
-    """A queue of tests/queue_server.py, and its URL as --url takes it."""
+    """Start a queue of tests/queue_server.py; return its URL as a target."""
     command = [sys.executable, "-m", "tests.queue_server", kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -38,12 +38,12 @@ def queue(kind: str, path: str = "") -> Iterator[str]:
 
 
 def check_theory(found: StoredCapacity, rate: float) -> None:
-    """Theory lies within the interval of the run, twice as wide on either side (of ln(rate)), and
-    the interval is one that a report names a capacity with: half of it at most (lens.WIDE).
+    """Assert that theory lies within the run's interval, twice as wide on either side (ln(rate)).
 
-    The objectives are of p90: a launch of 20 s has ten times as many requests beyond it as beyond
-    p99. Of 2,000 simulated launches of 20 s of M/M/1 (1,000/s, p90 <= 10 ms) two were farther off,
-    and none had an interval wider than 0.38; with p99 <= 20 ms, which is the same rate, 5 % were.
+    The interval is one that a report names a capacity with: half of it at most (lens.WIDE). The
+    objectives are of p90: a launch of 20 s has ten times as many requests beyond it as beyond p99.
+    Of 2,000 simulated launches of 20 s of M/M/1 (1,000/s, p90 <= 10 ms) two were farther off, and
+    none had an interval wider than 0.38; with p99 <= 20 ms, which is the same rate, 5 % were.
     """
     figure = found.figures["capacity"]
     low, middle, high = figure["low"], figure["value"], figure["high"]
@@ -89,9 +89,10 @@ def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path, call: Call) ->
 
 @pytest.mark.long
 def test_a_queue_of_streams_has_about_the_capacity_of_its_first_events(tmp_path: Path) -> None:
-    """TTFT is the time in the M/M/1, and the whole response takes 100 ms more: the objective of
-    that is met far above. A closed loop of 10 connections serves less than 100/s of them, so the
-    first rate is given."""
+    """TTFT is the time in the M/M/1; the whole response takes 100 ms more, met far above.
+
+    A closed loop of 10 connections serves less than 100/s of them, so the first rate is given.
+    """
     words = ("--protocol", "stream", *SHORT, "--start", "490")
     with queue("stream") as url:
         found = search(tmp_path, url, "ttft_p90=10ms,p90=400ms", *words)
@@ -106,9 +107,11 @@ def test_a_queue_of_streams_has_about_the_capacity_of_its_first_events(tmp_path:
 
 @pytest.mark.long
 def test_a_queue_of_events_has_about_the_capacity_of_its_gaps(tmp_path: Path) -> None:
-    """Each event waits in the M/M/1 anew, so that each gap, and TTFT, is a time in it at the rate
-    of events, of which a request has 5 (arrival theorem of product-form networks): ITL p90 is 10 ms
-    at 153.9 requests/s. Of 200 simulated launches of 120 s none was farther off."""
+    """Each event waits in the M/M/1 anew, so each gap, and TTFT, is a time in it.
+
+    The rate is that of events, of which a request has 5 (arrival theorem of product-form networks):
+    ITL p90 is 10 ms at 153.9 requests/s. Of 200 simulated launches of 120 s none was farther off.
+    """
     words = ("--launches", "1", "--launch-time", "120s", "--protocol", "stream")
     with queue("chain") as url:
         found = search(tmp_path, url, "itl_p90=10ms,ttft_p90=12ms", *words)
@@ -118,8 +121,10 @@ def test_a_queue_of_events_has_about_the_capacity_of_its_gaps(tmp_path: Path) ->
 
 @pytest.mark.long
 def test_a_cliff_behind_grpc_is_where_it_refuses_one_in_a_hundred(tmp_path: Path) -> None:
-    """A bucket of 400/s refuses 1 % at 383.6/s (766.9 at 800/s: scripts/bench capacity). Of 500
-    simulated launches of 20 s none was farther off."""
+    """A bucket of 400/s refuses 1 % at 383.6/s (766.9 at 800/s: scripts/bench capacity).
+
+    Of 500 simulated launches of 20 s none was farther off.
+    """
     with queue("grpc", "test.Queue/Call") as url:
         found = search(tmp_path, url, "p99=1s", "--protocol", "grpc", *SHORT, "--body", "hello")
     assert (found.dims["binds"], found.loop["row"]["protocol"]) == ("errors", "grpc")
@@ -131,8 +136,10 @@ def test_a_cliff_behind_grpc_is_where_it_refuses_one_in_a_hundred(tmp_path: Path
 
 @pytest.mark.long
 def test_a_cliff_is_one_and_what_fails_beyond_it_is_named(tmp_path: Path) -> None:
-    """Above 800/s requests are refused; up to there all are answered at once, so that each is sent
-    late by much of its latency: that is no limit of the client."""
+    """Above 800/s requests are refused; up to there all are answered at once.
+
+    So each is sent late by much of its latency, which is no limit of the client.
+    """
     with queue("cliff") as url:
         found = search(tmp_path, url, "p99=50ms,errors=1%", *SHORT)
     assert found.dims["binds"] == "errors"

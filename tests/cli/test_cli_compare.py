@@ -28,9 +28,7 @@ def folders(tmp_path: Path) -> tuple[str, str]:
     )
 
 
-def test_a_verdict_is_printed_and_fails_only_where_asked(
-    folders: tuple[str, str], call: Call
-) -> None:
+def test_a_verdict_fails_only_where_asked(folders: tuple[str, str], call: Call) -> None:
     out, err = call("compare", *folders)
     assert out.startswith("after is 19.9 % slower than before (") and err == ""
     assert [line.split()[1] for line in out.splitlines()[-2:]] == list(folders)
@@ -40,9 +38,7 @@ def test_a_verdict_is_printed_and_fails_only_where_asked(
     call("compare", *reversed(folders), "--fail-on", "inconclusive")
 
 
-def test_a_run_that_cannot_be_read_ends_no_comparison_of_others(
-    folders: tuple[str, str], call: Call, tmp_path: Path
-) -> None:
+def test_an_unreadable_run_left_out(folders: tuple[str, str], call: Call, tmp_path: Path) -> None:
     places = [tmp_path / f"all-{name}" for name in "ab"]
     for name, place in zip("ab", places, strict=True):
         (place / "x").mkdir(parents=True)
@@ -73,9 +69,7 @@ def test_the_gate_takes_more_metrics(tmp_path: Path, call: Call) -> None:
     assert "gate: regressed: 100 connections: 98 % more CPU per request" in err
 
 
-def test_the_noise_floor_is_taken_from_a_run(
-    folders: tuple[str, str], tmp_path: Path, call: Call
-) -> None:
+def test_the_noise_floor_of_a_run(folders: tuple[str, str], tmp_path: Path, call: Call) -> None:
     wild = versus_result({ROW: rates(500.0, 500.0, wobble=40.0)}, labels=TWINS)
     noise = store_run(tmp_path / "noise", wild)
     assert "Noise floor of run" in call("compare", *folders, *REGRESSED, "--noise", noise)[0]

@@ -101,9 +101,7 @@ def test_no_success(client: str, call: Call, tmp_path: Path) -> None:
 
 
 @cases("bad, code", (1, 0), (2, 1))
-def test_more_than_1_percent_of_failures_is_exit_code_1(
-    bad: int, code: int, call: Call, tmp_path: Path
-) -> None:
+def test_failures_above_1_percent_exit_1(bad: int, code: int, call: Call, tmp_path: Path) -> None:
     with serving(lambda number: "error500" if number < bad else "ok") as server:
         words = ("load", server.url, "-n", "100", "-c", "1", "--out", tmp_path / "run")
         _, err = call(*words, code=code)
@@ -130,9 +128,7 @@ def test_too_few_connections_for_the_rate_are_exit_code_1(
 
 
 @cases("there", False, True)
-def test_what_cannot_be_reached(
-    there: bool, tmp_path: Path, monkeypatch: Patch, call: Call
-) -> None:
+def test_an_unreachable_host(there: bool, tmp_path: Path, monkeypatch: Patch, call: Call) -> None:
     monkeypatch.chdir(tmp_path)
     if there:
         (tmp_path / "results").mkdir()

@@ -11,9 +11,7 @@ from tests.places import begin
 
 
 @pytest.mark.ptrace
-def test_a_process_becomes_a_flamegraph_its_stacks_and_tables(
-    call: Call, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_a_process_becomes_a_flamegraph(call: Call, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     with begin(sys.executable, "-c", TWO, "60") as burning:  # ends by itself if the test fails
         assert sure(burning.stdout).readline() == "ready\n"

@@ -35,9 +35,7 @@ def test_no_stream_is_refused(tmp_path: Path, call: Call) -> None:
     assert "is not empty" in err and not server.log
 
 
-def test_a_first_request_that_takes_long_is_shown(
-    tmp_path: Path, call: Call, monkeypatch: Patch
-) -> None:
+def test_a_slow_first_request_is_shown(tmp_path: Path, call: Call, monkeypatch: Patch) -> None:
     monkeypatch.setattr("serve_bench.cli.progress.QUIET_S", 0.5)
     monkeypatch.setattr("serve_bench.cli.progress.TICK_S", 0.1)
     words = ("--protocol", "stream", "-c", "1", "-n", "1", "--live", "plain")

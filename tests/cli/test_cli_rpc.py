@@ -47,9 +47,7 @@ def test_bad_input_is_one_line_and_exit_code_2(line: str, message: str, refuses:
     "-world_size=3,4 -batch=False -state_size=4-5 -master_port=0 -out_features=7",
     "-world-size 3,4 -batch no -state-size=4-5 -master-port 0 --out_features=7",
 )
-def test_every_spelling_gives_the_same_plan(
-    line: str, tmp_path: Path, monkeypatch: Patch, call: Call
-) -> None:
+def test_spellings_of_one_plan(line: str, tmp_path: Path, monkeypatch: Patch, call: Call) -> None:
     monkeypatch.chdir(tmp_path)
     out, err = call("rpc", *line.split(), "--dry-run")
     rest = "batch=False, state_size=4-5, nlayers=5, out_features=7, device=cpu, threads=1"

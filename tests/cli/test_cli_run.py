@@ -63,9 +63,7 @@ def test_files_of_requests_are_told_by_their_line(
     refuses(f"load http://h/ --{flag} {file} --out run", f"--{flag}: {file}{says}")
 
 
-def test_a_plan_refuses_the_folder_that_the_run_would(
-    refuses: Refuses, call: Call, beside: Path
-) -> None:
+def test_a_plan_refuses_what_the_run_would(refuses: Refuses, call: Call, beside: Path) -> None:
     (beside / "file").touch()
     plan = f"run {MICRO} --dry-run --out"
     refuses(f"{plan} {beside}", "is not empty; name a new folder")
@@ -131,9 +129,7 @@ def test_bodies_are_those_of_a_file_or_chats(tmp_path: Path) -> None:
     ("text_grpc.add_text", "Upper -H application:x", "which is 'default'"),
     ("text_grpc.add_text", 'Upper --body "a', "serialized or as JSON: Failed to load JSON"),
 )
-def test_a_servicer_is_tried_at_once(
-    servicer: str, flags: str, says: str, refuses: Refuses
-) -> None:
+def test_a_servicer_is_tried(servicer: str, flags: str, says: str, refuses: Refuses) -> None:
     line = f"run {TEXT}:app --protocol grpc --grpc-servicer {servicer}"
     refuses(f"{line} --route /examples.Text/{flags}", says)
 

@@ -21,9 +21,7 @@ from tests.fixtures import Patch, Refuses
     ("chain --length 100", "--length 7 fits"),
     ("curve --replicas 1,100", "--replicas 7 fits"),
 )
-def test_too_many_replicas_are_refused_with_the_largest_that_fits(
-    line: str, message: str, refuses: Refuses, monkeypatch: Patch
-) -> None:
+def test_too_many_replicas(line: str, message: str, refuses: Refuses, monkeypatch: Patch) -> None:
     free = BASE_BYTES + 7 * REPLICA_BYTES
     monkeypatch.setattr(scale_needs, "free_memory_bytes", lambda: free)
     refuses(f"scale {line}", message)

@@ -33,9 +33,7 @@ def test_every_command_refuses_a_bad_one(refuses: Refuses) -> None:
         refuses(f"{command} --slo ttft_p95=1s", "--slo: ttft_p95: is measured of streams alone")
 
 
-def test_a_suite_file_has_one_too_and_a_flag_goes_before_it(
-    beside: Path, call: Call, refuses: Refuses
-) -> None:
+def test_the_slo_of_a_suite_file(beside: Path, call: Call, refuses: Refuses) -> None:
     file = beside / "own.toml"
     file.write_text('name = "own"\nslo = "p99 = 50ms"\n')
     micro = ("micro", "--dry-run", "--suite", file)
@@ -68,9 +66,7 @@ def test_a_resumed_run_keeps_its_own(beside: Path, call: Call, refuses: Refuses)
     ("goodput=99%@20s,errors=5%", 3, "slo: 1 connection: goodput 98 % is below 99 % (-1.00 po"),
     ("p99.9=20s,errors=5%", 1, "slo: not judged: 1 connection: p99.9 needs 1,000 requests, 98"),
 )
-def test_the_slo_of_a_load_is_its_exit_code(
-    slo: str, code: int, line: str, tmp_path: Path, call: Call
-) -> None:
+def test_exit_codes_of_an_slo(slo: str, code: int, line: str, tmp_path: Path, call: Call) -> None:
     """2 of 100 fail: more than the 1 % that a load allows, where no SLO says otherwise."""
     slo, folder = slo.replace("p99=", "p90="), tmp_path / "run"
     with serving(every_nth(50, "error500"), delay_s=0.002) as server:
@@ -120,9 +116,7 @@ def test_the_end_of_a_run(
     (15.0, 0, ""),
     (None, 1, "strict host: not judged: 1 trial"),
 )
-def test_other_programs_end_a_strict_run(
-    typical: float | None, code: int, words: str, capsys: Capture
-) -> None:
+def test_a_strict_host(typical: float | None, code: int, words: str, capsys: Capture) -> None:
     programs = [{"program": "python x.py", "pid": 7, "processes": 1, "cpu_percent": typical or 0}]
     others = {"typical_percent": typical, "programs": programs}
     result = measured("errors=50%", missing=True)

@@ -46,7 +46,7 @@ def flags_of(*names: str) -> list[Any]:
 
 
 def line(draw: random.Random, stored: Sequence[Path]) -> list[str]:
-    """A command with one to four flags, each with one of the words."""
+    """Draw a command with one to four flags, each with one of the words."""
     names = [draw.choice([*PLANNED, *READ, "scale", "load"])]
     if names[0] == "scale":
         names.append(draw.choice([*WORKLOADS]))
@@ -69,9 +69,7 @@ def part_of(count: int, part: int) -> range:
 
 
 @in_parts
-def test_an_odd_command_line_is_planned_or_refused_in_one_line(
-    part: int, tmp_path: Path, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_odd_command_lines(part: int, tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     runs = tmp_path / "runs"
     shutil.copytree(FORMATS, runs)  # --plot draws beside them
     stored = sorted(runs.glob("2-*.jsonl"))

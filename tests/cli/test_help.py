@@ -51,9 +51,7 @@ def test_an_option_that_has_a_panel_or_is_common_is_one_of_a_command() -> None:
 
 
 @cases("words", *PARSERS)
-def test_help_fits_40_lines_and_the_whole_has_every_option(
-    words: str, call: Call, monkeypatch: Patch
-) -> None:
+def test_help_fits_40_lines(words: str, call: Call, monkeypatch: Patch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     short, _ = call(*words.split(), "--help")
     whole, _ = call(*words.split(), "--help-all")

@@ -25,9 +25,7 @@ def results(tmp_path: Path) -> Path:
     return store(tmp_path / "results", nine())
 
 
-def test_the_newest_run_is_told_with_the_series_and_what_changed(
-    tmp_path: Path, call: Call
-) -> None:
+def test_the_newest_run_and_what_changed(tmp_path: Path, call: Call) -> None:
     out, err = call("history", store(tmp_path / "results", nine()[:6]), "--verbose")
     assert err == "" and max(map(len, out.splitlines())) <= 80
     text = " ".join(out.split())
@@ -41,9 +39,7 @@ def test_the_newest_run_is_told_with_the_series_and_what_changed(
     assert shown == ["500.0", "512.0", "488.0", "505.0", "495.0", "431.8"]
 
 
-def test_runs_may_lie_deeper_or_be_named_one_by_one(
-    results: Path, tmp_path: Path, call: Call
-) -> None:
+def test_runs_may_lie_deeper_or_be_named(results: Path, tmp_path: Path, call: Call) -> None:
     (results / "around").symlink_to(results)  # it ends
     deep = json.loads(call("history", tmp_path, "--format", "json")[0])
     (results / "around").unlink()
@@ -73,9 +69,7 @@ def test_what_cannot_be_used_is_told_with_its_reason(results: Path, call: Call) 
 
 
 @cases("newest, codes", (0.85, [3, 3, 3]), (0.965, [0, 3, 3]), (1.2, [0, 0, 0]), (1.0, [0, 0, 0]))
-def test_a_gate_breaks_on_the_words_of_compare(
-    tmp_path: Path, call: Call, newest: float, codes: list[int]
-) -> None:
+def test_the_words_of_a_gate(tmp_path: Path, call: Call, newest: float, codes: list[int]) -> None:
     made = nights({ROW: [500.0, 501.0, 499.0, 500.5, 499.5, newest * 500.0]})
     folder, word = store(tmp_path / "results", made), "regressed" if newest < 0.95 else "slower"
     for fail_on, code in zip(("regressed", "slower", "inconclusive"), codes, strict=True):
@@ -84,9 +78,7 @@ def test_a_gate_breaks_on_the_words_of_compare(
 
 
 @cases("fallen", "noop", "ranker", None)
-def test_a_gate_breaks_where_the_newest_run_of_any_app_is_regressed(
-    tmp_path: Path, call: Call, fallen: str | None
-) -> None:
+def test_the_gate_is_over_all_apps(tmp_path: Path, call: Call, fallen: str | None) -> None:
     words = {app: "regressed" if app == fallen else "same" for app in ("noop", "ranker")}
     for app in words:
         last = 400.0 if app == fallen else 500.0
@@ -99,8 +91,7 @@ def test_a_gate_breaks_where_the_newest_run_of_any_app_is_regressed(
 
 
 def test_otava_finds_the_columns_of_its_config(results: Path, tmp_path: Path, call: Call) -> None:
-    """otava/importer.py: a float in every cell of a metric, a time with its zone, a header. A run
-    without a value is no line."""
+    """As otava/importer.py: a float in each cell of a metric, a time with its zone, a header."""
     flags = ("--metric", "throughput,p99", "--format")
     config = json.loads(call("history", results, *flags, "otava-config")[0])
     (test,) = config["tests"].values()
@@ -160,9 +151,7 @@ def test_other_tools_take_one_history(results: Path, call: Call) -> None:
         assert out == ""
 
 
-def test_a_plot_and_a_report_go_to_a_new_file_each_and_replace_none(
-    results: Path, tmp_path: Path, call: Call
-) -> None:
+def test_a_plot_and_a_report_replace_no_file(results: Path, tmp_path: Path, call: Call) -> None:
     svg, png, to = (tmp_path / name for name in ("h.svg", "h.png", "history.md"))
     line = ("history", results)
     _, err = call(*line, "--plot", svg, "-o", f"{results}/../h.svg", code=2)
@@ -178,9 +167,7 @@ def test_a_plot_and_a_report_go_to_a_new_file_each_and_replace_none(
     assert to.read_text().startswith("**micro noop: n9 against the 8 runs before: ")
 
 
-def test_a_folder_that_cannot_be_read_is_told_and_breaks_the_gate(
-    tmp_path: Path, monkeypatch: Patch, call: Call
-) -> None:
+def test_an_unreadable_folder_breaks_a_gate(tmp_path: Path, monkeypatch: Patch, call: Call) -> None:
     folder = store(tmp_path / "results", nights({ROW: QUIET}))
     locked = folder / "locked"
     locked.mkdir()
@@ -199,7 +186,7 @@ def test_a_folder_that_cannot_be_read_is_told_and_breaks_the_gate(
 
 
 def failed(result: Result, share: float) -> Result:
-    """The same with so large a share of the requests failed."""
+    """Repeat it with so large a share of the requests failed."""
     trials = []
     for trial in result.trials:
         done = trial.counts.completed if share < 1 else 0
@@ -222,9 +209,7 @@ LATE = "not judged: {folder}/n9: newer, and passed over: "
     ("unlike", f"{LATE}unlike "),
     ("unreadable", LATE),
 )
-def test_a_night_that_cannot_be_judged_breaks_the_gate(
-    tmp_path: Path, call: Call, kind: str, why: str
-) -> None:
+def test_an_unjudged_night_breaks_a_gate(tmp_path: Path, call: Call, kind: str, why: str) -> None:
     made = nights({ROW: QUIET, ROWS[1]: QUIET})
     last = {
         "all failed": failed(made[-1], 1.0),
@@ -243,9 +228,7 @@ def test_a_night_that_cannot_be_judged_breaks_the_gate(
     assert ("! not judged:" in out) is (kind != "half failed")
 
 
-def test_a_night_that_could_not_be_judged_is_past_when_the_next_one_can(
-    tmp_path: Path, call: Call
-) -> None:
+def test_an_unjudged_night_is_past_with_the_next(tmp_path: Path, call: Call) -> None:
     made = nights({ROW: QUIET})
     folder = store(tmp_path / "results", [*made[:7], failed(made[7], 1.0), made[8]])
     call("history", folder, "--fail-on", "regressed")

@@ -40,7 +40,7 @@ def step(load: Progress | None) -> RunStep:
 
 
 def drawn(view: LineView, width: int, height: int) -> list[str]:
-    """The view as rich prints it into a terminal of this size."""
+    """Draw the view as rich prints it into a terminal of this size."""
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=False)
     with console.capture() as capture:
         console.print(view)
@@ -57,7 +57,7 @@ def test_rate_latency_errors_and_time_left_are_there_at_80_columns_whatever_they
 
 
 def measured(rates: list[float]) -> LineView:
-    """A view after one row, a second for each rate."""
+    """Make a view after one row, a second for each rate."""
     at = iter(float(second) for second in range(1000))
     view = LineView("figures", "words", clock=lambda: next(at))
     for rate in rates:

@@ -125,13 +125,13 @@ def _few_cores(monkeypatch: Patch) -> None:
 
 
 def own_app(word: str) -> OwnApp:
-    """An app of the user's with one deployment, as its interpreter would tell it."""
+    """Describe an app of the user's with one deployment, as its interpreter would."""
     folder = word.rpartition("/")[0] or "."
     return OwnApp(word, "app:app", folder, (OwnDeployment("One", 1),), ("num_replicas",))
 
 
 def imported(monkeypatch: Patch) -> list[tuple[Any, ...]]:
-    """What is asked of interpreters, which are not: word, place, interpreter and request."""
+    """Record what is asked of interpreters, which are not: word, place, interpreter and request."""
     seen: list[tuple[Any, ...]] = []
 
     def import_app(*words: Any) -> OwnApp:
@@ -211,9 +211,7 @@ def test_requests_that_differ_are_those_of_run(monkeypatch: Patch, varied: Varie
     assert differs(kept, suite.to_json()) is None
 
 
-def test_options_are_those_of_deployments_and_no_password_of_one_is_in_a_name(
-    monkeypatch: Patch,
-) -> None:
+def test_options_of_deployments_hide_passwords(monkeypatch: Patch) -> None:
     imported(monkeypatch)
     suite = planned(a="a:app", b=["a:app"], b_option=["One.num_replicas=2"])
     assert [dict(side.settings) for side in suite.sides] == [{}, {"One.num_replicas": 2}]
@@ -231,9 +229,7 @@ def test_options_are_those_of_deployments_and_no_password_of_one_is_in_a_name(
     ({"a": "a:app", "b": ["b:app"], "app": "noop"}, "--app: noop: the sides name apps of your own"),
     ({"a": "a:app", "b": ["a:app"], "b_option": ["Two.x=2"]}, "a:app has no deployment 'Two'"),
 )
-def test_what_does_not_go_with_an_own_app(
-    given: dict[str, Any], message: str, monkeypatch: Patch
-) -> None:
+def test_no_option_of_an_own_app(given: dict[str, Any], message: str, monkeypatch: Patch) -> None:
     imported(monkeypatch)
     with pytest.raises(BadInput, match=message):
         planned(**given)
@@ -303,7 +299,7 @@ def _quickly(request: pytest.FixtureRequest, monkeypatch: Patch) -> None:
 
 @pytest.fixture
 def two() -> Iterator[tuple[KnownServer, KnownServer]]:
-    """The second takes four times as long."""
+    """Measure the second, which takes four times as long."""
     with serving(delay_s=0.003) as fast, serving(delay_s=0.012) as slow:
         yield fast, slow
 

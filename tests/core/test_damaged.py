@@ -1,5 +1,7 @@
-"""Each mutation changes one field of one record of a stored run (tests/formats). The commands that
-read stored runs read it in turn: nothing but BadInput may come out of them."""
+"""Damaged stored runs (tests/formats), one field of one record at a time.
+
+The commands that read stored runs read each in turn: nothing but BadInput may come out of them.
+"""
 
 import copy
 import itertools
@@ -95,7 +97,7 @@ class Mutation:
 
 
 def fields_of(value: Any, path: Steps = ()) -> Iterator[Steps]:
-    """The way to every value inside; of a list its first and last."""
+    """Find the way to every value inside; of a list its first and last."""
     if isinstance(value, dict):
         inside: list[tuple[str | int, Any]] = list(value.items())
     elif isinstance(value, list) and value:
@@ -120,8 +122,7 @@ def written(file: str) -> tuple[str, ...]:
 
 
 def mutations() -> list[Mutation]:
-    """Every way for every field; of fields that are alike in the runs of a command the smallest
-    run's."""
+    """Mutate every field in every way; of fields alike in a command's runs the smallest run's."""
     places: dict[tuple[Any, ...], tuple[str, int, Steps]] = {}
     for file in sorted(RUNS, key=lambda name: len(str(RUNS[name]))):
         command = RUNS[file][0]["command"]
@@ -146,7 +147,7 @@ def history(result: Result, whole: Result, form: str) -> str:
 
 
 def resumed(result: Result, _: Result) -> str:
-    """What `--resume` reads of a stored run before it starts anything."""
+    """Read what `--resume` reads of a stored run before it starts anything."""
     suite, read_suite = result.run.suite, SUITES.get(result.run.command, Suite.from_json)
     assert differs(suite, suite) is None
     with whole_suite():

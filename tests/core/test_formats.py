@@ -1,5 +1,8 @@
-"""The files are tests/formats/*.jsonl: real runs, which README.md there describes. Nothing breaks,
-and no line is wider than the terminal; which figures are right is for the tests of each report."""
+"""Real runs, tests/formats/*.jsonl, which README.md there describes, are read and reported.
+
+Nothing breaks, and no line is wider than the terminal; which figures are right is for the tests of
+each report.
+"""
 
 import csv
 import functools
@@ -72,13 +75,12 @@ def files_of(*commands: str) -> list[str]:
 
 
 def one_of_each() -> list[str]:
-    """A file of every kind, the oldest, for what costs more than to look at it."""
+    """List a file of every kind, the oldest, for what costs more than to look at it."""
     return list({kind_of(name): name for name in reversed(FILES) if stored(name).trials}.values())
 
 
 def too_wide(text: str, width: int, result: Result) -> list[str]:
-    """Lines that do not fit. A place or an address alone on its line is whole, to be copied; the
-    published form of rpc is printed as published."""
+    """List lines too long; a place or address alone, and rpc's published form, may be so."""
     whole = {f"records: {WHERE}", *(str(trial.cell.get("url", "")) for trial in result.trials)}
     return [line for line in text.splitlines() if cell_len(line) > width and line not in whole]
 

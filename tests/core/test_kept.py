@@ -97,9 +97,7 @@ def test_no_end_of_a_secret_is_left_in_an_address(text: str) -> None:
 
 
 @cases("flags", "-kH {}", "--header={}")
-def test_nothing_of_a_request_is_kept_or_shown_though_its_answer_repeats_it(
-    flags: str, tmp_path: Path, capsys: Capture, monkeypatch: Patch
-) -> None:
+def test_hidden_requests(flags: str, tmp_path: Path, capsys: Capture, monkeypatch: Patch) -> None:
     header, body, query = "h-" + SECRET, json.dumps({"user": "b-" + SECRET}), "q-" + SECRET
     flag = [word.format(f"X-User: Bearer {header}") for word in flags.split()]
     path = f"a;v=v-{SECRET}?page={query}"
@@ -249,7 +247,7 @@ def test_a_plan_that_is_named_again_must_be_the_stored_one() -> None:
 
 
 def store_with(beside: Path, **suite: Any) -> str:
-    """Stores a run of micro with another suite; the words that go on with it."""
+    """Store a run of micro with another suite; return the words that resume it."""
     whole = json.loads((places.FORMATS / "2-micro.jsonl").read_text().splitlines()[0])
     whole["suite"] |= suite
     (beside / "records.jsonl").write_text(json.dumps(whole) + "\n")
@@ -269,7 +267,5 @@ def test_no_stored_interpreter_is_run(beside: Path, refuses: Refuses) -> None:
     *({"variants": 5}, {"variants": [{"name": "x", "env": {"A": ["x"]}}]}),
     *({"load_on": {"nodes": "1"}}, {"sides": [{"variant": {"name": "x", "http_options": 5}}]}),
 )
-def test_a_suite_that_a_hand_has_changed_is_refused_in_one_line(
-    damage: dict[str, Any], beside: Path, refuses: Refuses
-) -> None:
+def test_a_suite_changed_by_hand(damage: dict[str, Any], beside: Path, refuses: Refuses) -> None:
     refuses(store_with(beside, **damage), "run.suite.")

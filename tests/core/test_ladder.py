@@ -24,7 +24,7 @@ from tests.cases import cases, sure
 def climb(
     ladder: Ladder, served: Callable[[int], float], most: int = 200
 ) -> tuple[list[Rung], list[str], Stop]:
-    """Runs a ladder against a server whose throughput is a function of the clients."""
+    """Climb a ladder on a server whose throughput is a function of the clients."""
     measured: list[Rung] = []
     whys: list[str] = []
     while len(measured) < most:

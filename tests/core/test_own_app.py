@@ -165,7 +165,7 @@ def test_arguments_of_a_builder_are_options_of_a_cell() -> None:
 
 
 def stored(app: OwnApp) -> OwnApp:
-    """The app as it comes back from a record, to be shown and not to be sent."""
+    """Read the app back from a record, to be shown and not to be sent."""
     return sure(app_from_json(json.loads(json.dumps(own_spec(app).to_json()))).own_app)
 
 

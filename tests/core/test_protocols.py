@@ -260,8 +260,10 @@ def test_bad_rows(rows: list[dict[str, Any]], flags: dict[str, Any], message: st
 
 
 def in_ray() -> set[str]:
-    """The metrics of release/serve_tests/workloads/microbenchmarks.py, without the two tests that
-    it leaves out by default: by its own rule (read on 2026-11-26)."""
+    """List the metrics of release/serve_tests/workloads/microbenchmarks.py.
+
+    Without the two tests that it leaves out by default: by its own rule (read on 2026-11-26).
+    """
     names = set()
     for protocol in ("http", "grpc", "handle"):
         for size in ("", "_1mb", "_10mb"):
@@ -280,7 +282,7 @@ def in_ray() -> set[str]:
 
 
 def measured(at: PlannedTrial) -> Trial:
-    """A trial with every figure: 5 requests/s, 100 events/s, all times 2 ms."""
+    """Make a trial with every figure: 5 requests/s, 100 events/s, all times 2 ms."""
     times = Metric("ns", "lower", histogram=Histogram.of([2_000_000] * 50).encode())
     metrics = {name: times for name in ("latency", "ttft", "itl")}
     metrics["throughput"] = Metric("requests/s", "higher", windows=(4.0, 6.0))

@@ -106,7 +106,7 @@ HISTOGRAM = {**NEITHER, "histogram": SLOTS}
 
 
 def latency(index: list[int], count: list[int], most: int, unit: str = "ns") -> dict[str, Any]:
-    """The latencies of a trial of 300 requests, as they are stored."""
+    """Read the latencies of a trial of 300 requests, as they are stored."""
     slots = {**SLOTS, "unit": unit, "index": index, "count": count, "max": most}
     return {"unit": unit, "better": "lower", "histogram": slots}
 

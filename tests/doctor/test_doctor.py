@@ -31,7 +31,7 @@ FAILED: Findings = {**FINDINGS, "Ray": CheckFinding("failure", "not installed", 
 
 @pytest.fixture
 def bare(monkeypatch: Patch, tmp_path: Path) -> Path:
-    """A root with neither /proc nor /sys, and no Ray, HAProxy or py-spy."""
+    """Make a root with neither /proc nor /sys, and no Ray, HAProxy or py-spy."""
     missing = Interpreter("python", "3.11.7", None, None, None)
     monkeypatch.setattr(software, "ask_interpreter", lambda path: missing)
     monkeypatch.setattr(machine, "STEAL_WATCHED_S", 0.0)
@@ -40,9 +40,7 @@ def bare(monkeypatch: Patch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_bare_machine_is_reported_check_by_check_in_the_order_of_the_page(
-    bare: Path, monkeypatch: Patch
-) -> None:
+def test_a_bare_machine_is_reported_check_by_check(bare: Path, monkeypatch: Patch) -> None:
     tones = {name: finding.tone for name, finding in diagnose(root=bare).items()}
     assert (tones["Ray"], tones["HAProxy"]) == ("failure", "warning")
     for name in ("py-spy", "governor", "quota", "steal", "ports"):
@@ -89,9 +87,7 @@ def test_the_end_adds_up(findings: Findings, last: str) -> None:
 
 
 @cases("tone, code", ("ok", 0), ("warning", 0), ("unknown", 0), ("failure", 1))
-def test_the_exit_code_is_1_for_a_failure_alone(
-    tone: Tone, code: int, monkeypatch: Patch, call: Call
-) -> None:
+def test_a_failure_alone_exits_1(tone: Tone, code: int, monkeypatch: Patch, call: Call) -> None:
     asked: list[str | None] = []  # the interpreters
     hint = "do this" if tone in ("warning", "failure") else ""
 

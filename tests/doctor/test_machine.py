@@ -30,7 +30,7 @@ USED_6 = [(40000, "06"), (40001, "06")]  # the same ports by the other protocol
 
 
 def ports(span: str, tcp: Used = (), tcp6: Used = (), reserved: str = "") -> dict[str, str]:
-    """The range of outgoing ports, and connections with these local ports and states."""
+    """Write the range of outgoing ports, and connections with these local ports and states."""
     files = {"proc/sys/net/ipv4/ip_local_port_range": span.replace(" ", "\t")}
     files["proc/sys/net/ipv4/ip_local_reserved_ports"] = reserved
     for name, used in (("tcp", tcp), ("tcp6", tcp6)):

@@ -42,7 +42,7 @@ SHORT = ("--suite", str(Path(__file__).with_name("short.toml")))
 
 
 def remains(place: Path | None = None) -> list[str]:
-    """Processes and directories of the runs of a place, or of this test; zombies excepted."""
+    """List processes and folders of the runs of a place, or of this test; zombies excepted."""
     place = place or Path(os.environ["TMPDIR"])
     found = [str(path) for path in place.iterdir()]
     for process in psutil.process_iter(["pid", "name", "status"]):
@@ -54,7 +54,7 @@ def remains(place: Path | None = None) -> list[str]:
 
 
 def until(ready: Callable[[], Found], seconds: float, every_s: float = 0.1) -> Found:
-    """What `ready` gives once that is true, or when the time is over."""
+    """Wait until `ready` gives what is true, or the time is over; return what it gave."""
     deadline = time.monotonic() + seconds
     while not (found := ready()) and time.monotonic() < deadline:
         time.sleep(every_s)
@@ -62,13 +62,13 @@ def until(ready: Callable[[], Found], seconds: float, every_s: float = 0.1) -> F
 
 
 def wait_until_clean(seconds: float = 10.0, place: Path | None = None) -> list[str]:
-    """What remains after at most so many seconds; empty when all is gone."""
+    """List what remains after at most so many seconds; empty when all is gone."""
     return [] if until(lambda: not remains(place), seconds) else remains(place)
 
 
 @contextlib.contextmanager
 def own_place() -> Iterator[Path]:
-    """A TMPDIR, by which all that is started meanwhile is known. Nothing is left there."""
+    """Set a TMPDIR, by which all that is started meanwhile is known; nothing may be left there."""
     # Short: HAProxy's socket paths are limited.
     place = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
     with pytest.MonkeyPatch.context() as patch:
@@ -101,7 +101,7 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
 def run_to_end(
     arguments: Sequence[str], cwd: Path, timeout_s: float = 300
 ) -> subprocess.CompletedProcess[str]:
-    """Runs serve-bench on a terminal of 80 columns; stdout and stderr apart."""
+    """Run serve-bench on a terminal of 80 columns; stdout and stderr apart."""
     env = {**os.environ, "COLUMNS": "80"}
     return execute(*SERVE_BENCH, *arguments, cwd=cwd, env=env, timeout_s=timeout_s)
 
@@ -109,7 +109,7 @@ def run_to_end(
 def run_checked(
     line: str | Sequence[str], cwd: Path, code: int = 0, timeout_s: float = 300
 ) -> subprocess.CompletedProcess[str]:
-    """The same of a line or of its words, where the exit code is known."""
+    """Run it from a line or its words, where the exit code is known."""
     done = run_to_end(line.split() if isinstance(line, str) else line, cwd, timeout_s)
     assert done.returncode == code, done.stderr + done.stdout
     return done
@@ -118,7 +118,7 @@ def run_checked(
 def measure(
     line: str | Sequence[str], folder: Path, code: int = 0, timeout_s: float = 300
 ) -> Result:
-    """The run that a command measures, or resumes, in `run` below this folder."""
+    """Measure, or resume, a run in `run` below this folder; return it."""
     words = line.split() if isinstance(line, str) else [*line]
     out = [] if "--resume" in words else ["--out", "run"]
     run_checked([*words, *out], folder, code, timeout_s)
@@ -126,19 +126,19 @@ def measure(
 
 
 def ended(process: subprocess.Popen[str], code: int, timeout_s: float = 120) -> str:
-    """The rest of what it writes until it ends, with this exit code."""
+    """Read what it writes until it ends with this exit code."""
     output, _ = process.communicate(timeout=timeout_s)
     assert process.returncode == code, output
     return output
 
 
 def reported(folder: Path, run: str) -> Any:
-    """What a report of this run says in JSON."""
+    """Read what a report of this run says in JSON."""
     return json.loads(run_to_end(["report", run, "--format", "json"], folder).stdout)
 
 
 def get(url: str, body: bytes | None = None) -> tuple[int, Any]:
-    """The status of an answer, of a post if there is a body, and its content: JSON is read."""
+    """Get, or post a body; return the status and the content: JSON is read."""
     try:
         request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
         response = urllib.request.urlopen(request, timeout=60)
@@ -150,7 +150,7 @@ def get(url: str, body: bytes | None = None) -> tuple[int, Any]:
 
 
 def wait_for_line(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
-    """Reads the output until a line matches; fails with all that was read if none does."""
+    """Read the output until a line matches; fail with all that was read if none does."""
     assert process.stdout is not None
     seen = []
     for line in process.stdout:
@@ -162,7 +162,7 @@ def wait_for_line(process: subprocess.Popen[str], pattern: str) -> re.Match[str]
 
 
 def wait_for_deploys(process: subprocess.Popen[str], folder: Path, count: int) -> Result:
-    """What is recorded once so many deploys are in force; the records must be begun."""
+    """Wait until so many deploys are in force; the records must be begun."""
     deadline = time.monotonic() + 240
     while len((found := read(folder)).deploys) < count:
         assert process.poll() is None, process.communicate()[0]
@@ -172,23 +172,23 @@ def wait_for_deploys(process: subprocess.Popen[str], folder: Path, count: int) -
 
 
 def child_of(process: subprocess.Popen[str], words: str) -> psutil.Process:
-    """The first child of serve-bench whose command line has these words."""
+    """Find the first child of serve-bench whose command line has these words."""
     children = psutil.Process(process.pid).children()
     return next(child for child in children if words in " ".join(child.cmdline()))
 
 
 def cluster_child(process: subprocess.Popen[str]) -> psutil.Process:
-    """The process of serve-bench that holds its cluster."""
+    """Find the process of serve-bench that holds its cluster."""
     return child_of(process, "serve_bench/serving/cluster")
 
 
 def warden_of(process: subprocess.Popen[str]) -> psutil.Process:
-    """The process of serve-bench that ends the run when the CLI has died."""
+    """Find the process of serve-bench that ends the run when the CLI has died."""
     return child_of(process, "serve_bench.serving.strays")
 
 
 def launched(variant: VariantUsed, log: Path) -> contextlib.AbstractContextManager[Serving]:
-    """A cluster of a variant; nothing of it stays."""
+    """Launch a cluster of a variant; nothing of it stays."""
     return launched_as(Serving, variant, log)
 
 
@@ -196,7 +196,7 @@ def launched(variant: VariantUsed, log: Path) -> contextlib.AbstractContextManag
 def launched_as(
     kind: Callable[[LaunchSpec], Cluster], variant: VariantUsed, log: Path, **about: Any
 ) -> Iterator[Cluster]:
-    """The same of a kind of cluster, with other fields of its LaunchSpec."""
+    """Launch a kind of cluster, with other fields of its LaunchSpec."""
     run_id = new_run()
     try:
         with kind(LaunchSpec(variant, run_id, "1", log, **about)) as serving:
@@ -209,8 +209,10 @@ def launched_as(
 
 @pytest.fixture(scope="session")
 def shared_serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Serving]]:
-    """The cluster of a built-in variant, started when it is first asked for and up until the end of
-    the session. For tests that need a Serve to deploy on, and end no process of it but replicas."""
+    """Share the cluster of a built-in variant until the end of the session.
+
+    For tests that need a Serve to deploy on, and end no process of it but replicas.
+    """
     folder = tmp_path_factory.mktemp("shared")
     with own_place() as place, contextlib.ExitStack() as stack:
 
@@ -225,14 +227,16 @@ def shared_serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
 
 
 def put_on_path(serving: Serving, *files: Path) -> None:
-    """Copies files to where the Python of a cluster looks for modules."""
+    """Put copies of files where the Python of a cluster looks for modules."""
     for file in files:
         shutil.copy(file, serving.spec.directory / "p")
 
 
 def wait_for_load_worker(owner: int, then_s: float) -> None:
-    """Until a load worker below this process has its connections, and `then_s` more: the warm-up
-    begins with them, and what is measured follows it."""
+    """Wait until a load worker below this process has its connections, and `then_s` more.
+
+    The warm-up begins with them, and what is measured follows it.
+    """
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         for child in psutil.Process(owner).children(recursive=True):
@@ -250,8 +254,11 @@ AUTH: Final = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 
 
 @dataclass
 class RayNodes:
-    """A Ray cluster of several raylets on this machine. `raylets`: pids by node id; `place`: the
-    TMPDIR of all that runs on it; `port`: that of a Serve which is started on it."""
+    """A Ray cluster of several raylets on this machine.
+
+    `raylets`: pids by node id; `place`: the TMPDIR of all that runs on it; `port`: that of a Serve
+    which is started on it.
+    """
 
     place: str
     program: subprocess.Popen[str] = field(init=False)
@@ -287,7 +294,7 @@ class RayNodes:
         self.program = begin(sys.executable, program, *words, cwd=self.place, env=env, **streams)
 
     def ask(self, command: str = "") -> Any:
-        """What the program answers to a command; without one, what it says by itself."""
+        """Send the program a command, if there is one, and read its answer."""
         assert self.program.stdin is not None and self.program.stdout is not None
         if command:
             self.program.stdin.write(f"{command}\n")
@@ -297,7 +304,7 @@ class RayNodes:
 
 @contextlib.contextmanager
 def ray_nodes(count: int, cpus: int = 1) -> Iterator[RayNodes]:
-    """A cluster of so many raylets, which wants a token."""
+    """Start a cluster of so many raylets, which wants a token."""
     place = tempfile.mkdtemp(prefix="n", dir="/tmp")  # short: Ray's socket paths are limited
     (Path(place) / "ray").mkdir()
     cluster = RayNodes(place)

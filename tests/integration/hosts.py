@@ -1,9 +1,9 @@
-"""Several hosts on one machine: namespaces of network, processes, names and shared memory, joined
-by a bridge. For tests of what is said to work on a cluster of several machines.
+"""Several hosts on one machine, for tests of what works on a cluster of several machines.
 
-Each host is held by a process that is the first of its pid namespace, so that all that runs on the
-host ends with it; the bridge is in a namespace of its own. A holder ends when its stdin does: after
-a SIGKILL of the test too, nothing is left.
+They are namespaces of network, processes, names and shared memory, joined by a bridge. Each host is
+held by a process that is the first of its pid namespace, so that all that runs on the host ends
+with it; the bridge is in a namespace of its own. A holder ends when its stdin does: after a SIGKILL
+of the test too, nothing is left.
 """
 
 import os
@@ -34,22 +34,22 @@ class Host:
     holder: subprocess.Popen[bytes]
 
     def words(self, *command: str, cwd: Path | None = None) -> list[str]:
-        """The command, to be run on this host; entering its mounts leaves the folder behind."""
+        """Build the command that runs on this host; entering its mounts leaves the folder."""
         inside = ("nsenter", "-t", str(self.pid), "-n", "-m", "-u", "-i", "-p")
         return [*inside, f"--wdns={cwd or Path.cwd()}", "--", *command]
 
     def start(self, *command: str, env: Mapping[str, str], cwd: Path) -> subprocess.Popen[str]:
-        """Starts a command on this host; its output is one pipe."""
+        """Start a command on this host; its output is one pipe."""
         return begin(*self.words(*command, cwd=cwd), env=env, stderr=subprocess.STDOUT)
 
     def run(
         self, *command: str, env: Mapping[str, str] | None = None, timeout_s: float = 60.0
     ) -> str:
-        """Runs a command on this host to its end; its stdout. CalledProcessError when it fails."""
+        """Run a command on this host; return its stdout. CalledProcessError when it fails."""
         return execute(*self.words(*command), env=env, timeout_s=timeout_s, check=True).stdout
 
     def end(self) -> None:
-        """Ends the host, and with it whatever runs there."""
+        """End the host, and with it whatever runs there."""
         assert self.holder.stdin is not None
         self.holder.stdin.close()
         try:
@@ -67,7 +67,7 @@ class Network:
     hosts: list[Host] = field(default_factory=list)
 
     def set_link(self, host: Host, state: str) -> None:
-        """Takes a host off the network ("down"), as a pulled cable does, or joins it ("up")."""
+        """Take a host off the network ("down"), as a pulled cable does, or join it ("up")."""
         self.bridge("link", "set", f"port{self.hosts.index(host) + 1}", state)
 
     def bridge(self, *words: str) -> None:
@@ -123,7 +123,7 @@ def _hold(name: str, ip: str, kinds: Sequence[str]) -> Host:
 
 
 def _first_of(pid: int) -> int | None:
-    """The only child of a process; None before there is one."""
+    """Find the only child of a process; None before there is one."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(children[0]) if children else None
 

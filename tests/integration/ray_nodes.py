@@ -1,9 +1,8 @@
-"""A Ray cluster of several raylets on this machine, until stdin ends: NODES, their CPUS, and a
-folder for Ray.
+"""A Ray cluster of several raylets on this machine, until stdin ends.
 
-Says on stdout where it is, and the pid of each node's raylet. Then it answers commands, one a line:
-`serve PORT NAME` starts Serve with an application of this name, `apps` and `actors` list names, and
-`stop` ends Serve.
+Its arguments are NODES, their CPUS, and a folder for Ray. It says on stdout where it is, and the
+pid of each node's raylet. Then it answers commands, one a line: `serve PORT NAME` starts Serve with
+an application of this name, `apps` and `actors` list names, and `stop` ends Serve.
 """
 
 import json
@@ -29,8 +28,7 @@ def main() -> None:
     out.write(json.dumps({"address": cluster.address, "raylets": pids}) + "\n")
 
     def reap() -> None:
-        """A raylet that was killed must be gone, as it is where init is its parent: its workers
-        look whether there is such a pid."""
+        """Reap killed raylets, as init would: their workers look whether there is such a pid."""
         while True:
             time.sleep(0.2)
             for raylet in raylets.values():
@@ -43,7 +41,7 @@ def main() -> None:
 
 
 def answer(address: str, command: str, port: str = "", name: str = "") -> Any:
-    """Does what a command says, as a driver of the cluster."""
+    """Do what a command says, as a driver of the cluster."""
     import ray
     from ray import serve
     from starlette.responses import PlainTextResponse

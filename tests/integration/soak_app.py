@@ -1,6 +1,7 @@
-"""An app whose memory grows by a known amount: each request leaves 4 kB of `os.urandom`, so that
-each of its pages is written. glibc gives it 33 bytes more (the head of a bytes object) and 8,
-rounded up to 16.
+"""An app whose memory grows by a known amount.
+
+Each request leaves 4 kB of `os.urandom`, so that each of its pages is written. glibc gives it 33
+bytes more (the head of a bytes object) and 8, rounded up to 16.
 """
 
 import os

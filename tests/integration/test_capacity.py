@@ -1,5 +1,4 @@
-"""`serve-bench capacity` on a real Serve: a launch that is broken off, its resumption, CPU and
-verdict at the capacity. The searches are as short as they can be."""
+"""Short searches of `serve-bench capacity` on a real Serve: broken off, resumed, and judged."""
 
 import re
 import signal

@@ -35,7 +35,7 @@ DOWN_S: Final = 60.0
 
 
 def config_on(port: int, folder: Path) -> Path:
-    """The config with a port of its own, on loopback; nothing else is changed."""
+    """Give the config a port on loopback; nothing else is changed."""
     text, ports = re.subn(
         r"^  port: 8000$", f"  port: {port}", (DEPLOY / "serve_config.yaml").read_text(), flags=re.M
     )
@@ -48,7 +48,7 @@ def config_on(port: int, folder: Path) -> Path:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[str]:
-    """The address of a running service; what it printed is told when it does not come up."""
+    """Run a service; give its address. What it printed is shown when it does not come up."""
     port, log = free_block(1)[0], tmp_path / "log"
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "RECSYS_"))}
     environment |= {
@@ -91,7 +91,7 @@ def service(tmp_path: Path) -> Iterator[str]:
 
 
 def processes_left() -> list[int]:
-    """The pids of what this test started, Ray's agents too."""
+    """List the pids of what this test started, Ray's agents too."""
     return [int(line.split()[1]) for line in remains() if line.startswith("process ")]
 
 
@@ -111,7 +111,7 @@ def wait_for_replicas(wanted: Mapping[str, int]) -> None:
 
 
 def replicas() -> Iterator[str]:
-    """The deployment of each replica that was started under this test's TMPDIR."""
+    """Name the deployment of each replica that was started under this test's TMPDIR."""
     for process in psutil.process_iter(["cmdline"]):
         title = " ".join(process.info["cmdline"] or [])
         match = re.match(r"ray::ServeReplica:recsys:(\w+)", title)
@@ -136,7 +136,7 @@ def test_serve_run_serves_the_scores_of_the_model(service: str) -> None:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions, with their lines joined and its comments left out."""
+    """Read the Dockerfile's instructions, with their lines joined and its comments left out."""
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     text = "\n".join(line for line in lines if not line.startswith("#")).replace("\\\n", " ")
     parts = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
@@ -155,7 +155,7 @@ def test_the_image_keeps_the_ray_of_its_base() -> None:
 
 
 def copied(folder: Path) -> None:
-    """What COPY puts into WORKDIR."""
+    """List what COPY puts into WORKDIR."""
     for name, rest in instructions():
         if name == "COPY":
             *sources, target = rest.split()

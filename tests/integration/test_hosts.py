@@ -89,7 +89,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def ours_on(host: Host) -> list[str]:
-    """Processes of serve-bench on a host: the tool, load workers and actors, py-spy."""
+    """List processes of serve-bench on a host: the tool, load workers and actors, py-spy."""
     said = host.run("ps", "ax", "-o", "args").splitlines()
     words = ("serve_bench", "serve-bench", "LoadActor")
     return [line for line in said if any(word in line for word in words) and "nsenter" not in line]
@@ -128,7 +128,7 @@ def test_every_node_loads_its_own_proxy(cluster: Cluster, tmp_path: Path) -> Non
 
 
 def _wait_for_load(hosts: Sequence[Host], ran: subprocess.Popen[str], then_s: float = 5.0) -> Host:
-    """The first of these hosts from which a load comes, `then_s` later: by then it is measured."""
+    """Wait until a load comes from one of these hosts, and `then_s`: by then it is measured."""
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and ran.poll() is None:
         for host in hosts:

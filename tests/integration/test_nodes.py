@@ -29,6 +29,7 @@ from serve_bench.nodes.crew import NodeCrew, NodesFailed
 from serve_bench.runner.load_source import NodeLoads
 from serve_bench.store import read
 from tests.cases import sure
+from tests.fixtures import Patch
 from tests.integration.conftest import RayNodes, ray_nodes, until
 from tests.places import execute, program
 from tests.servers import serving
@@ -45,7 +46,7 @@ WORKERS = r"serve_bench\.load\.worker"
 
 
 def left(cluster: RayNodes, known: Mapping[int, str]) -> dict[int, str]:
-    """What remains of those after at most 15 s, but for the ones known before."""
+    """List what remains of those after at most 15 s, but for the ones known before."""
 
     def found() -> dict[int, str]:
         return {pid: line for pid, line in cluster.running(OURS).items() if pid not in known}
@@ -70,7 +71,7 @@ def crew(cluster: RayNodes) -> Iterator[NodeCrew]:
 
 
 def actor_on(cluster: RayNodes, node: str) -> psutil.Process:
-    """The load actor of a node. Ray rewrites its title at each call: a look may find none."""
+    """Find the load actor of a node. Ray rewrites its title at each call: a look may find none."""
 
     def found() -> list[psutil.Process]:
         children = psutil.Process(cluster.raylets[node]).children()
@@ -96,9 +97,7 @@ def lost_of(result: LoadResult) -> dict[str, NodeFacts]:
     return {node.node: node for node in result.nodes if node.lost is not None}
 
 
-def test_all_nodes_add_up_to_what_the_server_counted(
-    crew: NodeCrew, cluster: RayNodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nodes_add_up_to_the_server(crew: NodeCrew, cluster: RayNodes, monkeypatch: Patch) -> None:
     monkeypatch.setattr("serve_bench.nodes.crew.combine", kept := Mock(wraps=combine))
     assert {node.node_id for node in crew.nodes} == set(cluster.raylets)
     assert all(node.node_ip and node.hostname for node in crew.nodes)
@@ -140,9 +139,7 @@ def test_all_nodes_add_up_to_what_the_server_counted(
         crew.drive(gone, SHORT)
 
 
-def test_ctrl_c_gives_what_was_measured(
-    crew: NodeCrew, cluster: RayNodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_keeps_the_measured(crew: NodeCrew, cluster: RayNodes, monkeypatch: Patch) -> None:
     def press() -> None:
         raise KeyboardInterrupt
 
@@ -231,9 +228,7 @@ def test_what_cannot_be_joined_is_one_line(cluster: RayNodes, tmp_path: Path) ->
     )
 
 
-def test_any_load_can_be_dealt_out_to_nodes(
-    crew: NodeCrew, cluster: RayNodes, tmp_path: Path
-) -> None:
+def test_any_load_is_dealt_out(crew: NodeCrew, cluster: RayNodes, tmp_path: Path) -> None:
     before, load = cluster.running(OURS), (sys.executable, "-m", "serve_bench", "load")
     env = {**cluster.env, "PYTHONPATH": str(ROOT)}
     with serving() as server:

@@ -1,5 +1,4 @@
-"""`serve-bench noop --blocking`, and what is done to a Serve that is up: wrk and ab, loads with
-traces and profiles; and its two ends. Its warm-up figures are in test_profile.py."""
+"""`noop --blocking`, measured by wrk and ab, by loads with traces and profiles; and its ends."""
 
 import json
 import re
@@ -78,8 +77,7 @@ def noop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Noop]:
 
 
 def open_ports(pid: int) -> Counter[str]:
-    """Ports of a process and all below it that listen beyond loopback, by the name of who does, as
-    `ss` sees them."""
+    """List ports below a process that listen beyond loopback, with their owners, as `ss` does."""
     tree = {child.pid: child.name() for child in psutil.Process(pid).children(recursive=True)}
     listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
     found: Counter[str] = Counter()

@@ -61,7 +61,7 @@ def _leaves_nothing() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def field(_leaves_nothing: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
-    """A cluster of the variant, with the app on its path."""
+    """Launch a cluster of the variant, with the app on its path."""
     folder = tmp_path_factory.mktemp("planted")
     with launched(BUILT_IN_VARIANTS[VARIANT], folder / "ray.log") as serving:
         made = Field(serving, serving.spec.run_id, VARIANT, folder)
@@ -70,7 +70,7 @@ def field(_leaves_nothing: None, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def undisturbed(field: Field, case: Case) -> list[Trial]:
-    """The trials of a case, planted anew while strangers take cores from it."""
+    """Measure a case, planted anew while strangers take cores from it."""
     for _ in range(ATTEMPTS):
         trials = field.trials(case, TIMING)
         host = evidence_of(trials[-1]).host
@@ -106,9 +106,7 @@ def test_a_wait_of_an_own_app_is_named_with_its_line(field: Field, case: Wait) -
 @pytest.mark.parametrize(
     ("how", "fallen"), [("crowd", {8: 3, 24: 3}), ("queue", {})], ids=["collapses", "flat"]
 )
-def test_a_planted_collapse_is_found_at_its_row_and_a_flat_ladder_has_none(
-    field: Field, how: str, fallen: dict[int, int], tmp_path: Path
-) -> None:
+def test_a_planted_collapse(field: Field, how: str, fallen: dict[int, int], tmp_path: Path) -> None:
     """Eight at once take 80 ms, 100 requests/s; 24 take 720 ms and 33/s, or 240 ms in a queue."""
     url = field.plant(Case(how, (), how, 80, 0))
     flags = ["--clients", "4,8,24", "--requests-per-client", "8", "--format", "json"]

@@ -66,8 +66,10 @@ def lines(serving: Serving, component: str) -> list[str]:
 
 
 def logged(serving: Serving, *words: str) -> tuple[Counter[str], int]:
-    """How many lines hold each of these words, by component, and how many lines there are, once
-    nothing more comes: what an answer leaves in the log is written after it is sent."""
+    """Count lines with each of these words, and all, by component, once nothing more comes.
+
+    What an answer leaves in the log is written after it is sent.
+    """
     seen: list[str] = []
     while seen != (now := lines(serving, "replica") + lines(serving, "proxy")):
         seen = now

@@ -156,8 +156,10 @@ def _whole_difference(profiles: Mapping[str, Stacks], folder: Path) -> None:
 
 
 def by_chance(profiles: Iterable[Stacks]) -> float:
-    """Points by which a share of 10 % may differ between two profiles: four errors of sampling. A
-    busy machine gives a quarter of the samples that were asked for."""
+    """Compute by how many points a share of 10 % may differ: four errors of sampling.
+
+    A busy machine gives a quarter of the samples that were asked for.
+    """
     return 400.0 * math.sqrt(sum(0.1 * 0.9 / total(stacks) for stacks in profiles))
 
 

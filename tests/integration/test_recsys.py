@@ -30,7 +30,7 @@ SEVENS = ("?user_id=7", "?user_id=07", "?user_id=%2B7", "?user_id=7.0", "?user_i
 
 
 def spec_of(ranker: str, batch_size: int, wait_s: float, route: str = "/recsys") -> dict[str, Any]:
-    """What the cluster child is told of the app with small tables."""
+    """Describe the app with small tables to the cluster child."""
     cell: dict[str, Value] = {
         **{**cell_defaults("recsys"), "ranker": ranker, "seed": SEED, "device": "cpu"},
         **{"table_rows": SHAPE.table_rows, "sparse_features": SHAPE.sparse_features},
@@ -49,16 +49,14 @@ def answered_directly(url: str) -> bool:
 
 
 def served(url: str) -> Any:
-    """The scores of all users, asked for by 24 at once; no other answer than 200."""
+    """Get the scores of all users, asked for by 24 at once; no other answer than 200."""
     with ThreadPoolExecutor(24) as pool:
         answers = list(pool.map(get, [f"{url}?user_id={user}" for user in USERS]))
     assert {status for status, _ in answers} == {200}
     return np.array([content["scores"] for _, content in answers])
 
 
-def test_both_rankers_serve_the_scores_of_the_model_and_answer_and_refuse_alike(
-    shared_serving: Callable[[str], Serving],
-) -> None:
+def test_both_rankers_serve_and_refuse_alike(shared_serving: Callable[[str], Serving]) -> None:
     optimized = shared_serving("optimized")
     answers = []
     for ranker in ("plain", "tuned"):
@@ -109,7 +107,7 @@ def sevens_and_bad_ones(serving: Serving, ranker: str, route: str) -> list[tuple
 
 
 def refuses_as_serve_does(serving: Serving, ranker: str) -> None:
-    """A ranker that takes one request, and lets one wait: the rest is 503."""
+    """Ask a ranker that takes one request, and lets one wait: the rest is 503."""
     spec = spec_of(ranker, 50, 0.2)
     spec["deployments"][0] |= {"max_ongoing_requests": 1, "max_queued_requests": 1}
     spec["checks"][0]["expect"]["max_ongoing_requests"] = 1
@@ -150,9 +148,7 @@ def batch_size_changes_in_place(serving: Serving, pid: int) -> None:
     (b"user_id=7", {"path": "/recsys/docs"}, None),
     (b"", {"type": "lifespan"}, None),
 )
-def test_only_the_usual_request_is_answered_without_fastapi(
-    query: bytes, other: dict[str, Any], user: int | None
-) -> None:
+def test_the_path_without_fastapi(query: bytes, other: dict[str, Any], user: int | None) -> None:
     from serve_bench.serving.apps.recsys import usual_user
 
     usual = {"type": "http", "method": "GET", "root_path": "/recsys", "path": "/recsys/"}

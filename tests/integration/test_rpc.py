@@ -48,13 +48,13 @@ BREAKS = ("rpc", "--world-size", "3", "--policy-ms", "20", "--steps", "5", "--ma
 
 
 def raw_of(trial: Trial, folder: Path) -> list[dict[str, Any]]:
-    """The episodes of a trial, each latency in them."""
+    """Read the episodes of a trial, each latency in them."""
     lines = (folder / trial.client.raw).read_text(encoding="ascii").splitlines()
     return [json.loads(line) for line in lines]
 
 
 def check_whole(result: Result, folder: Path) -> None:
-    """A policy of a fixed time gives the figures that arithmetic says."""
+    """Check that a policy of a fixed time gives the figures that arithmetic says."""
     batched, alone = result.trials
     assert [trial.cell["batch"] for trial in (batched, alone)] == [True, False]
     # Each alone, one after the other, they wait for three times as long.
@@ -71,8 +71,10 @@ def median_wait_ns(episodes: list[dict[str, Any]]) -> float:
 
 
 def check_batched(episodes: list[dict[str, Any]]) -> float:
-    """One agent latency a step, of at least the policy, and within that of who waited longest.
-    The median of what observers waited for, ns."""
+    """Check for one agent latency a step, at least the policy's, within the longest wait.
+
+    Return the median of what observers waited for, ns.
+    """
     for episode in episodes:
         agent, calls = episode["agent_latency_ns"], episode["observer_latency_ns"]
         assert episode["batch_size"] == OBSERVERS == len(calls)
@@ -87,8 +89,10 @@ def check_batched(episodes: list[dict[str, Any]]) -> float:
 
 
 def check_alone(episodes: list[dict[str, Any]]) -> float:
-    """One agent latency a call, no two at once; the observers queue for the one agent. The median
-    of what they waited for, ns."""
+    """Check for one agent latency a call, no two at once: the observers queue.
+
+    Return the median of what they waited for, ns.
+    """
     in_system = []
     for episode in episodes:
         agent, calls = episode["agent_latency_ns"], episode["observer_latency_ns"]
@@ -106,7 +110,7 @@ def check_alone(episodes: list[dict[str, Any]]) -> float:
 
 
 def check_records(trial: Trial, episodes: list[dict[str, Any]]) -> None:
-    """What the trial says is what the raw file holds."""
+    """Check the trial against the raw file."""
     assert [episode["episode"] for episode in episodes] == list(range(1, EPISODES + 1))
     assert {episode["trial"] for episode in episodes} == {trial.key}
     agent = list(chain(*(episode["agent_latency_ns"] for episode in episodes)))
@@ -128,7 +132,7 @@ def check_records(trial: Trial, episodes: list[dict[str, Any]]) -> None:
 
 
 def wait_for_episodes(process: subprocess.Popen[str], folder: Path, world: int, least: int) -> Any:
-    """Waits until so many episodes of the n-th world are measured; gives who is in it."""
+    """Wait until so many episodes of the n-th world are measured; return who is in it."""
     deadline = time.monotonic() + 100
     while time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()[0]
@@ -144,9 +148,7 @@ def wait_for_episodes(process: subprocess.Popen[str], folder: Path, world: int, 
     pytest.param("torch", marks=TORCH),
     *(pytest.param(backend, marks=LONG) for backend in ("ray", "serve")),
 )
-def test_who_is_killed_is_named_and_resume_gives_the_figures_that_arithmetic_says(
-    backend: str, tmp_path: Path
-) -> None:
+def test_who_is_killed_is_named_and_resume_goes_on(backend: str, tmp_path: Path) -> None:
     folder = tmp_path / "r"
     # Whoever waited for the timeout of a call would wait for longer than this test does.
     command = [*KNOWN, "--backend", backend, "--timeout-s", "600", "--out", "r"]
@@ -203,11 +205,11 @@ def alive(pid: int) -> bool:
     pytest.param("ray", "both", -9, marks=RAY, id="ray-sigkill-both"),
     pytest.param("serve", "ctrl-c", 130, marks=LONG, id="serve-ctrl-c"),
 )
-def test_an_end_from_outside_leaves_nothing_and_loses_no_whole_episode(
-    backend: str, end: str, code: int, tmp_path: Path
-) -> None:
-    """`both`: nobody is left to end the launch but its own program, which is in an episode. Where
-    the warden is left, it ends a run as in test_kill.py."""
+def test_an_end_from_outside(backend: str, end: str, code: int, tmp_path: Path) -> None:
+    """In `both` nobody but its own program, which is in an episode, is left to end the launch.
+
+    Where the warden is left, it ends a run as in test_kill.py.
+    """
     folder = tmp_path / "r"
     command = [*BREAKS, "--backend", backend, "--episodes", "1000", "--out", "r"]
     process = start(*command, cwd=tmp_path)

@@ -84,8 +84,7 @@ applications:
 
 @pytest.mark.long
 def test_a_config_file_is_deployed_whole_and_a_500_told_with_its_traceback(tmp_path: Path) -> None:
-    """Two applications, one of which asks the other; paths and headers in turn; then, in place, one
-    that fails."""
+    """Two applications, one of which asks the other; then, in place, one that fails."""
     for name, text in (
         ("helper.py", HELPER),
         ("shop.py", SHOP),

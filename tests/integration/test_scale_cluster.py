@@ -1,5 +1,4 @@
-"""The clusters of `scale` on a real Ray: their applications, proxies and loads through handles, and
-what is left of it all in a cluster of others."""
+"""The clusters of `scale` on a real Ray: applications, proxies, handles, leftovers."""
 
 import contextlib
 import dataclasses
@@ -36,7 +35,7 @@ LOST_S: Final = 5.0  # an answer that takes longer than that is not to come
 
 
 def apps(workload: str, **sizes: Any) -> tuple[ScaleApp, ...]:
-    """The workload at its smallest: a replica each, two applications or three nodes."""
+    """Make the workload at its smallest: a replica each, two applications or three nodes."""
     return WORKLOADS[workload](**sizes).apps(1)
 
 
@@ -52,8 +51,10 @@ def get(url: str, timeout_s: float = 30.0) -> str:
 
 
 def get_from(url: str, app: ScaleApp) -> str:
-    """What an application answers. One that calls itself is asked again, up to twice, when it loses
-    an answer: it does so about once in a thousand calls (docs/scale.md)."""
+    """Get an answer; up to three times from an application that calls itself.
+
+    It loses an answer about once in a thousand calls (docs/scale.md).
+    """
     for _ in range(2 if app in MULTI else 0):
         with contextlib.suppress(TimeoutError):
             return get(url + app.route_prefix, LOST_S)
@@ -63,7 +64,7 @@ def get_from(url: str, app: ScaleApp) -> str:
 def load_by_handle(
     cluster: OwnCluster | AttachedCluster, app: ScaleApp, *, timing: Timing = TIMING, **changes: Any
 ) -> LoadResult:
-    """What three callers of a handle measure."""
+    """Measure three callers of a handle."""
     load = dataclasses.replace(cluster.handle_load(app, {}), connections=3, timeout_s=30.0)
     return drive_load(dataclasses.replace(load, **changes), timing)
 
@@ -157,7 +158,7 @@ def test_behind_haproxy_all_is_the_same(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def others() -> Iterator[RayNodes]:
-    """A Ray cluster that is not ours, with an application of its own."""
+    """Start a Ray cluster that is not ours, with an application of its own."""
     with ray_nodes(1, cpus=8) as cluster, pytest.MonkeyPatch.context() as patch:
         for name, value in AUTH.items():
             patch.setenv(name, value)

@@ -12,8 +12,7 @@ pytestmark = [pytest.mark.ray]
 
 @pytest.mark.ci
 def test_faults_on_the_clock(tmp_path: Path) -> None:
-    """A killed replica is replaced, a stopped one goes on, a deploy in place keeps the replicas and
-    one of a new version replaces them; all seconds are there, and nothing is left behind."""
+    """A killed replica is replaced, a stopped one resumes; deploys keep or replace the replicas."""
     faults = ("deploy:in-place@1s", "kill:replica:Elastic@4s", "stop:replica@9s+1s", "deploy@12s")
     words = [word for fault in faults for word in ("--fault", fault)]
     words += ["--stages", "20:24s", "--launches", "1"]

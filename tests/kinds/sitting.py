@@ -12,7 +12,7 @@ from serve_bench.store import read
 def sit_through(
     sitting: Sitting, measure: Callable[[Any], Iterable[Trial]], stopped: Callable[[], bool]
 ) -> Outcome:
-    """Keeps what is measured in each row that is left, until a Ctrl-C comes before a row."""
+    """Keep what is measured in each row that is left, until a Ctrl-C comes before a row."""
     folder = _opened(sitting)
     plan: Any = sitting.work(Place(folder.path, "x", LocalLoads()))
     interrupted = False

@@ -80,7 +80,7 @@ def run_here(load: Load, change: Callable[[Any], None] = lambda engine: None) ->
 
 
 def check_log(log: RequestLog, result: LoadResult) -> None:
-    """The rows say what the account of the measured part says, to the nanosecond."""
+    """Compare the rows with the account of the measured part, to the nanosecond."""
     rows, measured = list(log.rows()), result.measured
     classes = Counter(row.error for row in rows)
     assert classes.pop(None, 0) == measured.completed
@@ -112,7 +112,7 @@ def check_log(log: RequestLog, result: LoadResult) -> None:
 def timed_here(
     load: Load, windows: int, window_s: float, after_ns: int
 ) -> Iterator[tuple[Counts, Tally, Shared]]:
-    """What became of the requests of an engine here that measures `after_ns` after it began."""
+    """Drive an engine here that measures `after_ns` after it began; return its requests' ends."""
     with engine_here(load, windows, window_s) as (engine, shared):
         engine.connect()
         start = time.perf_counter_ns()

@@ -1,5 +1,8 @@
-"""The fast server sends one ready answer of 2,000 chunks, which costs it little, while the client
-has to take each chunk apart: so the client is the bottleneck on any machine."""
+"""Loads whose bottleneck is the client on any machine.
+
+The fast server sends one ready answer of 2,000 chunks, which costs it little, while the client has
+to take each chunk apart.
+"""
 
 import os
 import subprocess
@@ -49,7 +52,7 @@ def running(code: str, core: int) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def pinned(core: int) -> Iterator[None]:
-    """This thread, and the workers it starts, run on this core."""
+    """Pin this thread, and the workers it starts, to this core."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -60,7 +63,7 @@ def pinned(core: int) -> Iterator[None]:
 
 @pytest.fixture
 def cores() -> tuple[int, int]:
-    """A core for the client and one for the server (the same one on a machine with one)."""
+    """Choose a core for the client and one for the server (the same one on a machine with one)."""
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[-1], allowed[0]
 

@@ -317,8 +317,7 @@ def test_a_low_limit_of_open_files(hard: int, load: str, said: str) -> None:
 
 
 def test_the_memory_of_a_worker_is_its_own_and_holds_no_garbage() -> None:
-    """Not that of its parent. An error of aiohttp is a cycle that holds what was read; a worker
-    does not collect else."""
+    """Not that of its parent, nor the cycles of aiohttp's errors, which no worker else collects."""
     fat = bytearray(os.urandom(1 << 20)) * 120  # 120 MiB that are really there
     with serving(always("surplus_50")) as server:
         load = Load(Request(server.url), client="aiohttp", connections=2, count=1_000)

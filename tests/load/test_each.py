@@ -33,8 +33,7 @@ SHORT = Timing(0.2, 0.2, windows=3, window_s=0.5)
 
 @pytest.fixture
 def unfair(monkeypatch: pytest.MonkeyPatch) -> str:
-    """An action that answers one connection at once and lets all others wait: a count that is
-    shared would all be taken by that one."""
+    """Answer one connection at once, and no other: it would take all of a shared count."""
     favourite: list[object] = []
 
     async def action(writer: asyncio.StreamWriter) -> bool:
@@ -101,8 +100,7 @@ def test_a_server_that_goes_away_fails_each_connections_requests() -> None:
 
 
 def test_time_ends_a_load_that_is_not_done() -> None:
-    """One connection is never answered: its request outlives the drain, and leaves the tail open;
-    those of the others are answered in it."""
+    """One connection is never answered, which leaves the tail open; the others end in the drain."""
     timing = Timing(windows=1, window_s=0.4, drain_s=0.2)
     log = RequestLog()
     with serving(lambda number: "silent" if number == 5 else "ok", delay_s=0.01) as server:
@@ -137,8 +135,10 @@ def test_time_ends_a_load_that_is_not_done() -> None:
     ({"client": "aiohttp", "rate": 300.0, "max_connections": 30}, SHORT),
 )
 def test_log_account_and_server_agree(options: dict[str, Any], timing: Timing) -> None:
-    """From the warm-up to the drain, through two workers, by number and by time: nothing is lost
-    where one part meets the next, and each failure has the class of what the server did."""
+    """From the warm-up to the drain, through two workers: nothing is lost between two parts.
+
+    Each failure has the class of what the server did.
+    """
     log = RequestLog()
     with serving(mixed(7), delay_s=0.001) as server:
         request = Request(server.url, expect_body=b"ok")
@@ -214,8 +214,10 @@ READ = st.tuples(st.integers(1, 3_000), st.integers(1, 3))
 def test_the_log_of_a_stream_has_its_gaps(
     requests: list[tuple[int, list[tuple[int, int]]]], limits: list[int]
 ) -> None:
-    """Of every request the first event, the number of gaps, their sum, and those above each limit;
-    each event that came with another of its read is a gap of 0 ns."""
+    """Of every request the first event, the number of gaps, their sum, and those above each limit.
+
+    Each event that came with another of its read is a gap of 0 ns.
+    """
     log = RequestLog(limits)
     (order,) = log.open(1, streams=True)
     notes, expected = Notes(order.limits_ns), []

@@ -1,5 +1,4 @@
-"""The gRPC client against a server with known answers: ends by class, streams by the server's own
-log."""
+"""The gRPC client against a server with known answers: ends by class, streams by its log."""
 
 import asyncio
 import statistics
@@ -188,8 +187,7 @@ LOGGED: Final = {"echo": 0, "busy": 0, "slow": 0, "stream": EVENTS, "stall": 1, 
 @pytest.mark.parametrize("method", LOGGED)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_log_has_each_call_with_its_class_and_its_events(loop: str, method: str) -> None:
-    """In windows, with workers; at the end of the open loop, which has hardly a drain, calls are in
-    flight."""
+    """In windows, with workers; calls are in flight at the end of a loop with hardly a drain."""
     events, streams = LOGGED[method], method in ("stream", "stall", "empty")
     options: dict[str, Any] = {"streaming": Streaming(event_timeout_s=0.35)} if streams else {}
     log = RequestLog([1])

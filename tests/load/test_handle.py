@@ -1,5 +1,7 @@
-"""What the client of a handle makes of a request and of exceptions; the load itself is tested on a
-real Serve (tests/integration/test_protocols.py)."""
+"""What the client of a handle makes of a request and of exceptions.
+
+The load itself is tested on a real Serve (tests/integration/test_protocols.py).
+"""
 
 import ray
 from ray.serve._private.common import DeploymentID

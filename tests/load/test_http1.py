@@ -16,6 +16,7 @@ from serve_bench.load.failures import describe_seen
 from serve_bench.load.http1 import OTHER, PLAIN, WAITING, ResponseFramer
 from tests import servers
 from tests.cases import cases
+from tests.fixtures import Patch
 from tests.load.loads import run_here, split
 
 URL = "http://127.0.0.1:8000/noop"
@@ -72,7 +73,7 @@ INTERIM = [
 
 @st.composite
 def chunks(draw: st.DrawFn, body: bytes) -> bytes:
-    """The body in chunks of any size, with or without extensions and trailers."""
+    """Draw the body in chunks of any size, with or without extensions and trailers."""
     wire, rest = b"", body
     while rest:
         size = draw(st.integers(1, len(rest)))
@@ -84,7 +85,7 @@ def chunks(draw: st.DrawFn, body: bytes) -> bytes:
 
 @st.composite
 def responses(draw: st.DrawFn) -> tuple[bytes, int, bytes, str]:
-    """A valid response: (bytes, status, body, how its end is told).
+    """Draw a valid response: (bytes, status, body, how its end is told).
 
     The last is `length`, `chunked`, `nothing` (a status that has no body), `close` (a length, and
     the server closes) or `eof` (the connection's end is the body's).
@@ -172,11 +173,8 @@ def test_every_response_is_charged_to_its_own_request(client: Any, action: str) 
 
 @cases("client", "raw", "aiohttp")
 @cases("action", "close_later", "surplus_later")
-def test_what_ends_an_idle_connection_fails_no_request(
-    client: Any, action: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its end, and a surplus that comes when nothing is asked: nobody's answer, and not that of the
-    next."""
+def test_the_end_of_an_idle_connection(client: Any, action: str, monkeypatch: Patch) -> None:
+    """Its end, and a surplus while nothing is asked, are no answer to the next request."""
 
     async def surplus_later(writer: asyncio.StreamWriter) -> bool:
         writer.write(servers.OK)
@@ -195,7 +193,7 @@ def test_what_ends_an_idle_connection_fails_no_request(
 
 @pytest.fixture(scope="module")
 def clients_read() -> Iterator[Callable[[list[bytes], bool], list[tuple[Any, ...]]]]:
-    """Sends the pieces from a real server; what each client makes of them: (class, status)."""
+    """Send the pieces from a real server; return what each client reads: (class, status)."""
     pieces: list[bytes] = []
     keep = True
 

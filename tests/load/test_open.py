@@ -30,13 +30,13 @@ LATE_NS = 500_000
 
 
 def periodic(since: float) -> float:
-    """The server sleeps through the last fifth of every period."""
+    """Let the server sleep through the last fifth of every period."""
     phase = since % PERIOD_S
     return PERIOD_S - phase if phase > PERIOD_S - STALL_S else 0.0
 
 
 def once(since: float) -> float:
-    """The server sleeps for 0.2 s, and never again."""
+    """Let the server sleep for 0.2 s, and never again."""
     return ONCE_TO_S - since if ONCE_FROM_S < since < ONCE_TO_S else 0.0
 
 
@@ -57,12 +57,12 @@ def at(values: list[float], q: float) -> float:
 def check_against(
     latency: Histogram, truth: list[float], late: list[float], shares: tuple[float, ...]
 ) -> None:
-    """The percentiles are the truth's within 2 % or 1 ms, and what the client adds is known.
+    """Check that percentiles are the truth's within 2 % or 1 ms, with what the client adds.
 
     `truth`: from due to written by the server; `late`: from written to read (ns). If a share e of
-    the responses was late by more than LATE_NS, the percentile at q lies between the truth's
-    at q and its at q + e (or within the longest delay above the highest). On an idle machine e is
-    0 for the raw client; aiohttp reads a burst of 20 responses within about 2 ms.
+    the responses was late by more than LATE_NS, the percentile at q lies between the truth's at q
+    and its at q + e (or within the longest delay above the highest). On an idle machine e is 0 for
+    the raw client; aiohttp reads a burst of 20 responses within about 2 ms.
     """
     truth = sorted(truth)
     tardy = sum(1 for value in late if value > LATE_NS) / len(late)

@@ -46,7 +46,7 @@ def test_a_rate_is_steady_that_neither_climbs_nor_falls(rates: list[float], stea
 
 
 def judgeable(workers: list[WorkerReport], *times: list[int]) -> Any:
-    """What the verdict looks at: times of pickup, latency, lag, and to the first event."""
+    """Pick what the verdict looks at: times of pickup, latency, lag, and to the first event."""
     parts = zip(("pickup", "latency", "send_lag", "ttft"), (*times, [])[:4], strict=True)
     made = {name: Histogram.of(values) for name, values in parts}
     empty = dict.fromkeys(("censored", "ttft_censored", "itl", "handling"), Histogram())
@@ -109,7 +109,7 @@ URL = "http://h/"
 
 
 def taken(request: Request, workers: int, count: int, seed: int = 1) -> list[list[int]]:
-    """The numbers of the first requests of each worker, as its client is given them."""
+    """Take the numbers of the first requests of each worker, as its client is given them."""
     load = Load(request, connections=workers, seed=seed)
     numbers = list(range(len(request.turns)))
     takes = [next_turn(load, share, numbers) for share in shares(load, workers)]
@@ -175,7 +175,7 @@ class Bench:
             self.flying.append(due)
 
     def succeed(self, now: int) -> None:
-        """The request that was sent first is answered."""
+        """Answer the request that was sent first."""
         if now >= self.tally.edge:
             self.tally.advance(now)
         due = self.flying.pop(0)

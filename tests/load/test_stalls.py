@@ -1,6 +1,9 @@
-"""A stall of a known length gives known latencies: in an open loop of those due in it, in a closed
-loop of the one that each connection had sent. How many are due in it is bounded from below, since
-a busy host moves the stall, which the server counts from its first request."""
+"""A stall of a known length gives known latencies.
+
+In an open loop those of requests due in it, in a closed loop the one that each connection had sent.
+How many are due in it is bounded from below, since a busy host moves the stall, which the server
+counts from its first request.
+"""
 
 from typing import Any, Final
 
@@ -42,7 +45,7 @@ STALLS = {
 
 
 def stalled(client: Client, stall: str, **options: Any) -> LoadResult:
-    """A load on a server that stands still between two instants after its first request (s)."""
+    """Load a server that stands still between two instants after its first request (s)."""
     begin_s, end_s = STALLS[stall]
     wait = lambda since_s: end_s - since_s if begin_s <= since_s < end_s else 0.0  # noqa: E731
     with serving(delay_s=0.002, stall=wait) as server:

@@ -110,7 +110,7 @@ def test_what_is_wrong_with_server_sent_events(data: bytes, events: int, fault: 
 
 
 def chat(*contents: str | None) -> list[bytes]:
-    """A chat completion: who answers, the texts, why it ends, the tokens."""
+    """Make a chat completion: who answers, the texts, why it ends, the tokens."""
     chunks: list[Any] = [{"choices": [{"delta": {"role": "assistant", "content": ""}}]}]
     chunks += [{"choices": [{"index": 0, "delta": {"content": content}}]} for content in contents]
     counts = {"prompt_tokens": 7, "completion_tokens": len(contents), "total_tokens": 9}
@@ -188,7 +188,7 @@ EVENT: Final = chunks([b"data: a\n\n"]).removesuffix(LAST)
 
 
 def spaced(number: int) -> Steps:
-    """The head at once, the first event after FIRST_S, the others GAP_S apart."""
+    """Send the head at once, the first event after FIRST_S, the others GAP_S apart."""
     gaps = [(GAP_S, EVENT)] * (EVENTS_EACH - 1)
     return [(0.0, HEAD), (FIRST_S, EVENT), *gaps, (0.0, LAST)]
 

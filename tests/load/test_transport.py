@@ -46,7 +46,7 @@ def run_in_worker(request: Request, client: Client, **options: Any) -> LoadResul
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
-    """A self-signed certificate for localhost, and a server's settings with it."""
+    """Make a self-signed certificate for localhost, and a server's settings with it."""
     folder = tmp_path_factory.mktemp("tls")
     cert, key = folder / "cert.pem", folder / "key.pem"
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
@@ -85,8 +85,10 @@ def test_no_request_follows_one_that_was_answered_before_it_was_sent_whole() -> 
 def test_edges_between_an_answer_and_the_next_request_leave_the_account_whole(
     scheme: str, certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answers of one look at the sockets are all read before the next requests are sent: here
-    each read and each send takes 1 ms, and measuring begins at many places of that course."""
+    """The answers of one look at the sockets are all read before the next requests are sent.
+
+    Here each read and each send takes 1 ms, and measuring begins at many places of that course.
+    """
 
     def late() -> int:
         time.sleep(0.001)

@@ -1,5 +1,7 @@
-"""A service takes a fixed or drawn time for each request, with any number of slots, on a made-up
-clock. The tally of the engine counts its answers; warm-up, windows and record are a load's."""
+"""Loads of a service on a made-up clock, with fixed or drawn times and any number of slots.
+
+The tally of the engine counts its answers; warm-up, windows and record are a load's.
+"""
 
 import random
 from collections.abc import Callable
@@ -31,8 +33,11 @@ S = 1_000_000_000
 
 
 class Service:
-    """A service under a load, event by event. `takes`: seconds of each request; `slots`: how many
-    it works on at a time; `last_first`: whether the latest request is taken next."""
+    """A service under a load, event by event.
+
+    `takes`: seconds of each request; `slots`: how many it works on at a time; `last_first`: whether
+    the latest request is taken next.
+    """
 
     def __init__(
         self,
@@ -143,8 +148,7 @@ def test_a_closed_loop_has_the_rate_of_its_connections(takes_s: float, connectio
 @cases("connections", 1, 4, 16, 100)
 @cases("mean_s", 0.05, 0.3, 1.0)
 def test_responses_of_all_lengths(mean_s: float, connections: int) -> None:
-    """Over several runs, since one has few of them: ends of exponential times are those of a
-    Poisson process."""
+    """Ends of exponential times are those of a Poisson process; one run has few of them."""
     truth, shares, seconds = connections / mean_s, 0.0, 0.0
     for seed in range(6):
         draw = random.Random(f"{seed} {mean_s} {connections}")

@@ -53,7 +53,7 @@ def test_facts_of_a_lost_node() -> None:
 
 
 def combine(**parts: NodePart) -> LoadResult | NodesFailed:
-    """What came of a load from these nodes, which began within 10 ms."""
+    """Combine the loads from these nodes, which began within 10 ms."""
     crew = NodeCrew("auto", "ab12cd", Path("log"))
     crew.nodes = tuple(replace(NODE, node_id=name) for name in ("c", "a", "other", "b"))
     result = crew._combine(dict.fromkeys(parts, LOAD), {"parts": plain(parts), "skew_s": 0.01})

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import psutil
-import pytest
 
 from serve_bench.core.result import VariantUsed
 from serve_bench.observing import processes
@@ -16,6 +15,7 @@ from serve_bench.observing.processes import ServeProcess, app_of, behind, chosen
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Process, Serving, with_fallback
 from tests.cases import cases, sure
+from tests.fixtures import Patch
 from tests.places import begin
 
 
@@ -23,7 +23,7 @@ def process(pid: int, role: str, cluster: str = "s1", **more: str) -> ServeProce
     return ServeProcess(pid, role, f"ray::{role}", cluster, **more)
 
 
-def test_behind_a_url_is_the_serve_of_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_behind_a_url_is_the_serve_of_its_port(monkeypatch: Patch) -> None:
     proxy, other = process(os.getpid(), "proxy"), process(os.getppid(), "proxy", "s2")
     owner = SimpleNamespace(pid=proxy.pid)
     monkeypatch.setattr(processes, "port_owner", lambda port: owner)

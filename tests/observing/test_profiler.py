@@ -87,9 +87,7 @@ def test_a_process_that_ends_leaves_its_samples(start: Start, tmp_path: Path) ->
     assert "ended after" in done.notes[0] and "kept what was sampled" in done.notes[0]
 
 
-def test_an_idle_process_and_a_py_spy_that_falls_behind_leave_no_file(
-    start: Start, tmp_path: Path
-) -> None:
+def test_idle_processes_and_a_late_py_spy_leave_no_file(start: Start, tmp_path: Path) -> None:
     pid = start(SLEEP)
     outcome = record([Recording(pid, tmp_path / "a" / "b" / "x.raw.txt")], 0.5)
     (failure,) = outcome.failed

@@ -42,7 +42,7 @@ sys.stderr.write("\\n")
 
 
 def as_a_stranger(code: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs these lines as that user; stderr is what they write there."""
+    """Run these lines as that user; stderr is what they write there."""
     done = execute(sys.executable, "-c", f"{AS_A_STRANGER}{code}", str(STRANGER), *words)
     done.stderr = done.stderr.partition("\n\n")[2]
     return done

@@ -174,7 +174,7 @@ def test_a_program_is_named_by_its_file_and_script(words: list[str], name: str) 
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Iterator[tuple[int, int]]:
-    """A process that is no child of ours, and its port: it computes once somebody has connected."""
+    """Start a process that is no child of ours, and its port: it computes once connected to."""
     script = tmp_path / "stranger.py"
     script.write_text(WORKS)
     start = f"{sys.executable} {script} --token=s3cret & echo $! >&2"

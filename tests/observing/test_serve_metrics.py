@@ -26,7 +26,7 @@ COMMON = (
 def text(
     requests: float, http_requests: float | None = None, *, worker: str = "w1", ongoing: float = 0.0
 ) -> str:
-    """What the endpoint shows after so many requests of 2 ms."""
+    """Write what the endpoint shows after so many requests of 2 ms."""
     at = f'{{{COMMON},WorkerId="{worker}",application="a",deployment="D",replica="r",route="/"}}'
     lines = [
         "# HELP ray_serve_deployment_request_counter_total .",
@@ -79,7 +79,7 @@ def test_serve_s_series_are_read_and_buckets_and_other_metrics_left_out() -> Non
 def begun(
     script: Sequence[tuple[float, str]], ended_s: float, *, http: bool = False
 ) -> tuple[Exports, Meter]:
-    """A meter that has begun at second 0, and the second at which the load has ended."""
+    """Start a meter at second 0; return it and the second at which the load has ended."""
     exports = Exports(script)
     meter = Meter("u", 2.0, http, exports.get, exports.clock, exports.sleep)
     assert meter.begin() is None

@@ -1,5 +1,7 @@
-"""Loads are scripted (tests/rounds.py), so that a round takes exactly what a test says; those with
-`serving` drive a real load against a server with a known answer."""
+"""The fixtures of the plugin, on scripted rounds (tests/rounds.py) of exactly known lengths.
+
+Those with `serving` drive a real load against a server with a known answer.
+"""
 
 import importlib.util
 import json
@@ -82,7 +84,7 @@ class Session:
         return self.drive
 
     def run(self, source: str, *flags: str, **outcomes: int) -> pytest.RunResult:
-        """Runs a test; it and others beside it come out so, if an outcome is given."""
+        """Run a test; it and others beside it come out so, if an outcome is given."""
         if source:
             self.inner.makepyfile(test_speed=source)
         result = run(self.inner, "--benchmark-json=out.json", *flags)
@@ -290,9 +292,7 @@ def test_ctrl_c_in_a_round_leaves_no_process(inner: pytest.Pytester) -> None:
     assert workers and not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
-def test_it_says_what_to_switch_on_or_to_install(
-    inner: pytest.Pytester, monkeypatch: Patch
-) -> None:
+def test_what_to_switch_on_or_to_install(inner: pytest.Pytester, monkeypatch: Patch) -> None:
     inner.makepyfile(test_it="def test_it(serve_target):\n    assert serve_target.variant\n")
     result = inner.runpytest_inprocess(*PLUGIN)
     result.assert_outcomes(errors=1, passed=1)  # tests that do not time run

@@ -57,7 +57,7 @@ TURNED = replace(records.ROWS[2], label="x\x9b[2J\u202ey\u061c")
 
 
 def unseen(text: str) -> set[str]:
-    """The control characters in it."""
+    """List the control characters in it."""
     return set(text) & {"\x1b", "\x9b", "\u202e", "\u061c"}
 
 

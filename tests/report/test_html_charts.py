@@ -97,17 +97,17 @@ CHARTS: dict[str, Callable[[], Chart]] = {
 
 
 def drawn(chart: Chart) -> ET.Element:
-    """The plot, which no text of the chart has broken."""
+    """Read the plot, which no text of the chart has broken."""
     return ET.fromstring(f"<svg>{draw(chart, list_series(chart, looks_of([chart]))).plot}</svg>")
 
 
 def places(found: Iterable[ET.Element], name: str) -> list[float]:
-    """An attribute of elements, as a number."""
+    """Read an attribute of elements, as a number."""
     return [float(element.attrib[name].rstrip("%")) for element in found]
 
 
 def titles(found: ET.Element, tag: str = "use") -> list[str]:
-    """What the points, or the parts of bars, say under the pointer."""
+    """Read what the points, or the parts of bars, say under the pointer."""
     return [element.findtext("title", "") for element in found.iter(tag)]
 
 

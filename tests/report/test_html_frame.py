@@ -151,7 +151,7 @@ GRAPHS = re.findall(r'"path":"(profiles/[^"]+)"', PROFILED.read_text())
 
 
 def stored(place: Path) -> Path:
-    """The folder of a run with profiles."""
+    """Write the folder of a run with profiles."""
     for path in GRAPHS:
         (place / path).parent.mkdir(parents=True, exist_ok=True)
         (place / path).write_bytes(STACKS)
@@ -159,9 +159,7 @@ def stored(place: Path) -> Path:
     return place
 
 
-def test_a_page_is_written_into_the_folder_of_its_run_and_replaces_an_earlier_one(
-    tmp_path: Path, call: Call
-) -> None:
+def test_a_page_replaces_an_earlier_one_of_its_run(tmp_path: Path, call: Call) -> None:
     home = stored(tmp_path / "a run")
     before = sorted(file.name for file in home.iterdir())
     (out, err), to = call("report", home, "--format", "html"), home / "report.html"
@@ -173,9 +171,7 @@ def test_a_page_is_written_into_the_folder_of_its_run_and_replaces_an_earlier_on
     assert (home / "records.jsonl").read_bytes() == PROFILED.read_bytes()
 
 
-def test_a_page_of_several_runs_has_the_flamegraphs_of_each_and_no_large_records(
-    tmp_path: Path, monkeypatch: Patch, call: Call
-) -> None:
+def test_a_page_of_several_runs(tmp_path: Path, monkeypatch: Patch, call: Call) -> None:
     monkeypatch.setattr("serve_bench.report.page.MOST_RECORDS", 0)
     monkeypatch.chdir(tmp_path)
     stored(Path("a 1#"))
@@ -214,9 +210,7 @@ def contents(home: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in home.iterdir() if file.is_file()}
 
 
-def test_a_full_disk_leaves_the_earlier_page_and_no_part_of_a_file(
-    tmp_path: Path, monkeypatch: Patch, call: Call
-) -> None:
+def test_a_full_disk_leaves_an_earlier_page(tmp_path: Path, monkeypatch: Patch, call: Call) -> None:
     home = stored(tmp_path / "r")
     monkeypatch.chdir(home)
     call("report", ".", "-f", "html")
@@ -259,9 +253,7 @@ def test_two_runs_stand_side_by_side(two_runs: list[str], call: Call) -> None:
     call("report", *same, "-f", "html", "-o", f"{two_runs[0]}/both.html")  # each by itself
 
 
-def test_a_report_in_words_goes_to_a_new_file_alone(
-    two_runs: list[str], tmp_path: Path, call: Call
-) -> None:
+def test_words_go_to_a_new_file_alone(two_runs: list[str], tmp_path: Path, call: Call) -> None:
     to, page = tmp_path / "report.md", f"{two_runs[0]}/report.html"
     words = ("report", two_runs[0], "-f", "markdown", "-o")
     text, _ = call(*words[:-1])

@@ -30,9 +30,7 @@ def test_a_picture_says_what_it_shows(name: str) -> None:
 PLOT = ("report", places.FORMATS / "2-micro.jsonl", "--plot")
 
 
-def test_report_draws_the_main_chart_or_those_with_words_in_their_title(
-    tmp_path: Path, call: Call
-) -> None:
+def test_the_main_chart_or_those_with_words_in_their_title(tmp_path: Path, call: Call) -> None:
     svg, png = tmp_path / "all.svg", tmp_path / "one.png"
     _, err = call(*PLOT, svg)
     assert svg.read_text().startswith("<svg") and f"wrote {svg}" in err

@@ -36,6 +36,7 @@ from serve_bench.view.rows import make_page
 from serve_bench.view.slo import judged_rows, reasons, slo_of
 from tests import places
 from tests.cases import cases
+from tests.fixtures import Patch
 from tests.records import (
     AT,
     ROWS,
@@ -96,7 +97,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_color_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_color_is_for_terminals_that_want_it(monkeypatch: Patch) -> None:
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -111,7 +112,7 @@ def test_color_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def everywhere(result: Result) -> dict[str, str]:
-    """The texts of all forms, each as one line, so that wrapping hides nothing."""
+    """Render all forms, each as one line, so that wrapping hides nothing."""
     return {name: " ".join(render(result, name).split()) for name in FORMATS}
 
 
@@ -143,7 +144,7 @@ def test_a_profiled_row_is_marked_and_enters_nothing() -> None:
 
 
 def sampled(at: PlannedTrial, proxy: float, *, profiled: bool = False) -> Trial:
-    """A trial of 100 connections whose proxy used so many % of a core."""
+    """Sample a trial of 100 connections whose proxy used so many % of a core."""
     processes = [
         {"pid": 1, "role": "proxy", "cpu_percent": proxy},
         {"pid": 2, "role": "replica", "cpu_percent": 20.0},
@@ -297,14 +298,12 @@ CONTRADICTORY: Final = (
 
 
 def contradictions(text: str) -> list[str]:
-    """The pairs of which both stand in a text."""
+    """List the pairs of which both stand in a text."""
     return [f"{a} / {b}" for a, b in CONTRADICTORY if re.search(a, text) and re.search(b, text)]
 
 
 @pytest.mark.parametrize("name", list_runs())
-def test_a_stored_run_is_said_in_sentences_that_agree(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sentences_of_stored_runs_agree(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
     shutil.copy(list_runs()[name], tmp_path / "records.jsonl")
     text = report(str(tmp_path))
@@ -346,9 +345,7 @@ def judged_run(name: str, slo: str | None = SLO) -> Result:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_row_has_a_verdict_and_published_forms_and_runs_without_an_slo_none(
-    name: str,
-) -> None:
+def test_every_row_has_a_verdict_but_not_where_no_slo_is(name: str) -> None:
     plain, given = judged_run(name, None), judged_run(name)
     rows = judged_rows(given)
     assert rows and {row.word for row in rows} <= {"met", "missed", "not judged"}

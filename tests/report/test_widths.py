@@ -58,7 +58,7 @@ RATES = (
 
 
 def quick(place: int) -> Trial:
-    """A row of a micro --quick: the third has no answer, and three had too few of a warm-up."""
+    """Make a row of a micro --quick: the third has no answer, three had too short a warm-up."""
     at, rate, judged = PLAN[place], RATES[place], place not in (11, 14, 17)
     count = max(100, round(1.5 * rate))
     latency = Histogram.of([round(1.5e9 * at.row.connections / count)] * count)
@@ -72,8 +72,7 @@ def quick(place: int) -> Trial:
 
 
 def test_a_quick_micro_is_seen_on_one_screen() -> None:
-    """18 rows with a collapse, limits and warnings in 40 lines of 80 columns; the headline once,
-    with its cause, its confidence and the next limit."""
+    """18 rows with a collapse, limits and warnings in 40 lines of 80 columns; one headline."""
     result = result_of([run(*PLAN), launch(), *map(quick, range(len(PLAN)))])
     text = render(result, where="results/20260102-030405")
     lines = text.splitlines()

@@ -48,8 +48,11 @@ Change = Callable[[Any], Any]
 
 @dataclass
 class Script:
-    """`faults`: by call and its number, such as "deploy 2": an exception that it raises, or what
-    becomes of its result. `dead`, `broken` and `gone` are set by faults."""
+    """What a world does.
+
+    `faults`: by call and its number, such as "deploy 2": an exception that it raises, or what
+    becomes of its result. `dead`, `broken` and `gone` are set by faults.
+    """
 
     faults: Mapping[str, BaseException | Change] = field(default_factory=dict)
     now_s: float = 100.0
@@ -70,7 +73,7 @@ class Script:
         self.events.append(text.replace(str(self.folder), "FOLDER"))
 
     def call(self, name: str, who: object = "", result: Any = None) -> Any:
-        """A call: noted, as long as it takes, with what is to come of it."""
+        """Note a call, and take as long as it takes, with what is to come of it."""
         self._counts[name] += 1
         launch = str(who).split(" ")[0]
         if name in ("begin", "bare", "start") and launch.isdigit() and launch not in self.opened:
@@ -95,7 +98,7 @@ class Script:
         return result
 
     def lose(self, *gone: str, broken: str | None = None) -> Change:
-        """A fault: these processes end, and the cluster is `broken`."""
+        """End these processes, as a fault: the cluster is `broken`."""
 
         def change(result: Any) -> Any:
             self.gone, self.broken = list(gone), broken
@@ -142,7 +145,7 @@ class Script:
 
 
 def record_text(record: Record) -> str:
-    """A record as one line: what tells it from others."""
+    """Write a record as one line: what tells it from others."""
     fields = json.loads(to_line(record))
     names = ["key", "launch", "what", "message", "flags"]
     if "key" not in fields:
@@ -305,7 +308,7 @@ def _replace_methods(monkeypatch: Patch, owner: type, **fakes: Any) -> None:
 
 
 def _fake(script: Script, monkeypatch: Patch, owner: type, ended: int, **fakes: Any) -> None:
-    """What has a name, is alive until a fault, and takes so many processes with it."""
+    """Name a process that is alive until a fault, and takes so many others with it."""
 
     def close(self: Any) -> Reaped:
         script.call("close", self.name)

@@ -39,7 +39,7 @@ def earlier(suite: Suite, *records: Trial | Failure) -> Result:
 
 
 def todo_of(agenda: Agenda) -> list[list[tuple[PlannedTrial, bool]]]:
-    """What is done in each cell: rows, and whether they are profiled."""
+    """List what is done in each cell: rows, and whether they are profiled."""
     return [agenda.of(rows) for launch in agenda.launches for _, rows in launch.cells]
 
 
@@ -134,7 +134,7 @@ def test_a_step_in_doubt_comes_first_and_keeps_its_place() -> None:
 
 
 def pressed(rates: list[float]) -> list[PlannedTrial]:
-    """The rows of a press test whose loads come out as told, in their order."""
+    """Press with loads that come out as told, in their order."""
     work = work_of(PRESS)
     taken = []
     while (todo := work.next()) is not None:

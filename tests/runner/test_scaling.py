@@ -36,7 +36,7 @@ class ScalingServe:
     changes: list[tuple[float, int]] = field(default_factory=list)
 
     def begin_course(self, every_s: float) -> None:
-        """It is read from now on."""
+        """Begin the course, which is read from now on."""
 
     def replica_states(self) -> dict[str, Any]:
         return {"a:Shop": {"wanted": 4, "running": self.running}}

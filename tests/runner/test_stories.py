@@ -1,5 +1,7 @@
-"""tests/runner/stories/KIND.txt tells a whole run of the kind. Where a story changes on purpose,
-`python -m tests.runner.test_stories` writes all of them anew."""
+"""A whole run of each kind, as tests/runner/stories/KIND.txt tells it.
+
+Where a story changes on purpose, `python -m tests.runner.test_stories` writes all of them anew.
+"""
 
 import re
 import tempfile
@@ -37,6 +39,7 @@ from serve_bench.spec.sides import Side, SidesSpec
 from serve_bench.spec.suite import read_services
 from serve_bench.store import RunFolder, StoreError, read
 from tests.cases import cases
+from tests.fixtures import Patch
 from tests.records import run as run_record
 from tests.runner.fakes import TROUBLES, Looking, Script, install
 from tests.scale_records import scale_suite
@@ -131,9 +134,11 @@ def scale(workload: Any, **settings: Any) -> Make:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of run and what can go wrong with it: calls by their number, each with troubles of
-    `fakes.TROUBLES`. `ladder`: its rows are found as it goes on. `together`: sides are measured
-    in turn, and one that fails takes the others with it."""
+    """A kind of run and what can go wrong with it: calls by number, with `fakes.TROUBLES`.
+
+    `ladder`: its rows are found as it goes on. `together`: sides are measured in turn, and one that
+    fails takes the others with it.
+    """
 
     make: Make
     troubles: str = ""
@@ -211,7 +216,7 @@ CASES: Final = [
 ]
 
 
-def play(script: Script, kind: Kind, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def play(script: Script, kind: Kind, folder: Path, monkeypatch: Patch) -> str:
     """Works off a run, or what is missing of it; how it ended."""
     earlier = read(folder / "run") if (folder / "run").exists() else None
     with monkeypatch.context() as patches:
@@ -231,14 +236,14 @@ def play(script: Script, kind: Kind, folder: Path, monkeypatch: pytest.MonkeyPat
                 return type(error).__name__
 
 
-def tell_story(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def tell_story(name: str, folder: Path, monkeypatch: Patch) -> str:
     script = new_script(name, folder)
     ended = play(script, KINDS[name], folder, monkeypatch)
     return "\n".join([*script.events, f"ended {ended}"]) + "\n"
 
 
 def new_script(name: str, folder: Path) -> Script:
-    """A script; calls in threads take no time there."""
+    """Make a script; calls in threads take no time there."""
     script = Script(folder=folder)
     if name.startswith(("versus", "tax")):
         script.costs_s = {"load": 1.0, "begin": 1.0, "slices": 2.0, "close": 1.0}
@@ -246,14 +251,14 @@ def new_script(name: str, folder: Path) -> Script:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_story_of_a_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_story_of_a_run(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
     story = STORIES / f"{name}.txt"
     assert tell_story(name, tmp_path, monkeypatch) == story.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("name", "call", "trouble"), CASES, ids=[" ".join(case) for case in CASES])
 def test_whatever_goes_wrong(
-    name: str, call: str, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, call: str, trouble: str, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """What is recorded is sound, and `--resume` measures the rest."""
     kind, script = KINDS[name], new_script(name, tmp_path)
@@ -282,7 +287,7 @@ def test_whatever_goes_wrong(
 
 
 @cases("trouble", "broken", "killed")
-def test_a_load_given_up(trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_given_up(trouble: str, tmp_path: Path, monkeypatch: Patch) -> None:
     script = new_script("micro", tmp_path)
     script.faults = {"load 2": TROUBLES[trouble](script)}
     play(script, KINDS["micro"], tmp_path, monkeypatch)
@@ -293,9 +298,7 @@ def test_a_load_given_up(trouble: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @cases("fault, left", ("start 2", "default haproxy"), ("deploy 2", "default haproxy"))
-def test_a_side_that_is_not_up_leaves_the_round_to_the_others(
-    fault: str, left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_side_that_is_not_up(fault: str, left: str, tmp_path: Path, monkeypatch: Patch) -> None:
     script = new_script("versus-sides", tmp_path)
     script.faults = {fault: TROUBLES["fails"](script)}
     assert play(script, KINDS["versus-sides"], tmp_path, monkeypatch) == "incomplete"
@@ -306,7 +309,7 @@ def test_a_side_that_is_not_up_leaves_the_round_to_the_others(
 
 
 @cases("name", "micro", "versus", "tax", "rpc", "scale-attached")
-def test_leftovers_are_failures(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftovers_are_failures(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
     script = new_script(name, tmp_path)
     script.leftovers = ("raylet 9",)
     assert play(script, KINDS[name], tmp_path, monkeypatch) == "incomplete"
@@ -317,8 +320,7 @@ def test_leftovers_are_failures(name: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 def check_run(script: Script, kind: Kind, result: Result, ended: str) -> None:
-    """Every launch is closed, once. What was shown is recorded, each row is planned and measured
-    once. Progress only goes on."""
+    """Check that launches are closed once, rows planned and measured once, progress recorded."""
     assert {*script.opened} <= {*script.closed}
     assert len(script.closed) == len({*script.closed})
     measured = keys_of(result.trials)

@@ -26,8 +26,7 @@ NO_PATH = "the app has no such path, name one with --route"
 
 @pytest.fixture
 def deployer(monkeypatch: Patch) -> Any:
-    """The module of the program that holds a cluster, which imports its neighbours by plain names;
-    it loses patience at once."""
+    """Load the program that holds a cluster; its neighbours have plain names. It does not wait."""
     monkeypatch.syspath_prepend(str(CLUSTER))
     module: Any = importlib.import_module("deployer")
     monkeypatch.setattr(module, "WRONG_ANSWER_S", 0.0)
@@ -38,7 +37,7 @@ def deployer(monkeypatch: Patch) -> Any:
 def refused(
     deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int, late_s: float = 0.0
 ) -> str:
-    """What is said of a server with these answers by path, and a status for all else."""
+    """Return what is said of a server with these answers by path, and a status for all else."""
 
     def answer(number: int) -> Steps:
         head = server.log[number].head
@@ -131,9 +130,7 @@ def test_a_traceback_in_a_log_is_told_by_the_frames_of_the_app(deployer: Any) ->
     assert library[1].endswith("line 1, in call") and library[-1] == "KeyError: 1"
 
 
-def test_a_500_is_told_with_the_log_and_a_dead_replica_by_its_last_line(
-    deployer: Any, monkeypatch: Patch
-) -> None:
+def test_a_500_has_its_log_and_a_dead_replica_its_end(deployer: Any, monkeypatch: Patch) -> None:
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: LOG)
     said = refused(deployer, ROUTES, 500)
     flags = "; if the request lacks something: query (--route), --body, --header, --protocol"
@@ -198,14 +195,14 @@ def test_a_ray_that_does_not_start_is_told_with_the_package_beside_it(
 
 @pytest.fixture
 def measured(monkeypatch: Patch) -> Any:
-    """What a launch tells of the code that it measures: commit, sources, packages."""
+    """Read what a launch says of the code that it measures: commit, sources, packages."""
     monkeypatch.syspath_prepend(str(CLUSTER))
     return importlib.import_module("measured")
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository with an app in a folder below its top, committed."""
+    """Make a repository with an app in a folder below its top, committed."""
     folder = tmp_path / "repository" / "service"
     folder.mkdir(parents=True)
     (folder / "app.py").write_text("import helper\n")

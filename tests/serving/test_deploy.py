@@ -64,7 +64,7 @@ def read(name: str) -> Any:
 
 
 def undocumented(value: Any, known: Any, path: str = "") -> Iterator[str]:
-    """The places of a manifest whose field is not documented, or that hold another type."""
+    """List places of a manifest whose field is not documented, or that hold another type."""
     kind = known if isinstance(known, type) else type(known)
     if kind is not object and type(value) is not kind:
         yield f"{path}: {value!r} is not {kind.__name__}"
@@ -80,7 +80,7 @@ def undocumented(value: Any, known: Any, path: str = "") -> Iterator[str]:
 
 
 def containers(manifest: Any) -> list[Any]:
-    """The containers of a RayService, the head's first."""
+    """List the containers of a RayService, the head's first."""
     cluster = manifest["spec"]["rayClusterConfig"]
     groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
     return [group["template"]["spec"]["containers"][0] for group in groups]
@@ -191,7 +191,7 @@ def test_the_environment_reaches_the_service(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def load_file(name: str) -> Any:
-    """A Python file of deploy/ as a module, executed anew."""
+    """Load a Python file of deploy/ as a module, executed anew."""
     spec = importlib.util.spec_from_file_location(f"deploy_{Path(name).stem}", DEPLOY / name)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -210,7 +210,7 @@ def locustfile(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def asked_of(locustfile: Any, status: int, body: str) -> tuple[list[Any], list[str]]:
-    """What a user of the load asks a client that gives this answer, and what it calls wrong."""
+    """Ask a client that gives this answer, as the load's users do; return what it calls wrong."""
     asked: list[Any] = []
     failures: list[str] = []
     answer = SimpleNamespace(status_code=status, text=body, json=lambda: json.loads(body))

@@ -92,7 +92,7 @@ def scored(ranker: Any, payloads: Sequence[Any]) -> list[list[float]]:
 def scores_of(
     kind: str, shape: Shape, users: Sequence[int], seed: int = 1, together: int = 100
 ) -> Any:
-    """What a ranker in this process gives; so many users at a time."""
+    """Score in this process; so many users at a time."""
     from serve_bench.serving.apps import dlrm
 
     ranker = dlrm.build(kind, shape, "cpu", seed)

@@ -29,7 +29,7 @@ class UserCallableWrapper:
 
 @pytest.fixture
 def look(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module, which travels into replicas."""
+    """Load the module, which travels into replicas."""
     monkeypatch.syspath_prepend(str(CLUSTER))
     return importlib.import_module("look")
 
@@ -80,7 +80,7 @@ async def timed(request: Request, call_next: Any) -> Response:
 
 
 async def sampled(look: Any, endpoint: str, middleware: bool) -> dict[str, Any]:
-    """A sample while three requests are at an endpoint of Shop, whose lock is held."""
+    """Sample three requests at an endpoint of Shop, whose lock is held."""
     shop = Shop()
     serve: dict[str, Any] = {}
     await shop.lock.acquire()

@@ -111,7 +111,7 @@ frontend http_frontend
 
 
 def started(tmp_path: Path, config: str) -> str:
-    """The configuration that HAProxy gets, by the script that Ray starts in its place."""
+    """Read the configuration that HAProxy gets, by the script that Ray starts in its place."""
     binary = program(tmp_path / "real", 'echo "$1 $2 $4"\ncat "$3"')
     file = tmp_path / "haproxy.cfg"
     file.write_text(config)

@@ -170,8 +170,7 @@ def test_the_run_of_another_user_is_passed_over_and_never_removed(run_id: str) -
 
 @pytest.mark.root  # only root can start a process that is another user's
 def test_marks_of_another_user_are_not_believed(tmp_path: Path) -> None:
-    """Anybody can name a directory and a dead owner in his environment: as root we would remove
-    the one, and end what holds a file open in it."""
+    """Anybody can name a folder and a dead owner: as root we would remove the one for him."""
     victim = tmp_path / f"{strays.DIRECTORY_PREFIX}abcde1"
     victim.mkdir()
     (victim / "precious").write_text("not ours to remove")

@@ -49,7 +49,7 @@ def calls(tree: ast.AST, inside: tuple[ast.AST, ...] = ()) -> Iterator[tuple[ast
 
 
 def without_end(source: str) -> list[str]:
-    """The calls of a module that may wait for ever."""
+    """List the calls of a module that may wait for ever."""
     found = []
     all_calls = list(calls(ast.parse(source)))
     in_time = [call for call, _ in all_calls if ast.unparse(call.func) == "in_time"]

@@ -48,7 +48,7 @@ def flags(model: type[Spec], given: dict[str, str], content: Content = EMPTY) ->
 
 
 def number_of(option: Option) -> inspect.IntType | inspect.FloatType | None:
-    """The type of a number with its bounds, and without a reader of its own."""
+    """Find the type of a number with its bounds, and without a reader of its own."""
     info = inspect.type_info(option.kind)
     parts = info.types if isinstance(info, inspect.UnionType) else (info,)
     for part in parts if option.reader is None else ():
@@ -86,9 +86,7 @@ def test_what_is_beyond_a_bound_is_refused_in_one_line(model: type[Spec], option
 
 
 @each_option
-def test_what_is_at_a_bound_is_taken_from_a_flag_and_a_file(
-    model: type[Spec], option: Option
-) -> None:
+def test_a_bound_is_taken_from_flag_and_file(model: type[Spec], option: Option) -> None:
     if option.name in TOGETHER:
         return
     number = number_of(option)
@@ -107,9 +105,7 @@ def test_what_is_at_a_bound_is_taken_from_a_flag_and_a_file(
 
 
 @each_option
-def test_a_flag_goes_before_the_file_and_a_value_stands_once(
-    model: type[Spec], option: Option
-) -> None:
+def test_flags_go_first_and_values_stand_once(model: type[Spec], option: Option) -> None:
     known = (option.default or (None,))[0] if option.listed else option.default
     if known in (None, ()) or isinstance(known, bool):
         return

@@ -54,9 +54,7 @@ def create(path: Path) -> str:
 
 
 @cases("cut", "", '{"kind":"trial","key":"de')
-def test_resume_goes_on_behind_what_is_there_and_loses_a_cut_off_line_alone(
-    cut: str, tmp_path: Path
-) -> None:
+def test_resume_loses_a_cut_off_line_alone(cut: str, tmp_path: Path) -> None:
     store_run(tmp_path, Result(run(FIRST, SECOND), trials=(trial(FIRST),)))
     with (tmp_path / RECORDS_FILE).open("a") as file:
         file.write(cut)

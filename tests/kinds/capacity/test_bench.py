@@ -31,19 +31,18 @@ CELL = {"max_batch_size": 1, "max_ongoing_requests": 10000, "num_replicas": 8}
 
 
 def asked(budget_s: float = 1200.0) -> CapacitySearch:
-    """A search of three launches or more."""
+    """Plan a search of three launches or more."""
     return CapacitySearch(parse_slo(SLO).source, budget_s=budget_s)
 
 
 def suite(budget_s: float) -> Suite:
-    """The no-op, whose capacity is searched."""
+    """Make a suite that searches the capacity of the no-op."""
     whole = suite_with(read_toml(suite_file("noop")), "noop.toml")
     return replace(whole, rows=(closed_row(),), launches=20, capacity=asked(budget_s))
 
 
 def test_what_is_settled_is_gone_on_with_only_after_a_failure() -> None:
-    """A launch that failed is made again, though the run had ended. A resumed run has the budget of
-    its command line, not that of the run that it goes on with."""
+    """A failed launch is made again; a resumed run has the budget of its own command line."""
     earlier, of = capacity_result("a", {"default": [Known(400.0)] * 3}, cell=CELL), suite(77.0)
     searches = find_searches(of, earlier)
     assert searches.asked.budget_s == 77.0
@@ -76,8 +75,7 @@ def test_the_budget_says_before_the_start_what_it_will_not_buy() -> None:
 
 @cases("slo, drain_s", ("p99=2s,ttft_p99=200ms", 4.0), ("ttft_p99=200ms", None))
 def test_a_probe_lasts_as_long_as_its_responses(slo: str, drain_s: float | None) -> None:
-    """It is warm once as many are in flight as later, and waits for their ends where no objective
-    limits those: without, the end of a long stream would be an error."""
+    """A probe is warm once as many are in flight as later, and waits for the ends of streams."""
     search = Searches(asked(), parse_slo(slo)).at("a", 1, {})
     closed = search.next()
     assert closed is not None

@@ -28,7 +28,7 @@ NONE = (None, None, list[int]())
 def climbed(
     ladder: Ladder, rates: Mapping[int, float], variant: str = "default", launch: int = 1, **of: Any
 ) -> list[Trial]:
-    """Steps of a launch with latencies as Little's law has them."""
+    """Make steps of a launch with latencies as Little's law has them."""
     climb = Climb(ladder, variant, launch, cell())
     return [
         trial(climb.planned(users), rate, latency=latency_of(rate, users), **of)

@@ -17,7 +17,7 @@ NAMES = ("user", "item")
 
 
 def cell_of(app: str = "press", **settings: Any) -> dict[str, Any]:
-    """A cell of the published test: 15 samples of two features."""
+    """Make a cell of the published test: 15 samples of two features."""
     shape = {"rows_per_request": 15, "sparse_features": 2}
     return {**cell_defaults(app), **shape, **settings}
 

@@ -196,9 +196,7 @@ def test_an_import_starts_nothing(shop: Path, monkeypatch: Patch, line: str, say
 
 
 @pytest.mark.ray
-def test_what_serve_takes_is_taken_and_built_alike_in_the_cluster(
-    shop: Path, monkeypatch: Patch
-) -> None:
+def test_what_serve_takes_is_built_alike(shop: Path, monkeypatch: Patch) -> None:
     """A builder with arguments, a deployment that needs none, the only application of a file."""
     from serve_bench.serving.apps import own
 

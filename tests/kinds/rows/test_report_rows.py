@@ -1,5 +1,4 @@
-"""What a run of rows says (micro, noop, and run for an app of one's own): its table, its sentences,
-its charts; and what replicas counted of their requests."""
+"""What a run of rows says (micro, noop, run): table, sentences, charts, counts of replicas."""
 
 import struct
 from dataclasses import replace
@@ -44,7 +43,7 @@ def sheet(*records: Record) -> Document:
 
 
 def drawn(of: Document, name: str) -> list[Point]:
-    """The points of all charts of a section."""
+    """List the points of all charts of a section."""
     charts = select(part(of, name), Chart)
     return [point for chart in charts for point in chart.points]
 
@@ -219,7 +218,7 @@ def test_a_row_in_which_a_replica_ended_has_no_cause() -> None:
 
 
 def used(*processes: tuple[str, float | None]) -> dict[str, Any]:
-    """Processes by role and CPU; load workers have no proportional memory."""
+    """Make processes by role and CPU; load workers have no proportional memory."""
     facts = [
         {"pid": pid, "role": role, "cpu_percent": cpu, "pss_mb": None if "load" in role else 10.0}
         for pid, (role, cpu) in enumerate(processes, 1)
@@ -285,7 +284,7 @@ CLIENT = {"bytes_received": 2_000_000, "status_codes": {"200": 100}}
 
 
 def load(*windows: float, waits: Histogram | None = None, **changes: Any) -> Trial:
-    """A load whose latencies are easy; of `waits` no request was ever answered."""
+    """Make a load whose latencies are easy; of `waits` no request was ever answered."""
     given_up = waits is not None
     answered = Histogram() if given_up else Histogram.of([1 * MS] * 90 + [2 * MS] * 9 + [50 * MS])
     made = trial(PLANNED, *windows, latency=answered.encode(), client=CLIENT)

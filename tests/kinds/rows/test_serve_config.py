@@ -108,8 +108,7 @@ app = Shop.bind()
 
 @pytest.mark.ray
 def test_a_file_is_read_by_serve_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real child program, without a cluster: schema, arguments of a builder, what goes over the
-    code, and what is deployed of it."""
+    """The real child program, without a cluster, reads it, builds it and lists its deployments."""
     monkeypatch.chdir(tmp_path)
     for name, text in (("c.yaml", FILE), ("one.py", ONE), ("two.py", TWO)):
         (tmp_path / name).write_text(text)
@@ -170,7 +169,7 @@ def test_a_file_that_names_no_deployment_of_the_app(monkeypatch: pytest.MonkeyPa
 
 
 def describing(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The child program as a module; it imports nothing of ours."""
+    """Load the child program as a module; it imports nothing of ours."""
     place = places.TOP / "serve_bench" / "serving" / "cluster"
     monkeypatch.syspath_prepend(str(place))
     return importlib.import_module("describe")

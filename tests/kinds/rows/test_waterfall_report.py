@@ -1,5 +1,4 @@
-"""What a run says of its traced requests: a table of hops, sentences, the same in JSON, and single
-requests as a file for other tools."""
+"""What a run says of its traced requests: hops, sentences, JSON, and a file for other tools."""
 
 import json
 from pathlib import Path
@@ -56,7 +55,7 @@ def fall(**more: Any) -> dict[str, Any]:
 
 
 def traced(**falls: dict[str, Any]) -> Result:
-    """A row in a launch of each variant."""
+    """Make a row in a launch of each variant."""
     plan = [planned(variant, ROW) for variant in falls]
     trials = [changed(trial(at), waterfall=falls[at.variant]) for at in plan]
     return result_of([run(*plan), *map(launch, falls), *trials])
@@ -121,9 +120,7 @@ def test_events_of_chrome_have_a_track_for_each_request_and_call() -> None:
     assert made["otherData"]["begin_unix_ns"] == DUE
 
 
-def test_a_run_without_traced_requests_writes_no_file_and_says_so(
-    tmp_path: Path, capsys: Capture
-) -> None:
+def test_without_traced_requests_no_file_is_written(tmp_path: Path, capsys: Capture) -> None:
     request = ReportRequest(trace_out=tmp_path / "t.json")
     request.write_beside(traced(a={"requests": []}))
     assert not (tmp_path / "t.json").exists()

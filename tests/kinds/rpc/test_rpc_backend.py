@@ -17,7 +17,7 @@ SUITE = RpcSpec(world_size=(3,), state_size=("4-5",), master_port=0)
 
 
 def backend_with(code: str, place: Path) -> tuple[RpcBackend, Child]:
-    """A backend whose program is a line of Python."""
+    """Make a backend whose program is a line of Python."""
     child = Child(
         [sys.executable, "-u", "-c", code],
         log=place / "log",

@@ -42,7 +42,7 @@ def refuse(suite: RpcSpec) -> str:
 
 @pytest.fixture(autouse=True)
 def _has_all(monkeypatch: Patch) -> None:
-    """A host that has torch, Ray and much memory, whatever this one is."""
+    """Pretend a host that has torch, Ray and much memory, whatever this one is."""
     monkeypatch.setattr(rpc_needs, "find_spec", lambda module: module)
     monkeypatch.setattr(rpc_needs, "own_ray_version", lambda: "2")
     free_bytes(monkeypatch, 1_000_000_000_000)
@@ -60,9 +60,7 @@ def free_bytes(monkeypatch: Patch, available: int, limit_bytes: int | None = Non
     ("ray", None),  # the policy is a network
     ("serve torch", 20.0),
 )
-def test_torch_is_asked_for_where_something_needs_it(
-    backends: str, policy_ms: float | None, monkeypatch: Patch
-) -> None:
+def test_who_needs_torch(backends: str, policy_ms: float | None, monkeypatch: Patch) -> None:
     monkeypatch.setattr(rpc_needs, "find_spec", {"ray": "ray"}.get)
     suite = suite_of(*backends.split(), policy_ms=policy_ms)
     assert refuse(suite) == "torch is not installed: pip install torch numpy"
@@ -106,9 +104,7 @@ def test_an_address_is_kept_as_it_was_given_and_has_an_interface_here() -> None:
 
 
 @cases("backend", "torch", "ray", "serve")
-def test_memory_that_does_not_suffice_is_told_with_the_size_that_fits(
-    backend: str, monkeypatch: Patch
-) -> None:
+def test_too_little_memory_names_the_size_that_fits(backend: str, monkeypatch: Patch) -> None:
     world = replace(WORLD, world_size=80)
     needed = needed_bytes(world, backend)
     assert backend != "torch" or needed < 16 << 30  # 80 over torch are meant to fit in 16 GiB
@@ -121,9 +117,7 @@ def test_memory_that_does_not_suffice_is_told_with_the_size_that_fits(
     resolve_device(suite_of(backend, worlds=(replace(world, world_size=79),)))
 
 
-def test_the_lower_limit_counts_and_states_too_large_are_not_blamed_on_the_observers(
-    monkeypatch: Patch,
-) -> None:
+def test_the_lower_limit_counts_and_large_states_blame_no_observer(monkeypatch: Patch) -> None:
     free_bytes(monkeypatch, 64_000_000_000, limit_bytes=1_100_000_000)  # of a container
     assert "1.1 GB is free" in refuse(suite_of())
     free_bytes(monkeypatch, 2_000_000_000)
@@ -131,9 +125,7 @@ def test_the_lower_limit_counts_and_states_too_large_are_not_blamed_on_the_obser
     assert refuse(suite_of(worlds=(huge,))).endswith("; try a smaller --state-size")
 
 
-def test_open_files_that_do_not_suffice_are_told_with_the_limit_that_does(
-    monkeypatch: Patch,
-) -> None:
+def test_too_few_open_files_name_the_limit_that_suffices(monkeypatch: Patch) -> None:
     needed = 64 + FILES_EACH * 10
 
     def limits(hard: int) -> Callable[[int], tuple[int, int]]:

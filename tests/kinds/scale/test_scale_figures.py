@@ -1,5 +1,4 @@
-"""The figures of scale: each published metric by hand, lost nodes, invalid runs, growth;
-and what a report says of them."""
+"""The figures of scale by hand: published metrics, lost nodes, invalid runs, growth, reports."""
 
 import json
 import math
@@ -334,7 +333,7 @@ def test_no_limit_is_told_of_a_row_through_a_handle_or_from_several_nodes() -> N
 
 
 def named(result: Result) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The perf_metrics of a run, and its metrics by their names."""
+    """Read the perf_metrics of a run, and its metrics by their names."""
     content = json.loads(perf_metrics(result))
     metrics = {metric["perf_metric_name"]: metric for metric in content["perf_metrics"]}
     assert len(metrics) == len(content["perf_metrics"])

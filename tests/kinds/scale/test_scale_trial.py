@@ -36,7 +36,7 @@ def node(**changes: Any) -> NodeFacts:
 
 
 def of_nodes(nodes: list[NodeFacts], completed: int = 1000, timeouts: int = 0) -> Trial:
-    """The record of a load from nodes, of which the living ones together measured this."""
+    """Make the record of a load from nodes, of which the living ones together measured this."""
     counts = Counts(completed + timeouts, completed, {"timeout": timeouts} if timeouts else {}, 0)
     about: dict[str, Any] = {"measured": counts, "in_windows": counts, "nodes": tuple(nodes)}
     return nodes_trial(NODE_ROW, "1", "now", a_result([MS] * completed, (100,) * 10, **about), 12.0)
@@ -63,9 +63,7 @@ def test_the_cpu_of_a_request_leaves_the_load_out() -> None:
 
 
 @cases("most_replicas, raylets", (1, 1), (8, 3), (1000, 1), (5000, 2))
-def test_a_launch_has_room_for_its_ports_and_gives_none_twice(
-    most_replicas: int, raylets: int
-) -> None:
+def test_a_launch_gives_no_port_twice(most_replicas: int, raylets: int) -> None:
     variant = BUILT_IN_VARIANTS["default"]
     launch = LaunchSpec(variant, "abcdef", "1", Path("log"), most_replicas, raylets=raylets)
     assert launch.ports < 32000 - 20000

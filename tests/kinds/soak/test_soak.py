@@ -66,8 +66,10 @@ def leaking(x: float) -> float:
 
 @dataclass
 class Fake:
-    """In the place of clusters: MB of each process by its role. `stops`: blocks after which a
-    Ctrl-C comes. `noise`: MB."""
+    """Stands in for clusters: MB of each process by its role, with `noise` MB.
+
+    `stops`: blocks after which a Ctrl-C comes.
+    """
 
     memory: Mapping[str, Level]
     threads: Level = lambda x: 20.0
@@ -88,7 +90,7 @@ class Fake:
         return sit_through(sitting, measure, lambda: len(self.measured) >= self.stops)
 
     def trial(self, at: PlannedTrial, answered: int) -> Trial:
-        """A block of 5 s."""
+        """Make a block of 5 s."""
         draw = random.Random(f"{self.seed}{self.launches}{at.key}")
         x = (answered + DONE) / 1e6
         latency = Histogram.of(round(1e6 * draw.lognormvariate(0, 0.2)) for _ in range(DONE))
@@ -281,8 +283,7 @@ def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: Patch) -> None
 
 
 def test_a_server_that_runs_already_is_loaded(monkeypatch: Patch, call: Call) -> None:
-    """Real loads in short blocks, each with the levels of the processes that have not ended; in
-    their place stands this one."""
+    """Real loads in short blocks, each with the levels of this process in place of a server's."""
     here = SimpleNamespace(pid=os.getpid(), role="proxy", title="ray::ProxyActor.run")
     gone = SimpleNamespace(pid=2**22 + 1, role="replica", title="x")
     for module in (service, command):

@@ -53,8 +53,7 @@ CPU = {"proxy": 600.0, "replica": 400.0}
 
 @dataclass
 class Fake:
-    """In the place of clusters: layers with their RATES. `stops`: rows after which a Ctrl-C
-    comes."""
+    """Layers with their RATES, in place of clusters; a Ctrl-C comes after the rows in `stops`."""
 
     sd: float = 0.0
     stops: int = 10**6
@@ -94,7 +93,7 @@ def view() -> View:
 
 
 def ratios(base: str) -> dict[str, ViewRow]:
-    """The rates of the last row compared with the first layer, or with the layer before."""
+    """Compare the rates of the last row with the first layer, or with the layer before."""
     rows = [row for row in view().comparisons if row.dims["metric"] == "throughput"]
     return {row.dims["layer"]: row for row in rows if row.dims["with"] == base}
 
@@ -187,9 +186,7 @@ def test_cpu_of_a_layer_is_without_what_it_uses_while_others_are_loaded() -> Non
 
 
 @pytest.mark.alone
-def test_all_layers_get_the_same_requests_in_the_same_order(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_layers_get_the_same_requests_in_order(tmp_path: Path, monkeypatch: Patch) -> None:
     """Servers with a known answer stand for the layers: a bare one, and those of two clusters."""
     made = OwnApp("a:b", "a:b", "/", (OwnDeployment("Shop", 1),), ())
     import_app = lambda *about: replace(made, asked=about[3])  # noqa: E731

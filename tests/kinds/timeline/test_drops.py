@@ -34,8 +34,7 @@ ENDED = [20] * 10 + [85] * 8 + [16] * 12  # so Serve's router answered after an 
 
 @cases("rate, wait_s, named", (16, 0.5, True), (16, 0.025, False), (24, 0.5, False))
 def test_a_queue_that_does_not_drain(rate: int, wait_s: float, named: bool) -> None:
-    """The wait of the router is named where the rate fits it: 2 tasks for each of 4 replicas, a
-    request each 0.5 s."""
+    """The router's wait fits the rate: 2 tasks for each of 4 replicas, a request each 0.5 s."""
     text = describe_stop([launch(ENDED[:-12] + [rate] * 12)], wait_s)
     assert text.startswith(f"in 11 s from second 19 on, {rate} answers/s come while requests wait")
     assert "at most 4 replicas gave 85/s before: the replicas are not the limit" in text
@@ -60,8 +59,6 @@ def test_what_is_no_drop(ended: list[int], waiting: int, running: int) -> None:
     ({"Shop.request_router_config.max_backoff_s": 0.025}, {}, True),
     ({}, {"request_router_config": {"max_backoff_s": 0.025}}, True),
 )
-def test_a_deployment_may_have_a_router_of_its_own(
-    cell: dict[str, Any], tables: dict[str, Any], different: bool
-) -> None:
+def test_a_router_of_its_own(cell: dict[str, Any], tables: dict[str, Any], different: bool) -> None:
     suite = {"app": {"deployments": [{"name": "Shop", "tables": tables}]}}
     assert has_own_router(result_of([replace(run(), suite=suite)]), cell) is different

@@ -23,6 +23,7 @@ from serve_bench.core.traffic import Row
 from serve_bench.load.driver import drive_load
 from serve_bench.load.request_log import RequestLog
 from serve_bench.store import read
+from tests.fixtures import Capture, Patch
 from tests.places import begin
 from tests.stepped_server import SteppedServer
 
@@ -31,8 +32,10 @@ SLO = parse_slo("p99=700ms,errors=1%")
 
 
 def course_of(server: SteppedServer, stages: str, *changes: tuple[float, int, int]) -> Any:
-    """The trial of a load over time on the server, and its figures; `changes`: what Serve would
-    have said, as moments (s), wanted and running replicas."""
+    """Load the server over time; return the trial and its figures.
+
+    `changes`: what Serve would have said, as moments (s), wanted and running replicas.
+    """
     timeline = Timeline.read(Content("a.toml", {"timeline": {"stages": stages, "connections": 50}}))
     zero: list[int] = []
 
@@ -62,10 +65,12 @@ def course_of(server: SteppedServer, stages: str, *changes: tuple[float, int, in
 
 @pytest.mark.alone
 def test_capacity_that_comes_at_a_known_moment() -> None:
-    """One slot serves 20/s. At 2 s 40/s are due: the latency grows by 1 s in each second, beyond
-    700 ms in the first. At 4 s two further slots are there; 40 of the 80 requests stay in the
-    queue of the first, and each that comes then is served at once: 2 s behind the begin of the
-    stage."""
+    """One slot serves 20/s; at 2 s 40/s are due, at 4 s two further slots are there.
+
+    The latency grows by 1 s in each second, beyond 700 ms in the first. 40 of the 80 requests stay
+    in the queue of the first slot, and each that comes then is served at once: 2 s behind the begin
+    of the stage.
+    """
     server = SteppedServer([(0.0, 1), (4.0, 3)], SERVICE_S)
     changes = [(-1.0, 1, 1), (3.0, 3, 1), (4.0, 3, 3)]
     trial, figures = course_of(server, "10:2s,40:6s,10:2s", *changes)
@@ -134,9 +139,7 @@ def test_ctrl_c_keeps_the_seconds_so_far(tmp_path: Path) -> None:
     assert trial.course.failed == {}, err
 
 
-def test_ctrl_c_in_the_warm_up_is_an_interruption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_in_the_warm_up(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     """No load is whole by then: no trial, and no traceback."""
 
     def pressed(*_: object, **__: object) -> None:

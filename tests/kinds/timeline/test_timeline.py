@@ -26,7 +26,7 @@ SLO = "constant arrivals, p99 <= 500 ms, errors <= 1 %"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run: 20/s, then 40/s, of a server that resets the connection of request 50."""
+    """Run 20/s, then 40/s, on a server that resets the connection of request 50."""
     out = tmp_path_factory.mktemp("timeline") / "run"
     server = SteppedServer([(0.0, 20)], 0.02, drops=[50])
     with server:
@@ -84,8 +84,7 @@ def test_the_gate(slo: str, code: int, tmp_path: Path, call: Call) -> None:
 
 
 def test_what_compare_reads(folder: Path) -> None:
-    """A launch has the answers of the seconds within the SLO, a second of the whole load; the row
-    names load and SLO."""
+    """A launch has the answers of the seconds within the SLO, a second of the whole load."""
     result = condensed(read(folder))
     rates: list[float] = []
     for trial in result.trials:

@@ -124,9 +124,7 @@ def test_rounds_and_sides_are_in_drawn_order() -> None:
     (16, 4 * ONE_SIDE_BYTES, 4),
     (1, 0, 2),
 )
-def test_sides_that_cannot_be_up_at_once_are_taken_in_turn_beside_a(
-    cores: int, free: int, together: int | None
-) -> None:
+def test_sides_are_taken_in_turn_beside_a(cores: int, free: int, together: int | None) -> None:
     spec = fit_sides(many(8, rounds=4), cores, free)
     assert spec.together == together
     assert VersusSpec.stored(spec.to_json()) == spec

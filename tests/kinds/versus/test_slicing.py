@@ -22,8 +22,7 @@ from tests.cases import cases
 
 
 def settle(drain: Callable[[float], float], slice_s: float | None = None) -> tuple[Slicing, int]:
-    """What is chosen for 100 connections of a service whose drain depends on the slice; and after
-    how many looks."""
+    """Choose for 100 connections of a service whose drain depends on the slice; count the looks."""
     looks: list[DrainSample] = []
     while not isinstance(next_ := choose(100, looks, slice_s), Slicing):
         assert not looks or next_ != looks[-1].slice_s
@@ -37,9 +36,7 @@ def settle(drain: Callable[[float], float], slice_s: float | None = None) -> tup
     (100 / 1000, 0.7, 2),  # 100 connections to a server of 1,000 a second
     *((100 / 350, LONGEST_SLICE_S, 2), (LONGEST_SLICE_S / DRAINS, LONGEST_SLICE_S, 2)),
 )
-def test_the_load_is_the_one_named_and_slices_grow_with_the_drain(
-    drain_s: float, slice_s: float, looks: int
-) -> None:
+def test_slices_grow_with_the_drain(drain_s: float, slice_s: float, looks: int) -> None:
     """A length far above that of the slices that were seen is looked at itself."""
     chosen, seen = settle(lambda _: drain_s)
     assert (chosen.method, chosen.connections) == ("slices", 100)

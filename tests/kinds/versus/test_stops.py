@@ -97,9 +97,7 @@ def test_a_run_goes_on_up_to(
     ("--fail-on regressed --threshold 2%", 3, "regressed"),
     ("--gate p99", 0, "slower"),
 )
-def test_a_stored_run_is_judged_by_another_gate(
-    flags: str, code: int, word: str, tmp_path: Path, call: Call
-) -> None:
+def test_another_gate(flags: str, code: int, word: str, tmp_path: Path, call: Call) -> None:
     folder = store_run(tmp_path / "run", versus_result({ROW: rates(500.0, 485.0, wobble=0.5)}))
     out, _ = call("report", folder, "--format", "json", *flags.split(), code=code)
     verdict = json.loads(out)["points"][0]
@@ -136,8 +134,10 @@ def test_a_budget_has_room_for_a_verdict(rounds: int, least: str) -> None:
 def rounds_in_budget(
     late_s: float, room_s: float, folder: Path, monkeypatch: Patch
 ) -> tuple[VersusRounds, list[float], float, str]:
-    """A run of three rounds that each last longer than planned, in a budget with so much room: the
-    seconds that a side is loaded in each, how much of the budget is left, and why it ended."""
+    """Run three rounds that last longer than planned, in a budget with so much room.
+
+    Return the seconds that a side is loaded in each, the rest of the budget, and why it ended.
+    """
     asked = suite(rounds=3)
     plan, now_s, sides = asked.plan(), 0.0, list[float]()
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
@@ -178,9 +178,7 @@ TIMED_OUT = "GET / on port {} had no answer in 30 s"
     ([[TIMED_OUT.format(1001)], [TIMED_OUT.format(1101)]], True),
     ([[TIMED_OUT.format(1001)], ["raylet 7 ended"]], False),
 )
-def test_a_failure_of_both_sides_or_of_two_rounds_ends_the_run(
-    failures: list[list[str]], ends: bool, tmp_path: Path
-) -> None:
+def test_failures_that_end_the_run(failures: list[list[str]], ends: bool, tmp_path: Path) -> None:
     asked = suite(rounds=3)
     for measured in (False, True):
         rounds = VersusRounds(asked, tmp_path, "abc", rounds=asked.plan())

@@ -47,7 +47,7 @@ RowsOf = Callable[[VersusSpec], tuple[SideRows, list[str]]]
 
 @pytest.fixture
 def rows_of(tmp_path: Path, monkeypatch: Patch) -> Iterator[RowsOf]:
-    """The rows of a suite in a folder of their own, and the phases that they tell."""
+    """List the rows of a suite in a folder of their own, and the phases that they report."""
     monkeypatch.setattr(in_turn, "WARMING", Timing(0.1, 0.3, 1, 0.05))
     run_id, said = new_run(), list[str]()
     with RunFolder.create(tmp_path / "run", now=datetime.now(UTC)) as folder:
@@ -106,9 +106,7 @@ def test_both_sides_are_measured_in_turn_and_alone(rows_of: RowsOf) -> None:
     assert chosen_of([first(whole)], trials) == {place_of(first(whole)): slicing}
 
 
-def test_only_one_side_is_loaded_and_of_processes_that_came_meanwhile_no_cpu_is_known(
-    rows_of: RowsOf, tmp_path: Path
-) -> None:
+def test_one_side_at_a_time_and_no_cpu_of_new_processes(rows_of: RowsOf, tmp_path: Path) -> None:
     """B has a replica that was added while the row was measured."""
     whole, me = suite(side_s=0.2, sample=False), [Process(os.getpid(), "replica", "me")]
     found = iter([me])
@@ -160,9 +158,7 @@ def test_a_side_that_cannot_be_reached_is_an_error(rows_of: RowsOf) -> None:
 
 
 @cases("broken", "drive_load", "drive_windows")
-def test_a_load_that_lost_a_worker_is_an_error_of_its_side(
-    broken: str, rows_of: RowsOf, monkeypatch: Patch
-) -> None:
+def test_a_lost_worker_is_its_sides_error(broken: str, rows_of: RowsOf, monkeypatch: Patch) -> None:
     """Alone, and in turn: what it counted is in no figure."""
     whole = suite(replace(ROW, loop="open", rate_per_s=50.0), side_s=2.0, sample=False)
     lost = (WorkerFailure(7, "it ran out of memory", 12),)
