@@ -288,6 +288,7 @@ def test_requests_that_fail_on_b_alone_break_it_whatever_the_figures_say() -> No
     assert "36 % of B's requests failed, 0 % of A's" in line
     assert headline(faster).startswith("optimized against default: regressed, 36 % of B's")
     assert broken(against(500.0, 900.0, a={"failed": 2000}, b={"failed": 2000}), "regressed") == []
+    assert against(500.0, 400.0, rounds=2, b={"failed": 2000}).word == "inconclusive"
     # So do launches that B alone lost.
     before = micro_result({ROWS[0]: [320, 330, 325]})
     after = micro_result({ROWS[0]: [320, 330, 325]}, "after")

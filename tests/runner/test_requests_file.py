@@ -28,20 +28,16 @@ def test_a_line_for_each_request(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_there_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "there.csv").write_text("mine")
-    with (
-        pytest.raises(StoreError, match=r"there\.csv: File exists"),
-        requests_file(tmp_path / "there.csv"),
-    ):
+    there = tmp_path / "there.csv"
+    there.write_text("mine")
+    with pytest.raises(StoreError, match=r"there\.csv: File exists"), requests_file(there):
         pass
-    assert (tmp_path / "there.csv").read_text() == "mine"
+    assert there.read_text() == "mine"
 
 
 def test_a_full_disk_is_said_once(tmp_path: Path) -> None:
-    with (
-        pytest.raises(StoreError, match=r"all\.csv: cannot write: No space left"),
-        requests_file(tmp_path / "all.csv") as file,
-    ):
+    refused = pytest.raises(StoreError, match=r"all\.csv: cannot write: No space left")
+    with refused, requests_file(tmp_path / "all.csv") as file:
         assert file is not None
         file._file.close()
         file._file = open("/dev/full", "w")  # noqa: SIM115 - what it holds goes nowhere at its end

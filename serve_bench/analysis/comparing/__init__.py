@@ -175,6 +175,8 @@ def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -
     if match.pairs:
         measured = (tuple(at for at in a.rounds if at in b.rounds),) * 2
     fall_a, fall_b = ({at.round: at.waterfall for at in side.trials} for side in (a, b))
+    planned = len(a.planned), len(b.planned)
+    judged = bool(match.base) or min(planned) >= ratios.FEWEST  # one launch may fail by chance
     return ComparedRow(
         cell=a.cell,
         row=a.row.label,
@@ -184,9 +186,9 @@ def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -
         in_slices={"A": _in_slices(a), "B": _in_slices(b)},
         slicing=_slicing(a, b),
         variants=match.variants,
-        planned=(len(a.planned), len(b.planned)),
+        planned=planned,
         measured=(len(measured[0]), len(measured[1])),
-        worse=worse(a, b, match.side),
+        worse=worse(a, b, match.side) if judged else "",
         rate_per_s=a.row.rate_per_s,
         hops=shifts(fall_a, fall_b, match.pairs),
         side=match.side,
