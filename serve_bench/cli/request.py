@@ -9,13 +9,13 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from serve_bench.cli import print_note
-from serve_bench.cli.flag_values import check_client, name_place
 from serve_bench.cli.options import SloOptions
 from serve_bench.cli.rows import add_flags
 from serve_bench.core.chat import PROMPTS, Completions, Lengths, chat_url, check_bodies
@@ -23,7 +23,14 @@ from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import Asked
-from serve_bench.core.request_spec import Headers, Request, SpecError, check_path, is_json
+from serve_bench.core.request_spec import (
+    Headers,
+    Request,
+    SpecError,
+    check_path,
+    is_json,
+    name_place,
+)
 from serve_bench.core.secrets import MOST, hash_value
 from serve_bench.core.traffic import GRPC, HANDLES
 from serve_bench.spec.request import RequestKeys, add_request_flags, check_protocol, places_of
@@ -113,7 +120,9 @@ def read_request(
     try:
         made = asked.request("http://127.0.0.1" if url is None else url)
         if grpc:
-            check_client(Load(made, client="grpc"))
+            Load(made, client="grpc")
+            if find_spec("grpc") is None:
+                raise BadInput("--protocol grpc: grpcio is not installed: pip install grpcio")
         if openai:
             check_bodies(made)
     except SpecError as error:

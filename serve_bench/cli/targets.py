@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from serve_bench.cli import print_note
-from serve_bench.cli.flag_values import name_place
 from serve_bench.cli.options import REQUEST, OwnAppOptions, TargetOptions
 from serve_bench.cli.request import add_all_flags, read_lists, read_request, services_of
 from serve_bench.cli.rows import add_flags, read_content, suite_of
@@ -30,7 +29,7 @@ from serve_bench.core.own_app import (
     read_options,
 )
 from serve_bench.core.plan import Suite, load_with, rows_of
-from serve_bench.core.request_spec import SpecError
+from serve_bench.core.request_spec import SpecError, name_place
 from serve_bench.core.spec import read_value
 from serve_bench.core.traffic import HANDLES
 from serve_bench.serving.launch_spec import check_interpreter

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from serve_bench.core.axes import LARGEST_COUNT, nearest
 from serve_bench.core.chat import Completions
@@ -18,7 +18,7 @@ from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.facts import DeploymentLimits
 from serve_bench.core.numbers import Amount, Count
 from serve_bench.core.redaction import hide_in_text
-from serve_bench.core.request_spec import Draw, Headers, Request
+from serve_bench.core.request_spec import Draw, Headers, Request, require
 from serve_bench.core.schema import built, built_with, plain
 from serve_bench.core.secrets import hash_value
 from serve_bench.core.traffic import STREAMS
@@ -91,11 +91,18 @@ class Asked:
     methods: tuple[str, ...] = ()
 
     def request(self, url: str) -> Request:
-        """Build the request of a load to a server at `url` (without a path). Raises SpecError."""
+        """Build the request of a load to a server at `url`, whose path is sent without a route.
+
+        Raises SpecError.
+        """
         content = {**vars(self), "url": url + self.route}
         if self.chat is not None:
             content["bodies"] = self.chat.bodies()
-        return Request(**{k: v for k, v in content.items() if k not in ("route", "chat", "call")})
+        made = Request(**{k: v for k, v in content.items() if k not in ("route", "chat", "call")})
+        bare = urlsplit(url)[2:4] in (("", ""), ("/", ""))  # path and query
+        why = "has a path or query, in whose place are those of a file: leave one of them out"
+        require(bare or not self.paths or bool(self.route), f"url: {why}")
+        return made
 
     def to_json(self) -> dict[str, Any]:
         """Return plain content, with hashes for bodies, values of headers and of queries."""

@@ -8,6 +8,7 @@ are sent is `load_spec.py`; their bytes are `load/http1.py`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Literal, TypeAlias
@@ -31,6 +32,13 @@ def require(ok: bool, message: str) -> None:
     """Raise SpecError with this message unless `ok`."""
     if not ok:
         raise SpecError(message)
+
+
+def name_place(message: str, places: Mapping[str, str]) -> str:
+    """The message with a place, such as a flag, instead of the field that it begins with."""
+    first, space, rest = message.partition(" ")
+    field = first.removesuffix(":")
+    return places.get(field, field) + first.removeprefix(field) + space + rest
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,9 @@ def test_requests_of_a_file_are_asked_for(draw: str, tmp_path: Path, call: Call)
     put = b'{"path": "/r?u=2", "method": "put", "headers": {"X-A": "1"}, "body": {"n": 1}}'
     (tmp_path / "list").write_bytes(b"# users\nGET /r?u=1\r\n\n  " + put + b"  \n#/no\nGET /r?u=3")
     with serving() as server:
-        words = ("load", server.url + "own", "-c", "1", "-n", "60", "--requests-file")
+        words = ("load", server.url, "-c", "1", "-n", "60", "--requests-file")
         call(*words, tmp_path / "list", "--draw", draw, "--out", tmp_path / "run")
+        call("load", server.url + "own?x", *words[-1:], tmp_path / "list", code=2)
     asked = [exchange.head.split(b" ", 2)[1] for exchange in server.log]
     cycled = [b"/r?u=1", b"/r?u=2", b"/r?u=3"] * 20
     assert set(asked) == set(cycled) and (asked == cycled) == (draw == "cycle") and len(asked) == 60

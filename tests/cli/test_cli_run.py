@@ -46,7 +46,6 @@ def test_bad_suites_are_named(lines: str, says: str, refuses: Refuses, beside: P
     ("requests-file", "GET /a\nX-A: 1", ", line 2: method must be capital"),
     ("requests-file", '{"path": "/", "header": {}}', ", line 1: is not allowed; it takes GET "),
     ("requests-file.har", "[]", ": is no HAR (TypeError("),
-    ("requests-file.har", '{"log": {"entries": []}}', ": holds no request by HTTP"),
     (
         "requests-file.har",
         '{"log": {"entries": [{"request": {"url": "ws://h/"}}]}}',

@@ -12,7 +12,6 @@ from serve_bench.analysis.connections import connection_wait
 from serve_bench.benchmarks.load.options import LoadOptions
 from serve_bench.cli import FAILED, print_note
 from serve_bench.cli.experiment import SuiteExperiment
-from serve_bench.cli.flag_values import name_place
 from serve_bench.cli.progress import Display
 from serve_bench.cli.request import add_all_flags, read_request, read_text
 from serve_bench.cli.sitting import Sitting
@@ -25,7 +24,7 @@ from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
 from serve_bench.core.plan import A_RATE, Suite, duration_text, row_of
 from serve_bench.core.redaction import hide_in_text
-from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.core.request_spec import Request, SpecError, name_place
 from serve_bench.core.result import PlannedTrial, Result, Trial
 from serve_bench.core.spec import take_fields
 from serve_bench.core.traffic import Protocol, Row, Traffic
@@ -171,9 +170,9 @@ def left_s(now: Progress, count: int | None) -> float | None:
 
 def _read_request(options: LoadOptions, content: Content, protocol: str) -> Request:
     url, expected = options.target, options.expect_body
-    url = chat_url(url) if "openai" in options.given else url
     return replace(
         read_request(content, protocol, url, "URL", options.seed).request(url),
+        url=chat_url(url) if "openai" in options.given else url,
         expect_body=None if expected is None else read_text(expected, "--expect-body"),
         unix_socket=options.unix_socket,
         verify_tls=not options.insecure,

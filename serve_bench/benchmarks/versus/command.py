@@ -211,7 +211,7 @@ def _read_services(asked: Asked, sides: Sequence[SideFlags]) -> tuple[list[Side]
             raise BadInput(f"{side.place}: {other}: it takes one too, as http://HOST:PORT")
         try:
             url = re.sub(r"^(\w+://[^/?#]+)(?=\?|$)", r"\1/", match["url"])  # as it is asked for
-            requests.append(replace(asked.request("http://127.0.0.1"), url=url))
+            requests.append(replace(asked, route="").request(url))
         except SpecError as error:
             raise BadInput(f"{side.place}: {str(error).removeprefix('url: ')}") from None
         address = hide_in_text(match["url"]).partition("://")[2].rstrip("/")
