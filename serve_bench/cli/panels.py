@@ -29,12 +29,12 @@ PANELS: Final[Mapping[str, str]] = {
     name: panel
     for panel, names in {
         "Load": """clients connections users rate arrivals stages ramp count duration timeout
-            timeout_s connect_timeout_s timeout_ms windows window_seconds warmup warmup_s
+            timeout_s connect_timeout_s windows window_seconds warmup warmup_s
             max_connections processes client keepalive retries honor_retry_after route method header
             headers body paths draw expect_status expect_body requests_per_client requests samples
             data_size unix_socket insecure cacert seconds episodes steps rounds all_rounds launches
             quick budget_s max_row_seconds num_queries batch start precision launch_s need protocol
-            events event_timeout_s bodies soak_time openai model input_tokens output_tokens
+            events event_timeout_s bodies openai model input_tokens output_tokens
             allow_late requests_file""",
         "Server": """variant env a_env b_env python a_python b_python host port address nodes
             replicas master_addr master_port backend request_timeout_s grpc_servicer call""",
@@ -55,7 +55,7 @@ MOST_LINES: Final = 40
 COMMON: Final = frozenset(
     """option app url a b aa each_flag num_replicas max_batch_size max_ongoing_requests
     ranker_replicas layers world_size backend batch metric last route method body header
-    clients connections count users windows quick launches rounds duration soak_time rate
+    clients connections count users windows quick launches rounds duration rate
     stages faults need num_queries variant blocking port out output verbose plot format
     published slo threshold fail_on dry_run resume profile help help_all""".split()
 )

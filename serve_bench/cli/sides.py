@@ -68,7 +68,8 @@ def read_rows(options: SidesOptions) -> Suite:
     if suite.slo is not None:
         raise BadInput(f"{content.file}: slo: {options.command} compares sides, and judges no SLO")
     asked = add_all_flags(Content(options.command), options)
-    if http := read_timeout(asked, protocol_of([row.protocol for row in suite.rows])):
+    http = read_timeout(asked, protocol_of([row.protocol for row in suite.rows]))
+    if http and "timeout_s" not in options.given:
         suite = replace(suite, timeout_s=client_timeout_s(http))
     return known_device(suite)
 

@@ -237,9 +237,9 @@ def _own_suite(
         content, name = _choose(content, config, name, protocol, servicers)
     asked, http = read_request(content, protocol), {**config.http_options} if config else {}
     http |= read_timeout(content, protocol)
-    if http.get("request_timeout_s") is not None:
+    if http.get("request_timeout_s") is not None and "load.timeout" not in content:
         place = content.where("serve.request_timeout_s")
-        content = content.set("load.timeout_ms", client_timeout_s(http) * 1e3, place)
+        content = content.set("load.timeout", client_timeout_s(http), place)
     wishes, options_where = _read_wishes(content, options)
     listed = {key: [*values] for key, values in wishes.items()}
     content = content.set("options", listed or None, options_where)

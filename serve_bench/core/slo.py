@@ -142,7 +142,7 @@ def check_limits(slo: Slo, timeout_s: float, where: str = "--slo") -> None:
     for objective in slo.objectives:
         limit_ns = objective.limit if objective.timed else objective.within_ns or 0.0
         if limit_ns > timeout_s * 1e9:
-            text = f"its limit is above the time-out of {timeout_s:g} s"
+            text = f"its limit is above the time-out of {timeout_s:g} s (--timeout)"
             raise BadInput(f"{where}: {objective.name}: {text}")
 
 

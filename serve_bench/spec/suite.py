@@ -146,7 +146,7 @@ def _base(
         warmup_min_s=keys.warmup_seconds / (2 if keys.quick else 1),
         warmup_max_s=keys.warmup_max_seconds,
         launches=keys.launches,
-        timeout_s=keys.timeout_ms / 1e3,
+        timeout_s=keys.timeout_s,
         slo=slo,
         streaming=read_streaming(content, keys, traffics),
         quick=keys.quick,

@@ -16,7 +16,7 @@ from serve_bench.core.spec import Opt, Spec
 
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=86_400)]
-Milliseconds: TypeAlias = Annotated[float, Meta(ge=1, le=MAX_TIMEOUT_S * 1e3)]
+TimeOut: TypeAlias = Annotated[Time, Meta(ge=0.001, le=MAX_TIMEOUT_S)]
 WindowSeconds: TypeAlias = Annotated[float, Meta(ge=0.01, le=1_000_000)]
 
 
@@ -51,10 +51,12 @@ class SuiteKeys(Spec):
     max_row_seconds: Annotated[
         float, Meta(ge=0.1, le=86_400), Opt("Longest time of a row", "SECONDS")
     ] = 60.0
-    timeout_ms: Annotated[Milliseconds, Opt("Longest time of a request", "MS")] = 30_000.0
+    timeout_s: Annotated[
+        TimeOut, Opt("Longest time of a request", spellings=("--timeout",), key="load.timeout")
+    ] = 30.0
     events: Annotated[Events | None, Opt("Events of a stream: sse, lines or chunks [sse]")] = None
     event_timeout_s: Annotated[
-        Annotated[Time, Meta(gt=0, le=MAX_TIMEOUT_S)] | None,
+        TimeOut | None,
         Opt(
             "Longest time between two events [that of the request]",
             spellings=("--event-timeout",),

@@ -16,7 +16,7 @@ SHOP = EXAMPLES / "own_app" / "shop.py:app"
     ("micro", "--body-type str --windows 4 --env OMP_NUM_THREADS=2 --slo p99=50ms"),
     ("sweep", "--num-replicas 2 --users 1,2,4 --duration 5"),
     ("sweep", f"{SHOP} --route /best --users 1,2 --quick"),
-    ("press", "--app noop --clients 1,10 --samples 3 --timeout-ms 900 --log-level DEBUG,ERROR"),
+    ("press", "--app noop --clients 1,10 --samples 3 --timeout 900ms --log-level DEBUG,ERROR"),
 )
 def test_a_command_line_is_a_suite(
     command: str, flags: str, tmp_path: Path, monkeypatch: Patch, call: Call

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from serve_bench.cli.command import argument, flag
-from serve_bench.cli.options import REQUEST, TargetOptions
+from serve_bench.cli.options import REQUEST, RUN_HERE, TargetOptions
 from serve_bench.cli.panels import Command
 from serve_bench.core.capacity import CLOSED, MOST_LAUNCHES
 from serve_bench.core.forms import Duration, Rate, Threshold, Time
@@ -30,8 +30,8 @@ class CapacityOptions(TargetOptions):
 
     command = "capacity"
     order = f"""target slo url option app_name {REQUEST} protocol grpc_servicer call events
-        event_timeout_s replicas arrivals start connections launches launch_s precision budget_s
-        quick need variant env out resume no_sample strict_host serve_metrics dry_run live format"""
+        event_timeout_s timeout_s replicas arrivals start connections launches launch_s precision
+        budget_s quick need variant env out resume {RUN_HERE} format"""
 
     target: str | None = argument(
         None,

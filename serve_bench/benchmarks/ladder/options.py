@@ -15,8 +15,8 @@ class SweepOptions(LadderOptions, TargetOptions):
 
     command = "sweep"
     order = f"""target arguments users duration quick option arg app_name {REQUEST} protocol
-        grpc_servicer call events event_timeout_s app {MATRIX} {MODEL} variant env launches url out
-        resume trace {RUN} slo format perf_metrics trace_out"""
+        grpc_servicer call events event_timeout_s timeout_s app {MATRIX} {MODEL} variant env
+        launches url out resume trace {RUN} slo format perf_metrics trace_out"""
 
     target: str = argument(
         "micro", "module:app, file.py:app, config.yaml, suite or URL.", metavar="[TARGET]"
@@ -38,8 +38,8 @@ class RecsysOptions(LadderOptions):
     """
 
     command = "recsys"
-    order = f"""ranker_replicas variant ranker device users duration threads gpu_fraction
-        table_rows max_batch_size launches env url header quick suite out resume trace {RUN} slo
+    order = f"""ranker_replicas variant ranker device users duration threads gpu_fraction table_rows
+        max_batch_size launches timeout_s env url header quick suite out resume trace {RUN} slo
         format published perf_metrics trace_out"""
 
     suite: str = flag("recsys")

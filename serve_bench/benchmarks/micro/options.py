@@ -18,8 +18,8 @@ class MicroOptions(RowOptions):
     """
 
     command = "micro"
-    order = f"""app {MATRIX} {MODEL} body_type intermediate_handle data_size clients windows
-        window_seconds launches quick variant env suite out resume profile trace {RUN} slo
+    order = f"""app {MATRIX} {MODEL} body_type intermediate_handle data_size timeout_s clients
+        windows window_seconds launches quick variant env suite out resume profile trace {RUN} slo
         format published perf_metrics trace_out"""
 
     suite: str = flag("micro")

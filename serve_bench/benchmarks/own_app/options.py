@@ -30,7 +30,7 @@ class OwnRunOptions(RowOptions, OwnAppOptions):
     command = "run"
     specs = (RequestKeys, ServeKeys, OwnRows)
     order = f"""target arguments option arg app_name {REQUEST} openai model input_tokens
-        output_tokens protocol grpc_servicer call events event_timeout_s clients windows
+        output_tokens protocol grpc_servicer call events event_timeout_s timeout_s clients windows
         window_seconds launches quick variant env out resume profile trace {RUN} slo format
         perf_metrics trace_out"""
 
@@ -53,8 +53,8 @@ class TraceRunOptions(OwnRunOptions):
     """
 
     command = "trace"
-    order = f"""target arguments option arg app_name {REQUEST} clients windows window_seconds quick
-        variant env out resume trace {RUN_HERE} slo format trace_out"""
+    order = f"""target arguments option arg app_name {REQUEST} timeout_s clients windows
+        window_seconds quick variant env out resume trace {RUN_HERE} slo format trace_out"""
 
     target: str | None = argument(
         None,

@@ -26,7 +26,7 @@ class PressKeys(SuiteKeys):
         Opt("Numbers of clients, published or auto [published: 1-3000]", key="load.users"),
     ] = ()
     requests_per_client: int | None = 100
-    timeout_ms: float = 200_000.0
+    timeout_s: float = 200.0
 
 
 class PressOptions(LadderOptions):
@@ -39,11 +39,11 @@ class PressOptions(LadderOptions):
 
     command = "press"
     specs = (RequestKeys, PressKeys)
-    order = f"""clients requests_per_client samples log_level device variant callable app
-        timeout_ms max_row_seconds num_replicas max_ongoing_requests max_queued_requests ranker
-        max_batch_size batch_wait_timeout_s threads table_rows gpu_fraction launches env url
-        header quick log_requests exclude_connect suite out resume trace {RUN} slo format
-        published perf_metrics trace_out"""
+    order = f"""clients requests_per_client samples log_level device variant callable app timeout_s
+        max_row_seconds num_replicas max_ongoing_requests max_queued_requests ranker max_batch_size
+        batch_wait_timeout_s threads table_rows gpu_fraction launches env url header quick
+        log_requests exclude_connect suite out resume trace {RUN} slo format published perf_metrics
+        trace_out"""
 
     suite: str = flag("press")
     format: str = format_flag(*FORMATS, "toml")

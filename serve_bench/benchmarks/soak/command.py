@@ -92,11 +92,11 @@ class SoakExperiment(SuiteExperiment[SoakOptions]):
 
 def read_spec(options: SoakOptions) -> SoakSpec:
     """Read how long the load lasts, and the growth that matters. Raises BadInput."""
-    if options.quick and options.soak_time is not None:
+    if options.quick and options.duration is not None:
         raise BadInput("--quick: stands for --for")
     if options.rate is None and options.arrivals != "constant":
         raise BadInput("--arrivals: give --rate")
-    for_s = options.soak_time or (QUICK_S if options.quick else USUAL_S)
+    for_s = options.duration or (QUICK_S if options.quick else USUAL_S)
     return SoakSpec(for_s, block_length_s(for_s), options.arrivals, options.leak)
 
 

@@ -27,17 +27,17 @@ class SoakOptions(TargetOptions):
     """
 
     command = "soak"
-    order = f"""target soak_time rate clients arrivals url option app_name {REQUEST} protocol
-        grpc_servicer call events event_timeout_s quick variant env out resume leak fail_on slo
-        dry_run live format"""
+    order = f"""target duration rate clients arrivals url option app_name {REQUEST} protocol
+        grpc_servicer call events event_timeout_s timeout_s quick variant env out resume leak
+        fail_on slo dry_run live format"""
 
     target: str | None = argument(
         None,
         "App: noop, module:app, path/file.py:app, config.yaml, or a suite.",
         metavar="[TARGET]",
     )
-    soak_time: Annotated[Time, Meta(ge=LEAST_S, le=MOST_S)] | None = flag(
-        None, "Length of the load: 30s to 7d [1h].", "--for"
+    duration: Annotated[Time, Meta(ge=LEAST_S, le=MOST_S)] | None = flag(
+        None, "Length of the load: 30s to 7d [1h].", "--for", "--duration"
     )
     rate: float | None = flag(None, "Open loop: requests/s [closed loop].", takes=(0.001, MAX_RATE))
     clients: str | None = flag(None, "Closed loop: raw:N connections [raw:10].", metavar="ROW")

@@ -31,8 +31,8 @@ class TaxOptions(SidesOptions):
     """
 
     command = "tax"
-    order = f"""target layers rounds clients protocol {REQUEST} option quick threshold slice_s seed
-        suite out resume no_sample strict_host dry_run live format"""
+    order = f"""target layers rounds clients protocol {REQUEST} timeout_s option quick threshold
+        slice_s seed suite out resume no_sample strict_host dry_run live format"""
 
     target: str = argument(
         "noop", "App: noop, or your own as module:name or path/file.py:name.", metavar="TARGET"

@@ -18,8 +18,9 @@ class TimelineOptions(TargetOptions):
 
     command = "timeline"
     spec = Timeline
-    order = f"""target url stages ramp faults after_s option app_name {REQUEST} arrivals connections
-        launches nodes variant env out resume dry_run live slo fail_on strict_host format"""
+    order = f"""target url stages ramp faults after_s option app_name {REQUEST} timeout_s arrivals
+        connections launches nodes variant env out resume dry_run live slo fail_on strict_host
+        format"""
 
     target: str | None = argument(
         None,

@@ -21,9 +21,9 @@ class VersusOptions(SidesOptions):
 
     command = "versus"
     order = f"""a b rounds all_rounds app clients rate {REQUEST} protocol grpc_servicer call events
-        event_timeout_s aa each_flag audit quick threshold gate fail_on noise budget_s a_env b_env
-        a_python b_python a_option b_option slice_s seed suite out resume trace no_sample
-        strict_host dry_run live format"""
+        event_timeout_s timeout_s aa each_flag audit quick threshold gate fail_on noise budget_s
+        a_env b_env a_python b_python a_option b_option slice_s seed suite out resume trace
+        no_sample strict_host dry_run live format"""
 
     a: str | None = flag(None, "First side: VARIANT, APP, VARIANT,APP or [NAME=]http://HOST:PORT.")
     b: list[str] | None = flag(None, "Side that is compared with A; repeatable.")
