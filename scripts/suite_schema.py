@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
@@ -16,6 +17,7 @@ import msgspec
 from serve_bench.benchmarks.rpc.spec import RpcSpec
 from serve_bench.benchmarks.scale.spec import WORKLOADS
 from serve_bench.core.axes import AXES
+from serve_bench.core.errors import BadInput
 from serve_bench.core.row_places import MetricNames
 from serve_bench.core.spec import Opt, Option
 from serve_bench.core.timeline import Timeline
@@ -38,6 +40,8 @@ def suite_schema() -> Schema:
     cell, matrix = _of_axes("deploy"), _of_axes("deploy", listed=True)
     scale = {name: option for kind in WORKLOADS.values() for name, option in kind.options().items()}
     sizes = {"workload": {"enum": [*WORKLOADS]}, **_of_options(scale)}
+    hints = get_type_hints(VariantTable, include_extras=True)
+    variant = {name: msgspec.json.schema(kind) for name, kind in hints.items()}
     row = {
         **{"client": {"type": ["string", "integer"]}, "cells": _table(cell)},
         "metrics": _table(dict.fromkeys(MetricNames.__dataclass_fields__, _TEXT)),
@@ -49,7 +53,7 @@ def suite_schema() -> Schema:
         **_of_options(top),
         "quick": {"anyOf": [{"type": "boolean"}, _table(sizes)]},
         "env": {"type": "object"},
-        "variants": {"type": "object", "additionalProperties": _of_type(VariantTable)},
+        "variants": {"type": "object", "additionalProperties": _table(variant)},
         "load": _table(_of_axes("load", listed=True) | _of_options(load)),
         **{"cell": _table(cell), "matrix": _table(matrix)},
         **{"cells": _listed(_table(cell)), "rows": _listed(_table(row))},
@@ -59,11 +63,8 @@ def suite_schema() -> Schema:
         **{"timeline": _table(_of_options(Timeline.options())), "scale": _table(sizes)},
         "rpc": _table(_of_options(RpcSpec.options())),
     }
-    about = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A suite of serve-bench",
-    }
-    return about | _table(properties)
+    schema = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": schema, "title": "A suite of serve-bench"} | _table(properties)
 
 
 def _table(properties: Mapping[str, Schema]) -> Schema:
@@ -72,12 +73,6 @@ def _table(properties: Mapping[str, Schema]) -> Schema:
 
 def _listed(item: Schema) -> Schema:
     return {"type": "array", "items": item}
-
-
-def _of_type(kind: Any) -> Schema:
-    """Return the schema of a TypedDict, with nothing beside its keys."""
-    hints = get_type_hints(kind, include_extras=True)
-    return _table({name: msgspec.json.schema(value) for name, value in hints.items()})
 
 
 def _of_axes(scope: str, *, listed: bool = False) -> dict[str, Schema]:
@@ -95,9 +90,14 @@ def _of_options(options: Mapping[str, Option]) -> dict[str, Schema]:
 
 
 def _of_option(option: Option) -> Schema:
-    value = _ANY if option.reader is not None else msgspec.json.schema(option.kind)
-    if option.listed or option.repeated:
-        value = {"anyOf": [value, _listed(value)]}
+    value = msgspec.json.schema(option.kind)
+    if option.reader is not None:
+        value = {"type": ["string"]}
+        for name, sample in (("number", 1), ("boolean", True)):
+            with suppress(BadInput):
+                option.read(sample, "")
+                value["type"].append(name)
+    value = {"anyOf": [value, _listed(value)]} if option.listed or option.repeated else value
     return {**value, "description": option.help}
 
 
