@@ -138,14 +138,3 @@ def expect(
     assert verdict.cause == cause and words in verdict.text, verdict.text
     assert sure in ("", verdict.confidence) and behind in ("", verdict.deployment), verdict
     return verdict
-
-
-def of_readme(connections: int, rate: float, host: float, p50_ms: float, **cpu: float) -> Trial:
-    """Make a column of the README's tables, which have no waiting for a CPU."""
-    uses = [process(at, role, share) for at, (role, share) in enumerate(cpu.items(), 1)]
-    return measured(connections, rate, usage(*uses, host=host), latency_ms=p50_ms)
-
-
-DEFAULT_1 = of_readme(1, 187.7, 136, 5.07, load_worker=11, proxy=69, replica=48, controller=3)
-DEFAULT_8 = of_readme(8, 282.9, 168, 27.6, load_worker=11, proxy=86, replica=60, controller=3)
-DEFAULT_100 = of_readme(100, 484.8, 170, 199, load_worker=2, proxy=96, replica=59, controller=2)

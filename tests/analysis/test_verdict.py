@@ -5,21 +5,20 @@ from typing import Final
 import pytest
 
 from serve_bench.analysis.verdict import limited_by
-from serve_bench.analysis.verdict.evidence import evidence_of
 from serve_bench.analysis.verdict.usage import read_usage
 from serve_bench.core.result import Trial
-from tests.verdict_trials import (
-    DEFAULT_1,
-    DEFAULT_8,
-    DEFAULT_100,
-    IDLE,
-    bound,
-    expect,
-    measured,
-    process,
-    serving,
-    usage,
-)
+from tests.verdict_trials import IDLE, bound, expect, measured, process, serving, usage
+
+
+def of_readme(connections: int, rate: float, host: float, p50_ms: float, **cpu: float) -> Trial:
+    """A column of the README's tables, which tell no waiting for a CPU."""
+    uses = [process(at, role, share) for at, (role, share) in enumerate(cpu.items(), 1)]
+    return measured(connections, rate, usage(*uses, host=host), latency_ms=p50_ms)
+
+
+DEFAULT_1 = of_readme(1, 187.7, 136, 5.07, load_worker=11, proxy=69, replica=48, controller=3)
+DEFAULT_8 = of_readme(8, 282.9, 168, 27.6, load_worker=11, proxy=86, replica=60, controller=3)
+DEFAULT_100 = of_readme(100, 484.8, 170, 199, load_worker=2, proxy=96, replica=59, controller=2)
 
 WORKED = "a load worker ran or waited for a CPU {} % of the time (limit 85 %)"
 LATE = "responses waited in the client for 25 % of their latency"
@@ -168,15 +167,12 @@ def test_haproxy_counts_by_its_busiest_thread() -> None:
     expect(measured(100, 9000, seen), "haproxy CPU", words="CPU 99 % of a core in one thread (")
 
 
-def test_threads_that_wait_together_hold_up_a_process_no_longer_than_it_is_not_running() -> None:
+def test_threads_hold_up_a_process_no_longer_than_it_is_not_running() -> None:
     trial, *_ = CASES["threads that wait together"]
-    held_up = {use.role: (use.held_up or 0.0, use.level) for use in evidence_of(trial).uses}
+    held_up = {use.role: (use.held_up or 0.0, use.level) for use in read_usage(trial.usage)[0]}
     starved = {role: wait / (level + wait) for role, (wait, level) in held_up.items()}
     assert starved == {"proxy": pytest.approx(0.03), "replica": pytest.approx(0.29)}
-
-
-def test_a_busiest_thread_without_the_cpu_of_its_process_says_nothing_of_it() -> None:
-    """Of sync methods threads come and go: the CPU is that of the process, and so are its waits."""
+    # Of sync methods threads come and go: the CPU is that of the process, and so are its waits.
     threads = [
         process(1, "replica", 68, wait=19, thread=2, thread_wait=5),
         process(2, "replica", 68, wait=19, thread=50, thread_wait=5),

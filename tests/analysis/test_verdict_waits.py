@@ -8,6 +8,7 @@ from msgspec import structs
 
 from serve_bench.analysis.verdict import limited_by, worth_a_look
 from serve_bench.core.facts import TrialUsage
+from serve_bench.core.load_result import ClientVerdict
 from serve_bench.core.result import JsonObject, Trial
 from tests.cases import cases
 from tests.records import cell, changed, launch
@@ -306,9 +307,13 @@ def test_slots_left_idle(held: float, served: int, haproxy: bool, idle: int | No
     verdict = expect(trial, cause, "high", f"{cause}, {words} (high", front="Shop")
     assert ("Shop.request_router_config.max_backoff_s" in verdict.hint) is bool(idle)
     assert idle is None or verdict.idle == pytest.approx(idle, abs=1)
-    assert ("router sleeps up to 500 ms between its tries" in find_timer(trial, "Shop")) is bool(
-        idle
-    )
+    sleeps = "router sleeps up to 500 ms between its tries" in find_timer(trial, "Shop")
+    assert sleeps is bool(idle)
+    # A client that never rests may leave them idle; its own part of the latency is no wait for one.
+    assert not find_timer(changed(trial, client=bound(0.85, 0.7)), "Shop")
+    adds = ClientVerdict(False, (), added_ns=95e7, mean_latency_ns=1e9)
+    adding = changed(trial, client=structs.replace(trial.client, verdict=adds))
+    assert limited_by(adding, "Shop").cause == "app wait"
     rare = changed(trial, waits=structs.replace(trial.waits, seconds=99.0))
     assert not find_timer(rare, "Shop")  # slots are idle for longer than it sleeps
 
@@ -388,10 +393,8 @@ def test_deployments_of_one_name_in_two_applications_are_two() -> None:
     expect(burns, "replica CPU", words="Ingress: replica CPU 97 % of a core (", front="b:Ingress")
     # The replica of the other application is none that was added.
     place = sleep(5.0)
-    both = two_apps(
-        replica(name="Ingress", app="a", served=0),
-        replica(place, name="Ingress", app="b", max_ongoing=5, served=100),
-    )
+    holds = replica(place, name="Ingress", app="b", max_ongoing=5, served=100)
+    both = two_apps(replica(name="Ingress", app="a", served=0), holds)
     for trial in (both, changed(both, waits={})):
         words = "Ingress: concurrency limit, 8 requests for 5 slots ("
         expect(trial, "concurrency limit", words=words, front="b:Ingress")
@@ -417,19 +420,16 @@ def test_a_full_host_limits_nothing_while_all_on_the_way_rest() -> None:
     expect(host_of(75), "host CPU", "high")
 
 
-#: As planted on two cores beside a third of a core of another program: a sync endpoint that sleeps
-#: for 0.5 s, whose pool has a thread for each request.
-PROXY_AND_REPLICA: Final = (
-    process(1, "proxy", 77, wait=144, thread=20, thread_wait=44),
-    process(2, "replica", 80, wait=187, thread=25, thread_wait=54, of="app:Shop"),
-)
-
-
 def crowded(*replicas: dict[str, Any], alone_ms: float, others: float = 30) -> Trial:
-    """Make the same host, and what was seen in the replicas, if there are any."""
+    """Make a row of two cores, as planted, with a third of a core used by another program.
+
+    A sync endpoint sleeps for 0.5 s, in a pool with a thread for each request; `replicas`: what a
+    look saw."""
+    proxy = process(1, "proxy", 77, wait=144, thread=20, thread_wait=44)
+    shop = process(2, "replica", 80, wait=187, thread=25, thread_wait=54, of="app:Shop")
     others_used = {"program": "python x.py", "pid": 7, "processes": 1, "cpu_percent": others}
     programs = {"others": {"typical_percent": others, "programs": [others_used]}}
-    uses = usage(*PROXY_AND_REPLICA, host=200) | programs
+    uses = usage(proxy, shop, host=200) | programs
     trial = replace(measured(120, 200, uses, of={}, latency_ms=610), slots={"Shop": 500})
     waits = {"p50_ms": 610.0, "alone_p50_ms": alone_ms, "seconds": 1.9, "replicas": [*replicas]}
     return changed(trial, waits=waits if replicas else {})
@@ -444,8 +444,15 @@ def test_a_wait_that_is_the_larger_part_comes_before_a_full_host() -> None:
     for seen_, alone_ms in ((sleeps, 515), (locked, 100)):
         verdict = expect(crowded(seen_, alone_ms=alone_ms), "app wait", "low", "shop.py:9")
         assert verdict.runner_up == "host 200 of 200 %"
+    # A slot that is idle waits for the router, or for a CPU where the proxy never rests.
     idle = replica(sleep(0.4, 9), max_ongoing=1, served=60, mean_ms=5.0)
-    expect(replace(crowded(idle, alone_ms=25), slots={"Shop": 1}), "router back-off", "low")
+    behind = replace(crowded(idle, alone_ms=25), slots={"Shop": 1})
+    expect(behind, "replica CPU", "low")
+    for waited, sure in ((1, "high"), (300, "low")):
+        proxy = process(1, "proxy", 20, wait=waited, thread=5, thread_wait=9)
+        rests = changed(behind, usage=usage(proxy, used(0, 0, 5)["processes"][1], host=200))
+        expect(rests, "router back-off", sure)
+        assert bool(find_timer(rests)) == (sure == "high")
     # A request alone takes no longer than it runs and waits for a CPU.
     expect(crowded(locked, alone_ms=25), "replica CPU")
 

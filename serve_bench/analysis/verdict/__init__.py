@@ -367,7 +367,8 @@ def _traced(case: Case) -> Verdict | None:
 
 def _waits(case: Case) -> Verdict | None:
     """Blame slots or batches for which requests wait; no CPU is short."""
-    rests = case.top < limits.IDLE and (case.way or not case.machine.has_no_core)
+    known = bool(case.way) or not case.machine.has_no_core
+    rests = case.top < limits.IDLE and known and not case.cpu_explains
     confidence: Confidence = "medium" if rests else "low"
     seen, full, batch = case.seen, case.slots, case.batch
     if full is not None:
@@ -380,7 +381,7 @@ def _waits(case: Case) -> Verdict | None:
         looked = full.idle is not None
         if not looked and seen.offered.rate < limits.NEAR * case.most_beside:  # some were idle
             against.append(f"the same slots served {figure(case.most_beside)} requests/s")
-        if looked and case.top < limits.RESTING and full.level >= limits.WELL_FULL:
+        if rests and looked and case.top < limits.RESTING and full.level >= limits.WELL_FULL:
             confidence = "high"  # requests may wait while slots are idle, where nobody looked
         return _of(case, placed(case, full), "low" if against else confidence, *against)
     if batch is None or batch.cause == "replica loop":

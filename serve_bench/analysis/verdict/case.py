@@ -135,7 +135,7 @@ class Case:
     batch: Candidate | None
     stopped: int | None  # the window from which on no request succeeded
     mostly_waits: bool  # the larger part of a request is known to be no CPU
-    cpu_explains: bool  # CPU is most of its latency
+    cpu_explains: bool  # CPU is most of its latency, and no core is free
 
     def busy(self, least: float) -> list[Candidate]:
         """List the parts of the server at this level; one that is never idle is near its limit."""
@@ -159,22 +159,18 @@ class Case:
         return is_few and (is_alone or is_quick or self.growth.follows)
 
 
-def weigh_cpu(
-    seen: Evidence, way: Sequence[ProcessUse], slots: Candidate | None
-) -> tuple[bool, bool]:
+def weigh_cpu(seen: Evidence, way: Sequence[ProcessUse]) -> tuple[bool, bool]:
     """Decide whether a request mostly waits, and whether CPU explains most of its latency.
 
-    It mostly waits if, alone, the larger part is neither run nor a wait for a CPU, or it waits for
-    a slot that is left idle. CPU explains the latency if requests run or wait for a CPU for half of
-    it or, alone, for half of their time; or if they queue behind a thread that is never idle, and
-    what else one alone waits for is less than half."""
+    It mostly waits if, alone, the larger part is neither run nor a wait for a CPU. CPU explains the
+    latency if requests run or wait for a CPU for half of it or, alone, for half of their time; or
+    if they queue behind a thread that is never idle, and what else one alone waits for is less than
+    half. Idle slots prove no wait: a full machine fills them late."""
     rate, alone_ms, mean_ms = seen.offered.rate, seen.waits.alone_ms, seen.offered.mean_ms or 0.0
     spent = math.fsum(use.cpu + (use.wait or 0.0) for use in way)  # by all threads
     cpu_ms = 1e3 * spent / rate if rate else None
     wait_ms = None if alone_ms is None or cpu_ms is None else max(0.0, alone_ms - cpu_ms)
-    left_idle = slots is not None and slots.cause == "router back-off"
-    most_ms = limits.WAIT_SHARE * (alone_ms or 0.0)
-    mostly_waits = left_idle or (wait_ms is not None and wait_ms > most_ms)
+    mostly_waits = wait_ms is not None and wait_ms > limits.WAIT_SHARE * (alone_ms or 0.0)
     computes = (cpu_ms or 0.0) >= limits.WAIT_SHARE * mean_ms
     if computes or (wait_ms is not None and not mostly_waits):
         return mostly_waits, True
@@ -191,7 +187,8 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
     seen = evidence_of(trial, front)
     server, slots, way = server_candidates(seen), concurrency_candidate(seen), seen.of_role(*SERVER)
     top, rate = server[0].level if server else 0.0, seen.offered.rate
-    mostly_waits, cpu_explains = weigh_cpu(seen, way, slots)
+    machine = read_host(seen, way, top)
+    mostly_waits, cpu_explains = weigh_cpu(seen, way)
     others = (read_rate(load).per_s for load in beside if load.cell == trial.cell)
     return Case(
         trial=trial,
@@ -202,13 +199,13 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
         most_beside=max([rate, *others]),
         server=server,
         host=host_candidate(seen),
-        machine=read_host(seen, way, top),
+        machine=machine,
         client=client_candidate(seen),
         slots=slots,
         batch=batch_candidate(seen) if seen.batches else None,
         stopped=read_rate(trial).silent_from,
         mostly_waits=mostly_waits,
-        cpu_explains=cpu_explains,
+        cpu_explains=cpu_explains and machine.has_no_core,
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from serve_bench.analysis.checks import added_of
 from serve_bench.analysis.connections import ConnectionWait, connection_wait
 from serve_bench.analysis.statistics import latency_figures, merged, read_rate
 from serve_bench.analysis.verdict.limits import RESTING, WHOLE
@@ -245,8 +246,9 @@ def _client(trial: Trial) -> ClientUse:
 def _offered(trial: Trial) -> Offered:
     """Return the load and its answers.
 
-    Little's law gives the requests in flight: the time that all of them took over the time of the
-    windows. An open loop counts from the sending, since unsent requests are not at the server."""
+    Little's law gives the requests at the server: the time that all of them took, without what the
+    client adds, over the time of the windows. An open loop counts from the sending, since unsent
+    requests are not at the server."""
     counts, rate = trial.counts, read_rate(trial)
     latency = merged([trial], "latency")
     sent = merged([trial], "service_time")
@@ -262,6 +264,8 @@ def _offered(trial: Trial) -> Offered:
     if in_flight is not None and (trial.flags.cut or trial.row.loop == "closed"):
         # Requests without an end when the windows ended may have no latency, and waited too.
         in_flight = max(in_flight, float(counts.in_flight))
+    if in_flight is not None and (added := added_of(trial)):
+        in_flight *= max(0.0, 1.0 - added[0] / added[1])
     within = trial.client.in_windows or counts
     due = within.sent + within.unsent
     behind = within.in_flight + within.unsent - within.carried_in
