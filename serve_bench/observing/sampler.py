@@ -401,7 +401,6 @@ RAY_PARTS: Final = frozenset(
 """Parts of Ray that stand beside their raylet: of which cluster they are is not in their tree."""
 
 _INTERPRETER: Final = re.compile(r"(python|pypy|node|ruby|perl|bash|sh)[\d.]*")
-_WITH_VALUE: Final = ("-X", "-W")
 
 
 @dataclass
@@ -470,16 +469,16 @@ def program_name(arguments: Sequence[str]) -> str:
     interpreter = _INTERPRETER.fullmatch(name)
     if interpreter is None:
         return name
-    words = iter(rest)
+    words, code = iter(rest), "e" if interpreter[1] in ("node", "perl", "ruby") else "c"
     for word in words:
         if word == "-m":
             return f"{interpreter[1]} -m {next(words, '')}".rstrip()
-        if word in _WITH_VALUE:
+        if word in ("-X", "-W"):
             next(words, None)
         elif not word.startswith("-"):
             return f"{interpreter[1]} {PurePath(word).name}"
-        elif word in ("-c", "-e"):
-            break
+        elif word.endswith(code) and not word.startswith("--"):
+            break  # the next word is code: perl -we CODE
     return interpreter[1]
 
 

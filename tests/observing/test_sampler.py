@@ -161,6 +161,8 @@ while True:
     ("/usr/bin/python3.12 -u -X dev /srv/x.py --token s3cret".split(" "), "python x.py"),
     ("python -m celery worker -A secret".split(" "), "python -m celery"),
     ("python -c import_secret".split(" "), "python"),
+    (["perl", "-we", "if (x) {\n}"], "perl"),
+    ("bash -e /home/me/build.sh".split(" "), "bash build.sh"),
     ("/usr/bin/wrk -c 100 http://user:s3cret@host/".split(" "), "wrk"),
     ("bash /home/me/build.sh s3cret".split(" "), "bash build.sh"),
     (["python", "-m"], "python -m"),
