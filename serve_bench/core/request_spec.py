@@ -35,7 +35,7 @@ def require(ok: bool, message: str) -> None:
 
 
 def name_place(message: str, places: Mapping[str, str]) -> str:
-    """The message with a place, such as a flag, instead of the field that it begins with."""
+    """Put a place, such as a flag, where the message begins with a field."""
     first, space, rest = message.partition(" ")
     field = first.removesuffix(":")
     return places.get(field, field) + first.removeprefix(field) + space + rest

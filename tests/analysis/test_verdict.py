@@ -11,7 +11,7 @@ from tests.verdict_trials import IDLE, bound, expect, measured, process, serving
 
 
 def of_readme(connections: int, rate: float, host: float, p50_ms: float, **cpu: float) -> Trial:
-    """A column of the README's tables, which tell no waiting for a CPU."""
+    """Make a column of the tables of README, which have no waiting for a CPU."""
     uses = [process(at, role, share) for at, (role, share) in enumerate(cpu.items(), 1)]
     return measured(connections, rate, usage(*uses, host=host), latency_ms=p50_ms)
 
