@@ -122,33 +122,24 @@ class Place:
 
 @dataclass(frozen=True)
 class Sitting:
-    """What to measure now: a new run, or the rest of an earlier one.
+    """What to measure now: a new run, or the rest of an earlier one."""
 
-    `suite` and `plan`: of the whole run, for its record; `command` and `out`, where it is kept:
-    `sit` knows them. `work`: the plan of what is left of it; `left`: whether anything is.
-    `load_on`: nodes that the load comes from; None: this host. `rounds`: of a resumed run, up to
-    which round it is planned now; None: as before. `again`: the words of the command that resumes
-    the run; None: it cannot be resumed. `set_env`: how to set what launches do not take from the
-    shell; None: no launch. `plain`: progress in lines, on a terminal too. `letters`: what progress
-    calls variants with long names; `watch`: of the use of the host before it. `disposable`: its
-    folder goes where nothing was measured."""
-
-    suite: Mapping[str, Any]
-    plan: Sequence[PlannedTrial]
-    work: Callable[[Place], Plan[Any, Any]]
+    suite: Mapping[str, Any]  # of the whole run, for its record
+    plan: Sequence[PlannedTrial]  # of the whole run, for its record
+    work: Callable[[Place], Plan[Any, Any]]  # the plan of what is left
     earlier: Result | None = None
-    command: str = ""
-    out: Path | None = None
-    left: bool = True
-    rounds: int | None = None
-    load_on: LoadOn | None = None
-    again: str | None = None
-    set_env: str | None = "use --env to set it"
+    command: str = ""  # set by `sit`
+    out: Path | None = None  # where the run is kept; set by `sit`
+    left: bool = True  # whether anything is left
+    rounds: int | None = None  # the last that is now planned of a resumed run; None: as before
+    load_on: LoadOn | None = None  # nodes that the load comes from; None: this host
+    again: str | None = None  # words of the command that resumes it; None: it cannot be
+    set_env: str | None = "use --env to set it"  # for what launches leave out; None: no launch
     log_requests: Path | None = None
-    plain: bool = False
-    letters: Mapping[str, str] = field(default_factory=dict)
-    watch: CpuWatch | None = None
-    disposable: bool = False
+    plain: bool = False  # progress in lines, on a terminal too
+    letters: Mapping[str, str] = field(default_factory=dict)  # names in progress for long variants
+    watch: CpuWatch | None = None  # of the use of the host before it
+    disposable: bool = False  # its folder goes where nothing was measured
 
 
 @dataclass(frozen=True)

@@ -96,20 +96,16 @@ _QUIET: Final = {"log_level": "WARNING", "enable_access_log": False}
 class AppSpec:
     """An app: where its builder is, its route, the deployment that a cell's settings apply to.
 
-    `answer`: the body of every response; None if it is not always the same. `prefix`: the route of
-    the app where `route`, which is asked for until it answers, has more. `paths`: asked for in turn
-    by a load; empty means the route. `front`: the deployment that HTTP meets; None: the measured.
-    `bodies`: of a cell, what a load posts in turn; None: it is asked by GET, without a body.
-    """
+    `bodies`: of a cell, what a load posts in turn; None: it sends GET, without a body."""
 
     name: str
     import_path: str
-    route: str
+    route: str  # requested until it answers
     measured: str
-    answer: bytes | None
-    prefix: str | None = None
-    paths: tuple[str, ...] = ()
-    front: str | None = None
+    answer: bytes | None  # the body of every response; None: not always the same
+    prefix: str | None = None  # the route of the app, where `route` has more
+    paths: tuple[str, ...] = ()  # requested in turn by a load; empty: the route
+    front: str | None = None  # the deployment that HTTP meets; None: the measured one
     bodies: Callable[[Mapping[str, Value]], tuple[bytes, ...]] | None = None
     own_app: OwnApp | None = None  # the user's, and none of those that come with the tool
 

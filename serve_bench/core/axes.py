@@ -26,35 +26,26 @@ LARGEST_COUNT: Final = 10_000_000
 
 
 class Form(NamedTuple):
-    """How a text becomes a value of a type, as part of it: `Annotated[float, Form(...)]`.
+    """How a text becomes a value of a type, as part of it: `Annotated[float, Form(...)]`."""
 
-    `read` raises ValueError or BadInput. A refusal says what is allowed with `what`, which names
-    the values, `write`, which writes a bound, and `example`. `shape`: what the text looks like;
-    `words`: those among the texts that are no numbers."""
-
-    read: Callable[[str], Any]
-    what: str
-    shape: str
-    write: Callable[[Any], str]
+    read: Callable[[str], Any]  # raises ValueError or BadInput
+    what: str  # names the values in a refusal
+    shape: str  # what the text looks like
+    write: Callable[[Any], str]  # writes a bound in a refusal
     example: str = ""
-    words: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # those among the texts that are no numbers
 
 
 @dataclass(frozen=True)
 class Flag:
-    """The flag of an axis in some commands.
-
-    `swept`: it takes several values, with commas; each makes cells of its own. `name`: of the flag,
-    where it is not that of the axis. `aliases`: words that stand for others. `usual`: the default
-    there, where it is not the axis's; "": a suite decides.
-    """
+    """The flag of an axis in some commands."""
 
     help: str
     commands: tuple[str, ...]
-    swept: bool = False
-    name: str | None = None
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    usual: Value | None = None
+    swept: bool = False  # it takes several values, with commas; each makes cells
+    name: str | None = None  # where it is not that of the axis
+    aliases: Mapping[str, str] = field(default_factory=dict)  # words that stand for others
+    usual: Value | None = None  # the default here, where it is not the axis's; "": a suite decides
 
 
 @dataclass(frozen=True)

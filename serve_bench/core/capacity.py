@@ -40,23 +40,17 @@ SLICE_S: Final = 0.5
 
 @dataclass(frozen=True)
 class CapacitySearch:
-    """How a capacity is searched. `slo`: what has to hold, as core/slo.py reads it.
+    """How a capacity is searched."""
 
-    `launches`: at least; `most_launches`: at most, if the interval is not as narrow as `precision`
-    (a share of the capacity) before. `launch_s`: measured seconds of a launch at most; `budget_s`:
-    of the run, None for no limit. `start`: the first rate (requests/s), None: by a closed loop;
-    `need`: the rate that a cell has to hold.
-    """
-
-    slo: str
+    slo: str  # what has to hold, as core/slo.py reads it
     arrivals: Arrivals = "poisson"
-    precision: Positive = PRECISION
-    launches: Some = LAUNCHES
-    most_launches: Some = MOST_LAUNCHES
-    launch_s: Positive = LAUNCH_S
-    budget_s: Positive | None = BUDGET_S
-    start: Positive | None = None
-    need: Positive | None = None
+    precision: Positive = PRECISION  # of the interval, as a share of the capacity
+    launches: Some = LAUNCHES  # at least
+    most_launches: Some = MOST_LAUNCHES  # where the interval is not as narrow as `precision` before
+    launch_s: Positive = LAUNCH_S  # measured seconds of a launch, at most
+    budget_s: Positive | None = BUDGET_S  # of the run; None: no limit
+    start: Positive | None = None  # the first rate (requests/s); None: by a closed loop
+    need: Positive | None = None  # the rate that a cell has to hold, requests/s
     connections: Some = CLOSED
 
 

@@ -241,22 +241,17 @@ class PortOwner(RecordPart, frozen=True):
 
 
 class NodeProxy(RecordPart, frozen=True):
-    """A node of a cluster that is alive, and its HTTP proxy.
-
-    `status`: as Serve calls it, "NONE" without one. `host`, `port`: where it listens. `pid`: of its
-    actor, on its node. `shared_with`: nodes whose proxies listen at the very same address, among
-    which the kernel deals out connections. `why`: what there is to say of it, in a line.
-    """
+    """A node of a cluster that is alive, and its HTTP proxy."""
 
     node_id: str
     node_ip: str
-    status: str
+    status: str  # as Serve calls it, "NONE" without one
     hostname: str = ""
-    host: str = ""
+    host: str = ""  # where it listens
     port: Count = 0
-    pid: Count | None = None
-    why: str | None = None
-    shared_with: tuple[str, ...] = ()
+    pid: Count | None = None  # of its actor, on its node
+    why: str | None = None  # a remark on it, in a line
+    shared_with: tuple[str, ...] = ()  # nodes at the same address: the kernel deals out connections
 
     @property
     def healthy(self) -> bool:
@@ -382,19 +377,9 @@ class SlicesFacts(RecordPart, frozen=True, kw_only=True):
 class ClientFacts(RecordPart, frozen=True):
     """What the client of a trial reports besides its figures.
 
-    Which fields there are depends on the client: a load, slices of `versus`, rpc.
-
-    `in_windows`: the account of what happened within the windows, while `Trial.counts` follows each
-    request of the windows to its end; `total`: that of the whole load, warm-up and drain included.
-    `mean_in_flight`: requests in flight, mean over the windows; `busy_s`: time in flight of all
-    requests within them. `drained`: requests that ended after the windows, whose latencies are
-    lower bounds. `stretched`: how windows differ from those asked for, in words. `waited`: requests
-    due while no connection was free (open loop). `events`: of streams within the windows, `merged`
-    of these in the same read as the one before; `bare`: streams that ended with `[DONE]` without
-    `data:`. `tokens`: of the requests that completed within the windows those whose service counted
-    tokens, and their tokens. `nodes`: the share of each, where several loaded (nodes.py); `skew_s`:
-    the largest distance between the moments at which two of them began to measure. `seen`: what was
-    seen of a failed request, a short line for each class of failure and each unexpected status."""
+    Which fields there are depends on the client: a load, slices of `versus`, rpc. `in_windows` is
+    the account of what happened within the windows, while `Trial.counts` follows each request of
+    the windows to its end."""
 
     verdict: Maybe[ClientVerdict] = None
     workers: tuple[WorkerReport, ...] = ()
@@ -402,21 +387,21 @@ class ClientFacts(RecordPart, frozen=True):
     bytes_received: Count | None = None
     retried: Count = 0
     reconnects: Count = 0
-    total: Maybe[Counts] = None
+    total: Maybe[Counts] = None  # the whole load, with warm-up and drain
     notes: tuple[str, ...] = ()
     in_windows: Maybe[Counts] = None
-    mean_in_flight: Amount | None = None
-    busy_s: Maybe[Amount] = None
-    drained: Count = 0
-    stretched: str = ""
-    bare: Count = 0
-    seen: Mapping[str, str] = {}
-    waited: Maybe[Count] = None
-    events: Count = 0
-    merged: Count = 0
-    tokens: Maybe[TokenCounts] = None
-    nodes: tuple[NodeFacts, ...] = ()
-    skew_s: Signed | None = None
+    mean_in_flight: Amount | None = None  # requests, mean over the windows
+    busy_s: Maybe[Amount] = None  # time in flight of all requests within the windows
+    drained: Count = 0  # requests that ended after the windows: lower bounds of latency
+    stretched: str = ""  # how windows differ from those asked for, in words
+    bare: Count = 0  # streams that ended with `[DONE]` without `data:`
+    seen: Mapping[str, str] = {}  # of failed requests, by class or unexpected status
+    waited: Maybe[Count] = None  # requests due while no connection was free (open loop)
+    events: Count = 0  # of streams, within the windows
+    merged: Count = 0  # of these, in the same read as the one before
+    tokens: Maybe[TokenCounts] = None  # of requests completed in windows, where counted
+    nodes: tuple[NodeFacts, ...] = ()  # the share of each, where several loaded (nodes.py)
+    skew_s: Signed | None = None  # no two of them began to measure further apart
     asked: LoadFacts = LoadFacts()
     slices: Maybe[SlicesFacts] = None
     batch_size: Maybe[Count] = None

@@ -56,20 +56,18 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """How a load grows. `steps` None: by itself, from `start` to at most `ceiling` clients.
+    """How a load grows.
 
-    `refinements`: further steps around the best, once it has stopped growing. `runs`: how often a
-    step is measured that fell below COLLAPSE of the best with fewer clients, since a collapse is
-    rarely the same twice; and, at the end, the best that steps have fallen from. `traffic`: of its
-    requests, None for plain HTTP.
-    """
+    `runs`: how often a step is measured that fell below COLLAPSE of the best with fewer clients,
+    since a collapse is rarely the same twice; and, at the end, the best that steps have fallen
+    from."""
 
-    steps: tuple[Connections, ...] | None = None
+    steps: tuple[Connections, ...] | None = None  # None: it grows from `start` to `ceiling`
     start: Connections = 10
     ceiling: Connections = 10_000
-    refinements: Count = 4
+    refinements: Count = 4  # steps around the best, once it has stopped growing
     runs: Count = 1
-    traffic: Traffic | None = None
+    traffic: Traffic | None = None  # of its requests; None: plain HTTP
 
     def of(self, traffic: Traffic) -> Ladder:
         """Return the ladder with requests of this kind."""

@@ -90,23 +90,20 @@ EMPTY: Final = Histogram()  # the same in all results: nothing is recorded into 
 class Progress:
     """The load as it is now; sent to the caller about four times a second.
 
-    `rate`: requests/s completed over the last interval. `completed`, `failed` and the percentiles
-    are of the current phase. `remaining_s` is to the end of the last window (in warm-up: as
-    if it ended at its minimum); in the drain, at most until the time-out of the last. `left`: in
-    the drain, how many requests it still waits for. `silent_s`: how long requests are in flight
-    without any response.
-    """
+    Counts and percentiles are of the current phase. `remaining_s` is to the end of the last window
+    (in warm-up: as if it ended at its minimum); in the drain, at most until the time-out of the
+    last."""
 
     phase: Phase
     elapsed_s: float
     remaining_s: float
-    rate: float
+    rate: float  # requests/s completed over the last interval
     completed: int
     failed: int
     p50_ns: int | None = None
     p99_ns: int | None = None
-    left: int = 0
-    silent_s: float = 0.0
+    left: int = 0  # in the drain, requests that it still waits for
+    silent_s: float = 0.0  # how long requests are in flight without any response
 
     @property
     def phase_text(self) -> str:
@@ -150,63 +147,46 @@ class Slice:
 class LoadResult(ClientFacts, frozen=True, kw_only=True):
     """What one load measured: what its Trial says of the client, and what figures are made of.
 
-    In that of a target that was loaded in turn with others a window is a slice, or a load by
-    itself.
+    Where targets were loaded in turn a window is a slice, or a load by itself. Histograms (ns) hold
+    the requests of `measured`, whenever they ended; those of streams also the ones that failed
+    later. `pickup` lasts from the kernel receipt to our read (sampled, within the windows);
+    `handling` lasts until the answer is in hand, and also counts from the call until the first byte
+    is sent (aiohttp, sampled). `late` requests ended when no new ones were sent. `ttft_censored`
+    and `itl_censored` are of events that did not come, where the client gave up or the load
+    ended."""
 
-    `windows`: completed requests per window; each window is `window_s` long. `shares`: the same of
-    a closed loop, with the part of each response that lies in the window. `duration_s`: the
-    measured part. `measured`: the accounting of the requests due (open loop) or sent (closed loop)
-    within it. Histograms (ns) hold these, whenever they ended: `latency` from the moment the
-    request was due, `service_time` from the moment it was sent, `send_lag` sent minus due (open
-    loop), `pickup` from the kernel receipt to our read (sampled, within the windows), `handling`
-    the same until the answer is in hand, and before that from the call until the first byte is sent
-    (aiohttp, sampled), `failed_latency` those of failed requests, which are in no latency, and
-    `failed_times` the same by status of the answer or class of failure. `censored`: how long those
-    lasted that were given up or had no answer at all. `late`: latencies of requests that ended
-    after the windows, when no new ones were sent; they are in `latency` too.
-
-    Of streams, those that failed later too: `ttfb`, `ttft` from the moment the request was due to
-    its first byte and event, `itl` from one event to the next; `ttft_censored`, `itl_censored`: how
-    long those were waited for that did not come, where the client gave up or the load ended.
-    `event_windows`: events that came within each window. `started_at_ns`: wall clock (ns since
-    1970) of the first window's start. `time_to_connect_s`: until all connections were open, the
-    start of the workers included; `connecting_s`: without it. `connection_rate_max`: the most
-    requests/s that one connection completed in one interval of 100 ms (`Load.connection_rates`).
-    `early`: answers within the windows that came before their request was sent whole (the raw
-    client)."""
-
-    windows: tuple[int, ...]
+    windows: tuple[int, ...]  # completed requests of each
     window_s: float
-    duration_s: float
+    duration_s: float  # the measured part
     warmup: Warmup
-    measured: Counts
+    measured: Counts  # requests due (open loop) or sent (closed loop) within it
     in_windows: Counts
     total: Counts
     verdict: ClientVerdict = ClientVerdict(False, ())
     bytes_received: Count = 0
     waited: Count = 0
     failures: tuple[WorkerFailure, ...] = ()
-    started_at_ns: int = 0
-    time_to_connect_s: float = 0.0
-    connecting_s: float = 0.0
-    connection_rate_max: float | None = None
-    event_windows: tuple[int, ...] = ()
-    early: int = 0
-    shares: tuple[float, ...] = ()
-    latency: Histogram = EMPTY
-    service_time: Histogram = EMPTY
-    send_lag: Histogram = EMPTY
+    started_at_ns: int = 0  # wall clock of the first window's start, since 1970
+    time_to_connect_s: float = 0.0  # until all connections were open, with the start of workers
+    connecting_s: float = 0.0  # the same without the start of workers
+    connection_rate_max: float | None = None  # most in 100 ms, requests/s (`connection_rates`)
+    event_windows: tuple[int, ...] = ()  # events that came within each window
+    early: int = 0  # answers in windows before their request was sent whole (raw client)
+    shares: tuple[float, ...] = ()  # `windows` of a closed loop, by the parts of responses in them
+    latency: Histogram = EMPTY  # since the request was due
+    service_time: Histogram = EMPTY  # since it was sent
+    send_lag: Histogram = EMPTY  # sent minus due (open loop)
     pickup: Histogram = EMPTY
     handling: Histogram = EMPTY
-    failed_latency: Histogram = EMPTY
-    censored: Histogram = EMPTY
-    ttfb: Histogram = EMPTY
-    ttft: Histogram = EMPTY
-    itl: Histogram = EMPTY
+    failed_latency: Histogram = EMPTY  # of failed requests alone
+    censored: Histogram = EMPTY  # given up, or without an answer
+    ttfb: Histogram = EMPTY  # from due to the first byte
+    ttft: Histogram = EMPTY  # from due to the first event
+    itl: Histogram = EMPTY  # from one event to the next
     ttft_censored: Histogram = EMPTY
     itl_censored: Histogram = EMPTY
-    late: Histogram = EMPTY
-    failed_times: Mapping[str, Histogram] = {}
+    late: Histogram = EMPTY  # ended after windows; in `latency` too
+    failed_times: Mapping[str, Histogram] = {}  # by status of the answer or class of failure
 
     def facts(self, **fields: Any) -> ClientFacts:
         """Return what its Trial says of the client, with these fields replaced."""

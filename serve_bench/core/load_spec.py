@@ -154,14 +154,12 @@ class Streaming:
     """How a response is read as a stream of events.
 
     `events`: what an event is: `sse` (server-sent events with data), `lines` (a line with anything
-    in it), `chunks` (a chunk of the chunked coding; without it what one read gives).
-    `event_timeout_s`: longest time between two events; None: that of the request alone.
-    `openai`: events are those of an OpenAI-compatible chat completion: JSON; one without text is
-    none, and the stream must end with `data: [DONE]`.
-    """
+    in it), `chunks` (a chunk of the chunked coding; without it what one read gives). `openai`: they
+    are those of an OpenAI-compatible chat completion: JSON; one without text is none, and the
+    stream must end with `data: [DONE]`."""
 
     events: Events = "sse"
-    event_timeout_s: float | None = None
+    event_timeout_s: float | None = None  # longest between two events; None: that of the request
     openai: bool = False
 
     def __post_init__(self) -> None:
@@ -174,20 +172,11 @@ class LoadShape:
     """How requests are sent, whatever they are.
 
     Closed loop (each connection sends when its response is in) unless `rate` or `stages` is set;
-    then open loop: requests are due at fixed times, whether responses come or not.
-    `processes` None means enough for the load, and never more than the machine leaves.
-    `max_connections` (open loop): connections may grow from `connections` up to this.
-    `count`: stop after so many requests. `each`: of each connection so many, and no more
-    (clients raw and handle, closed loop). `spin`: wait for due times by spinning, not by a timer.
-    `ramp`: the rate moves linearly from the former stage's rate to this one's.
-    `pickup_every`: one read in so many asks the kernel for its receive time; 0 means none.
-    `connection_rates`: also take the rate of each connection each 100 ms (client raw, closed loop).
-    `streaming`: responses are streams, of which each event is timed (clients raw, grpc, handle).
-    """
+    then open loop: requests are due at fixed times, whether responses come or not."""
 
     client: Client = "raw"
     connections: Connections = 1
-    processes: Count | None = None
+    processes: Count | None = None  # None: enough for the load, never more than the machine leaves
     timeout_s: Amount = 30.0
     connect_timeout_s: Amount = 5.0
     keepalive: bool = True
@@ -196,15 +185,15 @@ class LoadShape:
     rate: Amount | None = None
     arrivals: Arrivals = "constant"
     stages: tuple[Stage, ...] = ()
-    ramp: bool = False
-    count: Count | None = None
-    max_connections: Connections | None = None
-    each: Count | None = None
+    ramp: bool = False  # the rate moves linearly from the former stage's to this one's
+    count: Count | None = None  # stop after so many requests
+    max_connections: Connections | None = None  # open loop: grow from `connections` up to this
+    each: Count | None = None  # requests of each connection (raw and handle, closed loop)
     seed: Whole = 1
-    spin: bool = False
-    pickup_every: Count = 64
-    connection_rates: bool = False
-    streaming: Streaming | None = None
+    spin: bool = False  # wait for due times by spinning, not by a timer
+    pickup_every: Count = 64  # reads per question to the kernel for its receive time; 0: none
+    connection_rates: bool = False  # of each connection each 100 ms (raw, closed loop)
+    streaming: Streaming | None = None  # each event is timed (raw, grpc, handle)
 
 
 @dataclass(frozen=True)
@@ -214,12 +203,10 @@ class Load(LoadShape):
     The client grpc calls the method that is the path of the URL, `/package.Service/Method`, with
     the body as its message and the headers as metadata. The client handle is a driver of the Ray
     cluster whose GCS is at the host and port of the URL, and calls a method of the ingress of an
-    application, `/application/method`, with the body as its argument. `environment`: variables
-    that its workers get beside those of this process.
-    """
+    application, `/application/method`, with the body as its argument."""
 
     request: Request
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)  # more variables of workers
 
     def __post_init__(self) -> None:
         _at_least(1, connections=self.connections, each=self.each)

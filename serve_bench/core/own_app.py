@@ -53,41 +53,37 @@ TOLD_BY_REPLICAS: Final = (
 
 @dataclass(frozen=True)
 class OwnDeployment:
-    """A deployment as the app's code makes it. `num_replicas` None: Serve scales it by itself.
+    """A deployment as the app's code makes it.
 
     `tables`: options that are tables, since a config replaces them whole: what a cell sets in one
-    is added to what the code has there. `num_gpus`, `num_cpus`: of a replica; `resources`: others
-    of Ray's that it asks for, by name.
-    """
+    is added to what the code has there."""
 
     name: str
-    num_replicas: Count | None
-    num_cpus: Amount = 1.0
+    num_replicas: Count | None  # None: Serve scales it by itself
+    num_cpus: Amount = 1.0  # of a replica
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    num_gpus: Amount = 0.0
-    resources: tuple[str, ...] = ()
+    num_gpus: Amount = 0.0  # of a replica
+    resources: tuple[str, ...] = ()  # others of Ray's that it asks for, by name
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The request that a load makes of the app. `expect_status` empty means any 2xx.
+    """The request that a load makes of the app.
 
     `bodies`, `paths`, `header_sets`, `methods` and `draw` as in `Request`; the app is up when the
-    first is answered, and `route` is then the first path. `chat`: the bodies are these. `call`: the
-    method of the ingress that a handle calls, in place of the route; None: HTTP or gRPC.
-    """
+    first is answered, and `route` is then the first path."""
 
     route: str = "/"
     method: str = "GET"
     headers: Headers = ()
     body: bytes = b""
-    expect_status: tuple[int, ...] = ()
+    expect_status: tuple[int, ...] = ()  # empty: any 2xx
     paths: tuple[str, ...] = ()
     header_sets: tuple[Headers, ...] = ()
     draw: Draw = "cycle"
     bodies: tuple[bytes, ...] = ()
-    chat: Completions | None = None
-    call: str | None = None
+    chat: Completions | None = None  # the bodies are these
+    call: str | None = None  # method of the ingress that a handle calls; None: HTTP or gRPC
     methods: tuple[str, ...] = ()
 
     def request(self, url: str) -> Request:
@@ -154,28 +150,25 @@ class Beside:
 
 @dataclass(frozen=True)
 class OwnApp:
-    """An app as Serve describes it. `target`: as it was named; `folder`: where Python finds it.
+    """An app as Serve describes it.
 
-    `deployments`: the last one is the ingress. `options`: those that a deployment of that Ray takes
-    (`num_replicas`, `ray_actor_options.num_cpus` ..., `user_config.*`). `config`: what a config
-    file of Serve says of it (`name`, `route_prefix`, `args`, `deployments` ...); `beside`: the
-    other applications of that file. `gpus`: that Ray finds on this host; None: not known.
-    `sources`: its own modules, as paths in its folder. `grpc`: how it is asked where that is not by
-    HTTP; `calls`: where a handle does, the methods of the ingress, and whether each makes a stream.
-    `built`: its deployments by other arguments of its builder, where those change them.
-    """
+    `options`: those that a deployment of that Ray takes (`num_replicas`,
+    `ray_actor_options.num_cpus` ..., `user_config.*`). `config`: what a config file of Serve says
+    of it (`name`, `route_prefix`, `args`, `deployments` ...). `calls`: the methods of the ingress
+    for a handle, and whether each makes a stream. `built`: its deployments by other arguments of
+    its builder, where those change them."""
 
-    target: str
+    target: str  # as it was named
     import_path: str
-    folder: str
-    deployments: tuple[OwnDeployment, ...]
+    folder: str  # where Python finds it
+    deployments: tuple[OwnDeployment, ...]  # the last one is the ingress
     options: tuple[str, ...]
     asked: Asked = field(default_factory=Asked)
     config: Mapping[str, Any] = field(default_factory=dict)
-    beside: tuple[Beside, ...] = ()
-    gpus: float | None = None
-    sources: tuple[str, ...] = ()
-    grpc: OwnGrpc | None = None
+    beside: tuple[Beside, ...] = ()  # the other applications of its config file
+    gpus: float | None = None  # that Ray finds on this host; None: not known
+    sources: tuple[str, ...] = ()  # its own modules, as paths in its folder
+    grpc: OwnGrpc | None = None  # how it is called, where that is not by HTTP
     calls: Mapping[str, bool] = field(default_factory=dict)
     built: Mapping[str, tuple[OwnDeployment, ...]] = field(default_factory=dict)
 

@@ -181,12 +181,7 @@ class RoundPlan:
 class SidesSpec(Spec):
     """What a run of several sides measures. Seconds are wall-clock; `cells` are complete.
 
-    `side_s`: measured in each round of each side and row, in slices; `steady_s`: beside it, without
-    slices. `slice_s`: as asked; None: chosen. `urls`: services that are up already, by label, and
-    the `request` to them; None: clusters are started. `budget_s`: the longest time of the run,
-    None: without a limit. `threshold`, `gate`, `floors` (of the A/A run `noise`): what its verdicts
-    are compared with. `looks`: it is judged after each round, and ends once it is settled; `rounds`
-    are the most. `together`: how many sides are up at once; None: all."""
+    Its verdicts follow from `threshold`, `gate` and `floors`."""
 
     usual: ClassVar[Times]
     quick: ClassVar[Times]
@@ -196,24 +191,24 @@ class SidesSpec(Spec):
     sides: tuple[Side, ...]
     cells: tuple[Cell, ...]
     rows: tuple[Row, ...]
-    rounds: int = 20
-    side_s: float = 16.0
-    steady_s: float = 2.0
-    slice_s: float | None = None
+    rounds: int = 20  # the most, with `looks`
+    side_s: float = 16.0  # measured of each side and row in a round, in slices
+    steady_s: float = 2.0  # likewise, without slices
+    slice_s: float | None = None  # as requested; None: chosen
     aa: bool = False
     seed: int = 1
     threshold: float = THRESHOLD
     gate: tuple[str, ...] = GATE
-    floors: Mapping[str, float] = field(default_factory=dict)
-    noise: str | None = None
-    budget_s: float | None = None
-    urls: Mapping[str, str] | None = None
+    floors: Mapping[str, float] = field(default_factory=dict)  # of `noise`
+    noise: str | None = None  # the id of an A/A run
+    budget_s: float | None = None  # longest time of the run; None: without a limit
+    urls: Mapping[str, str] | None = None  # services that are up, by label; None: clusters
     sample: bool = True
     timeout_s: float = 30.0
-    looks: bool = False
+    looks: bool = False  # judged after each round, and ended once settled
     streaming: Streaming | None = None
-    request: Asked | None = None
-    together: int | None = None
+    request: Asked | None = None  # to `urls`
+    together: int | None = None  # sides that are up at once; None: all
 
     def to_json(self) -> dict[str, Any]:
         """Return plain content for the Run record, without a `request` or `together` of None."""
