@@ -75,7 +75,10 @@ A = TypeVar("A", bound=SuiteRequest)
 
 
 class Experiment(Generic[O, A]):
-    """A kind of run: what it asks, its plan, and what measures it."""
+    """A kind of run: what it asks, its plan, and what measures it.
+
+    `run` calls `read`, or `restore` of a resumed run, then `prepare`; then `plan_lines` for a dry
+    run, or else `begin`, `sitting` and `show`."""
 
     asked: A  # what is measured now: of the options or a stored run
     earlier: Result | None  # what is measured of it

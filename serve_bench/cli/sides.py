@@ -237,7 +237,7 @@ class SidesExperiment(Experiment[O, S]):
         yield f"{number}, {spec.side_s:g} s a side and row {loads}; {takes}{limit}"
 
     def rounds_at(self, place: Place, chosen: dict[str, Slicing]) -> SideRounds:
-        """Measure the remaining rounds; `chosen`: how rows were sliced before."""
+        """Make what measures the remaining rounds; `chosen`: how rows were sliced before."""
         raise NotImplementedError
 
     def sitting(self) -> Sitting:

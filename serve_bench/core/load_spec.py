@@ -46,33 +46,32 @@ RESPONSES_LONG: Final = 5
 make these alike, so that windows of about one response show no spread."""
 
 FIT_RESPONSES: Final = 1.1 * RESPONSES_LONG
-"""So long a window becomes: under the load of the windows a response may take longer than in the
-warm-up."""
+"""Length that a window gets, in responses: they may take longer there than in the warm-up."""
 
 FEWEST_WINDOWS: Final = 3
 """With one window there is no spread; with two it is half their distance, which means little."""
 
 LONGEST_RESPONSE_S: Final = 5.0
-"""For longer responses no row is stretched."""
+"""Longest response for which a row is stretched."""
 
 STRETCHED_S: Final = FEWEST_WINDOWS * FIT_RESPONSES * LONGEST_RESPONSE_S
-"""The windows of a row are stretched to so much, 82.5 s."""
+"""Longest sum to which the windows of a row are stretched: 82.5 s."""
 
 QUICK_FIT_RESPONSES: Final = 1.1 * 4
-"""Under --quick a window becomes so many responses long: three of them hold the ten of each
-connection whose latencies are no bounds."""
+"""The same under --quick: three windows hold the ten responses of each connection whose latencies
+are no bounds."""
 
 QUICK_LONGER: Final = 2.5
-"""Where three such windows take over so many times the time asked for, one is measured."""
+"""Where three such windows take longer than this times the time asked for, one is measured."""
 
 QUICK_STRETCHED_S: Final = 5.5
-"""Under --quick the windows are stretched to no more: enough for one of responses of 1.2 s."""
+"""Longest sum of stretched windows under --quick: enough for one of responses of 1.2 s."""
 
 QUICK_WARMUP_S: Final = 1.0
-"""Under --quick a warm-up whose rate is steady lasts no longer, any other twice as long."""
+"""Longest warm-up under --quick whose rate is steady; any other may last twice as long."""
 
 QUICK_DRAIN_S: Final = 3.0
-"""Under --quick answers are awaited for so long; what has none then is a lower bound."""
+"""How long answers are awaited under --quick; what has none then is a lower bound."""
 
 MAX_PROCESSES = 256
 """Upper end of the worker processes: each is an interpreter (18 MB)."""
@@ -297,7 +296,7 @@ class Load(LoadShape):
             require(not wanted, f"client grpc has no {name}")
 
     def one_by_one(self, count: int) -> Load:
-        """Return a load of so many of these requests, one after the other on one connection."""
+        """Return a load of `count` of these requests, one after the other on one connection."""
         return replace(
             self,
             connections=1,
@@ -361,20 +360,19 @@ class Slices:
 class Timing:
     """How long: a warm-up that ends when the rate is steady, then windows of one length.
 
-    The warm-up lasts at least `warmup_min_s` and until `warmup.is_steady` holds, at most
-    `warmup_max_s`. The load is not restarted between warm-up and windows, nor between windows.
-    After the last window nothing more falls due. What was due before is still sent, and every
-    answer is awaited: up to the time-out of the load, or for `drain_s` where that is given. Latency
-    counts, whenever it ends, all that was due (open loop) or sent (closed loop) in the windows.
-    `stretched_s`: windows may become longer than asked, so that each is several responses long, up
-    to so many seconds in all; the warm-up lasts two responses then. None: neither.
-    """
+    The warm-up lasts until `warmup.is_steady` holds, within its bounds. The load is not restarted
+    between warm-up and windows, nor between windows. After the last window nothing more falls due.
+    What was due before is still sent, and every answer is awaited. Latency counts, whenever it
+    ends, all that was due (open loop) or sent (closed loop) in the windows.
+
+    `stretched_s`: windows may become longer, so that each is several responses long, up to this
+    sum; the warm-up then lasts two responses. None: neither."""
 
     warmup_min_s: float = 0.5
     warmup_max_s: float = 5.0
     windows: int = 10
     window_s: float = 1.0
-    drain_s: float | None = None
+    drain_s: float | None = None  # longest wait for answers; None: the time-out of the load
     stretched_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -411,7 +409,7 @@ class Timing:
         return replace(bound, stretched_s=max(most_s, self.measured_s))
 
     def fitted(self, response_s: float) -> Timing:
-        """Lengthen the windows to so many `responses` each, if that fits into `stretched_s`.
+        """Lengthen the windows to `responses` responses each, if that fits into `stretched_s`.
 
         There are as many as the time asked for holds, and not fewer than FEWEST_WINDOWS. With a
         bounded drain (--quick) there is one window, where three take too long for it."""
@@ -426,7 +424,7 @@ class Timing:
 def fitted_windows(
     windows: int, window_s: float, response_s: float, responses: float = FIT_RESPONSES
 ) -> tuple[int, float]:
-    """Lengthen windows to so many responses: return how many there are, and their length (s).
+    """Lengthen windows to `responses` responses: return how many there are, and their length (s).
 
     A length that had to grow is in whole tenths."""
     if responses * response_s <= window_s:

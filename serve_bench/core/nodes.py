@@ -40,39 +40,32 @@ class Node:
 
 @dataclass(frozen=True)
 class NodePart:
-    """What came of a node's share of a load: its `result`, or the reason why there is none.
-
-    `refused`: the node runs, and its target could not be reached. `broken`: our code there failed.
-    `last_heard`: requests of the measured part, as of `age_s` before the node was given up; 0 when
-    that was before the part began. `usage`: what the Serve processes of the node used, where it was
-    asked for. `opened_after_s`: from the message to begin until the node began.
-    """
+    """What came of a node's share of a load: its `result`, or the reason why there is none."""
 
     result: LoadResult | None = None
     reason: str = ""
-    refused: bool = False
-    broken: bool = False
-    last_heard: LastHeard = NOTHING_HEARD
-    usage: TrialUsage | None = None
-    opened_after_s: float | None = None
+    refused: bool = False  # the node runs, and its target could not be reached
+    broken: bool = False  # our code there failed
+    last_heard: LastHeard = NOTHING_HEARD  # of the measured part; zeros before it began
+    usage: TrialUsage | None = None  # of the node's Serve processes, if sampled
+    opened_after_s: float | None = None  # from the message to begin until the node began
 
 
 @dataclass(frozen=True)
 class NodeState:
-    """How the load of a node stands. `at_gate`: it is ready to be measured."""
+    """How the load of a node stands."""
 
     progress: Progress | None = None
-    at_gate: bool = False
+    at_gate: bool = False  # it is ready to be measured
 
 
 _ORDER: Final[Sequence[Phase]] = get_args(Phase)
 
 
 def sum_progress(nodes: Iterable[Progress | None]) -> Progress | None:
-    """Add the nodes' rates and counts; the phase is that of the node that is least far.
+    """Add up the rates and counts of nodes; the phase is the earliest that any is in.
 
-    Percentiles cannot be computed from the nodes' own, so there are none. None before any
-    report."""
+    Percentiles do not add up, so there are none. None before any node has reported."""
     reports = [progress for progress in nodes if progress is not None]
     if not reports:
         return None

@@ -1,8 +1,7 @@
 """Variants: how a cluster is started. The built-in ones, those of a suite file, and `--env`.
 
-Flags of Ray count only when they are set before its processes start, so a variant is a cluster of
-its own. Pure.
-"""
+Flags of Ray count only when they are set before its processes start, so each variant has its
+clusters. Pure."""
 
 from __future__ import annotations
 
