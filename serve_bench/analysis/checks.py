@@ -222,8 +222,8 @@ def unsteady(windows: Sequence[float], unit: str) -> str | None:
     if (wide := statistics.pstdev(windows) / mean) <= SPREAD_LIMIT:
         return None
     middle = statistics.median(windows)
-    odd = max(range(len(windows)), key=lambda at: abs(windows[at] - middle))
-    others = [value for at, value in enumerate(windows) if at != odd]
+    odd = max(range(len(windows)), key=lambda index: abs(windows[index] - middle))
+    others = [value for index, value in enumerate(windows) if index != odd]
     calm = statistics.pstdev(others) / (statistics.fmean(others) or 1.0)
     if len(others) >= FEWEST_WINDOWS and calm < OUTLIER_SHARE * wide:
         which = f"window {odd + 1} of {len(windows)} stands out"

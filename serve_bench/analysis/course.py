@@ -232,7 +232,8 @@ class Bounds:
 
     def holds(self, begin: int, end: int) -> bool | None:
         """Return whether the SLO holds over the slices [begin, end); None: nothing was due."""
-        sums = ((most, sum(at.of[begin:end]), sum(at.bad[begin:end])) for most, at in self.parts)
+        span = slice(begin, end)
+        sums = ((most, sum(part.of[span]), sum(part.bad[span])) for most, part in self.parts)
         due = [(most, bad / of) for most, of, bad in sums if of]
         return all(value <= most + 1e-12 for most, value in due) if due else None
 
@@ -434,8 +435,8 @@ def _fewest(
     begins = (-math.inf if life.from_s is None else life.from_s for life in lives)
     ends = (math.inf if life.to_s is None else life.to_s for life in lives)
     spans = [*zip(begins, ends, strict=True)]
-    moments = (AFTER_S + at for at in (begin, *(at for at in died if begin <= at < until)))
-    alive = [sum(born <= at < ended for born, ended in spans) - stopped for at in moments]
+    moments = (AFTER_S + t for t in (begin, *(t for t in died if begin <= t < until)))
+    alive = [sum(born <= moment < ended for born, ended in spans) - stopped for moment in moments]
     numbers = [*by_serve, *(alive if lives else ())]
     return min(numbers) if by_serve else None
 

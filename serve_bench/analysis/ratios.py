@@ -266,14 +266,14 @@ def judge(
     of them within 1 - CONFIDENCE. `threshold`: a share of 1."""
     if not 0 <= threshold < 1 or not all(claim.floor >= 0 for claim in family):
         raise ValueError(f"threshold {threshold} or a floor cannot be")
-    known = ((at, claim.interval) for at, claim in enumerate(family) if claim.interval is not None)
-    tested = {at: interval for at, interval in known if interval.fewest >= fewest}
-    p = {at: p_beyond(interval, family[at].floor) for at, interval in tested.items()}
+    known = ((n, claim.interval) for n, claim in enumerate(family) if claim.interval is not None)
+    tested = {n: interval for n, interval in known if interval.fewest >= fewest}
+    p = {n: p_beyond(interval, family[n].floor) for n, interval in tested.items()}
     shares = _holm(tested, p)
     verdicts = []
-    for at, claim in enumerate(family):
-        if (interval := tested.get(at)) is not None:
-            of = p[at], *shares[at]
+    for n, claim in enumerate(family):
+        if (interval := tested.get(n)) is not None:
+            of = p[n], *shares[n]
             verdicts.append(_judged(claim, interval, threshold, fewest, of, len(tested)))
             continue
         measured, holds = "not measured in two launches of both sides", max(threshold, claim.floor)
@@ -291,11 +291,11 @@ def _holm(tested: Mapping[int, Interval], p: Mapping[int, float]) -> dict[int, t
     its look has of that; the others have the share of that one."""
     shares: dict[int, tuple[float, bool]] = {}
     proven, share = True, 0.0
-    for step, at in enumerate(sorted(tested, key=lambda claim: p[claim])):
+    for step, n in enumerate(sorted(tested, key=lambda claim: p[claim])):
         if proven:
             share = (1 - CONFIDENCE) / (len(tested) - step)
-            proven = p[at] <= tested[at].at(1 - share).level
-        shares[at] = share, proven
+            proven = p[n] <= tested[n].at(1 - share).level
+        shares[n] = share, proven
     return shares
 
 
@@ -477,7 +477,7 @@ def _look(n: int, planned: int, alpha: float) -> tuple[float, Any, Any]:
         up, down = ndtr(grid - bound), ndtr(-grid - bound)
         return float(np.trapezoid((up + down) * density, grid))
 
-    bound = brentq(lambda at: beyond(at) - due, 0.0, 12 * np.sqrt(n), xtol=1e-10)
+    bound = brentq(lambda end: beyond(end) - due, 0.0, 12 * np.sqrt(n), xtol=1e-10)
     after = np.linspace(-bound, bound, _POINTS)
     if grid is None:
         likely = np.exp(-(after**2) / (2 * n)) / np.sqrt(2 * np.pi * n)

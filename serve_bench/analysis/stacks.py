@@ -98,7 +98,7 @@ def by_thread_ran(stacks: Stacks, ran: Mapping[int, float], ticks: float) -> Sta
         share = ran.get(tid, 1.0)
         waited = share < LEAST_RAN and share < LEAST_OF_BUSIEST * most
         loops = [body for body in bodies if not body or split_frame(body[-1])[0].endswith(C_LOOPS)]
-        left = round(share * ticks) - sum(count for at, count in bodies.items() if at not in loops)
+        left = round(share * ticks) - sum(n for body, n in bodies.items() if body not in loops)
         for body, count in bodies.items():
             kept = 0 if waited else count
             if body in loops and tid in ran:

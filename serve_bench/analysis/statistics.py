@@ -117,16 +117,16 @@ def summarize(result: Result) -> tuple[Line, ...]:
     rows = {planned.key: planned.row for planned in result.plan}
     places: dict[tuple[str, str, Row], list[PlannedTrial | Trial]] = {}
     all_trials: list[PlannedTrial | Trial] = [*result.plan, *result.trials, *result.profiled]
-    for at in all_trials:  # a load of a URL has no plan
-        place = (at.variant, cell_slug(at.cell), rows.get(at.key, at.row))
-        places.setdefault(place, []).append(at)
+    for trial in all_trials:  # a load of a URL has no plan
+        place = (trial.variant, cell_slug(trial.cell), rows.get(trial.key, trial.row))
+        places.setdefault(place, []).append(trial)
     order = [list(dict.fromkeys(parts)) for parts in zip(*places, strict=True)]
     rates: dict[tuple[str, Row], float] = {}  # of the first variant
     lines: list[Line] = []
     for place in sorted(places, key=lambda place: [*map(list.index, order, place)]):
         found, (variant, slug, row) = places[place], place
-        profiled = [at for at in found if isinstance(at, Trial) and at.flags.profiled]
-        if keys := tuple(dict.fromkeys(at.key for at in found if at not in profiled)):
+        profiled = [trial for trial in found if isinstance(trial, Trial) and trial.flags.profiled]
+        if keys := tuple(dict.fromkeys(trial.key for trial in found if trial not in profiled)):
             measured = [trials[key] for key in keys if key in trials]
             line = _line(keys, measured, found[0], row)
             line = replace(line, broken=any(trial.key in broken for trial in measured))
@@ -248,7 +248,7 @@ def latency_figures(
     Those without an answer count too (CENSORED_BY): a figure is a LowerBound if it depends on what
     never came, and None without any. Raises FormatError."""
     values = bounded(merged(trials, name), merged(trials, CENSORED_BY[name]), shares)
-    return [LowerBound(at) if at is not None and lower else at for at, lower in values]
+    return [LowerBound(value) if value is not None and lower else value for value, lower in values]
 
 
 def merged(trials: Iterable[Trial], name: str) -> Histogram:
@@ -259,7 +259,7 @@ def merged(trials: Iterable[Trial], name: str) -> Histogram:
 
 
 def _line(
-    keys: tuple[str, ...], trials: Sequence[Trial], at: PlannedTrial | Trial, row: Row
+    keys: tuple[str, ...], trials: Sequence[Trial], planned: PlannedTrial | Trial, row: Row
 ) -> Line:
     failed = Counter[str]()
     for trial in trials:
@@ -283,8 +283,8 @@ def _line(
         if waited.count:  # no request may have come so far
             histograms.setdefault(name, Histogram())
     return Line(
-        variant=at.variant,
-        cell=at.cell,
+        variant=planned.variant,
+        cell=planned.cell,
         row=row,
         keys=keys,
         trials=tuple(trials),

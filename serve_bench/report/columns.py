@@ -53,7 +53,7 @@ def table_blocks(
     """Return the lines of a table: those of its heads, then those of each row.
 
     Columns in `words` are flush left, the others are figures, flush right."""
-    columns = [[head, *(row[at] for row in rows)] for at, head in enumerate(heads)]
+    columns = [[head, *(row[index] for row in rows)] for index, head in enumerate(heads)]
     full = sum(max(map(cell_len, "\n".join(cells).split("\n"))) for cells in columns)
     gaps = len(heads) - 1
     gap = 0 if full + gaps <= width < full + 2 * gaps else 1  # closer, before a line is folded
@@ -61,16 +61,16 @@ def table_blocks(
     table = Table(box=_BOX, show_edge=False, show_lines=True, padding=padding, pad_edge=False)
     for whole in (True, False):  # is there room for "57.53 ± 4.00" in one line?
         least = []  # widths of columns, of their longest words, or lines, and their indents
-        for at, texts in enumerate(columns):
-            lines = whole and at not in words
+        for index, texts in enumerate(columns):
+            lines = whole and index not in words
             parts = chain.from_iterable(map(str.splitlines if lines else str.split, texts))
             indent = max(len(text) - len(text.lstrip(" ")) for text in texts)
             least.append(indent + min(max(map(cell_len, parts), default=1), MOST_OF_A_WORD))
         if sum(least) + (gap + 1) * gaps <= width:
             break
-    for at, (head, room) in enumerate(zip(heads, least, strict=True)):
-        side: JustifyMethod = "left" if at in words else "right"
-        keep = whole and at not in words
+    for index, (head, room) in enumerate(zip(heads, least, strict=True)):
+        side: JustifyMethod = "left" if index in words else "right"
+        keep = whole and index not in words
         table.add_column(Text(head), justify=side, overflow="fold", min_width=room, no_wrap=keep)
     for row in rows:  # all lines of a cell are indented as its first
         indents = [len(cell) - len(cell.lstrip(" ")) for cell in row]

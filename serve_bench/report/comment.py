@@ -57,8 +57,8 @@ def _table_lines(table: Table) -> list[str]:
     One group is above, several have a column; codes of doubts come last. Words are flush left."""
     rows, groups = table.rows, list(dict.fromkeys(row.group for row in table.rows))
     columns: list[tuple[str, ...]] = []
-    for at, column in enumerate(table.columns):
-        cells = (_cell(row.cells[at]) for row in rows)
+    for index, column in enumerate(table.columns):
+        cells = (_cell(row.cells[index]) for row in rows)
         columns.append((column.full_name, "--:" if column.number else ":--", *cells))
     if len(groups) > 1:
         columns.insert(0, ("row", ":--", *(row.group for row in rows)))

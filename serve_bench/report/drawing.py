@@ -180,7 +180,7 @@ def _ticks(chart: Chart, x: AxisScale) -> dict[float, str]:
     """Return ticks of lines: loads that were chosen, if there is room, else numbers or shares."""
     if chart.x_scale == "share":
         nines = (2.0, *(10.0**power for power in range(1, 8)))
-        return {at: _percent(at) for at in nines if x.low <= at <= x.high}
+        return {tick: _percent(tick) for tick in nines if x.low <= tick <= x.high}
     places, ticks = sorted({float(point.x) for point in chart.points}), list[float]()
     if chart.x_scale == "time" or len(places) > FEW or any(place % 1 for place in places):
         return x.labels
@@ -352,7 +352,8 @@ def _draw_lines(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
         parts.append(rule(0, y.down(tick), "100%", y.down(tick), GRID))
         parts.append(write(label, -8, y.down(tick) + 4, fill=QUIET, text_anchor="end"))
     title = chart.x_name if chart.x_scale == "share" else x.title(chart.x_name)
-    parts += _draw_below(title, HEIGHT, {x.at(at): tick for at, tick in _ticks(chart, x).items()})
+    labels = {x.at(place): label for place, label in _ticks(chart, x).items()}
+    parts += _draw_below(title, HEIGHT, labels)
     small, course = len(chart.points) > FEW * len(series), [*_draw_marks(chart.marks, x)]
 
     def draw_points(look: SeriesLook, points: list[Point]) -> Iterator[str]:
@@ -360,11 +361,11 @@ def _draw_lines(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
         if look.dash:
             yield _draw_curve(places, look)
         for point in points:
-            at, down = x.at(float(point.x)), y.down(point.value)
-            ends = [(at, y.down(end)) for end in _ends(point)]
+            across, down = x.at(float(point.x)), y.down(point.value)
+            ends = [(across, y.down(end)) for end in _ends(point)]
             yield from _draw_dot(chart, point, "dot" if small else look.shape, ends)
             if bound_sign(point.value):
-                yield write("\u2191", at, down - 6, text_anchor="middle", font_size=18)
+                yield write("\u2191", across, down - 6, text_anchor="middle", font_size=18)
 
     course += _draw_series(chart, series, draw_points)
     # Of a chart over time a part may be shown alone, with what stands above it.
@@ -391,6 +392,6 @@ def _draw_marks(marks: Sequence[tuple[float, str]], x: AxisScale) -> Iterator[st
     ranked = sorted(marks, key=lambda mark: abs(x.share(mark[0]) - 0.5))
     for turn, (place, words) in enumerate(ranked):
         side = {"dx": "-4", "text_anchor": "end"} if x.share(place) > 0.5 else {"dx": "4"}
-        at, up = x.at(place), -8 - MARK_LINE * turn
-        yield rule(at, up - 5, at, HEIGHT, QUIET, stroke_dasharray="4 3")
-        yield write(words, at, up + 4, fill=QUIET, **side)
+        across, up = x.at(place), -8 - MARK_LINE * turn
+        yield rule(across, up - 5, across, HEIGHT, QUIET, stroke_dasharray="4 3")
+        yield write(words, across, up + 4, fill=QUIET, **side)

@@ -1,7 +1,6 @@
 """A document as one picture for a pull request: its sentence, tiles, and main or chosen charts.
 
-Rule: it knows no kind of run. SVG, or PNG by vl-convert, imported where it is needed: it is
-large."""
+Rule: it knows no kind of run. SVG, or PNG by vl-convert, which is large and imported late."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def _draw(
     What stands below a cell has its own line within the column, but for the first."""
     heads = [f"{column.name}\n{column.unit}".rstrip() for column in columns]
     between = ", " if marks.keys() == {*marks.values()} else ","  # numbers are to be narrow
-    words = [at for at, column in enumerate(columns) if not column.number] or [0]
+    words = [index for index, column in enumerate(columns) if not column.number] or [0]
     indent = "  " if any(row.group for row in table.rows) else ""  # below its heading
     rows = []
     for row in table.rows:

@@ -308,10 +308,11 @@ def comparison_document(comparing: Comparing, where: Sequence[str] = ()) -> Docu
 
 def comparison_json(comparing: Comparing, where: Sequence[str] = ()) -> dict[str, Any]:
     """Return the comparison for programs, under the keys that a run has."""
-    view, places = view_comparison(comparing), (*where, None, None)[:2]
+    view = view_comparison(comparing)
+    sides = zip(comparing.sides, (*where, None, None)[:2], strict=True)
     return {
         "format": FORMAT,
-        "runs": [run_json(side.run, at) for side, at in zip(comparing.sides, places, strict=True)],
+        "runs": [run_json(side.run, place) for side, place in sides],
         "findings": [*sentences(comparing.unfair, "bad"), *sentences(view.findings)],
         "points": [*map(row_json, view.points)],
         "comparisons": [*map(row_json, view.comparisons)],

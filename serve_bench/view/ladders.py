@@ -161,8 +161,8 @@ def _view_ladder(
             served.append(Rung(users, rate))
     _, best, knee, _ = ladder.find_shape(served)
     served_at = {users: step.values[MAIN].value for users, step in steps.items()}
-    most, at = (best.throughput, best.clients) if best else (0.0, 0)
-    fallen = [users for users, rate in served_at.items() if users > at and rate < COLLAPSE * most]
+    most, top = (best.throughput, best.clients) if best else (0.0, 0)
+    fallen = [users for users, rate in served_at.items() if users > top and rate < COLLAPSE * most]
     marks = dict.fromkeys(fallen, "collapse")
     if best is not None and knee is not None:
         marks |= {knee.clients: "knee", best.clients: "best" if best != knee else "knee, best"}
@@ -309,7 +309,7 @@ def _compare(axis: str, where: str, view: LadderView, base: LadderView) -> Itera
         if len(ratios) > 1 and not min(ratios) <= 1 <= max(ratios):
             chance = 2 ** (len(ratios) - 1)
             verdict = f"all {len(ratios)} launches agree: by chance 1 time in {chance}"
-        means = [statistics.fmean(rates[at] for at in launches) for rates in (ours, theirs)]
+        means = [statistics.fmean(rates[launch] for launch in launches) for rates in (ours, theirs)]
         shown = ", ".join(FIGURES["served_of_base"].show(Value(ratio)) for ratio in ratios)
         words = f"{where}: {mine} serves {shown} of {other}'s best requests/s: {verdict}."
         yield ViewRow(

@@ -147,7 +147,7 @@ def _draw_windows(title: str, rows: Sequence[ViewRow]) -> Iterator[Chart]:
             if len(windows) > 1:  # one alone is no course
                 things[name] = str(row.dims["variant"])
                 course = enumerate(windows)
-                points += [Point((at + 0.5) * trial.window_s, rate, name) for at, rate in course]
+                points += [Point((n + 0.5) * trial.window_s, rate, name) for n, rate in course]
     caption = "Requests completed in each window, at its middle, after the warm-up."
     look = partial(Chart, x_scale="time", log_y=None, things=things)
     return split_lines(look(title, "lines", points, FIGURES[MAIN].shown, "seconds", caption))

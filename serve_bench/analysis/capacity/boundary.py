@@ -274,7 +274,7 @@ def _fitted(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None
     if line is None:
         return None
     misses = ((block, line.mean(block)) for block in blocks)
-    squares = sum(line.weight(at) * (at.bad - mean) ** 2 / mean for at, mean in misses)
+    squares = sum(line.weight(block) * (block.bad - mean) ** 2 / mean for block, mean in misses)
     scatter = (squares + 0.1 * usual) / max(1, len(blocks) - 1)
     return line_of(blocks, BoundaryLine(line.place, line.slope, scatter))
 

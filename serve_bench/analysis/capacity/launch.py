@@ -61,11 +61,11 @@ Place: TypeAlias = tuple[str, str]
 def bounds_of(slo: Slo) -> tuple[Bound, ...]:
     """Return the objectives as a search sees them."""
     bounds = []
-    for it in slo.objectives:
-        bound = Bound(it.name, it.limit, "mean", it.limit)
-        if it.allowed is not None:
-            limit_ns = it.limit if it.timed else it.within_ns
-            bound = Bound(it.name, max(it.allowed, LEAST_MOST), limit_ns=limit_ns)
+    for objective in slo.objectives:
+        bound = Bound(objective.name, objective.limit, "mean", objective.limit)
+        if objective.allowed is not None:
+            limit_ns = objective.limit if objective.timed else objective.within_ns
+            bound = Bound(objective.name, max(objective.allowed, LEAST_MOST), limit_ns=limit_ns)
         bounds.append(bound)
     return tuple(bounds)
 
@@ -289,7 +289,7 @@ class LaunchSearch:
 
         None where it limits none, as with objectives of TTFT alone."""
         whole = [objective for objective in self.slo.objectives if objective.metric == LATENCY]
-        times = [it.limit if it.timed else it.within_ns for it in whole]
+        times = [goal.limit if goal.timed else goal.within_ns for goal in whole]
         limits = [limit_s for limit_s in times if limit_s is not None]
         return max([*limits, LEAST_LIMIT_S * 1e9]) / 1e9 if limits else None
 

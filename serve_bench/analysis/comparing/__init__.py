@@ -82,7 +82,7 @@ class Match:
         if not self.pairs:
             return a, b
         both = [round_ for round_ in a if round_ in b]
-        return {at: a[at] for at in both}, {at: b[at] for at in both}
+        return {round_: a[round_] for round_ in both}, {round_: b[round_] for round_ in both}
 
     @property
     def measures(self) -> tuple[Measure, ...]:
@@ -97,7 +97,7 @@ class Match:
             runs = [list(of.values()) for row in self.base if (of := row.values.get(metric))]
             found = ratios.against_runs(runs, list(b.values())) if runs and b else None
         elif min(len(a), len(b)) >= 2 and self.pairs:
-            found = ratios.paired([math.log(b[at] / a[at]) for at in a], self.planned)
+            found = ratios.paired([math.log(b[round_] / a[round_]) for round_ in a], self.planned)
         elif min(len(a), len(b)) >= 2:
             spread = None if self.spreads is None else self.spreads.get(metric, ratios.ASSUMED)
             found = ratios.unpaired(list(a.values()), list(b.values()), spread)
@@ -123,15 +123,17 @@ def judged_rows(
     judged: dict[tuple[int, str], ratios.Judged] = {}
     for gated in (True, False):
         family = {
-            (at, of.name): Hypothesis(match.interval(of.name), of.better, floors.get(of.name, 0.0))
-            for at, match in enumerate(matches)
-            for of in measures[at]
+            (index, of.name): Hypothesis(
+                match.interval(of.name), of.better, floors.get(of.name, 0.0)
+            )
+            for index, match in enumerate(matches)
+            for of in measures[index]
             if (of.name in gate) is gated
         }
         judged |= zip(family, ratios.judge(list(family.values()), threshold, fewest), strict=True)
     rows = []
-    for at, (match, known) in enumerate(zip(matches, doubts, strict=True)):
-        pairs = ((of, judged[at, of.name]) for of in measures[at])
+    for index, (match, known) in enumerate(zip(matches, doubts, strict=True)):
+        pairs = ((of, judged[index, of.name]) for of in measures[index])
         lines = (_line(match, known, of, verdict, of.name in gate) for of, verdict in pairs)
         rows.append(_row(match, known, tuple(lines)))
     return tuple(rows)
@@ -141,7 +143,8 @@ def _odd(match: Match) -> Iterator[Doubt]:
     """Yield a doubt about each odd launch, by the first metric that shows it."""
     shown = (odd_launches(of.name, *match.values(of.name), match.side) for of in MEASURES)
     found = [*chain.from_iterable(shown)]
-    yield from {(it.side, it.message.partition(":")[0]): it for it in reversed(found)}.values()
+    first = {(doubt.side, doubt.message.partition(":")[0]): doubt for doubt in reversed(found)}
+    yield from first.values()
 
 
 def _line(
@@ -173,8 +176,8 @@ def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -
     a, b = match.a, match.b
     measured = (a.rounds, b.rounds)
     if match.pairs:
-        measured = (tuple(at for at in a.rounds if at in b.rounds),) * 2
-    fall_a, fall_b = ({at.round: at.waterfall for at in side.trials} for side in (a, b))
+        measured = (tuple(round_ for round_ in a.rounds if round_ in b.rounds),) * 2
+    fall_a, fall_b = ({trial.round: trial.waterfall for trial in side.trials} for side in (a, b))
     planned = len(a.planned), len(b.planned)
     judged = bool(match.base) or min(planned) >= ratios.FEWEST  # one launch may fail by chance
     return ComparedRow(
@@ -215,13 +218,13 @@ def _slicing(a: SideRow, b: SideRow) -> JsonObject:
     if not sliced:
         return {}
     drains = {
-        f"drain.{letter}": [part.drain_s for at in side.trials if (part := at.client.slices)]
+        f"drain.{letter}": [part.drain_s for trial in side.trials if (part := trial.client.slices)]
         for letter, side in (("A", a), ("B", b))
     }
     figures = {
         "slices": sum(len(part.completed) for part in sliced) // 2,
         "slice_length": sliced[0].slice_s,
-        "short_rounds": len({at.round for at in trials if at.flags.short_slices}),
+        "short_rounds": len({trial.round for trial in trials if trial.flags.short_slices}),
         **{name: statistics.median(known) for name, known in drains.items() if known},
     }
     return {"method": sliced[0].method, "why": sliced[0].why, "figures": figures}
@@ -263,8 +266,11 @@ def of_versus(result: Result, asked: SuiteFacts | None = None) -> Comparing:
             )
             matches.append(match)
     threshold, gate = asked.threshold or ratios.THRESHOLD, asked.gate or GATE
-    ups = [(letter, it, _launches(result, it.label)) for letter, it in lettered]
-    sides = (About(it.label, it.label, result.run, up, it.settings, at) for at, it, up in ups)
+    ups = [(letter, side, _launches(result, side.label)) for letter, side in lettered]
+    sides = (
+        About(side.label, side.label, result.run, up, side.settings, letter)
+        for letter, side, up in ups
+    )
     return Comparing(
         kind="versus",
         sides=tuple(sides),
@@ -331,17 +337,17 @@ def of_runs(
         if (pair, place) in theirs
     ]
     alone = tuple(
-        Alone(letter, pair["AB".index(letter)] if several else None, row.cell, at.row, at.client)
-        for letter, rows, other in (("A", mine, theirs), ("B", theirs, mine))
-        for (pair, at), row in rows.items()
-        if (pair, at) not in other
+        Alone("AB"[side], pair[side] if several else None, row.cell, place.row, place.client)
+        for side, rows, other in ((0, mine, theirs), (1, theirs, mine))
+        for (pair, place), row in rows.items()
+        if (pair, place) not in other
     )
     if not matches:
         apart = [*map(str, unlike_axes(mine.values(), theirs.values()))]
         words = "; ".join(few(apart or [*map(alone_words, alone)]))
         raise BadInput(f"{where[0]} and {where[1]} have no row in common: {words}")
     floors = floors_of(noise) if noise is not None else {}
-    names = [tuple(dict.fromkeys(pair[at] for pair in pairs)) for at in (0, 1)]
+    names = [tuple(dict.fromkeys(pair[side] for pair in pairs)) for side in (0, 1)]
     labels = (a.run.id, b.run.id) if a.run.id != b.run.id else ("A", "B")
     if not several and pairs[0][0] != pairs[0][1]:
         labels = pairs[0]

@@ -140,8 +140,8 @@ def pair_runs(
     sentence about each that is a comparison by itself or whose subject is on one side alone."""
     groups: list[_Alike] = []
     alone: list[str] = []
-    runs = [(at, where, run) for at, side in enumerate((a, b)) for where, run in side.items()]
-    for at, where, run in sorted(runs, key=lambda entry: entry[2].run.started_at, reverse=True):
+    runs = [(index, where, run) for index, side in enumerate((a, b)) for where, run in side.items()]
+    for index, where, run in sorted(runs, key=lambda entry: entry[2].run.started_at, reverse=True):
         if run.run.two_sided:
             alone.append(f"{where} is a run of {run.run.command}, a comparison by itself")
             continue
@@ -152,23 +152,25 @@ def pair_runs(
         if group is None:
             group = _Alike(subject, run)
             groups.append(group)
-        group.sides[at][where] = run
+        group.sides[index][where] = run
     pairs, unlike_runs = [], []
     for group in groups:
         if all(group.sides):
             (where_a, run_a), (where_b, run_b) = (next(iter(side.items())) for side in group.sides)
-            several = [pair for pair in zip("AB", group.sides, strict=True) if len(pair[1]) > 1]
-            newest = ((at, f"{len(side)} runs ({next(iter(side))})") for at, side in several)
-            notes = tuple(f"{letter}: the newest of {words}" for letter, words in newest)
+            notes = tuple(
+                f"{letter}: the newest of {len(side)} runs ({next(iter(side))})"
+                for letter, side in zip("AB", group.sides, strict=True)
+                if len(side) > 1
+            )
             pairs.append(RunPair(str(group.subject), (where_a, where_b), (run_a, run_b), notes))
             continue
-        at = 0 if group.sides[0] else 1
-        where = next(iter(group.sides[at]))
-        others = [like for like in groups if like.subject == group.subject and like.sides[1 - at]]
+        here, there = (0, 1) if group.sides[0] else (1, 0)
+        where = next(iter(group.sides[here]))
+        others = [like for like in groups if like.subject == group.subject and like.sides[there]]
         if not others:
-            alone.append(f"{group.subject} is in {'AB'[at]} alone ({where})")
-        elif at == 1 or all(map(all, (like.sides for like in others))):  # else those say it
-            other = next(iter(others[0].sides[1 - at]))
+            alone.append(f"{group.subject} is in {'AB'[here]} alone ({where})")
+        elif here == 1 or all(map(all, (like.sides for like in others))):  # else those say it
+            other = next(iter(others[0].sides[there]))
             words = "; ".join(map(str, differences_of(others[0].newest, group.newest)))
             unlike_runs.append(f"{where} is unlike {other} ({group.subject}): {words}")
     return pairs, unlike_runs, alone

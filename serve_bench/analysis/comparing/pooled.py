@@ -91,8 +91,8 @@ def compare_newest(
     several = len(names) > 1
     matches, alone, invalid = [], [], []
     for place, row in newest.rows.items():
-        measured = {at: run.rows[place] for at, run in enumerate(earlier, 1) if place in run.places}
-        base = {at: old for at, old in measured.items() if old.failed_share <= INVALID_SHARE}
+        measured = {n: run.rows[place] for n, run in enumerate(earlier, 1) if place in run.places}
+        base = {n: old for n, old in measured.items() if old.failed_share <= INVALID_SHARE}
         if base:
             names_of = (place[0], place[0]) if several else None
             sides, both_known = (pool_rows(base), row), (known, known_newest)
@@ -105,9 +105,10 @@ def compare_newest(
             invalid.append(f"{only}: of the runs before too many requests failed")
         else:
             alone.append(only)
-    for (name, at), row in earlier[-1].rows.items():
-        if row.values and (name, at) not in newest.rows:
-            alone.append(Alone("A", name if several else None, row.cell, at.row, at.client))
+    for place, row in earlier[-1].rows.items():
+        if row.values and place not in newest.rows:
+            variant = place[0] if several else None
+            alone.append(Alone("A", variant, row.cell, place[1].row, place[1].client))
     count, assumed = len(earlier), f"the spread between runs is assumed, {100 * ASSUMED.sd:g} %"
     assumed += f", since fewer than {RUNS_KNOWN} runs lie before the newest"
     name = "the run before" if count == 1 else f"the {count} runs before"
@@ -142,7 +143,7 @@ def pool_rows(runs: Mapping[int, SideRow]) -> SideRow:
     values: dict[str, dict[int, float]] = {}
     for number, row in runs.items():
         first = len(planned)
-        numbers = {round_: first + at for at, round_ in enumerate(row.planned, 1)}
+        numbers = {round_: first + n for n, round_ in enumerate(row.planned, 1)}
         planned += numbers.values()
         broken += (numbers[round_] for round_ in row.broken)
         for trial in row.trials:

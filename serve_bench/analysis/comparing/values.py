@@ -104,14 +104,14 @@ def rows_of(
     return {place: _row(trials, broken, ingress) for place, trials in places.items()}
 
 
-def place_of(at: PlannedTrial | Trial) -> RowPlace:
+def place_of(trial: PlannedTrial | Trial) -> RowPlace:
     """Return where a trial belongs; a step that is measured again stands with its first run."""
-    label = at.row.label.removesuffix(f", run {at.row.run}")
-    return RowPlace(cell_slug(at.cell), label, at.row.client)
+    label = trial.row.label.removesuffix(f", run {trial.row.run}")
+    return RowPlace(cell_slug(trial.cell), label, trial.row.client)
 
 
 def _row(planned: list[PlannedTrial | Trial], broken: Collection[str], ingress: str) -> SideRow:
-    measured = [at for at in planned if isinstance(at, Trial)]
+    measured = [trial for trial in planned if isinstance(trial, Trial)]
     trials = [trial for trial in measured if trial.key not in broken]
     values: dict[str, dict[int, list[float]]] = {}
     for trial in trials:
@@ -120,7 +120,7 @@ def _row(planned: list[PlannedTrial | Trial], broken: Collection[str], ingress: 
     return SideRow(
         cell=planned[0].cell,
         row=planned[0].row,
-        planned=tuple(sorted({at.round for at in planned})),
+        planned=tuple(sorted({trial.round for trial in planned})),
         trials=tuple(sorted(trials, key=lambda trial: (trial.round, trial.row.run))),
         broken=tuple(sorted({trial.round for trial in measured if trial.key in broken})),
         values={
@@ -251,8 +251,10 @@ def doubts_of(side: str, row: SideRow, known: Mapping[str, Sequence[Warning]]) -
         why = f"({share_text(row.failed_share)}): {failures_of(row.trials)}"
         first["errors"] = replace(first["errors"], message=f"{failed:,} requests failed {why}")
     of = len({trial.round for trial in row.trials})
-    seen = ((code, warning, len(rounds[code])) for code, warning in first.items())
-    return [Doubt(side, code, it.message, it.hint, launches, of) for code, it, launches in seen]
+    return [
+        Doubt(side, code, warning.message, warning.hint, len(rounds[code]), of)
+        for code, warning in first.items()
+    ]
 
 
 def _of_trial(trial: Trial) -> Iterator[Warning]:
@@ -291,15 +293,15 @@ def odd_launches(
     ODD_OF rounds none is odd."""
     if len(a) < ODD_OF:
         return
-    logs = {at: math.log(b[at] / a[at]) for at in a}
+    logs = {n: math.log(b[n] / a[n]) for n in a}
     middle = statistics.median(logs.values())
     far = ODD_MADS * 1.4826 * statistics.median(abs(log - middle) for log in logs.values())
-    for at, log in logs.items():
+    for n, log in logs.items():
         if abs(log - middle) > max(far, math.log(1 + ODD_SHARE)):
             sides = {"A": a, letter: b}
-            shares = {name: of[at] / statistics.median(of.values()) for name, of in sides.items()}
+            shares = {name: of[n] / statistics.median(of.values()) for name, of in sides.items()}
             side = max(shares, key=lambda letter: abs(math.log(shares[letter])))
-            message = f"round {at}: {measure} {shares[side]:.3g} x the median of its launches"
+            message = f"round {n}: {measure} {shares[side]:.3g} x the median of its launches"
             hint = "an odd launch moves the ratio little from 7 rounds on"
             yield Doubt(side, "odd-launch", message, hint, 1, len(logs))
 
