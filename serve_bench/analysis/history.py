@@ -208,7 +208,7 @@ def _changes(before: MeasuredRun, run: MeasuredRun) -> Iterator[str]:
         if name in old and old[name] != value:
             yield f"{name} {old[name]} -> {value}"
     prefixes = tuple(f"{name} " for name in new)  # Ray is among the packages too
-    measured = [match.software_of(changed.result.launches) for changed in (before, run)]
+    measured = [match.read_software(changed.result.launches) for changed in (before, run)]
     yield from (text for text in match.software_changes(*measured) if not text.startswith(prefixes))
     for other in match.unlike_hosts(before.run.host, run.run.host):
         if other.what != "kernel":  # told above
@@ -287,7 +287,7 @@ def _shares(group: Sequence[MeasuredRun], run: MeasuredRun) -> bool:
 
 def _unlike(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[match.Difference]:
     """List in what a run is unlike a group; Ray's version is left out."""
-    differences = match.differences_of(group[0].result, run.result)
+    differences = match.list_differences(group[0].result, run.result)
     for other in (group[0], group[-1]):
         differences += match.unlike_rows(other.rows, run.rows)
     return list(dict.fromkeys(differences))

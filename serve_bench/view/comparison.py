@@ -13,15 +13,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from serve_bench.analysis.comparing.match import few, software_changes, software_of
+from serve_bench.analysis.comparing.match import few, read_software, software_changes
 from serve_bench.analysis.comparing.model import (
     Compared,
     ComparedRow,
     Comparing,
-    alone_words,
+    describe_alone,
     geometric_mean,
+    name_subject,
     row_title,
-    subject,
     variant_of,
 )
 from serve_bench.analysis.comparing.values import OF_STREAMS
@@ -184,20 +184,20 @@ def about_sides(comparing: Comparing) -> Iterator[ViewRow]:
     """Yield the verdict on the whole, the sides with what launches prove, then rows of one side."""
     parts, changes = comparing.split(), dict[str, None]()
     for part in parts:
-        found = software_changes(*(software_of(side.launches) for side in part.sides))
+        found = software_changes(*(read_software(side.launches) for side in part.sides))
         changes |= dict.fromkeys(found)
     names = ("aa", "gate", "noise", "stop", *(["confidence"] if len(parts) > 1 else []))
     dims = {"point": "verdict", "verdict": comparing.word, "differs": [*changes] or None}
     dims |= pick(comparing, *names)
     floors = {f"noise_floor.{name}": floor for name, floor in comparing.floors.items()}
     values = known_values(alarm_threshold=comparing.threshold, **floors)
-    yield ViewRow(dims, values, subject(comparing), notes=tuple(map(headline, parts)))
+    yield ViewRow(dims, values, name_subject(comparing), notes=tuple(map(headline, parts)))
     for side in comparing.sides:
         about = {"point": "side", "side": side.letter, "run": side.run.id}
         about |= pick(side, "variant", "settings", "launches")
         yield ViewRow(about, {}, side.name, notes=tuple(describe_side(side)))
     for row in comparing.alone:
-        yield ViewRow({"point": "alone", **vars(row)}, {}, row.row, notes=(alone_words(row),))
+        yield ViewRow({"point": "alone", **vars(row)}, {}, row.row, notes=(describe_alone(row),))
 
 
 _shown = map(Field, "hop hop_time.A hop_time.B hop_grown hop_share".split())
@@ -241,7 +241,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
         charts=[Section("ratios", "Ratios", (Later(draw),))],
         facts=[("threshold", percent(comparing.threshold)), ("gate", ", ".join(comparing.gate))],
         notes=(),
-        title=subject(comparing),
+        title=name_subject(comparing),
         tiles=partial(make_tiles, tiles, "b_over_a verdict"),
         planned=(0, 0, ""),
     )
@@ -256,10 +256,10 @@ def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
         *(Field("b_over_a", head=share), Field("verdict")),
         Field("rounds_needed", "needs", head=things, detail=True),
     )
-    caption = subject(comparing) if comparing.aa else f"{b} (B) against {a} (A)"
+    caption = name_subject(comparing) if comparing.aa else f"{b} (B) against {a} (A)"
     notes = [f"A, B: geometric means over launches; gate: {', '.join(comparing.gate)} (docs/ab.md)"]
     if len(comparing.sides) > 2:
-        caption = subject(comparing)
+        caption = name_subject(comparing)
         places = [*dict.fromkeys((row.group, row.dims["metric"]) for row in rows)]
         rows = sorted(rows, key=lambda row: places.index((row.group, row.dims["metric"])))
     if comparing.paired and comparing.sides[0].run.asked.urls:

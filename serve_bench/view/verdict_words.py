@@ -17,9 +17,9 @@ from serve_bench.analysis.comparing.model import (
     Compared,
     ComparedRow,
     Comparing,
-    figures,
+    describe_change,
+    name_subject,
     row_title,
-    subject,
 )
 from serve_bench.analysis.comparing.values import Doubt
 from serve_bench.analysis.ratios import MOST_ROUNDS, launches_text
@@ -40,15 +40,15 @@ def headline(comparing: Comparing) -> str:
     slower, 6 rounds`."""
     word, rows, proven = comparing.word, comparing.rows, comparing.word not in OPEN
     row, line = _find_leading(comparing)
-    sentence = f"{subject(comparing)}: {word}"
+    sentence = f"{name_subject(comparing)}: {word}"
     if line is not None and line.metric != "cpu" and proven and len(rows) == 1:
         a, b = comparing.names
-        sentence = f"{comparing.of}: {b} is {figures(line, a)}: {word}".removeprefix(": ")
+        sentence = f"{comparing.of}: {b} is {describe_change(line, a)}: {word}".removeprefix(": ")
     elif row is not None:
         if len(rows) > 1:
             count = sum(other.word == word for other in rows)
             sentence += f" in {count} of {len(rows)} rows, {row_title(comparing, row)}"
-        sentence += f", {row.worse if line is None else figures(line)}"
+        sentence += f", {row.worse if line is None else describe_change(line)}"
     parts = (
         f"{sentence}, {_rounds(comparing, [row] if row else rows)}",
         "" if line is None else _need(line, comparing.paired),

@@ -6,9 +6,9 @@ import pytest
 from msgspec import structs
 
 from serve_bench.analysis.comparing import broken, floors_of, of_runs, of_versus
-from serve_bench.analysis.comparing.model import Compared, Comparing, figures, row_title
-from serve_bench.analysis.comparing.values import SideRow, place_of, rows_of, values_of
-from serve_bench.analysis.comparing.work import other_work
+from serve_bench.analysis.comparing.model import Compared, Comparing, describe_change, row_title
+from serve_bench.analysis.comparing.values import SideRow, place_of, read_values, rows_of
+from serve_bench.analysis.comparing.work import compare_work
 from serve_bench.analysis.ratios import Hypothesis, judge, paired
 from serve_bench.cli.gate import Gate
 from serve_bench.core.facts import ClientFacts, ServeMetricsFacts, TrialFlags, TrialSeconds
@@ -40,40 +40,40 @@ def test_the_value_of_a_sliced_launch_is_all_requests_over_all_time() -> None:
     for second_s, rate in ((0.1, 200.0), (0.3, 100.0)):  # not the mean of 100 and 300 by chance
         slices = sure(trial.client.slices)
         slices = structs.replace(slices, completed=(10, 30), length_s=(0.1, second_s))
-        found = values_of(replace(trial, client=ClientFacts(slices=slices)))
+        found = read_values(replace(trial, client=ClientFacts(slices=slices)))
         assert found["throughput"] == pytest.approx(rate)
     cpu_s = trial.metrics["server_cpu"].windows or (0.0,)
     assert found["cpu"] == pytest.approx(1e9 * cpu_s[0] / 40)
     # Percentiles are those of the launch.
     histogram = Histogram.of([1_000_000] * 98 + [9_000_000] * 2).encode()
     metrics = {"latency": Metric("ns", "lower", None, histogram)}
-    found = values_of(replace(sliced(AT, 1000.0), metrics=metrics))
+    found = read_values(replace(sliced(AT, 1000.0), metrics=metrics))
     assert (found["p50"], found["p99"]) == pytest.approx((1e6, 9e6), rel=1e-3)
     assert "cpu" not in found
 
 
 def test_the_value_of_a_launch_in_windows_is_their_mean_and_the_cpu_of_the_way() -> None:
     plain = measured(AT, 500.0, cpu_percent=80.0)
-    found = values_of(plain)
+    found = read_values(plain)
     assert found["throughput"] == pytest.approx(500.0)
     # Proxy and replica, 80 % of a core each, for 10 s and 5,000 requests; no controller.
     assert found["cpu"] == pytest.approx(1e9 * 2 * 0.8 * 10 / 5000)
     unknown = measured(AT, 500.0, cpu_percent=None), sliced(AT, 500.0, cpu_us=None)
     for trial in (*unknown, changed(plain, client={"nodes": [scale_node()]})):
-        assert "cpu" not in values_of(trial)
+        assert "cpu" not in read_values(trial)
     for rate in (0.0, math.nan, math.inf):  # which is no rate
         none = replace(plain, metrics={"throughput": Metric("requests/s", "higher", (rate,))})
-        assert "throughput" not in values_of(none)
+        assert "throughput" not in read_values(none)
     # One that completed nothing has none.
     trial = measured(AT, 500.0)
     trial = replace(trial, counts=replace(trial.counts, completed=0, in_flight=100))
-    assert values_of(replace(trial, client=ClientFacts())) == {}
+    assert read_values(replace(trial, client=ClientFacts())) == {}
     waiting = replace(
         trial,  # all that were answered began before the windows
         client=structs.replace(trial.client, in_windows=replace(trial.counts, completed=40)),
         seconds=TrialSeconds(connect=0.1, warmup=3.0, total=7.6, measured=0.0),
     )
-    assert values_of(waiting)["throughput"] == pytest.approx(500.0)
+    assert read_values(waiting)["throughput"] == pytest.approx(500.0)
     for connections, share in ((100, 1.0), (2500, 0.0)):  # due after 0.2 s, after 5 s
         late = replace(waiting, row=replace(waiting.row, connections=connections))
         assert SideRow({}, late.row, trials=(late,)).failed_share == share
@@ -215,10 +215,10 @@ def test_other_work_is_said_before_the_ratio_and_only_where_it_is_done() -> None
         return SideRow({}, ROW, trials=(trial,), ingress="Models")
 
     loads = "repeated model loads in Models 6.05 against 304 per 1,000 requests"
-    assert next(other_work(side(2147, 13), side(537, 163))) == loads
-    assert not [*other_work(side(1980, 0), side(7313, 0))]  # the first loads are none
-    assert not [*other_work(side(99, 0), side(99, 50))]  # of few requests nothing is said
-    (text,) = other_work(side(500, 0), side(500, 0, 6500))
+    assert next(compare_work(side(2147, 13), side(537, 163))) == loads
+    assert not [*compare_work(side(1980, 0), side(7313, 0))]  # the first loads are none
+    assert not [*compare_work(side(99, 0), side(99, 50))]  # of few requests nothing is said
+    (text,) = compare_work(side(500, 0), side(500, 0, 6500))
     assert text == "bytes of an answer 200 against 6,500"
     found = against(500.0, 100.0)
     found = replace(found, rows=(replace(found.rows[0], work=(loads,)),))
@@ -331,7 +331,7 @@ def test_changes_have_a_direction(metric: str, ratios: tuple[float, ...], text: 
     (judged,) = judge([Hypothesis(paired([math.log(ratio) for ratio in ratios]), better)])
     values = dict(enumerate(ratios, 1))
     found = Compared(metric, "", better, dict.fromkeys(values, 1.0), values, judged, True)
-    assert figures(found, "A").startswith(text)
+    assert describe_change(found, "A").startswith(text)
 
 
 def test_rows_are_named_by_what_tells_them_apart() -> None:

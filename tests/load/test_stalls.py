@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from serve_bench.analysis.checks import checks
-from serve_bench.analysis.comparing.values import doubts_of, rows_of, values_of
+from serve_bench.analysis.comparing.values import list_doubts, read_values, rows_of
 from serve_bench.analysis.statistics import LowerBound, distribution, latency_figures
 from serve_bench.benchmarks.micro.command import latency_text
 from serve_bench.cli.progress import trial_text
@@ -110,10 +110,10 @@ def test_a_row_that_was_not_answered_says_so_in_every_figure() -> None:
     said = {doubt.code: doubt.message for doubt in checks(Result(run, trials=(trial,)))}
     waiting = result.measured.in_flight + result.measured.unsent
     assert said["unanswered"].startswith(f"{waiting:,} of 160 had no answer when the drain e")
-    assert set(values_of(trial)).isdisjoint({"p99"}) and trial.unanswered == waiting
+    assert set(read_values(trial)).isdisjoint({"p99"}) and trial.unanswered == waiting
     (side,) = rows_of(Result(run, trials=(trial,)), "url").values()
     assert side.failed_share >= waiting / 160
-    assert "lower-bound" in {doubt.code for doubt in doubts_of("A", side, {})}
+    assert "lower-bound" in {doubt.code for doubt in list_doubts("A", side, {})}
     assert sure(trial.client.in_windows).in_flight > 0
 
 

@@ -15,7 +15,7 @@ from serve_bench.analysis.comparing.groups import describe_groups
 from serve_bench.analysis.comparing.match import (
     check_alike,
     few,
-    matched,
+    match_variants,
     unlike_axes,
     unlike_hosts,
 )
@@ -26,8 +26,8 @@ from serve_bench.analysis.comparing.model import (
     Compared,
     ComparedRow,
     Comparing,
-    alone_words,
-    figures,
+    describe_alone,
+    describe_change,
     row_title,
 )
 from serve_bench.analysis.comparing.values import (
@@ -37,14 +37,14 @@ from serve_bench.analysis.comparing.values import (
     Measure,
     RowPlace,
     SideRow,
-    by_key,
-    doubts_of,
-    odd_launches,
+    explain_worse,
+    find_odd_launches,
+    group_by_key,
+    list_doubts,
     rows_of,
-    weighed,
-    worse,
+    weigh_doubts,
 )
-from serve_bench.analysis.comparing.work import other_work
+from serve_bench.analysis.comparing.work import compare_work
 from serve_bench.analysis.ratios import Hypothesis
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.waterfall import shifts
@@ -104,7 +104,7 @@ class Match:
         return None if found is None else found.at(self.confidence)
 
 
-def judged_rows(
+def judge_rows(
     matches: Sequence[Match],
     threshold: float,
     gate: Sequence[str],
@@ -116,8 +116,8 @@ def judged_rows(
     `fewest`: launches per side that a verdict takes."""
     doubts = []
     for match in matches:
-        of_a = doubts_of("A", match.a, match.known[0])
-        of_b = doubts_of(match.side, match.b, match.known[1])
+        of_a = list_doubts("A", match.a, match.known[0])
+        of_b = list_doubts(match.side, match.b, match.known[1])
         doubts.append((*of_a, *of_b, *(_odd(match) if match.pairs else ())))
     measures = [match.measures for match in matches]
     judged: dict[tuple[int, str], ratios.Judged] = {}
@@ -141,7 +141,7 @@ def judged_rows(
 
 def _odd(match: Match) -> Iterator[Doubt]:
     """Yield a doubt about each odd launch, by the first metric that shows it."""
-    shown = (odd_launches(of.name, *match.values(of.name), match.side) for of in MEASURES)
+    shown = (find_odd_launches(of.name, *match.values(of.name), match.side) for of in MEASURES)
     found = [*chain.from_iterable(shown)]
     first = {(doubt.side, doubt.message.partition(":")[0]): doubt for doubt in reversed(found)}
     yield from first.values()
@@ -155,7 +155,7 @@ def _line(
         judged = replace(judged, why=_missing(match, a, b))
         if not a and not b:
             judged = replace(judged, rounds_needed=None)
-    judged = weighed(judged, of.name, {"A": match.a, match.side: match.b}, doubts)
+    judged = weigh_doubts(judged, of.name, {"A": match.a, match.side: match.b}, doubts)
     return Compared(of.name, of.unit, of.better, a, b, judged, gated)
 
 
@@ -191,11 +191,11 @@ def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -
         variants=match.variants,
         planned=planned,
         measured=(len(measured[0]), len(measured[1])),
-        worse=worse(a, b, match.side) if judged else "",
+        worse=explain_worse(a, b, match.side) if judged else "",
         rate_per_s=a.row.rate_per_s,
         hops=shifts(fall_a, fall_b, match.pairs),
         side=match.side,
-        work=tuple(other_work(a, b)),
+        work=tuple(compare_work(a, b)),
         groups="" if match.base else describe_groups(*match.values(MAIN), match.side),
     )
 
@@ -244,7 +244,7 @@ def of_versus(result: Result, asked: SuiteFacts | None = None) -> Comparing:
     count = len(asked.sides)
     if count < 2:
         raise FormatError("line 1: the suite of the run names no two sides")
-    known, turns = by_key(result, checks(result)), len(split_turns(count, asked.together))
+    known, turns = group_by_key(result, checks(result)), len(split_turns(count, asked.together))
     confidence = 1 - (1 - ratios.CONFIDENCE) / (count - 1)
     (_, a), *others = lettered = [*zip(side_letters(count), asked.sides, strict=True)]
     first, matches = rows_of(result, a.label), list[Match]()
@@ -274,7 +274,7 @@ def of_versus(result: Result, asked: SuiteFacts | None = None) -> Comparing:
     return Comparing(
         kind="versus",
         sides=tuple(sides),
-        rows=judged_rows(matches, threshold, gate, asked.floors),
+        rows=judge_rows(matches, threshold, gate, asked.floors),
         confidence=confidence,
         threshold=threshold,
         gate=gate,
@@ -307,7 +307,7 @@ def of_runs(
             raise BadInput(f"{name}: {what}: serve-bench report")
         if not result.trials:
             raise BadInput(f"{name}: no row was measured: nothing to compare")
-    pairs, notes = matched(a, b, chosen, where)
+    pairs, notes = match_variants(a, b, chosen, where)
     alike = a.run == b.run
     sides = []
     for side, result in enumerate((a, b)):
@@ -322,7 +322,7 @@ def of_runs(
         words = f"{where[0]} and {where[1]} are unlike: {'; '.join(differences)}"
         raise BadInput(f"{words} (--force compares them)")
     doubts_a, doubts_b = checks(a), checks(b)
-    known = by_key(a, doubts_a), by_key(b, doubts_b)
+    known = group_by_key(a, doubts_a), group_by_key(b, doubts_b)
     several = len(pairs) > 1
     matches = [
         Match(
@@ -344,7 +344,7 @@ def of_runs(
     )
     if not matches:
         apart = [*map(str, unlike_axes(mine.values(), theirs.values()))]
-        words = "; ".join(few(apart or [*map(alone_words, alone)]))
+        words = "; ".join(few(apart or [*map(describe_alone, alone)]))
         raise BadInput(f"{where[0]} and {where[1]} have no row in common: {words}")
     floors = floors_of(noise) if noise is not None else {}
     names = [tuple(dict.fromkeys(pair[side] for pair in pairs)) for side in (0, 1)]
@@ -358,7 +358,7 @@ def of_runs(
             About(labels[0], ", ".join(names[0]), a.run, _launches(a, *names[0]), letter="A"),
             About(labels[1], ", ".join(names[1]), b.run, _launches(b, *names[1])),
         ),
-        rows=judged_rows(matches, threshold, gate, floors),
+        rows=judge_rows(matches, threshold, gate, floors),
         threshold=threshold,
         gate=tuple(gate),
         floors=floors,
@@ -449,9 +449,9 @@ def broken(comparing: Comparing, fail_on: str) -> list[str]:
     for row in comparing.rows:
         title = row_title(comparing, row)
         blamed = [line for line in row.lines if line.gated and line.judged.word in words]
-        reasons += (f"{line.judged.word}: {title}: {figures(line)}" for line in blamed)
+        reasons += (f"{line.judged.word}: {title}: {describe_change(line)}" for line in blamed)
         if row.worse and not any(line.judged.word == "regressed" for line in blamed):
             reasons.append(f"regressed: {title}: {row.worse}")
     if fail_on == "inconclusive":
-        reasons += [f"inconclusive: {alone_words(row)}" for row in comparing.alone]
+        reasons += [f"inconclusive: {describe_alone(row)}" for row in comparing.alone]
     return reasons

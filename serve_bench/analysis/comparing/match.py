@@ -26,7 +26,7 @@ from serve_bench.core.suite_facts import AppOfSuite
 _P = TypeVar("_P")  # the place of a row
 
 
-def matched(
+def match_variants(
     a: Result, b: Result, chosen: tuple[str | None, str | None], where: tuple[str, str]
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the pairs of variants to compare, and sentences about what has no partner.
@@ -147,7 +147,7 @@ def pair_runs(
             continue
         subject = subject_of(run)
         of_it = (group for group in groups if group.subject == subject)
-        alike = (group for group in of_it if force or not differences_of(group.newest, run))
+        alike = (group for group in of_it if force or not list_differences(group.newest, run))
         group = next(alike, None)
         if group is None:
             group = _Alike(subject, run)
@@ -171,7 +171,7 @@ def pair_runs(
             alone.append(f"{group.subject} is in {'AB'[here]} alone ({where})")
         elif here == 1 or all(map(all, (like.sides for like in others))):  # else those say it
             other = next(iter(others[0].sides[there]))
-            words = "; ".join(map(str, differences_of(others[0].newest, group.newest)))
+            words = "; ".join(map(str, list_differences(others[0].newest, group.newest)))
             unlike_runs.append(f"{where} is unlike {other} ({group.subject}): {words}")
     return pairs, unlike_runs, alone
 
@@ -234,7 +234,7 @@ def unlike(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> Itera
         yield Difference("load", *places)
 
 
-def differences_of(a: Result, b: Result) -> list[Difference]:
+def list_differences(a: Result, b: Result) -> list[Difference]:
     """List in what two runs are unlike, apps too; Ray's version is left out."""
     return [*unlike_apps(a, b), *unlike(a, b, ({}, {}))]
 
@@ -285,16 +285,16 @@ def check_alike(
     rows: tuple[Mapping[_P, SideRow], Mapping[_P, SideRow]],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what forbids a comparison of these variants and rows, and what casts doubt on it."""
-    versions = [[versions_of(a, mine), versions_of(b, other)] for mine, other in pairs]
+    versions = [[read_versions(a, mine), read_versions(b, other)] for mine, other in pairs]
     found = [
         *(difference for of in versions for difference in unlike(a, b, of)),
         *unlike_rows(*rows),
     ]
-    doubts = (doubt for of in versions for doubt in doubtful(a, b, of))
+    doubts = (doubt for of in versions for doubt in describe_doubts(a, b, of))
     return tuple(dict.fromkeys(map(str, found))), tuple(dict.fromkeys(doubts))
 
 
-def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+def describe_doubts(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     """List what may make the runs unlike, as warnings of one line."""
     doubts = []
     mine, theirs = a.run.host, b.run.host
@@ -314,7 +314,7 @@ def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tup
     return (*doubts, *(f"not the same: {what}" for what in unlike_apps(a, b)))
 
 
-def versions_of(result: Result, *names: str) -> dict[str, str]:
+def read_versions(result: Result, *names: str) -> dict[str, str]:
     """Return the versions that launches of these variants prove; several are joined."""
     launches = (launch for launch in result.launches if launch.variant.name in names)
     versions = (launch.proved.versions.items() for launch in launches)
@@ -335,7 +335,7 @@ MOST_CHANGES: Final = 8
 """Packages that are named in a text; the JSON forms name all."""
 
 
-def software_of(launches: Iterable[Launch]) -> dict[str, str]:
+def read_software(launches: Iterable[Launch]) -> dict[str, str]:
     """Return the commit, sources and packages that launches prove, by name.
 
     Names are `app commit`, `app sources` and those of packages; different values are joined."""
@@ -350,7 +350,7 @@ def software_of(launches: Iterable[Launch]) -> dict[str, str]:
 
 
 def software_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """List in what two results of `software_of` differ: `protobuf 6.33 -> 7.1`.
+    """List in what two results of `read_software` differ: `protobuf 6.33 -> 7.1`.
 
     What one of them does not have at all (commit, sources, packages) is passed over."""
     app = ("app commit", "app sources")

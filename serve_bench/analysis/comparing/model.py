@@ -209,7 +209,7 @@ OPEN: Final = ("same", "inconclusive")
 """The words of what is not proven to differ."""
 
 
-def figures(line: Compared, a: str = "") -> str:
+def describe_change(line: Compared, a: str = "") -> str:
     """Describe how far B is from A, or say why there is no ratio.
 
     `14 % slower (4 to 23 %)`, `11.8 times as fast at p99`; `between 4 % slower and 3 % faster`,
@@ -268,12 +268,12 @@ def variant_of(row: ComparedRow) -> str | None:
     return None if row.variants is None else " and ".join(dict.fromkeys(row.variants))
 
 
-def alone_words(row: Alone) -> str:
+def describe_alone(row: Alone) -> str:
     """Describe a row of one side: `100 connections (raw) of bs1-ongoing1-rep1: only in A`."""
     return f"{row}: only in {row.side}"
 
 
-def subject(comparing: Comparing) -> str:
+def name_subject(comparing: Comparing) -> str:
     """Name what is compared: `optimized against default`.
 
     Of an A/A run `default against itself`; of more sides `3 sides against default`."""

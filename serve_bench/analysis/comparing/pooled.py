@@ -20,11 +20,11 @@ from serve_bench.analysis.comparing import (
     Spreads,
     describe_failures,
     describe_run_warnings,
-    judged_rows,
+    judge_rows,
 )
-from serve_bench.analysis.comparing.match import Subject, subject_of, unlike, versions_of
+from serve_bench.analysis.comparing.match import Subject, read_versions, subject_of, unlike
 from serve_bench.analysis.comparing.model import About, Alone, Comparing
-from serve_bench.analysis.comparing.values import RowPlace, SideRow, by_key, rows_of
+from serve_bench.analysis.comparing.values import RowPlace, SideRow, group_by_key, rows_of
 from serve_bench.analysis.ratios import ASSUMED, RUNS_KNOWN, RunSpread
 from serve_bench.analysis.statistics import variants
 from serve_bench.core.errors import FormatError
@@ -61,7 +61,7 @@ class MeasuredRun:
     @cached_property
     def versions(self) -> Mapping[str, str]:
         """The versions of what ran, as launches of all variants prove it, and of the tool."""
-        versions = versions_of(self.result, *variants(self.result))
+        versions = read_versions(self.result, *variants(self.result))
         versions["serve-bench"] = self.run.tool_version
         if kernel := self.run.host.kernel:
             versions["kernel"] = kernel
@@ -84,9 +84,9 @@ def compare_newest(
     earlier: Sequence[MeasuredRun], newest: MeasuredRun, threshold: float, gate: Sequence[str]
 ) -> Comparing:
     """Compare the newest run with the earlier ones, and list rows of one side alone."""
-    seen = enumerate((by_key(run.result, run.warnings) for run in earlier), 1)
+    seen = enumerate((group_by_key(run.result, run.warnings) for run in earlier), 1)
     known = {f"{number}/{key}": doubts for number, of in seen for key, doubts in of.items()}
-    known_newest = by_key(newest.result, newest.warnings)
+    known_newest = group_by_key(newest.result, newest.warnings)
     names = list(dict.fromkeys(variant for variant, _ in newest.rows))
     several = len(names) > 1
     matches, alone, invalid = [], [], []
@@ -119,7 +119,7 @@ def compare_newest(
             About(name, ", ".join(names), before.run, before.launches, letter="A"),
             About(run.run.id, ", ".join(names), run.run, run.launches),
         ),
-        rows=judged_rows(matches, threshold, gate, {}, fewest=1),
+        rows=judge_rows(matches, threshold, gate, {}, fewest=1),
         threshold=threshold,
         gate=tuple(gate),
         alone=tuple(alone),

@@ -81,7 +81,7 @@ class SideRow:
     @property
     def failed_share(self) -> float:
         """Failed and overdue requests as a share of all that ended or were given up; 0 of none."""
-        failed = sum(trial.counts.failed_total + overdue(trial) for trial in self.trials)
+        failed = sum(trial.counts.failed_total + count_overdue(trial) for trial in self.trials)
         ended = failed + sum(trial.counts.completed for trial in self.trials)
         return failed / ended if ended else 0.0
 
@@ -115,7 +115,7 @@ def _row(planned: list[PlannedTrial | Trial], broken: Collection[str], ingress: 
     trials = [trial for trial in measured if trial.key not in broken]
     values: dict[str, dict[int, list[float]]] = {}
     for trial in trials:
-        for name, value in values_of(trial).items():
+        for name, value in read_values(trial).items():
             values.setdefault(name, {}).setdefault(trial.round, []).append(value)
     return SideRow(
         cell=planned[0].cell,
@@ -131,7 +131,7 @@ def _row(planned: list[PlannedTrial | Trial], broken: Collection[str], ingress: 
     )
 
 
-def values_of(trial: Trial) -> dict[str, float]:
+def read_values(trial: Trial) -> dict[str, float]:
     """Return the values of a trial by metric: requests/s, and ns for the others.
 
     A lower bound is no value: what was given up would make a side look faster than it is."""
@@ -157,7 +157,7 @@ def describe_errors(a: Result, b: Result) -> Iterator[str]:
     These (`p50_error`, a share) come with files of other tools, which are one launch."""
     others = {trial.key: trial for trial in b.trials}
     for sides in ((trial, others[trial.key]) for trial in a.trials if trial.key in others):
-        spans, (of_a, of_b) = list[str](), map(values_of, sides)
+        spans, (of_a, of_b) = list[str](), map(read_values, sides)
         for name in (name for name in NAMES if name in of_a and name in of_b):
             found = [side.metrics.get(f"{name}_error") for side in sides]
             shares = [share for known in found if known for share in known.windows or ()]
@@ -171,7 +171,7 @@ def describe_errors(a: Result, b: Result) -> Iterator[str]:
             yield f"{sides[0].key}: one run a side is no evidence on others; {within}"
 
 
-def overdue(trial: Trial) -> int:
+def count_overdue(trial: Trial) -> int:
     """Count the requests without an answer when the drain ended.
 
     None in a closed loop whose queue is longer (Little: connections / rate) than windows and drain:
@@ -226,7 +226,7 @@ class Doubt:
     of: int  # launches of the side
 
 
-def by_key(result: Result, doubts: Iterable[Warning]) -> dict[str, list[Warning]]:
+def group_by_key(result: Result, doubts: Iterable[Warning]) -> dict[str, list[Warning]]:
     """Group the doubts about trials by key, without those about profiles or windows of slices."""
     doubts_by_key: dict[str, list[Warning]] = {}
     slices = {trial.key: trial.client.slices for trial in result.trials}
@@ -238,7 +238,7 @@ def by_key(result: Result, doubts: Iterable[Warning]) -> dict[str, list[Warning]
     return doubts_by_key
 
 
-def doubts_of(side: str, row: SideRow, known: Mapping[str, Sequence[Warning]]) -> list[Doubt]:
+def list_doubts(side: str, row: SideRow, known: Mapping[str, Sequence[Warning]]) -> list[Doubt]:
     """List the doubts about a row of a side, each code once."""
     first: dict[str, Warning] = {}
     rounds: dict[str, set[int]] = {}
@@ -283,7 +283,7 @@ ODD_SHARE: Final = 0.1
 ODD_OF: Final = 5
 
 
-def odd_launches(
+def find_odd_launches(
     measure: str, a: Mapping[int, float], b: Mapping[int, float], letter: str
 ) -> Iterator[Doubt]:
     """Yield a doubt about each launch unlike its others, of rounds that both sides have.
@@ -306,7 +306,7 @@ def odd_launches(
             yield Doubt(side, "odd-launch", message, hint, 1, len(logs))
 
 
-def weighed(
+def weigh_doubts(
     judged: Judged, metric: str, sides: Mapping[str, SideRow], doubts: Sequence[Doubt]
 ) -> Judged:
     """Weigh a verdict by the doubts: what they forbid to say becomes inconclusive, with why.
@@ -327,7 +327,7 @@ def weighed(
     return replace(judged, word="inconclusive", why=whys[0], weighed=True) if whys else judged
 
 
-def worse(a: SideRow, b: SideRow, letter: str) -> str:
+def explain_worse(a: SideRow, b: SideRow, letter: str) -> str:
     """Say why B is worse whatever its figures say; empty where they have the word.
 
     Too many of its requests failed and not of A's, or more than twice as many of them; or it could

@@ -46,7 +46,7 @@ KINDS: Final[Mapping[str, WorkKind]] = {
 """By its words."""
 
 
-def other_work(a: SideRow, b: SideRow) -> Iterator[str]:
+def compare_work(a: SideRow, b: SideRow) -> Iterator[str]:
     """Yield in what the sides did not do the same: `calls of Child 1 against 12 per request`."""
     for measure in (_measure_answers, _measure_calls):
         of_a, of_b = measure(a), measure(b)

@@ -13,9 +13,9 @@ from itertools import product
 from typing import Final, TypeAlias
 
 from serve_bench.analysis.checks import checks
-from serve_bench.analysis.comparing import Known, Match, judged_rows
-from serve_bench.analysis.comparing.model import About, Comparing, figures
-from serve_bench.analysis.comparing.values import SideRow, by_key, doubts_of, rows_of
+from serve_bench.analysis.comparing import Known, Match, judge_rows
+from serve_bench.analysis.comparing.model import About, Comparing, describe_change
+from serve_bench.analysis.comparing.values import SideRow, group_by_key, list_doubts, rows_of
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.tax.spec import TaxSpec
 from serve_bench.core.facts import TrialUsage
@@ -59,7 +59,7 @@ Layered: TypeAlias = tuple[SideRow, ViewRow]
 def build(page: Page) -> View:
     """Build the view of the layers in their order, in each row."""
     result, suite = page.result, TaxSpec.stored(page.result.run.suite)
-    warnings = by_key(result, checks(result))
+    warnings = group_by_key(result, checks(result))
     layers, count = [*_layer_rows(result, suite, warnings)], len(suite.layers)
     further = [place for place in range(len(layers)) if place % count]  # not the first of its row
     with_first = [(layers[place - place % count], layers[place]) for place in further]
@@ -105,7 +105,7 @@ def _layer_rows(result: Result, suite: TaxSpec, warnings: Known) -> Iterator[Lay
         values |= _compute_cpu(side)
         dims = {"layer": layer.name, "row": row.label, "connections": row.connections}
         dims |= {"client": side.row.client, "rounds": len(side.rounds)}
-        found = [make_finding(doubt, "rounds") for doubt in doubts_of("A", side, warnings)]
+        found = [make_finding(doubt, "rounds") for doubt in list_doubts("A", side, warnings)]
         if (rounds := len(side.rounds)) < planned_rounds:
             found.append(Finding(f"{rounds} of {planned_rounds} rounds measured", tone="doubt"))
         yield side, ViewRow(dims, values, layer.title, row.label, tuple(found))
@@ -144,7 +144,7 @@ def _compare(
     It yields a row for each metric; that of the rate has what is added to latency and CPU.
     """
     matches = [Match(a, b, (warnings, warnings), pairs=True) for (a, _), (b, _) in pairs]
-    verdicts = judged_rows(matches, threshold, (MAIN,), {})
+    verdicts = judge_rows(matches, threshold, (MAIN,), {})
     several = len({b.group for _, (_, b) in pairs}) > 1
     for ((_, a), (_, b)), judged in zip(pairs, verdicts, strict=True):
         first, second = (About(row.name, row.dims["layer"], result.run, ()) for row in (a, b))
@@ -157,7 +157,7 @@ def _compare(
         }
         title = f"{b.name}, {b.group}" if several else b.name
         about = {"title": title, "layer": b.dims["layer"], "row": b.group, "with": base}
-        words = f"{b.name} beside {a.name}: {figures(judged.line(MAIN))}"
+        words = f"{b.name} beside {a.name}: {describe_change(judged.line(MAIN))}"
         for row in rows:
             main = row.dims["metric"] == MAIN
             dims, values = {**row.dims, **about}, {**row.values, **(added if main else {})}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.analysis.comparing.model import Comparing, figures, row_title
+from serve_bench.analysis.comparing.model import Comparing, describe_change, row_title
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.versus.spec import REPEATED
 from serve_bench.core.facts import TrialUsage
@@ -30,7 +30,7 @@ def _describe_cache(comparing: Comparing) -> Iterator[str]:
         line = row.line(MAIN)
         known = {"regressed": "a cache shows", "slower": "a cache shows", "same": "no cache shows"}
         shown = known.get(line.judged.word, "a cache is not proven")
-        ratio = figures(line, "one that is repeated")
+        ratio = describe_change(line, "one that is repeated")
         yield f"{row_title(comparing, row)}: {shown}: unlike requests are {ratio}."
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import broken, of_versus
-from serve_bench.analysis.comparing.model import figures
+from serve_bench.analysis.comparing.model import describe_change
 from serve_bench.benchmarks.versus.bench import fit_sides
 from serve_bench.benchmarks.versus.spec import VersusSpec, check_sides
 from serve_bench.core.app_spec import APPS
@@ -72,7 +72,7 @@ def test_a_proof_by_itself_is_none_among_others() -> None:
     last = of_versus(run_of(ratio, 2.0, 2.0)).split()[0].pairs[0][1]
     interval = sure(last.judged.interval)
     assert last.judged.word == "faster" and interval.low < 1 < interval.high
-    assert "faster (" in figures(last) and "between" not in figures(last)
+    assert "faster (" in describe_change(last) and "between" not in describe_change(last)
 
 
 def test_the_gate_is_over_all_sides_and_names_the_one(tmp_path: Path, call: Call) -> None:
