@@ -41,7 +41,7 @@ def perf_metrics(result: Result) -> str:
     more = {"not_measured": [planned.key for planned in result.missing]}
     if result.run.command == "scale":
         rows = LENS.look(result, ReportOptions()).view.rows
-        figures, more["invalid"] = [_scale_metrics(rows)], invalid_lines(rows)
+        figures, more["invalid"] = [_list_scale_metrics(rows)], invalid_lines(rows)
     else:
         lines = [line for line in summarize(result) if line.status != "profiled"]
         stored = result.run.suite.get("places") or []
@@ -49,7 +49,7 @@ def perf_metrics(result: Result) -> str:
         in_ray = any(place.metrics != MetricNames() for place in places)
         several = len({line.variant for line in lines}) > 1
         figures = [
-            _as_in_ray(line, places, several) if in_ray else _metrics(line)
+            _list_ray_metrics(line, places, several) if in_ray else _list_metrics(line)
             for line in lines
             if not line.broken
         ]
@@ -65,7 +65,7 @@ def perf_metrics(result: Result) -> str:
     return json_of({"perf_metrics": known, **more})
 
 
-def _scale_metrics(rows: Sequence[ViewRow]) -> Iterator[Metric]:
+def _list_scale_metrics(rows: Sequence[ViewRow]) -> Iterator[Metric]:
     """Yield the metrics of scale; a curve has no published names, so its have replicas and unit."""
     for row in (row for row in rows if row.trials):
         dims, curve = row.dims, row.dims.get("workload") == "curve"
@@ -79,7 +79,7 @@ def _scale_metrics(rows: Sequence[ViewRow]) -> Iterator[Metric]:
             yield f"{prefix}{name}{unit}", shown, kind
 
 
-def _metrics(line: Line) -> Iterator[Metric]:
+def _list_metrics(line: Line) -> Iterator[Metric]:
     row = line.row
     label = row.label if row.data_size == "small" else f"{row.label} {row.data_size}"
     place = f"{line.variant}_{cell_slug(line.cell)}_{label}"
@@ -100,7 +100,7 @@ _LATENCIES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _GAPS: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
-def _as_in_ray(line: Line, places: Sequence[PlacedRow], several: bool) -> Iterator[Metric]:
+def _list_ray_metrics(line: Line, places: Sequence[PlacedRow], several: bool) -> Iterator[Metric]:
     """Yield the figures of a row by the names of Ray's benchmark, times in ms."""
     before = f"{line.variant}_" if several else ""
     for names in (place.metrics for place in places if place.holds(line.row.label, line.cell)):

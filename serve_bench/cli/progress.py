@@ -51,7 +51,7 @@ def cell_text(cell: Mapping[str, object]) -> str:
 
 def step_texts(step: RunStep) -> tuple[str, str]:
     """Describe where a run is: its figures, which fit 80 columns, and what is measured."""
-    about = "~" if step.about else ""
+    about = "~" if step.estimated else ""
     figures = [f"[{step.number}/{about}{step.of}] {about}{clock(step.left_s)} left"]
     if step.load is not None:
         figures.append(load_figures(step.load))

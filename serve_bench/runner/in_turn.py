@@ -101,20 +101,20 @@ class SideRows:
         slicing = self.chosen.get(place_of(pairing))
         if slicing is None:
             slicing = self.chosen[place_of(pairing)] = self._choose(pairing, targets)
-        loads = _loads(pairing, targets, slicing.connections)
+        loads = _make_loads(pairing, targets, slicing.connections)
         steady, falls = self._steady(pairing, loads, slicing, targets)
         cpus = [SideCpu([*target.processes()], self.spec.metered) for target in targets]
         processes = [cpu.processes for cpu in cpus]
         watch = self._sampler(processes) if self.spec.sample else nullcontext()
         with watch as sampler:
             results = self._with_cpu(pairing, loads, targets, slicing, cpus)
-            later = [_now(target) for target in targets]
+            later = [_list_processes(target) for target in targets]
         _check_whole(loads, results)
         total_s = time.monotonic() - began
-        short, trials = slicing.short(_slices_of(result).drain_s for result in results), []
+        short, trials = slicing.short(_get_slices(result).drain_s for result in results), []
         for side, planned in enumerate(pairing.planned):
             chosen = {"chosen_drain_s": slicing.drain_s, "why": slicing.why} | cpus[side].facts
-            facts = structs.replace(_slices_of(results[side]), **chosen)
+            facts = structs.replace(_get_slices(results[side]), **chosen)
             result = structs.replace(results[side], slices=facts)
             alone, part = steady[side], targets[side].part
             launch = part.number if part else ""
@@ -147,20 +147,20 @@ class SideRows:
             return in_windows(connections, 0.0, "an open loop cannot be sliced")
         if pairing.row.client == HANDLE:
             return in_windows(connections, 0.0, "a process is a driver of one cluster alone")
-        loads = _loads(pairing, targets, connections)
+        loads = _make_loads(pairing, targets, connections)
         slow = any([self._warm(pairing, load, targets) > SLOW_S for load in loads])
         next_ = choose(connections, looks, self.spec.slice_s)
         while not isinstance(next_, Slicing):
             looked = Slicing("slices", next_, connections, connections)
             pairs = FEW_LOOK_PAIRS if slow or next_ > LONG_LOOK_S else LOOK_PAIRS
             seen = self._slices(pairing, loads, targets, looked, pairs)
-            looks.append(DrainSample(next_, max(_slices_of(side).drain_s for side in seen)))
+            looks.append(DrainSample(next_, max(_get_slices(side).drain_s for side in seen)))
             next_ = choose(connections, looks, self.spec.slice_s)
         return next_
 
     def _warm(self, pairing: Pairing, load: Load, targets: Sequence[Target]) -> float:
         """Warm a side up, and return its median latency then, seconds."""
-        progress = self._progress(pairing, "warm-up", targets)
+        progress = self._follow(pairing, "warm-up", targets)
         result = drive_load(load, WARMING, on_progress=progress, mark=marks(self.run_id))
         return (result.latency.percentile(0.5) or 0) / 1e9
 
@@ -172,7 +172,7 @@ class SideRows:
         timing = replace(WARMING, windows=STEADY_WINDOWS, window_s=whole_s / STEADY_WINDOWS)
         results, falls = dict[int, LoadResult](), dict[int, WaterfallFacts]()
         for side in pairing.steady_order:
-            progress = self._progress(pairing, f"{pairing.planned[side].variant} alone", targets)
+            progress = self._follow(pairing, f"{pairing.planned[side].variant} alone", targets)
             traced = self.trace if client_of(pairing.row) == "raw" else None
             traces = None if traced is None else trace_log(traced, whole_s)
             results[side] = drive_load(
@@ -196,20 +196,21 @@ class SideRows:
         """Load the sides in turn, and add to `cpus` what their processes use for it."""
         if self.spec.metered and slicing.method == "windows":
             pairs = zip(targets, cpus, strict=True)
-            counted = [replace(side, drive=partial(_metered, side, cpu)) for side, cpu in pairs]
+            counted = [replace(side, drive=partial(_meter, side, cpu)) for side, cpu in pairs]
             return self._in_turn(pairing, loads, counted, slicing)
         if self.spec.metered:
             self.say(pairing, "nothing is loaded: idle CPU", None)
-            quiet, began = [_clocks(cpu.processes, None) for cpu in cpus], time.monotonic()
+            quiet, began = [_read_cpu(cpu.processes, None) for cpu in cpus], time.monotonic()
             time.sleep(QUIET_S)
             for cpu, early in zip(cpus, quiet, strict=True):
-                cpu.note_idle(_grown(early, _clocks(cpu.processes, None)), time.monotonic() - began)
-        before, began = [_clocks(cpu.processes) for cpu in cpus], time.monotonic()
+                used = _subtract(early, _read_cpu(cpu.processes, None))
+                cpu.note_idle(used, time.monotonic() - began)
+        before, began = [_read_cpu(cpu.processes) for cpu in cpus], time.monotonic()
         results = self._in_turn(pairing, loads, targets, slicing)
         span_s = time.monotonic() - began
         for side, (cpu, target) in enumerate(zip(cpus, targets, strict=True)):
-            cpu.add(before[side], _clocks(_now(target)))
-            loaded_s = sum(_slices_of(results[side]).length_s)
+            cpu.add(before[side], _read_cpu(_list_processes(target)))
+            loaded_s = sum(_get_slices(results[side]).length_s)
             cpu.without_idle(max(0.0, span_s - loaded_s))
         return results
 
@@ -219,8 +220,8 @@ class SideRows:
         pairs = slicing.pairs(self.spec.side_s)
         if slicing.method == "slices":
             return self._slices(pairing, loads, targets, slicing, pairs)
-        plan = Slices(pairs, slicing.slice_s, warmup_of(pairing, slicing), seed=pairing.seed)
-        progress = self._progress(pairing, "windows in turn", targets)
+        plan = Slices(pairs, slicing.slice_s, choose_warmup(pairing, slicing), seed=pairing.seed)
+        progress = self._follow(pairing, "windows in turn", targets)
         drives, mark = [target.drive for target in targets], marks(self.run_id)
         return drive_windows(loads, plan, on_progress=progress, mark=mark, drives=drives)
 
@@ -235,13 +236,13 @@ class SideRows:
         # No slices of warm-up: all sides are warm, and CPU is read right before the first one. A
         # drain waits as long as a request may take, or two sides would be loaded at once.
         plan = Slices(pairs, slicing.slice_s, 0.0, loads[0].timeout_s, pairing.seed)
-        progress = self._progress(pairing, "slices in turn", targets)
+        progress = self._follow(pairing, "slices in turn", targets)
         return drive_slices(loads, plan, on_progress=progress, mark=marks(self.run_id))
 
-    def _progress(
+    def _follow(
         self, pairing: Pairing, phase: str, targets: Sequence[Target]
     ) -> Callable[[Progress], None]:
-        """Report how a load is, and give it up when a process of a side has ended."""
+        """Return what reports a load, and gives it up when a process of a side has ended."""
         ends = [(target.load, target.missing) for target in targets]
         return give_up_without(ends, partial(self.say, pairing, phase))
 
@@ -259,7 +260,7 @@ class SideRows:
         The time is from the first slice to the last: in half of it the side was not loaded.
         """
         began_ns = min(result.started_at_ns for result in results)
-        parts = [_slices_of(result) for result in results]
+        parts = [_get_slices(result) for result in results]
         ends = (map(add, side.begun_s, side.length_s) for side in parts)
         span_s = max(chain.from_iterable(ends), default=0.0)
         usage = sampler.summary(began_ns, span_s)
@@ -285,13 +286,13 @@ def chosen_of(pairings: Iterable[Pairing], trials: Iterable[Trial]) -> dict[str,
     return chosen
 
 
-def warmup_of(pairing: Pairing, slicing: Slicing) -> float:
+def choose_warmup(pairing: Pairing, slicing: Slicing) -> float:
     """Return how long a window is warmed up, seconds: until the queue is as it stays."""
     least_s = HANDLE_WARMUP_S if pairing.row.client == HANDLE else WINDOW_WARMUP_S
     return max(least_s, slicing.drain_s)
 
 
-def _loads(pairing: Pairing, targets: Sequence[Target], connections: int) -> tuple[Load, ...]:
+def _make_loads(pairing: Pairing, targets: Sequence[Target], connections: int) -> tuple[Load, ...]:
     """Return the loads of the sides: the same requests in the same order.
 
     Each round begins at another request, since the slower side does not reach the end of a long
@@ -309,12 +310,12 @@ def _check_whole(loads: Sequence[Load], results: Sequence[LoadResult]) -> None:
             raise LoadError("worker", load.request.host, load.request.port, why)
 
 
-def _slices_of(result: LoadResult) -> SlicesFacts:
+def _get_slices(result: LoadResult) -> SlicesFacts:
     assert result.slices is not None, "it was loaded in turn"
     return result.slices
 
 
-def _now(target: Target) -> Sequence[Process]:
+def _list_processes(target: Target) -> Sequence[Process]:
     """Return the processes of a side at the end; none where its launch has ended."""
     try:
         return list(target.processes())
@@ -322,11 +323,11 @@ def _now(target: Target) -> Sequence[Process]:
         return ()
 
 
-def _metered(target: Target, cpu: SideCpu, load: Load, timing: Timing, **rest: Any) -> LoadResult:
+def _meter(target: Target, cpu: SideCpu, load: Load, timing: Timing, **rest: Any) -> LoadResult:
     """Drive a window of a side, and add the CPU that it takes."""
-    before = _clocks(target.processes())
+    before = _read_cpu(target.processes())
     result = drive_load(load, timing, **rest)
-    cpu.add(before, _clocks(target.processes()))
+    cpu.add(before, _read_cpu(target.processes()))
     return result
 
 
@@ -349,7 +350,7 @@ class SideCpu:
         """Add what was used between two readings."""
         known = all(clock is not None for _, clock in (*before.values(), *after.values()))
         self.whole = self.whole and before.keys() == after.keys() and known
-        for role, seconds in _grown(before, after).items():
+        for role, seconds in _subtract(before, after).items():
             self.seconds[role] += seconds
 
     def note_idle(self, grown: Mapping[str, float], span_s: float) -> None:
@@ -384,12 +385,12 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 6) for name, value in values.items()}
 
 
-def _clocks(processes: Iterable[Process], roles: Container[str] | None = REQUEST_WAY) -> Clocks:
+def _read_cpu(processes: Iterable[Process], roles: Container[str] | None = REQUEST_WAY) -> Clocks:
     counted = (process for process in processes if roles is None or process.role in roles)
     return {process.pid: (process.role, cpu_ns(process.pid)) for process in counted}
 
 
-def _grown(before: Clocks, after: Clocks) -> dict[str, float]:
+def _subtract(before: Clocks, after: Clocks) -> dict[str, float]:
     """Return the CPU between two readings, seconds by role."""
     grown: dict[str, float] = defaultdict(float)
     for pid, (role, early) in before.items():

@@ -1,7 +1,7 @@
 """Where a load comes from: processes of this host, or actors on the nodes of a Ray cluster.
 
 Both have one interface and give a LoadResult; a load from nodes adds the share of each node. Rule:
-a lost node is a failed worker of the result, and the other nodes go on. nodes/ runs the loads; this
+a lost node is a failed worker of the result, and the others continue. nodes/ runs the loads; this
 module splits a load into one for each node.
 """
 

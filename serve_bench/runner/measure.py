@@ -18,7 +18,7 @@ from serve_bench.core.result import PlannedTrial, Trial
 from serve_bench.load.failures import LoadInterrupted
 from serve_bench.load.traces import TraceLog
 from serve_bench.observing.inside import Inside, LoadTarget, Observation
-from serve_bench.runner.service import Service, with_request
+from serve_bench.runner.service import Service, add_request
 from serve_bench.runner.traced import waterfall
 from serve_bench.store import StoreError, now_iso
 
@@ -88,7 +88,7 @@ def measure_load(
         except KeyboardInterrupt as early:  # the load itself is measured
             interrupted = early
     if isinstance(target, Service):
-        trial = with_request(trial, load)
+        trial = add_request(trial, load)
     if interrupted is not None:
         trial = trial.flagged("interrupted")
     return Measured(trial, result, interrupted, look, not_kept)

@@ -113,7 +113,9 @@ def find_stacks(word: str, run: Path | None, target: tuple[str, ...]) -> tuple[S
         if isfile(place):  # unlike Path.is_file, false for a name that is too long
             return read_stacks(place), [place]
         if isdir(place):
-            files = [file for file in sorted(place.rglob(f"*{RAW_SUFFIX}")) if _of(file, target)]
+            files = [
+                file for file in sorted(place.rglob(f"*{RAW_SUFFIX}")) if _has_role(file, target)
+            ]
             if not files:
                 raise BadInput(f"{place}: holds no profiles of {' or '.join(target)}")
             return merged(read_stacks(file) for file in files), files
@@ -121,7 +123,7 @@ def find_stacks(word: str, run: Path | None, target: tuple[str, ...]) -> tuple[S
     raise BadInput(f"no profile {word!r}: neither a file nor a folder at {looked}")
 
 
-def _of(file: Path, roles: tuple[str, ...]) -> bool:
+def _has_role(file: Path, roles: tuple[str, ...]) -> bool:
     """Return whether a file, `replica-12.raw.txt` or `out-replica-12.raw.txt`, has a role."""
     stem = file.name.removesuffix(RAW_SUFFIX).rpartition("-")[0]
     return any(stem == role or stem.endswith(f"-{role}") for role in roles)

@@ -66,7 +66,7 @@ class RunStep:
     phase: str
     rate: float | None
     left_s: float
-    about: bool = False  # `of` and `left_s` are estimates
+    estimated: bool = False  # `of` and `left_s` are
     load: Progress | None = None  # as it is now, if one is on
 
 
@@ -110,7 +110,7 @@ class Part:
             paths={"log": self.log},
         )
 
-    def proven(self, seconds: dict[str, float], prove: Callable[[], JsonObject]) -> Launch:
+    def prove(self, seconds: dict[str, float], prove: Callable[[], JsonObject]) -> Launch:
         """Return the record with the proof that `prove` gives, and the seconds that it took."""
         began = time.monotonic()
         proof = prove()
@@ -121,15 +121,15 @@ class Part:
 class Fault:
     """Something that went wrong."""
 
-    what: str  # kind of the Failure
+    kind: str  # of the Failure
     why: str | RunFailed
     part: Part | None = None
-    at: PlannedTrial | JsonObject | None = None  # the row, or the recorded cell
+    place: PlannedTrial | JsonObject | None = None  # the row, or the recorded cell
     keyed: bool = True  # False: the trial of its row counts nevertheless
 
     def failure(self) -> Failure:
         """Return the record, with the log of the launch among the details."""
-        row = self.at if isinstance(self.at, PlannedTrial) else None
+        row = self.place if isinstance(self.place, PlannedTrial) else None
         variant = row.variant if row else self.part.variant.name if self.part else None
         about = row or self.part
         detail: tuple[str, ...] = ()
@@ -137,14 +137,14 @@ class Fault:
             log = getattr(self.why, "log", None)
             detail = (*self.why.detail, *((f"log: {log}",) if log else ()))
         return Failure(
-            self.what,
+            self.kind,
             str(self.why),
             now_iso(),
             key=row.key if row and self.keyed else None,
             launch=self.part.number if self.part else None,
             variant=variant,
             round=about.round if about else None,
-            cell=self.at.cell if isinstance(self.at, PlannedTrial) else self.at,
+            cell=self.place.cell if isinstance(self.place, PlannedTrial) else self.place,
             row=row.row if row else None,
             detail=detail,
         )
@@ -157,11 +157,11 @@ class Journal:
     folder: RunFolder
     observer: Observer
     requests: RequestsFile | None = None  # the file for every request of every measured row
-    about: bool = False  # the counts of trials and the time left are estimates
+    estimated: bool = False  # the counts of trials and the time left are
     unwritten: Loaded | None = None  # measured, on a disk that is full
     failed: bool = False  # something of the plan is not measured, or has a failure
     done: int = 0  # trials
-    to_come: int = 0  # trials that are planned so far
+    remaining: int = 0  # trials that are planned so far
     who: str = ""
     round: int = 1
     _ends_s: float = 0.0  # expected end of the run, of time.monotonic
@@ -169,7 +169,7 @@ class Journal:
     @property
     def planned(self) -> int:
         """All trials of the run that are planned so far."""
-        return self.done + self.to_come
+        return self.done + self.remaining
 
     @property
     def left_s(self) -> float:
@@ -181,9 +181,9 @@ class Journal:
         if seconds is not None:
             self._ends_s = time.monotonic() + seconds
 
-    def skip(self, to_come: int) -> None:
-        """Leave only `to_come` trials: the others that were not measured never will be."""
-        self.done, self.to_come = self.done + self.to_come - to_come, to_come
+    def skip(self, remaining: int) -> None:
+        """Leave only `remaining` trials: the others that were not measured never will be."""
+        self.done, self.remaining = self.done + self.remaining - remaining, remaining
 
     def say(
         self,
@@ -200,7 +200,7 @@ class Journal:
         name = self.who if who is None else who
         place = (number, self.planned, name, self.round, cell, row, phase)
         rate = rate if load is None else load.rate
-        self.observer.step(RunStep(*place, rate, self.left_s, self.about, load))
+        self.observer.step(RunStep(*place, rate, self.left_s, self.estimated, load))
 
     def append(self, *records: Record) -> None:
         """Write records. Raises StoreError."""
@@ -325,7 +325,7 @@ class Plan(Generic[C, R]):
 
     launches: Sequence[PlannedLaunch[C, R]]
     expected_s: Callable[[int, int | None], float | None]
-    about: bool = True  # counts and times are estimates
+    estimated: bool = True  # counts and times are
     width: int = 1  # trials of a row
     over: Callable[[], RunStop | None] = lambda: None
 
@@ -336,9 +336,9 @@ def run(plan: Plan[C, R], journal: Journal, first_launch: int = 1) -> bool:
     `first_launch`: above 1 in a resumed run. KeyboardInterrupt ends all launches first. Raises
     StoreError.
     """
-    journal.about = plan.about
+    journal.estimated = plan.estimated
     counts = [[plan.width * work().left() for _, work in launch.cells] for launch in plan.launches]
-    journal.to_come = sum(map(sum, counts))
+    journal.remaining = sum(map(sum, counts))
     for place, launch in enumerate(plan.launches):
         later = sum(map(sum, counts[place + 1 :]))
         journal.who, journal.round = launch.who, launch.round
@@ -368,7 +368,7 @@ def run(plan: Plan[C, R], journal: Journal, first_launch: int = 1) -> bool:
 
 def _run_cell(journal: Journal, bench: Bench[C, R], cell: C, work: Work[R], width: int) -> None:
     """Put a cell and measure its rows. Raises RunFailed when the launch cannot go on."""
-    after, whole = journal.to_come - width * work.left(), False
+    after, whole = journal.remaining - width * work.left(), False
     try:
         bench.put(cell)
     except CellOver:
@@ -378,12 +378,12 @@ def _run_cell(journal: Journal, bench: Bench[C, R], cell: C, work: Work[R], widt
     others_s = max(0.0, journal.left_s - (work.left_s() or 0.0))
     try:
         while (row := work.next()) is not None:
-            journal.to_come = after + width * work.left()
+            journal.remaining = after + width * work.left()
             if (left_s := work.left_s()) is not None:
                 journal.expect(others_s + left_s)
             work.add(row, _run_row(journal, bench, row, width))
             bench.check()
-        journal.to_come, whole = after, True
+        journal.remaining, whole = after, True
     except CellOver:
         pass  # the next cell is put anew
     finally:
@@ -398,13 +398,13 @@ def _leave(journal: Journal, bench: Bench[C, R], cell: C, whole: bool) -> None:
 
 def _run_row(journal: Journal, bench: Bench[C, R], row: R, width: int) -> Trial | None:
     """Measure a row, and return its first trial; None without one. Raises what ended the load."""
-    done, to_come = journal.done, journal.to_come
+    done, remaining = journal.done, journal.remaining
     loaded = bench.load(row)
     try:
         for number, trial in enumerate(loaded.trials, 1):
-            journal.done, journal.to_come = done + number, to_come - number
+            journal.done, journal.remaining = done + number, remaining - number
             journal.keep(trial, loaded.log)
-        journal.done, journal.to_come = done + width, to_come - width
+        journal.done, journal.remaining = done + width, remaining - width
         for fault in loaded.faults:
             journal.fail(fault)
     except StoreError:

@@ -167,17 +167,17 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             return
         self._journal.say("deploy", cell=cell)
         if self._proven:
-            deployed = self._deployed()
+            deployed = self._deploy()
         else:
             deployed = self._serving.deploy(self._suite.app, cell, self._say_deploy)
             seconds = self._serving.seconds
-            self._journal.append(self._part.proven(seconds, self._serving.prove))
+            self._journal.append(self._part.prove(seconds, self._serving.prove))
         self._proven = True
         settled = SettledFacts()
         try:
             settled = self._settle()
         finally:  # after Ctrl-C too: the cell is deployed
-            self._record(deployed, settled)
+            self._record_deploy(deployed, settled)
         self._limits = limits_of(deployed.proof["replicas"])
         if self._suite.app.own_app is not None:
             limits = self._limits.items()
@@ -191,8 +191,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._recover()
         phase = "profiled load" if profiled else "connect"
         self._journal.say(phase, cell=self._cell, row=planned.row)
-        log, load, timing = self._log(profiled), self._load(planned.row), self._timing(planned)
-        progress = give_up_without([(load, self._lost)], self._progress(planned.row))
+        log, load, timing = self._make_log(profiled), self._load(planned.row), self._timing(planned)
+        progress = give_up_without([(load, self._is_lost)], self._follow(planned.row))
         mark = marks(self._plan.run_id)
         try:
             measured = measure_load(
@@ -204,12 +204,12 @@ class ServedBench(Bench[Cell, PlannedLoad]):
                 launch=self._part.number,
                 inside=self._inside,
                 profiled=profiled,
-                traces=self._traces(planned, timing, profiled),
+                traces=self._trace(planned, timing, profiled),
             )
         except LoadError as error:
             ended = self._target.casualties()
             self._hurt = self._shaken = bool(ended)
-            return Loaded(faults=(self._fault(row, "; ".join([str(error), *ended])),))
+            return Loaded(faults=(self._make_fault(row, "; ".join([str(error), *ended])),))
         interrupted, result = measured.interrupted, measured.result
         if not self._target.alive():  # `check` reports it
             return Loaded(ended=interrupted)
@@ -219,18 +219,18 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         if self._unsettled:
             trial = trial.flagged("unsettled")
             self._unsettled = False
-        trial = self._with_log(trial, log, measured.look)
+        trial = self._add_log(trial, log, measured.look)
         if interrupted is not None:
-            done = self._done(trial, result)
-            fault = self._fault(row, f"interrupted after {done}")
+            done = self._describe_done(trial, result)
+            fault = self._make_fault(row, f"interrupted after {done}")
             loaded = Loaded((trial,), (fault,), interrupted, log)
         else:
-            loaded = self._loaded(row, trial, measured, log)
-        faults = (self._fault(row, why, "samples") for why in measured.not_kept)
+            loaded = self._conclude(row, trial, measured, log)
+        faults = (self._make_fault(row, why, "samples") for why in measured.not_kept)
         not_kept = (replace(fault, keyed=False) for fault in faults)  # its figures are whole
         return replace(loaded, faults=(*loaded.faults, *not_kept))
 
-    def _loaded(
+    def _conclude(
         self, row: PlannedLoad, trial: Trial, measured: Measured, log: RequestLog | None
     ) -> Loaded:
         """Return the outcome of a whole load, with waits and the faults of all processes."""
@@ -239,25 +239,25 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._hurt, self._shaken = bool(ended), bool(ended or trial.flags.cut)
         if not trial.flags.profiled and not ended:
             try:
-                trial = self._waits(trial)
+                trial = self._add_waits(trial)
             except KeyboardInterrupt as early:  # the trial itself is complete
                 interrupted = early
         broken = "during the trial: the figures are of a broken cluster"
-        faults = [self._fault(row, f"{process} {broken}") for process in ended]
-        faults += [self._fault(row, lost, "worker") for lost in measured.lost]
+        faults = [self._make_fault(row, f"{process} {broken}") for process in ended]
+        faults += [self._make_fault(row, lost, "worker") for lost in measured.lost]
         if (why := why_failed(trial)) is not None:
-            faults.append(self._fault(row, why))
+            faults.append(self._make_fault(row, why))
         self._measured += [] if trial.flags.profiled else [trial]
         return Loaded((trial,), tuple(faults), interrupted, log)
 
-    def _fault(self, row: PlannedLoad, message: str, what: str | None = None) -> Fault:
+    def _make_fault(self, row: PlannedLoad, message: str, kind: str | None = None) -> Fault:
         """Return a fault of a row; by default of its trial, or of its profile."""
         planned, profiled = row
-        what = what or ("profile" if profiled else "trial")
+        kind = kind or ("profile" if profiled else "trial")
         part = self._part if self.parts else None
-        return Fault(what, message, part, planned, keyed=not profiled)
+        return Fault(kind, message, part, planned, keyed=not profiled)
 
-    def _lost(self) -> bool:
+    def _is_lost(self) -> bool:
         """Return whether the cluster can do nothing more: the rest of a load would wait for it."""
         return not self._target.alive() or self._target.broken() is not None
 
@@ -293,11 +293,11 @@ class ServedBench(Bench[Cell, PlannedLoad]):
     def _timing(self, planned: PlannedTrial) -> Timing:
         return timing_of(self._suite, planned.row)
 
-    def _log(self, profiled: bool) -> RequestLog | None:
+    def _make_log(self, profiled: bool) -> RequestLog | None:
         """Return a log for each request of the next load; None if nobody asks for it."""
         return None if self._journal.requests is None or profiled else RequestLog()
 
-    def _traces(self, planned: PlannedTrial, timing: Timing, profiled: bool) -> TraceLog | None:
+    def _trace(self, planned: PlannedTrial, timing: Timing, profiled: bool) -> TraceLog | None:
         """Choose the requests of the next load to trace; None: trace none."""
         if self._plan.trace is None or profiled or client_of(planned.row) != "raw":
             return None
@@ -315,23 +315,23 @@ class ServedBench(Bench[Cell, PlannedLoad]):
                 beside["may_measure"] = self._watch.settled
             return drive(load, timing, **beside)
 
-    def _with_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
+    def _add_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
         """Return the trial with what its requests and the observation add to its figures."""
         return trial
 
-    def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
+    def _follow(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
         def progress(now: Progress) -> None:
             self._journal.say(phase or now.phase_text, cell=self._cell, row=row, load=now)
 
         return progress
 
-    def _done(self, trial: Trial, result: LoadResult) -> str:
+    def _describe_done(self, trial: Trial, result: LoadResult) -> str:
         requests = trial.row.requests or self._suite.requests
         if requests is not None:
             return f"{trial.counts.completed:,} of {requests:,} requests"
         return f"{counted(len(result.windows), 'window')} of {result.window_s:g} s"
 
-    def _deployed(self) -> Deployed:
+    def _deploy(self) -> Deployed:
         """Deploy the cell on a proven cluster. Raises CellOver if that fails."""
         try:
             return self._serving.deploy(self._suite.app, self._cell, self._say_deploy)
@@ -344,7 +344,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
     def _say_deploy(self, words: str) -> None:
         self._journal.say(f"deploy: {words}", cell=self._cell)
 
-    def _record(self, deployed: Deployed, settled: SettledFacts) -> None:
+    def _record_deploy(self, deployed: Deployed, settled: SettledFacts) -> None:
         about = label_of(self._cell), round(deployed.seconds, 4), deployed.in_place
         self._journal.append(Deploy(self._part.number, *about, deployed.proof, settled))
 
@@ -356,7 +356,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._settling, self._unsettled = None, False
         if self._suite.requests_per_client is None and self._suite.capacity is None:
             return SettledFacts()
-        progress = self._progress(None, "until one client is served steadily")
+        progress = self._follow(None, "until one client is served steadily")
         load = self._load(step_row(1, traffic=rows_of(self._suite)[0].traffic))
         self._settling = Settling(load, marks(self._plan.run_id), progress)
         return self._settling.first()
@@ -370,14 +370,14 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._hurt = self._shaken = False
         if hurt:
             self._journal.say("wait for what ended to be replaced", cell=self._cell)
-            deployed = self._deployed()
-            self._record(deployed, SettledFacts())
+            deployed = self._deploy()
+            self._record_deploy(deployed, SettledFacts())
             if self._inside is not None:
                 self._inside.deployed(self._serving)
         if shaken and self._settling is not None:
             self._unsettled = not self._settling.recovered()
 
-    def _waits(self, trial: Trial) -> Trial:
+    def _add_waits(self, trial: Trial) -> Trial:
         """Add what requests wait in, if no full CPU or queue explains the figures of the trial.
 
         This takes a further load, which enters no figure. Ctrl-C ends it.
@@ -424,7 +424,7 @@ class ServedClusters:
         return Plan(
             [self._launch(launch) for launch in self.agenda.launches],
             self._expected_s,
-            about=self.agenda.suite.ladder is not None,  # its steps depend on its results
+            estimated=self.agenda.suite.ladder is not None,  # its steps depend on its results
         )
 
     def _launch(self, launch: LaunchPlan) -> PlannedLaunch[Cell, PlannedLoad]:

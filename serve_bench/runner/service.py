@@ -66,7 +66,7 @@ class Service:
         return [] if self.marks_folder is None else read_marks(self.marks_folder)
 
 
-def with_request(trial: Trial, load: Load) -> Trial:
+def add_request(trial: Trial, load: Load) -> Trial:
     """Add to the trial what its load requests of a service that was up already."""
     request = RequestFacts(
         url=load.request.url,

@@ -95,7 +95,7 @@ def deploy_at_once(
         say(up, "deploy")
 
     outcomes = run_at_once(
-        [partial(_deployed, up, *app, label) for up, app in zip(ups, apps, strict=True)],
+        [partial(_deploy, up, *app, label) for up, app in zip(ups, apps, strict=True)],
         lambda place, words: say(ups[place], f"deploy: {words}"),
         lambda: _end(ups),
         LaunchFailed,
@@ -103,11 +103,11 @@ def deploy_at_once(
     return [outcome for outcome in outcomes if isinstance(outcome, list | LaunchFailed)]
 
 
-def _deployed(
+def _deploy(
     up: Up, suite: Suite, cell: Cell, label: Cell, report: Callable[[str], None]
 ) -> list[Launch | Deploy]:
     done = up.serving.deploy(suite.app, cell, report)
-    launches = [] if up.proven else [up.part.proven(up.serving.seconds, up.serving.prove)]
+    launches = [] if up.proven else [up.part.prove(up.serving.seconds, up.serving.prove)]
     up.proven = True
     seconds = round(done.seconds, 4)
     return [*launches, Deploy(up.part.number, label, seconds, done.in_place, done.proof)]
@@ -226,7 +226,7 @@ class SidesBench(Bench[Cell, RowPlan]):
         try:
             trials = rounds.measure(pairing, targets)
         except LoadError as error:
-            return _not_measured(pairing, targets, error)
+            return _fail_row(pairing, targets, error)
         except KeyboardInterrupt as early:
             faults = [_fault(*side, "interrupted") for side in zip(targets, planned, strict=True)]
             return Loaded(faults=tuple(faults), ended=early)
@@ -236,7 +236,7 @@ class SidesBench(Bench[Cell, RowPlan]):
         faults = [
             _fault(target, trial, f"{ended} during the trial ({_rate(trial)} until its end)")
             for target, trial in zip(targets, trials, strict=True)
-            for ended in [*target.casualties(), *_without_program(target)]
+            for ended in [*target.casualties(), *_list_ended_program(target)]
         ]
         if faults:  # the figures are of a broken cluster: they stand in the failure alone
             return Loaded(faults=tuple(faults), ended=LaunchOver("a process of a side ended"))
@@ -325,8 +325,8 @@ class SideRounds(SideRows):
             for planned in self.rounds
         ]
         width = max((len(row.keys) for planned in self.rounds for row in planned.rows), default=1)
-        about = self.spec.looks
-        return Plan(launches, self.expected_s, about=about, width=width, over=self.stop_early)
+        looks = self.spec.looks
+        return Plan(launches, self.expected_s, estimated=looks, width=width, over=self.stop_early)
 
     def expected_s(self, place: int, cell: int | None) -> float | None:
         """Return how long the rounds from this one on take, s; within one None: no change."""
@@ -352,13 +352,14 @@ def _fault(target: Target, trial: PlannedTrial, message: str) -> Fault:
     return Fault("trial", message, target.part, trial)
 
 
-def _without_program(target: Target) -> list[str]:
+def _list_ended_program(target: Target) -> list[str]:
     return [] if target.alive() else ["the cluster process ended"]
 
 
-def _not_measured(pairing: Pairing, targets: Sequence[Target], error: LoadError) -> Loaded:
+def _fail_row(pairing: Pairing, targets: Sequence[Target], error: LoadError) -> Loaded:
     """Return the outcome of a row that no side has; the faulty side is blamed if it is known."""
-    guilty, message, faults, broken = _to_blame(targets, error), str(error), list[Fault](), False
+    guilty, message = _find_faulty_side(targets, error), str(error)
+    faults, broken = list[Fault](), False
     # What is said of the others is no reason: the first fault is that of the guilty side.
     for side in sorted(range(len(targets)), key=lambda side: side != guilty):
         ended = targets[side].casualties()
@@ -370,7 +371,7 @@ def _not_measured(pairing: Pairing, targets: Sequence[Target], error: LoadError)
     return Loaded(faults=tuple(faults), ended=LaunchOver(message) if broken else None)
 
 
-def _to_blame(targets: Sequence[Target], error: LoadError) -> int | None:
+def _find_faulty_side(targets: Sequence[Target], error: LoadError) -> int | None:
     """Return the side at the address of the error; None where several sides or none have it."""
     urls = [urlsplit(target.load.request.url) for target in targets]
     places = [(url.hostname, url.port or (443 if url.scheme == "https" else 80)) for url in urls]

@@ -168,10 +168,10 @@ class CapacityBench(ServedBench):
     def _timing(self, planned: PlannedTrial) -> Timing:
         return timing_of(self._search, planned.row)
 
-    def _log(self, profiled: bool) -> RequestLog | None:
+    def _make_log(self, profiled: bool) -> RequestLog | None:
         return RequestLog(gap_limits(self._search.slo))
 
-    def _with_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
+    def _add_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
         """Add the counts of a probe's bounds."""
         if log is None or trial.row.rate_per_s is None:
             return trial
@@ -185,11 +185,11 @@ class CapacityBench(ServedBench):
         self._since_s = time.monotonic()
         super().put(cell)
 
-    def _loaded(
+    def _conclude(
         self, row: PlannedLoad, trial: Trial, measured: Measured, log: RequestLog | None
     ) -> Loaded:
         """Return the outcome; a missed probe leads to a wait, one without a success is no fault."""
-        loaded, bounds = super()._loaded(row, trial, measured, log), self._search.bounds
+        loaded, bounds = super()._conclude(row, trial, measured, log), self._search.bounds
         served = self._settling is not None and self._settling.usual_ns is not None
         probe = probe_of(trial, bounds, self._search.front)
         missed = probe is not None and not meets(probe, bounds)
@@ -199,9 +199,9 @@ class CapacityBench(ServedBench):
         answer = why_failed(trial)
         return replace(loaded, faults=tuple(lost for lost in loaded.faults if lost.why != answer))
 
-    def _waits(self, trial: Trial) -> Trial:
+    def _add_waits(self, trial: Trial) -> Trial:
         """Look only after a closed loop: a probe is not followed by another load at its rate."""
-        return trial if trial.row.loop == "open" else super()._waits(trial)
+        return trial if trial.row.loop == "open" else super()._add_waits(trial)
 
 
 @dataclass

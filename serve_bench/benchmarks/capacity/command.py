@@ -39,9 +39,9 @@ class CapacityExperiment(SuiteExperiment[CapacityOptions]):
         if options.slo is None:
             raise BadInput("--slo: say what has to hold, such as --slo p99=50ms,errors=0.1%")
         parse_slo(options.slo)  # refused before an app is imported
-        suite = _scaled(target_suite(options), options)
+        suite = _fix_replicas(target_suite(options), options)
         assert suite.slo is not None, "it is that of the flag"
-        asked = _asked(options, suite.slo)
+        asked = _read_search(options, suite.slo)
         if suite.places is not None:
             raise BadInput(f"TARGET: {options.target} has rows of its own, and no load that grows")
         check_limits(parse_slo(suite.slo), suite.timeout_s)
@@ -94,13 +94,13 @@ def _search_in(suite: Suite) -> CapacitySearch:
     return suite.capacity
 
 
-def _asked(options: CapacityOptions, slo: str) -> CapacitySearch:
+def _read_search(options: CapacityOptions, slo: str) -> CapacitySearch:
     quick = {"precision": QUICK_PRECISION, "launch_s": QUICK_LAUNCH_S} if options.quick else {}
     known = {**quick, **take_fields(CapacitySearch, options), "slo": slo}
     return CapacitySearch(**known, most_launches=1 if options.launches == 1 else MOST_LAUNCHES)
 
 
-def _scaled(suite: Suite, options: CapacityOptions) -> Suite:
+def _fix_replicas(suite: Suite, options: CapacityOptions) -> Suite:
     """Return the suite with the number of replicas of --replicas. Raises BadInput."""
     app = suite.app.own_app
     if options.replicas is None or (app is not None and options.replicas == "auto"):

@@ -151,8 +151,8 @@ class LoadBench(ServedBench):
     def _timing(self, planned: PlannedTrial) -> Timing:
         return self._length
 
-    def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
-        show = super()._progress(row, phase)
+    def _follow(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
+        show = super()._follow(row, phase)
 
         def progress(now: Progress) -> None:
             self._journal.expect(left_s(now, self._asked.count))

@@ -80,7 +80,7 @@ class LoadOptions(RowOptions):
     format: str = format_flag(*COMPARED)
 
     def check_together(self) -> None:
-        """BadInput on flags that contradict each other, since one of them would have no effect."""
+        """Raise BadInput on flags that contradict each other: one of them would have no effect."""
         open_loop, counted = self.rate or self.stages, self.count is not None
         socket = "--profile: does not go with --unix-socket, on which no Serve listens"
         for wrong, line in (
@@ -99,7 +99,7 @@ class LoadOptions(RowOptions):
                 raise BadInput(line)
 
     def choose_client(self, protocol: str) -> Client:
-        """Which client makes the requests. Raises BadInput where it does not speak the protocol."""
+        """Return the client for a protocol. Raises BadInput where it does not speak it."""
         if protocol in HANDLES:
             calls = "calls an app that serve-bench launches: see run and micro"
             raise BadInput(f"--protocol: {protocol}: {calls}")
@@ -112,7 +112,7 @@ class LoadOptions(RowOptions):
         return "grpc"
 
     def make_timing(self, load: Load) -> Timing:
-        """For how long it is loaded. Raises BadInput."""
+        """Return warm-up, windows and length of the load. Raises BadInput."""
         if load.count is not None:
             return Timing(0.0, 0.0, windows=1, window_s=LONGEST_COUNT_S)
         total_s = sum(stage.duration_s for stage in load.stages)
@@ -121,7 +121,7 @@ class LoadOptions(RowOptions):
             raise BadInput(f"--stages: must last {least} or more, got {total_s:g}s")
         total_s = total_s or self.duration or DURATION_S
         usual_s = WARMUP_S if self.warmup is None else self.warmup
-        # That of a short load is a quarter of what is measured.
+        # A short load has a warm-up of a quarter of its length.
         warmup_s = min(usual_s, total_s / 4) if self.warmup is None else usual_s
         windows = min(1000, max(10, round(total_s))) if total_s >= 0.1 else 1
         timing = Timing(warmup_s, LONGEST_WARMUP * usual_s, windows, total_s / windows)

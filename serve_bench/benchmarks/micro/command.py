@@ -64,7 +64,7 @@ def latency_text(trial: Trial) -> str:
     return "\n".join(lines)
 
 
-def where_it_is(serving: Serving, url: str) -> str:
+def describe_service(serving: Serving, url: str) -> str:
     """Render the URL, and the pids of what serves it."""
     by_role: dict[str, list[str]] = {}
     for process in serving.processes():
@@ -74,7 +74,7 @@ def where_it_is(serving: Serving, url: str) -> str:
     return "\n".join([f"url: {url}", f"pids (variant {serving.spec.variant.name}):", *pids])
 
 
-def load_to_paste(protocol: str, request: Request) -> str:
+def describe_load(protocol: str, request: Request) -> str:
     """Render a command line to paste, for protocols that few other programs speak."""
     if protocol in HANDLES:
         _, application, method = urlsplit(request.url).path.split("/")
@@ -89,7 +89,7 @@ def load_to_paste(protocol: str, request: Request) -> str:
     return f"load it:\n    {' '.join(words)} -c 100 -d 10s"
 
 
-def how_to_load(serving: Serving, route: str, body_type: str) -> str:
+def describe_loads(serving: Serving, route: str, body_type: str) -> str:
     """Render command lines to paste, for other load tools."""
     url = serving.url + route
     # ab speaks HTTP/1.0 and waits for ever for the end of a chunked answer on a kept connection.
@@ -134,13 +134,13 @@ def noop(options: NoopOptions) -> int:
             typer.echo(latency_text(trial))
         row = suite.rows[0]
         request = request_of(suite.app, row, serving.url_of(row), suite.cells[0])
-        typer.echo(where_it_is(serving, request.url))
+        typer.echo(describe_service(serving, request.url))
         if options.blocking and trials:
             plain = row.protocol == "http"
             typer.echo(
-                how_to_load(serving, suite.app.route, options.given.get("body_type", "response"))
+                describe_loads(serving, suite.app.route, options.given.get("body_type", "response"))
                 if plain
-                else load_to_paste(row.protocol, request)
+                else describe_load(row.protocol, request)
             )
             typer.echo("serving until Ctrl-C or SIGTERM")
             sys.stdout.flush()

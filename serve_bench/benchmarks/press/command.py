@@ -1,6 +1,6 @@
-"""`serve-bench press`: a scoring service under 1 to 3,000 clients, each with so many requests.
+"""`serve-bench press`: a scoring service under 1 to 3,000 clients, a number of requests from each.
 
-A service of `--url` takes the same request as ours: POST, JSON, so many samples of two strings each
+A service of `--url` takes the same request as ours: POST, JSON, samples of two strings each
 (docs/press.md shows one). Any answer with status 200 counts.
 """
 

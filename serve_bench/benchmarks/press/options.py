@@ -61,7 +61,7 @@ class PressOptions(LadderOptions):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Levels of logging are taken in lower case too."""
+        """Read the options; levels of logging may be in lower case."""
         if levels := values.get("log_level"):
             values = {**values, "log_level": levels.upper()}
         return super().of(values)

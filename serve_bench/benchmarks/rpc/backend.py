@@ -260,7 +260,7 @@ class RpcBackend(ChildDriver):
         try:
             stopped = psutil.Process(self._child.pid).status() == psutil.STATUS_STOPPED
         except psutil.NoSuchProcess:
-            return None  # its closed output tells that better
+            return None  # its closed output shows that better
         why = f"the rpc program (pid {self._child.pid}) is stopped by a signal"
         return why if stopped else None
 

@@ -59,7 +59,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._cluster = self._cluster_of()
+        self._cluster = self._make_cluster()
         log = self.folder / f"logs/nodes-{self.part.number}.log"
         self._node_loads = NodeLoads(LoadOn(self.suite.address), self.run_id, log)
         self._proven = False
@@ -67,7 +67,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         self._faults: list[Fault] = []  # of the row
         self._ended: BaseException | None = None  # what ended the row early
 
-    def _cluster_of(self) -> OwnCluster | AttachedCluster:
+    def _make_cluster(self) -> OwnCluster | AttachedCluster:
         suite, launch, log = self.suite, self.launch, self.log
         run_id, number = self.run_id, self.part.number
         sizes = [int(cell["num_replicas"]) for cell, _ in launch.cells]
@@ -108,23 +108,23 @@ class ScaleBench(ListedBench[ScaleSpec]):
             self.journal.fail(Fault("deploy", error, self.part, self._cell))
             raise CellOver(str(error)) from None
         if not self._proven:
-            self.journal.append(self.part.proven(self._cluster.seconds, self._proof))
+            self.journal.append(self.part.prove(self._cluster.seconds, self._prove))
             self._proven = True
         proof = {"replicas": [asdict(replica) for replica in put.replicas]}
         self.journal.append(Deploy(self.part.number, self._cell, put.seconds, False, proof))
 
-    def _proof(self) -> JsonObject:
+    def _prove(self) -> JsonObject:
         proof = self._cluster.prove()
         return {**proof, "proxies": [structs.asdict(proxy) for proxy in self._cluster.proxies()]}
 
     def load(self, row: PlannedTrial) -> Loaded:
         """Measure a row; of a curve, removing the replicas is a part of it."""
         self._faults, self._ended = [], None
-        trial = self._measured(row)
+        trial = self._measure(row)
         if trial is not None and self.suite.workload == "curve":
             seconds, fault = self._remove()
             self._faults += [] if fault is None else [fault]
-            trial = with_values(trial, {"teardown_time": ("s", seconds)})
+            trial = add_values(trial, {"teardown_time": ("s", seconds)})
         return Loaded(() if trial is None else (trial,), tuple(self._faults), self._ended)
 
     def leave(self, cell: PlannedCell, whole: bool) -> Fault | None:
@@ -152,13 +152,13 @@ class ScaleBench(ListedBench[ScaleSpec]):
             phase = f"{self._replicas:,} replicas: {phase}"
         self.journal.say(phase, row=None if planned is None else planned.row, load=load)
 
-    def _progress(self, planned: PlannedTrial) -> Callable[[Progress], None]:
+    def _follow(self, planned: PlannedTrial) -> Callable[[Progress], None]:
         return lambda now: self._say(now.phase_text, planned, now)
 
-    def _note(self, what: str, message: str, planned: PlannedTrial) -> None:
-        self._faults.append(Fault(what, message, self.part, planned))
+    def _note(self, kind: str, message: str, planned: PlannedTrial) -> None:
+        self._faults.append(Fault(kind, message, self.part, planned))
 
-    def _measured(self, planned: PlannedTrial) -> Trial | None:
+    def _measure(self, planned: PlannedTrial) -> Trial | None:
         """Measure a row, and flag it if it is invalid; None where it could not be loaded."""
         self._say("connect", planned)
         try:
@@ -186,7 +186,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
     def _from_here(self, planned: PlannedTrial) -> Trial:
         """Load a row from this host, by HTTP or a handle; a latency row is warmed up first."""
         suite, load = self.suite, self._load_from_here(planned.row)
-        drive = partial(drive_load, on_progress=self._progress(planned), mark=marks(self.run_id))
+        drive = partial(drive_load, on_progress=self._follow(planned), mark=marks(self.run_id))
 
         def drive_row() -> LoadResult:
             if load.each is None:
@@ -198,7 +198,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
                 raise KeyboardInterrupt from early
             return drive(load, Timing(0.0, 0.0, 1, suite.timeout * load.each))
 
-        return self._driven(planned, drive_row)[0]
+        return self._drive(planned, drive_row)[0]
 
     def _from_nodes(self, planned: PlannedTrial) -> Trial:
         if not self._node_loads.up:
@@ -206,16 +206,16 @@ class ScaleBench(ListedBench[ScaleSpec]):
         crew = self._node_loads.crew(self._cluster)
         loads, suite = self._loads(crew), self.suite
         planned = on_nodes(planned, len(loads))
-        drive = partial(crew.drive, on_progress=self._progress(planned))
+        drive = partial(crew.drive, on_progress=self._follow(planned))
         sample = suite.address is not None and suite.sample
-        trial, result = self._driven(planned, partial(drive, loads, self._timing(), sample=sample))
+        trial, result = self._drive(planned, partial(drive, loads, self._timing(), sample=sample))
         for node in result.nodes:
             if node.lost:
                 name = node.hostname or node.ip or node.node
                 self._note("node", f"node {name}: {node.lost}", planned)
-        return self._with_costs(trial) if suite.workload == "curve" else trial
+        return self._add_costs(trial) if suite.workload == "curve" else trial
 
-    def _driven(
+    def _drive(
         self, planned: PlannedTrial, drive: Callable[[], LoadResult]
     ) -> tuple[Trial, LoadResult]:
         """Drive a load, and sample our own cluster's processes; nodes of another sample theirs."""
@@ -296,7 +296,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         suite = self.suite
         return Timing(min(0.5, suite.warmup), suite.warmup, suite.windows, suite.window_s)
 
-    def _with_costs(self, trial: Trial) -> Trial:
+    def _add_costs(self, trial: Trial) -> Trial:
         """Add what the replicas cost, beside what they served."""
         replicas, each_mb = by_role(trial.usage).get("replica"), None
         if replicas is not None and replicas.memory_mb is not None:
@@ -307,7 +307,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
             "cpu_per_request": ("us", cpu_us_a_request(trial.usage, trial)),
             "controller_loop": ("ms", self._cluster.controller().get("control_loop_ms")),
         }
-        return with_values(trial, costs)
+        return add_values(trial, costs)
 
 
 SERVING: Final = (
@@ -329,7 +329,7 @@ def nodes_trial(
     return replace(trial, counts=replace(counts, sent=counts.sent + lost, failed=failed))
 
 
-def with_values(trial: Trial, values: Mapping[str, tuple[str, float | None]]) -> Trial:
+def add_values(trial: Trial, values: Mapping[str, tuple[str, float | None]]) -> Trial:
     """Add metrics of which less is better: name -> unit and value. None makes no metric."""
     further = {
         name: Metric(unit, "lower", windows=(value,))

@@ -113,7 +113,7 @@ class OwnCluster(Serving, ScaleCluster):
         going = self.replicas()
         seconds, began = super().remove(), time.monotonic()
         # Serve does not wait for it, and one that is just ending would later count as lost.
-        while any(map(_runs, going)) and time.monotonic() - began < END_TIMEOUT_S:
+        while any(map(_is_running, going)) and time.monotonic() - began < END_TIMEOUT_S:
             time.sleep(0.01)
         self._changed()
         return seconds + time.monotonic() - began
@@ -122,7 +122,7 @@ class OwnCluster(Serving, ScaleCluster):
         self._note_vital()
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -148,7 +148,7 @@ class AttachedCluster(ScaleCluster):
     """A cluster that was there before.
 
     `facts`: of the cluster when it was attached to: versions, nodes, whether Serve ran, its
-    options, applications, and those of a killed run of ours that were removed ("replaced").
+    options, applications, and those of an earlier, killed run that were removed ("replaced").
     """
 
     gcs_address: str

@@ -44,7 +44,7 @@ def thinned(trial: Trial, processes: Iterable[Process]) -> Trial:
     A block that was broken off has no levels, since requests may still be served.
     """
     metrics = {
-        name: metric if metric.histogram is None else _coarser(metric)
+        name: metric if metric.histogram is None else _coarsen(metric)
         for name, metric in trial.metrics.items()
         if metric.histogram is None or name in KEPT
     }
@@ -60,7 +60,7 @@ def thinned(trial: Trial, processes: Iterable[Process]) -> Trial:
     )
 
 
-def _coarser(metric: Metric) -> Metric:
+def _coarsen(metric: Metric) -> Metric:
     assert metric.histogram is not None
     return replace(
         metric, histogram=Histogram.decode(metric.histogram).coarser(COARSE_BITS).encode()

@@ -67,11 +67,12 @@ class LayerBench(SidesBench):
         layer, row = self._layers[pairing.planned[side].variant], pairing.planned[side].row
         if layer.on:
             target = self._target_on(self._ups[layer.on], pairing.cell, row)
-            by_handle = layer.way == "handle"
-            return replace(target, processes=partial(_off_proxies, target)) if by_handle else target
+            if layer.way == "handle":
+                return replace(target, processes=partial(_drop_proxies, target))
+            return target
         part, server = self._servers[layer.name]
         suite, cell = self._spec.of_side(self._spec.sides[0], pairing.cell)
-        load, ended = load_of(suite, row, server.url, cell), partial(_ended, server)
+        load, ended = load_of(suite, row, server.url, cell), partial(_describe_end, server)
         return Target(load, part, server.processes, missing=ended, casualties=ended)
 
     def _say_row(self, pairing: Pairing, phase: str, load: Progress | None) -> None:
@@ -80,11 +81,11 @@ class LayerBench(SidesBench):
         self._say(f"{count} layers" if count > 1 else title, phase, pairing, load)
 
 
-def _ended(server: BareServer) -> list[str]:
+def _describe_end(server: BareServer) -> list[str]:
     return [] if server.alive() else ["the bare server ended"]
 
 
-def _off_proxies(target: Target) -> Sequence[Process]:
+def _drop_proxies(target: Target) -> Sequence[Process]:
     """List the processes of a cluster on the way of requests by a handle."""
     return [process for process in target.processes() if process.role not in PROXIES]
 

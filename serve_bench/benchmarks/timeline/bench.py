@@ -2,8 +2,8 @@
 
 Rule: the load is an open loop whose clock the faults share. What ends or is replaced while it runs
 is what is measured, and no failure of the run. Only processes of the cluster that this run started
-are ended or stopped, and what is stopped goes on before the load is over. A fault that cannot be
-done is recorded with the reason.
+are ended or stopped, and what is stopped is resumed before the load is over. A fault that cannot
+be done is recorded with the reason.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class TimelineBench(ServedBench):
     def _timing(self, planned: PlannedTrial) -> Timing:
         return timing_of(self._timeline)
 
-    def _log(self, profiled: bool) -> RequestLog | None:
+    def _make_log(self, profiled: bool) -> RequestLog | None:
         return RequestLog(gap_limits(self._slo))
 
     def _drive(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
@@ -133,7 +133,7 @@ class TimelineBench(ServedBench):
                 raise
             self._seconds = measured_seconds(self._timeline, result.duration_s)
             raise LoadInterrupted(result) from pressed
-        finally:  # however it ended, what is stopped goes on
+        finally:  # however it ended, resume what is stopped
             self._faults.end(CALL_OFF_S)
         self._seconds = measured_seconds(self._timeline, result.duration_s)
         return result
@@ -150,7 +150,7 @@ class TimelineBench(ServedBench):
         assert self._faults is not None, "the load runs"
         self._faults.begin(measure_ns)
 
-    def _with_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
+    def _add_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
         assert log is not None and self._faults is not None, "each load has its log"
         readings: Mapping[str, Any] = {}
         try:
@@ -174,7 +174,7 @@ class TimelineBench(ServedBench):
             interrupted=self._interrupted,
         )
 
-    def _loaded(
+    def _conclude(
         self, row: PlannedLoad, trial: Trial, measured: Measured, log: RequestLog | None
     ) -> Loaded:
         """Return the outcome; what ended or scaled down is part of the course, and no fault.
@@ -183,13 +183,13 @@ class TimelineBench(ServedBench):
         """
         self._target.casualties()
         if read_rate(trial).silent_from is not None:
-            trial = self._waits(trial)
-        faults = [self._fault(row, lost, "worker") for lost in measured.lost]
+            trial = self._add_waits(trial)
+        faults = [self._make_fault(row, lost, "worker") for lost in measured.lost]
         for fault in trial.course.faults:
             if fault.at_s is None or fault.why_not:
-                faults.append(self._fault(row, f"{fault.text}: not done: {fault.why_not}"))
+                faults.append(self._make_fault(row, f"{fault.text}: not done: {fault.why_not}"))
         if (why := why_failed(trial)) is not None:
-            faults.append(self._fault(row, why))
+            faults.append(self._make_fault(row, why))
         return Loaded((trial,), tuple(faults), None, log)
 
 
@@ -248,7 +248,7 @@ class FaultClock:
                 self._deploy(fault)
                 record["done_s"] = now_s()
                 return
-            victim = self._victim(fault)
+            victim = self._choose_victim(fault)
             if victim is None:
                 record["why_not"] = f"there was no {fault.target}"
                 return
@@ -261,7 +261,7 @@ class FaultClock:
         except (LaunchFailed, ProcessLookupError, psutil.NoSuchProcess) as error:
             record["why_not"] = str(error) or "the process had ended"
 
-    def _victim(self, fault: PlannedFault) -> Process | None:
+    def _choose_victim(self, fault: PlannedFault) -> Process | None:
         """Choose the oldest process of the kind; the newest node, since the first is the head."""
         processes = self.serving.processes()
         roles = {REPLICA: ("replica",), CONTROLLER: ("controller",), NODE: ("raylet",)}

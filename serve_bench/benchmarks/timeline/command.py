@@ -46,7 +46,7 @@ class TimelineExperiment(SuiteExperiment[TimelineOptions]):
 
     def suite(self) -> Suite:
         options = self.options
-        target = "" if options.urls else _file(named_target(options))
+        target = "" if options.urls else _find_suite(named_target(options))
         content = Content(target, {"timeline": {}}, {"timeline.stages": "--stages"})
         if target.endswith(".toml"):
             content = Content(target, read_toml(Path(target)))
@@ -114,7 +114,7 @@ class TimelineExperiment(SuiteExperiment[TimelineOptions]):
         return view.faults if self.options.fail_on == "slo" else ()
 
 
-def _file(target: str) -> str:
+def _find_suite(target: str) -> str:
     """Return the target, or the suite of timeline that it names. Raises BadInput."""
     if re.fullmatch(r"\w+", target) is None:
         return target

@@ -65,7 +65,7 @@ class VersusSpec(SidesSpec):
 
     @property
     def turns_text(self) -> str:
-        """Which sides are up in a round, where not all are."""
+        """The sides that are up in each round, in words, where not all are."""
         letters = [*self.letters.values()]
         turns = "; ".join(", ".join(letters[place] for place in places) for places in self.turns)
         host = f"cores and memory of this host allow {self.together} clusters at once"
