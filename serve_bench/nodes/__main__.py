@@ -48,7 +48,7 @@ ACTORS_S: Final = 60.0
 """How long load actors may take to come up: the package travels to each node first."""
 
 SILENT_S: Final = 10.0
-"""A node that does not answer for so long is lost."""
+"""A node that does not answer for this time is lost."""
 
 GATE_S: Final = 30.0
 """How long beyond its warm-up and its connecting a node may take to be ready."""
@@ -59,7 +59,7 @@ CALL_OFF_S: Final = 8.0
 TICK_S: Final = 0.25
 
 THREADS: Final = 6
-"""Of an actor: one drives, the others answer."""
+"""Threads of an actor: one drives, the others answer."""
 
 now = time.monotonic
 

@@ -51,14 +51,14 @@ REQUEST_WAY: Final = ("haproxy", "proxy", "fallback_proxy", "replica", "uvicorn"
 WARMING: Final = Timing(warmup_min_s=0.5, warmup_max_s=5.0, windows=1, window_s=0.1)
 STEADY_WINDOWS: Final = 4
 
-#: Before each window of a load that is not sliced; its connections are new each time.
+#: Warm-up of each window of a load that is not sliced; its connections are new each time.
 WINDOW_WARMUP_S: Final = 0.25
 
-#: The same of a handle, which is new each time: in the first second its router learns of replicas,
+#: The same for a handle, which is new each time: in the first second its router learns of replicas,
 #: and calls that come before that wait (measured: a fifth of the rate in one window of four).
 HANDLE_WARMUP_S: Final = 1.5
 
-#: Pairs of slices that are looked at to choose their length; fewer where each takes long.
+#: Pairs of slices that are tried to choose their length; fewer where each takes long.
 LOOK_PAIRS, FEW_LOOK_PAIRS = 6, 3
 SLOW_S: Final = 0.5  # a request
 LONG_LOOK_S: Final = 0.2  # a slice
@@ -102,12 +102,12 @@ class SideRows:
         if slicing is None:
             slicing = self.chosen[place_of(pairing)] = self._choose(pairing, targets)
         loads = _make_loads(pairing, targets, slicing.connections)
-        steady, falls = self._steady(pairing, loads, slicing, targets)
+        steady, waterfalls = self._load_alone(pairing, loads, slicing, targets)
         cpus = [SideCpu([*target.processes()], self.spec.metered) for target in targets]
         processes = [cpu.processes for cpu in cpus]
         watch = self._sampler(processes) if self.spec.sample else nullcontext()
         with watch as sampler:
-            results = self._with_cpu(pairing, loads, targets, slicing, cpus)
+            results = self._load_metered(pairing, loads, targets, slicing, cpus)
             later = [_list_processes(target) for target in targets]
         _check_whole(loads, results)
         total_s = time.monotonic() - began
@@ -120,21 +120,21 @@ class SideRows:
             launch = part.number if part else ""
             trial = trial_of(planned, launch, started_at, result, total_s)
             rates = alone.rates if alone.windows else (alone.rate,) * STEADY_WINDOWS
-            even = {"steady_throughput": Metric("requests/s", "higher", windows=rates)}
+            rate = {"steady_throughput": Metric("requests/s", "higher", windows=rates)}
             trial = replace(
                 trial,
-                metrics={**trial.metrics, **even},
+                metrics={**trial.metrics, **rate},
                 warmup=alone.warmup,
-                waterfall=falls.get(side, WaterfallFacts()),
+                waterfall=waterfalls.get(side, WaterfallFacts()),
             )
             trial = cpus[side].added_to(trial)
             if short:
                 trial = trial.flagged("short_slices")
             if sampler is not None:
-                its_pids = {process.pid for process in (*processes[side], *later[side])}
-                both = (*processes, *later)
-                others = {process.pid for listed in both for process in listed} - its_pids
-                trial = self._with_usage(trial, sampler, results, others)
+                side_pids = {process.pid for process in (*processes[side], *later[side])}
+                listings = (*processes, *later)
+                others = {process.pid for listing in listings for process in listing} - side_pids
+                trial = self._add_usage(trial, sampler, results, others)
             trials.append(trial)
         return tuple(trials)
 
@@ -142,20 +142,20 @@ class SideRows:
 
     def _choose(self, pairing: Pairing, targets: Sequence[Target]) -> Slicing:
         """Choose how a row is loaded: warm all sides up, lengthen slices until they suffice."""
-        connections, looks = pairing.row.connections, list[DrainSample]()
+        connections, samples = pairing.row.connections, list[DrainSample]()
         if pairing.row.loop == "open":
             return in_windows(connections, 0.0, "an open loop cannot be sliced")
         if pairing.row.client == HANDLE:
             return in_windows(connections, 0.0, "a process is a driver of one cluster alone")
         loads = _make_loads(pairing, targets, connections)
         slow = any([self._warm(pairing, load, targets) > SLOW_S for load in loads])
-        next_ = choose(connections, looks, self.spec.slice_s)
+        next_ = choose(connections, samples, self.spec.slice_s)
         while not isinstance(next_, Slicing):
-            looked = Slicing("slices", next_, connections, connections)
+            tried = Slicing("slices", next_, connections, connections)
             pairs = FEW_LOOK_PAIRS if slow or next_ > LONG_LOOK_S else LOOK_PAIRS
-            seen = self._slices(pairing, loads, targets, looked, pairs)
-            looks.append(DrainSample(next_, max(_get_slices(side).drain_s for side in seen)))
-            next_ = choose(connections, looks, self.spec.slice_s)
+            seen = self._load_slices(pairing, loads, targets, tried, pairs)
+            samples.append(DrainSample(next_, max(_get_slices(side).drain_s for side in seen)))
+            next_ = choose(connections, samples, self.spec.slice_s)
         return next_
 
     def _warm(self, pairing: Pairing, load: Load, targets: Sequence[Target]) -> float:
@@ -164,13 +164,13 @@ class SideRows:
         result = drive_load(load, WARMING, on_progress=progress, mark=marks(self.run_id))
         return (result.latency.percentile(0.5) or 0) / 1e9
 
-    def _steady(
+    def _load_alone(
         self, pairing: Pairing, loads: tuple[Load, ...], slicing: Slicing, targets: Sequence[Target]
     ) -> tuple[dict[int, LoadResult], dict[int, WaterfallFacts]]:
         """Load each side alone, without slices, in drawn order; trace where its time goes."""
         whole_s = max(self.spec.steady_s, DRAINS * slicing.drain_s)
         timing = replace(WARMING, windows=STEADY_WINDOWS, window_s=whole_s / STEADY_WINDOWS)
-        results, falls = dict[int, LoadResult](), dict[int, WaterfallFacts]()
+        results, waterfalls = dict[int, LoadResult](), dict[int, WaterfallFacts]()
         for side in pairing.steady_order:
             progress = self._follow(pairing, f"{pairing.planned[side].variant} alone", targets)
             traced = self.trace if client_of(pairing.row) == "raw" else None
@@ -179,13 +179,13 @@ class SideRows:
                 loads[side], timing, on_progress=progress, mark=marks(self.run_id), traces=traces
             )
             if traces is not None:
-                falls[side] = waterfall(traces.requests, targets[side].marks)
+                waterfalls[side] = waterfall(traces.requests, targets[side].marks)
         _check_whole(loads, [results[side] for side in range(len(loads))])
-        return results, falls
+        return results, waterfalls
 
     # ------------------------------------------------------------------------------ slices
 
-    def _with_cpu(
+    def _load_metered(
         self,
         pairing: Pairing,
         loads: tuple[Load, ...],
@@ -197,7 +197,7 @@ class SideRows:
         if self.spec.metered and slicing.method == "windows":
             pairs = zip(targets, cpus, strict=True)
             counted = [replace(side, drive=partial(_meter, side, cpu)) for side, cpu in pairs]
-            return self._in_turn(pairing, loads, counted, slicing)
+            return self._load_in_turn(pairing, loads, counted, slicing)
         if self.spec.metered:
             self.say(pairing, "nothing is loaded: idle CPU", None)
             quiet, began = [_read_cpu(cpu.processes, None) for cpu in cpus], time.monotonic()
@@ -206,7 +206,7 @@ class SideRows:
                 used = _subtract(early, _read_cpu(cpu.processes, None))
                 cpu.note_idle(used, time.monotonic() - began)
         before, began = [_read_cpu(cpu.processes) for cpu in cpus], time.monotonic()
-        results = self._in_turn(pairing, loads, targets, slicing)
+        results = self._load_in_turn(pairing, loads, targets, slicing)
         span_s = time.monotonic() - began
         for side, (cpu, target) in enumerate(zip(cpus, targets, strict=True)):
             cpu.add(before[side], _read_cpu(_list_processes(target)))
@@ -214,18 +214,18 @@ class SideRows:
             cpu.without_idle(max(0.0, span_s - loaded_s))
         return results
 
-    def _in_turn(
+    def _load_in_turn(
         self, pairing: Pairing, loads: tuple[Load, ...], targets: Sequence[Target], slicing: Slicing
     ) -> tuple[LoadResult, ...]:
         pairs = slicing.pairs(self.spec.side_s)
         if slicing.method == "slices":
-            return self._slices(pairing, loads, targets, slicing, pairs)
+            return self._load_slices(pairing, loads, targets, slicing, pairs)
         plan = Slices(pairs, slicing.slice_s, choose_warmup(pairing, slicing), seed=pairing.seed)
         progress = self._follow(pairing, "windows in turn", targets)
         drives, mark = [target.drive for target in targets], marks(self.run_id)
         return drive_windows(loads, plan, on_progress=progress, mark=mark, drives=drives)
 
-    def _slices(
+    def _load_slices(
         self,
         pairing: Pairing,
         loads: tuple[Load, ...],
@@ -252,7 +252,7 @@ class SideRows:
         self._gpus = self._gpus or Gpus()
         return Sampler((process for listed in processes for process in listed), self._gpus)
 
-    def _with_usage(
+    def _add_usage(
         self, trial: Trial, sampler: Sampler, results: Sequence[LoadResult], others: set[int]
     ) -> Trial:
         """Add what the processes of this side used, and those of no side, and keep their samples.

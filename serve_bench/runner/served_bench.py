@@ -451,10 +451,10 @@ READ_S: Final = 0.5
 """Seconds between two readings: with them the controller uses 2 to 3 % of a core."""
 
 PATIENCE_S: Final = 15.0
-"""A warm-up does not wait for replicas of which none came for so long: there may be no room."""
+"""A warm-up waits no longer for replicas of which none comes: there may be no room."""
 
 MOST_S: Final = 60.0
-"""Nor for replicas that come and go for longer."""
+"""A warm-up waits no longer for replicas that come and go."""
 
 
 @dataclass

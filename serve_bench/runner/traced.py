@@ -17,7 +17,7 @@ from serve_bench.load.tally import NEVER
 from serve_bench.load.traces import TraceLog
 
 FEWEST_TRACED: Final = 50
-"""Of the windows of a row, at least."""
+"""Requests that are traced in the windows of a row, at least."""
 
 MARKS_S, MOST_MARKS_S = 0.1, 1.0
 """The span of a proxy ends after the client has its answer: 10 ms later on an idle host, once its

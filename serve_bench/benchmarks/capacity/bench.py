@@ -46,8 +46,8 @@ from serve_bench.runner.served_bench import ServedBench, ServedClusters
 from serve_bench.store import now_iso
 
 WARMUP_MIN_S, WARMUP_MAX_S = 0.5, 2.0
-"""Of a probe: until its rate is steady, and at least as long as responses take: before that, fewer
-are in flight than later."""
+"""Warm-up of a probe: until its rate is steady, and at least as long as responses take. Before,
+fewer are in flight than later."""
 
 CLOSED_TIMING: Final = Timing(0.5, 3.0, CLOSED_WINDOWS, 1.0)
 

@@ -116,8 +116,9 @@ class SearchedCell:
 
     def distance(self, row: ViewRow) -> float:
         """Return ln(rate of a probe / capacity, or the end of it that is known)."""
-        has = self.capacity
-        return math.log(row.dims["rate_per_s"] / (has.rate or has.low or has.high or 1.0))
+        capacity = self.capacity
+        reached = capacity.rate or capacity.low or capacity.high or 1.0
+        return math.log(row.dims["rate_per_s"] / reached)
 
     @property
     def beyond(self) -> ViewRow | None:
@@ -172,13 +173,13 @@ def _describe_probe(row: ViewRow, probe: Probe, search: LaunchSearch, cell: str)
 
 def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh: bool) -> ViewRow:
     """Make the point of a cell: its capacity, and the ratio to that of the first cell."""
-    has, search, launches = cell.capacity, cell.ended[0], cell.capacity.launches
+    capacity, search, launches = cell.capacity, cell.ended[0], cell.capacity.launches
     binding = [launch.binds for launch in launches if launch.binds is not None]
     kinds = {launch.ceiling for launch in launches}
     ceiling = None  # of several kinds, or where more probes would have followed
     if len(kinds) == 1 and all(search.finished for search in cell.ended):
-        ceiling = kinds.pop() if has.low is not None or kinds == {"floor"} else None
-    holds = asked.need is not None and (has.low or 0.0) >= asked.need
+        ceiling = kinds.pop() if capacity.low is not None or kinds == {"floor"} else None
+    holds = asked.need is not None and (capacity.low or 0.0) >= asked.need
     # The closed loop stands in for a probe that there is not, or whose limit is not the service.
     last = cell.beyond or cell.loop
     misses = [
@@ -192,7 +193,7 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
         {
             **{"point": "capacity", "variant": search.variant, **search.cell},
             **{"slo": search.slo.text, **pick(asked, "arrivals", "need")},
-            **{"launches": len(launches), "precise": has.precise, "ceiling": ceiling},
+            **{"launches": len(launches), "precise": capacity.precise, "ceiling": ceiling},
             "needed": None if asked.need is None else "holds" if holds else "not proven",
             "cliff": 2 * sum(launch.cliff for launch in launches) > len(launches),
             "binds": statistics.mode(binding) if binding else None,
@@ -202,7 +203,7 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
         measure_cell(cell, first),
         cell.name,
         warnings=tuple(_warn_of_cell(cell, fresh)),
-        gap="none" if ceiling == "floor" else describe_ends(has),
+        gap="none" if ceiling == "floor" else describe_ends(capacity),
         **({} if seen is None else pick(seen, "line", "failures", "verdicts", "limited")),
     )
 
@@ -216,30 +217,32 @@ def describe_ends(bounds: Capacity | LaunchEstimate) -> str:
 
 def measure_cell(cell: SearchedCell, first: Capacity) -> dict[str, Value]:
     """Compute the capacity or its ends, a safe rate, and the cores used near the capacity."""
-    has, sound = cell.capacity, cell.select("met", "missed", "client")
+    capacity, sound = cell.capacity, cell.select("met", "missed", "client")
     near = [row for row in sound if abs(cell.distance(row)) <= BESIDE]
     met = sorted(cell.select("met") or sound, key=lambda row: abs(cell.distance(row)))
     used = [row for row in near or met[:1] if row.value("cpu_service")]  # else the nearest that met
     cores = mean_of(row.values["cpu_service"].value / 100 for row in used)
     rate = mean_of(row.dims["rate_per_s"] for row in used)
+    narrow = (capacity.width or 0.0) <= WIDE
     values = known_values(
-        capacity_spread=has.spread,
-        met_up_to=None if has.rate else has.low,
-        missed_from=None if has.rate else has.high,
-        safe_rate=HEADROOM * has.low if has.low and (has.width or 0.0) <= WIDE else None,
-        next_capacity=min((end.next[1] for end in has.launches if end.next), default=None),
+        capacity_spread=capacity.spread,
+        met_up_to=None if capacity.rate else capacity.low,
+        missed_from=None if capacity.rate else capacity.high,
+        safe_rate=HEADROOM * capacity.low if capacity.low and narrow else None,
+        next_capacity=min((end.next[1] for end in capacity.launches if end.next), default=None),
         closed_loop=cell.loop.value(MAIN),
         closed_loop_p99=cell.loop.value("latency_p99"),
         cores_used=cores,
         per_core=rate / cores if rate and cores else None,
     )
-    if has.rate is not None:
-        pairs = zip(cell.ended, has.launches, strict=True)
+    if capacity.rate is not None:
+        pairs = zip(cell.ended, capacity.launches, strict=True)
         rates = {search.round: launch.rate for search, launch in pairs if launch.rate}
-        values["capacity"] = Value(has.rate, launches=rates, low=has.low, high=has.high)
-    if first is not has and has.spread is not None and first.spread is not None:
-        middle, low, high = ratio(first, has)
-        values["capacity_ratio"] = Value(middle, low=low, high=high)
+        low, high = capacity.low, capacity.high
+        values["capacity"] = Value(capacity.rate, launches=rates, low=low, high=high)
+    if first is not capacity and capacity.spread is not None and first.spread is not None:
+        middle, least, most = ratio(first, capacity)
+        values["capacity_ratio"] = Value(middle, low=least, high=most)
     whole = len(cell.probes) - len(cell.select("broken off"))
     return {**values, "client_limit": Value(len(cell.select("client")), of=whole)}
 
@@ -290,15 +293,16 @@ def find(points: Sequence[ViewRow], fresh: bool) -> Iterator[str]:
         yield "Nothing was measured: there is no capacity"
         return
     best = max(points, key=lambda point: point.value("capacity") or point.value("met_up_to") or 0.0)
-    dims, slo, has = best.dims, best.dims["slo"], best.values.get("capacity")
+    dims, slo, capacity = best.dims, best.dims["slo"], best.values.get("capacity")
     noun = "launch" if fresh else "search"
     repeats = counted(dims["launches"], noun, f"{noun}es")
     if dims["ceiling"] == "floor":
         why = f"; there {dims['beyond']}" if dims["beyond"] else ""
         floor = f"no rate down to {best.text('missed_from')} req/s meets {slo}{why}"
         text = f"no capacity: {floor} ({repeats})"
-    elif has is not None and "safe_rate" in best.values:
-        rate, low, high = (number(value, 3) for value in (has.value, has.low, has.high))
+    elif capacity is not None and "safe_rate" in best.values:
+        ends = (capacity.value, capacity.low, capacity.high)
+        rate, low, high = (number(end, 3) for end in ends)
         text = f"capacity {rate} req/s (95 %: {low} to {high}, {repeats}) at {slo}"
     else:
         by_client = dims["ceiling"] == "client"
@@ -358,11 +362,11 @@ def build(page: Page) -> View:
 
 def _draw(cell: SearchedCell) -> Iterator[Chart]:
     """Chart the objective that binds, else the first one, over the rate."""
-    goals, has = {goal.name: goal for goal in cell.ended[0].slo.objectives}, cell.capacity
-    binds = next((launch.binds for launch in has.launches if launch.binds), next(iter(goals)))
+    goals, capacity = {goal.name: goal for goal in cell.ended[0].slo.objectives}, cell.capacity
+    binds = next((launch.binds for launch in capacity.launches if launch.binds), next(iter(goals)))
     figure, family = name_figure(goals[binds]), name_figure(goals[binds]).partition(".")[0]
     drawn = [row for row in cell.probes if figure in row.values]
-    ends = {"low": has.low, "capacity": has.rate, "high": has.high}
+    ends = {"low": capacity.low, "capacity": capacity.rate, "high": capacity.high}
     yield from line_chart(
         f"{goals[binds].text} over the rate: {cell.name}",
         [ViewRow(row.dims, {family: row.values[figure]}) for row in drawn],

@@ -14,7 +14,7 @@ from serve_bench.core.forms import Duration, Rate, Threshold, Time
 from serve_bench.core.load_spec import MAX_DURATION_S, Arrivals
 
 LEAST_LAUNCH_S: Final = 10.0
-"""Of a search: a few probes of three seconds."""
+"""Least length of a search: a few probes of three seconds."""
 
 MOST_START: Final = 100_000
 """Upper end of a first rate, requests/s: what a client of some cores can send."""

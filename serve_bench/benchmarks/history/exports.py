@@ -89,4 +89,4 @@ EXPORTS: Final[Mapping[str, Callable[[Group, Mapping[str, Series]], str]]] = {
     "bencher": _bencher,
     "github-action-benchmark": _github_action,
 }
-"""Of a group with its series by names: `default/bs1-rep1/100 connections (raw)/throughput`."""
+"""Forms of a group with its series by name: `default/bs1-rep1/100 connections (raw)/throughput`."""

@@ -21,7 +21,7 @@ DURATION_S: Final = 10.0
 WARMUP_S: Final = 0.5
 
 LONGEST_WARMUP: Final = 6
-"""So many times the shortest warm-up the longest is."""
+"""The longest warm-up over the shortest one."""
 
 SHORTEST_S: Final = 0.01
 """A window's least length (Timing) bounds that of a load."""

@@ -45,7 +45,7 @@ declare(
 declare(("published", "requests/s", "what others published of such a row, on other hardware"))
 
 PLACE: Final = itemgetter("cell", "load")
-"""Of a row, what its variants have in common."""
+"""What the variants of a row have in common."""
 
 RATIO: Final = "launch_ratio"
 

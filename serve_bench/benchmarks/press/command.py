@@ -24,7 +24,7 @@ from serve_bench.spec.suite import read_services
 QUICK_CLIENTS = "1,10,20,50,100,200"
 
 SAMPLES = 15
-"""Of a request to `--url`."""
+"""Samples of a request to `--url`."""
 
 
 def _check_log(options: PressOptions) -> None:

@@ -19,7 +19,7 @@ from serve_bench.spec.suite_keys import SuiteKeys
 
 @dataclass(frozen=True, kw_only=True)
 class PressKeys(SuiteKeys):
-    """The same as the shipped suite has them."""
+    """Keys of a suite, with the defaults of the shipped one."""
 
     clients: Annotated[
         tuple[Step, ...],

@@ -143,7 +143,7 @@ def _check_files(suite: RpcSpec) -> None:
 LAUNCH_TIMEOUT_S: Final = 120.0
 WORLD_TIMEOUT_S: Final = 60.0
 WORLD_TIMEOUT_EACH_S: Final = 4.0
-"""Of a process: 80 forked ones are up in 13 s on 2 cores, 32 replicas of Serve in 24 s."""
+"""For each process: 80 forked ones are up in 13 s on 2 cores, 32 replicas of Serve in 24 s."""
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric
 
 AGENT_LATENCY: Final = "agent_latency"
-"""Of the batches. That of the calls of observers, the requests, is LATENCY as in every suite."""
+"""Latency of batches. That of observers' calls, the requests, is LATENCY as in every suite."""
 
 RATES: Final = {AGENT_LATENCY: "agent_throughput", LATENCY: "observer_throughput"}
-"""By the latency from whose values each is made."""
+"""Rates by the latency that they are computed from."""
 
 
 @dataclass

@@ -59,7 +59,7 @@ declare(
 )
 
 HOST_FULL: Final = 0.90
-"""Of all cores of the host: what is left then goes to work in the kernel and to switching."""
+"""Share of the host's cores: the rest goes to work in the kernel and to switching."""
 
 AGENT_FULL: Final = 85.0
 """% of a core. The agent also waits for its requests, so that it does not reach 100."""

@@ -32,13 +32,13 @@ PUBLISHED_ARGUMENTS: Final = (
     *("world_size", "master_addr", "master_port", "batch", "state_size", "nlayers"),
     *("out_features", "output_file_path"),
 )
-"""Those of PyTorch's benchmark, in its order (serve_bench/reference/torch_rpc.json)."""
+"""Arguments of PyTorch's benchmark, in its order (serve_bench/reference/torch_rpc.json)."""
 
 MOST_EPISODES: Final = 1_000_000
-"""So many where seconds end a world."""
+"""The limit where seconds end a world."""
 
 MOST_NUMBERS: Final = 100_000_000
-"""Of a state, and weights of a layer: 400 MB."""
+"""Limit of a state, and of the weights of a layer: 400 MB."""
 
 _YES, _NO = ("true", "yes", "t", "y", "1"), ("false", "no", "f", "n", "0")
 

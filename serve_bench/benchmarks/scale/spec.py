@@ -35,7 +35,7 @@ EACH_S: Final = 0.8
 REMOVE_S: Final = 4.0
 
 Size: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
-"""Of a fanout or a chain: each node is a deployment with its own process."""
+"""Nodes of a fanout or a chain: each is a deployment with its own process."""
 
 ReplicasOption: TypeAlias = Annotated[
     tuple[Annotated[int, Meta(ge=1, le=100_000)], ...],

@@ -35,7 +35,7 @@ KEPT_OF_CLIENT: Final = (
 )
 
 MOST_CONNECTIONS: Final = 1000
-"""Of an open loop that falls behind."""
+"""Limit of an open loop that falls behind."""
 
 
 def thinned(trial: Trial, processes: Iterable[Process]) -> Trial:

@@ -39,7 +39,7 @@ from serve_bench.view.lens import Lens, View, plan_row, replace_rows
 from serve_bench.view.rows import Page
 
 LEVELS: Final = {"pss_mb": "MB", "threads": "threads", "descriptors": "descriptors"}
-"""What is read of each process behind each block, with its unit."""
+"""What is read of each process after each block, with its unit."""
 
 for _level, _unit in LEVELS.items():
     for _part, _of, _meaning in (
@@ -98,7 +98,7 @@ class Reading:
 
 
 Readings: TypeAlias = list[Reading]
-"""Of a process of a launch, in the order of time."""
+"""The readings of a process in a launch, in the order of time."""
 Launches: TypeAlias = list[Readings]
 
 

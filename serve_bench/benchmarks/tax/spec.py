@@ -42,15 +42,15 @@ LAYERS: Final[tuple[Layer, ...]] = (
     Layer("haproxy", "Serve, HAProxy", "http", "haproxy"),
     Layer("optimized", "Serve, optimized", "http", "optimized"),
 )
-"""Of the no-op app, from the least to the most."""
+"""Layers of the no-op app, from the least to the most."""
 
 OWN_BARE: Final = Layer("app", "the app on uvicorn", "app")
-"""Of an own app, in the place of the two bare servers."""
+"""Stands in the place of the two bare servers for your own app."""
 
 KNOWN: Final = {layer.name: layer for layer in (*LAYERS, OWN_BARE)}
 
 SERVER_S: Final = 0.5
-"""Until a bare server is up."""
+"""Time until a bare server is up."""
 
 
 @dataclass(frozen=True)

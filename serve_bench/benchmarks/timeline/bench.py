@@ -53,10 +53,10 @@ from serve_bench.serving.server import LaunchFailed, Process, Serving
 from serve_bench.serving.strays import started
 
 WARMUP_S, WARMUP_MAX_S = 1.0, 5.0
-"""Before the first stage, at its rate."""
+"""Warm-up before the first stage, at its rate."""
 
 LOOK_S: Final = 0.25
-"""How often later processes are looked for: so well the birth of a replica is known."""
+"""How often new processes are looked for, which bounds the error of a replica's birth."""
 
 CALL_OFF_S: Final = 1.0
 """How long the faults of a load that was interrupted are awaited."""

@@ -115,7 +115,7 @@ MOST_DRAWN: Final = 4
 """Launches of which charts are drawn."""
 
 Launches: TypeAlias = Sequence[tuple[Trial, Transient]]
-"""Of a cell, each with its figures."""
+"""The launches of a cell, each with its figures."""
 
 
 def read_timeline(result: Result) -> tuple[Timeline, Slo]:

@@ -26,9 +26,9 @@ from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.spec.sides import Pairing, RoundPlan, Side
 from serve_bench.store import now_iso, read
 
-#: In a budget no side is loaded for less in a round: of the shortest slices these are 20.
+#: A budget does not shorten a side of a round further: these are 20 of the shortest slices.
 SHORTEST_SIDE_S: Final = 1.0
-#: Until Ray has exported what it counted.
+#: Time until Ray has exported what it counted.
 EXPORTED_S: Final = 1.5
 
 

@@ -16,10 +16,10 @@ from serve_bench.core.redaction import hide_env_value, hide_in_text, hide_settin
 from serve_bench.spec.sides import Pairing, RowPlan, Side, SidesSpec, Times
 
 REPEATED: Final = " (one request)"
-"""At the name of a side that is sent one request alone; the other is sent all."""
+"""Ends the name of a side that is sent a single request; the other is sent all."""
 
 URL_GATE: Final = ("throughput",)
-"""Of services that were up already, whose processes are not known."""
+"""The gate for services that were up already, whose processes are unknown."""
 
 
 @dataclass(frozen=True)

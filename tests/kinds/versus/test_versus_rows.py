@@ -189,5 +189,5 @@ def test_a_drain_is_given_up_when_a_process_of_a_side_has_ended(rows_of: RowsOf)
         loads = tuple(replace(at.load, connections=2, timeout_s=600.0) for at in targets)
         rows, said = rows_of(whole)
         with pytest.raises(TargetEnded, match="the load was given up") as caught:
-            rows._slices(first(whole), loads, targets, Slicing("slices", 0.05, 2), 3)
+            rows._load_slices(first(whole), loads, targets, Slicing("slices", 0.05, 2), 3)
     assert caught.value.port == hung.port and "slices in turn" in said
