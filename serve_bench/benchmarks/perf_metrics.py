@@ -80,6 +80,7 @@ def _list_scale_metrics(rows: Sequence[ViewRow]) -> Iterator[Metric]:
 
 
 def _list_metrics(line: Line) -> Iterator[Metric]:
+    """Yield the figures of a row by names with variant, cell, row, metric and unit."""
     row = line.row
     label = row.label if row.data_size == "small" else f"{row.label} {row.data_size}"
     place = f"{line.variant}_{cell_slug(line.cell)}_{label}"

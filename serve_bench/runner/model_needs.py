@@ -122,6 +122,7 @@ def shape_of(cell: Mapping[str, Value]) -> Shape:
 
 
 def _device(cell: Mapping[str, Value], torches: Mapping[str, Torch]) -> str:
+    """Return the device of a cell, cpu or cuda. Raises BadInput."""
     device = str(cell["device"])
     without = [name for name, torch in torches.items() if not torch.devices]
     if device == "cuda" and without:

@@ -220,6 +220,7 @@ class SidesBench(Bench[Cell, RowPlan]):
         return Loaded(tuple(trials))
 
     def _load_part(self, pairing: Pairing) -> Loaded:
+        """Measure a part of a row on all its sides; keep no figures of a broken cluster."""
         rounds, planned = self._rounds, pairing.planned
         chosen_before = place_of(pairing) in rounds.chosen
         targets = [self._target(pairing, side) for side in range(len(planned))]

@@ -159,6 +159,7 @@ def plan_lines(suite: Suite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
 
 
 def _short_budget(suite: Suite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
+    """Say for how many launches the budget is, where these are fewer than asked for."""
     asked = _search_in(suite)
     first = [launch for launch in launches if launch.round == launches[0].round]
     round_s = expected_s(suite, replace(asked, launches=1), first)

@@ -60,6 +60,7 @@ def late_runs(history: History) -> list[str]:
 
 
 def _make_document(history: History, group: Group) -> Document:
+    """Make the document of a group: its comparison, with the runs over time."""
     compared, rows = comparison_document(group.comparison), [*series_rows(group)]
     shown = [row for row in rows if row.dims["number"] >= len(group.runs) - group.before]
     request = [("runs", f"{history.total} found, {len(group.runs)} in this history")]

@@ -181,6 +181,7 @@ def _read_request(options: LoadOptions, content: Content, protocol: str) -> Requ
 
 
 def _check_here(load: Load) -> None:
+    """Raise BadInput where this host lacks descriptors, or --cacert cannot be used."""
     processes = enough_processes(load, usable_cores())
     lacking = lacking_descriptors(-(-load.connection_limit // processes))
     if lacking is not None:

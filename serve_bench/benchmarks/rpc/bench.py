@@ -157,6 +157,7 @@ class RpcBench(ListedBench[RpcSpec]):
         return done >= suite.episodes or (done > 0 and late)
 
     def _episode(self) -> None:
+        """Run an episode, and append its latencies to the raw file. Raises StoreError."""
         number, suite = len(self._episodes.windows[MAIN]) + 1, self.suite
         of = "" if suite.seconds is not None else f" of {suite.episodes:,}"
         self._tell(f"episode {number}{of}", self._episodes.windows[MAIN])
@@ -181,6 +182,7 @@ class RpcBench(ListedBench[RpcSpec]):
     def _trial(
         self, started_at: str, warmup: Warmup, taken_s: float, memory: int | None, broken: bool
     ) -> Trial:
+        """Return the trial of the whole episodes so far."""
         episodes, planned, pids = self._episodes, self._planned, self._pids
         calls, fixed = episodes.times[LATENCY].count, self.suite.policy_ms
         return Trial(

@@ -201,6 +201,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         return self._drive(planned, drive_row)[0]
 
     def _from_nodes(self, planned: PlannedTrial) -> Trial:
+        """Load a row from every node; a lost node is a fault."""
         if not self._node_loads.up:
             self._say("starting a load actor on each node")
         crew = self._node_loads.crew(self._cluster)

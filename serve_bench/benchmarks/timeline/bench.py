@@ -115,6 +115,7 @@ class TimelineBench(ServedBench):
         return RequestLog(gap_limits(self._slo))
 
     def _drive(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
+        """Drive the load with the faults on its clock. However it ends, resume what is stopped."""
         serving = cast(Serving, self._target)  # no fault is planned of a service
         self._faults = FaultClock(self._timeline.faults, serving, self._suite.app, self._cell)
         self._zero_ns, self._interrupted, self._all_done = 0, False, False
@@ -151,6 +152,7 @@ class TimelineBench(ServedBench):
         self._faults.begin(measure_ns)
 
     def _add_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
+        """Add the course: the requests of each second, the processes, replicas and faults."""
         assert log is not None and self._faults is not None, "each load has its log"
         readings: Mapping[str, Any] = {}
         try:
@@ -234,6 +236,7 @@ class FaultClock:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _carry_out(self, fault: PlannedFault, record: dict[str, Any], zero_ns: int) -> None:
+        """Wait until a fault is due, do it, and record when, or why it was not done."""
         due_ns = zero_ns + int(fault.at_s * 1e9)
         if self._over.wait(max(0.0, (due_ns - time.perf_counter_ns()) / 1e9)):
             record["why_not"] = "the load was over"
@@ -284,6 +287,7 @@ class FaultClock:
         return aged[0][2] if aged else None
 
     def _kill(self, victim: Process) -> None:
+        """Kill a process; with a raylet, all processes below it."""
         below = []
         if victim.role == "raylet":
             below = psutil.Process(victim.pid).children(recursive=True)
@@ -303,6 +307,7 @@ class FaultClock:
             os.kill(pid, signal.SIGCONT)
 
     def _deploy(self, fault: PlannedFault) -> None:
+        """Deploy with a changed option, which replaces all replicas or is taken over in place."""
         with self._child:
             self._deploys += 1
             assert self.app.own_app is not None, "timelines are of own apps"

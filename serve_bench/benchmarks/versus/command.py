@@ -204,6 +204,7 @@ def _read_request(options: VersusOptions, gate: Gate, suite: Suite) -> Asked:
 
 
 def _read_services(asked: Asked, sides: Sequence[SideFlags]) -> tuple[list[Side], list[Request]]:
+    """Return the sides that are up already, and the request to each. Raises BadInput."""
     named, requests = list[Side](), list[Request]()
     for side in sides:
         if (match := ADDRESS.fullmatch(side.word)) is None:
