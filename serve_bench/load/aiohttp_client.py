@@ -22,8 +22,8 @@ from yarl import URL
 from serve_bench.core.request_spec import Headers
 from serve_bench.load.async_engine import AsyncClient, AsyncEngine
 from serve_bench.load.connection import SO_TIMESTAMPNS, Address, receive_stamped
-from serve_bench.load.failures import reason_of
-from serve_bench.load.http1 import MAX_HEAD, response_class
+from serve_bench.load.failures import describe_error
+from serve_bench.load.http1 import MAX_HEAD, classify_response
 from serve_bench.load.pacing import Assignment, next_turn
 from serve_bench.load.tally import NEVER
 
@@ -260,7 +260,7 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
         try:
             connection = await connector.connect(request, [], timeout)
         except (OSError, aiohttp.ClientError) as error:
-            self.connect_error = reason_of(getattr(error, "os_error", error))
+            self.connect_error = describe_error(getattr(error, "os_error", error))
             return False
         connection.release()
         client.wire.opened = 0
@@ -280,9 +280,9 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
                 status = response.status
         except (aiohttp.ClientError, OSError) as error:
             failure = classify(error, client.wire)
-            self.see(failure, reason_of(error))
+            self.see(failure, describe_error(error))
             return failure, 0
-        fault = response_class(request, status, None if expected else "body")
+        fault = classify_response(request, status, None if expected else "body")
         if client.wire.surplus():
             fault = "malformed"
         if fault is not None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
-from serve_bench.load.failures import LoadError, reason_of
+from serve_bench.load.failures import LoadError, describe_error
 
 if TYPE_CHECKING:
     import ssl
@@ -32,7 +32,7 @@ SO_TIMESTAMPNS = 35
 """Linux's option for kernel receive timestamps (asm-generic/socket.h), unnamed in Python."""
 
 SPARE_FDS = 32
-"""Descriptors a worker needs beside its connections."""
+"""Descriptors that a worker needs besides its connections."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def resolve(request: Request) -> list[Address]:
     try:
         infos = socket.getaddrinfo(request.host, request.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise LoadError("connect", request.host, request.port, reason_of(error)) from None
+        raise LoadError("connect", request.host, request.port, describe_error(error)) from None
     return [Address(family, sockaddr) for family, _, _, _, sockaddr in infos]
 
 
@@ -66,7 +66,7 @@ def choose_address(load: Load) -> Address:
             try:
                 probe.connect(address.sockaddr)
             except OSError as error:
-                reason = reason_of(error)
+                reason = describe_error(error)
                 continue
             return address
     where = request.unix_socket or request.host
@@ -80,7 +80,7 @@ def tls_context(request: Request) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=request.ca_file)
     except OSError as error:
-        reason = f"CA file {request.ca_file}: {reason_of(error)}"
+        reason = f"CA file {request.ca_file}: {describe_error(error)}"
         raise LoadError("connect", request.host, request.port, reason) from None
     if not request.verify_tls:
         context.check_hostname = False

@@ -54,7 +54,7 @@ from serve_bench.load.workers import Crew, enough_processes, shares, usable_core
 OnProgress = Callable[[Progress], None]
 
 Drive = Callable[..., LoadResult]
-"""What runs one load as `drive_load` does, maybe with something beside it."""
+"""What runs one load as `drive_load` does, perhaps with observers during it."""
 
 perf = time.perf_counter_ns
 
@@ -130,14 +130,14 @@ def settling_s(timing: Timing, response_s: float | None, steady: bool = False) -
     return min(settled_s, QUICK_WARMUP_S if steady else timing.warmup_max_s) if quick else settled_s
 
 
-def stretch_note(asked: Timing, fitted: Timing, response_s: float) -> str:
+def stretch_note(planned: Timing, fitted: Timing, response_s: float) -> str:
     """Say what was stretched, and what it costs; empty where nothing was."""
-    if fitted == asked:
+    if fitted == planned:
         return ""
     windows = f"{counted(fitted.windows, 'window')} of {fitted.window_s:g} s in place of"
-    whole = f"{fitted.measured_s:g} s in place of {asked.measured_s:g} s"
+    whole = f"{fitted.measured_s:g} s in place of {planned.measured_s:g} s"
     took = f"a response took {response_s:.2g} s in the warm-up: {windows}"
-    return f"{took} {asked.windows} of {asked.window_s:g} s, {whole}"
+    return f"{took} {planned.windows} of {planned.window_s:g} s, {whole}"
 
 
 INTERVAL_NS = 250_000_000
@@ -183,8 +183,8 @@ class Watch:
             self._base = (completed, failed)
             phase = "warmup" if phase != "connect" else phase
         measuring = phase in ("measure", "drain")
-        (p50, p99), part, at = self._latency
-        if part != PARTS[measuring] or p50 is None or now - at >= LATENCY_NS:
+        (p50, p99), part, read_ns = self._latency
+        if part != PARTS[measuring] or p50 is None or now - read_ns >= LATENCY_NS:
             part, boards, kinds = PARTS[measuring], range(self.shared.boards), ("equal", "latency")
             words = [self.shared.histogram(board, part, kind) for board in boards for kind in kinds]
             p50, p99 = percentiles_in_use(words, (0.5, 0.99))
@@ -216,7 +216,7 @@ ALIVE_EVERY_S = 1.0
 def give_up_without(
     targets: Sequence[tuple[Load, Callable[[], object]]], on_progress: OnProgress
 ) -> OnProgress:
-    """Wrap `on_progress` to raise TargetEnded once the function beside a load returns true."""
+    """Wrap `on_progress` to raise TargetEnded once a target's function returns true."""
     due_s = time.monotonic() + ALIVE_EVERY_S
 
     def progress(now: Progress) -> None:
@@ -413,9 +413,9 @@ class _Drive:
                 break
         lasts_s = response_s(ended, connections, sample_s)
         if connections is not None and lasts_s is not None:
-            # Windows that hold such responses. Workers read it with the first window's start.
-            asked, self.timing = self.timing, self.timing.fitted(lasts_s)
-            self.stretched = stretch_note(asked, self.timing, lasts_s)
+            # Windows long enough for these responses. Workers read them with the first one's start.
+            planned, self.timing = self.timing, self.timing.fitted(lasts_s)
+            self.stretched = stretch_note(planned, self.timing, lasts_s)
             self.watch.measured_s = self.timing.measured_s
             self.shared.words[WINDOWS] = self.timing.windows
             self.shared.words[WINDOW_NS] = int(1e9 * self.timing.window_s)
@@ -514,7 +514,7 @@ def _await_slices(
 # Targets in turn, in windows: for loads that cannot be sliced.
 #
 # An open loop has no slices, and a slice of requests that take seconds is as long as a window. Each
-# window is a load of its own, with its own connections and a short warm-up, so that only one target
+# window is a whole load, with its own connections and a short warm-up, so that only one target
 # is ever loaded. The result has the form of slices, with a window for a slice.
 
 

@@ -33,7 +33,7 @@ from serve_bench.load.connection import (
     receive_stamped,
     would_block,
 )
-from serve_bench.load.failures import connection_class, reason_of
+from serve_bench.load.failures import classify_error, describe_error
 from serve_bench.load.pacing import Assignment, Engine, next_turn
 from serve_bench.load.streams import MAX_EVENT, StreamFramer, stream_framer
 from serve_bench.load.tally import NEVER
@@ -163,7 +163,7 @@ class Exchanges(Engine):
             self._next(conn, now)
 
     def _connect_failed(self, conn: Connection, error: OSError, now: int) -> None:
-        self.connect_error = reason_of(error)
+        self.connect_error = describe_error(error)
         self._pause(conn, now + PAUSE_NS)
         if not conn.waiting:
             return
@@ -224,7 +224,7 @@ class Exchanges(Engine):
         try:
             conn.transmit()
         except OSError as error:
-            self._failed(conn, connection_class(error), now, reason_of(error))
+            self._failed(conn, classify_error(error), now, describe_error(error))
             return
         if conn.pending is not None:
             conn.state = BUSY  # the short path would send the next request behind half of this one
@@ -307,9 +307,9 @@ class Exchanges(Engine):
             conn.attempts += 1
             self.tally.retried += 1
             conn.waiting = True
-            asked = _RETRY_AFTER.search(seen) if isinstance(seen, bytes) else None
-            if self.load.honor_retry_after and asked is not None:
-                self._pause(conn, now + int(asked[1]) * 10**9)
+            after_s = _RETRY_AFTER.search(seen) if isinstance(seen, bytes) else None
+            if self.load.honor_retry_after and after_s is not None:
+                self._pause(conn, now + int(after_s[1]) * 10**9)
             elif reusable:
                 self._send(conn, now)
             else:
@@ -411,7 +411,7 @@ class Exchanges(Engine):
             self._complete(conn, now)
         elif isinstance(error, OSError):
             if not would_block(error):
-                self._lost(conn, connection_class(error), now, reason_of(error))
+                self._lost(conn, classify_error(error), now, describe_error(error))
         else:
             if isinstance(conn.framer, StreamFramer) and conn.state >= FAST:
                 self._take_events(conn, conn.framer, now)  # those before what cannot be read
@@ -481,7 +481,7 @@ class Exchanges(Engine):
                 sent = sock.write(request) if tls else sock.send(request)  # type: ignore[union-attr]
             except OSError as error:
                 if not would_block(error):
-                    self._lost(conn, connection_class(error), now, reason_of(error))
+                    self._lost(conn, classify_error(error), now, describe_error(error))
                     continue
                 sent = 0
             if sent != size:

@@ -63,18 +63,18 @@ class BrokenAccount(AssertionError):
     """The accounting of the engine does not balance: a defect of the engine, not of the target."""
 
 
-def connection_class(error: OSError) -> str:
+def classify_error(error: OSError) -> str:
     """Return the class of an error on an established connection: reset or timeout."""
     return "timeout" if isinstance(error, TimeoutError) else "reset"
 
 
-def reason_of(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return a short reason in words, without Python's decoration."""
     if isinstance(error, socket.gaierror):
         return f"cannot resolve the host ({error.strerror})"
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    if type(error).__module__ == "ssl":  # an OSError too, with a number of its own
+    if type(error).__module__ == "ssl":  # an OSError too, with another meaning of its number
         message = getattr(error, "verify_message", "") or getattr(error, "reason", "") or ""
         failed = "certificate verify failed: " if hasattr(error, "verify_message") else ""
         return f"TLS failure ({failed}{message.lower().replace('_', ' ')})"

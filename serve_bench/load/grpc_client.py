@@ -1,4 +1,4 @@
-"""The gRPC client: a channel with a connection of its own for each client, by grpcio's asyncio.
+"""The gRPC client: a channel and connection for each client, by grpcio's asyncio.
 
 A request is a call of the method that the path of the URL names (`/package.Service/Method`), with
 the body as its message and the headers as metadata. Rule: messages are bytes here; what they mean

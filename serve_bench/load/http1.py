@@ -37,7 +37,7 @@ MAX_HEAD = 1 << 20
 
 
 def request_headers(request: Request, named: Headers, keepalive: bool) -> dict[str, str]:
-    """Return the headers that are sent beside those of the body, defaults first.
+    """Return the headers that are sent besides those of the body, defaults first.
 
     A header in `named` replaces a default of the same name. Host has the port only if the URL does.
     """
@@ -144,7 +144,7 @@ class ResponseFramer:
             self._room -= len(data)
             kept = MAX_HEAD - self._room
             if kept >= LARGE and kept.bit_length() > (kept - len(data)).bit_length():
-                if _head_of(self._head) is None:
+                if _parse_head(self._head) is None:
                     return self._room > 0
                 self._room = 0
         return True
@@ -167,7 +167,7 @@ class ResponseFramer:
         """
         if self.done or not self.started:
             return bool(self.done)
-        head = _head_of(self._head)
+        head = _parse_head(self._head)
         if head is None or head.has_length:
             return False
         self._complete(head.status, False)
@@ -191,7 +191,7 @@ class _Head:
         self.complete = True
 
 
-def _head_of(parts: Sequence[bytes]) -> _Head | None:
+def _parse_head(parts: Sequence[bytes]) -> _Head | None:
     """Return the head of the last response in these bytes; None if it is incomplete or a 1xx."""
     head = _Head()
     parser = lenient(HttpResponseParser(head))
@@ -324,10 +324,10 @@ def judge(framer: ResponseFramer, request: Request) -> str | None:
     status = 200 if plain else framer.status
     if status_allowed(status, request):  # the usual way: a further call costs 5 % of a response
         return None if plain else framer.fault
-    return response_class(request, status, None)
+    return classify_response(request, status, None)
 
 
-def response_class(request: Request, status: int, fault: str | None) -> str | None:
+def classify_response(request: Request, status: int, fault: str | None) -> str | None:
     """Return the class of failure by status, else `fault`, that of the body; None: as expected."""
     if not status_allowed(status, request):
         return "rejected" if status in REJECTIONS else "status"

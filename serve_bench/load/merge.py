@@ -124,7 +124,7 @@ def merge(
     lengths = {len(result.windows) for result in results}
     if len(lengths) > 1 and not aborted:
         raise BrokenAccount(f"workers report {sorted(lengths)} windows of one load")
-    whole = _added_up(load, results)
+    whole = _add_up(load, results)
     if not _by_count(load, whole.windows):
         whole = structs.replace(whole, window_s=timing.window_s)
     return judged(structs.replace(whole, warmup=replace(warmup, completed=whole.warmup.completed)))
@@ -142,14 +142,14 @@ def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         raise ValueError("no results to combine")
     if load.total is None and len({result.window_s for result in results}) > 1:
         raise ValueError("results with windows of different lengths cannot be combined")
-    whole = _added_up(load, results)
+    whole = _add_up(load, results)
     verdicts = [result.verdict for result in results]
-    reasons = _unique(reason for verdict in verdicts for reason in verdict.reasons)
+    reasons = _drop_repeats(reason for verdict in verdicts for reason in verdict.reasons)
     bound = any(verdict.client_bound for verdict in verdicts)
     return structs.replace(whole, verdict=_verdict(whole, bound, reasons))
 
 
-def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
+def _add_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     first = results[0]
 
     def across(*names: str) -> dict[str, list[Any]]:
@@ -168,7 +168,7 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     for name, parts in across("duration_s", "time_to_connect_s", "connecting_s").items():
         added[name] = max(parts)
     for name, parts in across("in_windows", "measured", "total").items():
-        added[name] = _summed(parts)
+        added[name] = _sum_counts(parts)
     for name, parts in across("workers", "failures").items():
         added[name] = tuple(chain.from_iterable(parts))
     if _by_count(load, first.windows):
@@ -187,22 +187,22 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
             sum(part.warmup.completed for part in results),
             None if first.warmup.judged is None else all(part.warmup.judged for part in results),
         ),
-        status_codes=dict(sorted(_added([part.status_codes for part in results]).items())),
+        status_codes=dict(sorted(_sum_values([part.status_codes for part in results]).items())),
         seen=dict(pair for part in reversed(results) for pair in part.seen.items()),
-        notes=_unique(note for part in results for note in part.notes),
-        connection_rate_max=highest(part.connection_rate_max for part in results),
+        notes=_drop_repeats(note for part in results for note in part.notes),
+        connection_rate_max=find_highest(part.connection_rate_max for part in results),
         tokens=TokenCounts(*map(sum, zip(*counted, strict=True))) if counted else None,
     )
     _check(whole)
     return whole
 
 
-def _added(counts: Sequence[Mapping[K, int]]) -> dict[K, int]:
+def _sum_values(counts: Sequence[Mapping[K, int]]) -> dict[K, int]:
     return {key: sum(part.get(key, 0) for part in counts) for key in chain.from_iterable(counts)}
 
 
-def _summed(parts: Sequence[Counts]) -> Counts:
-    failed = _added([part.failed for part in parts])
+def _sum_counts(parts: Sequence[Counts]) -> Counts:
+    failed = _sum_values([part.failed for part in parts])
     names = ("sent", "completed", "in_flight", "carried_in", "unsent")
     return Counts(
         **{name: sum(getattr(counts, name) for counts in parts) for name in names},
@@ -210,12 +210,12 @@ def _summed(parts: Sequence[Counts]) -> Counts:
     )
 
 
-def highest(rates: Iterable[float | None]) -> float | None:
+def find_highest(rates: Iterable[float | None]) -> float | None:
     """Return the highest rate or share; None if none is known."""
     return max((rate for rate in rates if rate is not None), default=None)
 
 
-def _unique(texts: Iterable[str]) -> tuple[str, ...]:
+def _drop_repeats(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
@@ -278,8 +278,8 @@ def _verdict(result: LoadResult, bound: bool, reasons: Sequence[str]) -> ClientV
     return ClientVerdict(
         client_bound=bound,
         reasons=tuple(reasons),
-        non_idle=highest(worker.non_idle for worker in result.workers),
-        run_queue_wait=highest(worker.run_queue_wait for worker in result.workers),
+        non_idle=find_highest(worker.non_idle for worker in result.workers),
+        run_queue_wait=find_highest(worker.run_queue_wait for worker in result.workers),
         pickup_p50_ns=result.pickup.percentile(0.5),
         latency_p50_ns=latency.percentile(0.5),
         added_ns=added_ns,
@@ -298,8 +298,8 @@ def client_verdict(result: LoadResult) -> ClientVerdict:
     latency = result.latency.joined(result.censored)
     first = result.ttft.joined(result.ttft_censored)
     spinning = any(worker.timer == "spin" for worker in workers)
-    non_idle = highest(worker.non_idle for worker in workers)
-    wait = highest(worker.run_queue_wait for worker in workers)
+    non_idle = find_highest(worker.non_idle for worker in workers)
+    wait = find_highest(worker.run_queue_wait for worker in workers)
     if not spinning and non_idle is not None and non_idle > NON_IDLE_LIMIT:
         reasons.append(
             f"a load worker ran or waited for a CPU {100 * non_idle:.0f} % of the time "

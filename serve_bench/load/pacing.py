@@ -120,7 +120,7 @@ def segments(stages: Sequence[Stage], ramp: bool = False) -> list[Segment]:
     return out
 
 
-def _steps(arrivals: Arrivals, seed: int, worker: int, workers: int) -> Iterator[float]:
+def _generate_steps(arrivals: Arrivals, seed: int, worker: int, workers: int) -> Iterator[float]:
     """Yield the values of N at which one of several workers sends, without end."""
     if arrivals == "constant":
         n = float(worker)
@@ -147,7 +147,7 @@ def due_times(
     The workers share the rate: constant arrivals go to them in turn, and a Poisson process is the
     sum of independent ones of a smaller rate. The same seed gives the same times.
     """
-    steps = _steps(arrivals, seed, worker, workers)
+    steps = _generate_steps(arrivals, seed, worker, workers)
     n = next(steps)
     for segment in segments(stages, ramp):
         limit = segment.expected + segment.gain

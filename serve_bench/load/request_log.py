@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from serve_bench.core.load_result import ERROR_CLASSES
 from serve_bench.load.failures import BrokenAccount
-from serve_bench.load.tally import NEVER, anonymous_file
+from serve_bench.load.tally import NEVER, make_anonymous_file
 
 CUT = "cut"
 """The class of a request that was in flight when the measured part ended."""
@@ -35,7 +35,7 @@ between. Then for each limit how many gaps were longer."""
 GAPS: Final = "I"
 
 
-def columns_of(limits_ns: Sequence[int] | None) -> list[array[int]]:
+def make_columns(limits_ns: Sequence[int] | None) -> list[array[int]]:
     """Make the empty columns of a log; `limits_ns`: of gaps in streams, None without streams."""
     codes = COLUMNS
     if limits_ns is not None:
@@ -58,7 +58,7 @@ class WorkerFiles:
         self._fds: list[int] = []
 
     def _make_files(self, workers: int) -> list[int]:
-        self._fds = [anonymous_file() for _ in range(workers)]
+        self._fds = [make_anonymous_file() for _ in range(workers)]
         return self._fds
 
     def _read(self, written: Mapping[int, int], columns: Sequence[array[int]]) -> None:
@@ -142,7 +142,7 @@ class Notes:
 
     def __init__(self, limits_ns: Sequence[int] | None = None) -> None:
         self._limits_ns = limits_ns
-        self._columns = columns_of(limits_ns)  # plain arrays make no garbage
+        self._columns = make_columns(limits_ns)  # plain arrays make no garbage
         appends = (column.append for column in self._columns[: len(COLUMNS)])
         self._client, self._due, self._sent, self._end, self._status, self._class = appends
 
@@ -192,13 +192,13 @@ class RequestLog(WorkerFiles):
     def __init__(self, limits_ns: Sequence[int] = ()) -> None:
         super().__init__()
         self._limits_ns = tuple(limits_ns)
-        self._columns = columns_of(None)
+        self._columns = make_columns(None)
         self._begin_ns = 0
 
     def open(self, workers: int, streams: bool = False) -> list[LogOrder]:
         """Make an empty file for each worker to write to. `streams`: responses are streams."""
         limits_ns = self._limits_ns if streams else None
-        self._columns = columns_of(limits_ns)
+        self._columns = make_columns(limits_ns)
         return [LogOrder(fd, limits_ns) for fd in self._make_files(workers)]
 
     def take(self, written: Mapping[int, int], begin_ns: int) -> None:

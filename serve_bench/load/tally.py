@@ -60,7 +60,7 @@ class Shared:
     @classmethod
     def create(cls, boards: int) -> Shared:
         """Create memory, all zero, with room for these boards."""
-        fd = anonymous_file()
+        fd = make_anonymous_file()
         os.ftruncate(fd, 8 * (CONTROL_WORDS + boards * BOARD_WORDS))
         return cls(fd, boards)
 
@@ -95,7 +95,7 @@ class Shared:
         os.close(self.fd)
 
 
-def anonymous_file() -> int:
+def make_anonymous_file() -> int:
     """Make an empty file that has no name; return its descriptor."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("load", os.MFD_CLOEXEC)
@@ -110,7 +110,7 @@ def anonymous_file() -> int:
 # an event is counted in the window in which it happened, to the nanosecond. Throughput is by that
 # time. Latencies, failures and statuses are of the cohort: the requests due within the windows, or
 # sent then in a closed loop, whenever they end. So no request is left out for taking too long. Both
-# clients count with this class; only the raw client's inner loop has counters of its own, and adds
+# clients count with this class; only the raw client's inner loop has its own counters, and adds
 # them here (`add_plain`) before each `advance`.
 #
 # A response that takes a good part of a window falls into two or more. Beside the whole number of
@@ -148,7 +148,7 @@ class Snapshot:
 
 
 MOST_KINDS = 16
-"""Statuses with a histogram of their own: a server may make up hundreds."""
+"""Statuses with their own histogram: a server may make up hundreds."""
 
 
 class Cohort:
@@ -477,7 +477,7 @@ class Tally:
         """Return all counters, with the requests in flight and those that wait to be sent."""
         in_flight, unsent = self._open_requests()
         return Snapshot(
-            _counts(self, in_flight, unsent),
+            _count_ends(self, in_flight, unsent),
             (self.counted, self.prompt_tokens, self.answer_tokens),
             {name: getattr(self, name) for name in SUMMED},
         )
@@ -496,13 +496,13 @@ class Tally:
             for due, last in (*streams, *((due, 0) for due in unsent)):
                 if due >= self._cohort_from:
                     self.no_event(due, last, max(due, last, self._now))
-        return _counts(cohort, in_flight, unsent)
+        return _count_ends(cohort, in_flight, unsent)
 
     def close(self) -> Counts:
         """End the account; return the counts of the cohort. Raises BrokenAccount if unbalanced."""
         self.snapshots["final"] = self.snapshot()
         cohort = self._close_cohort()
-        for counts in (*(at.counts for at in self.snapshots.values()), cohort):
+        for counts in (*(snapshot.counts for snapshot in self.snapshots.values()), cohort):
             if not counts.balanced:
                 raise BrokenAccount(f"sent {counts.sent} is not the sum of its ends: {counts}")
         recorded = sum(
@@ -528,7 +528,7 @@ class Tally:
         return None if in_slices or lasted < SEEN_NS else self._flown_ns / lasted
 
 
-def _counts(part: Tally | Cohort, in_flight: list[int], unsent: list[int]) -> Counts:
+def _count_ends(part: Tally | Cohort, in_flight: list[int], unsent: list[int]) -> Counts:
     failed = {kind: count for kind, count in part.failed.items() if count}
     return Counts(part.sent, part.completed, failed, len(in_flight), unsent=len(unsent))
 

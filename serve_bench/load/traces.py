@@ -33,7 +33,7 @@ class TraceOrder(NamedTuple):
     per_s: float  # requests, at least
 
 
-def trace_id(prefix: str, number: int) -> str:
+def format_trace_id(prefix: str, number: int) -> str:
     """Return the id of a trace, as W3C Trace Context has it: 32 hexadecimal digits."""
     return f"{prefix}{number:016x}"
 
@@ -81,7 +81,7 @@ class Traces:
 
     def _header(self) -> tuple[int, bytes]:
         number, self._next = self._next, self._next + 1
-        ids = f"{trace_id(self._order.prefix, number)}-{number:016x}"
+        ids = f"{format_trace_id(self._order.prefix, number)}-{number:016x}"
         return number, f"traceparent: 00-{ids}-01\r\n".encode()
 
     def add(self, number: int, due: int, sent: int, first: int, end: int, status: int) -> None:
@@ -114,7 +114,7 @@ class TraceLog(WorkerFiles):
         columns = [array(code) for code in COLUMNS]
         self._read(written, columns)
         rows = [
-            TracedRequest(trace_id(self._prefix, number), *rest)
+            TracedRequest(format_trace_id(self._prefix, number), *rest)
             for number, *rest in zip(*columns, strict=True)
         ]
         self.requests = tuple(sorted(rows, key=lambda request: request.due_ns))

@@ -126,7 +126,7 @@ class Usage:
         return cls(perf(), time.process_time_ns(), ran)
 
 
-def max_rss_mb() -> float:
+def read_max_rss_mb() -> float:
     """Return the highest resident memory of this process so far, in MB (10^6 bytes).
 
     Not ru_maxrss if /proc has it: that is at least the parent's, whose memory the child has before
@@ -217,7 +217,7 @@ def work(orders: Orders, send: Callable[[Messages], object]) -> None:
         worker = WorkerReport(
             pid=os.getpid(),
             connections=first.opened,
-            max_rss_mb=max_rss_mb(),
+            max_rss_mb=read_max_rss_mb(),
             timer=first.timer.name if first.load.open_loop else "none",
             **used_between(usage.get("begin"), usage.get("end"), first.has_threads),
         )
