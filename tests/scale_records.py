@@ -5,15 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from serve_bench.benchmarks.scale import spec
 from serve_bench.benchmarks.scale.lens import merge_sizes
-from serve_bench.benchmarks.scale.spec import (
-    WORKLOADS,
-    GraphSpec,
-    LoadedSpec,
-    ScaleSpec,
-    on_nodes,
-    why_invalid,
-)
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.plan import list_trials
 from serve_bench.core.result import (
@@ -35,17 +28,17 @@ MS = 1_000_000
 
 def scale_suite(
     workload: str = "single", variants: Sequence[str] = ("default",), **other: Any
-) -> ScaleSpec:
+) -> spec.ScaleSpec:
     """Make a small run; four replicas, three windows of 1 s."""
     given: dict[str, Any] = {"replicas": (4,), "duration": 3.0, "warmup": 5.0, **other}
-    kind = WORKLOADS[workload]
-    if (size := given.pop("size", None)) is not None and issubclass(kind, GraphSpec):
+    kind = spec.WORKLOADS[workload]
+    if (size := given.pop("size", None)) is not None and issubclass(kind, spec.GraphSpec):
         given[kind.size_option] = size
     return kind(variants=tuple(map(VariantUsed, variants)), **given)
 
 
 def planned(
-    suite: ScaleSpec, *, variant: str = "default", round_: int = 1, replicas: int | None = None
+    suite: spec.ScaleSpec, *, variant: str = "default", round_: int = 1, replicas: int | None = None
 ) -> list[PlannedTrial]:
     place = (variant, round_, suite.replicas[0] if replicas is None else replicas)
     plan = list_trials(suite.plan())
@@ -116,12 +109,12 @@ def scale_trial(
         found["latency"] = Metric("ns", "lower", histogram=histogram.encode())
     for name, (unit, value) in (metrics or {}).items():
         found[name] = Metric(unit, "lower", windows=(value,))
-    at = on_nodes(of, len(loaded)) if len(loaded) > 1 else of
+    at = spec.on_nodes(of, len(loaded)) if len(loaded) > 1 else of
     about = {"metrics": found, "client": {"nodes": loaded}, **other}
     return trial(at, done=done, failed=errors, **about)
 
 
-def graph_trials(suite: ScaleSpec, **where: Any) -> list[Trial]:
+def graph_trials(suite: spec.ScaleSpec, **where: Any) -> list[Trial]:
     """Make the four rows of a graph: rates of the windows, latencies in ms of sequential requests.
 
     Each latency is taken 40 times. Between the rows Little's law holds for 4 clients.
@@ -130,7 +123,7 @@ def graph_trials(suite: ScaleSpec, **where: Any) -> list[Trial]:
     handle = ((90.0, 100.0, 110.0), (40.0, 60.0))
     http = ((45.0, 50.0, 55.0), (80.0, 120.0))
     out = []
-    assert isinstance(suite, GraphSpec)
+    assert isinstance(suite, spec.GraphSpec)
     for (rates, times), plan in ((handle, rows[:2]), (http, rows[2:])):
         in_flight = [3000.0 * suite.clients / sum(rates)] * round(sum(rates))
         out.append(scale_trial(plan[0], windows=rates, latencies_ms=in_flight))
@@ -140,7 +133,7 @@ def graph_trials(suite: ScaleSpec, **where: Any) -> list[Trial]:
 
 
 def curve_trials(
-    suite: ScaleSpec,
+    suite: spec.ScaleSpec,
     laws: Mapping[str, tuple[float, float]],
     *,
     variant: str = "default",
@@ -156,7 +149,7 @@ def curve_trials(
         **{"controller_loop": "ms", "teardown_time": "s"},
     }
     out = []
-    assert isinstance(suite, LoadedSpec)
+    assert isinstance(suite, spec.LoadedSpec)
     for size in suite.replicas:
         values = {name: a * size**b for name, (a, b) in laws.items()}
         rate = values.get("throughput", 100.0)
@@ -186,7 +179,7 @@ def one_launch(workload: str = "single", nodes: Sequence[Any] = (), **about: Any
     return scale_result(suite, scale_trial(of, nodes or [scale_node()], **about))
 
 
-def scale_result(suite: ScaleSpec, *trials: Trial, others: Sequence[Record] = ()) -> Result:
+def scale_result(suite: spec.ScaleSpec, *trials: Trial, others: Sequence[Record] = ()) -> Result:
     """Make a run with a failure for each trial that is invalid, as the bench writes it."""
     argv = ("serve-bench", "scale", suite.workload)
     about = replace(
@@ -195,6 +188,6 @@ def scale_result(suite: ScaleSpec, *trials: Trial, others: Sequence[Record] = ()
     invalid = [
         Failure("trial", f"invalid: {why}", AT, trial.key, variant=trial.variant, round=trial.round)
         for trial in trials
-        if (why := why_invalid(trial)) is not None
+        if (why := spec.why_invalid(trial)) is not None
     ]
     return result_of([about, *trials, *invalid, *others])

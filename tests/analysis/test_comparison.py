@@ -8,20 +8,7 @@ from collections.abc import Sequence
 import pytest
 from scipy import stats
 
-from serve_bench.analysis.ratios import (
-    Hypothesis,
-    Interval,
-    Judged,
-    judge,
-    nominal,
-    p_beyond,
-    paired,
-    quantile,
-    rounds_needed,
-    spent,
-    trimmed,
-    unpaired,
-)
+from serve_bench.analysis import ratios
 from serve_bench.core.result import Better
 from tests.cases import cases, sure
 
@@ -30,23 +17,25 @@ B = (93.0, 92.5, 96.1, 90.9, 94.0, 91.2)
 LOGS = [math.log(y / x) for x, y in zip(A, B, strict=True)]
 
 
-def interval(ratio: float, se: float, n: int = 6) -> Interval:
+def interval(ratio: float, se: float, n: int = 6) -> ratios.Interval:
     """Of a ratio with a known standard error of its logarithm."""
-    return Interval(math.log(ratio), se, n - 1, n, n)
+    return ratios.Interval(math.log(ratio), se, n - 1, n, n)
 
 
 def judge_all(
-    intervals: Sequence[Interval | None],
+    intervals: Sequence[ratios.Interval | None],
     better: Better = "higher",
     threshold: float = 0.05,
     floor: float = 0.0,
-) -> tuple[Judged, ...]:
-    return judge([Hypothesis(interval, better, floor) for interval in intervals], threshold)
+) -> tuple[ratios.Judged, ...]:
+    return ratios.judge(
+        [ratios.Hypothesis(interval, better, floor) for interval in intervals], threshold
+    )
 
 
 @cases("confidence", 0.8, 0.95, 0.995)
 def test_pairs_are_the_paired_t_test_on_logarithms(confidence: float) -> None:
-    found = paired(LOGS).at(confidence)
+    found = ratios.paired(LOGS).at(confidence)
     known = stats.ttest_rel([math.log(x) for x in B], [math.log(x) for x in A])
     low, high = known.confidence_interval(confidence)
     assert (found.low, found.high) == pytest.approx((math.exp(low), math.exp(high)), rel=1e-12)
@@ -58,7 +47,7 @@ def test_pairs_are_the_paired_t_test_on_logarithms(confidence: float) -> None:
 @cases("a, b", (A, B), (A[:3], B), (A, B[:2]), (A, tuple(x**2 for x in B)))
 @cases("confidence", 0.8, 0.95)
 def test_unpaired_is_welchs(a: tuple[float, ...], b: tuple[float, ...], confidence: float) -> None:
-    found = unpaired(a, b).at(confidence)
+    found = ratios.unpaired(a, b).at(confidence)
     known = stats.ttest_ind([math.log(x) for x in b], [math.log(x) for x in a], equal_var=False)
     low, high = known.confidence_interval(confidence)
     assert (found.low, found.high) == pytest.approx((math.exp(low), math.exp(high)), rel=1e-9)
@@ -67,31 +56,31 @@ def test_unpaired_is_welchs(a: tuple[float, ...], b: tuple[float, ...], confiden
 
 
 def test_the_ends_of_an_interval() -> None:
-    forth, back = unpaired(A, B), unpaired(B, A)
+    forth, back = ratios.unpaired(A, B), ratios.unpaired(B, A)
     turned = (1 / forth.ratio, 1 / forth.high, 1 / forth.low)
     assert (back.ratio, back.low, back.high) == pytest.approx(turned)
-    two = paired([0.0, 0.02])  # which are enough, and it is wide
+    two = ratios.paired([0.0, 0.02])  # which are enough, and it is wide
     assert two.df == 1 and two.half == pytest.approx(12.706 * 0.01, rel=1e-3)
-    for found in (paired([0.1, 0.1, 0.1]), unpaired([2.0, 2.0], [2.0, 2.0, 2.0])):
+    for found in (ratios.paired([0.1, 0.1, 0.1]), ratios.unpaired([2.0, 2.0], [2.0, 2.0, 2.0])):
         assert (found.se, found.low) == (0.0, found.high)
-    one_sided = unpaired([2.0, 2.0, 2.0], [2.0, 2.1, 2.2])
+    one_sided = ratios.unpaired([2.0, 2.0, 2.0], [2.0, 2.1, 2.2])
     assert one_sided.df == pytest.approx(2)  # all of the variance is of the three
-    assert paired([0.0, 700.0]).high == math.inf
+    assert ratios.paired([0.0, 700.0]).high == math.inf
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        judge_all([interval(0.9, 1e-300), interval(0.9, 1e300), paired([1e-200, 2e-200])])
+        judge_all([interval(0.9, 1e-300), interval(0.9, 1e300), ratios.paired([1e-200, 2e-200])])
 
 
 def test_what_is_no_sample_is_refused() -> None:
     for values in ([], [0.1], [0.1, math.nan], [0.1, math.inf]):
         with pytest.raises(ValueError, match=r"two launches or more|must be numbers"):
-            paired(values)
+            ratios.paired(values)
     for value in (0.0, -1.0, math.nan, math.inf):  # it has no logarithm
         for sides in (([1.0, value], [1.0, 2.0]), ([1.0, 2.0], [value, 1.0])):
             with pytest.raises(ValueError, match="values above 0"):
-                unpaired(*sides)
+                ratios.unpaired(*sides)
     with pytest.raises(ValueError, match="two launches or more"):
-        unpaired([1.0], [1.0, 2.0])
+        ratios.unpaired([1.0], [1.0, 2.0])
     for threshold, floor in ((1.0, 0.0), (-0.1, 0.0), (0.05, -1.0)):
         with pytest.raises(ValueError, match="cannot be"):
             judge_all([interval(1.0, 0.1)], threshold=threshold, floor=floor)
@@ -118,7 +107,7 @@ def test_the_six_words(ratio: float, se: float, higher: str, lower: str) -> None
 
 
 def test_a_proof_is_an_interval_that_excludes_no_change() -> None:
-    just = -math.log(0.9) / quantile(5, 0.975)
+    just = -math.log(0.9) / ratios.quantile(5, 0.975)
     assert judge_all([interval(0.9, 0.999 * just)])[0].word == "regressed"
     assert judge_all([interval(0.9, 1.001 * just)])[0].word == "inconclusive"
     assert judge_all([interval(0.9, just)])[0].p == pytest.approx(0.05)
@@ -136,7 +125,7 @@ def test_a_proof_is_an_interval_that_excludes_no_change() -> None:
 def test_holms_step_down_as_worked_by_hand() -> None:
     # p of 0.005, 0.03, 0.011 and 1: in order against 0.05/4, 0.05/3, 0.05/2. The third fails.
     room = -math.log(0.9)
-    with_p = [interval(0.9, room / quantile(5, 1 - p / 2)) for p in (0.005, 0.03, 0.011)]
+    with_p = [interval(0.9, room / ratios.quantile(5, 1 - p / 2)) for p in (0.005, 0.03, 0.011)]
     found = judge_all([*with_p, interval(1.0, 0.001)])
     assert [test.word for test in found] == ["regressed", "inconclusive", "regressed", "same"]
     assert [test.p for test in found] == pytest.approx([0.005, 0.03, 0.011, 1.0])
@@ -146,28 +135,31 @@ def test_holms_step_down_as_worked_by_hand() -> None:
     # Alone it is a proof: what is not tested takes nothing from the rest.
     assert judge_all([with_p[1], None])[0].word == "regressed"
     # 0.026 against 0.025 fails; 0.04 against 0.05 would pass, but comes too late.
-    first, second = (interval(0.9, room / quantile(5, 1 - p / 2)) for p in (0.026, 0.04))
+    first, second = (interval(0.9, room / ratios.quantile(5, 1 - p / 2)) for p in (0.026, 0.04))
     late = judge_all([first, second])
     assert [test.word for test in late] == ["inconclusive"] * 2
     assert all((test.rounds_needed or 0) > 6 for test in late)
     # Metrics with their own good side are judged in one family.
-    just = -math.log(0.9) / quantile(5, 1 - 0.03 / 2)
-    pair = [Hypothesis(interval(0.9, just), "higher"), Hypothesis(interval(0.9, just), "lower")]
-    assert [test.word for test in judge(pair)] == ["inconclusive", "inconclusive"]
-    assert [judge([claim])[0].word for claim in pair] == ["regressed", "improved"]
+    just = -math.log(0.9) / ratios.quantile(5, 1 - 0.03 / 2)
+    pair = [
+        ratios.Hypothesis(interval(0.9, just), "higher"),
+        ratios.Hypothesis(interval(0.9, just), "lower"),
+    ]
+    assert [test.word for test in ratios.judge(pair)] == ["inconclusive", "inconclusive"]
+    assert [ratios.judge([claim])[0].word for claim in pair] == ["regressed", "improved"]
 
 
 def test_a_trimmed_interval_is_yuens_as_worked_by_hand() -> None:
     # 7 values: one left out at each end, Winsorized to -1 -1 0 1 2 3 3; h = 5.
-    found = paired([-9.0, -1.0, 0.0, 1.0, 2.0, 3.0, 30.0])
+    found = ratios.paired([-9.0, -1.0, 0.0, 1.0, 2.0, 3.0, 30.0])
     se = stats.tstd([-1, -1, 0, 1, 2, 3, 3]) * math.sqrt(6 / (5 * 4))
     assert (found.center, found.df, found.n_a) == (1.0, 3.5, 7)
     assert found.se == pytest.approx(se)
-    assert [trimmed(n) for n in (2, 6, 7, 11, 12, 17, 52)] == [0, 0, 1, 1, 2, 3, 10]
+    assert [ratios.trimmed(n) for n in (2, 6, 7, 11, 12, 17, 52)] == [0, 0, 1, 1, 2, 3, 10]
     steady = [-0.10, -0.11, -0.09, -0.105, -0.095, -0.10, -0.102]
     odd = [*steady[:-1], math.log(0.7)]  # one odd launch leaves the verdict as it is
-    assert [judge_all([paired(logs)])[0].word for logs in (steady, odd)] == ["regressed"] * 2
-    assert paired(odd).ratio == pytest.approx(paired(steady).ratio, rel=0.01)
+    assert [judge_all([ratios.paired(logs)])[0].word for logs in (steady, odd)] == ["regressed"] * 2
+    assert ratios.paired(odd).ratio == pytest.approx(ratios.paired(steady).ratio, rel=0.01)
 
 
 @cases("rounds", 4, 7, 12)
@@ -175,7 +167,7 @@ def test_equal_sides_are_called_changed_in_at_most_5_percent(rounds: int) -> Non
     import numpy as np
 
     draws = np.random.default_rng(rounds).standard_normal((8_000, rounds)).tolist()
-    alarms = sum(p_beyond(paired(logs), 0.0) <= 0.05 for logs in draws)
+    alarms = sum(ratios.p_beyond(ratios.paired(logs), 0.0) <= 0.05 for logs in draws)
     assert 0.04 < alarms / len(draws) < 0.0547, "5 % and two standard errors"
 
 
@@ -186,25 +178,29 @@ def test_all_looks_together_err_as_often_as_one_may(planned: int) -> None:
 
     draw, most = np.random.default_rng(planned), 2 * planned
     steps = draw.standard_normal((40_000, most)).cumsum(axis=1) / np.sqrt(np.arange(1, most + 1))
-    bounds = [-stats.norm.ppf(nominal(n, planned, 0.05) / 2) for n in range(3, most + 1)]
+    bounds = [-stats.norm.ppf(ratios.nominal(n, planned, 0.05) / 2) for n in range(3, most + 1)]
     beyond = np.abs(steps[:, 2:]) >= bounds
     for n, share in ((planned, 0.04), (most, 0.045)):
         ended = int(beyond[:, : n - 2].any(axis=1).sum())
         assert stats.binomtest(ended, 40_000, share).pvalue > 0.001
-        assert share == pytest.approx(spent(n, planned, 0.05))
+        assert share == pytest.approx(ratios.spent(n, planned, 0.05))
 
 
 def test_an_interval_with_looks_is_wider_and_that_of_the_last_look_less_so() -> None:
-    wide = [paired(LOGS * n, planned=20).half / paired(LOGS * n).half for n in (1, 3)]
+    wide = [ratios.paired(LOGS * n, planned=20).half / ratios.paired(LOGS * n).half for n in (1, 3)]
     assert wide[0] > wide[1] > 1
-    assert paired(LOGS, planned=20).level == nominal(6, 20, 0.05)
-    assert paired([0.1, 0.2], planned=20).half == paired([0.1, 0.2]).half
+    assert ratios.paired(LOGS, planned=20).level == ratios.nominal(6, 20, 0.05)
+    assert ratios.paired([0.1, 0.2], planned=20).half == ratios.paired([0.1, 0.2]).half
     with pytest.raises(ValueError, match="looks begin after round 3, not 2"):
-        nominal(2, 20, 0.05)
+        ratios.nominal(2, 20, 0.05)
     # A stricter level takes more rounds.
-    plain, strict = (rounds_needed(interval(0.9, 0.05), 0.05, alpha) for alpha in (0.05, 0.005))
+    plain, strict = (
+        ratios.rounds_needed(interval(0.9, 0.05), 0.05, alpha) for alpha in (0.05, 0.005)
+    )
     assert sure(strict) > sure(plain)
-    assert rounds_needed(interval(1.0, 0.5), 0.05) is None  # where hardly anything is to be seen
+    assert (
+        ratios.rounds_needed(interval(1.0, 0.5), 0.05) is None
+    )  # where hardly anything is to be seen
     assert judge_all([interval(1.0, 0.5)])[0].rounds_needed is None
 
 
@@ -225,7 +221,7 @@ def test_a_word_is_settled_where_its_size_is(ratio: float, se: float, settled: b
 @cases("ratio", 0.90, 0.93, 1.0, 1.02, 1.2)
 @cases("sd", 0.02, 0.05, 0.1)
 def test_with_the_rounds_that_it_names_it_is_settled(ratio: float, sd: float) -> None:
-    needed = sure(rounds_needed(interval(ratio, sd / math.sqrt(4), 4), 0.05))
+    needed = sure(ratios.rounds_needed(interval(ratio, sd / math.sqrt(4), 4), 0.05))
     *fewer, last = (
         judge_all([interval(ratio, sd / math.sqrt(n), n)])[0].word
         for n in range(max(3, needed - 1), needed + 1)
@@ -238,7 +234,7 @@ def test_false_alarms_over_all_cells_stay_within_what_holm_promises(cells: int) 
     """A against itself, any difference counted: the hardest case, since the truth is the bound."""
     draw, alarmed, runs = random.Random(f"holm/{cells}"), 0, 2000
     for _ in range(runs):
-        rows = [paired([draw.gauss(0.0, 0.05) for _ in range(6)]) for _ in range(cells)]
+        rows = [ratios.paired([draw.gauss(0.0, 0.05) for _ in range(6)]) for _ in range(cells)]
         alarmed += any(test.word not in ("same", "inconclusive") for test in judge_all(rows))
     assert stats.binomtest(alarmed, runs, 0.05, alternative="greater").pvalue > 0.01
     assert alarmed > 0.03 * runs  # and not so strict that nothing is ever found

@@ -4,19 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve_bench.analysis import course
 from serve_bench.analysis.capacity.launch import slices_of
-from serve_bench.analysis.course import (
-    STEP_S,
-    Bounds,
-    ReplicaCount,
-    ReplicaLine,
-    all_replicas,
-    bounds_of,
-    processes_of,
-    replica_lines,
-    seconds_of_requests,
-    transient_of,
-)
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import CourseFacts, ProbeSlices
 from serve_bench.core.histogram import Histogram
@@ -49,7 +38,7 @@ def test_requests_count_where_they_were_due() -> None:
         row(2.0, None, "cut"),
         row(2.5, None, "unsent"),
     ]
-    kept = seconds_of_requests(rows, 3)
+    kept = course.seconds_of_requests(rows, 3)
     assert kept["due"] == [2, 2, 2] and kept["sent"] == [2, 2, 1]
     assert kept["answered"] == [2, 1, 0] and kept["ended"] == [1, 1, 0]
     assert kept["waiting"] == [1, 1, 3]
@@ -68,7 +57,7 @@ REQUESTS = st.tuples(st.floats(0, 4.999), st.none() | st.floats(0.001, 9_000), E
 def test_every_request_is_in_one_second(made: list[tuple[float, float | None, str | None]]) -> None:
     """due = answered + failed in each second, and what waits is what is due and has not ended."""
     rows = [row(due, ms, error if ms is not None else "cut") for due, ms, error in made]
-    kept = seconds_of_requests(rows, 5)
+    kept = course.seconds_of_requests(rows, 5)
     assert sum(kept["due"]) == len(rows)
     for at in range(5):
         failed = sum(counts[at] for counts in kept["failed"].values())
@@ -85,17 +74,19 @@ def test_every_request_is_in_one_second(made: list[tuple[float, float | None, st
 @given(st.integers(1, 10**11))
 def test_kept_latencies_are_within_two_per_cent(value_ns: int) -> None:
     """So are the percentiles of single seconds; below 2 us a slot is as wide as 32 values."""
-    kept = seconds_of_requests([(0, 0, value_ns, 200, None, None, 0)], 1)
+    kept = course.seconds_of_requests([(0, 0, value_ns, 200, None, None, 0)], 1)
     histogram = Histogram.decode(kept["latency"][0])
     slack = 16 if value_ns < 2_048 else 1
     assert histogram.percentile(0.5) == pytest.approx(value_ns, rel=0.017, abs=slack)
 
 
-def bounds(*bad: int, size: int = 10) -> Bounds:
+def bounds(*bad: int, size: int = 10) -> course.Bounds:
     """Slices of `each` requests, so many of which are slow."""
     of, none = [size] * len(bad), [0] * len(bad)
     counts = {"p99": {"of": of, "bad": [*bad]}, "errors": {"of": of, "bad": none}}
-    return bounds_of(built(ProbeSlices, {"slice_s": STEP_S, "bounds": counts}, "slices"), SLO)
+    return course.bounds_of(
+        built(ProbeSlices, {"slice_s": course.STEP_S, "bounds": counts}, "slices"), SLO
+    )
 
 
 def change(at_s: float, name: str, running: int, wanted: int | None = None) -> dict[str, Any]:
@@ -124,9 +115,11 @@ def test_the_slo_holds_from_the_first_moment_of_three_good_seconds() -> None:
     assert bounds(*[0] * 30, size=0).held_from(0, 3) is None
 
 
-def line(*wanted: tuple[float, int]) -> ReplicaLine:
+def line(*wanted: tuple[float, int]) -> course.ReplicaLine:
     """Make a deployment whose replicas run as soon as they are wanted."""
-    return ReplicaLine("Shop", tuple(ReplicaCount(at, n, 0, n, 0) for at, n in wanted))
+    return course.ReplicaLine(
+        "Shop", tuple(course.ReplicaCount(at, n, 0, n, 0) for at, n in wanted)
+    )
 
 
 def test_turns_are_changes_of_direction() -> None:
@@ -139,18 +132,20 @@ def test_turns_are_changes_of_direction() -> None:
 
 def test_replicas_by_the_word_of_serve_or_by_processes() -> None:
     changes = [change(-1, "a:A", 1), change(-1, "a:B", 2), change(3, "a:A", 4)]
-    total = all_replicas(replica_lines(built(CourseFacts, {"changes": changes}, "course")))
+    total = course.all_replicas(
+        course.replica_lines(built(CourseFacts, {"changes": changes}, "course"))
+    )
     assert [(count.at_s, count.running) for count in total.counts] == [(-1, 3), (3, 6)]
     title = "ray::ServeReplica:a:A"
     lives = [life(1, title, None, 5.0), life(2, title, 2.0, None)]
     lives.append(life(3, "ray::ProxyActor", None, None))
-    (seen,) = replica_lines(built(CourseFacts, {"lives": lives}, "course"))
+    (seen,) = course.replica_lines(built(CourseFacts, {"lives": lives}, "course"))
     counts = [(count.at_s, count.wanted, count.running) for count in seen.counts]
     assert counts == [(0.0, None, 1), (2.0, None, 2), (5.0, None, 1)]
 
 
-def course(rows: list[Row], seconds: int, **more: Any) -> CourseFacts:
-    return built(CourseFacts, {**seconds_of_requests(rows, seconds), **more}, "course")
+def make_course(rows: list[Row], seconds: int, **more: Any) -> CourseFacts:
+    return built(CourseFacts, {**course.seconds_of_requests(rows, seconds), **more}, "course")
 
 
 def test_a_fault_has_what_failed_behind_it() -> None:
@@ -165,9 +160,9 @@ def test_a_fault_has_what_failed_behind_it() -> None:
         {"fault": "stop:replica@6s+1s", "text": "stop", "at_s": 6.0, "done_s": 7.0, "pid": 2},
         {"fault": "deploy@9s", "text": "deploy", "at_s": None, "why_not": "the load was over"},
     ]
-    content = course(rows, 10, changes=changes, lives=lives, faults=faults)
-    slices = slices_of(rows, SLO, 10.0, STEP_S)
-    figures = transient_of(content, bounds_of(slices, SLO), [(0.0, 10.0)])
+    content = make_course(rows, 10, changes=changes, lives=lives, faults=faults)
+    slices = slices_of(rows, SLO, 10.0, course.STEP_S)
+    figures = course.transient_of(content, course.bounds_of(slices, SLO), [(0.0, 10.0)])
     kill, stop, deploy = figures.faults
     assert kill["lost.reset"] == kill["lost"] == 2 and stop["lost.status"] == stop["lost"] == 1
     assert (kill["fewest"], stop["fewest"]) == (1, 0)
@@ -185,8 +180,8 @@ def test_requests_that_haproxy_cuts_at_its_hard_stop(stop_s: float, what: str) -
     lives = [life(1, "haproxy", None, 7.9), life(2, "haproxy", 2.0, 4.5)]
     lives.append(life(3, "haproxy", 4.1, None))
     rows = [row(second, 1000 * (7 - second), "reset") for second in range(4)]
-    slices = bounds_of(slices_of(rows, SLO, 10.0, STEP_S), SLO)
-    figures = transient_of(course(rows, 10, lives=lives), slices, [(0, 10)], stop_s)
+    slices = course.bounds_of(slices_of(rows, SLO, 10.0, course.STEP_S), SLO)
+    figures = course.transient_of(make_course(rows, 10, lives=lives), slices, [(0, 10)], stop_s)
     assert figures.whole[f"lost_near.HAProxy {what}"] == 4
 
 
@@ -196,10 +191,10 @@ def test_scaling_up_and_down() -> None:
     rows += [row(5 + at / 30, 500 if at < 105 else 20) for at in range(300)]
     counts = [(-1, 1, 1), (6, 3, 1), (8, 3, 3), (12, 4, 4), (20, 1, 1)]
     changes = [change(at, "a:A", running, wanted) for at, wanted, running in counts]
-    slices = slices_of(rows, SLO, 15.0, STEP_S)
-    content = course(rows, 15, changes=changes, after_s=10.0)
+    slices = slices_of(rows, SLO, 15.0, course.STEP_S)
+    content = make_course(rows, 15, changes=changes, after_s=10.0)
     stages = [(0.0, 5.0), (5.0, 15.0)]
-    figures = transient_of(content, bounds_of(slices, SLO), stages)
+    figures = course.transient_of(content, course.bounds_of(slices, SLO), stages)
     first, rise = figures.stages
     assert (first["held_s"], first["needed"], first["out_s"]) == (0.0, 1, 0)
     assert (rise["further_s"], rise["needed"], rise["needed_s"]) == (3.0, 3, 3.0)
@@ -218,7 +213,7 @@ def test_damaged_bounds_are_refused() -> None:
         ({"bounds": {"p99": counts, "errors": counts}}, "no part"),
     ):
         with pytest.raises(FormatError, match=why):
-            bounds_of(built(ProbeSlices, slices, "slices"), SLO)
+            course.bounds_of(built(ProbeSlices, slices, "slices"), SLO)
 
 
 def test_processes_by_second() -> None:
@@ -227,7 +222,7 @@ def test_processes_by_second() -> None:
     first = Track(1, "proxy", "p", [(at * S // 10, at * S // 20) for at in ticks])
     late = Track(2, "replica", "r", [(at * S // 10, (at - 10) * S // 10) for at in ticks if at > 9])
     gone = Track(3, "replica", "r", [(at * S // 10, 0) for at in ticks if at < 21])
-    kept = processes_of([first, late, gone], 0, 3)
+    kept = course.processes_of([first, late, gone], 0, 3)
     assert kept["cpu"] == {"proxy": [50.0] * 3, "replica": [0.0, 100.0, 100.0]}
     spans = [(life["from_s"], life["to_s"]) for life in kept["lives"]]
     assert spans == [(None, None), (1.0, None), (None, 2.0)]

@@ -5,16 +5,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from serve_bench.analysis.capacity.launch import (
-    LaunchSearch,
-    Searches,
-    Stream,
-    bounds_of,
-    gap_limits,
-    meets,
-    probe_of,
-    slices_of,
-)
+from serve_bench.analysis.capacity import launch
 from serve_bench.core.capacity import CapacitySearch, closed_row
 from serve_bench.core.facts import SliceCounts, TrialSeconds
 from serve_bench.core.plan import plan_trial
@@ -28,17 +19,20 @@ MS = 1_000_000
 SLO = parse_slo("p99=20ms,errors=1%")
 ASKED = CapacitySearch(SLO.source)
 CELL = {"num_replicas": 1}
-Logged = tuple[int, int, int | None, int, str | None, Stream | None, int | None]
+Logged = tuple[int, int, int | None, int, str | None, launch.Stream | None, int | None]
 
 
 def request(
-    at_s: float, latency_ms: float | None, error: str | None = None, stream: Stream | None = None
+    at_s: float,
+    latency_ms: float | None,
+    error: str | None = None,
+    stream: launch.Stream | None = None,
 ) -> Logged:
     latency = None if latency_ms is None else round(latency_ms * MS)
     return 0, round(at_s * 1e9), latency, 200, error, stream, round(at_s * 1e9)
 
 
-def probe(search: LaunchSearch, rate: float, seconds: float, slow: float) -> Trial:
+def probe(search: launch.LaunchSearch, rate: float, seconds: float, slow: float) -> Trial:
     """Make the trial of the next probe, of which the share `slow` is beyond the limit."""
     planned = sure(search.next())
     count = round(rate * seconds)
@@ -46,12 +40,12 @@ def probe(search: LaunchSearch, rate: float, seconds: float, slow: float) -> Tri
         request(at / rate, 30.0 if math.floor((at + 1) * slow) > math.floor(at * slow) else 5.0)
         for at in range(count)
     ]
-    slices = slices_of(rows, search.slo, seconds, 0.1)
+    slices = launch.slices_of(rows, search.slo, seconds, 0.1)
     made = trial(planned, *[rate] * round(seconds))
     return replace(made, slices=slices, seconds=TrialSeconds(total=seconds + 1, measured=0.0))
 
 
-def climb(search: LaunchSearch, capacity: float) -> list[float]:
+def climb(search: launch.LaunchSearch, capacity: float) -> list[float]:
     """Measure what a search needs, with 1 % beyond the limit at `capacity`; return its rates."""
     rates: list[float] = []
     for _ in range(60):
@@ -69,25 +63,25 @@ def climb(search: LaunchSearch, capacity: float) -> list[float]:
     raise AssertionError(f"the search did not end after 60 loads: {rates}")
 
 
-def fresh() -> LaunchSearch:
-    return LaunchSearch(ASKED, SLO, "default", 1, CELL)
+def fresh() -> launch.LaunchSearch:
+    return launch.LaunchSearch(ASKED, SLO, "default", 1, CELL)
 
 
-def begin(search: LaunchSearch, served: float = 1000.0) -> LaunchSearch:
+def begin(search: launch.LaunchSearch, served: float = 1000.0) -> launch.LaunchSearch:
     """Start the search, when its closed loop is over."""
     search.add(trial(sure(search.next()), *[served] * 5))
     return search
 
 
-def next_rate(search: LaunchSearch) -> float:
+def next_rate(search: launch.LaunchSearch) -> float:
     return sure(sure(search.next()).row.rate_per_s)
 
 
 def test_counts_of_a_probe_by_slice() -> None:
     """A request counts in the slice of its due time; unanswered is slow, refused an error."""
     slo = parse_slo("p99=20ms,mean=10ms,errors.rejected=1%,errors=0,goodput=90%@20ms")
-    assert [bound.kind for bound in bounds_of(slo)] == ["share", "mean", *["share"] * 3]
-    most = [bound.most for bound in bounds_of(slo)]
+    assert [bound.kind for bound in launch.bounds_of(slo)] == ["share", "mean", *["share"] * 3]
+    most = [bound.most for bound in launch.bounds_of(slo)]
     assert most == pytest.approx([0.01, 10 * MS, 0.01, 1e-6, 0.1])
     rows = [
         request(0.05, 5),
@@ -96,7 +90,7 @@ def test_counts_of_a_probe_by_slice() -> None:
         request(0.17, 3, "rejected"),
         request(0.25, 30_000, "timeout"),
     ]
-    bounds = slices_of(rows, slo, 0.3, 0.1).bounds
+    bounds = launch.slices_of(rows, slo, 0.3, 0.1).bounds
     assert bounds["p99"] == SliceCounts((1, 2, 1), (0, 2, 1))
     assert bounds["errors"] == SliceCounts((1, 3, 1), (0, 2, 1))
     assert bounds["errors.rejected"] == SliceCounts((1, 3, 1), (0, 1, 0))
@@ -106,7 +100,9 @@ def test_counts_of_a_probe_by_slice() -> None:
     assert bounds["mean"].bad == pytest.approx((5 * MS, 25 * MS + 140 * MS, 30_000 * MS))
 
 
-def events(first_ms: float | None, gaps: int = 0, gaps_ms: float = 0, late: int = 0) -> Stream:
+def events(
+    first_ms: float | None, gaps: int = 0, gaps_ms: float = 0, late: int = 0
+) -> launch.Stream:
     """Make the events of a request; `late` of the gaps are above the limit."""
     first_ns = None if first_ms is None else round(first_ms * MS)
     return first_ns, gaps, round(gaps_ms * MS), (late, late)
@@ -129,7 +125,7 @@ def test_first_events_and_gaps_of_a_probe_by_slice() -> None:
         request(0.23, None, "cut", events(None)),
         request(0.24, None, "cut", events(10, gaps=1, gaps_ms=2)),
     ]
-    bounds = slices_of(rows, slo, 0.3, 0.1).bounds
+    bounds = launch.slices_of(rows, slo, 0.3, 0.1).bounds
     assert bounds["ttft_p99"] == SliceCounts((1, 3, 3), (0, 1, 2))
     assert bounds["itl_p90"] == SliceCounts((9, 7, 2), (2, 2, 1))
     assert bounds["p99"] == SliceCounts((1, 2, 3), (0, 1, 3))
@@ -140,21 +136,21 @@ def test_first_events_and_gaps_of_a_probe_by_slice() -> None:
     waited_ns = (80 * MS, (8 + 6 + 2 + 288) * MS, (2 + 1000) * MS)
     assert bounds["itl_mean"] == SliceCounts((9, 7, 2), waited_ns)
     never = [request(at, None, "unsent", events(None)) for at in (0.15, 0.25)]
-    unsent = slices_of(never, slo, 0.3, 0.1).bounds
+    unsent = launch.slices_of(never, slo, 0.3, 0.1).bounds
     assert unsent["ttft_p99"] == SliceCounts((0, 1, 1), (0, 1, 1))
     assert unsent["itl_p90"] == SliceCounts((0, 0, 0), (0, 0, 0))  # the first event is no gap
 
 
 def test_each_objective_of_gaps_has_a_limit_in_the_log() -> None:
     slo = parse_slo("itl_p99=50ms,ttft_p99=1s,itl_p50=10ms")
-    assert gap_limits(slo) == (50 * MS, 10 * MS)
+    assert launch.gap_limits(slo) == (50 * MS, 10 * MS)
     row = request(0.0, 900, None, (5 * MS, 10, 500 * MS, (1, 4)))
-    bounds = slices_of([row], slo, 0.1, 0.1).bounds
+    bounds = launch.slices_of([row], slo, 0.1, 0.1).bounds
     assert (bounds["itl_p99"].bad, bounds["itl_p50"].bad) == ((1,), (4,))
     # Requests that were never sent miss all that they can.
     rows = [request(at / 100, 5) for at in range(20)]
     rows += [request(0.25 + at / 100, None, "unsent") for at in range(15)]
-    bounds = slices_of(rows, SLO, 0.4, 0.1).bounds
+    bounds = launch.slices_of(rows, SLO, 0.4, 0.1).bounds
     assert bounds["p99"] == SliceCounts((10, 10, 5, 10), (0, 0, 5, 10))
     assert bounds["errors"] == SliceCounts((10, 10, 5, 10), (0, 0, 5, 10))
 
@@ -172,23 +168,23 @@ def test_a_launch_begins_with_a_closed_loop_at_half_of_which_the_search_starts()
 
 
 def test_a_later_launch_starts_where_the_others_found_the_capacity() -> None:
-    searches = Searches(ASKED, SLO)
+    searches = launch.Searches(ASKED, SLO)
     climb(searches.at("default", 1, CELL), 800)
     found = searches.estimates(("default", "rep1"))[0].rate
     second = begin(searches.at("default", 2, CELL), 5000.0)
     assert next_rate(second) == pytest.approx(found, rel=0.01)
     # Of a round that was launched twice the last launch counts.
-    live = Searches(ASKED, SLO)
+    live = launch.Searches(ASKED, SLO)
     climb(live.at("default", 1, CELL), 800)
     result = records(live, 1)
     old = [
         replace(old, launch="0", key=f"{old.key}-old", started_at="2025") for old in result.trials
     ]
-    again = Searches(ASKED, SLO, earlier=replace(result, trials=(*old, *result.trials)))
+    again = launch.Searches(ASKED, SLO, earlier=replace(result, trials=(*old, *result.trials)))
     assert len(again.at("default", 1, CELL).probes) == len(live.at("default", 1, CELL).probes)
 
 
-def records(searches: Searches, rounds: int) -> Result:
+def records(searches: launch.Searches, rounds: int) -> Result:
     row, trials, plan = closed_row(10), [], []
     for at in range(1, rounds + 1):
         search = searches.at("default", at, CELL)
@@ -200,10 +196,10 @@ def records(searches: Searches, rounds: int) -> Result:
 
 
 def test_a_resumed_run_goes_on_as_if_it_had_not_ended() -> None:
-    live = Searches(ASKED, SLO)
+    live = launch.Searches(ASKED, SLO)
     for round_, capacity in ((1, 800.0), (2, 780.0)):
         climb(live.at("default", round_, CELL), capacity)
-    again = Searches(ASKED, SLO, earlier=records(live, 2))
+    again = launch.Searches(ASKED, SLO, earlier=records(live, 2))
     assert again.estimates(("default", "rep1")) == live.estimates(("default", "rep1"))
     assert again.finished("default", 2, CELL) and not again.finished("default", 3, CELL)
     for searches in (live, again):
@@ -213,7 +209,7 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_ended() -> None:
 
 
 def test_a_launch_that_was_broken_off_counts_only_where_there_is_no_other() -> None:
-    searches = Searches(ASKED, SLO)
+    searches = launch.Searches(ASKED, SLO)
     first = begin(searches.at("default", 1, CELL))
     for slow in (0.0, 0.9):
         first.add(probe(first, next_rate(first), 3, slow))
@@ -232,10 +228,10 @@ def test_connections_follow_rate_and_limit() -> None:
     assert search.connections(10) == (20, 20)
     assert search.connections(1000) == (20, 400)  # 1000/s x 0.1 s x 4
     assert search.connections(1e6) == (20, 4000)
-    slow = LaunchSearch(ASKED, parse_slo("p99=2s,ttft_p99=1s"), "default", 1, CELL)
+    slow = launch.LaunchSearch(ASKED, parse_slo("p99=2s,ttft_p99=1s"), "default", 1, CELL)
     assert slow.connections(100) == (20, 800)
     for text in ("ttft_p99=200ms", "errors=1%"):  # which say nothing of how long responses take
-        whole = LaunchSearch(ASKED, parse_slo(text), "default", 1, CELL)
+        whole = launch.LaunchSearch(ASKED, parse_slo(text), "default", 1, CELL)
         assert whole.connections(100) == (20, 4000) and whole.limit_s is None
 
 
@@ -248,16 +244,16 @@ def test_the_client_is_to_blame_for_a_miss_and_not_for_a_probe_that_met() -> Non
         made = with_metric(made, "send_lag", "ns", *[round(lag_ms * MS)] * 9)
         if error:
             rows = [request(at / 500, 1, error) for at in range(1500)]
-            made = replace(made, slices=slices_of(rows, search.slo, 3, 0.1))
+            made = replace(made, slices=launch.slices_of(rows, search.slo, 3, 0.1))
         made = replace(made, counts=replace(made.counts, unsent=unsent))
-        of = sure(probe_of(made, search.bounds))
-        assert meets(of, search.bounds) == (not slow and not error)
+        of = sure(launch.probe_of(made, search.bounds))
+        assert launch.meets(of, search.bounds) == (not slow and not error)
         return of.client_bound
 
     assert judged(0.5, 5.0) and not judged(0.5, 0.05)  # of a limit of 20 ms
     assert not judged(0.0, 5.0) and judged(0.0, 0.05, unsent=500)
     assert not judged(0.0, 5.0, error="rejected")
-    assert probe_of(sure(search.closed), search.bounds) is None  # a closed loop is no probe
+    assert launch.probe_of(sure(search.closed), search.bounds) is None  # a closed loop is no probe
 
 
 def test_a_probe_whose_replicas_change_is_no_probe() -> None:
@@ -293,7 +289,7 @@ def test_latency_that_does_not_come_of_the_load_ends_the_search() -> None:
 
 
 def test_a_service_that_never_answers_ends_the_launch() -> None:
-    searches = Searches(ASKED, SLO)
+    searches = launch.Searches(ASKED, SLO)
     climb(searches.at("default", 1, CELL), 800)
     assert not searches.enough()
     searches.at("default", 2, CELL).add(None)
@@ -319,12 +315,12 @@ def test_a_damaged_probe_is_none(p99: dict[str, Any] | None) -> None:
     bounds = {name: counts for name, counts in made.slices.bounds.items() if p99 or name != "p99"}
     if p99 is not None:
         bounds["p99"] = structs.replace(bounds["p99"], **p99)
-    assert probe_of(made, search.bounds) is not None
+    assert launch.probe_of(made, search.bounds) is not None
     damaged = replace(made, slices=structs.replace(made.slices, bounds=bounds))
     still = replace(made, row=replace(made.row, rate_per_s=0))
-    assert probe_of(damaged, search.bounds) is probe_of(still, search.bounds) is None
+    assert launch.probe_of(damaged, search.bounds) is launch.probe_of(still, search.bounds) is None
     # A probe without a request meets nothing.
     nothing = dict.fromkeys(("p99", "errors"), SliceCounts(of=(0,) * 30, bad=(0,) * 30))
     empty = replace(made, slices=structs.replace(made.slices, bounds=nothing))
-    none = probe_of(empty, search.bounds)
-    assert not meets(sure(none), search.bounds)
+    none = launch.probe_of(empty, search.bounds)
+    assert not launch.meets(sure(none), search.bounds)

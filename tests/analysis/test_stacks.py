@@ -2,32 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_bench.analysis.stacks import (
-    IDLE,
-    NO_FRAME,
-    OTHER,
-    USER_CODE,
-    WAITED,
-    CallNode,
-    Stacks,
-    by_function,
-    by_thread_ran,
-    changes,
-    layer_of,
-    layered,
-    layers,
-    merged,
-    noise_points,
-    parse_raw,
-    read_rules,
-    shortened,
-    split_frame,
-    to_raw,
-    top_functions,
-    total,
-    tree,
-    without,
-)
+from serve_bench.analysis import stacks
 from serve_bench.core.errors import BadInput
 from serve_bench.report.flamegraph import layer_rules
 from tests.cases import cases
@@ -47,28 +22,30 @@ STACKS = st.dictionaries(
 )
 
 
-def shares(stacks: Stacks) -> dict[str, tuple[float, float]]:
-    return {top.name: (top.self_percent, top.total_percent) for top in top_functions(stacks)}
+def shares(profile: stacks.Stacks) -> dict[str, tuple[float, float]]:
+    return {
+        top.name: (top.self_percent, top.total_percent) for top in stacks.top_functions(profile)
+    }
 
 
 def test_of_20_000_frames_a_layer_keeps_only_what_rules_ask_for() -> None:
     rules, at = layer_rules(), None
     for number in range(20_000):
-        at = layered(f"f{number} (app.py:{number})", at, rules)
+        at = stacks.layered(f"f{number} (app.py:{number})", at, rules)
     assert at is not None and len(at.under) <= len(rules.rules)
 
 
 def test_functions_are_added_up_over_lines() -> None:
-    stacks = parse_raw(RAW, "x")
-    assert total(stacks) == 100
+    profile = stacks.parse_raw(RAW, "x")
+    assert stacks.total(profile) == 100
     serve, main = {"serve (app.py)": (15.0, 95.0)}, {"main (app.py)": (5.0, 100.0)}
-    assert shares(stacks) == {"hot (app.py)": (80.0, 80.0), **serve, **main}
-    assert top_functions(stacks, 1)[0].name == "hot (app.py)"
-    again = parse_raw("f (a.py:1);f (a.py:1);f (a.py:1);g (a.py:2) 10\n", "x")
+    assert shares(profile) == {"hot (app.py)": (80.0, 80.0), **serve, **main}
+    assert stacks.top_functions(profile, 1)[0].name == "hot (app.py)"
+    again = stacks.parse_raw("f (a.py:1);f (a.py:1);f (a.py:1);g (a.py:2) 10\n", "x")
     assert shares(again) == {"f (a.py)": (0.0, 100.0), "g (a.py)": (100.0, 100.0)}  # once a stack
-    without_frames = parse_raw(" 63\nf (a.py:1) 1\n", "x")
-    assert without_frames == {(NO_FRAME,): 63, ("f (a.py:1)",): 1}
-    assert layer_of((NO_FRAME,), layer_rules()) == NO_FRAME
+    without_frames = stacks.parse_raw(" 63\nf (a.py:1) 1\n", "x")
+    assert without_frames == {(stacks.NO_FRAME,): 63, ("f (a.py:1)",): 1}
+    assert stacks.layer_of((stacks.NO_FRAME,), layer_rules()) == stacks.NO_FRAME
 
 
 @cases(
@@ -81,30 +58,36 @@ def test_functions_are_added_up_over_lines() -> None:
     ("thread (20147): MainThread", "thread (20147): MainThread", ""),
 )
 def test_a_frame_is_split_as_py_spy_writes_it(frame: str, function: str, file: str) -> None:
-    assert split_frame(frame) == (function, file)
+    assert stacks.split_frame(frame) == (function, file)
 
 
 def test_threads_that_hardly_ran_are_marked_and_their_headings_taken_off() -> None:
     """So is what a loop in C has above its CPU: the last one ran for 40 of 200 samples."""
     loop = "Thread.run (threading.py:982)"
-    stacks = parse_raw(
+    profile = stacks.parse_raw(
         "thread (1): Main;a (x.py:1) 90\nthread (2): pool;b (x.py:2) 40\n"
         "thread (3): gone;c (x.py:3) 5\nthread (4);d (x.py:4) 7\nthread (5) 2\n"
         f"thread (6);{loop} 150\nthread (6);{loop};e (x.py:5) 10\n",
         "x",
     )
-    marked = by_thread_ran(stacks, {1: 0.9, 2: 0.01, 4: 0.05, 5: 0.3, 6: 0.2}, 200)
-    ran: Stacks = {("a (x.py:1)",): 90, ("c (x.py:3)",): 5, ("d (x.py:4)",): 7}
-    others: Stacks = {("b (x.py:2)", WAITED): 40, (NO_FRAME,): 2}
-    of_loop: Stacks = {(loop, "e (x.py:5)"): 10, (loop,): 30, (loop, WAITED): 120}
+    marked = stacks.by_thread_ran(profile, {1: 0.9, 2: 0.01, 4: 0.05, 5: 0.3, 6: 0.2}, 200)
+    ran: stacks.Stacks = {("a (x.py:1)",): 90, ("c (x.py:3)",): 5, ("d (x.py:4)",): 7}
+    others: stacks.Stacks = {("b (x.py:2)", stacks.WAITED): 40, (stacks.NO_FRAME,): 2}
+    of_loop: stacks.Stacks = {(loop, "e (x.py:5)"): 10, (loop,): 30, (loop, stacks.WAITED): 120}
     assert marked == {**ran, **others, **of_loop}
-    assert layers(marked, rules := layer_rules())[IDLE] == pytest.approx(100 * 160 / 304)
-    left = {NO_FRAME: 100 * 2 / 144, "event loop": 100 * 30 / 144, OTHER: 100 * 112 / 144}
-    assert layers(without(marked, IDLE, rules), rules) == pytest.approx(left)
+    assert stacks.layers(marked, rules := layer_rules())[stacks.IDLE] == pytest.approx(
+        100 * 160 / 304
+    )
+    left = {
+        stacks.NO_FRAME: 100 * 2 / 144,
+        "event loop": 100 * 30 / 144,
+        stacks.OTHER: 100 * 112 / 144,
+    }
+    assert stacks.layers(stacks.without(marked, stacks.IDLE, rules), rules) == pytest.approx(left)
     # Of a process that does little the busiest thread counts.
-    two = parse_raw("thread (1): Main;a (x.py:1) 9\nthread (2): pool;b (x.py:2) 4\n", "x")
-    marked = by_thread_ran(two, {1: 0.01, 2: 1e-4}, 900)
-    assert marked == {("a (x.py:1)",): 9, ("b (x.py:2)", WAITED): 4}
+    two = stacks.parse_raw("thread (1): Main;a (x.py:1) 9\nthread (2): pool;b (x.py:2) 4\n", "x")
+    marked = stacks.by_thread_ran(two, {1: 0.01, 2: 1e-4}, 900)
+    assert marked == {("a (x.py:1)",): 9, ("b (x.py:2)", stacks.WAITED): 4}
 
 
 @cases(
@@ -118,31 +101,33 @@ def test_threads_that_hardly_ran_are_marked_and_their_headings_taken_off() -> No
     ("thread (7): a/b", "thread (7): a/b"),
 )
 def test_no_path_of_a_machine_is_kept(frame: str, kept: str) -> None:
-    stacks: Stacks = merged([{("main (a.py:1)", frame): 3}, {("main (a.py:1)", kept): 4}])
-    whole = shortened(stacks)
+    profile: stacks.Stacks = stacks.merged(
+        [{("main (a.py:1)", frame): 3}, {("main (a.py:1)", kept): 4}]
+    )
+    whole = stacks.shortened(profile)
     assert whole == {("main (a.py:1)", kept): 7}
 
 
 @cases("text", "no count here", "a;b 1.5", "a;b -1", '{"json": 1}', f"a {'9' * 16}")
 def test_what_is_no_stack_is_named_by_its_line(text: str) -> None:
     with pytest.raises(BadInput, match=r"^f\.txt: line 2 is no stack"):
-        parse_raw(f"a 1\n{text}\n", "f.txt")
+        stacks.parse_raw(f"a 1\n{text}\n", "f.txt")
 
 
 @given(STACKS)
-def test_raw_text_is_read_back_as_it_was(stacks: dict[tuple[str, ...], int]) -> None:
-    assert parse_raw(to_raw(stacks), "x") == stacks
+def test_raw_text_is_read_back_as_it_was(profile: dict[tuple[str, ...], int]) -> None:
+    assert stacks.parse_raw(stacks.to_raw(profile), "x") == profile
 
 
 @given(STACKS, STACKS)
 def test_nothing_is_lost(a: dict[tuple[str, ...], int], b: dict[tuple[str, ...], int]) -> None:
-    assert total(merged([a, b])) == total(a) + total(b)
-    assert total(by_function(a)) == total(a)
-    assert sum(top.self_percent for top in top_functions(a, 1000)) == pytest.approx(100)
-    root = tree(a)
-    assert root.samples == total(a)
+    assert stacks.total(stacks.merged([a, b])) == stacks.total(a) + stacks.total(b)
+    assert stacks.total(stacks.by_function(a)) == stacks.total(a)
+    assert sum(top.self_percent for top in stacks.top_functions(a, 1000)) == pytest.approx(100)
+    root = stacks.tree(a)
+    assert root.samples == stacks.total(a)
 
-    def holds(node: CallNode) -> None:
+    def holds(node: stacks.CallNode) -> None:
         assert sum(child.samples for child in node.children.values()) <= node.samples
         for child in node.children.values():
             holds(child)
@@ -151,12 +136,12 @@ def test_nothing_is_lost(a: dict[tuple[str, ...], int], b: dict[tuple[str, ...],
 
 
 def test_the_change_is_of_shares_so_length_does_not_matter() -> None:
-    a = parse_raw("m (a.py:1);old (a.py:2) 40\nm (a.py:1);same (a.py:3) 60\n", "a")
-    b = parse_raw("m (a.py:1);new (a.py:9) 400\nm (a.py:1);same (a.py:4) 600\n", "b")
-    found = {name: of_b - of_a for name, of_a, of_b in changes(a, b)}
+    a = stacks.parse_raw("m (a.py:1);old (a.py:2) 40\nm (a.py:1);same (a.py:3) 60\n", "a")
+    b = stacks.parse_raw("m (a.py:1);new (a.py:9) 400\nm (a.py:1);same (a.py:4) 600\n", "b")
+    found = {name: of_b - of_a for name, of_a, of_b in stacks.changes(a, b)}
     assert found == {"old (a.py)": -40.0, "new (a.py)": 40.0}
-    assert not changes(a, {stack: 7 * count for stack, count in a.items()})
-    noise = [noise_points(*of) for of in ((50, 100), (50, 10_000), (0, 100), (10, 0))]
+    assert not stacks.changes(a, {stack: 7 * count for stack, count in a.items()})
+    noise = [stacks.noise_points(*of) for of in ((50, 100), (50, 10_000), (0, 100), (10, 0))]
     assert noise == pytest.approx([10.0, 1.0, 0.0, 100.0])  # by the root of the samples
 
 
@@ -166,26 +151,26 @@ ENTRY = "UserCallableWrapper._call_func_or_gen (ray/serve/_private/replica.py:90
 @cases(
     "stack, layer",
     ("run (a.py:1);RequestResponseCycle.send (uvicorn/protocols/http/h.py:9)", "HTTP server"),
-    (f"{ENTRY};__call__ (app.py:3);hot (app.py:9)", USER_CODE),
-    (f"{ENTRY};__call__ (app.py:3);dumps (json/__init__.py:9)", USER_CODE),
-    (f"{ENTRY};matmul (numpy/core.py:3)", USER_CODE),
+    (f"{ENTRY};__call__ (app.py:3);hot (app.py:9)", stacks.USER_CODE),
+    (f"{ENTRY};__call__ (app.py:3);dumps (json/__init__.py:9)", stacks.USER_CODE),
+    (f"{ENTRY};matmul (numpy/core.py:3)", stacks.USER_CODE),
     (f"{ENTRY};Response.render (starlette/responses.py:3)", "HTTP server"),
-    ("main (app.py:3);hot (app.py:9)", OTHER),
+    ("main (app.py:3);hot (app.py:9)", stacks.OTHER),
     ("f (ray/serve/_private/replica.py:1);dumps (json/__init__.py:9)", "Serve replica"),
     ("f (ray/serve/_private/replica.py:1);info (logging/__init__.py:5)", "logging"),
     ("f (ray/serve/_private/replica.py:1);Metric._record (ray/util/metrics.py:5)", "metrics"),
-    ("Thread.run (threading.py:9);Condition.wait (threading.py:327)", IDLE),
-    ("main (default_worker.py:9);Worker.main_loop (ray/_private/worker.py:1069)", IDLE),
+    ("Thread.run (threading.py:9);Condition.wait (threading.py:327)", stacks.IDLE),
+    ("main (default_worker.py:9);Worker.main_loop (ray/_private/worker.py:1069)", stacks.IDLE),
     ("Thread._bootstrap_inner (threading.py:9);Thread.run (threading.py:982)", "event loop"),
     ("f (ray/serve/_private/replica.py:1);take_gil (libpython3.11.so.1.0)", "GIL wait"),
     ("f (ray/serve/_private/proxy.py:1);create_task (asyncio/tasks.py:9)", "event loop"),
-    ("thread (7): loop", OTHER),
+    ("thread (7): loop", stacks.OTHER),
 )
 def test_a_stack_belongs_to_the_layer_of_its_innermost_known_frame(stack: str, layer: str) -> None:
-    assert layer_of(tuple(stack.split(";")), layer_rules()) == layer
+    assert stacks.layer_of(tuple(stack.split(";")), layer_rules()) == layer
 
 
 @cases("table", {"name": "x"}, {"files": ["a"]}, {"name": "x", "files": ["a"], "fils": ["b"]})
 def test_a_wrong_rule_is_named(table: dict[str, object]) -> None:
     with pytest.raises(BadInput, match=r"^mine\.toml\.layer\[1\]"):
-        read_rules({"layer": [{"name": "ok", "files": ["a"]}, table]}, "mine.toml")
+        stacks.read_rules({"layer": [{"name": "ok", "files": ["a"]}, table]}, "mine.toml")

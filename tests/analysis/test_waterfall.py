@@ -7,17 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve_bench.analysis import waterfall
 from serve_bench.analysis.ratios import quantile
-from serve_bench.analysis.waterfall import (
-    BETWEEN,
-    MOST_KEPT,
-    SLOWEST_KEPT,
-    lost_in,
-    shifts,
-    slowest_of,
-    summary_of,
-    waterfall_of,
-)
 from serve_bench.core.facts import HopTimes, WaterfallFacts
 from serve_bench.core.marks import (
     HEADER_BYTES,
@@ -71,7 +62,7 @@ OPTIMIZED = (
 
 
 def test_the_way_through_the_proxy() -> None:
-    made = waterfall_of(CLIENT, DEFAULT)
+    made = waterfall.waterfall_of(CLIENT, DEFAULT)
     assert made is not None and made.deployment == "Front"
     assert made.hops == {
         "client late": 10,
@@ -100,7 +91,7 @@ def test_the_way_through_the_proxy() -> None:
         mark("replica", 730, 760, "o", "r3", "Post"),
         mark("user", 740, 750, parent="o"),
     )
-    made = sure(waterfall_of(CLIENT, marks))
+    made = sure(waterfall.waterfall_of(CLIENT, marks))
     assert made.hops["downstream"] == 560
     _, post = made.calls
     assert (post.hops["argument"], post.hops["router"], post.hops["user code"]) == (505, 5, 10)
@@ -108,7 +99,7 @@ def test_the_way_through_the_proxy() -> None:
 
 def hops_of(marks: Iterable[HopMark], client: TracedRequest = CLIENT) -> dict[str, int]:
     """Split a request of 950 ns into hops, which add up."""
-    hops = sure(waterfall_of(client, tuple(marks))).hops
+    hops = sure(waterfall.waterfall_of(client, tuple(marks))).hops
     assert sum(hops.values()) == 950
     return dict(hops)
 
@@ -143,15 +134,17 @@ def test_the_way_through_haproxy(begin: int, end: int, hops: tuple[int, ...]) ->
 def test_what_no_mark_covers_is_a_hop_of_its_own(left_out: str, between: int) -> None:
     """A mark that a Ray does not make leaves one longer hop, and the sum stands."""
     marks = [hop for hop in DEFAULT if hop.kind != left_out or hop.name == "Down"]
-    assert hops_of(marks)[BETWEEN] == between
+    assert hops_of(marks)[waterfall.BETWEEN] == between
 
 
 @cases("lost", "p", "r", "f")
 def test_a_call_does_not_stand_in_the_place_of_a_request_whose_marks_are_lost(lost: str) -> None:
-    assert waterfall_of(CLIENT, [hop for hop in DEFAULT if hop.span != lost]) is None
-    assert waterfall_of(CLIENT, [hop for hop in OPTIMIZED if hop.span != "f"]) is None
-    assert waterfall_of(CLIENT, ()) is None
-    assert waterfall_of(TracedRequest(TRACE, 500, 510, 900, 950), DEFAULT) is None  # another clock
+    assert waterfall.waterfall_of(CLIENT, [hop for hop in DEFAULT if hop.span != lost]) is None
+    assert waterfall.waterfall_of(CLIENT, [hop for hop in OPTIMIZED if hop.span != "f"]) is None
+    assert waterfall.waterfall_of(CLIENT, ()) is None
+    assert (
+        waterfall.waterfall_of(TracedRequest(TRACE, 500, 510, 900, 950), DEFAULT) is None
+    )  # another clock
 
 
 @given(
@@ -164,7 +157,7 @@ def test_overlaps_count_once(calls: list[tuple[int, int]], batches: list[tuple[i
     marks = [*DEFAULT[:6]]
     marks += [mark("replica", *call, f"{at}", "f", "Down") for at, call in enumerate(calls)]
     marks += [mark("batch", *batch, parent="f") for batch in batches]
-    made = waterfall_of(CLIENT, marks)
+    made = waterfall.waterfall_of(CLIENT, marks)
     assert made is not None and sum(made.hops.values()) == 950
     below = sum(any(a <= at < b for a, b in calls) for at in range(120, 800))
     both = sum(any(a <= at < b for a, b in (*calls, *batches)) for at in range(120, 800))
@@ -187,7 +180,7 @@ def test_overlaps_count_once(calls: list[tuple[int, int]], batches: list[tuple[i
     (OPTIMIZED, "answer"),
 )
 def test_a_failed_request_is_lost_behind_its_mark(marks: tuple[HopMark, ...], hop: str) -> None:
-    assert lost_in(CLIENT, marks) == hop
+    assert waterfall.lost_in(CLIENT, marks) == hop
 
 
 def test_a_file_of_marks_that_went_round() -> None:
@@ -207,7 +200,7 @@ def test_a_file_of_marks_that_went_round() -> None:
     assert (line.begin_ns, line.end_ns, line.kind) == (999_600, 1_004_600, "haproxy")
     requests = [TracedRequest(TRACE, 0, 0, 10, 20), TracedRequest("c" * 32, 0, 0, 10, 20)]
     other = replace(line, trace="c" * 32, name="0/0/0/-1/2")
-    made = summary_of(requests, [], {TRACE: (line,), "c" * 32: (other,)}, 0)
+    made = waterfall.summary_of(requests, [], {TRACE: (line,), "c" * 32: (other,)}, 0)
     assert made.haproxy_ms == {"TR": 0, "Tw": 1, "Tc": 2, "Tr": 3, "Ta": 6}
 
 
@@ -229,7 +222,7 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
         ]
     requests.append(TracedRequest("f" * 32, 0, 0, 1, 2))
     failed = [TracedRequest("e" * 32, 0, 0, 1, 2)]
-    made = summary_of(requests, failed, marks, 3, ahead_ns=7)
+    made = waterfall.summary_of(requests, failed, marks, 3, ahead_ns=7)
     assert (made.traced, made.unseen, made.lost_marks) == (202, 1, 3)
     assert made.failed == {"client to replica": 1}
     assert (made.total.p50, made.total.tail) == (60 * MS, 100 * MS)
@@ -239,11 +232,11 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
     slowest = made.requests[0]
     assert slowest.total_ns == 460 * MS and slowest.due_unix_ns == 7
     assert ("router", 2 * MS, 401 * MS) in slowest.spans
-    assert SLOWEST_KEPT < len(made.requests) <= MOST_KEPT
+    assert waterfall.SLOWEST_KEPT < len(made.requests) <= waterfall.MOST_KEPT
     # The slowest are 1 %, at least 10, and a tenth at most.
     counts = (1, 9, 50, 75, 100, 999, 2000)
-    assert [slowest_of(count) for count in counts] == [1, 1, 5, 8, 10, 10, 20]
-    none = summary_of([], [], {}, 0)
+    assert [waterfall.slowest_of(count) for count in counts] == [1, 1, 5, 8, 10, 10, 20]
+    none = waterfall.summary_of([], [], {}, 0)
     assert none.traced == 0 and none.total == HopTimes() and none.requests == ()
 
 
@@ -263,7 +256,7 @@ B_SIDE = side({"router": 42}, {"router": 50}, {"router": 64})
 
 def test_the_hop_in_which_two_sides_differ_has_an_interval_over_rounds() -> None:
     """Differences of 32, 30 and 34: mean 32, standard error 2 / sqrt(3), t(0.975, 2) = 4.3027."""
-    by_hop = {shift.hop: shift for shift in shifts(A_SIDE, B_SIDE, pairs=True)}
+    by_hop = {shift.hop: shift for shift in waterfall.shifts(A_SIDE, B_SIDE, pairs=True)}
     assert list(by_hop) == ["latency", "router", "user code"]
     router, code = by_hop["router"], by_hop["user code"]
     assert (router.a_ns, router.b_ns, router.grown_ns) == (20.0, 52.0, 32.0)
@@ -272,16 +265,16 @@ def test_the_hop_in_which_two_sides_differ_has_an_interval_over_rounds() -> None
     assert code.b_ns is None and code.grown_ns == pytest.approx(-10 / 3)
     assert sum(shift.grown_ns for shift in by_hop.values()) == 2 * by_hop["latency"].grown_ns
     # Launches of their own have the interval of Welch.
-    router = shifts(A_SIDE, B_SIDE, pairs=False)[1]
+    router = waterfall.shifts(A_SIDE, B_SIDE, pairs=False)[1]
     squares = (100 / 3, 124 / 3)  # variances over launches
     share = squares[0] / sum(squares)
     df = 1 / (share**2 / 2 + (1 - share) ** 2 / 2)
     half = quantile(df, 0.975) * sum(squares) ** 0.5
     assert router.low == pytest.approx(32 - half) and router.high == pytest.approx(32 + half)
     # What was not traced on both sides is not compared.
-    assert shifts(A_SIDE, {}, pairs=True) == ()
-    assert shifts(A_SIDE, {1: WaterfallFacts()}, pairs=False) == ()
-    (whole, *_) = shifts(A_SIDE, {2: B_SIDE[2]}, pairs=True)
+    assert waterfall.shifts(A_SIDE, {}, pairs=True) == ()
+    assert waterfall.shifts(A_SIDE, {1: WaterfallFacts()}, pairs=False) == ()
+    (whole, *_) = waterfall.shifts(A_SIDE, {2: B_SIDE[2]}, pairs=True)
     assert (whole.a_ns, whole.b_ns, whole.low) == (25.0, 50.0, None)
 
 
@@ -295,6 +288,6 @@ def test_two_calls_that_wait_25_ms_are_a_timer_of_25() -> None:
         calls.append(mark("batch", begin, begin + 26 * MS, parent=call))
     traces = [f"{at:016x}{CLIENT_ID}" for at in range(10)]
     requests = [TracedRequest(trace, 0, 0, 70 * MS, 70 * MS) for trace in traces]
-    made = summary_of(requests, [], dict.fromkeys(traces, calls), 0)
+    made = waterfall.summary_of(requests, [], dict.fromkeys(traces, calls), 0)
     assert made.timers == {"Down: batch wait": 25.0}
     assert made.hops["Down: batch wait"].p50 == 52 * MS

@@ -14,15 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from serve_bench.cli.progress import (
-    HEIGHT,
-    SECONDS,
-    Display,
-    LineView,
-    chart,
-    load_figures,
-    step_texts,
-)
+from serve_bench.cli import progress
 from serve_bench.cli.sitting import long_name, long_notice
 from serve_bench.core.load_result import Progress
 from serve_bench.runner.runner import Plan, RunStep
@@ -39,7 +31,7 @@ def step(load: Progress | None) -> RunStep:
     return RunStep(12, 18, "optimized", 1, cell, at.row, "measure", None, 744.0, True, load)
 
 
-def drawn(view: LineView, width: int, height: int) -> list[str]:
+def drawn(view: progress.LineView, width: int, height: int) -> list[str]:
     """Draw the view as rich prints it into a terminal of this size."""
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=False)
     with console.capture() as capture:
@@ -49,17 +41,17 @@ def drawn(view: LineView, width: int, height: int) -> list[str]:
 
 def test_rate_latency_errors_and_time_left_are_there_at_80_columns_whatever_they_are() -> None:
     for load in (NOW, HEAVY):
-        figures, words = step_texts(step(load))
-        line = drawn(LineView(figures, words), 80, 24)[0]
-        assert line == figures and load_figures(load) in line and "12:24 left" in line
-    assert load_figures(NOW) == "4,552 req/s | p50 20.5 p99 139 ms | 0 errors"
-    assert load_figures(HEAVY).endswith("p50 1,204 p99 12,345 ms | 12,345 errors")
+        figures, words = progress.step_texts(step(load))
+        line = drawn(progress.LineView(figures, words), 80, 24)[0]
+        assert line == figures and progress.load_figures(load) in line and "12:24 left" in line
+    assert progress.load_figures(NOW) == "4,552 req/s | p50 20.5 p99 139 ms | 0 errors"
+    assert progress.load_figures(HEAVY).endswith("p50 1,204 p99 12,345 ms | 12,345 errors")
 
 
-def measured(rates: list[float]) -> LineView:
+def measured(rates: list[float]) -> progress.LineView:
     """Make a view after one row, a second for each rate."""
     at = iter(float(second) for second in range(1000))
-    view = LineView("figures", "words", clock=lambda: next(at))
+    view = progress.LineView("figures", "words", clock=lambda: next(at))
     for rate in rates:
         view.load(replace(NOW, rate=rate), "row")
     return view
@@ -69,16 +61,18 @@ def test_charts_of_the_last_30_s_where_there_are_20_lines() -> None:
     view = measured([100.0 * step for step in range(1, 41)])
     assert drawn(view, 80, 19) == ["figures", "words"]
     lines = drawn(view, 80, 20)
-    assert len(lines) == 2 + 1 + HEIGHT
+    assert len(lines) == 2 + 1 + progress.HEIGHT
     assert lines[2].split("  ")[0] == "requests/s, most 4,000" and "p99 ms, most 139" in lines[2]
     assert all(len(line) <= 80 for line in drawn(view, 80, 24))
-    assert len(view.samples) == SECONDS and view.samples[0][1] == 1100.0
-    title, *rows = chart("requests/s", [0.0, 50.0, 100.0], 22)  # from 0 to the highest value
+    assert len(view.samples) == progress.SECONDS and view.samples[0][1] == 1100.0
+    title, *rows = progress.chart(
+        "requests/s", [0.0, 50.0, 100.0], 22
+    )  # from 0 to the highest value
     assert title == "requests/s, most 100  "
     assert [row[-3:] for row in rows] == ["  █", "  █", " ██", " ██"]
-    assert chart("p99 ms", [0.0, 0.0], 20)[1:] == [" " * 20] * HEIGHT
+    assert progress.chart("p99 ms", [0.0, 0.0], 20)[1:] == [" " * 20] * progress.HEIGHT
     # The last state of a second counts, and another row begins anew.
-    view = LineView(clock=lambda: 5.2)
+    view = progress.LineView(clock=lambda: 5.2)
     for rate in (1.0, 2.0):
         view.load(replace(NOW, rate=rate), "row")
     view.load(replace(NOW, phase="drain"), "row")
@@ -91,7 +85,7 @@ def silences(steps: list[RunStep], seconds: int = 60) -> tuple[list[int], list[s
     """How long a display shows nothing while these steps come, one a second, and its lines."""
     now, shown, lines = 0.0, [0], 0
     out = io.StringIO()
-    display = Display(out, clock=lambda: now)
+    display = progress.Display(out, clock=lambda: now)
     for second in range(seconds):
         now = float(second)
         if second < len(steps):
@@ -120,8 +114,8 @@ def test_a_load_without_a_response_says_so_at_once(monkeypatch: pytest.MonkeyPat
     assert gaps[0] == 5 and lines[0].endswith("no response for 5 s")
     assert max(gaps) <= 10
     ticked = threading.Event()  # a thread watches between the steps
-    monkeypatch.setattr(Display, "tick", lambda display: ticked.set())
-    with Display(io.StringIO()):
+    monkeypatch.setattr(progress.Display, "tick", lambda display: ticked.set())
+    with progress.Display(io.StringIO()):
         assert ticked.wait(60)
 
 
@@ -148,7 +142,7 @@ def test_the_live_view_fits_the_terminal_and_goes_away(monkeypatch: pytest.Monke
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
     with open(slave, "w", encoding="utf-8") as terminal:
-        with Display(terminal) as display:
+        with progress.Display(terminal) as display:
             display.step(step(NOW))
             time.sleep(0.6)  # it is drawn four times a second
         terminal.flush()
@@ -157,14 +151,14 @@ def test_the_live_view_fits_the_terminal_and_goes_away(monkeypatch: pytest.Monke
             shown += os.read(master, 4096).decode()
     os.close(master)
     lines = [line for line in re.split(r"\r|\n|\x1b\[[0-9?]*[A-Za-z]", shown) if line]
-    assert lines and set(lines) <= {f"{text[:39]}…" for text in step_texts(step(NOW))}
+    assert lines and set(lines) <= {f"{text[:39]}…" for text in progress.step_texts(step(NOW))}
 
 
 def test_the_line_goes_on_when_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve_bench.cli.progress.PLAIN_EVERY_S", 0.0)
     reader, writer = os.pipe()
     pipe = os.fdopen(writer, "w")
-    with Display(pipe) as display:
+    with progress.Display(pipe) as display:
         display.step(step(NOW))
         display.step(step(NOW))
         assert b"12:24 left" in os.read(reader, 4096)
@@ -177,5 +171,5 @@ def test_the_line_goes_on_when_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) 
 
 def test_sides_with_long_names_are_a_and_b() -> None:
     out, trial = io.StringIO(), records.trial(records.planned())
-    Display(out, letters={trial.variant: "B"}).trial(trial, 2, 6)
+    progress.Display(out, letters={trial.variant: "B"}).trial(trial, 2, 6)
     assert out.getvalue().startswith("[2/6] B, ")

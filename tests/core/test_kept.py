@@ -13,17 +13,9 @@ from serve_bench.cli.program import main
 from serve_bench.cli.progress import failure_text
 from serve_bench.cli.sitting import named_by
 from serve_bench.core import record_lines as jsonl
+from serve_bench.core import redaction
 from serve_bench.core.plan import label_of
 from serve_bench.core.proof import contradictions
-from serve_bench.core.redaction import (
-    differs,
-    hide_env_value,
-    hide_header,
-    hide_in_text,
-    hide_option,
-    hide_settings,
-    hide_suite,
-)
 from serve_bench.core.result import Deploy, Failure, VariantUsed, trial_key
 from serve_bench.core.schema import built
 from serve_bench.core.secrets import hash_value, hide
@@ -45,9 +37,11 @@ def test_a_hash_is_the_same_everywhere_and_stays() -> None:
     assert hash_value(hash_value("abc")) == hash_value("abc") != hash_value("abd")
     assert hash_value("") == "" and hash_value(b"abc") == hash_value("abc")
     # It ends before what stands behind it: an address, then the name of a row.
-    once = hide_in_text("url/r1/url=http://h/?token=abc") + "/1-connection/replica-5.raw.txt"
+    once = (
+        redaction.hide_in_text("url/r1/url=http://h/?token=abc") + "/1-connection/replica-5.raw.txt"
+    )
     assert once.endswith("/1-connection/replica-5.raw.txt") and "abc" not in once.partition("?")[2]
-    assert hide_in_text(once) == once
+    assert redaction.hide_in_text(once) == once
     # A failure holds no secret.
     failure = Failure("trial", f"no answer from http://h/?key={SECRET}", "now", detail=(SECRET,))
     for said in (failure_text(failure), jsonl.to_line(failure)):
@@ -63,7 +57,7 @@ def test_a_hash_is_the_same_everywhere_and_stays() -> None:
     ("DB", f"redis://:{SECRET}@h", False),
 )
 def test_flags_of_ray_and_numbers_are_kept(name: str, value: str, is_kept: bool) -> None:
-    assert hide_env_value(name, value) == (value if is_kept else hash_value(value))
+    assert redaction.hide_env_value(name, value) == (value if is_kept else hash_value(value))
 
 
 @cases(
@@ -80,8 +74,8 @@ def test_flags_of_ray_and_numbers_are_kept(name: str, value: str, is_kept: bool)
     ("is it a filter? (a seccomp filter?)", "is it a filter? (a seccomp filter?)"),
 )
 def test_addresses_in_texts(text: str, hidden: str) -> None:
-    assert hide_in_text(text) == hidden
-    assert hide_in_text(hidden) == hidden
+    assert redaction.hide_in_text(text) == hidden
+    assert redaction.hide_in_text(hidden) == hidden
 
 
 @cases(
@@ -92,7 +86,7 @@ def test_addresses_in_texts(text: str, hidden: str) -> None:
     f"redis://:{SECRET}@h:6379/0 and http://h:80/x",
 )
 def test_no_end_of_a_secret_is_left_in_an_address(text: str) -> None:
-    hidden = hide_in_text(text)
+    hidden = redaction.hide_in_text(text)
     assert SECRET not in hidden and "sha256:" in hidden
 
 
@@ -152,7 +146,7 @@ def test_a_value_is_hidden_however_a_text_spells_it() -> None:
     *(("/home/me/data", ""), ("localhost:80", ""), ("sha256", "")),
 )
 def test_plain_words_are_hidden_by_their_place_alone(value: str, hidden: str) -> None:
-    assert hide_header(f"X-Any: {value}") == f"X-Any: {hash_value(value)}"
+    assert redaction.hide_header(f"X-Any: {value}") == f"X-Any: {hash_value(value)}"
     text = f"seen: {hidden or value}, sha256:00000000"
     assert hide(text) == (text.replace(hidden, hash_value(value)) if hidden else text)
 
@@ -187,7 +181,9 @@ def test_nothing_of_the_environment_of_a_variant_is_in_a_record() -> None:
     wrong = [f"MODE={HASH} is not in the environment of the replica"]
     assert contradictions(used, launch.proved) == wrong
     assert contradictions(stored.variant, stored.proved) == wrong
-    shown = hide_suite({"variants": [asdict(used)], "app": {"config": {"env_vars": {"A": SECRET}}}})
+    shown = redaction.hide_suite(
+        {"variants": [asdict(used)], "app": {"config": {"env_vars": {"A": SECRET}}}}
+    )
     assert SECRET not in json.dumps(shown) and shown["variants"][0]["name"] == used.name
 
 
@@ -195,7 +191,7 @@ def test_of_options_the_addresses_are_hidden(call: Call) -> None:
     cell: dict[str, Any] = {"Shop.user_config.db": f"redis://:{SECRET}@h", "Shop.num_replicas": 2}
     proof = {"replicas": [{"user_config": cell}]}
     texts = [
-        json.dumps(hide_suite({"cells": [cell]})),
+        json.dumps(redaction.hide_suite({"cells": [cell]})),
         jsonl.to_line(Deploy("1", label_of(cell), 1.0, True, proof=proof)),
         trial_key("default", 1, label_of(cell), "1 client"),
     ]
@@ -203,11 +199,11 @@ def test_of_options_the_addresses_are_hidden(call: Call) -> None:
         assert SECRET not in text and hash_value(f":{SECRET}") in text
     assert label_of(cell)["Shop.num_replicas"] == 2
     record = {"kind": "trial", "slots": {"KeyStore": 5}, "waits": {"get_token": [3, {"n": "a=b"}]}}
-    assert hide_settings(record) == record  # no address and no environment
+    assert redaction.hide_settings(record) == record  # no address and no environment
     # Of the environment no value is kept.
     for option in ("env", "a_env", "b_env"):
-        assert hide_option(option, f"MODE={SECRET}") == f"MODE={HASH}"
-        assert hide_option(option, "RAY_SERVE_X=1") == "RAY_SERVE_X=1"
+        assert redaction.hide_option(option, f"MODE={SECRET}") == f"MODE={HASH}"
+        assert redaction.hide_option(option, "RAY_SERVE_X=1") == "RAY_SERVE_X=1"
     for words in ("micro --env", "versus --a default --b default --b-env"):
         out, err = call(*words.split(), f"MODE={SECRET}", "--dry-run")
         assert SECRET not in out + err and f"MODE={HASH}" in out
@@ -237,13 +233,13 @@ def test_what_a_record_would_have_us_use(suite: dict[str, Any], named: list[str]
 
 def test_a_plan_that_is_named_again_must_be_the_stored_one() -> None:
     again = {"windows": 3, "variants": [{"name": "x", "env": {"MODE": "a"}}]}
-    stored = hide_suite(again)
-    assert differs(stored, again) is None
+    stored = redaction.hide_suite(again)
+    assert redaction.differs(stored, again) is None
     other = {"windows": 3, "variants": [{"name": "x", "env": {"MODE": "b"}}]}
-    assert (differs(stored, other) or "").startswith("variants.0.env.MODE is ")
-    assert differs(stored, {**stored, "windows": 4}) == "windows is 4, and was 3"
+    assert (redaction.differs(stored, other) or "").startswith("variants.0.env.MODE is ")
+    assert redaction.differs(stored, {**stored, "windows": 4}) == "windows is 4, and was 3"
     app, moved = ({"own": {"folder": at, "sources": ["shop.py"]}} for at in ("/a", "/b"))
-    assert differs({"app": app}, {"app": moved}) == 'app.own.folder is "/b", and was "/a"'
+    assert redaction.differs({"app": app}, {"app": moved}) == 'app.own.folder is "/b", and was "/a"'
 
 
 def store_with(beside: Path, **suite: Any) -> str:

@@ -5,15 +5,8 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
+from serve_bench.core import load_result
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_result import (
-    ClientVerdict,
-    Counts,
-    LoadResult,
-    Warmup,
-    WorkerFailure,
-    WorkerReport,
-)
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.core.schema import built, plain
@@ -30,21 +23,23 @@ LOAD = Load(Request("http://h:1/"))
 
 
 def test_everything_is_added_up_and_nothing_is_lost() -> None:
-    failure = WorkerFailure(9, "killed by signal 9", 4)
-    bound = ClientVerdict(True, ("too busy", "late"), 0.9, 0.2, 1000, 2000)
+    failure = load_result.WorkerFailure(9, "killed by signal 9", 4)
+    bound = load_result.ClientVerdict(True, ("too busy", "late"), 0.9, 0.2, 1000, 2000)
     first = a_result([MS] * 5, (2, 3), notes=("one", "two"), connection_rate_max=40.0)
     second = a_result(
         [2 * MS] * 6, (4, 2), duration_s=2.5, notes=("two",), failures=(failure,), verdict=bound
     )
-    second = structs.replace(second, workers=(WorkerReport(2, 4, 0.5, 0.9, 0.2, 18.0, "none"),))
+    second = structs.replace(
+        second, workers=(load_result.WorkerReport(2, 4, 0.5, 0.9, 0.2, 18.0, "none"),)
+    )
     third = a_result([3 * MS], (1, 0), verdict=replace(bound, reasons=("late",)))
     total = combine(LOAD, [first, second, third])
     assert total.windows == (7, 5) and total.window_s == 1.0 and total.duration_s == 2.5
-    assert total.measured == Counts(27, 12, {"timeout": 9}, 6)
+    assert total.measured == load_result.Counts(27, 12, {"timeout": 9}, 6)
     assert total.latency == Histogram.of([MS] * 5 + [2 * MS] * 6 + [3 * MS])
-    assert total.in_windows == Counts(27, 9, {"timeout": 6}, 18, carried_in=6)
+    assert total.in_windows == load_result.Counts(27, 9, {"timeout": 6}, 18, carried_in=6)
     assert total.mean_in_flight == 10.5 and total.censored.count == 15
-    assert total.total == Counts(42, 33, {"timeout": 9}, 0)
+    assert total.total == load_result.Counts(42, 33, {"timeout": 9}, 0)
     assert total.status_codes == {200: 12} and total.bytes_received == 1200
     assert (total.retried, total.reconnects, total.early, total.waited) == (3, 9, 6, 0)
     assert len(total.workers) == 3 and total.failures == (failure,)
@@ -52,8 +47,8 @@ def test_everything_is_added_up_and_nothing_is_lost() -> None:
     assert total.verdict.client_bound and total.verdict.reasons == ("too busy", "late")
     assert total.verdict.non_idle == 0.9 and total.verdict.run_queue_wait == 0.2
     assert total.connection_rate_max == 40.0
-    assert total.warmup == Warmup(0.5, True, 21)
-    assert built(LoadResult, plain(total), "it") == total
+    assert total.warmup == load_result.Warmup(0.5, True, 21)
+    assert built(load_result.LoadResult, plain(total), "it") == total
     alone = combine(LOAD, [first])
     assert alone == structs.replace(first, verdict=alone.verdict)
     whole, verdict = first.latency.joined(first.censored), alone.verdict
@@ -64,7 +59,7 @@ def test_everything_is_added_up_and_nothing_is_lost() -> None:
 
 def test_the_client_is_not_blamed_for_a_server_that_stops_answering() -> None:
     """60 of 90 requests are answered in 143 us each and the others never; sent 60 us late."""
-    workers = (WorkerReport(1, 8, 1.0, 0.1, 0.0, 20.0, "none"),)
+    workers = (load_result.WorkerReport(1, 8, 1.0, 0.1, 0.0, 20.0, "none"),)
     lag, waits = Histogram.of([60_000] * 90), Histogram.of([1000 * MS] * 30)
     made = a_result([143_000] * 60, (60,), workers=workers, send_lag=lag, censored=waits)
     assert judged(made).verdict.reasons == ()

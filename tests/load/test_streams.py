@@ -11,17 +11,10 @@ from serve_bench.core.histogram import slot_middle
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Streaming, Timing
 from serve_bench.core.request_spec import Request
+from serve_bench.load import streams
 from serve_bench.load.driver import drive_load
 from serve_bench.load.http1 import OTHER, PLAIN, judge
 from serve_bench.load.request_log import RequestLog
-from serve_bench.load.streams import (
-    EventReader,
-    LineReader,
-    OpenAiReader,
-    SseReader,
-    StreamFramer,
-    stream_framer,
-)
 from tests.cases import cases
 from tests.load.loads import check_log, run_here, split
 from tests.servers import KnownServer, Steps, serving
@@ -32,7 +25,7 @@ REQUEST: Final = Request("http://127.0.0.1/")
 CHUNKED: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def read(reader: EventReader, parts: list[bytes]) -> tuple[int, bool, str | None]:
+def read(reader: streams.EventReader, parts: list[bytes]) -> tuple[int, bool, str | None]:
     """Events, whether DONE came, and the class of failure."""
     for part in parts:
         reader.feed(part)
@@ -65,7 +58,7 @@ def sse_streams(draw: st.DrawFn) -> tuple[bytes, int]:
 def test_any_cut_of_any_bytes_reads_the_same(data: bytes, places: list[int]) -> None:
     data = data.replace(b"\0", b"data: x\n\n").replace(b"\1", b"data: [DONE]\n\n")
     data = data.replace(b"\2", b'data: {"choices":[{"text":"a"}]}\n\n')
-    for kind in (SseReader, OpenAiReader, LineReader):
+    for kind in (streams.SseReader, streams.OpenAiReader, streams.LineReader):
         assert read(kind(), split(data, places)) == read(kind(), [data])
 
 
@@ -74,7 +67,7 @@ def test_any_cut_of_chunks(stream: tuple[bytes, int], places: list[int], reads: 
     data, events = stream
     parts = split(data, places)
     for streaming, count in ((Streaming(), events), (Streaming("chunks"), len(parts))):
-        framer = stream_framer(streaming)
+        framer = streams.stream_framer(streaming)
         for piece in split(CHUNKED + chunks(parts), reads):
             framer.parser.feed_data(piece)
         assert framer.reader.fresh == count and framer.done == (PLAIN if count else OTHER)
@@ -105,7 +98,7 @@ def test_any_cut_of_chunks(stream: tuple[bytes, int], places: list[int], reads: 
     (b"data: [DONE]\n\n", 0, "event"),
 )
 def test_what_is_wrong_with_server_sent_events(data: bytes, events: int, fault: str | None) -> None:
-    count, done, found = read(SseReader(), [data])
+    count, done, found = read(streams.SseReader(), [data])
     assert (count, found, done) == (events, fault, b"[DONE]" in data)
 
 
@@ -121,36 +114,38 @@ def chat(*contents: str | None) -> list[bytes]:
 
 def test_a_chat_completion_has_an_event_for_each_text_and_its_tokens() -> None:
     done = b"data: [DONE]\n\n"
-    reader = OpenAiReader()
+    reader = streams.OpenAiReader()
     assert read(reader, [*chat("Hello", " world", None), done]) == (2, True, None)
     assert reader.tokens == (7, 3)
     plain = [b'data: {"choices":[{"text":"a"}],"usage":null}\n\n', done]
-    assert read(OpenAiReader(), plain) == (1, True, None)
+    assert read(streams.OpenAiReader(), plain) == (1, True, None)
     thinking = [b'data: {"choices":[{"delta":{"reasoning_content":"a"}}]}\n\n', done]
-    assert read(OpenAiReader(), thinking) == (1, True, None)
-    assert read(OpenAiReader(), chat("a")) == (1, False, "truncated")
-    assert read(OpenAiReader(), [*chat("a"), b"[DONE]"]) == (1, True, None)
-    assert read(OpenAiReader(), [*chat(), done]) == (0, True, "event")
+    assert read(streams.OpenAiReader(), thinking) == (1, True, None)
+    assert read(streams.OpenAiReader(), chat("a")) == (1, False, "truncated")
+    assert read(streams.OpenAiReader(), [*chat("a"), b"[DONE]"]) == (1, True, None)
+    assert read(streams.OpenAiReader(), [*chat(), done]) == (0, True, "event")
     empty = b'data: {"choices":null,"usage":{"prompt_tokens":null},"error":null}\n\n'
-    assert read(OpenAiReader(), [*chat("a"), empty, done]) == (1, True, None)
-    assert read(OpenAiReader(), [b'data: {"error":{"message":"x"}}\n\n', done])[2] == "event"
+    assert read(streams.OpenAiReader(), [*chat("a"), empty, done]) == (1, True, None)
+    assert (
+        read(streams.OpenAiReader(), [b'data: {"error":{"message":"x"}}\n\n', done])[2] == "event"
+    )
     deep = b'data: {"x":' + 9_999 * b"[" + 9_999 * b"]" + b"}\n\n"
     counts = [b'data: {"usage":{"prompt_tokens":%b}}\n\n' % n for n in (b"-5", b"9" * 400)]
     garbled = (b"data: {\n\n", b'data: {"choices":1}\n\n', b"data: \xff\n\n")
     for wrong in (*garbled, deep, *counts):
-        assert read(OpenAiReader(), [*chat("a"), wrong, done]) == (1, True, "event")
+        assert read(streams.OpenAiReader(), [*chat("a"), wrong, done]) == (1, True, "event")
 
 
 def test_lines_and_pieces() -> None:
-    assert read(LineReader(), [b"{}\r\n\r\n{", b"}\n \n{}"]) == (3, False, None)
-    framer = stream_framer(Streaming("chunks"))
+    assert read(streams.LineReader(), [b"{}\r\n\r\n{", b"}\n \n{}"]) == (3, False, None)
+    framer = streams.stream_framer(Streaming("chunks"))
     for piece in (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab", b"c", b"d"):
         framer.parser.feed_data(piece)
     assert (framer.reader.fresh, framer.done) == (3, PLAIN)
 
 
-def framed(*pieces: bytes, eof: bool = False) -> StreamFramer:
-    framer = stream_framer(Streaming())
+def framed(*pieces: bytes, eof: bool = False) -> streams.StreamFramer:
+    framer = streams.stream_framer(Streaming())
     for piece in pieces:
         framer.parser.feed_data(piece)
         if not framer.done:

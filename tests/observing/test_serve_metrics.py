@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.observing.inside import (
-    Meter,
-    MetricsAbsent,
-    MetricSeries,
-    count_for_nobody,
-    parse,
-    scrape,
-)
+from serve_bench.observing import inside
 from tests.cases import cases
 from tests.servers import serving
 
@@ -57,31 +50,31 @@ class Exports:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def get(self, url: str) -> MetricSeries:
-        return parse([shown for since, shown in self.script if since <= self.now][-1])
+    def get(self, url: str) -> inside.MetricSeries:
+        return inside.parse([shown for since, shown in self.script if since <= self.now][-1])
 
 
 def test_serve_s_series_are_read_and_buckets_and_other_metrics_left_out() -> None:
-    series = parse(text(10, ongoing=3))
+    series = inside.parse(text(10, ongoing=3))
     times = {f"deployment_processing_latency_ms_{part}" for part in ("sum", "count")}
     counts = {"deployment_request_counter_total", "replica_processing_queries"}
     assert {name for name, _ in series} == times | counts
     ((_, labels),) = [key for key in series if key[0] == "deployment_request_counter_total"]
     assert dict(labels)["application"] == "a" and "NodeAddress" not in dict(labels)
-    series = parse('ray_serve_x{a="q\\"uote",b="back\\\\slash",c="li\\nne",d="}"} 1.5e+06\n')
+    series = inside.parse('ray_serve_x{a="q\\"uote",b="back\\\\slash",c="li\\nne",d="}"} 1.5e+06\n')
     ((name, labels),) = series
     assert name == "x" and series[(name, labels)] == 1.5e6
     assert dict(labels) == {"a": 'q"uote', "b": "back\\slash", "c": "li\nne", "d": "}"}
-    with pytest.raises(MetricsAbsent, match="a line that is no metric"):
-        parse("ray_serve_x{ nonsense\n")
+    with pytest.raises(inside.MetricsAbsent, match="a line that is no metric"):
+        inside.parse("ray_serve_x{ nonsense\n")
 
 
 def begun(
     script: Sequence[tuple[float, str]], ended_s: float, *, http: bool = False
-) -> tuple[Exports, Meter]:
+) -> tuple[Exports, inside.Meter]:
     """Start a meter at second 0; return it and the second at which the load has ended."""
     exports = Exports(script)
-    meter = Meter("u", 2.0, http, exports.get, exports.clock, exports.sleep)
+    meter = inside.Meter("u", 2.0, http, exports.get, exports.clock, exports.sleep)
     assert meter.begin() is None
     exports.now = ended_s
     return exports, meter
@@ -139,9 +132,9 @@ def test_an_endpoint_is_scraped_past_a_proxy(monkeypatch: pytest.MonkeyPatch) ->
     body = text(3).encode()
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     with serving(steps=lambda number: [(0.0, answer)]) as server:
-        assert len(scrape(server.url)) == 4
+        assert len(inside.scrape(server.url)) == 4
     # One that is not there is a line, and the run goes on.
-    meter = Meter("http://127.0.0.1:9/metrics", 2.0)
+    meter = inside.Meter("http://127.0.0.1:9/metrics", 2.0)
     why = meter.begin()
     assert why is not None and why.startswith("http://127.0.0.1:9/metrics: ") and "\n" not in why
     assert meter.end(1, 1)["status"] == "absent"
@@ -168,4 +161,4 @@ def test_what_was_finished_for_nobody_is_no_more_than_what_was_given_up(
     result: Any = SimpleNamespace(
         total=SimpleNamespace(sent=100, failed=failed), status_codes=statuses
     )
-    assert count_for_nobody(replicas, result) == counted
+    assert inside.count_for_nobody(replicas, result) == counted

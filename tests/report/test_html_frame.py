@@ -11,17 +11,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.report.page import MOST_RECORDS, Folder, folder_of, html_text
-from serve_bench.view.document import (
-    Column,
-    Document,
-    Flamegraph,
-    Folded,
-    Number,
-    Section,
-    Table,
-    TableRow,
-    Text,
-)
+from serve_bench.view import document
 from tests import places
 from tests.cases import cases
 from tests.fixtures import Call, Patch
@@ -75,7 +65,7 @@ FOLDER = Folder(
 """Of a run with records and a flamegraph."""
 
 
-def page(*sheets_: Document, folders: tuple[Folder, ...] = (FOLDER,)) -> str:
+def page(*sheets_: document.Document, folders: tuple[Folder, ...] = (FOLDER,)) -> str:
     return html_text(sheets_ or (sheet(),), folders)
 
 
@@ -105,10 +95,12 @@ def test_only_the_script_of_the_page_may_run_and_none_may_ask_the_network() -> N
 
 def test_figures_carry_their_value_as_json_writes_it() -> None:
     values = (1234.5678901234567, 0.1 + 0.2, 1e-09, 3, None, float("nan"))
-    cells = (Number(f"{value:.1f}" if value else "-", value) for value in values)
-    rows = tuple(TableRow((Text("a"), cell)) for cell in cells)
-    table = Table("t", (Column("row", number=False), Column("x", "1/s")), rows)
-    read_page = Read(page(sheet(sections=(Section("s", "S", (table,)),))))
+    cells = (document.Number(f"{value:.1f}" if value else "-", value) for value in values)
+    rows = tuple(document.TableRow((document.Text("a"), cell)) for cell in cells)
+    table = document.Table(
+        "t", (document.Column("row", number=False), document.Column("x", "1/s")), rows
+    )
+    read_page = Read(page(sheet(sections=(document.Section("s", "S", (table,)),))))
     shown = [about["data-value"] for about in read_page.all("td", **{"class": "number"})]
     assert shown == ["1234.5678901234567", "0.30000000000000004", "1e-09", "3", "null", "null"]
     assert shown[0] == json.dumps(values[0])
@@ -122,19 +114,19 @@ def test_stacks_that_are_none_or_of_another_folder_are_said_to_be_missing(tmp_pa
     (tmp_path / "out.raw.txt").write_bytes(STACKS)
     beyond = ("../out.raw.txt", "../ring/a", "/")
     for stacks in ("none.raw.txt", *beyond, "gone", "a\0b", "x" * 5000):
-        graph = Folded("more", (Flamegraph("replica", stacks),))
-        document = sheet(sections=(Section("profiles", "Profiles", (graph,)),))
-        read_page = Read(page(document, folders=(folder_of(home, document, "records.jsonl"),)))
+        graph = document.Folded("more", (document.Flamegraph("replica", stacks),))
+        made = sheet(sections=(document.Section("profiles", "Profiles", (graph,)),))
+        read_page = Read(page(made, folders=(folder_of(home, made, "records.jsonl"),)))
         assert not read_page.all("svg", **{"class": "flame"})
         assert "is not in the folder of the run" in read_page.text
 
 
 def test_records_that_are_too_large_are_left_out_with_their_size(tmp_path: Path) -> None:
-    document = sheet(sections=())
+    made = sheet(sections=())
     for size, embedded in ((MOST_RECORDS - 1, True), (MOST_RECORDS, False)):
         (tmp_path / "records.jsonl").write_bytes(b"x" * size)
-        kept = folder_of(tmp_path, document, "records.jsonl")
-        read_page = Read(page(document, folders=(kept,)))
+        kept = folder_of(tmp_path, made, "records.jsonl")
+        read_page = Read(page(made, folders=(kept,)))
         assert bool(read_page.all("script", type="application/x-ndjson")) == embedded
         assert ("too large for this page" in read_page.text) != embedded
         assert "2.0 MB" in read_page.text

@@ -21,7 +21,6 @@ from scripts.corpus import list_runs, report
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.scale.spec import WORKLOADS
-from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Result, Trial, result_of
@@ -53,6 +52,7 @@ from tests.records import (
     trial,
     worker,
 )
+from tests.refused import refusal
 from tests.rendering import render
 from tests.scale_records import scale_result, scale_suite
 from tests.sheet_parts import as_lines, at, is_sound, make_sheet, part, select
@@ -407,5 +407,4 @@ def test_the_name_of_a_row_tells_it_from_all_others() -> None:
 
 
 def test_an_slo_that_a_hand_has_changed_is_one_line() -> None:
-    with pytest.raises(BadInput, match=r"^suite\.slo: 'p99' is not allowed"):
-        render(micro("p99", 10.0))
+    assert refusal(render, micro("p99", 10.0)).startswith("suite.slo: 'p99' is not allowed")

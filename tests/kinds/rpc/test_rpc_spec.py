@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.rpc.spec import (
-    LISTS,
-    MOST_EPISODES,
-    PUBLISHED_ARGUMENTS,
-    RpcSpec,
-    World,
-    read_rpc,
-    x_of,
-)
+from serve_bench.benchmarks.rpc import spec
 from serve_bench.core.content import Content
 from serve_bench.core.plan import list_trials
 from serve_bench.core.schema import built
@@ -26,28 +18,28 @@ from tests.refused import refusal
 
 REFERENCE = places.TOP / "serve_bench" / "reference" / "torch_rpc.json"
 SHIPPED = read_toml(suite_file("rpc"))
-WORLD = World(10, True, "10-20-10", 5, 10, "cpu", 1)
+WORLD = spec.World(10, True, "10-20-10", 5, 10, "cpu", 1)
 
 
-def with_flags(**flags: str) -> RpcSpec:
-    return read_rpc(Content("f.toml", SHIPPED), flags)
+def with_flags(**flags: str) -> spec.RpcSpec:
+    return spec.read_rpc(Content("f.toml", SHIPPED), flags)
 
 
 def refuse(data: Mapping[str, Any] = SHIPPED, /, **flags: str) -> str:
-    return refusal(read_rpc, Content("f.toml", data), flags)
+    return refusal(spec.read_rpc, Content("f.toml", data), flags)
 
 
-def suite_of(**given: Any) -> RpcSpec:
-    return RpcSpec(**{"backend": ("torch", "ray"), "world_size": (2, 3, 4), **given})
+def suite_of(**given: Any) -> spec.RpcSpec:
+    return spec.RpcSpec(**{"backend": ("torch", "ray"), "world_size": (2, 3, 4), **given})
 
 
 def test_the_published_arguments_are_in_the_shipped_suite() -> None:
     published = json.loads(REFERENCE.read_text(encoding="utf-8"))["arguments"]
-    assert list(published) == list(PUBLISHED_ARGUMENTS)
+    assert list(published) == list(spec.PUBLISHED_ARGUMENTS)
     table = SHIPPED["rpc"]
-    assert set(RpcSpec.options()) - {"seconds", "policy_ms"} == set(table)
-    assert with_flags() == RpcSpec()
-    here = {name: str(table[name]) for name in PUBLISHED_ARGUMENTS if name in table}
+    assert set(spec.RpcSpec.options()) - {"seconds", "policy_ms"} == set(table)
+    assert with_flags() == spec.RpcSpec()
+    here = {name: str(table[name]) for name in spec.PUBLISHED_ARGUMENTS if name in table}
     differs = {name for name in here if here[name].lower() != published[name].lower()}
     assert differs == {"world_size"}  # 80 processes are not for everyone's first try
 
@@ -70,13 +62,13 @@ LISTED: dict[str, tuple[str, list[Any], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", spec.LISTS)
 def test_any_one_argument_may_be_a_list_and_is_the_x_axis(name: str) -> None:
     text, values, points = LISTED[name]
     suite = with_flags(**{name: text})
     assert suite.x_axis == name
     assert [getattr(world, name) for world in suite.worlds] == values
-    assert [x_of(asdict(world), name) for world in suite.worlds] == points
+    assert [spec.x_of(asdict(world), name) for world in suite.worlds] == points
     assert {replace(world, **{name: values[0]}) for world in suite.worlds} == {suite.worlds[0]}
 
 
@@ -101,11 +93,11 @@ def test_a_state_of_nothing_or_too_much_is_refused(text: str, many: str) -> None
 def test_flags_are_read_and_seconds_without_episodes_end_a_world_alone() -> None:
     suite = with_flags(backend="serve, torch,ray", steps="7", seconds=" 0.5")
     assert (suite.backend, suite.steps) == (("serve", "torch", "ray"), 7)
-    assert (suite.seconds, suite.episodes) == (0.5, MOST_EPISODES)
+    assert (suite.seconds, suite.episodes) == (0.5, spec.MOST_EPISODES)
     assert with_flags(seconds="2", episodes="7").episodes == 7
 
 
-def keys_of(suite: RpcSpec, *done: str) -> list[list[str]]:
+def keys_of(suite: spec.RpcSpec, *done: str) -> list[list[str]]:
     return [[planned.key for planned in list_trials([launch])] for launch in suite.plan(done)]
 
 
@@ -116,7 +108,7 @@ def test_backends_alternate_within_a_round_and_each_measures_every_world() -> No
         (backend, round_) for round_ in (1, 2, 3) for backend in ("torch", "ray")
     ]
     for launch in plan:
-        worlds = [built(World, cell, "cell") for cell, _ in launch.cells]
+        worlds = [built(spec.World, cell, "cell") for cell, _ in launch.cells]
         assert set(worlds) == set(suite.worlds) and len(worlds) == 3
         for world, (cell, (planned,)) in zip(worlds, launch.cells, strict=True):
             assert planned.cell == cell == asdict(world) and planned.round == launch.round

@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.scale.spec import (
-    AS_IT_IS,
-    WORKLOADS,
-    CurveSpec,
-    MultiSpec,
-    SingleSpec,
-    on_nodes,
-    read_scale,
-)
+from serve_bench.benchmarks.scale import spec
 from serve_bench.core.content import Content
 from serve_bench.core.plan import list_trials
 from serve_bench.core.result import VariantUsed
@@ -25,11 +17,11 @@ from tests.refused import refusal
 
 DEFAULT = VariantUsed("default")
 CURVE: dict[str, Any] = read_toml(suite_file("scale_curve"))
-SINGLE = SingleSpec(variants=(DEFAULT,), replicas=(4,))
+SINGLE = spec.SingleSpec(variants=(DEFAULT,), replicas=(4,))
 
 
 def test_several_deployments_are_applications_that_know_each_other() -> None:
-    suite = MultiSpec(deployments=3, hops=5, seed=7)
+    suite = spec.MultiSpec(deployments=3, hops=5, seed=7)
     apps = suite.apps(2)
     names = [app.name for app in apps]
     assert names == ["serve_bench_multi_0", "serve_bench_multi_1", "serve_bench_multi_2"]
@@ -43,7 +35,7 @@ def test_several_deployments_are_applications_that_know_each_other() -> None:
     *(("ensemble", 10, "45", 11), ("ensemble", 1, "0", 2), ("chain", 10, "10", 10)),
 )
 def test_a_graph_knows_its_sum(workload: str, size: int, answer: str, processes: int) -> None:
-    kind = WORKLOADS[workload]
+    kind = spec.WORKLOADS[workload]
     sizes: dict[str, Any] = {kind.size_option: size}
     suite = kind(**sizes)
     (app,) = suite.apps(1)
@@ -53,14 +45,14 @@ def test_a_graph_knows_its_sum(workload: str, size: int, answer: str, processes:
 def test_the_load_of_a_node_is_counted_for_each_node() -> None:
     planned, *_ = list_trials(SINGLE.plan())
     assert planned.row.connections == 10
-    on_three = on_nodes(planned, 3)
+    on_three = spec.on_nodes(planned, 3)
     assert (on_three.row.connections, on_three.row.processes) == (30, 3)
     assert (on_three.key, on_three.row.label) == (planned.key, "10 connections a node")
 
 
 def test_variants_alternate_and_later_rounds_draw_their_sizes() -> None:
     variants = (DEFAULT, VariantUsed("optimized"))
-    suite = CurveSpec(variants=variants, replicas=(1, 2, 4, 8, 16), launches=3)
+    suite = spec.CurveSpec(variants=variants, replicas=(1, 2, 4, 8, 16), launches=3)
     plan = suite.plan()
     assert [(launch.variant.name, launch.round) for launch in plan] == [
         (name, round_) for round_ in (1, 2, 3) for name in ("default", "optimized")
@@ -75,25 +67,25 @@ def test_variants_alternate_and_later_rounds_draw_their_sizes() -> None:
     assert suite.expected_s(rest) < suite.expected_s(plan)
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("workload", spec.WORKLOADS)
 def test_each_workload_is_shipped_with_its_defaults_and_smaller_sizes(workload: str) -> None:
     data = read_toml(suite_file(f"scale_{workload}"))
-    suite = read_scale(workload, Content("a.toml", data), {})
+    suite = spec.read_scale(workload, Content("a.toml", data), {})
     assert set(data["scale"]) == {"workload", *suite.options()}
-    assert suite == WORKLOADS[workload](variants=(DEFAULT,))
-    quick = read_scale(workload, Content("a.toml", data), {}, quick=True)
+    assert suite == spec.WORKLOADS[workload](variants=(DEFAULT,))
+    quick = spec.read_scale(workload, Content("a.toml", data), {}, quick=True)
     assert quick.duration <= 20 and max(quick.replicas) <= 4 and quick.window_s == 1.0
 
 
 def test_flags_go_before_the_file_and_before_quick_and_a_cluster_has_its_own() -> None:
     content = Content("a.toml", CURVE).set("variant", ["haproxy"], "--variant")
     flags = {"replicas": "3, 5", "duration": "2.5s", "warmup": "500ms", "connections": "7"}
-    suite = read_scale("curve", content, flags, quick=True)
+    suite = spec.read_scale("curve", content, flags, quick=True)
     assert suite.replicas == (3, 5) and suite.to_json()["connections"] == 7 and suite.warmup == 0.5
     assert (suite.windows, suite.window_s) == (2, 1.25)
     assert [variant.name for variant in suite.variants] == ["haproxy"]
-    suite = read_scale("curve", Content("a.toml", CURVE), {}, address="10.0.0.1:6379")
-    assert [variant.name for variant in suite.variants] == [AS_IT_IS] and suite.nodes == 1
+    suite = spec.read_scale("curve", Content("a.toml", CURVE), {}, address="10.0.0.1:6379")
+    assert [variant.name for variant in suite.variants] == [spec.AS_IT_IS] and suite.nodes == 1
 
 
 @cases(
@@ -107,4 +99,6 @@ def test_flags_go_before_the_file_and_before_quick_and_a_cluster_has_its_own() -
     ({**CURVE, "quick": {"timeout": "0s"}}, "a.toml: quick.timeout: '0s' is not allowed"),
 )
 def test_a_broken_file_is_one_line(data: dict[str, Any], message: str) -> None:
-    assert refusal(read_scale, "curve", Content("a.toml", data), {}, quick=True).startswith(message)
+    assert refusal(spec.read_scale, "curve", Content("a.toml", data), {}, quick=True).startswith(
+        message
+    )
