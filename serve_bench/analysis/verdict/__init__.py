@@ -498,7 +498,8 @@ def _rest(case: Case) -> str:
 def _look(case: Case) -> str:
     """Say how to see where requests wait, as a hint."""
     if case.seen.waits.replicas:
-        return LOOKED
+        places = "they wait in many places, or in Serve and Ray; use --profile"
+        return f"no line of the app holds most of the requests: {places}"
     failed = case.trial.waits.why_not
     return LOOK if failed else f"`serve-bench run` (without --no-sample), or {LOOK}"
 
@@ -506,11 +507,6 @@ def _look(case: Case) -> str:
 INSIDE: Final = "a wait inside the app"
 
 LOOK: Final = "py-spy dump --pid of a replica under load shows where they wait"
-
-LOOKED: Final = (
-    "no line of the app holds most of the requests: they wait in many places, or in Serve and Ray; "
-    "use --profile"
-)
 
 BETWEEN: Final = "a number of clients between the two (serve-bench sweep)"
 

@@ -152,10 +152,10 @@ TRACED_MOST: Final = 0.5
 """A wait that traced requests spend more than half of their time in is what they wait for: it was
 measured, and nothing else can hold as much."""
 
-
-SHAPED: Final = 100
+SHAPED: Final = 200
 """With fewer latencies their shape is not judged (evidence/verdicts.md, timers)."""
 
 EVEN: Final = 0.08
-"""Latencies lie evenly if each percentile is so near the line from the first to the 99th, as a
-share of its rise: so 99 % of 400 even ones pass, and 1 % of 400 triangular ones."""
+"""Latencies lie evenly if each percentile is so near the line from the 5th to the 95th, as a share
+of its rise: what else runs delays some and moves the ends. And if the middle half of them takes
+half of that rise or more: 0.56 of it in an even spread, 0.43 in a triangular one."""

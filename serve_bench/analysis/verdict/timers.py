@@ -109,16 +109,18 @@ def _describe_shape(case: Case, percent: Sequence[float], launches: Sequence[Lau
     """Describe a time that is drawn evenly, where requests wait for neither others nor a CPU.
 
     `percent`: percentiles 0 to 100 of the latency, ms."""
-    offered, look, low, high = case.seen.offered, case.seen.waits, percent[1], percent[99]
+    offered, look, low, high = case.seen.offered, case.seen.waits, percent[5], percent[95]
     alone = offered.connections == 1 or case.growth.follows
     alone = alone or (look.longer or math.inf) <= limits.ALIKE
     cpu_ms = 1e3 * math.fsum(use.cpu for use in case.way) / (offered.rate or math.inf)
     waits_alone = alone and low >= limits.SLOW_MS and cpu_ms <= (1 - limits.WAIT_MOST) * low
-    step = (high - low) / 98
-    off = max(abs(ms - low - n * step) for n, ms in enumerate(percent[1:100]))
-    if not waits_alone or high <= limits.ALIKE * low or off > limits.EVEN * (high - low):
+    rise, step = high - low, (high - low) / 90
+    off = max(abs(ms - low - n * step) for n, ms in enumerate(percent[5:96]))
+    is_even = off <= limits.EVEN * rise and percent[75] - percent[25] >= rise / 2
+    if not waits_alone or high <= limits.ALIKE * low or not is_even:
         return None
-    least, most = (float(f"{ms / 1e3:.2g}") for ms in (low - step, high + step))
+    digits = 1 - round(math.log10(rise / 1e3))  # as exact as a few hundred latencies make it
+    least, most = (round(ms / 1e3, digits) for ms in (low - 5 * step, high + 5 * step))
     words = f"a drawn time, not load: latencies lie evenly from {least:g} to {most:g} s"
     inside = math.fsum(replica.ongoing for replica in look.replicas)
     outside = look.replicas and inside < limits.WAIT_SHARE * offered.connections
