@@ -116,7 +116,7 @@ ENGINE: Final = [["asyncio.sleep", "shop.py:4", "Shop.engine", 1.0]]
     ),
     (  # a sync method: its line is in a thread for each request
         pooled(SYNC, POOL, "shop.py:29", "Shop.rank", 7.0, threads=9, full=0.3),
-        "shop.py:29 in a thread, where 8 of 8 requests wait",
+        "shop.py:29 in a thread, where 8 of 8 requests are",
     ),
     (  # a thread beside them is no reason
         pooled(SYNC, "worker", "shop.py:3", "tick", 1.0, threads=9, full=0.3),

@@ -274,12 +274,13 @@ def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> Candi
     threads, where = count_places(replicas, "threads"), f" at {at.line}" if at.line else ""
     future, in_thread = at.awaited == FUTURE, any(word in at.awaited for word in IN_THREAD)
     short = f"wait {'for' if future else 'in'} {at.awaited}{where}"
-    # Of a sync method, say, the line at which the threads are that have these requests may compute.
+    # Of a sync method, say, the line at which the threads are that have these requests: whether it
+    # computes or waits is not seen.
     top = max(threads, key=lambda place: threads[place], default=None)
     most = in_thread and top is not None and threads[top] >= limits.WAIT_SHARE * count
     line = top.line if most and top is not None else ""
     if line and not at.line:
-        short = f"wait at {line}"
+        short = f"are at {line}"
     pools = [item for look in replicas for item in look.pools.items() if future or in_thread]
     if full := [(name, pool) for name, pool in pools if pool.threads and pool.full >= limits.NEAR]:
         names, size = {name for name, _ in full}, sum(pool.threads for _, pool in full)
@@ -293,7 +294,7 @@ def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> Candi
         return wait(words, short, always, _pool_hint(seen, full[0][1]))
     if line:
         begun = f", from {at.line}" if at.line else ""
-        return wait(f"{line} in a thread, where {who} wait{begun}", short)
+        return wait(f"{line} in a thread, where {who} are{begun}", short)
     if not future:
         return wait(f"{at.awaited}{where}, where {who} wait", short)
     # A task or thread of the app that is always at one line probably sets the future.
