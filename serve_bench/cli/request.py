@@ -150,7 +150,7 @@ def read_lists(content: Content, url: str | None = None) -> tuple[tuple[Any, ...
         har = _read_bytes(file, where, secret=False)  # what is sent is, and is far less
         listed, others = read_har(har, f"{where}: {file}", url)
         if others:
-            print_note_once(f"{file}: requests to other hosts are left out: {others}")
+            print_note_once(f"{file}: requests are left out: {others}")
     else:
         like = 'request; it takes GET /path or {"path": "/path", "body": ...} a line'
         listed = [*_read_each(file, where, read_line, like)]
@@ -212,7 +212,7 @@ def _read_each(file: str | None, flag: str, read: Callable[[str], T], takes: str
         return ()
     values = list[T]()
     # A byte that is no UTF-8 is kept, so that the refusal names its line.
-    text = _read_bytes(file, flag).decode(errors="surrogateescape")
+    text = _read_bytes(file, flag).decode("utf-8-sig", errors="surrogateescape")
     for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
         try:
             values += [read(line)] if line and not line.startswith("#") else []

@@ -213,10 +213,8 @@ class Load(LoadShape):
         _at_most(MAX_CONNECTIONS, connections=self.connection_limit)
         among = f"the number of connections ({self.connections})"
         processes, count, most = self.processes, self.count, self.max_connections
-        require(
-            processes is None or 1 <= processes <= self.connections,
-            f"processes must be 1 to {among}, got {processes}",
-        )
+        fits = processes is None or 1 <= processes <= self.connections
+        require(fits, f"processes must be 1 to {among}, got {processes}")
         _at_most(MAX_PROCESSES, processes=processes)
         timeouts = {"timeout_s": self.timeout_s, "connect_timeout_s": self.connect_timeout_s}
         _at_most(MAX_TIMEOUT_S, **timeouts)
@@ -229,10 +227,8 @@ class Load(LoadShape):
         require(not self.ramp or stages, "ramp needs stages")
         first = self.stages[0].rate if stages else 1.0
         require(first > 0, "stages: the first is that of the warm-up too: its rate is above 0")
-        require(
-            count is None or count >= self.connections,
-            f"count must be at least {among}, got {count}",
-        )
+        enough = count is None or count >= self.connections
+        require(enough, f"count must be at least {among}, got {count}")
         if self.each is not None:
             require(count is None, "each and count exclude each other: give one")
             require(not open_loop, "each is for a closed loop: give no rate and no stages")
@@ -297,19 +293,9 @@ class Load(LoadShape):
 
     def one_by_one(self, count: int) -> Load:
         """Return a load of `count` of these requests, one after the other on one connection."""
-        return replace(
-            self,
-            connections=1,
-            processes=1,
-            count=count,
-            each=None,
-            rate=None,
-            stages=(),
-            max_connections=None,
-            ramp=False,
-            spin=False,
-            arrivals="constant",
-        )
+        names = ("each", "rate", "stages", "max_connections", "ramp", "spin", "arrivals")
+        usual: dict[str, Any] = {name: getattr(LoadShape, name) for name in names}
+        return replace(self, connections=1, processes=1, count=count, **usual)
 
     @property
     def open_loop(self) -> bool:

@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from serve_bench.core.errors import BadInput
-from serve_bench.core.request_spec import Headers, Request, require
+from serve_bench.core.request_spec import Headers, Request, SpecError, require
 
 ListedRequest: TypeAlias = tuple[str, str, Headers, bytes]
 """Method, path, headers and body."""
@@ -35,6 +35,8 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 def read_line(line: str) -> ListedRequest:
     """Parse the request of a line, `GET /path` or a JSON object. Raises ValueError."""
     method, _, path = line.partition(" ")
+    if not (path or line[0] == "{"):
+        raise ValueError(line)
     entry = msgspec.json.decode(line, type=_Line) if line[0] == "{" else _Line(path, method)
     body, headers = entry.body, entry.headers
     if not isinstance(body, str):
@@ -43,40 +45,50 @@ def read_line(line: str) -> ListedRequest:
 
 
 def read_har(content: bytes, file: str, target: str | None) -> tuple[list[ListedRequest], str]:
-    """Read the requests of a HAR to one host, and count the others, by host.
+    """Read the requests of a HAR to one host, and say how many are left out, and why.
 
     The host is that of `target`, an address, where requests go there, else the first. BadInput
     names the file and the entry."""
-    place, hosts = file, dict[str, dict[str, Mapping[str, Any]]]()
+    hosts, listed, odd, place = dict[str, dict[str, Any]](), list[ListedRequest](), list[str](), ""
     try:
         for number, entry in enumerate(json.loads(content)["log"]["entries"]):
-            place = f"{file}, log.entries[{number}]"
-            hosts.setdefault(_find_host(entry["request"]["url"]), {})[place] = entry["request"]
-        wanted = None if target is None else _find_host(target)
-        chosen = wanted if wanted in hosts else next(filter(None, hosts), "")
-        listed, place = list[ListedRequest](), file
-        for place, request in (hosts.pop(chosen) if chosen else {}).items():  # noqa: B007
-            listed.append(_read_recorded(request))
-        require(bool(listed), "holds no request by HTTP")
-    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        why = error if isinstance(error, ValueError) else f"is no HAR ({error!r})"
-        raise BadInput(f"{place}: {why}") from None
-    others = (f"{len(left)} to {host or 'no HTTP'}" for host, left in hosts.items())
-    return listed, ", ".join(others)
+            place = f", log.entries[{number}]"
+            request = entry["request"]
+            hosts.setdefault(_find_host(request["url"]), {})[place] = request
+        wanted = _find_host(target or "")
+        chosen = next((host for host in (wanted, *hosts) if host and host in hosts), "")
+        for place, request in (hosts.pop(chosen) if chosen else {}).items():
+            try:
+                listed.append(_read_recorded(request))
+            except SpecError as error:
+                odd.append(f"{place}: {error}")
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        takes = 'it takes the JSON that browsers save, {"log": {"entries": [...]}}'
+        raise BadInput(f"{file}{place}: is no HAR; {takes}") from None
+    if not listed:
+        raise BadInput(f"{file}{odd[0] if odd else ': holds no request by HTTP'}")
+    sent = [request for request in listed if request[0] != "HEAD"] or listed
+    left = {f"to {host or 'no HTTP'}": len(requests) for host, requests in hosts.items()}
+    left["by HEAD, which does not go with other methods"] = len(listed) - len(sent)
+    left[f"that cannot be sent ({''.join(odd[:1])[2:]})"] = len(odd)
+    return sent, ", ".join(f"{count} {what}" for what, count in left.items() if count)
 
 
 def _find_host(url: str) -> str:
-    """Return the host of an address with its port; "" where it is not HTTP. Raises ValueError."""
-    parts = urlsplit(url)
-    usual = {"http": 80, "https": 443}.get(parts.scheme)
-    return f"{parts.hostname}:{parts.port or usual}" if usual else ""
+    """Return the host of an address with its port; "" where it is not HTTP."""
+    try:
+        parts = urlsplit(url)
+        usual = {"http": 80, "https": 443}.get(parts.scheme)
+        return f"{parts.hostname}:{parts.port or usual}" if usual else ""
+    except ValueError:
+        return ""
 
 
 def _read_recorded(request: Mapping[str, Any]) -> ListedRequest:
     parts, data = urlsplit(request["url"]), request.get("postData") or {}
     headers = dict[str, str]()
     for name, value in _pair(request, "headers"):
-        if name[0] != ":" and (name := name.lower()) not in OF_CONNECTION:
+        if name[:1] != ":" and (name := name.lower()) not in OF_CONNECTION:
             joint = "; " if name == "cookie" else ", "
             headers[name] = f"{headers[name]}{joint}{value}" if name in headers else value
     if kind := data.get("mimeType", ""):

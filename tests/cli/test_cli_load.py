@@ -28,7 +28,8 @@ pytestmark = pytest.mark.process
 @cases("draw", "cycle", "random")
 def test_requests_of_a_file_are_asked_for(draw: str, tmp_path: Path, call: Call) -> None:
     put = b'{"path": "/r?u=2", "method": "put", "headers": {"X-A": "1"}, "body": {"n": 1}}'
-    (tmp_path / "list").write_bytes(b"# users\nGET /r?u=1\r\n\n  " + put + b"  \n#/no\nGET /r?u=3")
+    put = b"\xef\xbb\xbf# users\nGET /r?u=1\r\n\n  " + put + b"  \n#/no\nGET /r?u=3"
+    (tmp_path / "list").write_bytes(put)
     with serving() as server:
         words = ("load", server.url, "-c", "1", "-n", "60", "--requests-file")
         call(*words, tmp_path / "list", "--draw", draw, "--out", tmp_path / "run")
@@ -54,12 +55,15 @@ def test_a_har_is_sent_as_it_was_recorded(client: str, tmp_path: Path, call: Cal
             {"method": "POST", "url": "https://other.test/", "postData": {"params": [{}]}},
             {"method": "POST", "url": f"{server.url}form", "postData": FORM},
             {"method": "PUT", "url": server.url, "postData": IMAGE},
+            {"method": "HEAD", "url": server.url},
+            {"method": "POST", "url": server.url, "postData": {**FORM, "mimeType": "multipart/x"}},
         ]
         har = {"log": {"entries": [{"request": request} for request in requests]}}
         (tmp_path / "shop.HAR").write_text(json.dumps(har))
         words = f"load {server.url} -c 1 -n 3 --client {client} --out {tmp_path}/run -H x-b:new"
         _, err = call(*words.split(), "--requests-file", tmp_path / "shop.HAR")
-    assert "requests to other hosts are left out: 1 to other.test:443" in err
+    left = "left out: 1 to other.test:443, 1 by HEAD, which does not go with other methods, 1 that"
+    assert f"requests are {left} cannot be sent (log.entries[5]: postData: multipart/x" in err
     bodies, (get, *_) = [(asked.method, asked.body) for asked in server.log], server.log
     assert bodies == [("GET", b""), ("POST", b"a=%C3%A9"), ("PUT", b"\0\xff")]
     assert b"GET /a?b=1 HTTP" in get.head and b"cookie: s=secret1; t=2\r\n" in get.head.lower()

@@ -186,7 +186,9 @@ def _check_here(load: Load) -> None:
     lacking = lacking_descriptors(-(-load.connection_limit // processes))
     if lacking is not None:
         raise BadInput(f"--connections: {lacking}")
-    if load.request.ca_file is not None:
+    if (file := load.request.ca_file) is not None:
+        if Path(file).is_fifo():  # to open one would wait for a writer
+            raise BadInput(f"--cacert: {file} is no regular file")
         try:
             tls_context(load.request)
         except LoadError as error:
