@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import starmap
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,30 +20,30 @@ from serve_bench.core.schema import built, plain
 from serve_bench.core.traffic import Row
 from serve_bench.store.locust import read_locust
 
+_TAKES: Final = "a run, Ray's perf_metrics, CSV of locust or JSON of pytest-benchmark"
 _FAULTS: Final = (OSError, csv.Error, ArithmeticError, LookupError, TypeError, ValueError)
 
 
 def read_stored(path: Path) -> Result:
     """Read a stored run, or a file of another tool as a run without a time. Raises BadInput."""
-    if path.suffix not in (".csv", ".json") or path.is_dir():
+    if path.suffix not in (".csv", ".json") or not path.is_file():
         return read_rows(path)
-    place, host, tool = path.resolve(), HostFacts(), "perf_metrics of Ray"
-    trials: Iterable[Trial]
-    try:
+    place, host, trials = path.resolve(), HostFacts(), list[Trial]()
+    tool = "locust" if path.suffix == ".csv" else "perf_metrics of Ray"
+    with suppress(*_FAULTS, RecursionError):  # their words help nobody
         text, name = path.read_text(encoding="utf-8-sig"), f"{place.parent.name}/{place.name}"
         if path.suffix == ".csv":
-            lines = csv.DictReader(text.splitlines())
-            tool, trials = "locust", starmap(_make_trial, read_locust(lines))
+            trials += [_make_trial(*row) for row in read_locust(csv.DictReader(text.splitlines()))]
         elif "benchmarks" in (content := json.loads(text)):
             tool, about = "pytest-benchmark", content["machine_info"]
             host = HostFacts(about["node"], about["cpu"]["brand_raw"], about["cpu"]["count"])
-            trials = map(_read_rounds, content["benchmarks"])
+            trials += map(_read_rounds, content["benchmarks"])
         else:
-            name, trials = place.parent.name, _read_perf_metrics(content)
+            trials += _read_perf_metrics(content)
         found = Result(Run(name, (str(place),), tool, "", "", host=host), trials=tuple(trials))
-        return built(Result, plain(found), "file")
-    except (*_FAULTS, RecursionError) as error:
-        raise BadInput(f"{path}: holds no rows of {tool} ({error!r})") from None
+        if trials:
+            return built(Result, plain(found), "file")
+    raise BadInput(f"{path}: holds no rows of {tool}; it takes {_TAKES}")
 
 
 def _make_trial(name: str, sent: int, failed: int, rate: float, more: Mapping[str, float]) -> Trial:

@@ -13,8 +13,6 @@ from typing import Any
 from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput, RunFailed
 
-# A file that is there whole or not at all, whatever happens while it is written.
-
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file by a draft beside it that is moved to its place; write to a pipe or device.

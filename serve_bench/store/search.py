@@ -71,13 +71,14 @@ def _runs_below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     """Find the folders of runs in a folder, and the folders that cannot be read, with the reason.
 
     A folder that holds a run holds no others; links are not followed."""
-    if folder.is_file() or (folder / RECORDS_FILE).exists():
+    if not folder.is_dir() or (folder / RECORDS_FILE).exists():
         return [folder], {}
     runs: list[Path] = []
     locked: dict[Path, str] = {}
 
     def lock(error: OSError) -> None:
-        locked[Path(error.filename or folder)] = f"cannot be read: {why(error)}"
+        place = Path(error.filename or folder)
+        locked[place] = f"{place}: cannot be read: {why(error)}"
 
     for place, folders, files in os.walk(folder, onerror=lock):
         folders.sort()

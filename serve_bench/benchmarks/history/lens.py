@@ -86,7 +86,7 @@ def _make_document(history: History, group: Group) -> Document:
 
 def series_rows(group: Group) -> Iterator[ViewRow]:
     """Yield each row in each run, metric by metric, named by when the run began (UTC)."""
-    times = [run.run.started_at.replace("T", " ") or run.run.id for run in group.runs]
+    times = [run.run.started_at.replace("T", " ") for run in group.runs]
     digits = 16 if len({time[:16] for time in times}) == len(times) else 19  # to minutes, seconds
     pairs = (series.place for series in group.series)
     places = [ViewRow({"variant": of, **pick(row, "cell", "row", "client")}) for of, row in pairs]
@@ -94,7 +94,7 @@ def series_rows(group: Group) -> Iterator[ViewRow]:
     for series, place in zip(group.series, places, strict=True):
         title = ", ".join(place.dims[part] for part in parts)
         figure = FIGURES[METRICS[series.measure.name]]
-        shown = f"{figure.title} {figure.shown}".removeprefix("throughput ")
+        label = f"{title}, " + f"{figure.title} {figure.shown}".removeprefix("throughput ")
         first = next(point.value for point in series.points if point.value is not None)
         for number, (run, point) in enumerate(zip(group.runs, series.points, strict=True), 1):
             values: dict[str, Value] = {}
@@ -105,7 +105,7 @@ def series_rows(group: Group) -> Iterator[ViewRow]:
             dims |= {"metric": series.measure.name, "figure": figure.name, "run": run.run.id}
             dims |= {"number": number, "launches": point.launches}
             dims["changed"] = "invalid" if point.invalid else ", ".join(few(run.changed))
-            row = ViewRow(dims, values, times[number - 1][:digits], f"{title}, {shown}")
+            row = ViewRow(dims, values, times[number - 1][:digits] or run.run.id, label)
             yield replace(row, tones={"changed": "bad"} if point.invalid else {})
 
 
