@@ -65,7 +65,7 @@ def _compare_pairs(
                 force=options.force,
                 chosen=(options.variant_a, options.variant_b),
                 where=pair.where,
-                spreads=_spreads(pair, options.session_sd),
+                spreads=_find_spreads(pair, options.session_sd),
             )
             notes = (*comparing.notes, *pair.notes)
             warnings = (*comparing.warnings, *describe_errors(*pair.runs))
@@ -74,7 +74,7 @@ def _compare_pairs(
             left.append(str(error))
 
 
-def _spreads(pair: RunPair, session_sd: float | None) -> Spreads:
+def _find_spreads(pair: RunPair, session_sd: float | None) -> Spreads:
     """Return how far runs of the suite differ: as given, or from the runs beside both."""
     a, b = pair.runs
     if session_sd is not None:

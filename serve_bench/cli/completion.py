@@ -13,7 +13,7 @@ COMPLETED: Final = (*VARIANTS, *RUNS, "suite")
 """Parameters whose values have no closed set of words, but are known; files stand for others."""
 
 
-def _known(name: str) -> Iterable[str]:
+def _list_known(name: str) -> Iterable[str]:
     if name in VARIANTS:
         variants: Iterable[str] = find("core.variants:BUILT_IN_VARIANTS")
         return variants
@@ -27,4 +27,4 @@ def complete(
 ) -> list[str]:
     """List the values of a parameter that begin with what follows the last comma."""
     begun, comma, last = incomplete.rpartition(",")
-    return [f"{begun}{comma}{word}" for word in words or _known(name) if word.startswith(last)]
+    return [f"{begun}{comma}{word}" for word in words or _list_known(name) if word.startswith(last)]

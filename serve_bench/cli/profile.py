@@ -36,7 +36,7 @@ from serve_bench.spec.profile import ProfileSpec, read_profile
 from serve_bench.store.files import read_toml, shipped, write_output
 
 
-def _read(options: ProfileOptions) -> ProfileSpec:
+def _read_spec(options: ProfileOptions) -> ProfileSpec:
     """Read what to record: flags, then the recipe, then the defaults."""
     name, content = options.recipe, Content("profile")
     if name is not None:
@@ -49,7 +49,7 @@ def _read(options: ProfileOptions) -> ProfileSpec:
     return read_profile(ProfileSpec.add_flags(content, options.given))
 
 
-def _processes(
+def _choose_processes(
     pid: int | None, target: str | None, app: str | None, deployment: str | None
 ) -> list[ServeProcess]:
     """Choose the processes. Raises BadInput where there is none, or one cannot be recorded."""
@@ -80,7 +80,7 @@ def record(options: ProfileOptions) -> int | None:
         if given := options.changed(lambda option: option.name != "list_"):
             raise BadInput(f"{given[0]}: does not go with --list, which shows every Serve process")
         return list_processes()
-    spec = _read(options)
+    spec = _read_spec(options)
     target = spec.target if pid is None or "target" in options.given else None
     if (pid is None) == (target is None):
         raise BadInput(
@@ -90,7 +90,7 @@ def record(options: ProfileOptions) -> int | None:
         raise BadInput(f"-o: {out} is a folder; it takes a file")
     if out is not None and out.suffix != ".svg":
         raise BadInput(f"-o: {out} is not allowed; it takes a file that ends in .svg")
-    processes = _processes(pid, target, options.app, options.deployment)
+    processes = _choose_processes(pid, target, options.app, options.deployment)
     if options.dump:
         return print_stacks(processes, spec.native)
     spy = SpyOptions(spec.rate, spec.native, spec.gil, spec.idle)

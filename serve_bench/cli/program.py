@@ -150,7 +150,7 @@ def run(argv: Sequence[str]) -> int:
     except RunFailed as error:
         return _say("\n".join([f"serve-bench: {error}", *error.detail]), FAILED)
     except _UsageError as error:
-        return _say(f"serve-bench: {_usage(error)}", BAD_INPUT)
+        return _say(f"serve-bench: {_explain_usage(error)}", BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         return _say("serve-bench: interrupted", INTERRUPTED)
     except BrokenPipeError:  # `serve-bench report ... | head`
@@ -168,7 +168,7 @@ def _drop_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _usage(error: Any) -> str:
+def _explain_usage(error: Any) -> str:
     message = " ".join(error.format_message().split())
     if near := getattr(error, "possibilities", None):  # of an option that there is not
         message = f"{error.message}; did you mean {near[0]}?"

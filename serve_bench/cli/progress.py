@@ -68,7 +68,7 @@ def step_texts(step: RunStep) -> tuple[str, str]:
     return visible(" | ".join(figures)), visible(" | ".join(words))
 
 
-def _place(record: Trial | Failure) -> str:
+def _describe_place(record: Trial | Failure) -> str:
     cell, row = record.cell or {}, record.row.label if record.row else ""
     variant = None if record.variant in cell else record.variant  # url, of an address
     return ", ".join(filter(None, (variant, cell_text(cell), row)))
@@ -90,13 +90,15 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
     signs |= {"interrupted": flags.interrupted, "cut off": flags.cut and not flags.interrupted}
     figures += [sign for sign, holds in signs.items() if holds]
     profiled = ", profiled" if flags.profiled else ""
-    head = f"[{number}/{of}] {_place(trial)} ({trial.row.client}{profiled})"
+    head = f"[{number}/{of}] {_describe_place(trial)} ({trial.row.client}{profiled})"
     return visible(": ".join(filter(None, (head, ", ".join(figures)))))
 
 
 def failure_text(failure: Failure) -> str:
     """Describe a failure with the lines that explain it."""
-    where = _place(failure) + (f", round {round_}" if (round_ := failure.round or 1) > 1 else "")
+    where = _describe_place(failure) + (
+        f", round {round_}" if (round_ := failure.round or 1) > 1 else ""
+    )
     head = f"{failure.what} failed{f' ({where})' if where else ''}: {failure.message}"
     return visible(hide_in_text("\n".join([head, *(f"    {line}" for line in failure.detail)])))
 
@@ -239,11 +241,11 @@ def load_figures(now: Progress) -> str:
     """Format rate, percentiles and errors of a load: 52 characters at most up to a million/s."""
     latency = ""
     if now.p50_ns is not None and now.p99_ns is not None:
-        latency = f"p50 {_ms(now.p50_ns)} p99 {_ms(now.p99_ns)} ms | "
+        latency = f"p50 {_format_ms(now.p50_ns)} p99 {_format_ms(now.p99_ns)} ms | "
     return f"{now.rate:,.0f} req/s | {latency}{counted(now.failed, 'error')}"
 
 
-def _ms(ns: int) -> str:
+def _format_ms(ns: int) -> str:
     ms = ns / 1e6
     return f"{ms:,.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}"
 

@@ -97,7 +97,7 @@ def target_of(output: str | None, page: Path | None = None) -> Path | None:
 PAGE = "report.html"
 
 
-def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
+def _make_page(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
     """Make the page of runs, by folders or records files; of two their comparison first."""
     documents, folders = [], []
     if len(reports) == SIDES:
@@ -108,7 +108,7 @@ def _page_of(places: Sequence[Path], reports: Sequence[RunLook]) -> str:
     for place, report in zip(places, reports, strict=True):
         file = place.name if place.is_file() else RECORDS_FILE
         documents.append(report.document)
-        folders.append(folder_of(_home(place), report.document, file))
+        folders.append(folder_of(_find_home(place), report.document, file))
     return html_text(documents, folders)
 
 
@@ -119,7 +119,7 @@ def _compare(places: Sequence[Path]) -> Document:
     return comparison_document(of_runs(a, b, where=where, force=True), where)
 
 
-def _home(place: Path) -> Path:
+def _find_home(place: Path) -> Path:
     return place if place.is_dir() else place.parent
 
 
@@ -154,7 +154,7 @@ def report(options: ReportCommandOptions) -> int:
         check_plot(options.plot, options.chart)
     results = [read(folder) for folder in folders]
     if html:
-        usual = (_home(folders[0]) if len(folders) == 1 else Path()) / PAGE
+        usual = (_find_home(folders[0]) if len(folders) == 1 else Path()) / PAGE
         to = target_of(output, usual)
     if to is not None and options.perf_metrics is not None and same_file(to, options.perf_metrics):
         raise BadInput(f"--output and --perf-metrics: both are {options.perf_metrics}")
@@ -174,7 +174,7 @@ def report(options: ReportCommandOptions) -> int:
         write_plot(options.plot, [report.document for report in reports], options.chart)
     layout = Layout(verbose=request.verbose, wide=request.wide, fitted=to is None)
     if html:
-        text = _page_of(folders, reports)
+        text = _make_page(folders, reports)
     elif len(reports) == SIDES:
         text = render(request.format, [_compare(folders)], layout=layout)
     else:

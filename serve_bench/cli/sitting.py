@@ -80,7 +80,10 @@ def command_line() -> tuple[str, ...]:
         context = context.parent
     words: list[str] = []
     for process in reversed(chain):
-        words += [*([process.info_name] if process.parent is not None else []), *_words(process)]
+        words += [
+            *([process.info_name] if process.parent is not None else []),
+            *_list_words(process),
+        ]
     return tuple(words)
 
 
@@ -89,7 +92,7 @@ def long_name(spellings: Sequence[str]) -> str:
     return next((spelling for spelling in spellings if spelling.startswith("--")), spellings[0])
 
 
-def _words(context: Any) -> Iterator[str]:
+def _list_words(context: Any) -> Iterator[str]:
     """Yield the parameters of one command that stood on its command line."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name)
@@ -178,7 +181,7 @@ def outcome_of(sitting: Sitting) -> Outcome:
         assert sitting.out is not None, "a resumed run has a folder"
         return Outcome(sitting.out, earlier, failed=False, interrupted=False)
     with (
-        _opened(sitting) as folder,
+        _open_folder(sitting) as folder,
         requests_file(sitting.log_requests) as requests,
         run_mark() as run_id,
     ):
@@ -217,7 +220,7 @@ def long_notice(plan: Plan[Any, Any]) -> str | None:
     return f"note: this takes about {duration_text(expected_s)}" if expected_s > LONG_S else None
 
 
-def _opened(sitting: Sitting) -> RunFolder:
+def _open_folder(sitting: Sitting) -> RunFolder:
     """Open the folder of the run, and write its Run record, or a Resume."""
     if sitting.earlier is not None and sitting.out is not None:
         folder, earlier = RunFolder.resume(sitting.out)
@@ -365,12 +368,12 @@ def named_by(asked: SuiteFacts) -> list[str]:
             names.append(f"the Ray cluster {address}")
     if asked.output_file_path is not None:
         names.append(f"the file {asked.output_file_path}")
-    if asked.master_addr is not None and not _loopback(asked.master_addr):
+    if asked.master_addr is not None and not _is_loopback(asked.master_addr):
         names.append(f"the address {asked.master_addr}")
     return list(dict.fromkeys(names))
 
 
-def _loopback(address: str) -> bool:
+def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

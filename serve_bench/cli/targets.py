@@ -85,7 +85,7 @@ def target_suite(
     `alone`: the no-op app has one replica, unless --option says more; `timeline`: a file may have
     one; `climb`: how the load grows; `clients`: its rows, whatever a file says."""
     if isinstance(options, TargetOptions) and options.urls:
-        return _service_suite(options, climb)
+        return _read_service_suite(options, climb)
     target = target or named_target(options)
     around, where = Around(timeline=timeline, climb=climb), "TARGET"
     found, content = read_target(target), Content(target, {"name": target, "app": target})
@@ -103,12 +103,12 @@ def target_suite(
             check_built_in(options, target)
             content = _add_matrix(_grow(content, climb), options, alone and target == "noop")
             return suite_of(content, around)
-        content = _beside(content)
+        content = _resolve_files(content)
     elif getattr(options, "app", None):
         raise BadInput(f"--app: goes with a suite; {target} names its app")
     content = _grow(content, climb)
     config = _read_config(content, options) if found.kind == "config" else None
-    return _own_suite(content, where, options, around, config)
+    return _read_own_suite(content, where, options, around, config)
 
 
 def _grow(content: Content, climb: Ladder | None) -> Content:
@@ -169,7 +169,7 @@ def read_pairs(listed: Sequence[str], where: str, takes: str) -> dict[str, str]:
     return pairs
 
 
-def _service_suite(options: TargetOptions, climb: Ladder | None) -> Suite:
+def _read_service_suite(options: TargetOptions, climb: Ladder | None) -> Suite:
     """Read the suite of each service of --url, with the request of the flags. Raises BadInput."""
     warmup = {} if climb is None else {"warmup_seconds": 1.0, "warmup_max_seconds": 5.0}
     content = Content(options.command, {"name": options.command, "load": warmup})
@@ -196,7 +196,7 @@ def _read_config(content: Content, options: OwnAppOptions) -> ServeConfig:
     return read_config(content.file, "TARGET", variant.python)
 
 
-def _beside(content: Content) -> Content:
+def _resolve_files(content: Content) -> Content:
     """Resolve the app and files of a suite file beside it, wherever the tool is started.
 
     Raises BadInput."""
@@ -215,7 +215,7 @@ def _beside(content: Content) -> Content:
     return content
 
 
-def _own_suite(
+def _read_own_suite(
     content: Content,
     where: str,
     options: OwnAppOptions,

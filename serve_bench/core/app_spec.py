@@ -45,26 +45,26 @@ def bodies(cell: Mapping[str, Value], count: int = COUNT) -> tuple[bytes, ...]:
 
     The first feature is the same in all samples of a body, the others differ."""
     names = feature_names(int(cell["sparse_features"]))
-    return _drawn(int(cell["rows_per_request"]), names, int(cell.get("seed", 0)), count)
+    return _draw_bodies(int(cell["rows_per_request"]), names, int(cell.get("seed", 0)), count)
 
 
 @functools.lru_cache(maxsize=8)  # called once per trial
-def _drawn(samples: int, names: tuple[str, ...], seed: int, count: int) -> tuple[bytes, ...]:
+def _draw_bodies(samples: int, names: tuple[str, ...], seed: int, count: int) -> tuple[bytes, ...]:
     draw = random.Random(seed)
     first, *others = names
 
-    def a_body() -> bytes:
-        user = f"{first}_{_below(draw, PRESS_USERS)}"
+    def make_body() -> bytes:
+        user = f"{first}_{_draw_below(draw, PRESS_USERS)}"
         rows = [
-            {first: user} | {name: f"{name}_{_below(draw, ITEMS)}" for name in others}
+            {first: user} | {name: f"{name}_{_draw_below(draw, ITEMS)}" for name in others}
             for _ in range(samples)
         ]
         return json.dumps({"samples": rows}).encode()
 
-    return tuple(a_body() for _ in range(count))
+    return tuple(make_body() for _ in range(count))
 
 
-def _below(draw: random.Random, end: int) -> int:
+def _draw_below(draw: random.Random, end: int) -> int:
     """Draw with `random()`, which alone is promised to be the same in every version of Python."""
     return int(draw.random() * end)
 
@@ -241,7 +241,7 @@ def _deploy_built_in(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
             "body": None if bodies is None else _base64(bodies[0]),
             "statuses": [200],
         },
-        "args": _args(cell),
+        "args": _collect_args(cell),
         "deployments": deployments,
         "checks": [
             {"deployment": app.measured, "replicas": replicas, "expect": expect, "told": {}}
@@ -283,7 +283,7 @@ def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
 
 
-def _args(cell: Mapping[str, Value]) -> dict[str, Any]:
+def _collect_args(cell: Mapping[str, Value]) -> dict[str, Any]:
     """Collect the arguments of the app's builder; a change of them starts the replicas anew."""
     args: dict[str, Any] = {}
     if "body_type" in cell:

@@ -80,7 +80,7 @@ def _read_queue(text: str) -> int:
     return number
 
 
-def _size_form(*words: str) -> Form:
+def _make_size_form(*words: str) -> Form:
     """Make the form of the size of a body: one of these words, or bytes."""
 
     def read(text: str) -> str:
@@ -101,8 +101,8 @@ Layers: TypeAlias = Annotated[str, Form(_read_layers, "numbers from 1 with comma
 Queue: TypeAlias = Annotated[
     int, Form(_read_queue, f"-1 (no limit) or a whole number from 1 to {LARGEST_COUNT:,}", "N", str)
 ]
-DataSize: TypeAlias = Annotated[str, _size_form(*DATA_SIZES)]
-ResponseSize: TypeAlias = Annotated[str, _size_form(*DATA_SIZES, ECHO)]
+DataSize: TypeAlias = Annotated[str, _make_size_form(*DATA_SIZES)]
+ResponseSize: TypeAlias = Annotated[str, _make_size_form(*DATA_SIZES, ECHO)]
 
 MODEL_APPS: Final = ("ranker", "recsys", "press")
 """The apps that hold a DLRM ranker."""

@@ -81,11 +81,11 @@ class Completions:
 
     def bodies(self, most: int = PROMPTS) -> tuple[bytes, ...]:
         """Make at most `most` JSON bodies, always the same."""
-        return _drawn(self, min(most, PROMPTS))
+        return _draw_bodies(self, min(most, PROMPTS))
 
 
 @functools.lru_cache(maxsize=2)  # of a row and its deploy; each may be of 30 MB
-def _drawn(kind: Completions, most: int) -> tuple[bytes, ...]:
+def _draw_bodies(kind: Completions, most: int) -> tuple[bytes, ...]:
     source, words, bodies = random.Random(f"{kind.seed}/chat"), 0, list[bytes]()
     while len(bodies) < most and words < MOST_WORDS:
         length, answer = kind.prompt.draw(source), kind.answer.draw(source)

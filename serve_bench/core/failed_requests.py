@@ -41,7 +41,7 @@ def failures(
     counts = {name: count for name, count in failed.items() if count and name != "status"}
     parts = [(name, count, f"{count:,} {words.get(name, name)}") for name, count in counts.items()]
     if failed.get("status"):
-        parts += _by_status(failed, statuses or {})
+        parts += _split_status(failed, statuses or {})
     ranked, seen = sorted(parts, key=lambda part: (-part[1], part[0])), examples or {}
     named = ((words, seen.get(name)) for name, _, words in ranked[:MOST_NAMED])
     text = ", ".join(
@@ -51,7 +51,7 @@ def failures(
     return f"{text}, {rest:,} with others" if rest else text
 
 
-def _by_status(
+def _split_status(
     failed: Mapping[str, int], statuses: Mapping[int, int]
 ) -> list[tuple[str, int, str]]:
     """Split the class `status` by code, as (name, count, words).
@@ -104,10 +104,10 @@ def why_failed(trial: Trial) -> str | None:
     were answered: both are a warning."""
     other_failures = trial.counts.failed_total - trial.counts.failed.get("rejected", 0)
     fails = not trial.counts.completed and (other_failures or not of_windows(trial))
-    return _none_succeeded(trial) if fails else None
+    return _explain_no_success(trial) if fails else None
 
 
-def _none_succeeded(trial: Trial) -> str:
+def _explain_no_success(trial: Trial) -> str:
     failed = failures_of([trial])
     if not failed and not trial.counts.sent:
         total = trial.client.total
@@ -121,7 +121,7 @@ def too_many_failed(trial: Trial) -> str | None:
     """Say in a line why a trial is invalid; None where it is valid."""
     completed, failed = trial.counts.completed, trial.counts.failed_total + trial.unanswered
     if not completed:
-        return _none_succeeded(trial)
+        return _explain_no_success(trial)
     share = failed / (completed + failed)
     if share <= INVALID_SHARE:
         return None

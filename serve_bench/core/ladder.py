@@ -128,7 +128,7 @@ def read_ladder(
 
 def decide(ladder: Ladder, measured: Sequence[Rung]) -> Next | Stop:
     """Decide what to do after these steps, which are in the order in which they were measured."""
-    if (fallen := _to_repeat(ladder, measured)) is not None:
+    if (fallen := _find_fallen(ladder, measured)) is not None:
         return Next(fallen, "repeat")
     move = onward(ladder, measured)
     shape = find_shape(measured)
@@ -149,13 +149,13 @@ def onward(ladder: Ladder, measured: Sequence[Rung]) -> Next | Stop:
     first = min(ladder.start, ladder.ceiling)
     if not measured:
         return Next(first, "grow")
-    grown = _grown(measured)
+    grown = _list_rising(measured)
     saturated = _gains_no_more(grown)
     above = min(rung_above(grown[-1].clients), ladder.ceiling)
     if not saturated and above > grown[-1].clients:
         return Next(above, "grow")
     refined = len(done) - len(grown)
-    if refined < ladder.refinements and (between := _between(measured)) is not None:
+    if refined < ladder.refinements and (between := _find_between(measured)) is not None:
         return Next(between, "refine")
     if saturated:
         return Stop(f"two steps gained less than {100 * LEAST_GAIN:.0f} %")
@@ -199,7 +199,7 @@ def find_shape(measured: Iterable[Rung]) -> LadderShape:
     return LadderShape(steps, top, knee, (*fallen,))
 
 
-def _to_repeat(ladder: Ladder, measured: Sequence[Rung]) -> int | None:
+def _find_fallen(ladder: Ladder, measured: Sequence[Rung]) -> int | None:
     """Return the clients of a step that has fallen and was not measured often enough.
 
     Its first run decides, compared with what was measured before; later runs show how it falls."""
@@ -216,7 +216,7 @@ def _to_repeat(ladder: Ladder, measured: Sequence[Rung]) -> int | None:
     return None
 
 
-def _grown(measured: Sequence[Rung]) -> tuple[Rung, ...]:
+def _list_rising(measured: Sequence[Rung]) -> tuple[Rung, ...]:
     """Return the steps of the growing part: each has more clients than all before it.
 
     Refinements and repetitions are left out: they are not above all before them."""
@@ -237,7 +237,7 @@ def _gains_no_more(grown: Sequence[Rung]) -> bool:
     )
 
 
-def _between(measured: Sequence[Rung]) -> int | None:
+def _find_between(measured: Sequence[Rung]) -> int | None:
     """Return the clients halfway from the best step to the wider of its gaps.
 
     None when both neighbours are close, or nothing was served."""

@@ -113,21 +113,21 @@ def read_step(text: str) -> str:
     return text
 
 
-def _at_least(least: float, **values: float | None) -> None:
+def _require_least(least: float, **values: float | None) -> None:
     # Not math.isfinite: an integer of 400 digits is no float.
     for name, value in values.items():
         enough = value is None or least <= value < math.inf
         require(enough, f"{name} must be {least:g} or more, got {value}")
 
 
-def _at_most(most: float, **values: float | None) -> None:
+def _require_most(most: float, **values: float | None) -> None:
     for name, value in values.items():
         number = most if value is None else value
         require(0 < number < math.inf, f"{name} must be a number above 0, got {value}")
         require(number <= most, f"{name} must be at most {most:,.0f}, got {number:,}")
 
 
-def _names_method(url: str, service: str, path: str) -> None:
+def _require_method(url: str, service: str, path: str) -> None:
     parts = urlsplit(url)
     names = parts.path.split("/")
     named = len(names) == 3 and all(names[1:]) and not parts.query
@@ -144,8 +144,8 @@ class Stage:
 
     def __post_init__(self) -> None:
         require(0 <= self.rate < math.inf, f"stages: rate must be 0 or more, got {self.rate:g}")
-        _at_most(MAX_RATE, **{"stages: rate": self.rate or None})
-        _at_most(math.inf, **{"stages: duration_s": self.duration_s})
+        _require_most(MAX_RATE, **{"stages: rate": self.rate or None})
+        _require_most(math.inf, **{"stages: duration_s": self.duration_s})
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Streaming:
     openai: bool = False
 
     def __post_init__(self) -> None:
-        _at_most(MAX_TIMEOUT_S, event_timeout_s=self.event_timeout_s)
+        _require_most(MAX_TIMEOUT_S, event_timeout_s=self.event_timeout_s)
         require(not self.openai or self.events == "sse", "openai is for events sse")
 
 
@@ -208,17 +208,17 @@ class Load(LoadShape):
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables of workers
 
     def __post_init__(self) -> None:
-        _at_least(1, connections=self.connections, each=self.each)
-        _at_least(0, retries=self.retries, pickup_every=self.pickup_every)
-        _at_most(MAX_CONNECTIONS, connections=self.connection_limit)
+        _require_least(1, connections=self.connections, each=self.each)
+        _require_least(0, retries=self.retries, pickup_every=self.pickup_every)
+        _require_most(MAX_CONNECTIONS, connections=self.connection_limit)
         among = f"the number of connections ({self.connections})"
         processes, count, most = self.processes, self.count, self.max_connections
         fits = processes is None or 1 <= processes <= self.connections
         require(fits, f"processes must be 1 to {among}, got {processes}")
-        _at_most(MAX_PROCESSES, processes=processes)
+        _require_most(MAX_PROCESSES, processes=processes)
         timeouts = {"timeout_s": self.timeout_s, "connect_timeout_s": self.connect_timeout_s}
-        _at_most(MAX_TIMEOUT_S, **timeouts)
-        _at_most(MAX_RATE, rate=self.rate)
+        _require_most(MAX_TIMEOUT_S, **timeouts)
+        _require_most(MAX_RATE, rate=self.rate)
         require(abs(self.seed) <= MOST, f"seed must be at most {MOST:,}, got {self.seed:,}")
         honored = not self.honor_retry_after or (self.retries > 0 and self.client == "raw")
         require(honored, "honor_retry_after is for retries of the raw client")
@@ -251,7 +251,7 @@ class Load(LoadShape):
             self._check_grpc()
         elif self.client == HANDLE:
             for url, *_ in self.request.turns:
-                _names_method(url, "an application", "/application/method")
+                _require_method(url, "an application", "/application/method")
         elif self.client == "aiohttp":
             reachable = self.request.unix_socket is None or self.request.scheme == "http"
             instead = "use http:// or client raw"
@@ -273,7 +273,7 @@ class Load(LoadShape):
     def _check_grpc(self) -> None:
         request = self.request
         for url, *_ in request.turns:
-            _names_method(url, "gRPC", "/package.Service/Method")
+            _require_method(url, "gRPC", "/package.Service/Method")
         takes = (
             "it takes letters, digits, _ . and -, and no -bin at the end, whose values are no text"
         )
@@ -337,9 +337,9 @@ class Slices:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        _at_least(1, pairs=self.pairs)
-        _at_least(0.001, slice_s=self.slice_s)
-        _at_least(0, warmup_s=self.warmup_s, drain_s=self.drain_s)
+        _require_least(1, pairs=self.pairs)
+        _require_least(0.001, slice_s=self.slice_s)
+        _require_least(0, warmup_s=self.warmup_s, drain_s=self.drain_s)
 
 
 @dataclass(frozen=True)
@@ -362,14 +362,14 @@ class Timing:
     stretched_s: float | None = None
 
     def __post_init__(self) -> None:
-        _at_least(0, **vars(self))
-        _at_most(MAX_DURATION_S, **{name: value or None for name, value in vars(self).items()})
+        _require_least(0, **vars(self))
+        _require_most(MAX_DURATION_S, **{name: value or None for name, value in vars(self).items()})
         require(
             self.warmup_max_s >= self.warmup_min_s,
             f"warmup_max_s ({self.warmup_max_s:g}) is below warmup_min_s ({self.warmup_min_s:g})",
         )
-        _at_least(1, windows=self.windows)
-        _at_least(0.01, window_s=self.window_s)
+        _require_least(1, windows=self.windows)
+        _require_least(0.01, window_s=self.window_s)
 
     def drain_at_most_s(self, load: Load) -> float:
         """Return how long after the last window an answer is awaited, in seconds."""

@@ -251,7 +251,7 @@ class OwnApp:
 
     def count(self, deployment: OwnDeployment, cell: Mapping[str, Option]) -> int | None:
         """Count the replicas of a deployment in this cell; None where Serve scales it itself."""
-        settings, fixed = _settings(deployment, cell), deployment.num_replicas
+        settings, fixed = _pick_settings(deployment, cell), deployment.num_replicas
         if any(key.startswith("autoscaling_config.") for key in settings) and fixed is None:
             return None
         count = settings.get("num_replicas", fixed)
@@ -268,20 +268,20 @@ class OwnApp:
 
     def replicas(self, cell: Mapping[str, Option]) -> int:
         """Count the replicas of all deployments; one that Serve scales counts as it starts: one."""
-        return sum(count for _, count, _ in self._places(cell))
+        return sum(count for _, count, _ in self._list_places(cell))
 
     def cpus(self, cell: Mapping[str, Option]) -> float:
         """Add up the logical CPUs of Ray that all replicas ask for."""
         return sum(
             count * float(settings.get("ray_actor_options.num_cpus", deployment.num_cpus))
-            for deployment, count, settings in self._places(cell)
+            for deployment, count, settings in self._list_places(cell)
         )
 
-    def _places(
+    def _list_places(
         self, cell: Mapping[str, Option]
     ) -> Iterator[tuple[OwnDeployment, int, Mapping[str, Option]]]:
         for deployment in self.deployments_in(cell):
-            yield deployment, self.count(deployment, cell) or 1, _settings(deployment, cell)
+            yield deployment, self.count(deployment, cell) or 1, _pick_settings(deployment, cell)
         for app in self.beside:
             for part in app.deployments:
                 yield part, part.num_replicas or 1, {}
@@ -290,7 +290,7 @@ class OwnApp:
         """Raise BadInput where a replica could never be placed: Serve would wait for ever."""
         for cell in cells:
             gpus: dict[str, float] = {}
-            for deployment, count, settings in self._places(cell):
+            for deployment, count, settings in self._list_places(cell):
                 needed = float(settings.get("ray_actor_options.num_gpus", deployment.num_gpus))
                 gpus |= {deployment.name: needed * count} if needed else {}
                 kind = settings.get("ray_actor_options.accelerator_type")
@@ -364,10 +364,10 @@ def option_named(app: OwnApp, name: str, where: str) -> str:
 
 def option_values(text: str) -> tuple[Option, ...]:
     """Parse values with commas: numbers, true or false, else words."""
-    return tuple(_value(part.strip()) for part in text.split(","))
+    return tuple(_parse_value(part.strip()) for part in text.split(","))
 
 
-def _value(text: str) -> Option:
+def _parse_value(text: str) -> Option:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float) if text.isascii() and "_" not in text else ():
@@ -407,7 +407,7 @@ def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, An
     deployments = []
     of_file = {about["name"]: about for about in app.config.get("deployments", ())}
     for deployment in app.deployments_in(cell):
-        settings = nest(_settings(deployment, cell), deployment.tables)
+        settings = nest(_pick_settings(deployment, cell), deployment.tables)
         if deployment.num_replicas is None and "num_replicas" in settings:
             settings.setdefault("autoscaling_config", None)  # else Serve would still scale it
         name = deployment.name
@@ -434,7 +434,7 @@ def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     reports (`told`)."""
     checks = []
     for deployment in app.deployments_in(cell):
-        asked = _settings(deployment, cell)
+        asked = _pick_settings(deployment, cell)
         asked.pop("num_replicas", None)
         shown = [name for name in asked if name in TOLD_BY_REPLICAS or name.startswith(FREE)]
         about = {"deployment": deployment.name, "replicas": app.count(deployment, cell)}
@@ -478,6 +478,6 @@ def scaling_hint(name: str, limits: Mapping[str, DeploymentLimits]) -> str | Non
     )
 
 
-def _settings(deployment: OwnDeployment, cell: Mapping[str, Option]) -> dict[str, Option]:
+def _pick_settings(deployment: OwnDeployment, cell: Mapping[str, Option]) -> dict[str, Option]:
     prefix = f"{deployment.name}."
     return {k.removeprefix(prefix): v for k, v in cell.items() if k.startswith(prefix)}

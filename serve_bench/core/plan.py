@@ -390,7 +390,7 @@ def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
         body=body,
         bodies=bodies,
         expect_status=(200,),
-        expect_body=_echo(row, body) or answer,
+        expect_body=_expect_echo(row, body) or answer,
         paths=app.paths,
     )
 
@@ -408,7 +408,9 @@ def call_request(url: str, row: Row, size: int) -> Request:
     in a BytesValue."""
     message = query_of(row).encode().ljust(size, b"\0")
     compared = not row.traffic.streams and not body_bytes(row.response_size)
-    expected = _echo(row, message) or (b"ok" if compared and not row.traffic.echoes else None)
+    expected = _expect_echo(row, message) or (
+        b"ok" if compared and not row.traffic.echoes else None
+    )
     streams, handle = row.traffic.streams, row.traffic.client == HANDLE
     if handle:
         path = f"/{APPLICATION}/{'events' if streams else 'answer'}"
@@ -429,7 +431,7 @@ def call_request(url: str, row: Row, size: int) -> Request:
 _COMPARED_BYTES: Final = 1 << 16
 
 
-def _echo(row: Row, body: bytes) -> bytes | None:
+def _expect_echo(row: Row, body: bytes) -> bytes | None:
     """Return the response of an app that echoes; None where it is not compared."""
     alone = row.traffic.echoes and not row.traffic.streams
     return body if alone and len(body) <= _COMPARED_BYTES else None

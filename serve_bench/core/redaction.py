@@ -115,16 +115,16 @@ def _hide_env(value: Any) -> Any:
 
 def differs(stored: Mapping[str, Any], again: Mapping[str, Any]) -> str | None:
     """Describe the first difference between a stored suite and one given again; None: alike."""
-    return _difference(stored, hide_suite(again))
+    return _find_difference(stored, hide_suite(again))
 
 
-def _difference(was: Mapping[Any, Any], now: Mapping[Any, Any], above: str = "") -> str | None:
+def _find_difference(was: Mapping[Any, Any], now: Mapping[Any, Any], above: str = "") -> str | None:
     for name in {**was, **now}:
         old, new, within = was.get(name), now.get(name), None
         if old == new:
             continue
         a, b = (dict(enumerate(part)) if isinstance(part, list) else part for part in (old, new))
         if isinstance(a, Mapping) and isinstance(b, Mapping):
-            within = _difference(a, b, f"{above}{name}.")
+            within = _find_difference(a, b, f"{above}{name}.")
         return within or f"{above}{name} is {shown(new, 100)}, and was {shown(old, 100)}"
     return None

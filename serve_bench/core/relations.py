@@ -30,8 +30,8 @@ def check_relations(trial: Trial, planned: PlannedTrial | None = None) -> None:
 
     It also raises for a trial that is not the one planned under its key. Connections may differ
     from the plan: those of several nodes are added up."""
-    of_seconds = () if trial.course == CourseFacts() else _course(trial)
-    for faults in (_histograms(trial), _counts(trial), _rates(trial), of_seconds):
+    of_seconds = () if trial.course == CourseFacts() else _check_course(trial)
+    for faults in (_check_histograms(trial), _check_counts(trial), _check_rates(trial), of_seconds):
         for fault in faults:
             raise FormatError(f"trial.{fault}")
     for name in PLANNED if planned is not None else ():
@@ -39,7 +39,7 @@ def check_relations(trial: Trial, planned: PlannedTrial | None = None) -> None:
             raise FormatError(f"trial.{name}: is not that of the plan")
 
 
-def _histograms(trial: Trial) -> Iterator[str]:
+def _check_histograms(trial: Trial) -> Iterator[str]:
     histograms: dict[str, HistogramFacts] = {}
     for name, metric in trial.metrics.items():
         unit = "requests/s" if name.endswith("throughput") else metric.unit
@@ -60,7 +60,7 @@ def _histograms(trial: Trial) -> Iterator[str]:
             yield f"{name}: its max is {highest}, which is not in the last slot"
 
 
-def _counts(trial: Trial) -> Iterator[str]:
+def _check_counts(trial: Trial) -> Iterator[str]:
     """Yield where requests do not add up, a CPU has more than its cores, or a node is doubled."""
     counts, client, host = trial.counts, trial.client, trial.usage.host
     accounts = {"client.in_windows": client.in_windows, "client.total": client.total}
@@ -81,7 +81,7 @@ def _counts(trial: Trial) -> Iterator[str]:
         yield "client.nodes: a node stands there twice"
 
 
-def _rates(trial: Trial) -> Iterator[str]:
+def _check_rates(trial: Trial) -> Iterator[str]:
     """Yield where the rates of windows do not give the requests that were counted.
 
     In a closed loop a window has its shares of the responses in flight at its ends."""
@@ -111,7 +111,7 @@ def _rates(trial: Trial) -> Iterator[str]:
         yield f"metrics.throughput: {most:.0f} requests by its windows, {completed} by the counts"
 
 
-def _course(trial: Trial) -> Iterator[str]:
+def _check_course(trial: Trial) -> Iterator[str]:
     """Yield where the seconds of a load do not fit: what is due is answered, failed or pending."""
     course = trial.course
     named: dict[str, Sequence[object]] = {name: getattr(course, name) for name in SECONDS}

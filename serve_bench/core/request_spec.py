@@ -123,7 +123,7 @@ class Request:
         """URL, body, headers and method of each request that is made, in the order of turns."""
         parts, bodies, methods = urlsplit(self.url), self.all_bodies, self.methods
         urls = [f"{parts.scheme}://{parts.netloc}{path}" for path in self.paths] or [self.url]
-        headers = [_over(self.headers, named) for named in self.header_sets] or [self.headers]
+        headers = [_override(self.headers, named) for named in self.header_sets] or [self.headers]
         count = max(map(len, (urls, bodies, headers, methods)))
         turns = zip(cycle(urls), cycle(bodies), cycle(headers), cycle(methods or (self.method,)))
         return [*islice(turns, count)]
@@ -137,26 +137,26 @@ def is_json(headers: Headers) -> bool:
 
 def check_path(path: str, where: str = "") -> str:
     """Return a path with its query. Raises SpecError, after `where`, unless all clients take it."""
-    shown = _without_query(path if len(path) <= 80 else path[:77] + "...")
+    shown = _hide_query(path if len(path) <= 80 else path[:77] + "...")
     require(path.startswith("/"), f"{where}{shown} does not begin with /")
     odd = f"a space, control or non-ASCII character in {shown}"
-    require(not _odd(path), f"{where}{odd}; percent-encode it")
+    require(not _is_odd(path), f"{where}{odd}; percent-encode it")
     fragment = f"a # in {shown}: a fragment is not sent"
     require("#" not in path, f"{where}{fragment}; percent-encode it")
     return path
 
 
-def _without_query(text: str) -> str:
+def _hide_query(text: str) -> str:
     """Shorten a path or an address for a refusal: its query may be a secret."""
     path, question, _ = text.partition("?")
     return repr(path + question + "..." * bool(question))
 
 
-def _odd(text: str) -> bool:
+def _is_odd(text: str) -> bool:
     return re.fullmatch("[!-~]*", text) is None
 
 
-def _over(headers: Headers, more: Headers) -> Headers:
+def _override(headers: Headers, more: Headers) -> Headers:
     names = {name.lower() for name, _ in more}
     return (*(header for header in headers if header[0].lower() not in names), *more)
 
@@ -174,7 +174,7 @@ def _check_headers(headers: Headers) -> None:
 
 def _check_url(url: str) -> None:
     """Raise SpecError unless both clients would take the URL, and in the same way."""
-    shown = _without_query(url)
+    shown = _hide_query(url)
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -188,7 +188,7 @@ def _check_url(url: str) -> None:
         port = 0
     require(port != 0, f"url: bad port in {shown}; allowed: 1 to 65535")
     odd = f"a space, control or non-ASCII character in {shown}; percent-encode it"
-    require(not _odd(url), f"url: {odd}")
+    require(not _is_odd(url), f"url: {odd}")
     instead = "give a header instead, 'Authorization: Basic ...'"
     require("@" not in parts.netloc, f"url: a user and password in the URL are not sent; {instead}")
     labels = (parts.hostname or "").removesuffix(".").split(".")

@@ -354,13 +354,13 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
     failures: list[Failure] = []
     for failed_in, failure in failed:
         # All that a mended one kept from being measured is measured, some in a later sitting.
-        sittings = [measured.get(key, (-1, None))[0] for key in _scope(failure, result.plan)]
+        sittings = [measured.get(key, (-1, None))[0] for key in _list_scope(failure, result.plan)]
         if -1 in sittings or max(sittings, default=-1) <= failed_in:
             failures.append(failure)
     return replace(result, failures=tuple(failures))
 
 
-def _scope(failure: Failure, plan: Iterable[PlannedTrial]) -> list[str]:
+def _list_scope(failure: Failure, plan: Iterable[PlannedTrial]) -> list[str]:
     """List the keys that a failure kept from being measured, as far as it says."""
     if failure.key is not None:
         return [failure.key]

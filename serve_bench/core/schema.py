@@ -36,7 +36,7 @@ def encode_part(value: Any) -> Any:
     return str(value) if isinstance(value, str) else dict(value)
 
 
-def _decoded(kind: type[Any], value: Any) -> Any:
+def _decode_part(kind: type[Any], value: Any) -> Any:
     if kind is not Histogram:
         raise TypeError(f"{kind.__name__} is no part of a record")
     return Histogram.decode(built(HistogramFacts, value, "histogram"))
@@ -48,9 +48,9 @@ def built(kind: type[_T], data: Any, where: str) -> _T:
     Fields that the class does not know are passed over. Raises FormatError, in one line with the
     field and what it should be."""
     try:
-        return msgspec.convert(data, kind, str_keys=True, dec_hook=_decoded)
+        return msgspec.convert(data, kind, str_keys=True, dec_hook=_decode_part)
     except msgspec.ValidationError as error:
-        raise FormatError(_message(str(error), where)) from None
+        raise FormatError(_describe_fault(str(error), where)) from None
     except UnicodeEncodeError:  # half of a character, which JSON can spell
         raise FormatError(f"{where} holds text that is not Unicode") from None
 
@@ -74,7 +74,7 @@ def stored_suite(kind: type[_T], data: Any, **makers: Callable[[Any], Any]) -> _
         raise BadInput(f"the stored suite cannot be resumed: {error}") from None
 
 
-def _message(error: str, where: str) -> str:
+def _describe_fault(error: str, where: str) -> str:
     """Put msgspec's message in one line after the full path of the field.
 
     `[...]` stands for a name of a mapping: `trial.limits[...].each: expected int, got str`."""

@@ -40,10 +40,10 @@ def hash_value(value: str | bytes) -> str:
         return value
     text = value if isinstance(value, str) else value.decode(errors="surrogateescape")
     hashed = f"sha256:{sha256(text.encode(errors='surrogateescape')).hexdigest()[:8]}"
-    for part in _parts(text) if _unfold(text) not in KNOWN else ():
+    for part in _split_value(text) if _unfold(text) not in KNOWN else ():
         if len(KNOWN) >= MOST:
             break
-        for spelling in _spellings(part) if _unfold(part) not in KNOWN else ():
+        for spelling in _spell(part) if _unfold(part) not in KNOWN else ():
             if len(spelling) >= 6 and not _PLAIN.fullmatch(spelling):
                 KNOWN.setdefault(_unfold(spelling), hashed)
     return hashed
@@ -68,7 +68,7 @@ def _unfold(text: str) -> str:
     return "".join(text.split()).replace("\\n", "")
 
 
-def _parts(value: str) -> Iterator[str]:
+def _split_value(value: str) -> Iterator[str]:
     """Yield a value, in blocks, and the parts of it that an app may repeat."""
     yield from (value[begin : begin + _BLOCK] for begin in range(0, len(value), _BLOCK))
     try:
@@ -83,7 +83,7 @@ def _parts(value: str) -> Iterator[str]:
             yield part[:_BLOCK]
 
 
-def _spellings(value: str) -> Iterator[str]:
+def _spell(value: str) -> Iterator[str]:
     """Yield the forms in which a text may hold the value."""
     data, quoted = value.encode(errors="surrogateescape"), json.dumps(value)[1:-1]
     yield from (value, escape(value), unquote_plus(value), quoted, json.dumps(quoted)[1:-1])

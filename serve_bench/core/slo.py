@@ -150,7 +150,7 @@ def parse_slo(text: str, where: str = "--slo") -> Slo:
     """Parse an SLO such as `p99=50ms,errors=0.1%`. BadInput begins with `where`."""
     objectives: list[Objective] = []
     for part in text.split(","):
-        found = _objective(part.strip(), where)
+        found = _parse_objective(part.strip(), where)
         if found.name in (objective.name for objective in objectives):
             raise BadInput(f"{where}: {found.name} is given twice")
         objectives.append(found)
@@ -159,7 +159,7 @@ def parse_slo(text: str, where: str = "--slo") -> Slo:
     return Slo(tuple(objectives))
 
 
-def _objective(part: str, where: str) -> Objective:
+def _parse_objective(part: str, where: str) -> Objective:
     name, equals, limit = (word.strip() for word in part.partition("="))
     if not equals or not limit:
         raise BadInput(f"{where}: {part!r} is not allowed; it takes NAME=LIMIT, as in {EXAMPLE}")
@@ -170,28 +170,28 @@ def _objective(part: str, where: str) -> Objective:
             raise BadInput(f"{where}: {name!r}: the prefix must be {prefixes} or none")
         of = metric or LATENCY
         if statistic == "mean":
-            return Objective(name, "mean", _time(name, limit, where), of)
-        share = _percentile(statistic, where)  # `p99.0` and `p99` are one objective
+            return Objective(name, "mean", _parse_time(name, limit, where), of)
+        share = _parse_percentile(statistic, where)  # `p99.0` and `p99` are one objective
         name = f"{metric}{under}p{100 * share:g}"
-        return Objective(name, "percentile", _time(name, limit, where), of, share)
+        return Objective(name, "percentile", _parse_time(name, limit, where), of, share)
     first, dot, error = name.partition(".")
     if first == "errors":
         if dot and error not in ERROR_CLASSES:
             classes = ", ".join(ERROR_CLASSES)
             raise BadInput(f"{where}: {name!r}: the class of errors must be one of {classes}")
-        share = _share(name, limit, where, zero=True)
+        share = _parse_share(name, limit, where, zero=True)
         return Objective(name, "errors", share, error=error or None)
     if name == "goodput":
         least, sign, within = limit.partition("@")
         if not sign:
             raise BadInput(f"{where}: {part!r} is not allowed; it takes goodput=95%@50ms")
-        share, within_ns = _share(name, least, where), _time(name, within, where)
+        share, within_ns = _parse_share(name, least, where), _parse_time(name, within, where)
         return Objective(name, "goodput", share, within_ns=within_ns)
     takes = f"p50 to p99.9, mean, errors, errors.CLASS, goodput or ttft_p95, as in {EXAMPLE}"
     raise BadInput(f"{where}: {name!r} is not allowed; it takes {takes}")
 
 
-def _percentile(text: str, where: str) -> float:
+def _parse_percentile(text: str, where: str) -> float:
     match = re.fullmatch(rf"p{_NUMBER}", text, re.ASCII)
     share = round(float(match[1]) / 100, 9) if match else 0.0  # 99.9 / 100 is above 0.999
     if not 0.01 <= share <= HIGHEST:
@@ -199,7 +199,7 @@ def _percentile(text: str, where: str) -> float:
     return share
 
 
-def _time(name: str, text: str, where: str) -> float:
+def _parse_time(name: str, text: str, where: str) -> float:
     match = re.fullmatch(rf"{_NUMBER}\s*(us|ms|s)", text.strip(), re.ASCII)
     ns = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if not 0 < ns <= _LONGEST_NS:
@@ -208,7 +208,7 @@ def _time(name: str, text: str, where: str) -> float:
     return ns
 
 
-def _share(name: str, text: str, where: str, zero: bool = False) -> float:
+def _parse_share(name: str, text: str, where: str, zero: bool = False) -> float:
     match = re.fullmatch(rf"{_NUMBER}\s*(%)?", text.strip(), re.ASCII)
     share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not (0 if zero else 1e-9) <= share < 1:

@@ -74,7 +74,7 @@ def summary_of(track: Track, begin_ns: int, end_ns: int) -> ProcessUsage:
         seen_s=round(seen_ns / 1e9, 3),
         rss_mb=rounded(max(rss) / 1e6 if rss else None),
         pss_mb=rounded(None if track.pss_bytes is None else track.pss_bytes / 1e6),
-        **_of_threads(track, begin_ns, end_ns),
+        **_summarize_threads(track, begin_ns, end_ns),
     )
 
 
@@ -171,7 +171,7 @@ def rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
 
 
-def _of_threads(track: Track, begin_ns: int, end_ns: int) -> dict[str, Any]:
+def _summarize_threads(track: Track, begin_ns: int, end_ns: int) -> dict[str, Any]:
     """Count threads, waiting and turns between the readings nearest to the two instants."""
     nothing = {"threads": len(track.threads[-1].run_ns) if track.threads else None}
     if len(track.threads) < 2:
@@ -184,8 +184,8 @@ def _of_threads(track: Track, begin_ns: int, end_ns: int) -> dict[str, Any]:
     busiest = max(last.run_ns, key=lambda tid: last.run_ns[tid] - first.run_ns.get(tid, 0))
     run = last.run_ns[busiest] - first.run_ns.get(busiest, 0)
     waited = last.wait_ns.get(busiest, 0) - first.wait_ns.get(busiest, 0)
-    wait = _grown(first.wait_ns, last.wait_ns)
-    turns = _grown(first.turns, last.turns)
+    wait = _add_growth(first.wait_ns, last.wait_ns)
+    turns = _add_growth(first.turns, last.turns)
     return {
         "threads": len(last.run_ns),
         "busiest_thread": track.names.get(busiest),
@@ -196,7 +196,7 @@ def _of_threads(track: Track, begin_ns: int, end_ns: int) -> dict[str, Any]:
     }
 
 
-def _grown(before: Mapping[int, int], after: Mapping[int, int]) -> int:
+def _add_growth(before: Mapping[int, int], after: Mapping[int, int]) -> int:
     """Add up how much threads' totals grew, over those that are still there; new ones whole."""
     return sum(value - before.get(tid, 0) for tid, value in after.items())
 
@@ -233,7 +233,7 @@ def by_role(usage: TrialUsage) -> dict[str, RoleUse]:
             shares.setdefault(role, []).append(process.cpu_percent)
             memory.setdefault(role, []).append(process.pss_mb)
     out = {}
-    for role in sorted(shares, key=lambda name: (_place(name), name)):
+    for role in sorted(shares, key=lambda name: (_rank_role(name), name)):
         sizes = [size for size in memory[role] if size is not None]
         count = len(shares[role])
         whole = sum(sizes) if len(sizes) == count else None
@@ -274,7 +274,7 @@ def others_words(usages: Sequence[TrialUsage]) -> str:
     return ", ".join(texts)
 
 
-def _place(role: str) -> int:
+def _rank_role(role: str) -> int:
     role = role.partition(" ")[0]
     return ORDER.index(role) if role in ORDER else len(ORDER)
 

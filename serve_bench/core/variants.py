@@ -60,13 +60,13 @@ def parse_env(pairs: Iterable[str], where: str) -> dict[str, str]:
         name, equals, value = pair.partition("=")
         if not equals:
             raise BadInput(f"{where}: {hide_env_pair(pair)!r} is not allowed; it takes NAME=VALUE")
-        if _env_name(name, where) in env:
+        if _check_env_name(name, where) in env:
             raise BadInput(f"{where}: {name} is given twice")
         env[name] = value
     return env
 
 
-def _env_name(name: str, where: str) -> str:
+def _check_env_name(name: str, where: str) -> str:
     if not _ENV_NAME.fullmatch(name):
         raise BadInput(f"{where}: {name!r} is not an environment name (letters, digits, _)")
     if name in RESERVED_ENV:
@@ -125,7 +125,7 @@ def read_variant(name: str, table: Any, where: str) -> VariantUsed:
         raise BadInput(f"{where}: python must be the path of an interpreter")
     merged = dict(BUILT_IN_VARIANTS[base].env)
     for key, value in content.get("env", {}).items():
-        merged[_env_name(key, where)] = str(int(value) if isinstance(value, bool) else value)
+        merged[_check_env_name(key, where)] = str(int(value) if isinstance(value, bool) else value)
         if "\0" in merged[key]:
             raise BadInput(f"{where}: an environment value cannot hold a null character")
     return VariantUsed(name, env=merged, http_options=http_options, python=python)

@@ -41,7 +41,9 @@ def read_line(line: str) -> ListedRequest:
     body, headers = entry.body, entry.headers
     if not isinstance(body, str):
         body, headers = json.dumps(body), {"content-type": "application/json", **headers}
-    return _make(entry.method or ("POST" if body else "GET"), entry.path, headers, body.encode())
+    return _make_request(
+        entry.method or ("POST" if body else "GET"), entry.path, headers, body.encode()
+    )
 
 
 def read_har(content: bytes, file: str, target: str | None) -> tuple[list[ListedRequest], str]:
@@ -87,27 +89,27 @@ def _find_host(url: str) -> str:
 def _read_recorded(request: Mapping[str, Any]) -> ListedRequest:
     parts, data = urlsplit(request["url"]), request.get("postData") or {}
     headers = dict[str, str]()
-    for name, value in _pair(request, "headers"):
+    for name, value in _list_pairs(request, "headers"):
         if name[:1] != ":" and (name := name.lower()) not in OF_CONNECTION:
             joint = "; " if name == "cookie" else ", "
             headers[name] = f"{headers[name]}{joint}{value}" if name in headers else value
     if kind := data.get("mimeType", ""):
         headers.setdefault("content-type", kind)
-    body, text = urlencode(_pair(data, "params")).encode(), data.get("text")
+    body, text = urlencode(_list_pairs(data, "params")).encode(), data.get("text")
     if text is not None:
         body = b64decode(text) if data.get("encoding") == "base64" else text.encode()
     elif body:
         require(kind.partition(";")[0] == FORM, f"postData: {kind} without text; allowed: {FORM}")
-    query = parts.query or urlencode(_pair(request, "queryString"))  # as a rule the same
+    query = parts.query or urlencode(_list_pairs(request, "queryString"))  # as a rule the same
     path = f"{parts.path or '/'}{'?' * bool(query)}{query}"
-    return _make(request["method"], path, headers, body)
+    return _make_request(request["method"], path, headers, body)
 
 
-def _pair(request: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
+def _list_pairs(request: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
     return [(part["name"], part.get("value", "")) for part in request.get(name) or ()]
 
 
-def _make(method: str, path: str, headers: Mapping[str, str], body: bytes) -> ListedRequest:
+def _make_request(method: str, path: str, headers: Mapping[str, str], body: bytes) -> ListedRequest:
     """Build a request. Raises SpecError on what no client would send."""
     request = Request("http://host", method.upper(), (*headers.items(),), paths=(path,))
     return request.method, path, request.headers, body

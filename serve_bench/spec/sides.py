@@ -219,7 +219,7 @@ class SidesSpec(Spec):
 
     @classmethod
     def stored(cls, data: Mapping[str, Any]) -> Self:
-        return stored_suite(cls, data, sides=_stored_sides)
+        return stored_suite(cls, data, sides=_read_sides)
 
     @property
     def launched(self) -> tuple[Side, ...]:
@@ -294,7 +294,7 @@ class SidesSpec(Spec):
         """Estimate the seconds of these rounds, all of them."""
         total_s = 0.0
         for planned in rounds:
-            total_s += self._launches_s(planned) if self.urls is None else 0.0
+            total_s += self._estimate_launches_s(planned) if self.urls is None else 0.0
             looks_s = LOOKS_S if planned.round == 1 else 0.0
             total_s += (looks_s + (QUIET_S if self.metered else 0.0)) * len(planned.rows)
             for trial in (trial for pairing in planned.pairings for trial in pairing.planned):
@@ -303,7 +303,7 @@ class SidesSpec(Spec):
                 total_s += self.side_s + self.steady_s + ROW_S + rest_s
         return total_s
 
-    def _launches_s(self, planned: RoundPlan) -> float:
+    def _estimate_launches_s(self, planned: RoundPlan) -> float:
         deploys_s = 0.0
         for side in planned.sides:
             cells = [side.cell(cell) for cell, _ in planned.cells]
@@ -314,7 +314,7 @@ class SidesSpec(Spec):
         return TWO_UP_S * max(1.0, len(planned.sides) / 2) + AT_ONCE * deploys_s + TEARDOWN_S
 
 
-def _stored_sides(sides: Any) -> tuple[Side, ...]:
+def _read_sides(sides: Any) -> tuple[Side, ...]:
     stored = built(list[Any], sides, "suite.sides")
     if len(stored) < 2:
         raise FormatError("suite.sides: names no two sides")

@@ -79,7 +79,7 @@ def slicing_from(record: SlicesFacts) -> Slicing:
 
 def in_windows(connections: int, drain_s: float, why: str) -> Slicing:
     """Make the Slicing of a row that can only be loaded in windows."""
-    window_s = max(WINDOW_S, _rounded_up(DRAINS * drain_s))
+    window_s = max(WINDOW_S, _round_up(DRAINS * drain_s))
     reason = f"{why}; {WINDOWS_COST.format(window_s=window_s)}"
     return Slicing("windows", window_s, connections, drain_s, reason)
 
@@ -93,7 +93,7 @@ def choose(
     if not looks:
         return slice_s or SHORTEST_S
     last = looks[-1]
-    length_s = slice_s or max(SHORTEST_S, _rounded_up(AIM * last.drain_s))
+    length_s = slice_s or max(SHORTEST_S, _round_up(AIM * last.drain_s))
     if slice_s is not None:
         short = slice_s < DRAINS * last.drain_s
         why = f"slices of {ms_text(slice_s)}, as asked, are under {DRAINS} drains" if short else ""
@@ -124,7 +124,7 @@ def turns_words(open_loop: bool, side_s: float, slice_s: float | None) -> str:
     )
 
 
-def _rounded_up(seconds: float) -> float:
+def _round_up(seconds: float) -> float:
     """Round up to 5 ms: lengths that are read and compared."""
     return round(math.ceil(round(seconds / 0.005, 6)) * 0.005, 3)
 

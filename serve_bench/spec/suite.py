@@ -75,13 +75,13 @@ def read_suite(content: Content, around: Around | None = None) -> Suite:
     if "rows" in content and app.own_app is not None:
         raise BadInput(f"{content.where('rows')}: is for the apps that come with the tool")
     if "rows" in content:
-        return _suite_of_rows(content, around, app)
-    traffics = _traffics(content, app)
-    cells = _own_cells(content, around) if app.own_app else _cells(content, app.name)
+        return _read_placed_rows(content, around, app)
+    traffics = _read_traffics(content, app)
+    cells = _combine_options(content, around) if app.own_app else _read_cells(content, app.name)
     for cell in cells:
         _check_noop(cell, traffics, content.file)
-    suite = _base(content, around, app, cells, traffics)
-    return suite if suite.ladder is not None else replace(suite, rows=_rows(content, traffics))
+    suite = _read_base(content, around, app, cells, traffics)
+    return suite if suite.ladder is not None else replace(suite, rows=_read_rows(content, traffics))
 
 
 def read_services(
@@ -93,12 +93,12 @@ def read_services(
     variants = tuple(map(VariantUsed, services))
     traffic = Traffic(protocol=cast("Protocol", protocols_of(content)[0]))  # the axis checked it
     no_op = APPS["noop"]  # a suite has an app; nothing asks for this one
-    suite = _base(content, Around(climb=climb), no_op, ({},), [traffic], variants)
+    suite = _read_base(content, Around(climb=climb), no_op, ({},), [traffic], variants)
     rows = () if suite.ladder is not None else (step_row(1, traffic=traffic),)
     return replace(suite, rows=rows, services=services, keys={})  # a file names no service
 
 
-def _base(
+def _read_base(
     content: Content,
     around: Around,
     app: AppSpec,
@@ -112,7 +112,7 @@ def _base(
         for variant in variants_of(content)
     )
     keys = SuiteKeys.read(content)
-    ladder = _ladder(content, keys, around.climb, traffics)
+    ladder = _make_ladder(content, keys, around.climb, traffics)
     if keys.requests_per_client is not None:
         where = content.where("load.requests_per_client")
         if ladder is None:
@@ -154,7 +154,7 @@ def _base(
     )
 
 
-def _suite_of_rows(content: Content, around: Around, app: AppSpec) -> Suite:
+def _read_placed_rows(content: Content, around: Around, app: AppSpec) -> Suite:
     """Read a suite whose rows are each of some cells alone. Raises BadInput.
 
     Flags and keys that would make other rows or cells are refused: the names of figures would be
@@ -167,11 +167,11 @@ def _suite_of_rows(content: Content, around: Around, app: AppSpec) -> Suite:
     for key in ("clients", "users", "requests_per_client", *_TRAFFIC):
         if f"load.{key}" in content:
             raise BadInput(f"{content.where(f'load.{key}')}: belongs to each of [[rows]]")
-    cells = _cells(content, app.name)
+    cells = _read_cells(content, app.name)
     rows: dict[str, Row] = {}
     places: list[PlacedRow] = []
     for where, table in content.tables("rows"):
-        row, place = _placed_row(where, table, app)
+        row, place = _read_placed_row(where, table, app)
         if rows.setdefault(row.label, row) != row:
             raise BadInput(f"{where}: {row.label} is another row before")
         if any(other.row == row.label and other.shape != place.shape for other in places):
@@ -183,7 +183,7 @@ def _suite_of_rows(content: Content, around: Around, app: AppSpec) -> Suite:
             raise BadInput(f"{where}.cells: no cell of the suite is so")
         places.append(place)
     traffics = [row.traffic for row in rows.values()]
-    base = _base(content, around, app, cells, traffics)
+    base = _read_base(content, around, app, cells, traffics)
     for cell in cells:
         if not any(place.holds(place.row, cell) for place in places):
             raise BadInput(f"{content.where('cells')}: {cell_slug(label_of(cell))} has no row")
@@ -193,12 +193,12 @@ def _suite_of_rows(content: Content, around: Around, app: AppSpec) -> Suite:
     return suite
 
 
-def _placed_row(where: str, table: Mapping[str, Any], app: AppSpec) -> tuple[Row, PlacedRow]:
+def _read_placed_row(where: str, table: Mapping[str, Any], app: AppSpec) -> tuple[Row, PlacedRow]:
     """Read one of [[rows]], and the cells that have it. Raises BadInput."""
     places = {f"{above}{key}": f"{where}.{key}" for above in ("", "load.") for key in _ROW}
     content = Content(where, {"load": table, **table}, places)
     content.check_keys([*_ROW, "load"])
-    traffics = _traffics(content, app)
+    traffics = _read_traffics(content, app)
     if len(traffics) != 1 or isinstance(table.get("client"), list):
         raise BadInput(f"{where}: is one row; it takes one value of each key")
     (traffic,) = traffics
@@ -209,7 +209,7 @@ def _placed_row(where: str, table: Mapping[str, Any], app: AppSpec) -> tuple[Row
     metrics = MetricNames(**{key: names.text(key, "") for key in names.data})
     keys = SuiteKeys.read(content)
     shape = [getattr(keys, key) if key in table else None for key in ("windows", "window_seconds")]
-    cell = _settings(content, "cells", app.name)
+    cell = _read_settings(content, "cells", app.name)
     return row, PlacedRow(row.label, cell, metrics, *shape)
 
 
@@ -231,14 +231,14 @@ def _check_metrics(
         raise BadInput(f"{where}: {' '.join(twin)} is the name of a figure before")
 
 
-def _traffics(content: Content, app: AppSpec) -> tuple[Traffic, ...]:
+def _read_traffics(content: Content, app: AppSpec) -> tuple[Traffic, ...]:
     """List what requests are, for each protocol, size and number of events. Raises BadInput."""
-    sizes, where = _values(content, "data_size")
+    sizes, where = _read_values(content, "data_size")
     if app.name != "noop" and any(body_bytes(str(size)) for size in sizes):
         no_body = app.bodies is None and app.own_app is None
         its = "takes no body" if no_body else "has a body of its own"
         raise BadInput(f"{where}: the app {app.name} {its}")
-    protocols, where = _values(content, "protocol")
+    protocols, where = _read_values(content, "protocol")
     if app.own_app is not None:
         for name in sorted(GRPC & {*protocols} if app.own_app.grpc is None else ()):
             raise BadInput(f"{where}: {name}: is of apps with a servicer (--grpc-servicer)")
@@ -247,10 +247,10 @@ def _traffics(content: Content, app: AppSpec) -> tuple[Traffic, ...]:
     for protocol in protocols:
         if protocol != "http" and app.name != "noop" and app.own_app is None:
             raise BadInput(f"{where}: {protocol}: is for the app noop; {app.name} has http alone")
-    events, where = _values(content, "stream_events")
+    events, where = _read_values(content, "stream_events")
     if "load.stream_events" in content and (app.name != "noop" or not STREAMS & set(protocols)):
         raise BadInput(f"{where}: is for streams of the app noop (--protocol stream)")
-    answers, where = _values(content, "response_size")
+    answers, where = _read_values(content, "response_size")
     echoed = [str(answer) for answer in answers if answer == ECHO]
     if any(body_bytes(str(answer)) for answer in answers) and (
         app.name != "noop" or set(protocols) <= STREAMS
@@ -291,10 +291,10 @@ def _check_noop(cell: Cell, traffics: Sequence[Traffic], file: str) -> None:
 
 def protocols_of(content: Content) -> tuple[str, ...]:
     """Read the protocols that flags or a suite file name. Raises BadInput."""
-    return tuple(map(str, _values(content, "protocol")[0]))
+    return tuple(map(str, _read_values(content, "protocol")[0]))
 
 
-def _values(content: Content, name: str) -> tuple[list[Value], str]:
+def _read_values(content: Content, name: str) -> tuple[list[Value], str]:
     """Read the values of an axis of a load, and their place."""
     key, axis = f"load.{name}", AXES[name]
     where = content.where(key)
@@ -323,7 +323,7 @@ def read_streaming(
         raise BadInput(f"{content.where('load.protocol')}: {error}") from None
 
 
-def _rows(content: Content, traffics: Sequence[Traffic]) -> tuple[Row, ...]:
+def _read_rows(content: Content, traffics: Sequence[Traffic]) -> tuple[Row, ...]:
     texts, where = content.values("load.clients", SuiteKeys.clients), content.where("load.clients")
     by_flag = "load.clients" in content.places
     if not by_flag and any(traffic.protocol != "http" for traffic in traffics):
@@ -335,7 +335,7 @@ def _rows(content: Content, traffics: Sequence[Traffic]) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _ladder(
+def _make_ladder(
     content: Content, keys: SuiteKeys, climb: Ladder | None, traffics: Sequence[Traffic]
 ) -> Ladder | None:
     if not keys.users:
@@ -369,12 +369,12 @@ def variants_of(content: Content) -> tuple[VariantUsed, ...]:
     return all_with_env([variants[name] for name in names], parse_env(pairs, content.where("env")))
 
 
-def _cells(content: Content, app: str) -> tuple[Cell, ...]:
+def _read_cells(content: Content, app: str) -> tuple[Cell, ...]:
     """List the cells of a suite: those that it names, or all combinations of its matrix.
 
     What costs a start of processes changes last: another ranker starts all anew, another number of
     replicas some."""
-    common = cell_defaults(app) | _settings(content, "cell", app)
+    common = cell_defaults(app) | _read_settings(content, "cell", app)
     if "cells" in content and "matrix" in content:
         raise BadInput(f"{content.file}: give cells or matrix, not both")
     if "cells" in content:
@@ -382,10 +382,10 @@ def _cells(content: Content, app: str) -> tuple[Cell, ...]:
             Content(content.file, {"cell": table}, {"cell": where})
             for where, table in content.tables("cells")
         )
-        cells = tuple({**common, **_settings(table, "cell", app)} for table in tables)
+        cells = tuple({**common, **_read_settings(table, "cell", app)} for table in tables)
         check_once([str(cell) for cell in cells], content.where("cells"))
         return cells
-    matrix = _settings(content, "matrix", app, listed=True)
+    matrix = _read_settings(content, "matrix", app, listed=True)
     costly = ("device", "callable", "ranker", "num_replicas", "log_level", "max_batch_size")
     names = sorted(matrix, key=lambda name: costly.index(name) if name in costly else len(costly))
     return tuple(
@@ -394,7 +394,7 @@ def _cells(content: Content, app: str) -> tuple[Cell, ...]:
     )
 
 
-def _own_cells(content: Content, around: Around) -> tuple[Cell, ...]:
+def _combine_options(content: Content, around: Around) -> tuple[Cell, ...]:
     """List all combinations of the options of the user's app; without any, the app as it is."""
     for key in ("cell", "cells", "matrix"):
         if key in content:
@@ -403,13 +403,13 @@ def _own_cells(content: Content, around: Around) -> tuple[Cell, ...]:
             instead = "--option" if place.startswith("--") else "[options]"
             raise BadInput(f"{place}: is for the apps that come with the tool; use {instead}")
     options = around.options
-    names = sorted(options, key=_cheapness)
+    names = sorted(options, key=_rank_cheapness)
     chosen = itertools.product(*(options[name] for name in names))
     cells = [dict(zip(names, values, strict=True)) for values in chosen]
     return tuple({name: cell[name] for name in options} for cell in cells)
 
 
-def _cheapness(option: str) -> int:
+def _rank_cheapness(option: str) -> int:
     """Rank an option by how often it may change: 2 in place, 0 where all replicas start anew."""
     name = option.partition(".")[2]
     if name in ("max_ongoing_requests", "max_queued_requests") or name.startswith("user_config."):
@@ -417,7 +417,9 @@ def _cheapness(option: str) -> int:
     return 1 if name == "num_replicas" else 0
 
 
-def _settings(content: Content, table: str, app: str, *, listed: bool = False) -> dict[str, Any]:
+def _read_settings(
+    content: Content, table: str, app: str, *, listed: bool = False
+) -> dict[str, Any]:
     """Read the settings of a cell in a table; `listed`: several of each. Raises BadInput."""
     settings: dict[str, Any] = {}
     place = content.where(table)

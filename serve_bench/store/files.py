@@ -22,7 +22,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(data)  # there is nothing to move it to
         return
-    draft = _draft(path)
+    draft = _make_draft(path)
     try:
         draft.write_bytes(data)
         os.replace(draft, path)
@@ -39,7 +39,7 @@ def write_output(path: Path, content: str | bytes) -> None:
         raise RunFailed(f"{path}: cannot be written: {why(error)}") from None
 
 
-def _draft(path: Path) -> Path:
+def _make_draft(path: Path) -> Path:
     """Make an empty file beside `path`, under an unused name, with the rights of a new file."""
     for number in count():
         draft = path.with_name(f".{path.name}.{os.getpid()}-{number}.part")
@@ -53,7 +53,7 @@ def check_writable(path: Path) -> None:
     """Raise OSError when no file could be written at this path; leave none behind."""
     if path.is_dir() or not path.name:
         raise IsADirectoryError(21, "is a folder")
-    _draft(path).unlink()
+    _make_draft(path).unlink()
 
 
 def same_file(path: Path, other: Path) -> bool:

@@ -38,7 +38,7 @@ def search(
         if not folder.exists():
             raise BadInput(f"{folder}: no such folder")
         check_reachable(folder / RECORDS_FILE)
-        places, locked = _runs_below(folder)
+        places, locked = _find_runs(folder)
         for place in (*locked, *places):
             if place.resolve() in seen:
                 continue
@@ -50,7 +50,7 @@ def search(
             except BadInput as error:
                 reason = str(error)
             if reason is not None:
-                unreadable.append(Unreadable(place, reason, _written_at(place)))
+                unreadable.append(Unreadable(place, reason, _find_written_at(place)))
     if not seen:
         names = ", ".join(map(str, folders))
         raise BadInput(f"{names}: no run found (no records.jsonl in it or below)")
@@ -67,7 +67,7 @@ def beside(folder: Path, most: int, read: Callable[[Path], Result] = read) -> di
     return runs
 
 
-def _runs_below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
+def _find_runs(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     """Find the folders of runs in a folder, and the folders that cannot be read, with the reason.
 
     A folder that holds a run holds no others; links are not followed."""
@@ -88,7 +88,7 @@ def _runs_below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     return runs, locked
 
 
-def _written_at(place: Path) -> str:
+def _find_written_at(place: Path) -> str:
     for path in (place / RECORDS_FILE, place):
         with suppress(OSError):
             written = datetime.fromtimestamp(path.stat().st_mtime, UTC)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from serve_bench.cli.sitting import Outcome, Place, Sitting, _opened
+from serve_bench.cli.sitting import Outcome, Place, Sitting, _open_folder
 from serve_bench.core.result import Trial
 from serve_bench.runner.load_source import LocalLoads
 from serve_bench.store import read
@@ -13,7 +13,7 @@ def sit_through(
     sitting: Sitting, measure: Callable[[Any], Iterable[Trial]], stopped: Callable[[], bool]
 ) -> Outcome:
     """Keep what is measured in each row that is left, until a Ctrl-C comes before a row."""
-    folder = _opened(sitting)
+    folder = _open_folder(sitting)
     plan: Any = sitting.work(Place(folder.path, "x", LocalLoads()))
     interrupted = False
     with folder:
