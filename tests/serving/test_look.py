@@ -107,7 +107,7 @@ async def sampled(look: Any, endpoint: str, middleware: bool) -> dict[str, Any]:
     await thread._note_loop()
     tasks = [asyncio.create_task(call()) for _ in range(3)]
     await asyncio.sleep(0.1)
-    sample: dict[str, Any] = await asyncio.to_thread(thread._now)
+    sample: dict[str, Any] = await asyncio.to_thread(thread._take_sample)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -22,7 +22,7 @@ import actors
 import ending
 import look
 import measured
-from applications import Applications, proxies
+from applications import Applications, list_proxies
 from course import Course
 from deployer import Deployer
 from protocol import Actions, Answers, read_commands
@@ -57,9 +57,9 @@ class Cluster:
         """Deploy applications beside those that run, and wait until they answer."""
         return self._applications.put(spec, beside_others=self._attached.begun)
 
-    def proof(self, spec: dict[str, Any]) -> dict[str, Any]:
+    def collect_proof(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Return what is in force in Serve's actors, and what the launch measures."""
-        return {**actors.proof(spec["names"]), **measured.measured(spec["sources"])}
+        return {**actors.collect_proof(spec["names"]), **measured.measured(spec["sources"])}
 
     def commands(self) -> Actions:
         """Return the commands that the parent can send, each with what carries it out."""
@@ -67,11 +67,11 @@ class Cluster:
             "launch": self.launch,
             "attach": self._attached.attach,
             "deploy": self._deployer.deploy,
-            "proof": self.proof,
+            "proof": self.collect_proof,
             "put": self.put,
             "remove": lambda _: {"seconds": self._applications.remove()},
-            "proxies": lambda _: {"proxies": proxies()},
-            "controller": lambda _: {"controller": actors.controller()},
+            "proxies": lambda _: {"proxies": list_proxies()},
+            "controller": lambda _: {"controller": actors.read_controller()},
             "begin_look": lambda _: look.begin(),
             "end_look": lambda spec: {"replicas": look.end(**spec)},
             "begin_course": lambda spec: self._course.begin(**spec),

@@ -25,18 +25,18 @@ ANSWER_TIMEOUT_S = 10
 ORDER_TIMEOUT_S = 60
 
 
-def proof(names: Sequence[str]) -> dict[str, Any]:
-    """Return the flags and the environment in force in Serve's actors, by role: see `_in_force`."""
+def collect_proof(names: Sequence[str]) -> dict[str, Any]:
+    """Return the flags and the environment in force in Serve's actors, by role (`_read_flags`)."""
     import ray
 
     flags: dict[str, Any] = {}
     environment: dict[str, Any] = {}
-    running = running_replicas()
+    running = list_running()
     for name, actor in serve_actors():
         role = role_of(name)
         if role is None or role in flags or (role == "replica" and name not in running):
             continue
-        answer = put(_in_force, actor, names)
+        answer = put(_read_flags, actor, names)
         flags[role], environment[role] = ray.get(answer, timeout=ANSWER_TIMEOUT_S)
     return {"flags": flags, "environment": environment}
 
@@ -92,19 +92,19 @@ def serve_details() -> dict[str, Any]:
     return details
 
 
-def statuses() -> dict[str, Any]:
+def list_apps() -> dict[str, Any]:
     """Return Serve's status of each application, by name. Raises Refused."""
     from ray import serve
 
     return dict(in_time(CONTROLLER, lambda: serve.status().applications))
 
 
-def word_of(state: Any) -> str:
+def name_state(state: Any) -> str:
     """Return the name of a state of Serve, which is an enumeration or already a name."""
     return str(getattr(state, "value", state))
 
 
-def all_replicas() -> Iterator[tuple[str, str, dict[str, Any]]]:
+def list_replicas() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield application, deployment and details of each replica. Raises Refused."""
     for app, about in serve_details()["applications"].items():
         for name, deployment in (about.get("deployments") or {}).items():
@@ -112,9 +112,11 @@ def all_replicas() -> Iterator[tuple[str, str, dict[str, Any]]]:
                 yield app, name, replica
 
 
-def running_replicas() -> set[str]:
+def list_running() -> set[str]:
     """Return actor names of running replicas, not of those that wait for a place, start or end."""
-    serving = (replica for _, _, replica in all_replicas() if word_of(replica["state"]) in SERVING)
+    serving = (
+        replica for _, _, replica in list_replicas() if name_state(replica["state"]) in SERVING
+    )
     return {str(replica.get("actor_name")) for replica in serving}
 
 
@@ -173,38 +175,38 @@ def role_of(actor_name: str) -> str | None:
     return "replica" if actor_name.startswith("SERVE_REPLICA::") else None
 
 
-def log_level(_: Any) -> str:
+def read_log_level(_: Any) -> str:
     """Return the level in force of Serve's logger; runs inside a Serve actor."""
     return logging.getLevelName(logging.getLogger("ray.serve").getEffectiveLevel())
 
 
-def deployers(app: str) -> list[str]:
+def find_deployers(app: str) -> list[str]:
     """Return the Ray jobs that deployed an application; none where this Serve cannot say."""
-    asked = ask_all(lambda name: name.startswith("SERVE_CONTROLLER"), _jobs_of, app).values()
+    asked = ask_all(lambda name: name.startswith("SERVE_CONTROLLER"), _find_jobs, app).values()
     return [job for jobs in asked if not isinstance(jobs, Exception) for job in jobs]
 
 
-def controller() -> dict[str, Any]:
+def read_controller() -> dict[str, Any]:
     """Return the mean of the controller's last 100 loops, ms; None where Serve does not say."""
     health = serve_details().get("controller_health_metrics") or {}
     mean_s = (health.get("loop_duration_s") or {}).get("mean")
     return {"control_loop_ms": None if mean_s is None else 1000.0 * mean_s}
 
 
-def _jobs_of(controller: Any, app: str) -> list[str]:
+def _find_jobs(controller: Any, app: str) -> list[str]:
     """Return the jobs that deployed an app's deployments; runs inside the controller."""
     states = controller.deployment_state_manager._deployment_states.items()
     mine = [state for deployment, state in states if deployment.app_name == app]
     return [str(state.target_info.deployer_job_id) for state in mine]
 
 
-def module_of_user(replica: Any) -> str:
+def find_user_module(replica: Any) -> str:
     """Return the module of the replica's class; runs inside the replica."""
     inner = getattr(replica, "_replica_impl", replica)
     return type(inner._user_callable_wrapper._callable).__module__
 
 
-def _in_force(_: Any, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+def _read_flags(_: Any, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return flags, and RAY_SERVE_* and `names` of the environment; runs inside a Serve actor."""
     from ray.serve._private import constants
 
@@ -216,7 +218,7 @@ def _in_force(_: Any, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, s
     return flags, ours
 
 
-def settings_of(replica: Any, of_user: bool) -> dict[str, Any]:
+def read_settings(replica: Any, of_user: bool) -> dict[str, Any]:
     """Return a replica's pid and its options in force, by name; runs inside the replica."""
     import ray
 
@@ -246,11 +248,11 @@ def settings_of(replica: Any, of_user: bool) -> dict[str, Any]:
 
 def put(question: Callable[..., Any], actor: Any, *arguments: Any) -> Any:
     """Put a question to an actor; return the reference of its answer."""
-    by_value(question)
+    pickle_by_value(question)
     return actor.__ray_call__.remote(question, *arguments)
 
 
-def by_value(function: Callable[..., Any]) -> None:
+def pickle_by_value(function: Callable[..., Any]) -> None:
     """Let a function's module travel with it: what runs elsewhere cannot import this folder."""
     from ray import cloudpickle
 
@@ -258,7 +260,7 @@ def by_value(function: Callable[..., Any]) -> None:
     pickling.register_pickle_by_value(sys.modules[function.__module__])
 
 
-def messages_of(app: Any) -> list[str]:
+def list_messages(app: Any) -> list[str]:
     """Return what Serve reports about an application and its deployments."""
     texts = [app.message, *(deployment.message for deployment in app.deployments.values())]
     return [ANSI.sub("", text) for text in texts if text]
@@ -304,10 +306,10 @@ def traceback_in(lines: list[str]) -> list[str]:
     if not heads:
         return []
     first = last = heads[-1]
-    deep = _indent(lines[last])
-    while first > 0 and _indent(lines[first - 1]) >= deep:
+    deep = _measure_indent(lines[last])
+    while first > 0 and _measure_indent(lines[first - 1]) >= deep:
         first -= 1
-    while last < len(lines) and (_indent(lines[last]) >= deep or not lines[last].strip()):
+    while last < len(lines) and (_measure_indent(lines[last]) >= deep or not lines[last].strip()):
         last += 1
     if last == len(lines):  # it may still be written
         return traceback_in(lines[:first])
@@ -325,7 +327,7 @@ def traceback_in(lines: list[str]) -> list[str]:
     ]
 
 
-def _indent(line: str) -> int:
+def _measure_indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
@@ -341,20 +343,20 @@ def why_not_up(error: BaseException, logs: Path | None = None) -> str:
         taken = "[Errno 98]" in reason
         if not taken and any(line.startswith("Traceback") for line in written):
             raised, last = written, reason
-    last, ray = ESCAPED.sub("", last)[:MOST_REASON], f"Ray {_version_of('ray')}"
+    last, ray = ESCAPED.sub("", last)[:MOST_REASON], f"Ray {_find_version('ray')}"
     named = NAMED.search(last)  # the package that the end of the traceback names, or is in
     frames = [match[1] for line in raised if (match := PACKAGE.search(line))]
     beside = [frame for frame in frames if frame != "ray"]
     module = named[1] if named else beside[-1] if beside else None
     if module is None or module == "ray":
         return f"{ray} does not start: {last}{BUSY if 'timed out' in last else ''}"
-    version = _version_of(module)
+    version = _find_version(module)
     if version is None:
         return f"{ray} does not start without {module}, which is not installed: {last}"
     return f"{ray} does not start with {module} {version}: {last}"
 
 
-def _version_of(module: str) -> str | None:
+def _find_version(module: str) -> str | None:
     """Return the version of the package that has a module; None if it is not installed."""
     packages: Any = getattr(metadata, "packages_distributions", dict)()
     try:

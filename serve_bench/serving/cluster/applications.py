@@ -19,18 +19,18 @@ from typing import Any
 from actors import (
     CONTROLLER,
     Refused,
-    all_replicas,
     ask_all,
     bound_host,
-    by_value,
     in_time,
+    list_apps,
+    list_replicas,
+    name_state,
     nodes,
     one_line,
+    pickle_by_value,
     serve_actors,
     serve_client,
     serve_details,
-    statuses,
-    word_of,
 )
 from deployer import wait_running
 
@@ -55,7 +55,7 @@ class Applications:
         apps, timeout_s = spec["apps"], float(spec["timeout_s"])
         deadline = began + timeout_s
         wanted = {app["name"]: app["replicas"] for app in apps}
-        if beside_others and (taken := sorted(wanted.keys() & set(statuses()) - self.put_by_us)):
+        if beside_others and (taken := sorted(wanted.keys() & set(list_apps()) - self.put_by_us)):
             raise Refused(f"an application named {taken[0]!r} is there already: it is left alone")
         self._deploy(apps, timeout_s)
         wait_running(wanted, deadline - time.monotonic(), self._say)
@@ -66,8 +66,8 @@ class Applications:
         self._say("proxies")
         replicas = [
             {"pid": replica["pid"], "node_id": replica["node_id"], "app": app, "deployment": name}
-            for app, name, replica in all_replicas()
-            if app in wanted and word_of(replica["state"]) == "RUNNING"
+            for app, name, replica in list_replicas()
+            if app in wanted and name_state(replica["state"]) == "RUNNING"
         ]
         return {"seconds": seconds, "replicas": replicas}
 
@@ -88,8 +88,8 @@ class Applications:
             arguments = (host, proxy["port"], wanted, times, left_s)
             reason = (
                 check_answers(*arguments)
-                if proxy["place"] == here()
-                else _there(proxy["node_id"], arguments, left_s)
+                if proxy["place"] == name_network()
+                else _check_from_node(proxy["node_id"], arguments, left_s)
             )
             if reason is not None:
                 raise Refused(
@@ -98,8 +98,8 @@ class Applications:
 
     def _wait_healthy(self, deadline: float) -> list[dict[str, Any]]:
         while True:
-            listed = proxies()
-            with_replicas = {replica.get("node_id") for _, _, replica in all_replicas()}
+            listed = list_proxies()
+            with_replicas = {replica.get("node_id") for _, _, replica in list_replicas()}
             there = [proxy for proxy in listed if proxy["status"] != "NONE"]
             late = [proxy for proxy in there if proxy["status"] != HEALTHY]
             missing = [  # Serve is about to start one beside a replica
@@ -133,7 +133,7 @@ class Applications:
         try:
             delete(names, max(0.5, deadline - time.monotonic()))
         except Refused:
-            return sorted(set(names) & set(statuses()))
+            return sorted(set(names) & set(list_apps()))
         return []
 
     def _deploy(self, apps: list[dict[str, Any]], timeout_s: float) -> None:
@@ -162,13 +162,13 @@ class Applications:
 def delete(names: list[str], timeout_s: float) -> None:
     """Delete applications and wait until neither Serve nor Ray has any of them. Raises Refused."""
     deadline = time.monotonic() + timeout_s
-    there = sorted(set(names) & set(statuses()))  # one that is gone already is no error
+    there = sorted(set(names) & set(list_apps()))  # one that is gone already is no error
     if there:
         in_time(CONTROLLER, lambda: serve_client().delete_apps(there, blocking=False))
     while True:
         replicas = [name for name, _ in serve_actors() if name.startswith(REPLICA)]
         apps = {name.removeprefix(REPLICA).split("#")[0] for name in replicas}
-        left = set(there) & (apps | set(statuses()))
+        left = set(there) & (apps | set(list_apps()))
         if not left:
             return
         if time.monotonic() > deadline:
@@ -193,7 +193,7 @@ ANSWERS_OF_SHARED = 16
 HEALTHY = "HEALTHY"
 
 
-def proxies() -> list[dict[str, Any]]:
+def list_proxies() -> list[dict[str, Any]]:
     """Return the living nodes, each with what its HTTP proxy is.
 
     Of a proxy: `status` ("NONE" without one), where it listens as seen from its node, pid of the
@@ -204,7 +204,7 @@ def proxies() -> list[dict[str, Any]]:
     options = details.get("http_options") or {}
     host, port = options.get("host") or "127.0.0.1", int(options.get("port") or 8000)
     names = {proxy["actor_name"] for proxy in known.values()}
-    places = ask_all(names.__contains__, _place_of)
+    places = ask_all(names.__contains__, _locate)
     entries = []
     for node in nodes():
         proxy = known.get(node["node_id"])
@@ -214,7 +214,7 @@ def proxies() -> list[dict[str, Any]]:
         entries.append(
             {
                 **node,
-                "status": word_of(proxy["status"]) if proxy else "NONE",
+                "status": name_state(proxy["status"]) if proxy else "NONE",
                 "host": host,
                 "port": place.get("port") or port,
                 "pid": place.get("pid"),
@@ -231,11 +231,11 @@ def proxies() -> list[dict[str, Any]]:
             and entry["place"] is not None
             and (other["place"], other["port"]) == (entry["place"], entry["port"])
         ]
-        entry["why"] = _why(entry)
+        entry["why"] = _explain(entry)
     return entries
 
 
-def _why(entry: dict[str, Any]) -> str | None:
+def _explain(entry: dict[str, Any]) -> str | None:
     """Say what is wrong with the proxy of a node; None where it is healthy and alone."""
     if entry["status"] == "NONE":
         if entry["location"].endswith("EveryNode"):
@@ -250,13 +250,13 @@ def _why(entry: dict[str, Any]) -> str | None:
     return None
 
 
-def _place_of(proxy: Any) -> dict[str, Any]:
+def _locate(proxy: Any) -> dict[str, Any]:
     """Return pid, port and network of a proxy; runs inside it."""
     options = getattr(proxy, "_http_options", None)  # its port may differ from the head's
-    return {"pid": os.getpid(), "port": getattr(options, "port", None), "place": here()}
+    return {"pid": os.getpid(), "port": getattr(options, "port", None), "place": name_network()}
 
 
-def here() -> str:
+def name_network() -> str:
     """Name this process's network: in one network no two have a loopback port to themselves."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -265,12 +265,12 @@ def here() -> str:
         return socket.gethostname()
 
 
-def _there(node_id: str, arguments: tuple[Any, ...], left_s: float) -> str | None:
+def _check_from_node(node_id: str, arguments: tuple[Any, ...], left_s: float) -> str | None:
     """Run `check_answers` on a node, whose proxy may listen on its loopback alone."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    by_value(check_answers)
+    pickle_by_value(check_answers)
     strategy: Any = NodeAffinitySchedulingStrategy(node_id, soft=False)
     ask = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(check_answers)
     try:

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from actors import ANSWER_TIMEOUT_S, serve_details, word_of
+from actors import ANSWER_TIMEOUT_S, name_state, serve_details
 
 #: Seconds between two readings. With them, and all else that it does, the controller used 4 to 6 %
 #: of a core (Ray 2.60, 3 or 4 replicas).
@@ -59,7 +59,7 @@ class Course:
         while True:
             at_ns = time.perf_counter_ns()
             try:
-                now = state()
+                now = read_state()
             except Exception as error:  # noqa: BLE001 - whatever a killed controller makes Ray raise
                 self._failed.append(f"{type(error).__name__}: {error}".splitlines()[0])
                 now = self.states
@@ -72,7 +72,7 @@ class Course:
                 return
 
 
-def state() -> dict[str, dict[str, Any]]:
+def read_state() -> dict[str, dict[str, Any]]:
     """Return by deployment (`app:Name`) replicas wanted, by state, and pids of those that run."""
     states: dict[str, dict[str, Any]] = {}
     for app, about in serve_details()["applications"].items():
@@ -80,7 +80,7 @@ def state() -> dict[str, dict[str, Any]]:
             counts = dict.fromkeys(("starting", "running", "draining"), 0)
             running = []
             for replica in deployment.get("replicas") or ():
-                kind = STATES.get(word_of(replica.get("state")))
+                kind = STATES.get(name_state(replica.get("state")))
                 if kind is None:  # STOPPED: it is gone
                     continue
                 counts[kind] += 1

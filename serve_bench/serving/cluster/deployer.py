@@ -26,17 +26,17 @@ from actors import (
     bound_host,
     in_time,
     last_raised,
-    log_level,
-    messages_of,
+    list_apps,
+    list_messages,
+    name_state,
     one_line,
+    read_log_level,
+    read_settings,
     role_of,
     serve_actors,
     serve_client,
     serve_details,
-    settings_of,
-    statuses,
     traceback_in,
-    word_of,
 )
 
 POLL_S = 0.02
@@ -209,7 +209,7 @@ class Deployer:
                 return first
             polls += 1
             if spec["own"] and unknown:  # does the proxy, or HAProxy, list the app's prefix?
-                routed = routed or spec["route_prefix"] in (self._json_at("/-/routes") or {})
+                routed = routed or spec["route_prefix"] in (self._get_json("/-/routes") or {})
             if spec["own"] and first is not None and time.monotonic() - reached > WRONG_ANSWER_S:
                 break
             time.sleep(POLL_S)
@@ -225,9 +225,9 @@ class Deployer:
             trace = traceback_in(_logged(spec["name"], "serve/replica_*.log", since))
             if trace and trace[-1].strip() not in answer:
                 line += f": {trace[-1].strip()}"
-        raise Refused(line + self._advice(status, ready, line, trace), trace)
+        raise Refused(line + self._advise(status, ready, line, trace), trace)
 
-    def _advice(
+    def _advise(
         self, status: int | None, ready: dict[str, Any], line: str, trace: list[str]
     ) -> str:
         """Name the flag that would change the app's answer; a FastAPI app lists its paths."""
@@ -241,9 +241,9 @@ class Deployer:
             return "; it takes no HTTP request: --protocol handle with --body or --call, or grpc"
         if status == 500 and (lacks := _NO_QUERY.search("".join(trace))):
             return f"; it takes a query: --route with {ready['path']} (query {lacks[1]})"
-        paths: Any = (self._json_at("/openapi.json") or {}).get("paths")
+        paths: Any = (self._get_json("/openapi.json") or {}).get("paths")
         try:
-            shown = [_request_of(*path) for path in list(paths.items())[:MOST_PATHS]]
+            shown = [_format_request(*path) for path in list(paths.items())[:MOST_PATHS]]
         except (AttributeError, KeyError, TypeError):  # another document than OpenAPI's, or none
             shown = []
         return _ADVICE[status] + (f"; the app has {', '.join(shown)}" if shown else "")
@@ -259,7 +259,7 @@ class Deployer:
         request = {**ready, "method": "GET", "body": None, "headers": ready["headers"] | opening}
         return self._ask(request, POLL_TIMEOUT_S)[0] == 101
 
-    def _json_at(self, path: str) -> dict[str, Any] | None:
+    def _get_json(self, path: str) -> dict[str, Any] | None:
         """Return the JSON object at a path of the HTTP port; None where there is none."""
         ready: dict[str, Any] = {"method": "GET", "path": path, "headers": {}, "body": None}
         status, _, content = self._ask(ready, POLL_TIMEOUT_S)
@@ -274,13 +274,13 @@ class Deployer:
         host = bound_host(self.http["host"])
         body = None if ready["body"] is None else base64.b64decode(ready["body"])
         if ready.get("grpc") is not None:
-            return _called(f"{host}:{self.grpc_port}", ready, body or b"", patience_s)
+            return _call_grpc(f"{host}:{self.grpc_port}", ready, body or b"", patience_s)
         connection = http.client.HTTPConnection(host, self.http["port"], timeout=patience_s)
         try:
             connection.request(ready["method"], ready["path"], body, ready["headers"])
             response = connection.getresponse()
             # After 101 comes what is no HTTP, for as long as both sides like.
-            content = b"" if response.status == 101 else _body(response, patience_s)
+            content = b"" if response.status == 101 else _read_body(response, patience_s)
             return response.status, f"{response.status} {response.reason}", content
         except (OSError, http.client.HTTPException) as error:
             return None, one_line(error), b""
@@ -288,7 +288,7 @@ class Deployer:
             connection.close()
 
 
-def _request_of(path: str, methods: dict[str, Any]) -> str:
+def _format_request(path: str, methods: dict[str, Any]) -> str:
     """Name a path of an OpenAPI document, its method if not GET, and its required query."""
     method, about = next(iter(methods.items()), ("get", dict[str, Any]()))
     parameters: list[dict[str, Any]] = about.get("parameters", [])
@@ -298,7 +298,7 @@ def _request_of(path: str, methods: dict[str, Any]) -> str:
     return " ".join([*words, *([f"(query {'&'.join(query)})"] if query else [])])
 
 
-def _body(response: http.client.HTTPResponse, patience_s: float) -> bytes:
+def _read_body(response: http.client.HTTPResponse, patience_s: float) -> bytes:
     """Read a response for at most `patience_s`, since it may have no end."""
     deadline, content = time.monotonic() + patience_s, b""
     while time.monotonic() < deadline and (chunk := response.read1(CHUNK)):
@@ -306,7 +306,7 @@ def _body(response: http.client.HTTPResponse, patience_s: float) -> bytes:
     return content
 
 
-def _called(
+def _call_grpc(
     target: str, ready: dict[str, Any], message: bytes, patience_s: float
 ) -> tuple[int | None, str, bytes]:
     """Call a method of gRPC; return code (None: no answer), its name and details, first message."""
@@ -355,7 +355,7 @@ def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
                     f"{len(mine)} replicas of {check['deployment']}, asked for {check['replicas']}"
                 )
                 patience_s = max(patience_s, float(spec["timeout_s"]))
-        wrong += _contradicted(spec)
+        wrong += _find_contradictions(spec)
         if not wrong:
             return replicas
         if time.monotonic() - began > patience_s:
@@ -363,7 +363,7 @@ def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
         time.sleep(POLL_S)
 
 
-def _contradicted(spec: dict[str, Any]) -> list[str]:
+def _find_contradictions(spec: dict[str, Any]) -> list[str]:
     """List the options that no replica can report, and for which Serve reports another value."""
     if not any(check["told"] for check in spec["checks"]):
         return []
@@ -388,7 +388,7 @@ def _replicas(spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
     names = [check["deployment"] for check in spec["checks"]]
     starts = tuple(f"SERVE_REPLICA::{spec['name']}#{name}#" for name in names)
     settings, silent = list[dict[str, Any]](), list[str]()
-    asked = ask_all(lambda actor: actor.startswith(starts), settings_of, spec["own"])
+    asked = ask_all(lambda actor: actor.startswith(starts), read_settings, spec["own"])
     for actor, answer in asked.items():
         if isinstance(answer, ray.exceptions.RayTaskError):  # its constructor has not ended, say
             silent.append(f"a replica cannot tell what it uses: {one_line(answer)}")
@@ -441,15 +441,15 @@ def wait_running(
     began, since = time.monotonic(), time.time()
     total, reported, say_at = sum(sum(counts.values()) for counts in wanted.values()), 0, began
     while True:
-        asked_at, apps = time.monotonic(), statuses()
+        asked_at, apps = time.monotonic(), list_apps()
         waiting, running, messages = "", 0, list[str]()
         for name, counts in wanted.items():
             app: Any = apps.get(name)
-            status = word_of(app.status) if app else "not seen"
+            status = name_state(app.status) if app else "not seen"
             if status == "DEPLOY_FAILED" or (status == "UNHEALTHY" and not again):
-                raise _failed(name, status, messages_of(app), since)
+                raise _failed(name, status, list_messages(app), since)
             states = {
-                deployment: {word_of(state): n for state, n in about.replica_states.items() if n}
+                deployment: {name_state(state): n for state, n in about.replica_states.items() if n}
                 for deployment, about in (app.deployments if app else {}).items()
                 if deployment in counts
             }
@@ -457,8 +457,8 @@ def wait_running(
             all_run = {deployment: {"RUNNING": count} for deployment, count in counts.items()}
             if status != "RUNNING" or states != all_run:
                 waiting = waiting or f"the app {name!r} is {status}"
-                messages += messages_of(app) if app else []
-        waiting = waiting or _leaving({name: apps[name].deployments for name in wanted})
+                messages += list_messages(app) if app else []
+        waiting = waiting or _name_leaving({name: apps[name].deployments for name in wanted})
         if not waiting:
             return
         now = time.monotonic()
@@ -473,7 +473,7 @@ def wait_running(
         time.sleep(min(pause_s, began + timeout_s - now))
 
 
-def _leaving(apps: dict[str, Collection[str]]) -> str:
+def _name_leaving(apps: dict[str, Collection[str]]) -> str:
     """Name the replicas of a deployment that an app no longer has; empty without any."""
     # Serve does not wait for them, and their end would look like a death under load.
     for name, _ in serve_actors():
@@ -513,7 +513,7 @@ def wait_system_log_level(level: str) -> dict[str, str]:
     """Wait for this level in all of Serve's processes; return levels by role. Raises Refused."""
     deadline = time.monotonic() + LEVEL_TIMEOUT_S
     while True:
-        answers = ask_all(lambda name: _system_role(name) is not None, log_level)
+        answers = ask_all(lambda name: _system_role(name) is not None, read_log_level)
         failed = {name: why for name, why in answers.items() if isinstance(why, Exception)}
         levels = {str(_system_role(name)): answers[name] for name in answers.keys() - failed}
         silent = [f"{name}: {one_line(why)}" for name, why in failed.items()]  # about to end, maybe

@@ -2,7 +2,7 @@
 
 It is started by path under the interpreter of a variant, with the app's folder on the path. It
 starts nothing, and refuses an app that would. On stdin it reads what is known about it: `name`,
-`args` and `deployments` of a config file of Serve, `wishes`: options to try, as `[[deployment,
+`args` and `list_deployments` of a config file of Serve, `wishes`: options to try, as `[[deployment,
 {option: value}], ...]`, nested as in Serve, and `servicers`: functions that add services of gRPC,
 with `paths` and `bodies`: their methods that are called in turn, and with what (base64).
 With `file` on stdin it answers with the content of that config file. Rule: an error of the app is
@@ -65,7 +65,7 @@ class Server:
                 self.messages[path] = message
 
 
-def methods(functions: list[str], folder: str) -> Server:
+def collect_methods(functions: list[str], folder: str) -> Server:
     """Collect the methods that functions add to Serve's gRPC server. Raises Refusal."""
     server = Server()
     for path in functions:
@@ -82,7 +82,7 @@ def methods(functions: list[str], folder: str) -> Server:
         except Refusal:
             raise
         except Exception as error:  # whatever the code raises is reported as its own
-            raise Refusal("servicers", f"{path}: {error_line(error, folder)}") from error
+            raise Refusal("servicers", f"{path}: {format_error(error, folder)}") from error
         if len(server.kinds) == before:
             raise Refusal("servicers", f"{path}: adds no method of a service")
     return server
@@ -96,13 +96,13 @@ def serialize(bodies: list[str], messages: list[Any]) -> list[str]:
     made: dict[int, bytes] = {}
     for turn in range(max(len(bodies), len(messages))):
         place = turn % len(bodies)
-        content = to_message(base64.b64decode(bodies[place]), messages[turn % len(messages)])
+        content = serialize_body(base64.b64decode(bodies[place]), messages[turn % len(messages)])
         if made.setdefault(place, content) != content:
             raise Refusal("body", "JSON is another message for another method: load one at a time")
     return [base64.b64encode(made[place]).decode() for place in sorted(made)]
 
 
-def to_message(body: bytes, kind: Any) -> bytes:
+def serialize_body(body: bytes, kind: Any) -> bytes:
     """Serialize a body, which is JSON or a message, as `kind` (None: unknown). Raises Refusal."""
     if kind is None:
         return body
@@ -122,7 +122,7 @@ def to_message(body: bytes, kind: Any) -> bytes:
     return body
 
 
-def of_apps(name: str) -> Any:
+def import_ours(name: str) -> Any:
     """Return a module of the folder apps by the name that it has in a cluster."""
     # Nothing else of ours gets on the path, where it could hide a module of the app.
     if "serve_bench_apps" not in sys.modules:
@@ -132,7 +132,7 @@ def of_apps(name: str) -> Any:
     return importlib.import_module(f"serve_bench_apps.{name}")
 
 
-def without_ray(error: Exception) -> str:
+def explain_missing_ray(error: Exception) -> str:
     """Say why Ray could not be imported, and what to do: a module beside the app may hide it."""
     file = getattr(sys.modules.get("ray"), "__file__", None)
     if file is None:
@@ -145,7 +145,7 @@ def without_ray(error: Exception) -> str:
     return f"Ray cannot be imported there: {' '.join(f'{type(error).__name__}: {error}'.split())}"
 
 
-def deployments(app: Any, name: str) -> list[Any]:
+def list_deployments(app: Any, name: str) -> list[Any]:
     """Return an application's deployments by the names that Serve gives them, the ingress last."""
     try:
         from ray.serve._private.build_app import build_app
@@ -157,16 +157,16 @@ def deployments(app: Any, name: str) -> list[Any]:
     return sorted(built.deployments, key=lambda deployment: deployment.name == last)
 
 
-def facts(deployment: Any, over: dict[str, Any]) -> dict[str, Any]:
+def describe_deployment(deployment: Any, over: dict[str, Any]) -> dict[str, Any]:
     """Return name, replicas, needs and tables of a deployment; a config file (`over`) wins."""
     config = deployment._deployment_config
     actor = dict(deployment._replica_config.ray_actor_options or {})
     scaling = config.autoscaling_config
     dump = getattr(scaling, "model_dump", None) or getattr(scaling, "dict", None)
     tables = {
-        "ray_actor_options": plain(actor),
-        "user_config": plain(config.user_config) if isinstance(config.user_config, dict) else {},
-        "autoscaling_config": plain(dump(exclude_unset=True)) if dump else {},
+        "ray_actor_options": to_plain(actor),
+        "user_config": to_plain(config.user_config) if isinstance(config.user_config, dict) else {},
+        "autoscaling_config": to_plain(dump(exclude_unset=True)) if dump else {},
     }
     tables |= {name: over[name] for name in TABLES if isinstance(over.get(name), dict)}
     actor = tables["ray_actor_options"]
@@ -196,7 +196,7 @@ def facts(deployment: Any, over: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def calls(ingress: Any) -> dict[str, bool]:
+def list_calls(ingress: Any) -> dict[str, bool]:
     """Return the ingress's methods that a handle can call, each with whether it makes a stream."""
     code = ingress.func_or_class
     if not inspect.isclass(code):
@@ -206,16 +206,16 @@ def calls(ingress: Any) -> dict[str, bool]:
     return {name: _makes_stream(member) for name, member in members.items() if callable(member)}
 
 
-def ingress(app: Any, name: str) -> dict[str, Any]:
+def describe_ingress(app: Any, name: str) -> dict[str, Any]:
     """Return the type of the ingress's ASGI app, and its arguments that are deployments."""
     from ray.serve._private import http_util
 
-    code = deployments(app, name)[-1].func_or_class
+    code = list_deployments(app, name)[-1].func_or_class
     if not inspect.isclass(code) or not issubclass(code, http_util.ASGIAppReplicaWrapper):
         return {"asgi": None, "bound": []}  # no ASGI app
     inside = inspect.getclosurevars(code.__init__).nonlocals.get("frozen_app_or_func")
     made = inside is None or inspect.isfunction(inside)  # a function makes it: `asgi` is empty
-    builder, names = of_apps("own"), []
+    builder, names = import_ours("own"), []
     written = dict(enumerate(parameter.name for parameter in builder.constructor(code)))
     for place, value in builder.arguments_of(app).items():
         if next(builder.applications_in(value), None) is not None:
@@ -227,18 +227,18 @@ def _makes_stream(code: Any) -> bool:
     return inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code)
 
 
-def described(app: Any, name: str, of_file: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def describe_all(app: Any, name: str, of_file: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Describe an application's deployments, with what a config file says. Raises Refusal."""
-    built = deployments(app, name)
+    built = list_deployments(app, name)
     names = [deployment.name for deployment in built]
     over = {listed["name"]: listed for listed in of_file}
     for name in over:
         if name not in names:
             raise Refusal("app", f"has no deployment {name!r}; it has {', '.join(names)}")
-    return [facts(deployment, over.get(deployment.name, {})) for deployment in built]
+    return [describe_deployment(deployment, over.get(deployment.name, {})) for deployment in built]
 
 
-def sources(folder: str) -> list[str]:
+def list_sources(folder: str) -> list[str]:
     """List the app's own modules: files in its folder that Python has imported, relative to it."""
     top = os.path.join(os.path.realpath(folder), "")
     library = os.path.join(os.path.realpath(sysconfig.get_paths()["stdlib"]), "")
@@ -255,7 +255,7 @@ def sources(folder: str) -> list[str]:
     return [name for name in names if not set(installed) & set(name.split(os.sep))][:MOST_SOURCES]
 
 
-def gpus() -> float | None:
+def count_gpus() -> float | None:
     """Return the GPUs that Ray would find here; None where this Ray has no such function."""
     try:
         from ray._private.accelerators import get_accelerator_manager_for_resource
@@ -269,7 +269,7 @@ def gpus() -> float | None:
     return float(count if ids is None else min(count, len(ids)))
 
 
-def config_of(file: str) -> dict[str, Any]:
+def read_file(file: str) -> dict[str, Any]:
     """Return the content of a config file of Serve. Raises Refusal."""
     yaml: Any = importlib.import_module("yaml")  # comes with Ray, without types
     from ray.serve import schema
@@ -299,12 +299,12 @@ def config_of(file: str) -> dict[str, Any]:
     try:
         parse({**content, "applications": bare})
     except (TypeError, ValueError) as error:  # pydantic's own is a ValueError
-        raise Refusal("app", _first_fault(error)) from None
+        raise Refusal("app", _format_fault(error)) from None
     plain_content: dict[str, Any] = json.loads(json.dumps(content, default=str))
     return plain_content
 
 
-def _first_fault(error: BaseException) -> str:
+def _format_fault(error: BaseException) -> str:
     """Return the first complaint of a schema, with the place of the value."""
     if not hasattr(error, "errors"):
         return " ".join(str(error).split())
@@ -313,7 +313,7 @@ def _first_fault(error: BaseException) -> str:
     return f"{place.lstrip('.')}: {' '.join(str(first['msg']).split())}".lstrip(": ")
 
 
-def plain(table: dict[Any, Any]) -> dict[str, Any]:
+def to_plain(table: dict[Any, Any]) -> dict[str, Any]:
     """Return what of a table can be written as JSON."""
     out = {}
     for name, value in table.items():
@@ -324,7 +324,7 @@ def plain(table: dict[Any, Any]) -> dict[str, Any]:
     return out
 
 
-def options() -> list[str]:
+def list_options() -> list[str]:
     """List the options of a deployment in this Serve's config; of tables, their keys."""
     from ray.serve import schema
 
@@ -352,7 +352,7 @@ def _model_in(annotation: Any) -> Any:
     return next((kind for kind in types if inspect.isclass(kind) and _fields(kind)), None)
 
 
-def refusals(wishes: list[list[Any]]) -> list[str]:
+def try_options(wishes: list[list[Any]]) -> list[str]:
     """List what this Serve's config says against options, one line for each."""
     from ray.serve.schema import DeploymentSchema
 
@@ -367,27 +367,27 @@ def refusals(wishes: list[list[Any]]) -> list[str]:
     return lines
 
 
-def error_line(error: BaseException, folder: str) -> str:
+def format_error(error: BaseException, folder: str) -> str:
     """Return the last line of an error of the user's code, and the user's line that led there."""
     text = traceback.format_exception_only(type(error), error)[-1].strip()
-    place = of_apps("import_guard").users_line(traceback.extract_tb(error.__traceback__))
+    place = import_ours("import_guard").users_line(traceback.extract_tb(error.__traceback__))
     if isinstance(error, SyntaxError) and error.filename:
         place = {"file": error.filename, "line": error.lineno}
     elif type(error).__name__ == "ValidationError" and not place:
-        text = f"ValidationError: {_first_fault(error)}"  # of Serve, which fills a builder's model
-    return " ".join(text.split()) + (f" ({line_in(folder, place)})" if place else "")
+        text = f"ValidationError: {_format_fault(error)}"  # of Serve, which fills a builder's model
+    return " ".join(text.split()) + (f" ({format_place(folder, place)})" if place else "")
 
 
-def line_in(folder: str, place: dict[str, Any]) -> str:
+def format_place(folder: str, place: dict[str, Any]) -> str:
     """Name a line of a file, from the app's folder on."""
     file = Path(place["file"])
     short = file.relative_to(folder) if file.is_relative_to(folder) else file
     return f"{short}, line {place['line']}"
 
 
-def application(name: str, member: Any, args: dict[str, Any], folder: str) -> Any:
+def make_application(name: str, member: Any, args: dict[str, Any], folder: str) -> Any:
     """Return the application that a member of a module is, or makes. Raises Refusal, and NoApp."""
-    builder = of_apps("own")
+    builder = import_ours("own")
     try:
         return builder.application_of(name, member, args)
     except builder.NoApp:
@@ -395,31 +395,31 @@ def application(name: str, member: Any, args: dict[str, Any], folder: str) -> An
     except Exception as error:  # whatever the app raises is reported as its own
         lacks = not args and inspect.isfunction(member) and inspect.signature(member).parameters
         without = ", got no arguments (options args.NAME=VALUE)" if lacks else ""
-        line = f"is a builder{without}, and raised {error_line(error, folder)}"
+        line = f"is a builder{without}, and raised {format_error(error, folder)}"
         raise Refusal("code", line) from error
 
 
 def describe_app(import_path: str, about: dict[str, Any]) -> dict[str, Any]:
     """Describe an app. Raises Refusal, and what the app's code raises."""
-    builder, args, folder = of_apps("own"), about.get("args", {}), about["folder"]
+    builder, args, folder = import_ours("own"), about.get("args", {}), about["folder"]
     try:
         member_name, member = builder.find_member(import_path)
-        app = application(member_name, member, args, folder)
+        app = make_application(member_name, member, args, folder)
     except builder.NoApp as error:
         raise Refusal("app", str(error)) from None
     of_file, name = about.get("deployments", []), about.get("name", "default")
-    server = methods(about.get("servicers", []), folder)
+    server = collect_methods(about.get("servicers", []), folder)
     called = [server.messages.get(path) for path in about.get("paths", [])]
     return {
         "member": member_name,
-        "deployments": described(app, name, of_file),
-        "calls": calls(deployments(app, name)[-1]),
-        "refusals": refusals(about.get("wishes", [])),
-        "ingress": ingress(app, name) if about.get("ingress") else None,
+        "deployments": describe_all(app, name, of_file),
+        "calls": list_calls(list_deployments(app, name)[-1]),
+        "refusals": try_options(about.get("wishes", [])),
+        "ingress": describe_ingress(app, name) if about.get("ingress") else None,
         "methods": server.kinds,
         "messages": serialize(about.get("bodies", []), called),
-        "sources": sources(folder),
-        "gpus": gpus(),
+        "sources": list_sources(folder),
+        "gpus": count_gpus(),
     }
 
 
@@ -427,7 +427,7 @@ def refuse(error: BaseException, folder: str) -> Refusal:
     """Turn what was raised into a refusal."""
     if isinstance(error, Refusal):
         return error
-    line, missing = f"does not import: {error_line(error, folder)}", None
+    line, missing = f"does not import: {format_error(error, folder)}", None
     if isinstance(error, ModuleNotFoundError):
         missing = error.name
     elif isinstance(error, ImportError) and "no known parent package" in line:
@@ -443,14 +443,14 @@ def main() -> None:
     answer: dict[str, Any] = {}
     refusal: Refusal | None = None
     try:
-        answer["options"] = options()
+        answer["options"] = list_options()
     except Exception as error:  # noqa: BLE001 - a Ray that is not whole raises anything
-        refusal = Refusal("ray", without_ray(error))
+        refusal = Refusal("ray", explain_missing_ray(error))
     else:
-        guard = of_apps("import_guard").ImportGuard()
+        guard = import_ours("import_guard").ImportGuard()
         try:
             if "file" in about:
-                answer["config"] = config_of(about["file"])
+                answer["config"] = read_file(about["file"])
             else:
                 answer |= describe_app(sys.argv[1], about)
         except BaseException as error:  # what the guard raises, too, and what the app makes of it
@@ -458,7 +458,7 @@ def main() -> None:
                 raise
             refusal = refuse(error, about["folder"])
         if (first := guard.first) is not None:
-            line = f"{line_in(about['folder'], first)}," if "file" in first else "its import"
+            line = f"{format_place(about['folder'], first)}," if "file" in first else "its import"
             why = "and nothing may start while an app is imported or built"
             refusal = Refusal("app", f"{line} {first['does']}, {why}: {first['advice']}")
     if refusal is not None:

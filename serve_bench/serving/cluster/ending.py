@@ -45,13 +45,13 @@ def _take_in_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _stat(pid: int) -> list[str]:
+def _read_stat(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat from the state on: [0] state, [1] parent."""
     text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     return text.rpartition(")")[2].split()
 
 
-def _to_end(mark: str) -> set[int]:
+def _find_processes(mark: str) -> set[int]:
     """Return the living processes below this one, or with the mark of the launch."""
     parents: dict[int, int] = {}
     marked = set()
@@ -60,7 +60,7 @@ def _to_end(mark: str) -> set[int]:
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError, IndexError, ValueError):
-            pid, fields = int(entry.name), _stat(int(entry.name))
+            pid, fields = int(entry.name), _read_stat(int(entry.name))
             if fields[0] in "ZX":
                 continue
             parents[pid] = int(fields[1])
@@ -77,7 +77,7 @@ def end_all(mark: str) -> None:
     """End the processes of the launch, until two looks in a row find none."""
     deadline, quiet = time.monotonic() + DEADLINE_S, 0
     while quiet < 2 and time.monotonic() < deadline:
-        left = _to_end(mark)
+        left = _find_processes(mark)
         quiet = 0 if left else quiet + 1
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):

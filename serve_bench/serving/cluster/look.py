@@ -80,11 +80,11 @@ def _add_calls(looks: list[dict[str, Any]]) -> None:
         if spent := sum(end - begin for spans in calls for begin, end in spans):
             look["calls"] = {
                 "a_request": sum(map(len, calls)) / len(names),  # mean number
-                "at_once": spent / sum(map(_covered, calls)),  # in progress while any is
+                "at_once": spent / sum(map(_sum_covered, calls)),  # in progress while any is
             }
 
 
-def _covered(spans: list[tuple[int, int]]) -> int:
+def _sum_covered(spans: list[tuple[int, int]]) -> int:
     """Return the time in which any of these spans lies."""
     covered, until = 0, 0
     for begin, end in sorted(spans):
@@ -95,7 +95,7 @@ def _covered(spans: list[tuple[int, int]]) -> int:
 
 def _ask_all(question: Any, *about: Any) -> list[dict[str, Any]]:
     """Return the answers of the replicas that run; one that ends meanwhile gives none."""
-    answers = actors.ask_all(actors.running_replicas().__contains__, question, *about)
+    answers = actors.ask_all(actors.list_running().__contains__, question, *about)
     return [answer for answer in answers.values() if answer and not isinstance(answer, Exception)]
 
 
@@ -111,7 +111,7 @@ def _end(replica: Any, from_ns: int, to_ns: int) -> dict[str, Any]:
         return {}  # nothing was begun in it
     look.stopped.set()
     look.join(1.0)
-    return dict(look.seen(from_ns, to_ns))
+    return dict(look.sum_up(from_ns, to_ns))
 
 
 class LookThread(threading.Thread):
@@ -123,7 +123,7 @@ class LookThread(threading.Thread):
         self._inner, wrapper = inner, inner._user_callable_wrapper
         self._loop = wrapper.event_loop
         self._loop_ident: int | None = None
-        self._most_threads = math.inf  # of the pool of anyio, which runs sync methods
+        self._count_most_threads = math.inf  # of the pool of anyio, which runs sync methods
         # The pool that Serve makes for asyncio.to_thread: its size follows from num_cpus.
         prefix = getattr(getattr(wrapper, "_user_code_threadpool", 0), "_thread_name_prefix", "")
         self._serve_pool = {prefix: getattr(wrapper, "_ray_actor_options", {}).get("num_cpus")}
@@ -136,12 +136,12 @@ class LookThread(threading.Thread):
         """Take samples until it is stopped."""
         former = getattr(self._metrics, "record_request_metrics", None)
         if former is not None:
-            self._metrics.record_request_metrics = self._counted(former)
+            self._metrics.record_request_metrics = self._wrap_note(former)
         try:
             began = time.monotonic()
             asyncio.run_coroutine_threadsafe(self._note_loop(), self._loop)
             while not self.stopped.wait(PERIOD_S) and time.monotonic() - began < LONGEST_S:
-                self.taken.append(self._now())
+                self.taken.append(self._take_sample())
         finally:
             if former is not None:
                 del self._metrics.record_request_metrics
@@ -151,9 +151,9 @@ class LookThread(threading.Thread):
         from anyio.to_thread import current_default_thread_limiter
 
         self._loop_ident = threading.get_ident()
-        self._most_threads = current_default_thread_limiter().total_tokens
+        self._count_most_threads = current_default_thread_limiter().total_tokens
 
-    def _counted(self, former: Any) -> Any:
+    def _wrap_note(self, former: Any) -> Any:
         """Wrap Serve's note of an answered request, to keep the request's id, begin and end."""
         from ray.serve.context import _get_serve_request_context
 
@@ -166,7 +166,7 @@ class LookThread(threading.Thread):
 
         return record
 
-    def seen(self, from_ns: int, to_ns: int) -> dict[str, Any]:
+    def sum_up(self, from_ns: int, to_ns: int) -> dict[str, Any]:
         """Sum up all samples between two moments."""
         taken = [sample for sample in self.taken if from_ns <= sample["at_ns"] <= to_ns]
         whole = [span for span in self._served if from_ns <= span[1] and span[2] <= to_ns]
@@ -190,13 +190,13 @@ class LookThread(threading.Thread):
             "mean_ms": sum(served) / len(served) if served else None,
             "ingress": bool(getattr(self._inner, "_ingress", False)),
             "answers": whole,
-            **{part: _ranked(taken, part) for part in ("places", "own", "threads")},
+            **{part: _rank_places(taken, part) for part in ("places", "own", "threads")},
             "loop": [[line, times / count] for line, times in loop.most_common(3)],
-            "pools": _means(taken, "pools", "full"),
-            "batches": _means(taken, "batches", "waiting", "running", "held"),
+            "pools": _average(taken, "pools", "full"),
+            "batches": _average(taken, "batches", "waiting", "running", "held"),
         }
 
-    def _now(self) -> dict[str, Any]:
+    def _take_sample(self) -> dict[str, Any]:
         """Take one sample."""
         places: Counter[Place] = Counter()
         in_app: Counter[Place] = Counter()
@@ -206,19 +206,19 @@ class LookThread(threading.Thread):
         tasks: list[Any] = []
         with suppress(RuntimeError):  # the set may change while this thread copies it
             tasks = list(asyncio.all_tasks(self._loop))[:MOST_TASKS]
-        chains = {task: list(_frames(task.get_coro())) for task in tasks}
+        chains = {task: list(_walk_frames(task.get_coro())) for task in tasks}
         # Those that Serve began come first: others that call it may be a part of them.
         for task in sorted(tasks, key=lambda task: not any(map(_is_serve, chains[task][:1]))):
             frames = chains[task]
             in_batch = any(name.startswith("_BatchQueue.") for _, name in frames)
             if in_batch or task in followed or not any(map(_is_serve, frames)):
                 continue
-            for where, times in Counter(_waits(task, chains, [], followed)).items():
+            for where, times in Counter(_find_waits(task, chains, [], followed)).items():
                 places[where] += times if where[0].startswith(HANDLE) else 1
         for task, frames in chains.items():
-            if (queue := _batch_queue(frames)) is not None:
+            if (queue := _find_queue(frames)) is not None:
                 _add_batch(batches, queue, frames)
-            if task not in followed and (place := _place(frames)) is not None:
+            if task not in followed and (place := _find_place(frames)) is not None:
                 in_app[place] += 1
             cancelled = getattr(task, "cancelling", int)()  # from Python 3.11 on
             left += [task] if cancelled and any(name in IN_REQUEST for _, name in frames) else []
@@ -231,17 +231,17 @@ class LookThread(threading.Thread):
             name = names.get(ident, "")
             if ident == threading.get_ident():
                 continue
-            line = _app_line(top)
+            line = _find_app_line(top)
             if ident == self._loop_ident:
                 loop = line[1] if line else ""
                 continue
             pool = name.rpartition("_")[0] if name.rpartition("_")[2].isdigit() else name
-            if (worker := _worker(top)) is not None:
+            if (worker := _find_worker(top)) is not None:
                 in_anyio = worker.f_code.co_name != "_worker"
                 working = line is not None or not (in_anyio or worker is top)
                 pools.setdefault(pool, []).append(working)
-                most[pool] = self._most_threads if in_anyio else _most_threads(worker)
-                left += _given_up(worker) if line is not None else []
+                most[pool] = self._count_most_threads if in_anyio else _count_most_threads(worker)
+                left += _list_given_up(worker) if line is not None else []
             if line is not None:
                 threads[(pool, *line[1:])] += 1
         cpus = self._serve_pool
@@ -267,12 +267,12 @@ def _is_over(work: Any) -> bool:
     return not isinstance(work, asyncio.Task) or (work.done() and not work.cancelled())
 
 
-def _frames(awaited: Any) -> Iterator[Frame]:
+def _walk_frames(awaited: Any) -> Iterator[Frame]:
     """Yield frames and qualified names from a task's coroutine to the innermost it awaits."""
     while awaited is not None:
-        if (frame := _first_of(awaited, "cr_frame", "gi_frame", "ag_frame")) is not None:
+        if (frame := _find_first(awaited, "cr_frame", "gi_frame", "ag_frame")) is not None:
             yield frame, str(getattr(awaited, "__qualname__", ""))
-        awaited = _first_of(awaited, "cr_await", "gi_yieldfrom", "ag_await")
+        awaited = _find_first(awaited, "cr_await", "gi_yieldfrom", "ag_await")
         if type(awaited).__name__.startswith("async_generator_"):  # a step of one, which hides it
             referents = gc.get_referents(awaited)
             awaited = next(
@@ -280,12 +280,12 @@ def _frames(awaited: Any) -> Iterator[Frame]:
             )
 
 
-def _first_of(awaited: Any, *names: str) -> Any:
+def _find_first(awaited: Any, *names: str) -> Any:
     values = (getattr(awaited, name, None) for name in names)
     return next((value for value in values if value is not None), None)
 
 
-def _waits(
+def _find_waits(
     task: Any,
     chains: dict[Any, list[Frame]],
     outer: list[Frame],
@@ -299,19 +299,19 @@ def _waits(
     """
     frames, places = chains[task], []
     followed.add(task)
-    for inner, depth, is_awaited in _subtasks(task, frames):
+    for inner, depth, is_awaited in _list_subtasks(task, frames):
         if inner not in chains:
-            chains[inner] = list(_frames(inner.get_coro()))
+            chains[inner] = list(_walk_frames(inner.get_coro()))
         within = chains[inner]
         if within and inner not in followed and not _is_serve(within[0]):  # else one by itself
-            places += _waits(inner, chains, [*outer, *frames[:depth]], followed, is_awaited)
+            places += _find_waits(inner, chains, [*outer, *frames[:depth]], followed, is_awaited)
     if places or not (awaited or any(map(_is_of_app, frames))):
         return places
-    place = _place([*outer, *frames])
+    place = _find_place([*outer, *frames])
     return [] if place is None else [place]
 
 
-def _subtasks(task: Any, frames: list[Frame]) -> Iterator[tuple[Any, int, bool]]:
+def _list_subtasks(task: Any, frames: list[Frame]) -> Iterator[tuple[Any, int, bool]]:
     """Yield tasks that a task waits for: each, the number of frames to its start, if awaited."""
     future = getattr(task, "_fut_waiter", None)
     for awaited in getattr(future, "_children", [future]):
@@ -342,7 +342,7 @@ def _is_of_app(frame: Frame) -> bool:
     return _is_app(file) or any(part in name for part in ("to_thread", "threadpool", "run_sync"))
 
 
-def _batch_queue(frames: list[Frame]) -> Any:
+def _find_queue(frames: list[Frame]) -> Any:
     """Return the queue of `serve.batch` that a task is of, or its request waits in; else None."""
     for frame, name in frames:
         if name.startswith("_BatchQueue."):
@@ -374,11 +374,11 @@ def _is_app(file: str) -> bool:
     return os.path.isabs(file) and not of_others  # else it is made up, or compiled (grpc)
 
 
-def _line(frame: Any) -> str:
+def _format_line(frame: Any) -> str:
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
-def _place(frames: list[Frame]) -> Place | None:
+def _find_place(frames: list[Frame]) -> Place | None:
     """Return the app's innermost line and what it awaits; None: neither app nor request."""
     index = max(
         (n for n, (frame, _) in enumerate(frames) if _is_app(frame.f_code.co_filename)), default=-1
@@ -388,9 +388,9 @@ def _place(frames: list[Frame]) -> Place | None:
         handed = [name for _, name in frames if name in IN_REQUEST]
         if not handed or not inside:
             return None
-        return (_called(frames[inside[-1] + 1 :][::-1]), "", "")
+        return (_name_awaited(frames[inside[-1] + 1 :][::-1]), "", "")
     frame, name = frames[index]
-    return (_called(frames[index + 1 :]), _line(frame), name)
+    return (_name_awaited(frames[index + 1 :]), _format_line(frame), name)
 
 
 #: Serve's own coroutines that run code of the app for a request.
@@ -402,7 +402,7 @@ IN_REQUEST = (
 )
 
 
-def _called(beyond: list[Frame]) -> str:
+def _name_awaited(beyond: list[Frame]) -> str:
     """Name the first public coroutine beyond the app's line, such as `asyncio.Lock.acquire`."""
     if not beyond:
         return "a future"
@@ -418,17 +418,17 @@ def _called(beyond: list[Frame]) -> str:
     return f"{package}.{name.replace('<locals>.', '')}" if package else name
 
 
-def _app_line(top: Any) -> Place | None:
+def _find_app_line(top: Any) -> Place | None:
     """Return the innermost line of the app in a thread's stack, and what it calls there."""
     called = ""
     for frame, _ in traceback.walk_stack(top):
         if _is_app(frame.f_code.co_filename):
-            return (called, _line(frame), frame.f_code.co_name)
+            return (called, _format_line(frame), frame.f_code.co_name)
         called = frame.f_code.co_name
     return None
 
 
-def _worker(top: Any) -> Any:
+def _find_worker(top: Any) -> Any:
     """Return the frame in which a pool's thread takes its work; None of another thread."""
     for frame, _ in traceback.walk_stack(top):
         code = frame.f_code
@@ -437,7 +437,7 @@ def _worker(top: Any) -> Any:
     return None
 
 
-def _given_up(worker: Any) -> list[Any]:
+def _list_given_up(worker: Any) -> list[Any]:
     """Return the result of a thread's work, if the task that awaited it was cancelled."""
     work = worker.f_locals.get(WORK[worker.f_code.co_name])
     result = getattr(work, "future", work)
@@ -447,7 +447,7 @@ def _given_up(worker: Any) -> list[Any]:
     return [result] if cancelled else []
 
 
-def _most_threads(worker: Any) -> float:
+def _count_most_threads(worker: Any) -> float:
     """Return how many threads a pool starts at most; an idle one has not started them all."""
     pool = worker.f_locals.get("executor_reference", lambda: None)()
     return float(getattr(pool, "_max_workers", math.inf))
@@ -471,13 +471,13 @@ def _add_batch(batches: dict[str, Any], queue: Any, frames: list[Frame]) -> None
     state["waiting"] = state["held"] > 0 and running <= 0  # for more requests
 
 
-def _ranked(taken: list[dict[str, Any]], part: str) -> list[list[Any]]:
+def _rank_places(taken: list[dict[str, Any]], part: str) -> list[list[Any]]:
     """List the places with most requests: what, line, function, mean number of requests."""
     counts = sum((sample[part] for sample in taken), Counter[Place]())
     return [[*place, number / len(taken)] for place, number in counts.most_common(MOST_PLACES)]
 
 
-def _means(taken: list[dict[str, Any]], part: str, *keys: str) -> dict[str, dict[str, Any]]:
+def _average(taken: list[dict[str, Any]], part: str, *keys: str) -> dict[str, dict[str, Any]]:
     """Return the last states of a part by name, with the means of `keys` over all samples."""
     found: dict[str, list[Any]] = {}
     for sample in taken:

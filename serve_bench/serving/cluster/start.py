@@ -30,17 +30,17 @@ from actors import (
     GCS,
     Refused,
     ask_all,
-    deployers,
+    find_deployers,
+    find_user_module,
     in_time,
-    module_of_user,
+    list_apps,
+    name_state,
     nodes,
     one_line,
     serve_actors,
     serve_client,
     serve_details,
-    statuses,
     why_not_up,
-    word_of,
 )
 from applications import Applications, delete
 
@@ -328,7 +328,7 @@ class Attached:
         self._phase_ended("connect")
         raise_open_files()
         there = serve_runs()
-        if there and word_of(serve_details()["proxy_location"]) in NO_PROXIES:
+        if there and name_state(serve_details()["proxy_location"]) in NO_PROXIES:
             raise Refused("Serve has its HTTP proxies disabled (proxy_location) in this cluster")
         if not there:
             self._serve_is_ours = True
@@ -339,7 +339,7 @@ class Attached:
                 why = f"Serve does not start in this cluster: {one_line(error)}"
                 raise Refused(why) from error
         self._phase_ended("serve_start")
-        before = sorted(statuses())
+        before = sorted(list_apps())
         replaced = self._replace(spec.get("names", []))
         details = serve_details()
         return {
@@ -371,7 +371,7 @@ class Attached:
 
     def _replace(self, names: list[str]) -> list[str]:
         stale = []
-        for name in sorted(set(names) & set(statuses())):
+        for name in sorted(set(names) & set(list_apps())):
             if not self._is_ours(name):
                 raise Refused(
                     f"an application named {name!r} is there already and is not of serve-bench: "
@@ -389,7 +389,7 @@ class Attached:
     def _is_ours(self, name: str) -> bool:
         """Return whether the code of every replica is ours; False where no replica can say."""
         prefix = f"SERVE_REPLICA::{name}#"
-        modules = ask_all(lambda actor: actor.startswith(prefix), module_of_user).values()
+        modules = ask_all(lambda actor: actor.startswith(prefix), find_user_module).values()
         # A replica gives no answer before its constructor has ended, or on its way out.
         return bool(modules) and all(
             isinstance(module, str) and module.split(".")[0] == self._package for module in modules
@@ -405,7 +405,7 @@ def _stays_in_use(name: str) -> bool:
     while True:
         jobs = in_time(GCS, lambda: table.jobs())
         ended = {str(job["JobID"]): bool(job["IsDead"]) for job in jobs}
-        if all(ended.get(job, True) for job in deployers(name)):
+        if all(ended.get(job, True) for job in find_deployers(name)):
             return False
         if time.monotonic() > deadline:
             return True

@@ -157,15 +157,15 @@ def test_what_is_no_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     }.items():
         file.write_text(text)
         with pytest.raises(describe.Refusal) as caught:
-            describe.config_of(str(file))
+            describe.read_file(str(file))
         assert str(caught.value).startswith(says)
 
 
 def test_a_file_that_names_no_deployment_of_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
     describe = describing(monkeypatch)
-    monkeypatch.setattr(describe, "deployments", lambda app, name: [SimpleNamespace(name="Shop")])
+    monkeypatch.setattr(describe, "list_deployments", lambda *_: [SimpleNamespace(name="Shop")])
     with pytest.raises(describe.Refusal, match="has no deployment 'Shp'; it has Shop"):
-        describe.described(None, "default", [{"name": "Shp"}])
+        describe.describe_all(None, "default", [{"name": "Shp"}])
 
 
 def describing(monkeypatch: pytest.MonkeyPatch) -> Any:
